@@ -1,10 +1,8 @@
 //! Copies: from names to addresses, neighbours joined, and on their way.
 
-use std::sync::Arc;
+use backend_api::{DeviceSpan, Route, Transfer};
 
-use backend_api::{QueueHandle, Result, Route, Ticket, Transfer};
-
-use crate::core::{Core, Work};
+use crate::core::Work;
 use crate::driver::objects::Event;
 use crate::driver::{BatchAttributes, Code, Outcome, check};
 use crate::host_memory::HostAddress;
@@ -13,73 +11,55 @@ use crate::names::Lookup;
 use crate::route::{self, Direction, Load, Possible, Wishes};
 use crate::staging::{Loan, STAGING_BYTES};
 
-/// One copy, with addresses.
+/// One copy, with addresses. What lies on the card is at one address for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Piece {
-    Upload { from: HostAddress, to: u64, bytes: u64 },
-    Download { from: u64, to: HostAddress, bytes: u64 },
-    Internal { from: u64, to: u64, bytes: u64 },
+struct Piece {
+    direction: Direction,
+    to: HostAddress,
+    from: HostAddress,
+    bytes: u64,
 }
 
 impl Piece {
-    fn bytes(&self) -> u64 {
-        match *self {
-            Self::Upload { bytes, .. } | Self::Download { bytes, .. } | Self::Internal { bytes, .. } => bytes,
-        }
-    }
-
-    /// Target and source as the driver's batch copy takes them.
-    fn addresses(&self) -> (u64, u64) {
-        match *self {
-            Self::Upload { from, to, .. } => (to, from.host),
-            Self::Download { from, to, .. } => (to.host, from),
-            Self::Internal { from, to, .. } => (to, from),
-        }
-    }
-
     /// Target and source as kernels see them, if they do.
     fn mapped(&self) -> Option<(u64, u64)> {
-        match *self {
-            Self::Upload { from, to, .. } => Some((to, from.mapped?)),
-            Self::Download { from, to, .. } => Some((to.mapped?, from)),
-            Self::Internal { from, to, .. } => Some((to, from)),
+        Some((self.to.mapped?, self.from.mapped?))
+    }
+}
+
+fn direction(transfer: &Transfer<'_>) -> Direction {
+    match transfer {
+        Transfer::Upload { .. } => Direction::Upload,
+        Transfer::Download { .. } => Direction::Download,
+        Transfer::Internal { .. } => Direction::Internal,
+    }
+}
+
+/// The copy of so many bytes that begins where a copy ends, on both sides.
+fn behind<'a>(transfer: &Transfer<'a>, more: u64) -> Transfer<'a> {
+    match *transfer {
+        Transfer::Upload { from, to, bytes } => {
+            Transfer::Upload { from: from.plus(bytes), to: to.plus(bytes), bytes: more }
+        }
+        Transfer::Download { from, to, bytes } => {
+            Transfer::Download { from: from.plus(bytes), to: to.plus(bytes), bytes: more }
+        }
+        Transfer::Internal { from, to, bytes } => {
+            Transfer::Internal { from: from.plus(bytes), to: to.plus(bytes), bytes: more }
         }
     }
 }
 
 /// Whether `next` goes on where `last` ends, on both sides and in the same memory.
 fn continues(last: &Transfer<'_>, next: &Transfer<'_>) -> bool {
-    match (*last, *next) {
-        (Transfer::Upload { from: f, to: t, bytes }, Transfer::Upload { from, to, .. }) => {
-            f.host() == from.host()
-                && t.buffer() == to.buffer()
-                && f.offset() + bytes == from.offset()
-                && t.offset() + bytes == to.offset()
-        }
-        (Transfer::Download { from: f, to: t, bytes }, Transfer::Download { from, to, .. }) => {
-            f.buffer() == from.buffer()
-                && t.host() == to.host()
-                && f.offset() + bytes == from.offset()
-                && t.offset() + bytes == to.offset()
-        }
-        (Transfer::Internal { from: f, to: t, bytes }, Transfer::Internal { from, to, .. }) => {
-            f.buffer() == from.buffer()
-                && t.buffer() == to.buffer()
-                && f.offset() + bytes == from.offset()
-                && t.offset() + bytes == to.offset()
-        }
-        _ => false,
-    }
+    behind(last, next.bytes()) == *next
 }
 
 fn lengthen(transfer: &mut Transfer<'_>, more: u64) {
-    match transfer {
-        Transfer::Upload { bytes, .. }
-        | Transfer::Download { bytes, .. }
-        | Transfer::Internal { bytes, .. } => {
-            *bytes += more;
-        }
-    }
+    let (Transfer::Upload { bytes, .. }
+    | Transfer::Download { bytes, .. }
+    | Transfer::Internal { bytes, .. }) = transfer;
+    *bytes += more;
 }
 
 /// The transfers without empty ones, and with those joined that follow each other on both sides. They were
@@ -118,66 +98,40 @@ impl<'a> Iterator for Joined<'a> {
 
 /// Number, size and direction of the pieces.
 fn survey(transfers: &[Transfer<'_>]) -> Load {
-    let mut load = Load { pieces: 0, bytes: 0, direction: Direction::Upload };
-    let (mut up, mut down, mut within) = (false, false, false);
+    let (mut pieces, mut bytes) = (0, 0);
+    let mut ways: Option<Direction> = None;
     let mut last: Option<&Transfer<'_>> = None;
-    for transfer in transfers {
-        let bytes = transfer.bytes();
-        if bytes == 0 {
-            continue;
-        }
-        load.bytes += bytes;
-        load.pieces += usize::from(!last.is_some_and(|last| continues(last, transfer)));
+    for transfer in transfers.iter().filter(|transfer| transfer.bytes() > 0) {
+        bytes += transfer.bytes();
+        pieces += usize::from(!last.is_some_and(|last| continues(last, transfer)));
         last = Some(transfer);
-        match transfer {
-            Transfer::Upload { .. } => up = true,
-            Transfer::Download { .. } => down = true,
-            Transfer::Internal { .. } => within = true,
-        }
+        let way = direction(transfer);
+        ways = Some(if ways.is_none_or(|ways| ways == way) { way } else { Direction::Mixed });
     }
-    load.direction = match (up, down, within) {
-        (false, false, true) => Direction::Internal,
-        (false, true, false) => Direction::Download,
-        (_, false, false) => Direction::Upload,
-        _ => Direction::Mixed,
-    };
-    load
+    Load { pieces, bytes, direction: ways.unwrap_or(Direction::Upload) }
 }
 
 fn resolve(names: &Lookup<'_>, transfer: &Transfer<'_>) -> Piece {
-    match *transfer {
-        Transfer::Upload { from, to, bytes } => {
-            Piece::Upload { from: names.host_address(from), to: names.device_address(to), bytes }
-        }
-        Transfer::Download { from, to, bytes } => {
-            Piece::Download { from: names.device_address(from), to: names.host_address(to), bytes }
-        }
-        Transfer::Internal { from, to, bytes } => {
-            Piece::Internal { from: names.device_address(from), to: names.device_address(to), bytes }
-        }
-    }
+    let device = |at: DeviceSpan<'_>| {
+        let address = names.device_address(at);
+        HostAddress { host: address, mapped: Some(address) }
+    };
+    let (to, from) = match *transfer {
+        Transfer::Upload { from, to, .. } => (device(to), names.host_address(from)),
+        Transfer::Download { from, to, .. } => (names.host_address(to), device(from)),
+        Transfer::Internal { from, to, .. } => (device(to), device(from)),
+    };
+    Piece { direction: direction(transfer), to, from, bytes: transfer.bytes() }
 }
 
-/// Checks and submits the copies of one call, by a certain route if one is given.
-pub(crate) fn submit(
-    core: &Arc<Core>,
-    queue: &QueueHandle,
-    transfers: &[Transfer<'_>],
-    route: Option<Route>,
-) -> Result<Ticket> {
-    const OPERATION: &str = "submit";
-    let names = core.memory.lookup();
-    names.check_transfers(transfers).map_err(|error| core.here(error))?;
-    let forced = route.or(core.route);
-    core.enqueue(OPERATION, queue.id(), |work| start(work, &names, transfers, forced))
-}
-
-fn start(
+/// Submits the checked copies of one call, by a certain route if one is given.
+pub(crate) fn start(
     work: &mut Work<'_>,
     names: &Lookup<'_>,
     transfers: &[Transfer<'_>],
-    forced: Option<Route>,
+    route: Option<Route>,
 ) -> Outcome {
+    let forced = route.or(work.core.route);
     if let [transfer] = transfers
         && forced.is_none()
     {
@@ -227,13 +181,13 @@ fn start_mapped(
 }
 
 fn single(work: &Work<'_>, piece: &Piece) -> Outcome {
-    let (stream, bytes) = (work.stream(), piece.bytes());
+    let (stream, &Piece { direction, to, from, bytes }) = (work.stream(), piece);
     // SAFETY: both ranges were checked against memory that stays until the submission is done.
     unsafe {
-        match *piece {
-            Piece::Upload { from, to, .. } => stream.upload(to, from.host, bytes),
-            Piece::Download { from, to, .. } => stream.download(to.host, from, bytes),
-            Piece::Internal { from, to, .. } => stream.copy(to, from, bytes),
+        match direction {
+            Direction::Upload => stream.upload(to.host, from.host, bytes),
+            Direction::Download => stream.download(to.host, from.host, bytes),
+            Direction::Internal | Direction::Mixed => stream.copy(to.host, from.host, bytes),
         }
     }
 }
@@ -244,10 +198,9 @@ fn by_batch(work: &Work<'_>, count: usize, pieces: impl Iterator<Item = Piece>) 
     let (mut to, mut from) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let mut sizes = Vec::with_capacity(count);
     for piece in pieces {
-        let addresses = piece.addresses();
-        to.push(addresses.0);
-        from.push(addresses.1);
-        sizes.push(piece.bytes() as usize);
+        to.push(piece.to.host);
+        from.push(piece.from.host);
+        sizes.push(piece.bytes as usize);
     }
     let count = sizes.len();
     let mut attributes = BatchAttributes::STREAM_ORDER;
@@ -342,7 +295,7 @@ impl<I: Iterator<Item = Piece>> Iterator for Parts<I> {
             let piece = self.pieces.next()?;
             // All pieces are mapped, so none is left out.
             let Some((to, from)) = piece.mapped() else { continue };
-            self.rest = Entry { to, from, bytes: piece.bytes() };
+            self.rest = Entry { to, from, bytes: piece.bytes };
         }
         let bytes = self.part_bytes.min(self.rest.bytes);
         let part = Entry { bytes, ..self.rest };
@@ -510,15 +463,19 @@ mod tests {
     #[test]
     fn parts_cover_the_pieces_and_keep_blocks_busy() {
         let host = |at| HostAddress { host: at, mapped: Some(at) };
-        let pieces: Vec<Piece> = (0..8)
-            .map(|i| Piece::Download { from: i << 20, to: host(1 << 40 | i << 30), bytes: 65_536 + i })
-            .collect();
-        let total = pieces.iter().map(Piece::bytes).sum();
+        let piece = |i: u64| Piece {
+            direction: Direction::Download,
+            from: host(i << 20),
+            to: host(1 << 40 | i << 30),
+            bytes: 65_536 + i,
+        };
+        let pieces: Vec<Piece> = (0..8).map(piece).collect();
+        let total = pieces.iter().map(|piece| piece.bytes).sum();
         let parts: Vec<Entry> = parts(total, pieces.iter().copied()).collect();
         assert!(parts.len() >= 100 && parts.len() <= 150, "{}", parts.len());
         let mut expected = pieces.iter().flat_map(|piece| {
             let (to, from) = piece.mapped().unwrap();
-            (0..piece.bytes()).map(move |i| (to + i, from + i))
+            (0..piece.bytes).map(move |i| (to + i, from + i))
         });
         for part in &parts {
             for i in 0..part.bytes {

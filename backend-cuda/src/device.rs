@@ -6,10 +6,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
 
+use backend_api::backends::ram::SystemMemory;
+use backend_api::backends::{Direction, PIN_ADVICE};
 use backend_api::{
-    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather,
-    HostAllocation, HostMemory, MemoryStatus, Progress, QueueHandle, QueueId, Result, Route, Routing,
-    Scatter, Search, Ticket, Transfer,
+    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Gather, HostAllocation,
+    HostMemory, MemoryStatus, Progress, QueueHandle, QueueId, Request, Result, Route, Routing, Scatter,
+    Ticket,
 };
 
 use crate::context::Context;
@@ -18,15 +20,13 @@ use crate::discovery::Card;
 use crate::driver::objects::Stream;
 use crate::driver::{Code, ContextHandle, driver};
 use crate::host_memory::HostRange;
-use crate::kernel::indexed::{self, Direction};
+use crate::kernel::indexed;
 use crate::memory::DeviceMemory;
 use crate::names::Lookup;
 use crate::options::Options;
 use crate::queue::Queue;
-use crate::{copy, kernel, ram};
+use crate::{copy, kernel};
 
-/// It is the driver that page-locks, not this process: the system's limit for that does not count.
-const PIN_ADVICE: &str = "ask for less, release pinned memory, or use HostMemory::Pageable";
 const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all what is page-locked already";
 
 /// An open NVIDIA card.
@@ -40,15 +40,34 @@ const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all 
 /// ```
 /// use std::sync::Arc;
 /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
+/// use backend_cuda::{CudaDevice, Options, devices};
 /// # fn main() -> backend_api::Result<()> {
-/// for card in backend_cuda::devices() {
-///     let device = Arc::new(backend_cuda::CudaDevice::open(card.index)?);
+/// for card in devices() {
+///     let device = Arc::new(CudaDevice::open(card.index)?);
+///     assert_eq!(device.card().compute_capability, card.compute_capability);
 ///     let queue = Queue::new(&device)?;
 ///     let memory = DeviceBuffer::new(&device, 1 << 20, Commit::Proven)?;
 ///     let ticket = queue.fill(&Fill { to: memory.at(0), bytes: 1 << 20, pattern: &[7] })?;
 ///     assert!(device.wait(ticket).is_ok());
 /// }
 /// # Ok(()) }
+/// ```
+///
+/// In a context that somebody has made:
+///
+/// ```
+/// use backend_cuda::{CudaDevice, Options, devices};
+/// for card in devices() {
+///     let (one, options) = (CudaDevice::open(card.index)?, Options::new().with_headroom_bytes(1 << 30));
+///     let other = CudaDevice::open_with(card.index, &options)?;
+///     assert_eq!(one.context(), other.context(), "both work in the card's primary context");
+///     // SAFETY: the context is one of this process, and is held longer than the device.
+///     let adopted = unsafe { CudaDevice::adopt(one.context(), &options)? };
+///     assert_eq!(adopted.card().index, card.index);
+/// }
+/// // Here nobody has made a context current, and there may be no driver.
+/// assert!(CudaDevice::from_current(&Options::new()).is_err());
+/// # Ok::<_, backend_api::Error>(())
 /// ```
 pub struct CudaDevice {
     pub(crate) core: Arc<Core>,
@@ -59,17 +78,6 @@ impl CudaDevice {
     ///
     /// # Errors
     /// [`Driver`](ErrorKind::Driver) without a driver or such a card, or what the driver says.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// for card in backend_cuda::devices() {
-    ///     let device = backend_cuda::CudaDevice::open(card.index)?;
-    ///     assert_eq!(device.info().identity, card.info.identity);
-    /// }
-    /// # let no_such_card = backend_cuda::devices().len() as u32;
-    /// assert!(backend_cuda::CudaDevice::open(no_such_card).is_err());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn open(index: u32) -> Result<Self> {
         Self::open_with(index, &Options::new())
     }
@@ -78,17 +86,6 @@ impl CudaDevice {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_cuda::{CudaDevice, Options, devices};
-    /// let options = Options::new().with_headroom_bytes(1 << 30);
-    /// for card in devices() {
-    ///     let status = CudaDevice::open_with(card.index, &options)?.memory()?;
-    ///     assert_eq!(status.usable_bytes, status.free_bytes.saturating_sub(1 << 30));
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn open_with(index: u32, options: &Options) -> Result<Self> {
         let driver = driver().map_err(|missing| missing.error("open"))?;
         let ordinal = i32::try_from(index)
@@ -105,14 +102,6 @@ impl CudaDevice {
     /// # Errors
     /// As [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) where no context is
     /// current, or one that the program made itself; that can be [adopted](Self::adopt).
-    ///
-    /// ```
-    /// use backend_api::ErrorKind;
-    /// use backend_cuda::{CudaDevice, Options};
-    /// // Here nobody has made a context current, and there may be no driver.
-    /// let error = CudaDevice::from_current(&Options::new()).unwrap_err();
-    /// assert!(matches!(error.kind(), ErrorKind::InvalidArgument | ErrorKind::Driver));
-    /// ```
     pub fn from_current(options: &Options) -> Result<Self> {
         const OPERATION: &str = "from_current";
         let driver = driver().map_err(|missing| missing.error(OPERATION))?;
@@ -134,18 +123,6 @@ impl CudaDevice {
     /// `context` must be a `CUcontext` of this process's driver. If the program destroys it before the device
     /// is dropped, the device is lost with it, and what used to be its pinned memory must not be touched any
     /// more.
-    ///
-    /// ```
-    /// use backend_cuda::{CudaDevice, Options, devices};
-    /// for card in devices() {
-    ///     // Stands for a library that has made a context.
-    ///     let owner = CudaDevice::open(card.index)?;
-    ///     // SAFETY: the context is one of this process, and is held longer than the device.
-    ///     let device = unsafe { CudaDevice::adopt(owner.context(), &Options::new())? };
-    ///     assert_eq!(device.card().index, card.index);
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub unsafe fn adopt(context: *mut c_void, options: &Options) -> Result<Self> {
         let driver = driver().map_err(|missing| missing.error("adopt"))?;
         let refused = |code: Code| code.error_of(ErrorKind::Driver, "adopt");
@@ -163,14 +140,6 @@ impl CudaDevice {
     }
 
     /// The card, as discovery describes it.
-    ///
-    /// ```
-    /// for card in backend_cuda::devices() {
-    ///     let device = backend_cuda::CudaDevice::open(card.index)?;
-    ///     assert_eq!(device.card().compute_capability, card.compute_capability);
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn card(&self) -> &Card {
         &self.core.card
@@ -178,15 +147,6 @@ impl CudaDevice {
 
     /// The `CUcontext` that the device works in, for use with other libraries. It lives as long as the
     /// device.
-    ///
-    /// ```
-    /// for card in backend_cuda::devices() {
-    ///     let (one, other) =
-    ///         (backend_cuda::CudaDevice::open(card.index)?, backend_cuda::CudaDevice::open(card.index)?);
-    ///     assert_eq!(one.context(), other.context(), "both work in the card's primary context");
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn context(&self) -> *mut c_void {
         self.core.context.handle().0
@@ -198,26 +158,41 @@ impl CudaDevice {
         }
     }
 
-    /// Carries out a gather, or a scatter that names the same places.
-    fn move_indexed(
-        &self,
-        queue: &QueueHandle,
-        direction: Direction,
-        names: &Lookup<'_>,
-        checked: Result<()>,
-        gather: &Gather<'_>,
-    ) -> Result<Ticket> {
-        checked.map_err(|error| self.core.here(error))?;
-        let request = indexed::Request {
-            direction,
-            elements: names.device_address(gather.elements.start),
-            elements_count: gather.elements.count,
-            stride: gather.elements.stride,
-            indices: names.host_address(gather.indices),
-            count: gather.count,
-            values: names.host_address(gather.values),
+    /// Checks a request, and submits it with addresses in the place of names.
+    fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let (operation, names) = (request.operation(), self.core.memory.lookup());
+        let checked = match request {
+            Request::Copies(transfers, _) => names.check_transfers(transfers),
+            _ => request.check(&names),
         };
-        self.core.enqueue(direction.operation(), queue.id(), |work| indexed::run(work, &request))
+        checked.map_err(|error| self.core.here(error))?;
+        self.core.enqueue(operation, queue.id(), |work| match *request {
+            Request::Copies(transfers, route) => copy::start(work, &names, transfers, route),
+            Request::Fill(fill) => {
+                kernel::fill::run(work, names.device_address(fill.to), fill.bytes, fill.pattern)
+            }
+            Request::Search(search) => {
+                let start = names.device_address(search.elements.start);
+                kernel::search::run(work, search, start, names.host_address(search.answer))
+            }
+            Request::Gather(&Gather { elements, indices, count, values })
+            | Request::Scatter(&Scatter { elements, indices, count, values }) => {
+                let request = indexed::Request {
+                    direction: Direction::of(request),
+                    elements: names.device_address(elements.start),
+                    elements_count: elements.count,
+                    stride: elements.stride,
+                    indices: names.host_address(indices),
+                    count,
+                    values: names.host_address(values),
+                };
+                indexed::run(work, &request)
+            }
+            Request::Compute(compute) => {
+                let answer = compute.answer().map(|answer| names.host_address(answer));
+                kernel::compute::run(work, compute, &starts(&names, compute), answer)
+            }
+        })
     }
 
     /// Waits for the work of a queue and ends it.
@@ -232,6 +207,11 @@ impl CudaDevice {
         queue.deliver(u64::MAX);
         self.core.queues.end(queue.id, newest);
     }
+}
+
+/// Where the sources of a computation that was checked begin.
+fn starts(names: &Lookup<'_>, compute: &Compute<'_>) -> Vec<u64> {
+    compute.sources.iter().map(|source| names.device_address(source.start)).collect()
 }
 
 impl fmt::Debug for CudaDevice {
@@ -337,7 +317,9 @@ unsafe impl Device for CudaDevice {
                         .with_bytes(bytes as u64)
                         .with_advice(PIN_ADVICE)
                 };
-                let available = ram::available_bytes();
+                // Page-locked memory cannot be swapped out: a system asked for more than it has may end a
+                // process instead of refusing. Where it does not tell, the driver decides.
+                let available = SystemMemory::of_linux().map(|memory| memory.available_bytes);
                 if let Some(available) = available
                     && bytes as u64 > available
                 {
@@ -403,9 +385,7 @@ unsafe impl Device for CudaDevice {
         self.wait_and_drop(self.core.memory.remove_host(host.id()).as_ref());
     }
 
-    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        copy::submit(&self.core, queue, transfers, None)
-    }
+    backend_api::requests! { self, queue, request => self.start(queue, &request) }
 
     fn routes(&self) -> &[Route] {
         if self.core.context.driver.table.has_batch_copies() {
@@ -413,10 +393,6 @@ unsafe impl Device for CudaDevice {
         } else {
             &[Route::Single, Route::Kernel]
         }
-    }
-
-    fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        copy::submit(&self.core, queue, transfers, Some(route))
     }
 
     fn set_routing(&self, routing: Routing) {
@@ -427,50 +403,12 @@ unsafe impl Device for CudaDevice {
         *self.core.routing.read()
     }
 
-    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
-        let names = self.core.memory.lookup();
-        names.check_fill(fill).map_err(|error| self.core.here(error))?;
-        let to = names.device_address(fill.to);
-        self.core.enqueue("fill", queue.id(), |work| kernel::fill::run(work, to, fill.bytes, fill.pattern))
-    }
-
-    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
-        let names = self.core.memory.lookup();
-        names.check_search(search).map_err(|error| self.core.here(error))?;
-        let start = names.device_address(search.elements.start);
-        let answer = names.host_address(search.answer);
-        self.core.enqueue("search", queue.id(), |work| kernel::search::run(work, search, start, answer))
-    }
-
-    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
-        let names = self.core.memory.lookup();
-        let checked = names.check_gather(gather);
-        self.move_indexed(queue, Direction::Gather, &names, checked, gather)
-    }
-
-    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
-        let Scatter { elements, indices, count, values } = *scatter;
-        let names = self.core.memory.lookup();
-        let checked = names.check_scatter(scatter);
-        let same = Gather { elements, indices, count, values };
-        self.move_indexed(queue, Direction::Scatter, &names, checked, &same)
-    }
-
-    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
-        let names = self.core.memory.lookup();
-        names.check_compute(compute).map_err(|error| self.core.here(error))?;
-        let starts: Vec<u64> =
-            compute.sources.iter().map(|source| names.device_address(source.start)).collect();
-        let answer = compute.answer().map(|answer| names.host_address(answer));
-        self.core.enqueue("compute", queue.id(), |work| kernel::compute::run(work, compute, &starts, answer))
-    }
-
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
         const OPERATION: &str = "prepare";
-        let starts: Vec<u64> = {
+        let starts = {
             let names = self.core.memory.lookup();
             names.check_compute(compute).map_err(|error| self.core.here(error))?;
-            compute.sources.iter().map(|source| names.device_address(source.start)).collect()
+            starts(&names, compute)
         };
         let _current = self.core.enter(OPERATION)?;
         let core = &self.core;
@@ -533,9 +471,9 @@ unsafe impl Device for CudaDevice {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
-    use std::task::Wake;
 
-    use backend_api::{DeviceBuffer, HostBuffer, Queue};
+    use backend_api::backends::waker;
+    use backend_api::{DeviceBuffer, HostBuffer, Queue, Transfer};
 
     use super::*;
     use crate::fake;
@@ -546,14 +484,6 @@ mod tests {
         bytes: u64,
     ) -> Transfer<'a> {
         Transfer::Upload { from: host.at(0), to: memory.at(0), bytes }
-    }
-
-    /// Runs a closure as waker.
-    struct Call<F>(F);
-    impl<F: Fn() + Send + Sync + 'static> Wake for Call<F> {
-        fn wake(self: Arc<Self>) {
-            (self.0)();
-        }
     }
 
     #[test]
@@ -630,7 +560,7 @@ mod tests {
         let ticket = queue.submit(&[upload(&host, &memory, 4096)]).unwrap();
         let (sender, receiver) = mpsc::channel();
         let buffers = parking_lot::Mutex::new(Some((memory, host)));
-        let waker = Call({
+        let waker = waker({
             let (device, queue) = (Arc::clone(&device), Arc::clone(&queue));
             move || {
                 let (memory, host) = buffers.lock().take().unwrap();
@@ -643,7 +573,7 @@ mod tests {
                 sender.send((outcome, found)).unwrap();
             }
         });
-        device.wake(ticket, Arc::new(waker).into());
+        device.wake(ticket, waker);
         assert!(receiver.try_recv().is_err());
         stream.open(u64::MAX);
         let (outcome, found) = receiver.recv().unwrap();
@@ -659,13 +589,13 @@ mod tests {
         stream.open(0);
         let ticket = queue.submit(&[]).unwrap();
         let (sender, receiver) = mpsc::channel();
-        device.wake(ticket, Arc::new(Call(|| panic!("on purpose, in a waker"))).into());
+        device.wake(ticket, waker(|| panic!("on purpose, in a waker")));
         let last = parking_lot::Mutex::new(Some((Arc::clone(&device), queue)));
-        let waker = Call(move || {
+        let waker = waker(move || {
             drop(last.lock().take());
             sender.send(()).unwrap();
         });
-        device.wake(ticket, Arc::new(waker).into());
+        device.wake(ticket, waker);
         stream.open(u64::MAX);
         drop(device);
         receiver.recv().unwrap();
@@ -681,7 +611,7 @@ mod tests {
         let ticket = queue.submit(&[upload(&host, &memory, 4096)]).unwrap();
         let (sender, receiver) = mpsc::channel();
         let calls = Arc::new(AtomicUsize::new(0));
-        let waker = Call({
+        let waker = waker({
             let (device, queue, calls) = (Arc::clone(&device), Arc::clone(&queue), Arc::clone(&calls));
             move || {
                 calls.fetch_add(1, Ordering::SeqCst);
@@ -689,7 +619,7 @@ mod tests {
                 sender.send((device.poll(ticket), queue.submit(&[]))).unwrap();
             }
         });
-        device.wake(ticket, Arc::new(waker).into());
+        device.wake(ticket, waker);
         let sleeper = std::thread::spawn({
             let device = Arc::clone(&device);
             move || device.wait(ticket)

@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, MemoryStatus, Result, numa_node, uuid_text};
+use backend_api::backends::identity;
+use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, MemoryStatus, Result, numa_node};
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 
 use crate::Options;
@@ -150,12 +151,7 @@ impl Card {
         check(unsafe { (driver.table.device_total_mem)(&raw mut bytes, device) })?;
         let uuid = uuid(driver, device);
 
-        let mut names = pci
-            .iter()
-            .map(|address| format!("pci:{address}"))
-            .chain(uuid.map(|bytes| uuid_text(&bytes)))
-            .chain([format!("cuda:{ordinal}")]);
-        let identity = names.next().unwrap_or_default();
+        let (identity, aliases) = identity(pci.as_deref(), uuid.as_ref(), format!("cuda:{ordinal}"));
         let kind = if attribute(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0 {
             DeviceKind::IntegratedGpu
         } else {
@@ -163,11 +159,7 @@ impl Card {
         };
         let mut info = DeviceInfo::new("cuda", &name, kind, &identity).with_total_bytes(bytes as u64);
         info.vendor = "NVIDIA".into();
-        info.aliases = if pci.is_some() {
-            uuid.map(|bytes| uuid_text(&bytes)).into_iter().collect()
-        } else {
-            Vec::new()
-        };
+        info.aliases = aliases;
         info.copy_engines = attribute(Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT).max(1);
         info.numa_node = pci.as_deref().and_then(numa_node);
         info.driver = driver.version_text();

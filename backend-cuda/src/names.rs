@@ -52,8 +52,6 @@ impl Memory {
             memory: self,
             device: RefCell::default(),
             host: RefCell::default(),
-            last_device: Cell::new(None),
-            last_host: Cell::new(None),
             hosts_are_mapped: Cell::new(true),
         }
     }
@@ -81,22 +79,18 @@ fn sole<T>(mut shared: Arc<T>) -> T {
 
 /// Looks names up, and keeps what it found alive until the call has submitted its work.
 ///
-/// One call names few pieces of memory many times, so what was found is remembered: the last one at hand,
-/// those before in short lists.
+/// One call names few pieces of memory many times, so what was found is remembered.
 #[derive(Debug)]
 pub(crate) struct Lookup<'a> {
     memory: &'a Memory,
     device: RefCell<Known<BufferId, DeviceMemory>>,
     host: RefCell<Known<HostId, HostRange>>,
-    last_device: Cell<Option<Found<BufferId, u64>>>,
-    last_host: Cell<Option<Found<HostId, HostAddress>>>,
     hosts_are_mapped: Cell<bool>,
 }
 
 /// Where a piece of memory starts, and how long it is.
 #[derive(Clone, Copy, Debug)]
-struct Found<K, A> {
-    id: K,
+struct Found<A> {
     start: A,
     bytes: u64,
 }
@@ -144,29 +138,14 @@ impl<K: Copy + Eq + std::hash::Hash, V> Known<K, V> {
 }
 
 impl Lookup<'_> {
-    fn device(&self, id: BufferId) -> Option<Found<BufferId, u64>> {
-        if let Some(last) = self.last_device.get()
-            && last.id == id
-        {
-            return Some(last);
-        }
-        let found = self.device.borrow_mut().recall(&self.memory.device, id, |memory| Found {
-            id,
-            start: memory.address,
-            bytes: memory.bytes,
-        })?;
-        self.last_device.set(Some(found));
-        Some(found)
+    fn device(&self, id: BufferId) -> Option<Found<u64>> {
+        self.device
+            .borrow_mut()
+            .recall(&self.memory.device, id, |memory| Found { start: memory.address, bytes: memory.bytes })
     }
 
-    fn host(&self, id: HostId) -> Option<Found<HostId, HostAddress>> {
-        if let Some(last) = self.last_host.get()
-            && last.id == id
-        {
-            return Some(last);
-        }
+    fn host(&self, id: HostId) -> Option<Found<HostAddress>> {
         let found = self.host.borrow_mut().recall(&self.memory.host, id, |range| Found {
-            id,
             start: HostAddress {
                 host: range.address.as_ptr().expose_provenance() as u64,
                 mapped: range.mapped,
@@ -176,7 +155,6 @@ impl Lookup<'_> {
         if found.start.mapped.is_none() {
             self.hosts_are_mapped.set(false);
         }
-        self.last_host.set(Some(found));
         Some(found)
     }
 

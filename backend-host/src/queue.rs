@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
+use backend_api::backends::wake_all;
 use backend_api::contended::spin_until;
 use backend_api::{DeviceInfo, Error, ErrorKind, Progress, QueueId, Result, Ticket, Timeline};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -309,21 +310,14 @@ impl<J: Job> Lane<J> {
                 self.changed.notify_all();
             }
             if state.wakers.iter().any(|(wanted, _)| *wanted <= value) {
-                let wakers = std::mem::take(&mut state.wakers);
-                let (due, later) = wakers.into_iter().partition::<Vec<_>, _>(|(wanted, _)| *wanted <= value);
-                state.wakers = later;
+                let due: Vec<_> = state.wakers.extract_if(.., |(wanted, _)| *wanted <= value).collect();
                 if state.items.is_empty() {
                     self.enter(&mut state, Phase::Idle);
                     drop(state);
                 } else {
                     self.ready(state, Urgency::Long);
                 }
-                for (_, waker) in due {
-                    // One that panics does not keep the others waiting, nor harm whoever works here.
-                    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-                        tracing::error!("a waker panicked");
-                    }
-                }
+                wake_all(due.into_iter().map(|(_, waker)| waker));
                 state = self.state.lock();
                 if state.phase != Phase::Ready {
                     return;

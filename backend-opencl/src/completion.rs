@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Instant;
 
+use backend_api::backends::wake_all;
 use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Timeline};
 use opencl3::types::{cl_event, cl_int};
 use parking_lot::Mutex;
@@ -31,7 +32,7 @@ use crate::core::Core;
 use crate::driver::objects::Event;
 use crate::error::{Severity, severity};
 use crate::retry::{PATIENCE, insist, keep_for_good};
-use crate::wakers::{Errand, wake_all};
+use crate::wakers::Errand;
 
 /// Any positive status: queued, submitted, running.
 const PENDING: cl_int = 1;

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use backend_api::backends::Memory;
 use backend_api::{DeviceKind, DeviceSpan, HostSpan, Result, Route, Routing, Transfer};
 
 use crate::driver::objects::Argument;
@@ -52,12 +53,6 @@ enum Other {
     Device(Arc<Buffer>),
 }
 
-/// Looks up names that were checked before.
-pub(crate) trait Lookup {
-    fn buffer(&self, at: DeviceSpan<'_>) -> Result<Arc<Buffer>>;
-    fn host(&self, at: HostSpan<'_>) -> Result<Arc<HostPiece>>;
-}
-
 impl Batch {
     pub fn clear(&mut self) {
         self.copies.clear();
@@ -85,21 +80,21 @@ impl Batch {
     /// Adds a checked copy, and notes that the submission uses its memory.
     pub fn add(
         &mut self,
-        memory: &impl Lookup,
+        memory: &Memory<Buffer, HostPiece>,
         transfer: &Transfer<'_>,
         submission: &Submission<'_>,
     ) -> Result<()> {
         if transfer.bytes() == 0 {
             return Ok(());
         }
+        let device = |at: DeviceSpan<'_>| memory.buffer("submit", at.buffer()).cloned();
+        let host = |at: HostSpan<'_>| memory.host("submit", at.host()).cloned().map(Other::Host);
         let (place, other, at, to_device) = match *transfer {
-            Transfer::Upload { from, to, .. } => (to, Other::Host(memory.host(from)?), from.offset(), true),
-            Transfer::Download { from, to, .. } => (from, Other::Host(memory.host(to)?), to.offset(), false),
-            Transfer::Internal { from, to, .. } => {
-                (to, Other::Device(memory.buffer(from)?), from.offset(), true)
-            }
+            Transfer::Upload { from, to, .. } => (to, host(from)?, from.offset(), true),
+            Transfer::Download { from, to, .. } => (from, host(to)?, to.offset(), false),
+            Transfer::Internal { from, to, .. } => (to, Other::Device(device(from)?), from.offset(), true),
         };
-        let (buffer, offset, bytes) = (memory.buffer(place)?, place.offset(), transfer.bytes());
+        let (buffer, offset, bytes) = (device(place)?, place.offset(), transfer.bytes());
         let next = Resolved { to_device, buffer, offset, other, at, bytes };
         if let Some(last) = self.copies.last_mut()
             && Self::joins(last, &next)

@@ -213,10 +213,6 @@ impl<'q> Submission<'q> {
         self.state.newest + 1
     }
 
-    pub fn operation(&self) -> &'static str {
-        self.operation
-    }
-
     fn refused(&self, status: i32) -> Error {
         self.core.fail(self.operation, self.kind, status)
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use backend_api::backends::Direction;
 use backend_api::{Elements, Error, Result};
 
 use crate::driver::objects::Argument;
@@ -17,28 +18,13 @@ const ROUND_INDICES: u64 = 4 << 20;
 /// How many pieces a kernel sees at once.
 const PIECES: usize = 8;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Gather,
-    Scatter,
-}
-
-impl Direction {
-    pub fn operation(self) -> &'static str {
-        match self {
-            Self::Gather => "gather",
-            Self::Scatter => "scatter",
-        }
-    }
-
-    /// The kernel for words of `width` bytes: 1, 2, 4, 8 or 16.
-    fn kernel(self, width: u64) -> &'static str {
-        let kernels = match self {
-            Self::Gather => ["gather_1", "gather_2", "gather_4", "gather_8", "gather_16"],
-            Self::Scatter => ["scatter_1", "scatter_2", "scatter_4", "scatter_8", "scatter_16"],
-        };
-        kernels[width.ilog2() as usize]
-    }
+/// The kernel for words of `width` bytes: 1, 2, 4, 8 or 16.
+fn kernel(direction: Direction, width: u64) -> &'static str {
+    let kernels = match direction {
+        Direction::Gather => ["gather_1", "gather_2", "gather_4", "gather_8", "gather_16"],
+        Direction::Scatter => ["scatter_1", "scatter_2", "scatter_4", "scatter_8", "scatter_16"],
+    };
+    kernels[width.ilog2() as usize]
 }
 
 /// The eight piece arguments and the shift for pieces from `first` on. Places without a piece get the first
@@ -91,7 +77,6 @@ pub(crate) fn indexed(
     let width = 1_u64 << (start.offset() | stride | packed_at | 16).trailing_zeros();
     let each = stride / width;
     let total = count * each;
-    let operation = submission.operation();
     let tag = submission.value() as u32;
     // Numbers of a queue's calls come again after 2^32 calls, 0 being what new scratch memory holds.
     let tag = if tag == 0 { u32::MAX } else { tag };
@@ -99,7 +84,7 @@ pub(crate) fn indexed(
     let verdict = submission.verdict(move |words| {
         let position = u64::from(words[1]) | u64::from(words[2]) << 32;
         (words[0] == tag).then(|| {
-            Error::index_outside(operation)
+            Error::index_outside(direction.operation())
                 .with_detail(format!("index number {position} is outside of the {of} elements"))
         })
     })?;
@@ -200,7 +185,7 @@ impl Round<'_> {
                 ]);
                 // SAFETY: the kernel skips indices that are outside, and words outside of the window, whose
                 // pieces it has; list and values are as long as `skew + words` says.
-                unsafe { submission.launch(direction.kernel(self.width), groups, &arguments) }
+                unsafe { submission.launch(kernel(direction, self.width), groups, &arguments) }
             };
         if count == 0 {
             // Any memory will do where nothing is touched.

@@ -1,7 +1,5 @@
 //! What the contract's suite cannot know: how many commands something costs, and what is special about
 //! OpenCL.
-//!
-//! On the devices that `VMARRAY_OPENCL_DEVICE` picks; on none where there is none.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -12,19 +10,9 @@ use backend_api::{
     Commit, Device, DeviceBuffer, DeviceKind, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory,
     Progress, Queue, Route, Routing, Scatter, Search, Transfer,
 };
-use backend_opencl::{Discovered, KernelCache, OpenClDevice, Options, devices_matching};
+use backend_opencl::{Discovered, KernelCache, OpenClDevice, Options};
 
-fn chosen() -> Vec<Discovered> {
-    let found = devices_matching(&std::env::var("VMARRAY_OPENCL_DEVICE").unwrap_or_default());
-    if found.is_empty() {
-        println!("no OpenCL device: skipped");
-    }
-    found
-}
-
-fn open(found: &Discovered, options: &Options) -> Arc<OpenClDevice> {
-    Arc::new(OpenClDevice::open(found, options).expect("a device that is listed opens"))
-}
+use crate::{chosen, open};
 
 fn u64s(host: &HostBuffer<OpenClDevice>, offset: usize, count: usize) -> Vec<u64> {
     let mut bytes = vec![0; count * 8];

@@ -1,40 +1,32 @@
 //! Wakers that use the device: they run where no lock is held and no driver waits, so nothing can block for
 //! ever.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::task::{Wake, Waker};
+use std::task::Waker;
 
 use backend_api::{
     Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Progress, Queue, Transfer,
 };
-use backend_opencl::{OpenClDevice, Options, devices_matching};
+use backend_opencl::{OpenClDevice, Options};
+
+use crate::{chosen, open};
 
 const BYTES: u64 = 16 << 20;
 
 fn open_all() -> Vec<Arc<OpenClDevice>> {
-    let found = devices_matching(&std::env::var("VMARRAY_OPENCL_DEVICE").unwrap_or_default());
-    if found.is_empty() {
-        println!("no OpenCL device: skipped");
-    }
-    let open = |found| OpenClDevice::open(found, &Options::new()).expect("a device that is listed opens");
-    found.iter().map(open).map(Arc::new).collect()
+    chosen().iter().map(|found| open(found, &Options::new())).collect()
 }
 
-/// Runs a closure when it is woken, and says when that has ended.
-struct Run<F>(Mutex<Option<F>>, Sender<()>);
-
-impl<F: FnOnce() + Send + 'static> Wake for Run<F> {
-    fn wake(self: Arc<Self>) {
-        let work = self.0.lock().expect("no panic").take().expect("woken once");
-        work();
-        self.1.send(()).unwrap_or_default();
-    }
-}
-
+/// A waker that runs a closure, and says when that has ended.
 fn waker(work: impl FnOnce() + Send + 'static) -> (Waker, Receiver<()>) {
-    let (done, ended) = channel();
-    (Arc::new(Run(Mutex::new(Some(work)), done)).into(), ended)
+    let ((done, ended), work) = (channel(), Mutex::new(Some(work)));
+    let run = move || {
+        let work = work.lock().expect("no panic").take().expect("woken once");
+        work();
+        done.send(()).unwrap_or_default();
+    };
+    (backend_api::backends::waker(run), ended)
 }
 
 #[test]
