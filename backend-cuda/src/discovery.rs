@@ -17,7 +17,11 @@ use crate::driver::{Driver, Outcome, check, driver};
 /// let mut cards = backend_cuda::devices();
 /// cards.retain(|card| !card.drives_display && card.info.total_bytes >= 8 << 30);
 /// cards.sort_by_key(|card| std::cmp::Reverse(card.multiprocessors));
-/// assert!(cards.iter().all(|card| card.compute_capability >= (3, 0)));
+/// for card in cards {
+///     let status = card.memory()?;
+///     assert!(card.compute_capability >= (3, 0) && status.usable_bytes <= status.free_bytes);
+/// }
+/// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -100,14 +104,6 @@ impl Card {
     ///
     /// # Errors
     /// What the driver says.
-    ///
-    /// ```
-    /// for card in backend_cuda::devices() {
-    ///     let status = card.memory()?;
-    ///     assert!(status.usable_bytes <= status.free_bytes && status.free_bytes <= status.total_bytes);
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn memory(&self) -> Result<MemoryStatus> {
         const OPERATION: &str = "memory";
         let driver = driver().map_err(|missing| missing.error(OPERATION))?;

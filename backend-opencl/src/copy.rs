@@ -149,8 +149,6 @@ struct Run<'a> {
     host: &'a HostPiece,
     to_device: bool,
     bytes: u64,
-    /// Whether the host side is one range.
-    packed: bool,
 }
 
 /// Device offset, host offset, length.
@@ -171,7 +169,7 @@ impl<'a> Run<'a> {
     /// The longest run that the first copies form and that can go through one kernel.
     fn new(copies: &'a [Resolved]) -> Option<Self> {
         let (to_device, buffer, host, (_, start, _)) = copies.first()?.ends()?;
-        let (mut bytes, mut length, mut packed) = (0, 0, true);
+        let (mut bytes, mut length) = (0, 0);
         let in_place = host.for_kernels().is_some();
         for (direction, its_buffer, its_host, (_, at, its_bytes)) in copies.iter().map_while(Resolved::ends) {
             let same =
@@ -182,11 +180,10 @@ impl<'a> Run<'a> {
             if !same || !fits {
                 break;
             }
-            packed &= follows;
             bytes += its_bytes;
             length += 1;
         }
-        Some(Self { copies: &copies[..length], buffer, host, to_device, bytes, packed })
+        Some(Self { copies: &copies[..length], buffer, host, to_device, bytes })
     }
 
     /// Whether one kernel carries the run: where it can, and that is asked for, or was measured, or is
@@ -240,20 +237,20 @@ impl<'a> Run<'a> {
         let groups = submission.core.kernels.groups_up_to(self.copies.len() as u64 * split);
 
         let copies = submission.scratch(Scratch::Copies, description.len() as u64)?;
-        submission.upload(description, &copies.memory)?;
+        submission.upload(description, &copies)?;
         let scratch = match in_place {
             Some(_) => None,
             None => Some(submission.scratch(Scratch::Values, self.bytes)?),
         };
         let other = match (&in_place, &scratch) {
             (Some((memory, _)), _) => *memory,
-            (None, Some(scratch)) => Argument::Buffer(&scratch.memory),
+            (None, Some(scratch)) => Argument::Buffer(&scratch),
             (None, None) => return Ok(()),
         };
         let mut arguments = piece_arguments(self.buffer, 0).to_vec();
         arguments.extend([
             other,
-            Argument::Buffer(&copies.memory),
+            Argument::Buffer(&copies),
             Argument::U32(self.copies.len() as u32),
             Argument::U32(split as u32),
             Argument::U32(self.to_device.into()),
@@ -262,19 +259,14 @@ impl<'a> Run<'a> {
         if let (Some(scratch), true) = (&scratch, self.to_device) {
             // SAFETY: the ranges were checked and follow each other; the host memory noted this submission
             // and lives until it is done.
-            unsafe { submission.write(address, &scratch.memory, 0, self.bytes, false)? };
+            unsafe { submission.write(address, &scratch, 0, self.bytes, false)? };
         }
         // SAFETY: the ranges were checked, the kernel has all pieces, and scratch memory has room for all
         // copies.
         unsafe { submission.launch(kernel, groups, &arguments)? };
         if let (Some(scratch), false) = (&scratch, self.to_device) {
-            debug_assert!(self.packed, "only a packed run goes through scratch memory");
             // SAFETY: as for writing.
-            unsafe { submission.read(&scratch.memory, 0, address, self.bytes, false)? };
-        }
-        submission.put_scratch(copies);
-        if let Some(scratch) = scratch {
-            submission.put_scratch(scratch);
+            unsafe { submission.read(&scratch, 0, address, self.bytes, false)? };
         }
         Ok(())
     }

@@ -36,9 +36,11 @@ const CL_DEVICE_PCI_DOMAIN_ID_NV: u32 = 0x400A;
 /// A device that a driver reports, not yet opened.
 ///
 /// ```
-/// for found in backend_opencl::devices() {
-///     assert!(!found.info().identity.is_empty());
-///     println!("{} on {}", found.info(), found.platform());
+/// use backend_opencl::{devices, devices_matching};
+/// for found in devices() {
+///     println!("{} on {}: {} MiB", found.info(), found.platform(), found.info().total_bytes >> 20);
+///     let of_the_same_driver = devices_matching(found.platform());
+///     assert!(of_the_same_driver.iter().any(|other| other.info() == found.info()));
 /// }
 /// ```
 #[derive(Clone, Debug)]
@@ -80,27 +82,12 @@ pub(crate) struct Traits {
 
 impl Discovered {
     /// What is known of the device.
-    ///
-    /// ```
-    /// for found in backend_opencl::devices() {
-    ///     assert_eq!(found.info().backend, "opencl");
-    ///     println!("{}: {} MiB", found.info().name, found.info().total_bytes >> 20);
-    /// }
-    /// ```
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
     /// The name of the platform (the driver) that reports it.
-    ///
-    /// ```
-    /// use backend_opencl::{devices, devices_matching};
-    /// for found in devices() {
-    ///     let of_the_same_driver = devices_matching(found.platform());
-    ///     assert!(of_the_same_driver.iter().any(|other| other.info() == found.info()));
-    /// }
-    /// ```
     #[must_use]
     pub fn platform(&self) -> &str {
         &self.platform

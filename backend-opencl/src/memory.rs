@@ -49,7 +49,7 @@ impl Uses {
 #[derive(Debug)]
 pub(crate) struct OwnMemory {
     memory: Memory,
-    bytes: usize,
+    pub bytes: usize,
     core: Arc<Core>,
 }
 

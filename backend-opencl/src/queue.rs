@@ -1,7 +1,6 @@
 //! One in-order queue: its commands, its kernels, its scratch memory.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use backend_api::{Error, ErrorKind, QueueId, Queues, Result, Ticket, contended};
 use parking_lot::{Mutex, MutexGuard};
@@ -65,7 +64,7 @@ struct SubmitState {
     /// The value of the newest ticket.
     newest: u64,
     kernels: KernelSet,
-    scratch: [Option<(Arc<OwnMemory>, u64)>; Scratch::COUNT],
+    scratch: [Option<Arc<OwnMemory>>; Scratch::COUNT],
     mailbox: Option<Arc<Mailbox>>,
     statistics: Statistics,
     /// Reused from call to call.
@@ -345,15 +344,15 @@ impl<'q> Submission<'q> {
     /// Scratch memory of at least so many bytes, with the contents of the last use or zeroes.
     ///
     /// The handle counts as a second owner: drivers keep buffers that commands use.
-    pub fn scratch(&mut self, which: Scratch, bytes: u64) -> Result<ScratchMemory> {
+    pub fn scratch(&mut self, which: Scratch, bytes: u64) -> Result<Arc<OwnMemory>> {
         let place = which as usize;
-        let known = self.state.scratch[place].take();
-        if let Some((memory, length)) = known {
-            if length >= bytes {
-                self.keep_to_wipe(&memory);
-                return Ok(ScratchMemory { memory, bytes: length, which });
-            }
-            self.keep(memory);
+        if let Some(memory) = &self.state.scratch[place]
+            && memory.bytes as u64 >= bytes
+        {
+            return Ok(Arc::clone(memory));
+        }
+        if let Some(outgrown) = self.state.scratch[place].take() {
+            self.keep(outgrown);
         }
         // Growing by doubling, from 4 KiB on.
         let length = bytes.max(4096).checked_next_power_of_two().unwrap_or(bytes);
@@ -364,32 +363,18 @@ impl<'q> Submission<'q> {
             .map_err(|_| full(Error::new(ErrorKind::OutOfMemory, self.operation).on(&self.core.info)))?;
         let memory = OwnMemory::new(&self.queue.core, size).map_err(|status| full(self.refused(status)))?;
         let memory = Arc::new(memory);
-        self.keep_to_wipe(&memory);
-        let memory = ScratchMemory { memory, bytes: length, which };
         // What another program left there must not get out with an answer.
         let vectors = length / 16;
-        let arguments = [
-            Argument::Buffer(&memory.memory),
-            Argument::U64(0),
-            Argument::U64(vectors),
-            Argument::Vector([0; 4]),
-        ];
+        let arguments =
+            [Argument::Buffer(&memory), Argument::U64(0), Argument::U64(vectors), Argument::Vector([0; 4])];
         // SAFETY: `vectors` times 16 bytes fit into the buffer.
-        unsafe { self.launch("fill_same", self.core.kernels.groups_for(vectors), &arguments)? };
-        Ok(memory)
-    }
-
-    /// A submission that fails on the way drops its scratch memory, which the driver keeps as long as it is
-    /// used. To be wiped after that it has to be ours as long.
-    fn keep_to_wipe(&mut self, memory: &Arc<OwnMemory>) {
-        if self.core.wipes.load(Ordering::Acquire) {
-            self.keep(Arc::clone(memory));
+        let cleared = unsafe { self.launch("fill_same", self.core.kernels.groups_for(vectors), &arguments) };
+        match cleared {
+            Ok(()) => self.state.scratch[place] = Some(Arc::clone(&memory)),
+            // The driver may still use it, and it is wiped after that.
+            Err(_) => self.keep(Arc::clone(&memory)),
         }
-    }
-
-    /// Gives scratch memory back for the next call.
-    pub fn put_scratch(&mut self, scratch: ScratchMemory) {
-        self.state.scratch[scratch.which as usize] = Some((scratch.memory, scratch.bytes));
+        cleared.map(|()| memory)
     }
 
     /// The address of 16 bytes that stay untouched until the submission is done, for a kernel's verdict:
@@ -476,11 +461,4 @@ impl Drop for Submission<'_> {
             keep_for_good((self.verdict.take(), std::mem::take(&mut self.keep)));
         }
     }
-}
-
-/// Scratch memory while a submission uses it.
-pub(crate) struct ScratchMemory {
-    pub memory: Arc<OwnMemory>,
-    bytes: u64,
-    which: Scratch,
 }

@@ -1,7 +1,7 @@
 //! Gathers and scatters against the naive ones.
 
 use crate::wrap::SplitMix64;
-use crate::{Device, DeviceBuffer, Elements, ErrorKind, Gather, HostBuffer, Queue, Scatter, Ticket};
+use crate::{Device, DeviceBuffer, Elements, Error, ErrorKind, Gather, HostBuffer, Queue, Scatter, Ticket};
 
 use super::Context;
 use super::context::{assert_bytes, assert_refused};
@@ -140,7 +140,14 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, is_gather: bool) {
         };
         let failed = submitted.expect("work whose failure the ticket tells");
         let good = scene.submit(&[scene.upload(0, 0, 8)]);
-        assert_refused(what, cx.device().wait(failed), ErrorKind::KernelFailed);
+        let outcome = cx.device().wait(failed);
+        let advice = outcome.as_ref().err().map(|error| error.advice().to_owned());
+        assert_refused(what, outcome, ErrorKind::KernelFailed);
+        assert_eq!(
+            advice.as_deref(),
+            Some(Error::index_outside(name).advice()),
+            "to try again does not help"
+        );
         scene.settle(good);
     };
     for (round, wrong) in outside(COUNT as u64).into_iter().enumerate() {

@@ -110,7 +110,7 @@ pub(crate) fn indexed(
             tag,
             list: Argument::Shared(indices_here.cast()),
             packed: Argument::Shared(values_here.cast()),
-            failure: Argument::Buffer(&failure.memory),
+            failure: Argument::Buffer(&failure),
         };
         if in_place {
             round.launch(submission, direction, buffer, elements)?;
@@ -118,25 +118,22 @@ pub(crate) fn indexed(
             let list = submission.scratch(Scratch::Indices, listed * 8)?;
             let packed = submission.scratch(Scratch::Values, words * width)?;
             // SAFETY: `first + listed` indices were checked to be there.
-            unsafe { submission.write(indices_here, &list.memory, 0, listed * 8, false)? };
+            unsafe { submission.write(indices_here, &list, 0, listed * 8, false)? };
             if direction == Direction::Scatter {
                 // SAFETY: these values were checked to be there.
-                unsafe { submission.write(values_here, &packed.memory, 0, words * width, false)? };
+                unsafe { submission.write(values_here, &packed, 0, words * width, false)? };
             }
-            (round.list, round.packed) = (Argument::Buffer(&list.memory), Argument::Buffer(&packed.memory));
+            (round.list, round.packed) = (Argument::Buffer(&list), Argument::Buffer(&packed));
             round.launch(submission, direction, buffer, elements)?;
             if direction == Direction::Gather {
                 // SAFETY: there is room for these values, as was checked.
-                unsafe { submission.read(&packed.memory, 0, values_here, words * width, false)? };
+                unsafe { submission.read(&packed, 0, values_here, words * width, false)? };
             }
-            submission.put_scratch(list);
-            submission.put_scratch(packed);
         }
         word += words;
     }
     // SAFETY: both sides have 16 bytes.
-    unsafe { submission.read(&failure.memory, 0, verdict, 16, true)? };
-    submission.put_scratch(failure);
+    unsafe { submission.read(&failure, 0, verdict, 16, true)? };
     Ok(())
 }
 

@@ -236,7 +236,7 @@ pub(crate) fn search(
     if let Some(straddlers) = &straddlers {
         for segment in straddling {
             for part in buffer.parts(first_field + segment.before * stride, length) {
-                let to = (&**straddlers.memory, segment.field + part.before);
+                let to = (&***straddlers, segment.field + part.before);
                 submission.copy((&*buffer.pieces[part.piece], part.offset), to, part.bytes, false)?;
             }
         }
@@ -245,17 +245,17 @@ pub(crate) fn search(
     let parameters = submission.scratch(Scratch::Parameters, length)?;
     // Packed fields are compared with an argument; all others need the value's bytes.
     if matches!(access, Access::Spread(_)) || length > 8 {
-        submission.upload(search.value.to_vec(), &parameters.memory)?;
+        submission.upload(search.value.to_vec(), &parameters)?;
     }
     let listing = Listing::new(submission, limit, chunks, segments.len())?;
     let plan = Plan {
         buffer,
-        straddlers: straddlers.as_ref().map(|scratch| &**scratch.memory),
+        straddlers: straddlers.as_ref().map(|scratch| &***scratch),
         segments,
         access,
         stride,
         value: search.value,
-        value_memory: &parameters.memory,
+        value_memory: &parameters,
     };
     for (number, segment) in plan.segments.iter().enumerate() {
         let mut arguments = plan.segment_arguments(segment).to_vec();
@@ -275,9 +275,6 @@ pub(crate) fn search(
     listing.answer(submission, (answer, search.answer.offset()), |submission, listing, range| {
         plan.list(submission, listing, range)
     })?;
-    for scratch in [Some(parameters), straddlers].into_iter().flatten() {
-        submission.put_scratch(scratch);
-    }
     Ok(())
 }
 

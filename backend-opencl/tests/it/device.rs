@@ -310,21 +310,6 @@ fn gathers_and_scatters_of_more_than_a_round() {
 }
 
 #[test]
-fn an_index_outside_is_no_reason_to_try_again() {
-    for found in chosen() {
-        let device = open(&found, &Options::new());
-        let (queue, memory) =
-            (Queue::new(&device).unwrap(), DeviceBuffer::new(&device, 64, Commit::Lazy).unwrap());
-        let host = HostBuffer::new(&device, 64, HostMemory::Pageable).unwrap();
-        host.write(0, &8_u64.to_ne_bytes());
-        let elements = Elements { start: memory.at(0), count: 8, stride: 8 };
-        let gather = Gather { elements, indices: host.at(0), count: 1, values: host.at(8) };
-        let text = device.wait(queue.gather(&gather).unwrap()).unwrap_err().to_string();
-        assert!(text.ends_with("; correct the list of indices") && !text.contains("try again"), "{text}");
-    }
-}
-
-#[test]
 fn a_budget_is_kept() {
     for found in chosen() {
         let device = open(&found, &Options::new().with_budget_bytes(1 << 20));
