@@ -473,91 +473,72 @@ mod tests {
     use std::sync::mpsc;
 
     use backend_api::backends::waker;
-    use backend_api::{DeviceBuffer, HostBuffer, Queue, Transfer};
+    use backend_api::{DeviceBuffer, Transfer};
 
     use super::*;
-    use crate::fake;
-
-    fn upload<'a>(
-        host: &'a HostBuffer<CudaDevice>,
-        memory: &'a DeviceBuffer<CudaDevice>,
-        bytes: u64,
-    ) -> Transfer<'a> {
-        Transfer::Upload { from: host.at(0), to: memory.at(0), bytes }
-    }
+    use crate::fake::{self, Scene, driven};
 
     #[test]
     fn a_shortage_is_no_loss_of_the_device() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
+        let scene = Scene::new(0);
         // A submission fails, and then it cannot be waited for at first.
-        fake::refuse(1, 5);
-        assert_eq!(queue.submit(&[]).unwrap_err().kind(), ErrorKind::OutOfMemory);
-        assert_eq!(fake::refusals_left(), (0, 0));
-        let ticket = queue.submit(&[]).unwrap();
-        fake::refuse(0, 1);
-        device.core.examine(&device.core.queue("test", ticket.queue).unwrap());
-        assert_eq!(fake::refusals_left(), (0, 0));
-        device.wait(ticket).unwrap();
+        driven(|driven| (driven.short_records, driven.short_questions) = (1, 5));
+        let left = || {
+            let driven = driven(|_| ());
+            driven.short_records + driven.short_questions
+        };
+        assert_eq!(scene.queue.submit(&[]).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert_eq!(left(), 0);
+        let ticket = scene.submit();
+        driven(|driven| driven.short_questions = 1);
+        scene.device.core.examine(&scene.device.core.queue("test", ticket.queue).unwrap());
+        assert_eq!(left(), 0);
+        scene.device.wait(ticket).unwrap();
     }
 
     #[test]
     fn tickets_are_done_when_their_event_is_reached_and_not_before() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
-        stream.open(0);
-        let tickets: Vec<Ticket> = (0..100).map(|_| queue.submit(&[]).unwrap()).collect();
-        let done = |device: &CudaDevice| {
-            tickets.iter().filter(|ticket| device.poll(**ticket) == Ok(Progress::Done)).count()
-        };
-        assert_eq!(done(&device), 0);
-        stream.open(37);
-        assert_eq!(done(&device), 37);
-        stream.open(100);
-        device.wait(tickets[99]).unwrap();
-        assert_eq!(done(&device), 100);
+        let scene = Scene::new(0);
+        scene.stream().open(0);
+        let tickets: Vec<Ticket> = (0..100).map(|_| scene.submit()).collect();
+        let done =
+            || tickets.iter().filter(|ticket| scene.device.poll(**ticket) == Ok(Progress::Done)).count();
+        assert_eq!(done(), 0);
+        scene.stream().open(37);
+        assert_eq!(done(), 37);
+        scene.stream().open(100);
+        scene.device.wait(tickets[99]).unwrap();
+        assert_eq!(done(), 100);
     }
 
     #[test]
     fn one_question_answers_for_all_tickets_before() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
-        let mut last = queue.submit(&[]).unwrap();
-        for _ in 0..499 {
-            last = queue.submit(&[]).unwrap();
-        }
-        let before = stream.queries();
-        device.wait(last).unwrap();
-        assert_eq!(stream.queries() - before, 1);
+        let scene = Scene::new(0);
+        (0..499).for_each(|_| _ = scene.submit());
+        let last = scene.submit();
+        let before = scene.stream().queries();
+        scene.device.wait(last).unwrap();
+        assert_eq!(scene.stream().queries() - before, 1);
     }
 
     #[test]
     fn who_never_asks_does_not_pile_up_events() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
-        for _ in 0..1024 {
-            queue.submit(&[]).unwrap();
-        }
-        let before = stream.queries();
-        for _ in 0..5000 {
-            queue.submit(&[]).unwrap();
-        }
+        let scene = Scene::new(0);
+        (0..1024).for_each(|_| _ = scene.submit());
+        let before = scene.stream().queries();
+        (0..5000).for_each(|_| _ = scene.submit());
         // Each took the oldest event again, and asked for that one alone.
-        assert_eq!(stream.queries() - before, 5000);
+        assert_eq!(scene.stream().queries() - before, 5000);
     }
 
     #[test]
     fn a_waker_may_submit_wait_and_release() {
-        let device = fake::device(&Options::new());
-        let queue = Arc::new(Queue::new(&device).unwrap());
-        let stream = device.fake_stream(queue.id());
-        stream.open(0);
-        let (memory, host) = fake::memory(&device, 4096);
-        host.write(0, &[7; 4096]);
-        let ticket = queue.submit(&[upload(&host, &memory, 4096)]).unwrap();
+        let scene = Scene::new(4096);
+        scene.stream().open(0);
+        scene.host.write(0, &[7; 4096]);
+        let ticket = scene.queue.submit(&[scene.upload(4096)]).unwrap();
+        let Scene { device, queue, memory, host } = scene;
+        let (stream, queue) = (fake::stream(&device, queue.id()), Arc::new(queue));
         let (sender, receiver) = mpsc::channel();
         let buffers = parking_lot::Mutex::new(Some((memory, host)));
         let waker = waker({
@@ -583,9 +564,8 @@ mod tests {
 
     #[test]
     fn a_waker_may_let_go_of_the_device_and_another_may_panic() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
+        let Scene { device, queue, .. } = Scene::new(0);
+        let stream = fake::stream(&device, queue.id());
         stream.open(0);
         let ticket = queue.submit(&[]).unwrap();
         let (sender, receiver) = mpsc::channel();
@@ -603,12 +583,11 @@ mod tests {
 
     #[test]
     fn a_lost_device_wakes_fails_and_releases() {
-        let device = fake::device(&Options::new());
-        let queue = Arc::new(Queue::new(&device).unwrap());
-        let stream = device.fake_stream(queue.id());
-        stream.open(0);
-        let (memory, host) = fake::memory(&device, 4096);
-        let ticket = queue.submit(&[upload(&host, &memory, 4096)]).unwrap();
+        let scene = Scene::new(4096);
+        scene.stream().open(0);
+        let ticket = scene.queue.submit(&[scene.upload(4096)]).unwrap();
+        let Scene { device, queue, memory, host } = scene;
+        let (stream, queue) = (fake::stream(&device, queue.id()), Arc::new(queue));
         let (sender, receiver) = mpsc::channel();
         let calls = Arc::new(AtomicUsize::new(0));
         let waker = waker({
@@ -636,55 +615,44 @@ mod tests {
 
     #[test]
     fn many_threads_wait_for_tickets_of_one_queue() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
-        stream.open(0);
-        let tickets: Vec<Ticket> = (0..16).map(|_| queue.submit(&[]).unwrap()).collect();
+        let scene = Scene::new(0);
+        scene.stream().open(0);
+        let tickets: Vec<Ticket> = (0..16).map(|_| scene.submit()).collect();
         std::thread::scope(|scope| {
-            let waiters: Vec<_> = tickets
-                .iter()
-                .map(|&ticket| {
-                    scope.spawn({
-                        let device = &device;
-                        move || device.wait(ticket)
-                    })
-                })
-                .collect();
-            for reached in 1..=16 {
-                stream.open(reached);
-                device.wait(tickets[reached as usize - 1]).unwrap();
+            for &ticket in &tickets {
+                scope.spawn({
+                    let device = &scene.device;
+                    move || device.wait(ticket).unwrap()
+                });
             }
-            for waiter in waiters {
-                waiter.join().unwrap().unwrap();
+            for (reached, ticket) in (1..).zip(&tickets) {
+                scene.stream().open(reached);
+                scene.device.wait(*ticket).unwrap();
             }
         });
     }
 
     #[test]
     fn a_long_list_of_pages_takes_few_launches_and_waits_for_the_first_lists() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
         let count = 65_536_u64;
-        let (memory, host) = fake::memory(&device, 2 * count as usize * 16);
+        let scene = Scene::new(2 * count as usize * 16);
+        let (memory, host) = (&scene.memory, &scene.host);
         let transfers: Vec<Transfer> = (0..count)
             .map(|i| Transfer::Upload { from: host.at(i * 32), to: memory.at(i * 16), bytes: 16 })
             .collect();
-        device.wait(queue.submit(&transfers).unwrap()).unwrap();
+        scene.device.wait(scene.queue.submit(&transfers).unwrap()).unwrap();
         // 128 in the parameters, 768, 2304, then 4096 each.
-        assert_eq!(stream.launches(), 3 + (65_536 - 128 - 768 - 2304_usize).div_ceil(4096));
+        let launches = 3 + (65_536 - 128 - 768 - 2304_usize).div_ceil(4096);
+        assert_eq!(scene.stream().started(), [0, 0, launches]);
     }
 
     #[test]
     fn a_bad_piece_anywhere_in_a_list_is_refused_before_anything_starts() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
-        let (memory, host) = fake::memory(&device, 4096);
-        let (other, _) = fake::memory(&device, 100);
+        let scene = Scene::new(4096);
+        let Scene { device, queue, memory, host } = &scene;
+        let buffer = || DeviceBuffer::new(device, 100, Commit::Lazy).unwrap();
         // SAFETY: a place that is to be refused.
-        let gone = unsafe { fake::memory(&device, 100).0.at(0).detach() };
+        let (other, gone) = (buffer(), unsafe { buffer().at(0).detach() });
         let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to, bytes };
         let fine: Vec<Transfer> = (0..300).map(|i| piece(i * 2, memory.at(i * 3), 1)).collect();
         let bad = [
@@ -706,7 +674,7 @@ mod tests {
                 assert_eq!(queue.submit(&transfers).unwrap_err().kind(), kind, "{transfer:?} at {place}");
             }
         }
-        assert_eq!(stream.launches(), 0);
+        assert_eq!(scene.stream().started(), [0; 3]);
         let edges =
             [piece(4096, memory.at(4096), 0), piece(0, other.at(99), 1), piece(4095, memory.at(4095), 1)];
         device.wait(queue.submit(&edges).unwrap()).unwrap();
