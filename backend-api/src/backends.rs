@@ -1,5 +1,6 @@
 //! What backends share, and nobody else needs.
 
+pub mod copies;
 pub mod ram;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

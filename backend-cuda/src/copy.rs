@@ -1,5 +1,6 @@
 //! Copies: from names to addresses, neighbours joined, and on their way.
 
+use backend_api::backends::copies::joined;
 use backend_api::{DeviceSpan, Route, Transfer};
 
 use crate::core::Work;
@@ -35,77 +36,14 @@ fn direction(transfer: &Transfer<'_>) -> Direction {
     }
 }
 
-/// The copy of so many bytes that begins where a copy ends, on both sides.
-fn behind<'a>(transfer: &Transfer<'a>, more: u64) -> Transfer<'a> {
-    match *transfer {
-        Transfer::Upload { from, to, bytes } => {
-            Transfer::Upload { from: from.plus(bytes), to: to.plus(bytes), bytes: more }
-        }
-        Transfer::Download { from, to, bytes } => {
-            Transfer::Download { from: from.plus(bytes), to: to.plus(bytes), bytes: more }
-        }
-        Transfer::Internal { from, to, bytes } => {
-            Transfer::Internal { from: from.plus(bytes), to: to.plus(bytes), bytes: more }
-        }
-    }
-}
-
-/// Whether `next` goes on where `last` ends, on both sides and in the same memory.
-fn continues(last: &Transfer<'_>, next: &Transfer<'_>) -> bool {
-    behind(last, next.bytes()) == *next
-}
-
-fn lengthen(transfer: &mut Transfer<'_>, more: u64) {
-    let (Transfer::Upload { bytes, .. }
-    | Transfer::Download { bytes, .. }
-    | Transfer::Internal { bytes, .. }) = transfer;
-    *bytes += more;
-}
-
-/// The transfers without empty ones, and with those joined that follow each other on both sides. They were
-/// checked.
-#[derive(Clone, Debug)]
-struct Joined<'a> {
-    rest: std::slice::Iter<'a, Transfer<'a>>,
-    next: Option<Transfer<'a>>,
-}
-
-fn joined<'a>(transfers: &'a [Transfer<'a>]) -> Joined<'a> {
-    let mut rest = transfers.iter();
-    let next = rest.find(|transfer| transfer.bytes() > 0).copied();
-    Joined { rest, next }
-}
-
-impl<'a> Iterator for Joined<'a> {
-    type Item = Transfer<'a>;
-
-    fn next(&mut self) -> Option<Transfer<'a>> {
-        let mut current = self.next.take()?;
-        for transfer in self.rest.by_ref() {
-            let bytes = transfer.bytes();
-            if bytes == 0 {
-                continue;
-            }
-            if !continues(&current, transfer) {
-                self.next = Some(*transfer);
-                break;
-            }
-            lengthen(&mut current, bytes);
-        }
-        Some(current)
-    }
-}
-
 /// Number, size and direction of the pieces.
 fn survey(transfers: &[Transfer<'_>]) -> Load {
     let (mut pieces, mut bytes) = (0, 0);
     let mut ways: Option<Direction> = None;
-    let mut last: Option<&Transfer<'_>> = None;
-    for transfer in transfers.iter().filter(|transfer| transfer.bytes() > 0) {
+    for transfer in joined(transfers) {
+        pieces += 1;
         bytes += transfer.bytes();
-        pieces += usize::from(!last.is_some_and(|last| continues(last, transfer)));
-        last = Some(transfer);
-        let way = direction(transfer);
+        let way = direction(&transfer);
         ways = Some(if ways.is_none_or(|ways| ways == way) { way } else { Direction::Mixed });
     }
     Load { pieces, bytes, direction: ways.unwrap_or(Direction::Upload) }
@@ -273,35 +211,26 @@ const PART_BYTES_MIN: u64 = 4 << 10;
 const PARTS: u64 = 128;
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
 
-/// The pieces as the kernels see them, cut into parts that keep many blocks busy.
-#[derive(Debug)]
-struct Parts<I> {
-    pieces: I,
-    part_bytes: u64,
-    rest: Entry,
+/// How long parts are, so that they keep many blocks busy.
+fn part_bytes(total_bytes: u64) -> u64 {
+    (total_bytes / PARTS).next_multiple_of(PART_BYTES_MIN).clamp(PART_BYTES_MIN, PART_BYTES_MAX)
 }
 
-fn parts<I: Iterator<Item = Piece>>(total_bytes: u64, pieces: I) -> Parts<I> {
-    let part_bytes =
-        (total_bytes / PARTS).next_multiple_of(PART_BYTES_MIN).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
-    Parts { pieces, part_bytes, rest: Entry::default() }
-}
-
-impl<I: Iterator<Item = Piece>> Iterator for Parts<I> {
-    type Item = Entry;
-
-    fn next(&mut self) -> Option<Entry> {
-        while self.rest.bytes == 0 {
-            let piece = self.pieces.next()?;
+/// The pieces as the kernels see them, cut into parts.
+fn parts(part_bytes: u64, mut pieces: impl Iterator<Item = Piece>) -> impl Iterator<Item = Entry> {
+    let mut rest = Entry::default();
+    std::iter::from_fn(move || {
+        while rest.bytes == 0 {
+            let piece = pieces.next()?;
             // All pieces are mapped, so none is left out.
             let Some((to, from)) = piece.mapped() else { continue };
-            self.rest = Entry { to, from, bytes: piece.bytes };
+            rest = Entry { to, from, bytes: piece.bytes };
         }
-        let bytes = self.part_bytes.min(self.rest.bytes);
-        let part = Entry { bytes, ..self.rest };
-        self.rest = Entry { to: part.to + bytes, from: part.from + bytes, bytes: self.rest.bytes - bytes };
+        let bytes = part_bytes.min(rest.bytes);
+        let part = Entry { bytes, ..rest };
+        rest = Entry { to: part.to + bytes, from: part.from + bytes, bytes: rest.bytes - bytes };
         Some(part)
-    }
+    })
 }
 
 /// Copies in launches of growing length, so that the card copies the parts of one while the next is being
@@ -313,7 +242,8 @@ fn by_kernel(
     pieces: impl Iterator<Item = Piece>,
 ) -> Outcome {
     let blocks = u64::from(work.core.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
-    let mut parts = parts(load.bytes, pieces);
+    let part_bytes = part_bytes(load.bytes);
+    let mut parts = parts(part_bytes, pieces);
     let mut few = [Entry::default(); FEW];
     let mut count = 0_u32;
     for (place, part) in few.iter_mut().zip(parts.by_ref()) {
@@ -328,7 +258,7 @@ fn by_kernel(
     }
 
     // At most as many parts as these come.
-    let parts_max = load.pieces as u64 + load.bytes / parts.part_bytes;
+    let parts_max = load.pieces as u64 + load.bytes / part_bytes;
     let is_reused = parts_max > (FEW + FIRST_LIST + GROWTH * FIRST_LIST + (LISTS - 2) * LIST) as u64;
     let mut lists = Lists { loans: [None; LISTS], given: 0, is_reused };
     let mut room = FIRST_LIST;
@@ -409,46 +339,10 @@ mod tests {
         unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) }
     }
 
-    fn upload<'a>(
-        host: &'a HostAllocation,
-        buffer: &'a BufferHandle,
-        from: u64,
-        to: u64,
-        bytes: u64,
-    ) -> Transfer<'a> {
-        Transfer::Upload { from: host.at(from), to: buffer.at(to), bytes }
-    }
-
-    #[test]
-    fn neighbours_on_both_sides_are_joined_and_others_are_not() {
-        let (host, buffer) = (&host(), &BufferHandle::unique());
-        let other = &BufferHandle::unique();
-        let download = Transfer::Download { from: buffer.at(40), to: host.at(40), bytes: 10 };
-        let transfers = [
-            upload(host, buffer, 0, 100, 10),
-            upload(host, buffer, 10, 110, 10),
-            upload(host, buffer, 5, 5, 0),
-            upload(host, buffer, 20, 120, 5),
-            upload(host, buffer, 25, 130, 5),
-            upload(host, other, 30, 135, 10),
-            download,
-        ];
-        let expected = [
-            upload(host, buffer, 0, 100, 25),
-            upload(host, buffer, 25, 130, 5),
-            upload(host, other, 30, 135, 10),
-            download,
-        ];
-        assert_eq!(joined(&transfers).collect::<Vec<_>>(), expected);
-        assert_eq!(joined(&transfers[2..3]).count(), 0);
-        assert_eq!(survey(&transfers), Load { pieces: 4, bytes: 50, direction: Direction::Mixed });
-        assert_eq!(survey(&transfers[..6]), Load { pieces: 3, bytes: 40, direction: Direction::Upload });
-    }
-
     #[test]
     fn directions_are_told_apart() {
         let (host, buffer) = (&host(), &BufferHandle::unique());
-        let up = upload(host, buffer, 0, 0, 1);
+        let up = Transfer::Upload { from: host.at(0), to: buffer.at(0), bytes: 1 };
         let down = Transfer::Download { from: buffer.at(9), to: host.at(9), bytes: 1 };
         let within = Transfer::Internal { from: buffer.at(20), to: buffer.at(40), bytes: 1 };
         let direction = |transfers: &[Transfer<'_>]| survey(transfers).direction;
@@ -471,7 +365,7 @@ mod tests {
         };
         let pieces: Vec<Piece> = (0..8).map(piece).collect();
         let total = pieces.iter().map(|piece| piece.bytes).sum();
-        let parts: Vec<Entry> = parts(total, pieces.iter().copied()).collect();
+        let parts: Vec<Entry> = parts(part_bytes(total), pieces.iter().copied()).collect();
         assert!(parts.len() >= 100 && parts.len() <= 150, "{}", parts.len());
         let mut expected = pieces.iter().flat_map(|piece| {
             let (to, from) = piece.mapped().unwrap();

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use backend_api::backends::Memory;
+use backend_api::backends::copies::joined;
 use backend_api::{DeviceKind, DeviceSpan, HostSpan, Result, Route, Routing, Transfer};
 
 use crate::driver::objects::Argument;
@@ -58,56 +59,35 @@ impl Batch {
         self.copies.clear();
     }
 
-    /// Makes `last` longer by `next` if that goes on where it ends, in the memory of both sides.
-    fn joins(last: &mut Resolved, next: &Resolved) -> bool {
-        let is_same = match (&last.other, &next.other) {
-            (Other::Host(last), Other::Host(next)) => Arc::ptr_eq(last, next),
-            // Joined copies within one buffer might overlap where the single ones do not.
-            (Other::Device(from), Other::Device(next)) => {
-                Arc::ptr_eq(from, next) && !Arc::ptr_eq(from, &last.buffer)
-            }
-            _ => false,
-        };
-        let joined = is_same
-            && last.to_device == next.to_device
-            && Arc::ptr_eq(&last.buffer, &next.buffer)
-            && last.at + last.bytes == next.at
-            && last.offset + last.bytes == next.offset;
-        last.bytes += if joined { next.bytes } else { 0 };
-        joined
-    }
-
-    /// Adds a checked copy, and notes that the submission uses its memory.
+    /// Adds checked copies, and notes that the submission uses their memory.
     pub fn add(
         &mut self,
         memory: &Memory<Buffer, HostPiece>,
-        transfer: &Transfer<'_>,
+        transfers: &[Transfer<'_>],
         submission: &Submission<'_>,
     ) -> Result<()> {
-        if transfer.bytes() == 0 {
-            return Ok(());
-        }
-        let device = |at: DeviceSpan<'_>| memory.buffer("submit", at.buffer()).cloned();
-        let host = |at: HostSpan<'_>| memory.host("submit", at.host()).cloned().map(Other::Host);
-        let (place, other, at, to_device) = match *transfer {
-            Transfer::Upload { from, to, .. } => (to, host(from)?, from.offset(), true),
-            Transfer::Download { from, to, .. } => (from, host(to)?, to.offset(), false),
-            Transfer::Internal { from, to, .. } => (to, Other::Device(device(from)?), from.offset(), true),
-        };
-        let (buffer, offset, bytes) = (device(place)?, place.offset(), transfer.bytes());
-        let next = Resolved { to_device, buffer, offset, other, at, bytes };
-        if let Some(last) = self.copies.last_mut()
-            && Self::joins(last, &next)
-        {
-            return Ok(());
-        }
         let (queue, value) = (submission.queue(), submission.value());
-        next.buffer.uses.note(queue, value);
-        match &next.other {
-            Other::Host(host) => host.uses.note(queue, value),
-            Other::Device(from) => from.uses.note(queue, value),
+        let device = |at: DeviceSpan<'_>| {
+            let buffer = memory.buffer("submit", at.buffer())?;
+            buffer.uses.note(queue, value);
+            Ok(Arc::clone(buffer))
+        };
+        let host = |at: HostSpan<'_>| {
+            let host = memory.host("submit", at.host())?;
+            host.uses.note(queue, value);
+            Ok(Other::Host(Arc::clone(host)))
+        };
+        for copy in joined(transfers) {
+            let (place, other, at, to_device) = match copy {
+                Transfer::Upload { from, to, .. } => (to, host(from)?, from.offset(), true),
+                Transfer::Download { from, to, .. } => (from, host(to)?, to.offset(), false),
+                Transfer::Internal { from, to, .. } => {
+                    (to, Other::Device(device(from)?), from.offset(), true)
+                }
+            };
+            let (buffer, offset, bytes) = (device(place)?, place.offset(), copy.bytes());
+            self.copies.push(Resolved { to_device, buffer, offset, other, at, bytes });
         }
-        self.copies.push(next);
         Ok(())
     }
 

@@ -207,7 +207,7 @@ impl OpenClDevice {
         match *request {
             Request::Copies(transfers, route) => {
                 let mut batch = submission.take_batch();
-                let added = transfers.iter().try_for_each(|copy| batch.add(&memory, copy, &submission));
+                let added = batch.add(&memory, transfers, &submission);
                 drop(memory);
                 let enqueued = added.and_then(|()| batch.enqueue(&mut submission, route));
                 submission.put_batch(batch);
