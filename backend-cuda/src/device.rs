@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::core::Core;
 use crate::discovery::Card;
 use crate::driver::objects::Stream;
-use crate::driver::{Code, ContextHandle, driver};
+use crate::driver::{Code, ContextHandle, Driver, driver};
 use crate::host_memory::HostRange;
 use crate::kernel::indexed;
 use crate::memory::DeviceMemory;
@@ -69,6 +69,38 @@ const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all 
 /// assert!(CudaDevice::from_current(&Options::new()).is_err());
 /// # Ok::<_, backend_api::Error>(())
 /// ```
+///
+/// With the feature `cust`, memory changes hands, or is copied in the order of a queue:
+///
+/// ```
+/// # #[cfg(feature = "cust")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use backend_api::{Device, Fill};
+/// use backend_cuda::{CudaDevice, Options};
+/// use cust::memory::{CopyDestination, DeviceBuffer};
+/// // Fails where there is no card or no driver.
+/// if let Ok(context) = cust::quick_init() {
+///     let device = CudaDevice::from_cust(&context, &Options::new())?;
+///     let queue = device.create_queue()?;
+///     let memory = device.import_cust(DeviceBuffer::from_slice(&[1_u32, 2, 3])?)?;
+///     let mut theirs = DeviceBuffer::from_slice(&[4_u32; 3])?;
+///     // SAFETY: the buffer is not touched before the ticket is done.
+///     let ticket = unsafe {
+///         device.copy_from_cust(&queue, &theirs, memory.at(0))?;
+///         device.fill(&queue, &Fill { to: memory.at(4), bytes: 4, pattern: &5_u32.to_ne_bytes() })?;
+///         device.copy_to_cust(&queue, memory.at(0), &mut theirs)?
+///     };
+///     device.wait(ticket)?;
+///     let ours: DeviceBuffer<u32> = device.export_cust(memory).map_err(|(error, _)| error)?;
+///     let mut back = [[0; 3]; 2];
+///     ours.copy_to(&mut back[0])?;
+///     theirs.copy_to(&mut back[1])?;
+///     assert_eq!(back, [[4, 5, 4]; 2]);
+/// }
+/// # Ok(()) }
+/// # #[cfg(not(feature = "cust"))]
+/// # fn main() {}
+/// ```
 pub struct CudaDevice {
     pub(crate) core: Arc<Core>,
 }
@@ -90,9 +122,9 @@ impl CudaDevice {
         let driver = driver().map_err(|missing| missing.error("open"))?;
         let ordinal = i32::try_from(index)
             .map_err(|_| Error::new(ErrorKind::InvalidArgument, "open").with_detail("no such card"))?;
-        let refused = |code: Code| code.error_of(ErrorKind::Driver, "open");
-        let card = Card::describe(driver, ordinal).map_err(refused)?;
-        let context = Context::primary(driver, ordinal).map_err(|code| refused(code).on(&card.info))?;
+        let card = Card::describe(driver, ordinal).map_err(|code| refused(code, "open"))?;
+        let context =
+            Context::primary(driver, ordinal).map_err(|code| refused(code, "open").on(&card.info))?;
         Ok(Self::new(card, context, options))
     }
 
@@ -104,14 +136,13 @@ impl CudaDevice {
     /// current, or one that the program made itself; that can be [adopted](Self::adopt).
     pub fn from_current(options: &Options) -> Result<Self> {
         const OPERATION: &str = "from_current";
-        let driver = driver().map_err(|missing| missing.error(OPERATION))?;
-        let refused = |code: Code| code.error_of(ErrorKind::Driver, OPERATION);
-        let context = Context::current(driver).map_err(refused)?.ok_or_else(|| {
-            Error::new(ErrorKind::InvalidArgument, OPERATION)
-                .with_detail("no primary context of a card is current on this thread")
-        })?;
-        let card = Card::describe(driver, context.ordinal()).map_err(refused)?;
-        Ok(Self::new(card, context, options))
+        Self::in_context(OPERATION, options, |driver| {
+            let context = Context::current(driver).map_err(|code| refused(code, OPERATION))?;
+            context.ok_or_else(|| {
+                Error::new(ErrorKind::InvalidArgument, OPERATION)
+                    .with_detail("no primary context of a card is current on this thread")
+            })
+        })
     }
 
     /// Opens the card of a context that the program made, and works in it.
@@ -124,11 +155,21 @@ impl CudaDevice {
     /// is dropped, the device is lost with it, and what used to be its pinned memory must not be touched any
     /// more.
     pub unsafe fn adopt(context: *mut c_void, options: &Options) -> Result<Self> {
-        let driver = driver().map_err(|missing| missing.error("adopt"))?;
-        let refused = |code: Code| code.error_of(ErrorKind::Driver, "adopt");
-        // SAFETY: the caller vouches for the context.
-        let context = unsafe { Context::adopted(driver, ContextHandle(context)) }.map_err(refused)?;
-        let card = Card::describe(driver, context.ordinal()).map_err(refused)?;
+        Self::in_context("adopt", options, |driver| {
+            // SAFETY: the caller vouches for the context.
+            let adopted = unsafe { Context::adopted(driver, ContextHandle(context)) };
+            adopted.map_err(|code| refused(code, "adopt"))
+        })
+    }
+
+    fn in_context(
+        operation: &'static str,
+        options: &Options,
+        context: impl FnOnce(&'static Driver) -> Result<Context>,
+    ) -> Result<Self> {
+        let driver = driver().map_err(|missing| missing.error(operation))?;
+        let context = context(driver)?;
+        let card = Card::describe(driver, context.ordinal()).map_err(|code| refused(code, operation))?;
         Ok(Self::new(card, context, options))
     }
 
@@ -207,6 +248,11 @@ impl CudaDevice {
         queue.deliver(u64::MAX);
         self.core.queues.end(queue.id, newest);
     }
+}
+
+/// Why a card or a context cannot be used.
+fn refused(code: Code, operation: &'static str) -> Error {
+    code.error_of(ErrorKind::Driver, operation)
 }
 
 /// Where the sources of a computation that was checked begin.

@@ -302,11 +302,6 @@ impl Track {
         wake_all(self.due());
     }
 
-    /// Moves whatever is done to the timeline. Not to be called under a lock.
-    fn tidy(&self) {
-        self.advance(u64::MAX);
-    }
-
     /// Not to be called under a lock.
     pub fn poll(&self, value: u64) -> Result<Progress> {
         if self.timeline.poll(value)? == Progress::Done {
@@ -365,7 +360,7 @@ impl Track {
             return waker.wake();
         }
         self.wakers.lock().push((value, waker));
-        let Some(mark) = self.find(value) else { return self.tidy() };
+        let Some(mark) = self.find(value) else { return self.advance(u64::MAX) };
         // Lost meanwhile: whoever declared that may have looked for wakers too early.
         if !matches!(self.timeline.poll(value), Ok(Progress::Pending)) {
             return wake_all(self.due());

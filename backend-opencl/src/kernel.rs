@@ -284,14 +284,10 @@ mod tests {
     fn kernels_that_the_driver_refuses_are_built_anew() {
         let folder = std::env::temp_dir().join(own_files::random_name());
         let with = Options::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
+        let off = Options::new().with_kernel_cache(KernelCache::Off);
         for found in crate::devices() {
             let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
-            let group = 1
-                << found
-                    .traits
-                    .max_group
-                    .min(if found.info().kind == backend_api::DeviceKind::Cpu { 64 } else { 256 })
-                    .ilog2();
+            let group = Kernels::new(&context, &found, &off).unwrap().group;
             let entry = Entry::new(&with.kernel_cache, key(&found, &options(group))).unwrap().unwrap();
             entry.store(b"no program").unwrap();
             let kernels = Kernels::new(&context, &found, &with).unwrap();
