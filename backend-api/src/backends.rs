@@ -5,6 +5,7 @@ pub mod ram;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 
 use crate::{
@@ -79,6 +80,49 @@ impl<B, H> Extents for Memory<B, H> {
 
     fn host_bytes(&self, host: HostId) -> Option<u64> {
         self.hosts.get(&host).map(|(bytes, _)| *bytes)
+    }
+}
+
+/// How much of a device's memory was given out.
+#[derive(Debug, Default)]
+pub struct Account(AtomicU64);
+
+/// A part of an account; given back on drop.
+#[derive(Debug)]
+pub struct Share {
+    account: Arc<Account>,
+    bytes: u64,
+}
+
+impl Account {
+    /// How many bytes are taken.
+    #[must_use]
+    pub fn taken_bytes(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Takes `bytes` bytes if they are not more than there can ever be, `most`, nor than what `available`
+    /// says beside so many that are taken already.
+    ///
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge), [`OutOfMemory`](ErrorKind::OutOfMemory), with figures.
+    pub fn take(self: &Arc<Self>, bytes: u64, most: u64, available: impl Fn(u64) -> u64) -> Result<Share> {
+        let refused =
+            |kind, available| Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(available);
+        if bytes > most {
+            return Err(refused(ErrorKind::TooLarge, most));
+        }
+        let take = |taken: u64| taken.checked_add(bytes).filter(|_| bytes <= available(taken));
+        self.0
+            .try_update(Ordering::AcqRel, Ordering::Acquire, take)
+            .map_err(|taken| refused(ErrorKind::OutOfMemory, available(taken)))?;
+        Ok(Share { account: Arc::clone(self), bytes })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.account.0.fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }
 

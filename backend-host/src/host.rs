@@ -43,7 +43,7 @@ use crate::ram::{Capacity, Ram};
 #[derive(Debug)]
 pub struct HostDevice {
     engine: Engine<Ram>,
-    capacity: Arc<Capacity>,
+    capacity: Capacity,
     bounded: bool,
 }
 

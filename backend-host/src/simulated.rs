@@ -100,7 +100,7 @@ use schedule::Schedule;
 #[derive(Debug)]
 pub struct SimulatedDevice {
     registry: Registry<Ram, Timeline>,
-    capacity: Arc<Capacity>,
+    capacity: Capacity,
     schedule: Mutex<Schedule>,
     manual_wakes: bool,
     routes: Routes,

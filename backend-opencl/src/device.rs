@@ -21,7 +21,7 @@ use crate::kernel::compute::compute;
 use crate::kernel::fill;
 use crate::kernel::indexed::indexed;
 use crate::kernel::search::search;
-use crate::memory::{Account, Buffer};
+use crate::memory::{Budget, Buffer};
 use crate::options::Options;
 use crate::queue::{Queue, Statistics};
 
@@ -69,7 +69,7 @@ use crate::queue::{Queue, Statistics};
 #[derive(Debug)]
 pub struct OpenClDevice {
     core: Arc<Core>,
-    account: Arc<Account>,
+    budget: Budget,
     queues: Queues<Queue>,
     /// What the queues did that have ended.
     ended: Mutex<Statistics>,
@@ -103,7 +103,7 @@ impl OpenClDevice {
         let service = Queue::new(QueueHandle::unique().id(), &core)
             .map_err(|status| core.fail("open", ErrorKind::Driver, status))?;
         Ok(Self {
-            account: Account::new(&core, options.budget_bytes),
+            budget: Budget::new(&core, options.budget_bytes),
             queues: Queues::default(),
             ended: Mutex::default(),
             memory: RwLock::default(),
@@ -277,7 +277,7 @@ unsafe impl Device for OpenClDevice {
 
     fn memory(&self) -> Result<MemoryStatus> {
         self.core.alive("memory")?;
-        Ok(self.account.status(&self.core))
+        Ok(self.budget.status(&self.core))
     }
 
     fn create_queue(&self) -> Result<QueueHandle> {
@@ -300,7 +300,7 @@ unsafe impl Device for OpenClDevice {
 
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.core.alive("allocate")?;
-        let buffer = Arc::new(Buffer::new(&self.core, &self.account, bytes)?);
+        let buffer = Arc::new(Buffer::new(&self.core, &self.budget, bytes)?);
         if commit == Commit::Proven && bytes > 0 {
             let prove = || {
                 let mut submission = self.service.begin("allocate", ErrorKind::OutOfMemory)?;
@@ -310,7 +310,7 @@ unsafe impl Device for OpenClDevice {
             };
             prove().map_err(|error| match error.kind() {
                 ErrorKind::OutOfMemory => {
-                    error.with_bytes(bytes).with_available_bytes(self.account.status(&self.core).usable_bytes)
+                    error.with_bytes(bytes).with_available_bytes(self.budget.status(&self.core).usable_bytes)
                 }
                 _ => error,
             })?;

@@ -12,7 +12,7 @@ use backend_api::{
 };
 use backend_opencl::{Discovered, KernelCache, OpenClDevice, Options};
 
-use crate::{chosen, open};
+use crate::{Scene, chosen, open};
 
 fn u64s(host: &HostBuffer<OpenClDevice>, offset: usize, count: usize) -> Vec<u64> {
     let mut bytes = vec![0; count * 8];
@@ -23,10 +23,8 @@ fn u64s(host: &HostBuffer<OpenClDevice>, offset: usize, count: usize) -> Vec<u64
 #[test]
 fn neighbours_become_one_copy() {
     for found in chosen() {
-        let device = open(&found, &Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let memory = DeviceBuffer::new(&device, 1 << 20, Commit::Lazy).unwrap();
-        let frames = HostBuffer::new(&device, 1 << 20, HostMemory::Pinned).unwrap();
+        let Scene { device, queue, memory, host: frames } =
+            Scene::new(&found, &Options::new(), 1 << 20, (1 << 20, HostMemory::Pinned));
         let page =
             |i: u64| Transfer::Upload { from: frames.at(i * 4096), to: memory.at(i * 4096), bytes: 4096 };
         let all: Vec<_> = (0..256).map(page).collect();
@@ -46,10 +44,8 @@ fn scattered_pages(
     const PAGES: u64 = 64;
     const PAGE: u64 = 1000;
     let run = |found: Discovered| {
-        let device = open(&found, options);
-        let queue = Queue::new(&device).unwrap();
-        let memory = DeviceBuffer::new(&device, 2 * PAGES * PAGE, Commit::Lazy).unwrap();
-        let frames = HostBuffer::new(&device, (2 * PAGES * PAGE) as usize, kind).unwrap();
+        let Scene { device, queue, memory, host: frames } =
+            Scene::new(&found, options, 2 * PAGES * PAGE, ((2 * PAGES * PAGE), kind));
         let bytes: Vec<u8> = (0..PAGES * PAGE).map(|i| (i / PAGE * 7 + i % 251) as u8).collect();
         frames.write(0, &bytes);
         let slot = |i: u64| memory.at((PAGES - 1 - i) * 2 * PAGE + i % 3);
@@ -93,11 +89,9 @@ fn many_small_pages_go_through_a_kernel() {
 fn routes_are_taken_where_they_are_named_or_in_a_table() {
     const PAGE: u64 = 4096;
     for found in chosen() {
-        let device = open(&found, &Options::new());
+        let Scene { device, queue, memory, host: frames } =
+            Scene::new(&found, &Options::new(), 128 * PAGE, (64 * PAGE, HostMemory::Pinned));
         assert_eq!(device.routes(), [Route::Single, Route::Kernel]);
-        let queue = Queue::new(&device).unwrap();
-        let memory = DeviceBuffer::new(&device, 128 * PAGE, Commit::Proven).unwrap();
-        let frames = HostBuffer::new(&device, 64 * PAGE as usize, HostMemory::Pinned).unwrap();
         let pages = |count: u64| -> Vec<Transfer> {
             let (memory, frames) = (&memory, &frames);
             let page = |i: u64| Transfer::Download {
@@ -172,10 +166,8 @@ fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
 #[test]
 fn a_search_is_three_launches_and_a_copy_with_or_without_matches() {
     for found in chosen() {
-        let device = open(&found, &Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let memory = DeviceBuffer::new(&device, 1 << 20, Commit::Proven).unwrap();
-        let answer = HostBuffer::new(&device, 1 << 10, HostMemory::Pinned).unwrap();
+        let Scene { device, queue, memory, host: answer } =
+            Scene::new(&found, &Options::new(), 1 << 20, (1 << 10, HostMemory::Pinned));
         let search = |value: u32| {
             let search = Search {
                 elements: Elements { start: memory.at(0), count: 1 << 18, stride: 4 },
@@ -207,10 +199,12 @@ fn a_search_with_a_huge_limit_fetches_what_there_is() {
     const COUNT: u64 = 3 << 20;
     for found in chosen() {
         for largest in [u64::MAX, 1 << 20] {
-            let device = open(&found, &Options::new().with_largest_allocation_bytes(largest));
-            let queue = Queue::new(&device).unwrap();
-            let memory = DeviceBuffer::new(&device, COUNT, Commit::Proven).unwrap();
-            let answer = HostBuffer::new(&device, 16 + 8 * COUNT as usize, HostMemory::Pageable).unwrap();
+            let Scene { device, queue, memory, host: answer } = Scene::new(
+                &found,
+                &Options::new().with_largest_allocation_bytes(largest),
+                COUNT,
+                (16 + 8 * COUNT, HostMemory::Pageable),
+            );
             let places = [0, 1, 77_777, (1 << 20) - 1, 1 << 20, 2_000_003, COUNT - 1];
             for &at in &places {
                 queue.fill(&Fill { to: memory.at(at), bytes: 1, pattern: &[9] }).unwrap();

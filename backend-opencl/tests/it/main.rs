@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use backend_api::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue};
 use backend_opencl::{Discovered, OpenClDevice, Options, devices_matching};
 
 mod conformance;
@@ -23,4 +24,24 @@ fn chosen() -> Vec<Discovered> {
 
 fn open(found: &Discovered, options: &Options) -> Arc<OpenClDevice> {
     Arc::new(OpenClDevice::open(found, options).expect("a device that is listed opens"))
+}
+
+/// A device with a queue, and memory of each kind; that of the device holds zeroes.
+struct Scene {
+    device: Arc<OpenClDevice>,
+    queue: Queue<OpenClDevice>,
+    memory: DeviceBuffer<OpenClDevice>,
+    host: HostBuffer<OpenClDevice>,
+}
+
+impl Scene {
+    fn new(found: &Discovered, options: &Options, memory: u64, (host, kind): (u64, HostMemory)) -> Self {
+        let device = open(found, options);
+        Self {
+            queue: Queue::new(&device).expect("a queue"),
+            memory: DeviceBuffer::new(&device, memory, Commit::Proven).expect("device memory"),
+            host: HostBuffer::new(&device, host as usize, kind).expect("host memory"),
+            device,
+        }
+    }
 }
