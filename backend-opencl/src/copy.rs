@@ -206,10 +206,10 @@ impl<'a> Run<'a> {
                 description.extend_from_slice(&number.to_ne_bytes());
             }
         }
-        let (width, kernel) = match alignment.trailing_zeros() {
-            4.. => (16, "copy_16"),
-            2 | 3 => (4, "copy_4"),
-            _ => (1, "copy_1"),
+        let width = match alignment.trailing_zeros() {
+            4.. => 16,
+            2 | 3 => 4,
+            _ => 1,
         };
         let group = submission.core.kernels.group as u64;
         // Eight words an item, so that a long copy does not hang on one group.
@@ -243,7 +243,7 @@ impl<'a> Run<'a> {
         }
         // SAFETY: the ranges were checked, the kernel has all pieces, and scratch memory has room for all
         // copies.
-        unsafe { submission.launch(kernel, groups, &arguments)? };
+        unsafe { submission.launch(&format!("copy_{width}"), groups, &arguments)? };
         if let (Some(scratch), false) = (&scratch, self.to_device) {
             // SAFETY: as for writing.
             unsafe { submission.read(&scratch, 0, address, self.bytes, false)? };

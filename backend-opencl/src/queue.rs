@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::completion::{Keep, Mark, Track, Verdict};
 use crate::copy::Batch;
 use crate::core::Core;
-use crate::driver::objects::{Argument, CommandQueue, Event, Memory, Order, Program, Status};
+use crate::driver::objects::{Argument, CommandQueue, Event, EventPlace, Memory, Program, Status};
 use crate::host_memory::HostPiece;
 use crate::kernel::KernelSet;
 use crate::memory::OwnMemory;
@@ -235,11 +235,11 @@ impl<'q> Submission<'q> {
     fn command(
         &mut self,
         last: bool,
-        enqueue: impl FnOnce(&CommandQueue, Order<'_>) -> Status<()>,
+        enqueue: impl FnOnce(&CommandQueue, EventPlace<'_>) -> Status<()>,
     ) -> Result<()> {
         self.began = true;
         let event = last.then_some(&mut self.event);
-        enqueue(&self.queue.commands, Order { event }).map_err(|status| self.refused(status))
+        enqueue(&self.queue.commands, event).map_err(|status| self.refused(status))
     }
 
     fn count(&mut self, bytes: u64) {
@@ -259,7 +259,7 @@ impl<'q> Submission<'q> {
     ) -> Result<()> {
         self.count(bytes);
         // SAFETY: passed on.
-        self.command(last, |queue, order| unsafe { queue.read(from, offset, to, bytes as usize, order) })
+        self.command(last, |queue, place| unsafe { queue.read(from, offset, to, bytes as usize, place) })
     }
 
     /// # Safety
@@ -274,12 +274,12 @@ impl<'q> Submission<'q> {
     ) -> Result<()> {
         self.count(bytes);
         // SAFETY: passed on.
-        self.command(last, |queue, order| unsafe { queue.write(from, to, offset, bytes as usize, order) })
+        self.command(last, |queue, place| unsafe { queue.write(from, to, offset, bytes as usize, place) })
     }
 
     pub fn copy(&mut self, from: (&Memory, u64), to: (&Memory, u64), bytes: u64, last: bool) -> Result<()> {
         self.count(bytes);
-        self.command(last, |queue, order| queue.copy(from, to, bytes as usize, order))
+        self.command(last, |queue, place| queue.copy(from, to, bytes as usize, place))
     }
 
     /// Copies bytes of the host, which may go away right after, to the start of a scratch buffer.
@@ -299,18 +299,13 @@ impl<'q> Submission<'q> {
     ///
     /// # Safety
     /// With these arguments, the kernel stays within its buffers.
-    pub unsafe fn launch(
-        &mut self,
-        name: &'static str,
-        groups: usize,
-        arguments: &[Argument<'_>],
-    ) -> Result<()> {
+    pub unsafe fn launch(&mut self, name: &str, groups: usize, arguments: &[Argument<'_>]) -> Result<()> {
         self.began = true;
         self.state.statistics.launches += 1;
         let kernels = &self.core.kernels;
         let result = self.state.kernels.prepare(kernels, name, arguments).and_then(|kernel| {
             // SAFETY: passed on.
-            unsafe { self.queue.commands.launch(kernel, groups, kernels.group, Order::default()) }
+            unsafe { self.queue.commands.launch(kernel, groups, kernels.group) }
         });
         self.launched(name, result)
     }
@@ -322,7 +317,7 @@ impl<'q> Submission<'q> {
     pub unsafe fn launch_of(
         &mut self,
         program: &Program,
-        name: &'static str,
+        name: &str,
         groups: usize,
         arguments: &[Argument<'_>],
     ) -> Result<()> {
@@ -332,7 +327,7 @@ impl<'q> Submission<'q> {
             kernel.set(arguments)?;
             let group = self.core.kernels.group;
             // SAFETY: passed on. The driver keeps the kernel as long as it runs.
-            unsafe { self.queue.commands.launch(&kernel, groups, group, Order::default()) }
+            unsafe { self.queue.commands.launch(&kernel, groups, group) }
         });
         self.launched(name, result)
     }

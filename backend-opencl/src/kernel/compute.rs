@@ -152,7 +152,7 @@ impl Work<'_> {
     unsafe fn launch(
         &self,
         submission: &mut Submission<'_>,
-        name: &'static str,
+        name: &str,
         groups: usize,
         segment: &Segment,
         more: &[Argument<'_>],

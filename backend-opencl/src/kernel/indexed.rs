@@ -18,15 +18,6 @@ const ROUND_INDICES: u64 = 4 << 20;
 /// How many pieces a kernel sees at once.
 const PIECES: usize = 8;
 
-/// The kernel for words of `width` bytes: 1, 2, 4, 8 or 16.
-fn kernel(direction: Direction, width: u64) -> &'static str {
-    let kernels = match direction {
-        Direction::Gather => ["gather_1", "gather_2", "gather_4", "gather_8", "gather_16"],
-        Direction::Scatter => ["scatter_1", "scatter_2", "scatter_4", "scatter_8", "scatter_16"],
-    };
-    kernels[width.ilog2() as usize]
-}
-
 /// The eight piece arguments and the shift for pieces from `first` on. Places without a piece get the first
 /// one again: no address leads there.
 pub(crate) fn piece_arguments(buffer: &Buffer, first: usize) -> [Argument<'_>; PIECES + 1] {
@@ -162,6 +153,8 @@ impl Round<'_> {
     ) -> Result<()> {
         let Elements { start, count, stride } = elements;
         let groups = submission.core.kernels.groups_for(self.words);
+        // For words of 1, 2, 4, 8 or 16 bytes.
+        let kernel = format!("{}_{}", direction.operation(), self.width);
         let launch =
             |submission: &mut Submission<'_>, pieces: [Argument<'_>; PIECES + 1], window: u64, bytes: u64| {
                 let mut arguments = pieces.to_vec();
@@ -182,7 +175,7 @@ impl Round<'_> {
                 ]);
                 // SAFETY: the kernel skips indices that are outside, and words outside of the window, whose
                 // pieces it has; list and values are as long as `skew + words` says.
-                unsafe { submission.launch(kernel(direction, self.width), groups, &arguments) }
+                unsafe { submission.launch(&kernel, groups, &arguments) }
             };
         if count == 0 {
             // Any memory will do where nothing is touched.
