@@ -6,6 +6,16 @@
 //! predicates. Loads of all elements come first, so that many are in flight; then each element is computed.
 //! Nothing is fused: `.rn` says so.
 
+/// Writes one instruction.
+macro_rules! emit {
+    ($code:expr, $($format:tt)*) => {{
+        // To a string: never fails.
+        let _ = write!($code.body, "\t");
+        let _ = write!($code.body, $($format)*);
+        $code.body.push_str(";\n");
+    }};
+}
+
 mod vectors;
 
 use std::fmt::Write;
@@ -107,16 +117,6 @@ struct Code<'a> {
     declarations: String,
     body: String,
     temporaries: usize,
-}
-
-/// Writes one instruction.
-macro_rules! emit {
-    ($code:expr, $($format:tt)*) => {{
-        // To a string: never fails.
-        let _ = write!($code.body, "\t");
-        let _ = write!($code.body, $($format)*);
-        $code.body.push_str(";\n");
-    }};
 }
 
 impl<'a> Code<'a> {
