@@ -300,8 +300,6 @@ impl<'q> Submission<'q> {
     /// # Safety
     /// With these arguments, the kernel stays within its buffers.
     pub unsafe fn launch(&mut self, name: &str, groups: usize, arguments: &[Argument<'_>]) -> Result<()> {
-        self.began = true;
-        self.state.statistics.launches += 1;
         let kernels = &self.core.kernels;
         let result = self.state.kernels.prepare(kernels, name, arguments).and_then(|kernel| {
             // SAFETY: passed on.
@@ -321,8 +319,6 @@ impl<'q> Submission<'q> {
         groups: usize,
         arguments: &[Argument<'_>],
     ) -> Result<()> {
-        self.began = true;
-        self.state.statistics.launches += 1;
         let result = program.kernel(name).and_then(|mut kernel| {
             kernel.set(arguments)?;
             let group = self.core.kernels.group;
@@ -332,7 +328,9 @@ impl<'q> Submission<'q> {
         self.launched(name, result)
     }
 
-    fn launched(&self, name: &str, result: Status<()>) -> Result<()> {
+    fn launched(&mut self, name: &str, result: Status<()>) -> Result<()> {
+        self.began = true;
+        self.state.statistics.launches += 1;
         result.map_err(|status| self.refused(status).with_detail(format!("kernel {name}")))
     }
 
