@@ -350,35 +350,28 @@ fn kernels_are_kept_and_a_damaged_file_is_replaced() {
     }
 }
 
-/// A folder that cannot be written is no reason to fail.
-#[test]
-fn a_cache_that_cannot_be_written_is_done_without() {
-    for found in chosen() {
-        let file = temporary("not-a-folder");
-        std::fs::write(&file, b"in the way").unwrap();
-        let device = open(&found, &Options::new().with_kernel_cache(KernelCache::Folder(file.join("below"))));
-        assert!(!device.kernels_were_cached());
-        assert!(device.kernel_cache_error().is_some());
-        std::fs::remove_file(file).unwrap();
-    }
-}
-
-/// Whoever can write to the folder could have the driver run anything.
+/// One that cannot be made, and one that others can write to, who could have the driver run anything.
 #[test]
 #[cfg(unix)]
-fn a_folder_that_others_can_write_to_is_not_used() {
+fn a_folder_that_does_not_do_is_done_without() {
     use std::os::unix::fs::PermissionsExt;
-    for (number, found) in chosen().iter().enumerate() {
-        let folder = temporary(&format!("writable-{number}"));
-        std::fs::create_dir(&folder).unwrap();
-        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
-        let device = open(found, &Options::new().with_kernel_cache(KernelCache::Folder(folder.clone())));
-        assert!(!device.kernels_were_cached());
-        let error = device.kernel_cache_error().unwrap().to_string();
-        assert!(error.contains("can be written to by other users (mode 0777)"), "{error}");
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
-        std::fs::remove_dir_all(folder).unwrap();
+    let (file, folder) = (temporary("not-a-folder"), temporary("writable"));
+    std::fs::write(&file, b"in the way").unwrap();
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    let refused =
+        [(file.join("below"), ""), (folder.clone(), "can be written to by other users (mode 0777)")];
+    for found in chosen() {
+        for (path, reason) in &refused {
+            let device = open(&found, &Options::new().with_kernel_cache(KernelCache::Folder(path.clone())));
+            assert!(!device.kernels_were_cached());
+            let error = device.kernel_cache_error().unwrap().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
     }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    std::fs::remove_dir_all(folder).unwrap();
+    std::fs::remove_file(file).unwrap();
 }
 
 /// Run as a process of its own by a test below.
