@@ -95,19 +95,16 @@ struct Found<A> {
     bytes: u64,
 }
 
-/// Of what was found, more than these are not searched from back to front.
-const REMEMBERED: usize = 16;
-
 /// What one call has found so far. The first needs no allocation: most calls name one piece of each memory.
 #[derive(Debug)]
 struct Known<K, V> {
     first: Option<(K, Arc<V>)>,
-    others: Vec<(K, Arc<V>)>,
+    others: Names<K, Arc<V>>,
 }
 
 impl<K, V> Default for Known<K, V> {
     fn default() -> Self {
-        Self { first: None, others: Vec::new() }
+        Self { first: None, others: Names::default() }
     }
 }
 
@@ -118,20 +115,19 @@ impl<K: Copy + Eq + std::hash::Hash, V> Known<K, V> {
         id: K,
         read: impl FnOnce(&V) -> R,
     ) -> Option<R> {
-        let tail = self.others.len().saturating_sub(REMEMBERED);
-        if let Some((_, found)) =
-            self.first.iter().chain(self.others[tail..].iter().rev()).find(|(known, _)| *known == id)
-        {
+        let known = match &self.first {
+            Some((first, found)) if *first == id => Some(found),
+            _ => self.others.get(&id),
+        };
+        // What this call once found stays valid for it, also if its name has been removed meanwhile.
+        if let Some(found) = known {
             return Some(read(found));
         }
-        let listed = table.read().get(&id).map(Arc::clone);
-        // What this call once found stays valid for it, also if its name has been removed meanwhile.
-        let found = listed
-            .or_else(|| self.others.iter().find(|(known, _)| *known == id).map(|(_, v)| Arc::clone(v)))?;
+        let found = table.read().get(&id).map(Arc::clone)?;
         let result = read(&found);
         match self.first {
             None => self.first = Some((id, found)),
-            Some(_) => self.others.push((id, found)),
+            Some(_) => _ = self.others.insert(id, found),
         }
         Some(result)
     }

@@ -332,7 +332,6 @@ impl<'a> Code<'a> {
         }
         match of {
             Type::I16 => emit!(self, "bfe.s32 {name}, {whole}, 0, 16"),
-            Type::F32 | Type::F64 => emit!(self, "mov.b{bits} {name}, {whole}"),
             _ => emit!(self, "mov.b{bits} {name}, {whole}"),
         }
     }
