@@ -19,6 +19,7 @@ use backend_cuda::CudaDevice;
 use cudarc::driver::sys;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+type Part = fn(&Bench) -> Outcome;
 
 fn main() -> Outcome {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -28,7 +29,7 @@ fn main() -> Outcome {
     };
     println!("{card:?}");
     let bench = Bench::new(card.index)?;
-    let parts: [(&str, fn(&Bench) -> Outcome); 4] = [
+    let parts: [(&str, Part); 4] = [
         ("latency", Bench::latency),
         ("queued", Bench::queued),
         ("search", Bench::search),

@@ -219,7 +219,7 @@ impl<'a> Run<'a> {
         };
         let other = match (&in_place, &scratch) {
             (Some((memory, _)), _) => *memory,
-            (None, Some(scratch)) => Argument::Buffer(&scratch),
+            (None, Some(scratch)) => Argument::Buffer(scratch),
             (None, None) => return Ok(()),
         };
         let mut arguments = piece_arguments(&self.first.buffer, 0).to_vec();
@@ -234,14 +234,14 @@ impl<'a> Run<'a> {
         if let (Some(scratch), true) = (&scratch, self.first.to_device) {
             // SAFETY: the ranges were checked and follow each other; the host memory noted this submission
             // and lives until it is done.
-            unsafe { submission.write(address, &scratch, 0, self.bytes, false)? };
+            unsafe { submission.write(address, scratch, 0, self.bytes, false)? };
         }
         // SAFETY: the ranges were checked, the kernel has all pieces, and scratch memory has room for all
         // copies.
         unsafe { submission.launch(&format!("copy_{width}"), groups, &arguments)? };
         if let (Some(scratch), false) = (&scratch, self.first.to_device) {
             // SAFETY: as for writing.
-            unsafe { submission.read(&scratch, 0, address, self.bytes, false)? };
+            unsafe { submission.read(scratch, 0, address, self.bytes, false)? };
         }
         Ok(())
     }
