@@ -113,6 +113,8 @@
 extern crate self as backend_api;
 
 mod absence;
+#[doc(hidden)]
+pub mod backends;
 pub mod contended;
 mod device;
 mod error;

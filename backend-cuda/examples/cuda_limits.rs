@@ -19,27 +19,26 @@ use backend_cuda::CudaDevice;
 use cudarc::driver::sys;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+type Part = fn(&Bench) -> Outcome;
 
 fn main() -> Outcome {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let wants = |word: &str| words.is_empty() || words.iter().any(|w| w == word);
     let Some(card) = backend_cuda::devices().into_iter().next() else {
         println!("no NVIDIA card, or no driver");
         return Ok(());
     };
     println!("{card:?}");
     let bench = Bench::new(card.index)?;
-    if wants("latency") {
-        bench.latency()?;
-    }
-    if wants("queued") {
-        bench.queued()?;
-    }
-    if wants("search") {
-        bench.search()?;
-    }
-    if wants("compute") {
-        bench.compute()?;
+    let parts: [(&str, Part); 4] = [
+        ("latency", Bench::latency),
+        ("queued", Bench::queued),
+        ("search", Bench::search),
+        ("compute", Bench::compute),
+    ];
+    for (word, measure) in parts {
+        if words.is_empty() || words.iter().any(|wanted| wanted == word) {
+            measure(&bench)?;
+        }
     }
     Ok(())
 }

@@ -29,25 +29,19 @@ thread_local! {
     static LEFT: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
 }
 
-fn next_generation() -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    LAST.fetch_add(1, Ordering::Relaxed) + 1
-}
-
 impl Context {
     /// The primary context of a card, which is shared with everything else in the process that uses it.
     pub(crate) fn primary(driver: &'static Driver, ordinal: c_int) -> Outcome<Self> {
         let mut handle = ContextHandle::NULL;
         // SAFETY: writes one handle; a wrong ordinal is answered with an error.
         check(unsafe { (driver.table.primary_retain)(&raw mut handle, ordinal) })?;
-        Ok(Self {
-            driver,
-            handle,
-            ordinal,
-            is_primary: true,
-            generation: next_generation(),
-            wiper: OnceLock::new(),
-        })
+        Ok(Self::of(driver, handle, ordinal, true))
+    }
+
+    fn of(driver: &'static Driver, handle: ContextHandle, ordinal: c_int, is_primary: bool) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let generation = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { driver, handle, ordinal, is_primary, generation, wiper: OnceLock::new() }
     }
 
     /// A context of the program.
@@ -55,14 +49,7 @@ impl Context {
     /// # Safety
     /// The context must be alive, and stay so until `self` is dropped.
     pub(crate) unsafe fn adopted(driver: &'static Driver, handle: ContextHandle) -> Outcome<Self> {
-        let mut context = Self {
-            driver,
-            handle,
-            ordinal: 0,
-            is_primary: false,
-            generation: next_generation(),
-            wiper: OnceLock::new(),
-        };
+        let mut context = Self::of(driver, handle, 0, false);
         let mut ordinal = 0;
         {
             let _current = context.enter()?;
@@ -119,15 +106,16 @@ impl Context {
         check(unsafe { (self.driver.table.context_get_current)(&raw mut found) })?;
         let (left, generation) = LEFT.get();
         let was_left = left != 0 && found.0.addr() == left;
-        if found == self.handle && (!was_left || generation == self.generation) {
-            return Ok(Entered { context: self, put_back: None, not_send: PhantomData });
+        let mut put_back = None;
+        if found != self.handle || (was_left && generation != self.generation) {
+            self.set_current(self.handle)?;
+            if found == ContextHandle::NULL || was_left {
+                LEFT.set((self.handle.0.addr(), self.generation));
+            } else {
+                put_back = Some(found);
+            }
         }
-        self.set_current(self.handle)?;
-        if found == ContextHandle::NULL || was_left {
-            LEFT.set((self.handle.0.addr(), self.generation));
-            return Ok(Entered { context: self, put_back: None, not_send: PhantomData });
-        }
-        Ok(Entered { context: self, put_back: Some(found), not_send: PhantomData })
+        Ok(Entered { context: self, put_back, not_send: PhantomData })
     }
 
     fn set_current(&self, handle: ContextHandle) -> Outcome {

@@ -1,10 +1,9 @@
 //! Copies: from names to addresses, neighbours joined, and on their way.
 
-use std::sync::Arc;
+use backend_api::backends::copies::joined;
+use backend_api::{DeviceSpan, Route, Transfer};
 
-use backend_api::{QueueHandle, Result, Route, Ticket, Transfer};
-
-use crate::core::{Core, Work};
+use crate::core::Work;
 use crate::driver::objects::Event;
 use crate::driver::{BatchAttributes, Code, Outcome, check};
 use crate::host_memory::HostAddress;
@@ -13,171 +12,64 @@ use crate::names::Lookup;
 use crate::route::{self, Direction, Load, Possible, Wishes};
 use crate::staging::{Loan, STAGING_BYTES};
 
-/// One copy, with addresses.
+/// One copy, with addresses. What lies on the card is at one address for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Piece {
-    Upload { from: HostAddress, to: u64, bytes: u64 },
-    Download { from: u64, to: HostAddress, bytes: u64 },
-    Internal { from: u64, to: u64, bytes: u64 },
+struct Piece {
+    direction: Direction,
+    to: HostAddress,
+    from: HostAddress,
+    bytes: u64,
 }
 
 impl Piece {
-    fn bytes(&self) -> u64 {
-        match *self {
-            Self::Upload { bytes, .. } | Self::Download { bytes, .. } | Self::Internal { bytes, .. } => bytes,
-        }
-    }
-
-    /// Target and source as the driver's batch copy takes them.
-    fn addresses(&self) -> (u64, u64) {
-        match *self {
-            Self::Upload { from, to, .. } => (to, from.host),
-            Self::Download { from, to, .. } => (to.host, from),
-            Self::Internal { from, to, .. } => (to, from),
-        }
-    }
-
     /// Target and source as kernels see them, if they do.
     fn mapped(&self) -> Option<(u64, u64)> {
-        match *self {
-            Self::Upload { from, to, .. } => Some((to, from.mapped?)),
-            Self::Download { from, to, .. } => Some((to.mapped?, from)),
-            Self::Internal { from, to, .. } => Some((to, from)),
-        }
+        Some((self.to.mapped?, self.from.mapped?))
     }
 }
 
-/// Whether `next` goes on where `last` ends, on both sides and in the same memory.
-fn continues(last: &Transfer<'_>, next: &Transfer<'_>) -> bool {
-    match (*last, *next) {
-        (Transfer::Upload { from: f, to: t, bytes }, Transfer::Upload { from, to, .. }) => {
-            f.host() == from.host()
-                && t.buffer() == to.buffer()
-                && f.offset() + bytes == from.offset()
-                && t.offset() + bytes == to.offset()
-        }
-        (Transfer::Download { from: f, to: t, bytes }, Transfer::Download { from, to, .. }) => {
-            f.buffer() == from.buffer()
-                && t.host() == to.host()
-                && f.offset() + bytes == from.offset()
-                && t.offset() + bytes == to.offset()
-        }
-        (Transfer::Internal { from: f, to: t, bytes }, Transfer::Internal { from, to, .. }) => {
-            f.buffer() == from.buffer()
-                && t.buffer() == to.buffer()
-                && f.offset() + bytes == from.offset()
-                && t.offset() + bytes == to.offset()
-        }
-        _ => false,
-    }
-}
-
-fn lengthen(transfer: &mut Transfer<'_>, more: u64) {
+fn direction(transfer: &Transfer<'_>) -> Direction {
     match transfer {
-        Transfer::Upload { bytes, .. }
-        | Transfer::Download { bytes, .. }
-        | Transfer::Internal { bytes, .. } => {
-            *bytes += more;
-        }
-    }
-}
-
-/// The transfers without empty ones, and with those joined that follow each other on both sides. They were
-/// checked.
-#[derive(Clone, Debug)]
-struct Joined<'a> {
-    rest: std::slice::Iter<'a, Transfer<'a>>,
-    next: Option<Transfer<'a>>,
-}
-
-fn joined<'a>(transfers: &'a [Transfer<'a>]) -> Joined<'a> {
-    let mut rest = transfers.iter();
-    let next = rest.find(|transfer| transfer.bytes() > 0).copied();
-    Joined { rest, next }
-}
-
-impl<'a> Iterator for Joined<'a> {
-    type Item = Transfer<'a>;
-
-    fn next(&mut self) -> Option<Transfer<'a>> {
-        let mut current = self.next.take()?;
-        for transfer in self.rest.by_ref() {
-            let bytes = transfer.bytes();
-            if bytes == 0 {
-                continue;
-            }
-            if !continues(&current, transfer) {
-                self.next = Some(*transfer);
-                break;
-            }
-            lengthen(&mut current, bytes);
-        }
-        Some(current)
+        Transfer::Upload { .. } => Direction::Upload,
+        Transfer::Download { .. } => Direction::Download,
+        Transfer::Internal { .. } => Direction::Internal,
     }
 }
 
 /// Number, size and direction of the pieces.
 fn survey(transfers: &[Transfer<'_>]) -> Load {
-    let mut load = Load { pieces: 0, bytes: 0, direction: Direction::Upload };
-    let (mut up, mut down, mut within) = (false, false, false);
-    let mut last: Option<&Transfer<'_>> = None;
-    for transfer in transfers {
-        let bytes = transfer.bytes();
-        if bytes == 0 {
-            continue;
-        }
-        load.bytes += bytes;
-        load.pieces += usize::from(!last.is_some_and(|last| continues(last, transfer)));
-        last = Some(transfer);
-        match transfer {
-            Transfer::Upload { .. } => up = true,
-            Transfer::Download { .. } => down = true,
-            Transfer::Internal { .. } => within = true,
-        }
+    let (mut pieces, mut bytes) = (0, 0);
+    let mut ways: Option<Direction> = None;
+    for transfer in joined(transfers) {
+        pieces += 1;
+        bytes += transfer.bytes();
+        let way = direction(&transfer);
+        ways = Some(if ways.is_none_or(|ways| ways == way) { way } else { Direction::Mixed });
     }
-    load.direction = match (up, down, within) {
-        (false, false, true) => Direction::Internal,
-        (false, true, false) => Direction::Download,
-        (_, false, false) => Direction::Upload,
-        _ => Direction::Mixed,
-    };
-    load
+    Load { pieces, bytes, direction: ways.unwrap_or(Direction::Upload) }
 }
 
 fn resolve(names: &Lookup<'_>, transfer: &Transfer<'_>) -> Piece {
-    match *transfer {
-        Transfer::Upload { from, to, bytes } => {
-            Piece::Upload { from: names.host_address(from), to: names.device_address(to), bytes }
-        }
-        Transfer::Download { from, to, bytes } => {
-            Piece::Download { from: names.device_address(from), to: names.host_address(to), bytes }
-        }
-        Transfer::Internal { from, to, bytes } => {
-            Piece::Internal { from: names.device_address(from), to: names.device_address(to), bytes }
-        }
-    }
+    let device = |at: DeviceSpan<'_>| {
+        let address = names.device_address(at);
+        HostAddress { host: address, mapped: Some(address) }
+    };
+    let (to, from) = match *transfer {
+        Transfer::Upload { from, to, .. } => (device(to), names.host_address(from)),
+        Transfer::Download { from, to, .. } => (names.host_address(to), device(from)),
+        Transfer::Internal { from, to, .. } => (device(to), device(from)),
+    };
+    Piece { direction: direction(transfer), to, from, bytes: transfer.bytes() }
 }
 
-/// Checks and submits the copies of one call, by a certain route if one is given.
-pub(crate) fn submit(
-    core: &Arc<Core>,
-    queue: &QueueHandle,
-    transfers: &[Transfer<'_>],
-    route: Option<Route>,
-) -> Result<Ticket> {
-    const OPERATION: &str = "submit";
-    let names = core.memory.lookup();
-    names.check_transfers(transfers).map_err(|error| core.here(error))?;
-    let forced = route.or(core.route);
-    core.enqueue(OPERATION, queue.id(), |work| start(work, &names, transfers, forced))
-}
-
-fn start(
+/// Submits the checked copies of one call, by a certain route if one is given.
+pub(crate) fn start(
     work: &mut Work<'_>,
     names: &Lookup<'_>,
     transfers: &[Transfer<'_>],
-    forced: Option<Route>,
+    route: Option<Route>,
 ) -> Outcome {
+    let forced = route.or(work.core.route);
     if let [transfer] = transfers
         && forced.is_none()
     {
@@ -227,13 +119,13 @@ fn start_mapped(
 }
 
 fn single(work: &Work<'_>, piece: &Piece) -> Outcome {
-    let (stream, bytes) = (work.stream(), piece.bytes());
+    let (stream, &Piece { direction, to, from, bytes }) = (work.stream(), piece);
     // SAFETY: both ranges were checked against memory that stays until the submission is done.
     unsafe {
-        match *piece {
-            Piece::Upload { from, to, .. } => stream.upload(to, from.host, bytes),
-            Piece::Download { from, to, .. } => stream.download(to.host, from, bytes),
-            Piece::Internal { from, to, .. } => stream.copy(to, from, bytes),
+        match direction {
+            Direction::Upload => stream.upload(to.host, from.host, bytes),
+            Direction::Download => stream.download(to.host, from.host, bytes),
+            Direction::Internal | Direction::Mixed => stream.copy(to.host, from.host, bytes),
         }
     }
 }
@@ -244,10 +136,9 @@ fn by_batch(work: &Work<'_>, count: usize, pieces: impl Iterator<Item = Piece>) 
     let (mut to, mut from) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let mut sizes = Vec::with_capacity(count);
     for piece in pieces {
-        let addresses = piece.addresses();
-        to.push(addresses.0);
-        from.push(addresses.1);
-        sizes.push(piece.bytes() as usize);
+        to.push(piece.to.host);
+        from.push(piece.from.host);
+        sizes.push(piece.bytes as usize);
     }
     let count = sizes.len();
     let mut attributes = BatchAttributes::STREAM_ORDER;
@@ -320,35 +211,26 @@ const PART_BYTES_MIN: u64 = 4 << 10;
 const PARTS: u64 = 128;
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
 
-/// The pieces as the kernels see them, cut into parts that keep many blocks busy.
-#[derive(Debug)]
-struct Parts<I> {
-    pieces: I,
-    part_bytes: u64,
-    rest: Entry,
+/// How long parts are, so that they keep many blocks busy.
+fn part_bytes(total_bytes: u64) -> u64 {
+    (total_bytes / PARTS).next_multiple_of(PART_BYTES_MIN).clamp(PART_BYTES_MIN, PART_BYTES_MAX)
 }
 
-fn parts<I: Iterator<Item = Piece>>(total_bytes: u64, pieces: I) -> Parts<I> {
-    let part_bytes =
-        (total_bytes / PARTS).next_multiple_of(PART_BYTES_MIN).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
-    Parts { pieces, part_bytes, rest: Entry::default() }
-}
-
-impl<I: Iterator<Item = Piece>> Iterator for Parts<I> {
-    type Item = Entry;
-
-    fn next(&mut self) -> Option<Entry> {
-        while self.rest.bytes == 0 {
-            let piece = self.pieces.next()?;
+/// The pieces as the kernels see them, cut into parts.
+fn parts(part_bytes: u64, mut pieces: impl Iterator<Item = Piece>) -> impl Iterator<Item = Entry> {
+    let mut rest = Entry::default();
+    std::iter::from_fn(move || {
+        while rest.bytes == 0 {
+            let piece = pieces.next()?;
             // All pieces are mapped, so none is left out.
             let Some((to, from)) = piece.mapped() else { continue };
-            self.rest = Entry { to, from, bytes: piece.bytes() };
+            rest = Entry { to, from, bytes: piece.bytes };
         }
-        let bytes = self.part_bytes.min(self.rest.bytes);
-        let part = Entry { bytes, ..self.rest };
-        self.rest = Entry { to: part.to + bytes, from: part.from + bytes, bytes: self.rest.bytes - bytes };
+        let bytes = part_bytes.min(rest.bytes);
+        let part = Entry { bytes, ..rest };
+        rest = Entry { to: part.to + bytes, from: part.from + bytes, bytes: rest.bytes - bytes };
         Some(part)
-    }
+    })
 }
 
 /// Copies in launches of growing length, so that the card copies the parts of one while the next is being
@@ -360,7 +242,8 @@ fn by_kernel(
     pieces: impl Iterator<Item = Piece>,
 ) -> Outcome {
     let blocks = u64::from(work.core.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
-    let mut parts = parts(load.bytes, pieces);
+    let part_bytes = part_bytes(load.bytes);
+    let mut parts = parts(part_bytes, pieces);
     let mut few = [Entry::default(); FEW];
     let mut count = 0_u32;
     for (place, part) in few.iter_mut().zip(parts.by_ref()) {
@@ -375,7 +258,7 @@ fn by_kernel(
     }
 
     // At most as many parts as these come.
-    let parts_max = load.pieces as u64 + load.bytes / parts.part_bytes;
+    let parts_max = load.pieces as u64 + load.bytes / part_bytes;
     let is_reused = parts_max > (FEW + FIRST_LIST + GROWTH * FIRST_LIST + (LISTS - 2) * LIST) as u64;
     let mut lists = Lists { loans: [None; LISTS], given: 0, is_reused };
     let mut room = FIRST_LIST;
@@ -456,46 +339,10 @@ mod tests {
         unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) }
     }
 
-    fn upload<'a>(
-        host: &'a HostAllocation,
-        buffer: &'a BufferHandle,
-        from: u64,
-        to: u64,
-        bytes: u64,
-    ) -> Transfer<'a> {
-        Transfer::Upload { from: host.at(from), to: buffer.at(to), bytes }
-    }
-
-    #[test]
-    fn neighbours_on_both_sides_are_joined_and_others_are_not() {
-        let (host, buffer) = (&host(), &BufferHandle::unique());
-        let other = &BufferHandle::unique();
-        let download = Transfer::Download { from: buffer.at(40), to: host.at(40), bytes: 10 };
-        let transfers = [
-            upload(host, buffer, 0, 100, 10),
-            upload(host, buffer, 10, 110, 10),
-            upload(host, buffer, 5, 5, 0),
-            upload(host, buffer, 20, 120, 5),
-            upload(host, buffer, 25, 130, 5),
-            upload(host, other, 30, 135, 10),
-            download,
-        ];
-        let expected = [
-            upload(host, buffer, 0, 100, 25),
-            upload(host, buffer, 25, 130, 5),
-            upload(host, other, 30, 135, 10),
-            download,
-        ];
-        assert_eq!(joined(&transfers).collect::<Vec<_>>(), expected);
-        assert_eq!(joined(&transfers[2..3]).count(), 0);
-        assert_eq!(survey(&transfers), Load { pieces: 4, bytes: 50, direction: Direction::Mixed });
-        assert_eq!(survey(&transfers[..6]), Load { pieces: 3, bytes: 40, direction: Direction::Upload });
-    }
-
     #[test]
     fn directions_are_told_apart() {
         let (host, buffer) = (&host(), &BufferHandle::unique());
-        let up = upload(host, buffer, 0, 0, 1);
+        let up = Transfer::Upload { from: host.at(0), to: buffer.at(0), bytes: 1 };
         let down = Transfer::Download { from: buffer.at(9), to: host.at(9), bytes: 1 };
         let within = Transfer::Internal { from: buffer.at(20), to: buffer.at(40), bytes: 1 };
         let direction = |transfers: &[Transfer<'_>]| survey(transfers).direction;
@@ -510,15 +357,19 @@ mod tests {
     #[test]
     fn parts_cover_the_pieces_and_keep_blocks_busy() {
         let host = |at| HostAddress { host: at, mapped: Some(at) };
-        let pieces: Vec<Piece> = (0..8)
-            .map(|i| Piece::Download { from: i << 20, to: host(1 << 40 | i << 30), bytes: 65_536 + i })
-            .collect();
-        let total = pieces.iter().map(Piece::bytes).sum();
-        let parts: Vec<Entry> = parts(total, pieces.iter().copied()).collect();
+        let piece = |i: u64| Piece {
+            direction: Direction::Download,
+            from: host(i << 20),
+            to: host(1 << 40 | i << 30),
+            bytes: 65_536 + i,
+        };
+        let pieces: Vec<Piece> = (0..8).map(piece).collect();
+        let total = pieces.iter().map(|piece| piece.bytes).sum();
+        let parts: Vec<Entry> = parts(part_bytes(total), pieces.iter().copied()).collect();
         assert!(parts.len() >= 100 && parts.len() <= 150, "{}", parts.len());
         let mut expected = pieces.iter().flat_map(|piece| {
             let (to, from) = piece.mapped().unwrap();
-            (0..piece.bytes()).map(move |i| (to + i, from + i))
+            (0..piece.bytes).map(move |i| (to + i, from + i))
         });
         for part in &parts {
             for i in 0..part.bytes {

@@ -6,27 +6,27 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
 
+use backend_api::backends::ram::SystemMemory;
+use backend_api::backends::{Direction, PIN_ADVICE};
 use backend_api::{
-    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather,
-    HostAllocation, HostMemory, MemoryStatus, Progress, QueueHandle, QueueId, Result, Route, Routing,
-    Scatter, Search, Ticket, Transfer,
+    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Gather, HostAllocation,
+    HostMemory, MemoryStatus, Progress, QueueHandle, QueueId, Request, Result, Route, Routing, Scatter,
+    Ticket,
 };
 
 use crate::context::Context;
 use crate::core::Core;
 use crate::discovery::Card;
 use crate::driver::objects::Stream;
-use crate::driver::{Code, ContextHandle, driver};
+use crate::driver::{Code, ContextHandle, Driver, driver};
 use crate::host_memory::HostRange;
-use crate::kernel::indexed::{self, Direction};
+use crate::kernel::indexed;
 use crate::memory::DeviceMemory;
 use crate::names::Lookup;
 use crate::options::Options;
 use crate::queue::Queue;
-use crate::{copy, kernel, ram};
+use crate::{copy, kernel};
 
-/// It is the driver that page-locks, not this process: the system's limit for that does not count.
-const PIN_ADVICE: &str = "ask for less, release pinned memory, or use HostMemory::Pageable";
 const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all what is page-locked already";
 
 /// An open NVIDIA card.
@@ -40,15 +40,66 @@ const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all 
 /// ```
 /// use std::sync::Arc;
 /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
+/// use backend_cuda::{CudaDevice, Options, devices};
 /// # fn main() -> backend_api::Result<()> {
-/// for card in backend_cuda::devices() {
-///     let device = Arc::new(backend_cuda::CudaDevice::open(card.index)?);
+/// for card in devices() {
+///     let device = Arc::new(CudaDevice::open(card.index)?);
+///     assert_eq!(device.card().compute_capability, card.compute_capability);
 ///     let queue = Queue::new(&device)?;
 ///     let memory = DeviceBuffer::new(&device, 1 << 20, Commit::Proven)?;
 ///     let ticket = queue.fill(&Fill { to: memory.at(0), bytes: 1 << 20, pattern: &[7] })?;
 ///     assert!(device.wait(ticket).is_ok());
 /// }
 /// # Ok(()) }
+/// ```
+///
+/// In a context that somebody has made:
+///
+/// ```
+/// use backend_cuda::{CudaDevice, Options, devices};
+/// for card in devices() {
+///     let (one, options) = (CudaDevice::open(card.index)?, Options::new().with_headroom_bytes(1 << 30));
+///     let other = CudaDevice::open_with(card.index, &options)?;
+///     assert_eq!(one.context(), other.context(), "both work in the card's primary context");
+///     // SAFETY: the context is one of this process, and is held longer than the device.
+///     let adopted = unsafe { CudaDevice::adopt(one.context(), &options)? };
+///     assert_eq!(adopted.card().index, card.index);
+/// }
+/// // Here nobody has made a context current, and there may be no driver.
+/// assert!(CudaDevice::from_current(&Options::new()).is_err());
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+///
+/// With the feature `cust`, memory changes hands, or is copied in the order of a queue:
+///
+/// ```
+/// # #[cfg(feature = "cust")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use backend_api::{Device, Fill};
+/// use backend_cuda::{CudaDevice, Options};
+/// use cust::memory::{CopyDestination, DeviceBuffer};
+/// // Fails where there is no card or no driver.
+/// if let Ok(context) = cust::quick_init() {
+///     let device = CudaDevice::from_cust(&context, &Options::new())?;
+///     let queue = device.create_queue()?;
+///     let memory = device.import_cust(DeviceBuffer::from_slice(&[1_u32, 2, 3])?)?;
+///     let mut theirs = DeviceBuffer::from_slice(&[4_u32; 3])?;
+///     // SAFETY: the buffer is not touched before the ticket is done.
+///     let ticket = unsafe {
+///         device.copy_from_cust(&queue, &theirs, memory.at(0))?;
+///         device.fill(&queue, &Fill { to: memory.at(4), bytes: 4, pattern: &5_u32.to_ne_bytes() })?;
+///         device.copy_to_cust(&queue, memory.at(0), &mut theirs)?
+///     };
+///     device.wait(ticket)?;
+///     let ours: DeviceBuffer<u32> = device.export_cust(memory).map_err(|(error, _)| error)?;
+///     let mut back = [[0; 3]; 2];
+///     ours.copy_to(&mut back[0])?;
+///     theirs.copy_to(&mut back[1])?;
+///     assert_eq!(back, [[4, 5, 4]; 2]);
+/// }
+/// # Ok(()) }
+/// # #[cfg(not(feature = "cust"))]
+/// # fn main() {}
 /// ```
 pub struct CudaDevice {
     pub(crate) core: Arc<Core>,
@@ -59,17 +110,6 @@ impl CudaDevice {
     ///
     /// # Errors
     /// [`Driver`](ErrorKind::Driver) without a driver or such a card, or what the driver says.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// for card in backend_cuda::devices() {
-    ///     let device = backend_cuda::CudaDevice::open(card.index)?;
-    ///     assert_eq!(device.info().identity, card.info.identity);
-    /// }
-    /// # let no_such_card = backend_cuda::devices().len() as u32;
-    /// assert!(backend_cuda::CudaDevice::open(no_such_card).is_err());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn open(index: u32) -> Result<Self> {
         Self::open_with(index, &Options::new())
     }
@@ -78,24 +118,13 @@ impl CudaDevice {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_cuda::{CudaDevice, Options, devices};
-    /// let options = Options::new().with_headroom_bytes(1 << 30);
-    /// for card in devices() {
-    ///     let status = CudaDevice::open_with(card.index, &options)?.memory()?;
-    ///     assert_eq!(status.usable_bytes, status.free_bytes.saturating_sub(1 << 30));
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn open_with(index: u32, options: &Options) -> Result<Self> {
         let driver = driver().map_err(|missing| missing.error("open"))?;
         let ordinal = i32::try_from(index)
             .map_err(|_| Error::new(ErrorKind::InvalidArgument, "open").with_detail("no such card"))?;
-        let refused = |code: Code| code.error_of(ErrorKind::Driver, "open");
-        let card = Card::describe(driver, ordinal).map_err(refused)?;
-        let context = Context::primary(driver, ordinal).map_err(|code| refused(code).on(&card.info))?;
+        let card = Card::describe(driver, ordinal).map_err(|code| refused(code, "open"))?;
+        let context =
+            Context::primary(driver, ordinal).map_err(|code| refused(code, "open").on(&card.info))?;
         Ok(Self::new(card, context, options))
     }
 
@@ -105,24 +134,15 @@ impl CudaDevice {
     /// # Errors
     /// As [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) where no context is
     /// current, or one that the program made itself; that can be [adopted](Self::adopt).
-    ///
-    /// ```
-    /// use backend_api::ErrorKind;
-    /// use backend_cuda::{CudaDevice, Options};
-    /// // Here nobody has made a context current, and there may be no driver.
-    /// let error = CudaDevice::from_current(&Options::new()).unwrap_err();
-    /// assert!(matches!(error.kind(), ErrorKind::InvalidArgument | ErrorKind::Driver));
-    /// ```
     pub fn from_current(options: &Options) -> Result<Self> {
         const OPERATION: &str = "from_current";
-        let driver = driver().map_err(|missing| missing.error(OPERATION))?;
-        let refused = |code: Code| code.error_of(ErrorKind::Driver, OPERATION);
-        let context = Context::current(driver).map_err(refused)?.ok_or_else(|| {
-            Error::new(ErrorKind::InvalidArgument, OPERATION)
-                .with_detail("no primary context of a card is current on this thread")
-        })?;
-        let card = Card::describe(driver, context.ordinal()).map_err(refused)?;
-        Ok(Self::new(card, context, options))
+        Self::in_context(OPERATION, options, |driver| {
+            let context = Context::current(driver).map_err(|code| refused(code, OPERATION))?;
+            context.ok_or_else(|| {
+                Error::new(ErrorKind::InvalidArgument, OPERATION)
+                    .with_detail("no primary context of a card is current on this thread")
+            })
+        })
     }
 
     /// Opens the card of a context that the program made, and works in it.
@@ -134,24 +154,22 @@ impl CudaDevice {
     /// `context` must be a `CUcontext` of this process's driver. If the program destroys it before the device
     /// is dropped, the device is lost with it, and what used to be its pinned memory must not be touched any
     /// more.
-    ///
-    /// ```
-    /// use backend_cuda::{CudaDevice, Options, devices};
-    /// for card in devices() {
-    ///     // Stands for a library that has made a context.
-    ///     let owner = CudaDevice::open(card.index)?;
-    ///     // SAFETY: the context is one of this process, and is held longer than the device.
-    ///     let device = unsafe { CudaDevice::adopt(owner.context(), &Options::new())? };
-    ///     assert_eq!(device.card().index, card.index);
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub unsafe fn adopt(context: *mut c_void, options: &Options) -> Result<Self> {
-        let driver = driver().map_err(|missing| missing.error("adopt"))?;
-        let refused = |code: Code| code.error_of(ErrorKind::Driver, "adopt");
-        // SAFETY: the caller vouches for the context.
-        let context = unsafe { Context::adopted(driver, ContextHandle(context)) }.map_err(refused)?;
-        let card = Card::describe(driver, context.ordinal()).map_err(refused)?;
+        Self::in_context("adopt", options, |driver| {
+            // SAFETY: the caller vouches for the context.
+            let adopted = unsafe { Context::adopted(driver, ContextHandle(context)) };
+            adopted.map_err(|code| refused(code, "adopt"))
+        })
+    }
+
+    fn in_context(
+        operation: &'static str,
+        options: &Options,
+        context: impl FnOnce(&'static Driver) -> Result<Context>,
+    ) -> Result<Self> {
+        let driver = driver().map_err(|missing| missing.error(operation))?;
+        let context = context(driver)?;
+        let card = Card::describe(driver, context.ordinal()).map_err(|code| refused(code, operation))?;
         Ok(Self::new(card, context, options))
     }
 
@@ -163,14 +181,6 @@ impl CudaDevice {
     }
 
     /// The card, as discovery describes it.
-    ///
-    /// ```
-    /// for card in backend_cuda::devices() {
-    ///     let device = backend_cuda::CudaDevice::open(card.index)?;
-    ///     assert_eq!(device.card().compute_capability, card.compute_capability);
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn card(&self) -> &Card {
         &self.core.card
@@ -178,15 +188,6 @@ impl CudaDevice {
 
     /// The `CUcontext` that the device works in, for use with other libraries. It lives as long as the
     /// device.
-    ///
-    /// ```
-    /// for card in backend_cuda::devices() {
-    ///     let (one, other) =
-    ///         (backend_cuda::CudaDevice::open(card.index)?, backend_cuda::CudaDevice::open(card.index)?);
-    ///     assert_eq!(one.context(), other.context(), "both work in the card's primary context");
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn context(&self) -> *mut c_void {
         self.core.context.handle().0
@@ -198,26 +199,41 @@ impl CudaDevice {
         }
     }
 
-    /// Carries out a gather, or a scatter that names the same places.
-    fn move_indexed(
-        &self,
-        queue: &QueueHandle,
-        direction: Direction,
-        names: &Lookup<'_>,
-        checked: Result<()>,
-        gather: &Gather<'_>,
-    ) -> Result<Ticket> {
-        checked.map_err(|error| self.core.here(error))?;
-        let request = indexed::Request {
-            direction,
-            elements: names.device_address(gather.elements.start),
-            elements_count: gather.elements.count,
-            stride: gather.elements.stride,
-            indices: names.host_address(gather.indices),
-            count: gather.count,
-            values: names.host_address(gather.values),
+    /// Checks a request, and submits it with addresses in the place of names.
+    fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let (operation, names) = (request.operation(), self.core.memory.lookup());
+        let checked = match request {
+            Request::Copies(transfers, _) => names.check_transfers(transfers),
+            _ => request.check(&names),
         };
-        self.core.enqueue(direction.operation(), queue.id(), |work| indexed::run(work, &request))
+        checked.map_err(|error| self.core.here(error))?;
+        self.core.enqueue(operation, queue.id(), |work| match *request {
+            Request::Copies(transfers, route) => copy::start(work, &names, transfers, route),
+            Request::Fill(fill) => {
+                kernel::fill::run(work, names.device_address(fill.to), fill.bytes, fill.pattern)
+            }
+            Request::Search(search) => {
+                let start = names.device_address(search.elements.start);
+                kernel::search::run(work, search, start, names.host_address(search.answer))
+            }
+            Request::Gather(&Gather { elements, indices, count, values })
+            | Request::Scatter(&Scatter { elements, indices, count, values }) => {
+                let request = indexed::Request {
+                    direction: Direction::of(request),
+                    elements: names.device_address(elements.start),
+                    elements_count: elements.count,
+                    stride: elements.stride,
+                    indices: names.host_address(indices),
+                    count,
+                    values: names.host_address(values),
+                };
+                indexed::run(work, &request)
+            }
+            Request::Compute(compute) => {
+                let answer = compute.answer().map(|answer| names.host_address(answer));
+                kernel::compute::run(work, compute, &starts(&names, compute), answer)
+            }
+        })
     }
 
     /// Waits for the work of a queue and ends it.
@@ -232,6 +248,16 @@ impl CudaDevice {
         queue.deliver(u64::MAX);
         self.core.queues.end(queue.id, newest);
     }
+}
+
+/// Why a card or a context cannot be used.
+fn refused(code: Code, operation: &'static str) -> Error {
+    code.error_of(ErrorKind::Driver, operation)
+}
+
+/// Where the sources of a computation that was checked begin.
+fn starts(names: &Lookup<'_>, compute: &Compute<'_>) -> Vec<u64> {
+    compute.sources.iter().map(|source| names.device_address(source.start)).collect()
 }
 
 impl fmt::Debug for CudaDevice {
@@ -337,7 +363,9 @@ unsafe impl Device for CudaDevice {
                         .with_bytes(bytes as u64)
                         .with_advice(PIN_ADVICE)
                 };
-                let available = ram::available_bytes();
+                // Page-locked memory cannot be swapped out: a system asked for more than it has may end a
+                // process instead of refusing. Where it does not tell, the driver decides.
+                let available = SystemMemory::of_linux().map(|memory| memory.available_bytes);
                 if let Some(available) = available
                     && bytes as u64 > available
                 {
@@ -403,9 +431,7 @@ unsafe impl Device for CudaDevice {
         self.wait_and_drop(self.core.memory.remove_host(host.id()).as_ref());
     }
 
-    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        copy::submit(&self.core, queue, transfers, None)
-    }
+    backend_api::requests! { self, queue, request => self.start(queue, &request) }
 
     fn routes(&self) -> &[Route] {
         if self.core.context.driver.table.has_batch_copies() {
@@ -413,10 +439,6 @@ unsafe impl Device for CudaDevice {
         } else {
             &[Route::Single, Route::Kernel]
         }
-    }
-
-    fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        copy::submit(&self.core, queue, transfers, Some(route))
     }
 
     fn set_routing(&self, routing: Routing) {
@@ -427,50 +449,12 @@ unsafe impl Device for CudaDevice {
         *self.core.routing.read()
     }
 
-    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
-        let names = self.core.memory.lookup();
-        names.check_fill(fill).map_err(|error| self.core.here(error))?;
-        let to = names.device_address(fill.to);
-        self.core.enqueue("fill", queue.id(), |work| kernel::fill::run(work, to, fill.bytes, fill.pattern))
-    }
-
-    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
-        let names = self.core.memory.lookup();
-        names.check_search(search).map_err(|error| self.core.here(error))?;
-        let start = names.device_address(search.elements.start);
-        let answer = names.host_address(search.answer);
-        self.core.enqueue("search", queue.id(), |work| kernel::search::run(work, search, start, answer))
-    }
-
-    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
-        let names = self.core.memory.lookup();
-        let checked = names.check_gather(gather);
-        self.move_indexed(queue, Direction::Gather, &names, checked, gather)
-    }
-
-    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
-        let Scatter { elements, indices, count, values } = *scatter;
-        let names = self.core.memory.lookup();
-        let checked = names.check_scatter(scatter);
-        let same = Gather { elements, indices, count, values };
-        self.move_indexed(queue, Direction::Scatter, &names, checked, &same)
-    }
-
-    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
-        let names = self.core.memory.lookup();
-        names.check_compute(compute).map_err(|error| self.core.here(error))?;
-        let starts: Vec<u64> =
-            compute.sources.iter().map(|source| names.device_address(source.start)).collect();
-        let answer = compute.answer().map(|answer| names.host_address(answer));
-        self.core.enqueue("compute", queue.id(), |work| kernel::compute::run(work, compute, &starts, answer))
-    }
-
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
         const OPERATION: &str = "prepare";
-        let starts: Vec<u64> = {
+        let starts = {
             let names = self.core.memory.lookup();
             names.check_compute(compute).map_err(|error| self.core.here(error))?;
-            compute.sources.iter().map(|source| names.device_address(source.start)).collect()
+            starts(&names, compute)
         };
         let _current = self.core.enter(OPERATION)?;
         let core = &self.core;
@@ -533,104 +517,77 @@ unsafe impl Device for CudaDevice {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
-    use std::task::Wake;
 
-    use backend_api::{DeviceBuffer, HostBuffer, Queue};
+    use backend_api::backends::waker;
+    use backend_api::{DeviceBuffer, Transfer};
 
     use super::*;
-    use crate::fake;
-
-    fn upload<'a>(
-        host: &'a HostBuffer<CudaDevice>,
-        memory: &'a DeviceBuffer<CudaDevice>,
-        bytes: u64,
-    ) -> Transfer<'a> {
-        Transfer::Upload { from: host.at(0), to: memory.at(0), bytes }
-    }
-
-    /// Runs a closure as waker.
-    struct Call<F>(F);
-    impl<F: Fn() + Send + Sync + 'static> Wake for Call<F> {
-        fn wake(self: Arc<Self>) {
-            (self.0)();
-        }
-    }
+    use crate::fake::{self, Scene, driven};
 
     #[test]
     fn a_shortage_is_no_loss_of_the_device() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
+        let scene = Scene::new(0);
         // A submission fails, and then it cannot be waited for at first.
-        fake::refuse(1, 5);
-        assert_eq!(queue.submit(&[]).unwrap_err().kind(), ErrorKind::OutOfMemory);
-        assert_eq!(fake::refusals_left(), (0, 0));
-        let ticket = queue.submit(&[]).unwrap();
-        fake::refuse(0, 1);
-        device.core.examine(&device.core.queue("test", ticket.queue).unwrap());
-        assert_eq!(fake::refusals_left(), (0, 0));
-        device.wait(ticket).unwrap();
+        driven(|driven| (driven.short_records, driven.short_questions) = (1, 5));
+        let left = || {
+            let driven = driven(|_| ());
+            driven.short_records + driven.short_questions
+        };
+        assert_eq!(scene.queue.submit(&[]).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert_eq!(left(), 0);
+        let ticket = scene.submit();
+        driven(|driven| driven.short_questions = 1);
+        scene.device.core.examine(&scene.device.core.queue("test", ticket.queue).unwrap());
+        assert_eq!(left(), 0);
+        scene.device.wait(ticket).unwrap();
     }
 
     #[test]
     fn tickets_are_done_when_their_event_is_reached_and_not_before() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
-        stream.open(0);
-        let tickets: Vec<Ticket> = (0..100).map(|_| queue.submit(&[]).unwrap()).collect();
-        let done = |device: &CudaDevice| {
-            tickets.iter().filter(|ticket| device.poll(**ticket) == Ok(Progress::Done)).count()
-        };
-        assert_eq!(done(&device), 0);
-        stream.open(37);
-        assert_eq!(done(&device), 37);
-        stream.open(100);
-        device.wait(tickets[99]).unwrap();
-        assert_eq!(done(&device), 100);
+        let scene = Scene::new(0);
+        scene.stream().open(0);
+        let tickets: Vec<Ticket> = (0..100).map(|_| scene.submit()).collect();
+        let done =
+            || tickets.iter().filter(|ticket| scene.device.poll(**ticket) == Ok(Progress::Done)).count();
+        assert_eq!(done(), 0);
+        scene.stream().open(37);
+        assert_eq!(done(), 37);
+        scene.stream().open(100);
+        scene.device.wait(tickets[99]).unwrap();
+        assert_eq!(done(), 100);
     }
 
     #[test]
     fn one_question_answers_for_all_tickets_before() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
-        let mut last = queue.submit(&[]).unwrap();
-        for _ in 0..499 {
-            last = queue.submit(&[]).unwrap();
-        }
-        let before = stream.queries();
-        device.wait(last).unwrap();
-        assert_eq!(stream.queries() - before, 1);
+        let scene = Scene::new(0);
+        (0..499).for_each(|_| _ = scene.submit());
+        let last = scene.submit();
+        let before = scene.stream().queries();
+        scene.device.wait(last).unwrap();
+        assert_eq!(scene.stream().queries() - before, 1);
     }
 
     #[test]
     fn who_never_asks_does_not_pile_up_events() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
-        for _ in 0..1024 {
-            queue.submit(&[]).unwrap();
-        }
-        let before = stream.queries();
-        for _ in 0..5000 {
-            queue.submit(&[]).unwrap();
-        }
+        let scene = Scene::new(0);
+        (0..1024).for_each(|_| _ = scene.submit());
+        let before = scene.stream().queries();
+        (0..5000).for_each(|_| _ = scene.submit());
         // Each took the oldest event again, and asked for that one alone.
-        assert_eq!(stream.queries() - before, 5000);
+        assert_eq!(scene.stream().queries() - before, 5000);
     }
 
     #[test]
     fn a_waker_may_submit_wait_and_release() {
-        let device = fake::device(&Options::new());
-        let queue = Arc::new(Queue::new(&device).unwrap());
-        let stream = device.fake_stream(queue.id());
-        stream.open(0);
-        let (memory, host) = fake::memory(&device, 4096);
-        host.write(0, &[7; 4096]);
-        let ticket = queue.submit(&[upload(&host, &memory, 4096)]).unwrap();
+        let scene = Scene::new(4096);
+        scene.stream().open(0);
+        scene.host.write(0, &[7; 4096]);
+        let ticket = scene.queue.submit(&[scene.upload(4096)]).unwrap();
+        let Scene { device, queue, memory, host } = scene;
+        let (stream, queue) = (fake::stream(&device, queue.id()), Arc::new(queue));
         let (sender, receiver) = mpsc::channel();
         let buffers = parking_lot::Mutex::new(Some((memory, host)));
-        let waker = Call({
+        let waker = waker({
             let (device, queue) = (Arc::clone(&device), Arc::clone(&queue));
             move || {
                 let (memory, host) = buffers.lock().take().unwrap();
@@ -643,7 +600,7 @@ mod tests {
                 sender.send((outcome, found)).unwrap();
             }
         });
-        device.wake(ticket, Arc::new(waker).into());
+        device.wake(ticket, waker);
         assert!(receiver.try_recv().is_err());
         stream.open(u64::MAX);
         let (outcome, found) = receiver.recv().unwrap();
@@ -653,19 +610,18 @@ mod tests {
 
     #[test]
     fn a_waker_may_let_go_of_the_device_and_another_may_panic() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
+        let Scene { device, queue, .. } = Scene::new(0);
+        let stream = fake::stream(&device, queue.id());
         stream.open(0);
         let ticket = queue.submit(&[]).unwrap();
         let (sender, receiver) = mpsc::channel();
-        device.wake(ticket, Arc::new(Call(|| panic!("on purpose, in a waker"))).into());
+        device.wake(ticket, waker(|| panic!("on purpose, in a waker")));
         let last = parking_lot::Mutex::new(Some((Arc::clone(&device), queue)));
-        let waker = Call(move || {
+        let waker = waker(move || {
             drop(last.lock().take());
             sender.send(()).unwrap();
         });
-        device.wake(ticket, Arc::new(waker).into());
+        device.wake(ticket, waker);
         stream.open(u64::MAX);
         drop(device);
         receiver.recv().unwrap();
@@ -673,15 +629,14 @@ mod tests {
 
     #[test]
     fn a_lost_device_wakes_fails_and_releases() {
-        let device = fake::device(&Options::new());
-        let queue = Arc::new(Queue::new(&device).unwrap());
-        let stream = device.fake_stream(queue.id());
-        stream.open(0);
-        let (memory, host) = fake::memory(&device, 4096);
-        let ticket = queue.submit(&[upload(&host, &memory, 4096)]).unwrap();
+        let scene = Scene::new(4096);
+        scene.stream().open(0);
+        let ticket = scene.queue.submit(&[scene.upload(4096)]).unwrap();
+        let Scene { device, queue, memory, host } = scene;
+        let (stream, queue) = (fake::stream(&device, queue.id()), Arc::new(queue));
         let (sender, receiver) = mpsc::channel();
         let calls = Arc::new(AtomicUsize::new(0));
-        let waker = Call({
+        let waker = waker({
             let (device, queue, calls) = (Arc::clone(&device), Arc::clone(&queue), Arc::clone(&calls));
             move || {
                 calls.fetch_add(1, Ordering::SeqCst);
@@ -689,7 +644,7 @@ mod tests {
                 sender.send((device.poll(ticket), queue.submit(&[]))).unwrap();
             }
         });
-        device.wake(ticket, Arc::new(waker).into());
+        device.wake(ticket, waker);
         let sleeper = std::thread::spawn({
             let device = Arc::clone(&device);
             move || device.wait(ticket)
@@ -706,55 +661,44 @@ mod tests {
 
     #[test]
     fn many_threads_wait_for_tickets_of_one_queue() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
-        stream.open(0);
-        let tickets: Vec<Ticket> = (0..16).map(|_| queue.submit(&[]).unwrap()).collect();
+        let scene = Scene::new(0);
+        scene.stream().open(0);
+        let tickets: Vec<Ticket> = (0..16).map(|_| scene.submit()).collect();
         std::thread::scope(|scope| {
-            let waiters: Vec<_> = tickets
-                .iter()
-                .map(|&ticket| {
-                    scope.spawn({
-                        let device = &device;
-                        move || device.wait(ticket)
-                    })
-                })
-                .collect();
-            for reached in 1..=16 {
-                stream.open(reached);
-                device.wait(tickets[reached as usize - 1]).unwrap();
+            for &ticket in &tickets {
+                scope.spawn({
+                    let device = &scene.device;
+                    move || device.wait(ticket).unwrap()
+                });
             }
-            for waiter in waiters {
-                waiter.join().unwrap().unwrap();
+            for (reached, ticket) in (1..).zip(&tickets) {
+                scene.stream().open(reached);
+                scene.device.wait(*ticket).unwrap();
             }
         });
     }
 
     #[test]
     fn a_long_list_of_pages_takes_few_launches_and_waits_for_the_first_lists() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
         let count = 65_536_u64;
-        let (memory, host) = fake::memory(&device, 2 * count as usize * 16);
+        let scene = Scene::new(2 * count as usize * 16);
+        let (memory, host) = (&scene.memory, &scene.host);
         let transfers: Vec<Transfer> = (0..count)
             .map(|i| Transfer::Upload { from: host.at(i * 32), to: memory.at(i * 16), bytes: 16 })
             .collect();
-        device.wait(queue.submit(&transfers).unwrap()).unwrap();
+        scene.device.wait(scene.queue.submit(&transfers).unwrap()).unwrap();
         // 128 in the parameters, 768, 2304, then 4096 each.
-        assert_eq!(stream.launches(), 3 + (65_536 - 128 - 768 - 2304_usize).div_ceil(4096));
+        let launches = 3 + (65_536 - 128 - 768 - 2304_usize).div_ceil(4096);
+        assert_eq!(scene.stream().started(), [0, 0, launches]);
     }
 
     #[test]
     fn a_bad_piece_anywhere_in_a_list_is_refused_before_anything_starts() {
-        let device = fake::device(&Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let stream = device.fake_stream(queue.id());
-        let (memory, host) = fake::memory(&device, 4096);
-        let (other, _) = fake::memory(&device, 100);
+        let scene = Scene::new(4096);
+        let Scene { device, queue, memory, host } = &scene;
+        let buffer = || DeviceBuffer::new(device, 100, Commit::Lazy).unwrap();
         // SAFETY: a place that is to be refused.
-        let gone = unsafe { fake::memory(&device, 100).0.at(0).detach() };
+        let (other, gone) = (buffer(), unsafe { buffer().at(0).detach() });
         let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to, bytes };
         let fine: Vec<Transfer> = (0..300).map(|i| piece(i * 2, memory.at(i * 3), 1)).collect();
         let bad = [
@@ -776,7 +720,7 @@ mod tests {
                 assert_eq!(queue.submit(&transfers).unwrap_err().kind(), kind, "{transfer:?} at {place}");
             }
         }
-        assert_eq!(stream.launches(), 0);
+        assert_eq!(scene.stream().started(), [0; 3]);
         let edges =
             [piece(4096, memory.at(4096), 0), piece(0, other.at(99), 1), piece(4095, memory.at(4095), 1)];
         device.wait(queue.submit(&edges).unwrap()).unwrap();

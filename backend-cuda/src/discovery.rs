@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, MemoryStatus, Result, numa_node, uuid_text};
+use backend_api::backends::identity;
+use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, MemoryStatus, Result, numa_node};
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 
 use crate::Options;
@@ -16,7 +17,11 @@ use crate::driver::{Driver, Outcome, check, driver};
 /// let mut cards = backend_cuda::devices();
 /// cards.retain(|card| !card.drives_display && card.info.total_bytes >= 8 << 30);
 /// cards.sort_by_key(|card| std::cmp::Reverse(card.multiprocessors));
-/// assert!(cards.iter().all(|card| card.compute_capability >= (3, 0)));
+/// for card in cards {
+///     let status = card.memory()?;
+///     assert!(card.compute_capability >= (3, 0) && status.usable_bytes <= status.free_bytes);
+/// }
+/// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -99,14 +104,6 @@ impl Card {
     ///
     /// # Errors
     /// What the driver says.
-    ///
-    /// ```
-    /// for card in backend_cuda::devices() {
-    ///     let status = card.memory()?;
-    ///     assert!(status.usable_bytes <= status.free_bytes && status.free_bytes <= status.total_bytes);
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn memory(&self) -> Result<MemoryStatus> {
         const OPERATION: &str = "memory";
         let driver = driver().map_err(|missing| missing.error(OPERATION))?;
@@ -150,12 +147,7 @@ impl Card {
         check(unsafe { (driver.table.device_total_mem)(&raw mut bytes, device) })?;
         let uuid = uuid(driver, device);
 
-        let mut names = pci
-            .iter()
-            .map(|address| format!("pci:{address}"))
-            .chain(uuid.map(|bytes| uuid_text(&bytes)))
-            .chain([format!("cuda:{ordinal}")]);
-        let identity = names.next().unwrap_or_default();
+        let (identity, aliases) = identity(pci.as_deref(), uuid.as_ref(), format!("cuda:{ordinal}"));
         let kind = if attribute(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0 {
             DeviceKind::IntegratedGpu
         } else {
@@ -163,11 +155,7 @@ impl Card {
         };
         let mut info = DeviceInfo::new("cuda", &name, kind, &identity).with_total_bytes(bytes as u64);
         info.vendor = "NVIDIA".into();
-        info.aliases = if pci.is_some() {
-            uuid.map(|bytes| uuid_text(&bytes)).into_iter().collect()
-        } else {
-            Vec::new()
-        };
+        info.aliases = aliases;
         info.copy_engines = attribute(Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT).max(1);
         info.numa_node = pci.as_deref().and_then(numa_node);
         info.driver = driver.version_text();

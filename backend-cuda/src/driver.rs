@@ -25,43 +25,61 @@ pub(crate) struct Code(NonZeroU32);
 pub(crate) type Outcome<T = ()> = Result<T, Code>;
 
 macro_rules! codes {
-    ($($(#[$attribute:meta])* $name:ident = $code:literal;)*) => {
+    (
+        of_a_call { $($(#[$attribute:meta])* $name:ident = $code:literal;)* }
+        fatal { $($fatal:ident = $fatal_code:literal;)* }
+    ) => {
         impl Code {
             $($(#[$attribute])* pub(crate) const $name: Self = Self(NonZeroU32::new($code).unwrap());)*
+            $(pub(crate) const $fatal: Self = Self(NonZeroU32::new($fatal_code).unwrap());)*
+
+            /// Whether the device is lost with this code: the context answers nothing else any more, whatever
+            /// it is asked.
+            ///
+            /// Handles are only given to the driver while they are valid, so a handle that it no longer knows
+            /// means that the context went away underneath: an application destroyed it, or the card was
+            /// reset.
+            pub(crate) fn is_fatal(self) -> bool {
+                [$(Self::$fatal),*].contains(&self)
+            }
         }
     };
 }
 codes! {
-    #[cfg(test)]
-    INVALID_VALUE = 1;
-    OUT_OF_MEMORY = 2;
-    DEINITIALIZED = 4;
-    STUB_LIBRARY = 34;
-    DEVICE_UNAVAILABLE = 46;
-    NO_DEVICE = 100;
-    INVALID_DEVICE = 101;
-    INVALID_CONTEXT = 201;
-    ECC_UNCORRECTABLE = 214;
-    NVLINK_UNCORRECTABLE = 220;
-    CONTAINED = 226;
-    INVALID_HANDLE = 400;
-    NOT_READY = 600;
-    ILLEGAL_ADDRESS = 700;
-    LAUNCH_TIMEOUT = 702;
-    CONTEXT_IS_DESTROYED = 709;
-    ASSERT = 710;
-    HARDWARE_STACK_ERROR = 714;
-    ILLEGAL_INSTRUCTION = 715;
-    MISALIGNED_ADDRESS = 716;
-    INVALID_ADDRESS_SPACE = 717;
-    INVALID_PC = 718;
-    LAUNCH_FAILED = 719;
-    TENSOR_MEMORY_LEAK = 721;
-    NOT_PERMITTED = 800;
-    NOT_SUPPORTED = 801;
-    MPS_CLIENT_TERMINATED = 809;
-    EXTERNAL_DEVICE = 911;
-    UNKNOWN = 999;
+    of_a_call {
+        #[cfg(test)]
+        INVALID_VALUE = 1;
+        OUT_OF_MEMORY = 2;
+        STUB_LIBRARY = 34;
+        NO_DEVICE = 100;
+        NOT_READY = 600;
+        NOT_PERMITTED = 800;
+        NOT_SUPPORTED = 801;
+    }
+    fatal {
+        DEINITIALIZED = 4;
+        DEVICE_UNAVAILABLE = 46;
+        INVALID_DEVICE = 101;
+        INVALID_CONTEXT = 201;
+        ECC_UNCORRECTABLE = 214;
+        NVLINK_UNCORRECTABLE = 220;
+        CONTAINED = 226;
+        INVALID_HANDLE = 400;
+        ILLEGAL_ADDRESS = 700;
+        LAUNCH_TIMEOUT = 702;
+        CONTEXT_IS_DESTROYED = 709;
+        ASSERT = 710;
+        HARDWARE_STACK_ERROR = 714;
+        ILLEGAL_INSTRUCTION = 715;
+        MISALIGNED_ADDRESS = 716;
+        INVALID_ADDRESS_SPACE = 717;
+        INVALID_PC = 718;
+        LAUNCH_FAILED = 719;
+        TENSOR_MEMORY_LEAK = 721;
+        MPS_CLIENT_TERMINATED = 809;
+        EXTERNAL_DEVICE = 911;
+        UNKNOWN = 999;
+    }
 }
 
 impl Code {

@@ -4,40 +4,7 @@ use backend_api::{Absence, AbsenceKind, DeviceInfo, Error, ErrorKind};
 
 use crate::driver::{Code, Missing};
 
-/// After these the context answers nothing else any more, whatever it is asked.
-const FATAL: [Code; 21] = [
-    Code::DEINITIALIZED,
-    Code::DEVICE_UNAVAILABLE,
-    Code::INVALID_DEVICE,
-    Code::INVALID_CONTEXT,
-    Code::ECC_UNCORRECTABLE,
-    Code::NVLINK_UNCORRECTABLE,
-    Code::CONTAINED,
-    Code::ILLEGAL_ADDRESS,
-    Code::LAUNCH_TIMEOUT,
-    Code::CONTEXT_IS_DESTROYED,
-    Code::ASSERT,
-    Code::HARDWARE_STACK_ERROR,
-    Code::ILLEGAL_INSTRUCTION,
-    Code::MISALIGNED_ADDRESS,
-    Code::INVALID_ADDRESS_SPACE,
-    Code::INVALID_PC,
-    Code::LAUNCH_FAILED,
-    Code::TENSOR_MEMORY_LEAK,
-    Code::MPS_CLIENT_TERMINATED,
-    Code::EXTERNAL_DEVICE,
-    Code::UNKNOWN,
-];
-
 impl Code {
-    /// Whether the device is lost with this code.
-    ///
-    /// Handles are only given to the driver while they are valid, so a handle that it no longer knows means
-    /// that the context went away underneath: an application destroyed it, or the card was reset.
-    pub(crate) fn is_fatal(self) -> bool {
-        FATAL.contains(&self) || self == Self::INVALID_HANDLE
-    }
-
     /// The kind of error that this code is in an operation of the contract.
     pub(crate) fn kind(self, operation: &str) -> ErrorKind {
         if self.is_fatal() {
@@ -68,16 +35,10 @@ impl Code {
 impl Missing {
     /// Why a device cannot be opened.
     pub(crate) fn error(&self, operation: &'static str) -> Error {
-        let error = Error::new(ErrorKind::Driver, operation);
+        let error = Error::new(ErrorKind::Driver, operation).with_detail(self.absence().reason);
         match self {
-            Self::Library => error.with_detail("the library of the CUDA driver was not found"),
-            Self::Broken(reason) => error.with_detail(reason),
-            Self::Symbol(name) => {
-                error.with_detail(format!("the CUDA driver is too old: it has no function {name}"))
-            }
-            Self::Refused { code, name, sentence } => {
-                error.with_driver(i64::from(code.get()), name).with_detail(sentence)
-            }
+            Self::Refused { code, name, .. } => error.with_driver(i64::from(code.get()), name),
+            _ => error,
         }
     }
 

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use backend_api::{Device, DeviceBuffer, HostBuffer, QueueId};
+use backend_api::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, QueueId, Ticket, Transfer};
 
 use crate::CudaDevice;
 use crate::context::Context;
@@ -43,27 +43,39 @@ struct FakeEvent {
     place: AtomicU64,
 }
 
+/// What the driver does to a thread, and what the thread has done.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Driven {
+    /// How many calls are answered with a shortage: to note an event, and to ask for a stream.
+    pub(crate) short_records: usize,
+    pub(crate) short_questions: usize,
+    /// Whether the card is too full for another stream.
+    pub(crate) no_streams: bool,
+    /// How many streams were made and not destroyed.
+    pub(crate) streams: usize,
+    /// How many bytes of device memory were freed, and how many of them were zero.
+    pub(crate) freed: (usize, usize),
+}
+
 thread_local! {
-    /// Whether this thread gets no streams, and how many it has.
-    static STREAMS: Cell<(bool, usize)> = const { Cell::new((false, 0)) };
+    static DRIVEN: Cell<Driven> = const {
+        Cell::new(Driven { short_records: 0, short_questions: 0, no_streams: false, streams: 0, freed: (0, 0) })
+    };
 }
 
-/// Has the card too full for another stream of this thread, or not any more.
-pub(crate) fn refuse_streams(refuse: bool) {
-    STREAMS.set((refuse, STREAMS.get().1));
-}
-
-/// How many streams this thread has made and not destroyed.
-pub(crate) fn streams() -> usize {
-    STREAMS.get().1
+/// Changes what the driver does to this thread; gives it as it is then.
+pub(crate) fn driven(change: impl FnOnce(&mut Driven)) -> Driven {
+    let mut driven = DRIVEN.get();
+    change(&mut driven);
+    DRIVEN.set(driven);
+    driven
 }
 
 unsafe extern "C" fn stream_create(stream: *mut StreamHandle, _: c_uint) -> u32 {
-    let (refuse, count) = STREAMS.get();
-    if refuse {
+    if DRIVEN.get().no_streams {
         return OUT_OF_MEMORY;
     }
-    STREAMS.set((refuse, count + 1));
+    driven(|driven| driven.streams += 1);
     let made = Box::new(FakeStream { open: AtomicU64::new(u64::MAX), ..FakeStream::default() });
     // SAFETY: the caller gives room for a handle.
     unsafe { stream.write(StreamHandle(Box::into_raw(made).cast())) };
@@ -71,8 +83,7 @@ unsafe extern "C" fn stream_create(stream: *mut StreamHandle, _: c_uint) -> u32 
 }
 
 unsafe extern "C" fn stream_destroy(stream: StreamHandle) -> u32 {
-    let (refuse, count) = STREAMS.get();
-    STREAMS.set((refuse, count.wrapping_sub(1)));
+    driven(|driven| driven.streams = driven.streams.wrapping_sub(1));
     // SAFETY: handles come from `stream_create` and are destroyed once.
     drop(unsafe { Box::from_raw(stream.0.cast::<FakeStream>()) });
     0
@@ -110,19 +121,10 @@ impl FakeStream {
         self.queries.load(Ordering::Relaxed)
     }
 
-    /// How many batches of copies were started.
-    pub(crate) fn batches(&self) -> usize {
-        self.batches.load(Ordering::Relaxed)
-    }
-
-    /// How many copies between host and device were started one by one.
-    pub(crate) fn singles(&self) -> usize {
-        self.singles.load(Ordering::Relaxed)
-    }
-
-    /// How many kernels were started.
-    pub(crate) fn launches(&self) -> usize {
-        self.launches.load(Ordering::Relaxed)
+    /// How many copies between host and device were started one by one, how many batches, and how many
+    /// kernels.
+    pub(crate) fn started(&self) -> [usize; 3] {
+        [&self.singles, &self.batches, &self.launches].map(|count| count.load(Ordering::Relaxed))
     }
 }
 
@@ -135,25 +137,10 @@ unsafe extern "C" fn stream_query(stream: StreamHandle) -> u32 {
     stream.answer(stream.recorded.load(Ordering::Acquire))
 }
 
-thread_local! {
-    /// How many calls of this thread are answered with a shortage: to note an event, to ask for a stream.
-    static SHORTAGES: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
-}
-
-/// Has the driver short of memory for so many calls of this thread: to note an event, to ask for a stream.
-pub(crate) fn refuse(records: usize, streams: usize) {
-    SHORTAGES.set((records, streams));
-}
-
-/// How many of these calls are left.
-pub(crate) fn refusals_left() -> (usize, usize) {
-    SHORTAGES.get()
-}
-
 fn is_short_for_stream() -> bool {
-    let (records, streams) = SHORTAGES.get();
-    SHORTAGES.set((records, streams.saturating_sub(1)));
-    streams > 0
+    let before = DRIVEN.get().short_questions;
+    driven(|driven| driven.short_questions = before.saturating_sub(1));
+    before > 0
 }
 
 unsafe extern "C" fn stream_synchronize(stream: StreamHandle) -> u32 {
@@ -184,9 +171,8 @@ unsafe extern "C" fn event_destroy(event: EventHandle) -> u32 {
 }
 
 unsafe extern "C" fn event_record(event: EventHandle, stream: StreamHandle) -> u32 {
-    let (records, streams) = SHORTAGES.get();
-    if records > 0 {
-        SHORTAGES.set((records - 1, streams));
+    if DRIVEN.get().short_records > 0 {
+        driven(|driven| driven.short_records -= 1);
         return OUT_OF_MEMORY;
     }
     // SAFETY: both are alive.
@@ -247,17 +233,6 @@ unsafe extern "C" fn mem_alloc(address: *mut u64, bytes: usize) -> u32 {
     0
 }
 
-thread_local! {
-    /// How much memory this thread has freed: all in all, and of that what was zero.
-    static FREED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
-}
-
-/// How many bytes of device memory this thread has freed since it asked last: all in all, and of that what
-/// was zero.
-pub(crate) fn freed_bytes() -> (usize, usize) {
-    FREED.take()
-}
-
 unsafe extern "C" fn mem_free(address: u64) -> u32 {
     let start = std::ptr::with_exposed_provenance_mut::<u8>(address as usize - HEADER);
     // SAFETY: from `mem_alloc`, with the same layout.
@@ -265,8 +240,7 @@ unsafe extern "C" fn mem_free(address: u64) -> u32 {
         let bytes = start.cast::<usize>().read();
         let zeroes =
             std::slice::from_raw_parts(start.add(HEADER), bytes).iter().filter(|&&byte| byte == 0).count();
-        let (all, zero) = FREED.get();
-        FREED.set((all + bytes, zero + zeroes));
+        driven(|driven| driven.freed = (driven.freed.0 + bytes, driven.freed.1 + zeroes));
         dealloc(start, Layout::from_size_align_unchecked(bytes + HEADER, HEADER));
     }
     0
@@ -399,19 +373,46 @@ fn device_on(driver: &'static Driver, options: &Options) -> Arc<CudaDevice> {
     Arc::new(CudaDevice::new(card, context, options))
 }
 
-impl CudaDevice {
-    /// The stream of a queue, to hold it. Valid as long as the queue.
-    pub(crate) fn fake_stream(&self, queue: QueueId) -> &FakeStream {
-        let queue = self.core.queue("test", queue).unwrap();
-        // SAFETY: the stream lives as long as the queue, which the device keeps.
-        unsafe { state(queue.stream.raw().0) }
-    }
+/// The stream of a queue, to hold it. Valid as long as the queue.
+pub(crate) fn stream(device: &CudaDevice, queue: QueueId) -> &FakeStream {
+    let queue = device.core.queue("test", queue).unwrap();
+    // SAFETY: the stream lives as long as the queue, which the device keeps.
+    unsafe { state(queue.stream.raw().0) }
 }
 
-/// Some memory of each kind.
-pub(crate) fn memory<D: Device>(device: &Arc<D>, bytes: usize) -> (DeviceBuffer<D>, HostBuffer<D>) {
-    (
-        DeviceBuffer::new(device, bytes as u64, backend_api::Commit::Lazy).unwrap(),
-        HostBuffer::new(device, bytes, backend_api::HostMemory::Pinned).unwrap(),
-    )
+/// A device of the fake driver with a queue, and memory of each kind.
+pub(crate) struct Scene {
+    pub device: Arc<CudaDevice>,
+    pub queue: Queue<CudaDevice>,
+    pub memory: DeviceBuffer<CudaDevice>,
+    pub host: HostBuffer<CudaDevice>,
+}
+
+impl Scene {
+    /// On a driver of its own, with so many bytes of each kind of memory.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self::on(device(&Options::new()), bytes)
+    }
+
+    pub(crate) fn on(device: Arc<CudaDevice>, bytes: usize) -> Self {
+        let queue = Queue::new(&device).unwrap();
+        let memory = DeviceBuffer::new(&device, bytes as u64, Commit::Lazy).unwrap();
+        let host = HostBuffer::new(&device, bytes, HostMemory::Pinned).unwrap();
+        Self { device, queue, memory, host }
+    }
+
+    /// The queue's stream, to hold it.
+    pub(crate) fn stream(&self) -> &FakeStream {
+        stream(&self.device, self.queue.id())
+    }
+
+    /// An upload of so many bytes from the start of one memory to that of the other.
+    pub(crate) fn upload(&self, bytes: u64) -> Transfer<'_> {
+        Transfer::Upload { from: self.host.at(0), to: self.memory.at(0), bytes }
+    }
+
+    /// Submits an upload of nothing.
+    pub(crate) fn submit(&self) -> Ticket {
+        self.queue.submit(&[]).unwrap()
+    }
 }

@@ -23,16 +23,6 @@ impl CudaDevice {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    ///
-    /// ```
-    /// use backend_cuda::{CudaDevice, Options};
-    /// // Fails where there is no card or no driver.
-    /// if let Ok(context) = cust::quick_init() {
-    ///     let device = CudaDevice::from_cust(&context, &Options::new())?;
-    ///     assert_eq!(device.context(), context.as_raw().cast());
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn from_cust(context: &cust::context::Context, options: &Options) -> Result<Self> {
         const OPERATION: &str = "from_cust";
         let driver = driver().map_err(|missing| missing.error(OPERATION))?;
@@ -51,23 +41,6 @@ impl CudaDevice {
     /// what the driver says. The memory is freed then.
     ///
     /// [`allocate`]: backend_api::Device::allocate
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use backend_api::{Device, HostBuffer, HostMemory, Queue, Transfer};
-    /// use backend_cuda::{CudaDevice, Options};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// if let Ok(context) = cust::quick_init() {
-    ///     let device = Arc::new(CudaDevice::from_cust(&context, &Options::new())?);
-    ///     let memory = device.import_cust(cust::memory::DeviceBuffer::from_slice(&[1_u32, 2, 3])?)?;
-    ///     let (queue, host) = (Queue::new(&device)?, HostBuffer::new(&device, 12, HostMemory::Pinned)?);
-    ///     let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 12 };
-    ///     device.wait(queue.submit(&[copy])?)?;
-    ///     let back: cust::memory::DeviceBuffer<u32> = device.export_cust(memory).map_err(|(error, _)| error)?;
-    ///     assert_eq!(back.len(), 3);
-    /// }
-    /// # Ok(()) }
-    /// ```
     pub fn import_cust<T: cust::memory::DeviceCopy>(&self, buffer: DeviceBuffer<T>) -> Result<BufferHandle> {
         let (address, bytes) = self.extent("import_cust", &buffer)?;
         // From here on it is ours to free, in the way that `cust` would.
@@ -82,20 +55,6 @@ impl CudaDevice {
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) if the
     /// length is no multiple of an element's, [`Lost`](ErrorKind::Lost). The memory stays with the device
     /// then, and its handle comes back.
-    ///
-    /// ```
-    /// use backend_api::{Commit, Device};
-    /// use backend_cuda::{CudaDevice, Options};
-    /// use cust::memory::DeviceBuffer;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// if let Ok(context) = cust::quick_init() {
-    ///     let device = CudaDevice::from_cust(&context, &Options::new())?;
-    ///     let memory = device.allocate(4000, Commit::Lazy)?;
-    ///     let numbers: DeviceBuffer<u32> = device.export_cust(memory).map_err(|(error, _)| error)?;
-    ///     assert_eq!(numbers.len(), 1000);
-    /// }
-    /// # Ok(()) }
-    /// ```
     pub fn export_cust<T: cust::memory::DeviceCopy + AnyBitPattern>(
         &self,
         buffer: BufferHandle,
@@ -138,28 +97,6 @@ impl CudaDevice {
     ///
     /// # Safety
     /// Until the ticket is done, `from` must stay allocated, and nobody may write to it.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
-    /// use backend_cuda::{CudaDevice, Options};
-    /// use cust::memory::DeviceBuffer as CustBuffer;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// if let Ok(context) = cust::quick_init() {
-    ///     let device = Arc::new(CudaDevice::from_cust(&context, &Options::new())?);
-    /// #   let (queue, host) = (Queue::new(&device)?, HostBuffer::new(&device, 12, HostMemory::Pinned)?);
-    ///     let memory = DeviceBuffer::new(&device, 12, Commit::Lazy)?;
-    ///     let theirs = CustBuffer::from_slice(&[1_u32, 2, 3])?;
-    ///     // SAFETY: the buffer is neither dropped nor written to before the ticket is done.
-    ///     device.wait(unsafe { device.copy_from_cust(queue.handle(), &theirs, memory.at(0))? })?;
-    /// #   let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 12 };
-    /// #   device.wait(queue.submit(&[back])?)?;
-    /// #   let mut copied = [0; 12];
-    /// #   host.read(0, &mut copied);
-    ///     assert_eq!(copied, [1_u32, 2, 3].map(u32::to_ne_bytes).as_flattened());
-    /// }
-    /// # Ok(()) }
-    /// ```
     pub unsafe fn copy_from_cust<T: cust::memory::DeviceCopy>(
         &self,
         queue: &QueueHandle,
@@ -178,26 +115,6 @@ impl CudaDevice {
     /// # Safety
     /// Until the ticket is done, `to` must stay allocated, and nobody else may read or write it. The bytes
     /// must be values of `T`.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
-    /// use backend_cuda::{CudaDevice, Options};
-    /// use cust::memory::{CopyDestination, DeviceBuffer as CustBuffer};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// if let Ok(context) = cust::quick_init() {
-    ///     let device = Arc::new(CudaDevice::from_cust(&context, &Options::new())?);
-    /// #   let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 12, Commit::Lazy)?);
-    ///     queue.fill(&Fill { to: memory.at(0), bytes: 12, pattern: &7_u32.to_ne_bytes() })?;
-    ///     let mut theirs = CustBuffer::from_slice(&[0_u32; 3])?;
-    ///     // SAFETY: the buffer is not touched before the ticket is done.
-    ///     device.wait(unsafe { device.copy_to_cust(queue.handle(), memory.at(0), &mut theirs)? })?;
-    ///     let mut back = [0; 3];
-    ///     theirs.copy_to(&mut back)?;
-    ///     assert_eq!(back, [7; 3]);
-    /// }
-    /// # Ok(()) }
-    /// ```
     pub unsafe fn copy_to_cust<T: cust::memory::DeviceCopy>(
         &self,
         queue: &QueueHandle,

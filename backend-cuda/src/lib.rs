@@ -52,8 +52,6 @@ mod options;
 #[forbid(unsafe_code)]
 mod queue;
 #[forbid(unsafe_code)]
-mod ram;
-#[forbid(unsafe_code)]
 mod route;
 mod staging;
 #[forbid(unsafe_code)]

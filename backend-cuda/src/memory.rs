@@ -86,26 +86,23 @@ impl Drop for DeviceMemory {
 mod tests {
     use std::sync::Arc;
 
-    use backend_api::{Device, Queue, Transfer};
+    use backend_api::{Device, ErrorKind};
 
-    use crate::fake;
-    use crate::options::Options;
+    use crate::fake::{Scene, driven};
 
     #[test]
     fn device_memory_is_wiped_before_it_is_freed() {
         for wipes in [false, true] {
-            let device = fake::device(&Options::new());
+            let scene = Scene::new(1000);
             if wipes {
-                device.wipe_on_release().unwrap();
+                scene.device.wipe_on_release().unwrap();
             }
-            let queue = Queue::new(&device).unwrap();
-            let (memory, host) = fake::memory(&device, 1000);
-            host.write(0, &[7; 1000]);
-            let upload = Transfer::Upload { from: host.at(0), to: memory.at(0), bytes: 1000 };
-            device.wait(queue.submit(&[upload]).unwrap()).unwrap();
-            fake::freed_bytes();
+            scene.host.write(0, &[7; 1000]);
+            scene.device.wait(scene.queue.submit(&[scene.upload(1000)]).unwrap()).unwrap();
+            driven(|driven| driven.freed = (0, 0));
+            let Scene { device, queue, memory, host } = scene;
             drop(memory);
-            assert_eq!(fake::freed_bytes(), (1000, if wipes { 1000 } else { 0 }));
+            assert_eq!(driven(|_| ()).freed, (1000, if wipes { 1000 } else { 0 }));
             drop((host, queue));
             assert_eq!(Arc::strong_count(&device), 1);
         }
@@ -113,25 +110,22 @@ mod tests {
 
     #[test]
     fn a_card_that_is_full_is_wiped_all_the_same() {
-        let device = fake::device(&Options::new());
-        fake::refuse_streams(true);
-        assert_eq!(device.wipe_on_release().unwrap_err().kind(), backend_api::ErrorKind::OutOfMemory);
-        fake::refuse_streams(false);
-        device.wipe_on_release().unwrap();
-        device.wipe_on_release().unwrap();
-        let queue = Queue::new(&device).unwrap();
-        let (memory, host) = fake::memory(&device, 1000);
-        host.write(0, &[7; 1000]);
-        let upload = Transfer::Upload { from: host.at(0), to: memory.at(0), bytes: 1000 };
-        device.wait(queue.submit(&[upload]).unwrap()).unwrap();
-        fake::refuse_streams(true);
-        fake::freed_bytes();
+        let scene = Scene::new(1000);
+        driven(|driven| driven.no_streams = true);
+        assert_eq!(scene.device.wipe_on_release().unwrap_err().kind(), ErrorKind::OutOfMemory);
+        driven(|driven| driven.no_streams = false);
+        scene.device.wipe_on_release().unwrap();
+        scene.device.wipe_on_release().unwrap();
+        scene.host.write(0, &[7; 1000]);
+        scene.device.wait(scene.queue.submit(&[scene.upload(1000)]).unwrap()).unwrap();
+        driven(|driven| (driven.no_streams, driven.freed) = (true, (0, 0)));
+        let Scene { device, queue, memory, host } = scene;
         drop(memory);
-        assert_eq!(fake::freed_bytes(), (1000, 1000));
+        assert_eq!(driven(|_| ()).freed, (1000, 1000));
         drop((host, queue));
-        let streams = fake::streams();
+        let streams = driven(|_| ()).streams;
         drop(device);
-        assert_eq!(fake::streams(), streams - 1, "the one that wipes went with the device");
-        fake::refuse_streams(false);
+        let after = driven(|driven| driven.no_streams = false);
+        assert_eq!(after.streams, streams - 1, "the one that wipes went with the device");
     }
 }

@@ -52,8 +52,6 @@ impl Memory {
             memory: self,
             device: RefCell::default(),
             host: RefCell::default(),
-            last_device: Cell::new(None),
-            last_host: Cell::new(None),
             hosts_are_mapped: Cell::new(true),
         }
     }
@@ -81,39 +79,32 @@ fn sole<T>(mut shared: Arc<T>) -> T {
 
 /// Looks names up, and keeps what it found alive until the call has submitted its work.
 ///
-/// One call names few pieces of memory many times, so what was found is remembered: the last one at hand,
-/// those before in short lists.
+/// One call names few pieces of memory many times, so what was found is remembered.
 #[derive(Debug)]
 pub(crate) struct Lookup<'a> {
     memory: &'a Memory,
     device: RefCell<Known<BufferId, DeviceMemory>>,
     host: RefCell<Known<HostId, HostRange>>,
-    last_device: Cell<Option<Found<BufferId, u64>>>,
-    last_host: Cell<Option<Found<HostId, HostAddress>>>,
     hosts_are_mapped: Cell<bool>,
 }
 
 /// Where a piece of memory starts, and how long it is.
 #[derive(Clone, Copy, Debug)]
-struct Found<K, A> {
-    id: K,
+struct Found<A> {
     start: A,
     bytes: u64,
 }
-
-/// Of what was found, more than these are not searched from back to front.
-const REMEMBERED: usize = 16;
 
 /// What one call has found so far. The first needs no allocation: most calls name one piece of each memory.
 #[derive(Debug)]
 struct Known<K, V> {
     first: Option<(K, Arc<V>)>,
-    others: Vec<(K, Arc<V>)>,
+    others: Names<K, Arc<V>>,
 }
 
 impl<K, V> Default for Known<K, V> {
     fn default() -> Self {
-        Self { first: None, others: Vec::new() }
+        Self { first: None, others: Names::default() }
     }
 }
 
@@ -124,49 +115,33 @@ impl<K: Copy + Eq + std::hash::Hash, V> Known<K, V> {
         id: K,
         read: impl FnOnce(&V) -> R,
     ) -> Option<R> {
-        let tail = self.others.len().saturating_sub(REMEMBERED);
-        if let Some((_, found)) =
-            self.first.iter().chain(self.others[tail..].iter().rev()).find(|(known, _)| *known == id)
-        {
+        let known = match &self.first {
+            Some((first, found)) if *first == id => Some(found),
+            _ => self.others.get(&id),
+        };
+        // What this call once found stays valid for it, also if its name has been removed meanwhile.
+        if let Some(found) = known {
             return Some(read(found));
         }
-        let listed = table.read().get(&id).map(Arc::clone);
-        // What this call once found stays valid for it, also if its name has been removed meanwhile.
-        let found = listed
-            .or_else(|| self.others.iter().find(|(known, _)| *known == id).map(|(_, v)| Arc::clone(v)))?;
+        let found = table.read().get(&id).map(Arc::clone)?;
         let result = read(&found);
         match self.first {
             None => self.first = Some((id, found)),
-            Some(_) => self.others.push((id, found)),
+            Some(_) => _ = self.others.insert(id, found),
         }
         Some(result)
     }
 }
 
 impl Lookup<'_> {
-    fn device(&self, id: BufferId) -> Option<Found<BufferId, u64>> {
-        if let Some(last) = self.last_device.get()
-            && last.id == id
-        {
-            return Some(last);
-        }
-        let found = self.device.borrow_mut().recall(&self.memory.device, id, |memory| Found {
-            id,
-            start: memory.address,
-            bytes: memory.bytes,
-        })?;
-        self.last_device.set(Some(found));
-        Some(found)
+    fn device(&self, id: BufferId) -> Option<Found<u64>> {
+        self.device
+            .borrow_mut()
+            .recall(&self.memory.device, id, |memory| Found { start: memory.address, bytes: memory.bytes })
     }
 
-    fn host(&self, id: HostId) -> Option<Found<HostId, HostAddress>> {
-        if let Some(last) = self.last_host.get()
-            && last.id == id
-        {
-            return Some(last);
-        }
+    fn host(&self, id: HostId) -> Option<Found<HostAddress>> {
         let found = self.host.borrow_mut().recall(&self.memory.host, id, |range| Found {
-            id,
             start: HostAddress {
                 host: range.address.as_ptr().expose_provenance() as u64,
                 mapped: range.mapped,
@@ -176,7 +151,6 @@ impl Lookup<'_> {
         if found.start.mapped.is_none() {
             self.hosts_are_mapped.set(false);
         }
-        self.last_host.set(Some(found));
         Some(found)
     }
 

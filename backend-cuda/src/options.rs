@@ -6,12 +6,14 @@ pub use backend_api::Route;
 ///
 /// ```
 /// use backend_api::Device;
-/// use backend_cuda::{CudaDevice, Options, devices};
-/// let options = Options::new().with_headroom_bytes(1 << 30);
+/// use backend_cuda::{CudaDevice, Options, Route, devices};
+/// let options = Options::new().with_headroom_bytes(1 << 30).with_route(Route::Single);
 /// for card in devices() {
 ///     let status = CudaDevice::open_with(card.index, &options)?.memory()?;
 ///     assert_eq!(status.usable_bytes, status.free_bytes.saturating_sub(1 << 30));
 /// }
+/// assert_eq!(Options::default_headroom_bytes(80 << 30, false), 1 << 30);
+/// assert_eq!(Options::default_headroom_bytes(4 << 30, false), 128 << 20);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -22,17 +24,6 @@ pub struct Options {
 
 impl Options {
     /// The defaults.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_cuda::{CudaDevice, Options, devices};
-    /// for card in devices() {
-    ///     // The same as `CudaDevice::open(card.index)`.
-    ///     let device = CudaDevice::open_with(card.index, &Options::new())?;
-    ///     assert_eq!(device.info().backend, "cuda");
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -40,17 +31,6 @@ impl Options {
 
     /// How many bytes of free device memory are left alone, instead of
     /// [`default_headroom_bytes`](Self::default_headroom_bytes).
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_cuda::{CudaDevice, Options, devices};
-    /// for card in devices() {
-    ///     let device = CudaDevice::open_with(card.index, &Options::new().with_headroom_bytes(2 << 30))?;
-    ///     let status = device.memory()?;
-    ///     assert_eq!(status.usable_bytes, status.free_bytes.saturating_sub(2 << 30));
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn with_headroom_bytes(mut self, bytes: u64) -> Self {
         self.headroom_bytes = Some(bytes);
@@ -61,16 +41,6 @@ impl Options {
     ///
     /// Drivers before 12.8 have no [batch copy](Route::Batch), then copies go singly. The
     /// [kernel](Route::Kernel) moves pieces between device memory and pinned memory, other pieces go singly.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_cuda::{CudaDevice, Options, Route, devices};
-    /// for card in devices() {
-    ///     let device = CudaDevice::open_with(card.index, &Options::new().with_route(Route::Single))?;
-    ///     assert_eq!(device.info().identity, card.info.identity);
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn with_route(mut self, route: Route) -> Self {
         self.route = Some(route);
@@ -81,11 +51,6 @@ impl Options {
     /// 128 MiB and at most 1 GiB; on a card that drives a display at least 512 MiB. The driver itself needs
     /// some for each program that uses the card, and more as kernels are loaded; a display needs some when a
     /// window opens.
-    ///
-    /// ```
-    /// assert_eq!(backend_cuda::Options::default_headroom_bytes(80 << 30, false), 1 << 30);
-    /// assert_eq!(backend_cuda::Options::default_headroom_bytes(4 << 30, false), 128 << 20);
-    /// ```
     #[must_use]
     pub fn default_headroom_bytes(total_bytes: u64, drives_display: bool) -> u64 {
         let least = if drives_display { 512 << 20 } else { 128 << 20 };

@@ -1,11 +1,11 @@
 //! A queue: a stream, the numbers of its tickets, and who waits for them.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use backend_api::backends::wake_all;
 use backend_api::{QueueId, Result, Ticket};
 use parking_lot::Mutex;
 
@@ -175,13 +175,7 @@ impl Queue {
         let others = !waiters.is_empty();
         drop(waiters);
         let woken = due.len();
-        // Wakers are foreign code: they run outside of all locks, and one that panics does not keep the
-        // others waiting.
-        for waker in due {
-            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-                tracing::error!("a waker panicked");
-            }
-        }
+        wake_all(due);
         (woken, others)
     }
 

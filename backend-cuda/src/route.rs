@@ -128,8 +128,6 @@ mod tests {
     const ALL: Possible = Possible { batch: true, kernel: true };
     const OWN: Wishes = Wishes { forced: None, routing: NOTHING };
     const NOTHING: Routing = Routing::new();
-    const WAYS: [Direction; 2] = [Direction::Upload, Direction::Download];
-
     fn load(pieces: usize, each: u64, direction: Direction) -> Load {
         Load { pieces, bytes: pieces as u64 * each, direction }
     }
@@ -139,41 +137,43 @@ mod tests {
     }
 
     #[test]
-    fn one_way_few_or_large_pieces_go_as_a_batch_and_many_small_ones_by_kernel() {
-        for direction in WAYS {
-            let one_way = |pieces, each| choose(load(pieces, each, direction), ALL, &OWN);
-            assert_eq!(one_way(1, 4096), Route::Single);
-            assert_eq!(one_way(2, 4096), Route::Batch);
-            assert_eq!(one_way(8, 64 << 10), Route::Batch);
-            assert_eq!(one_way(9, 4096), Route::Kernel);
-            assert_eq!(one_way(256, 64 << 10), Route::Kernel);
-            assert_eq!(one_way(256, 1 << 20), Route::Batch);
+    fn number_size_and_direction_decide() {
+        use Direction::{Download, Internal, Mixed, Upload};
+        const NO_KERNEL: Possible = Possible { kernel: false, ..ALL };
+        for (pieces, each, direction, possible, expected) in [
+            // One way few or large pieces go as a batch, many small ones by kernel.
+            (1, 4096, Upload, ALL, Route::Single),
+            (1, 4096, Download, ALL, Route::Single),
+            (2, 4096, Upload, ALL, Route::Batch),
+            (2, 4096, Download, ALL, Route::Batch),
+            (8, 64 << 10, Upload, ALL, Route::Batch),
+            (8, 64 << 10, Download, ALL, Route::Batch),
+            (9, 4096, Upload, ALL, Route::Kernel),
+            (9, 4096, Download, ALL, Route::Kernel),
+            (256, 64 << 10, Upload, ALL, Route::Kernel),
+            (256, 64 << 10, Download, ALL, Route::Kernel),
+            (256, 1 << 20, Upload, ALL, Route::Batch),
+            (256, 1 << 20, Download, ALL, Route::Batch),
+            // A few short ones are downloaded as a batch and uploaded by kernel.
+            (3, 4096, Download, ALL, Route::Batch),
+            (3, 4096, Upload, ALL, Route::Kernel),
+            (3, 4096, Upload, NO_KERNEL, Route::Batch),
+            (8, 16 << 10, Download, ALL, Route::Batch),
+            (8, 16 << 10, Upload, ALL, Route::Kernel),
+            (8, 16 << 10, Upload, NO_KERNEL, Route::Batch),
+            // What goes both ways goes by kernel.
+            (2, 4096, Mixed, ALL, Route::Kernel),
+            (256, 4096, Mixed, ALL, Route::Kernel),
+            (2, 1 << 20, Mixed, ALL, Route::Kernel),
+            (256, 1 << 20, Mixed, ALL, Route::Kernel),
+            // Within the card only many small ones are worth one.
+            (2, 100, Internal, ALL, Route::Single),
+            (100, 4096, Internal, ALL, Route::Kernel),
+            (100, 1 << 20, Internal, ALL, Route::Single),
+        ] {
+            let load = load(pieces, each, direction);
+            assert_eq!(choose(load, possible, &OWN), expected, "{load:?} {possible:?}");
         }
-    }
-
-    #[test]
-    fn a_few_short_pieces_are_downloaded_as_a_batch_and_uploaded_by_kernel() {
-        for (pieces, each) in [(3, 4096), (8, 4096), (8, 16 << 10)] {
-            assert_eq!(choose(load(pieces, each, Direction::Download), ALL, &OWN), Route::Batch);
-            assert_eq!(choose(load(pieces, each, Direction::Upload), ALL, &OWN), Route::Kernel);
-            let no_kernel = Possible { kernel: false, ..ALL };
-            assert_eq!(choose(load(pieces, each, Direction::Upload), no_kernel, &OWN), Route::Batch);
-        }
-    }
-
-    #[test]
-    fn what_goes_both_ways_goes_by_kernel() {
-        for (pieces, each) in [(2, 4096), (256, 4096), (2, 1 << 20), (256, 1 << 20)] {
-            assert_eq!(choose(load(pieces, each, Direction::Mixed), ALL, &OWN), Route::Kernel);
-        }
-    }
-
-    #[test]
-    fn within_the_card_only_many_small_pieces_are_worth_a_kernel() {
-        let internal = |pieces, each| choose(load(pieces, each, Direction::Internal), ALL, &OWN);
-        assert_eq!(internal(2, 100), Route::Single);
-        assert_eq!(internal(100, 4096), Route::Kernel);
-        assert_eq!(internal(100, 1 << 20), Route::Single);
     }
 
     #[test]

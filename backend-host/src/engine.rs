@@ -30,7 +30,8 @@ impl<M: Medium> Engine<M> {
     pub fn new(mut info: DeviceInfo, threads: usize, pinned_max_bytes: u64) -> Self {
         info.copy_engines = u32::try_from(threads).unwrap_or(u32::MAX);
         let pool = Pool::new(&format!("vmarray-{}", info.identity), threads);
-        Self { pool, registry: Registry::new(info, pinned_max_bytes) }
+        let newest = |lane: &Queue<M>| lane.timeline().newest().value;
+        Self { pool, registry: Registry::new(info, pinned_max_bytes, newest) }
     }
 
     pub fn info(&self) -> &DeviceInfo {
@@ -66,12 +67,11 @@ impl<M: Medium> Engine<M> {
     }
 
     pub fn release_queue(&self, queue: QueueHandle) {
-        if let Some(lane) = self.registry.live_queue(queue.id()) {
+        if let Ok(lane) = self.registry.queue("release_queue", &queue) {
             lane.end();
-            let newest = lane.timeline().newest().value;
             // Failures were or were not asked for by those who hold the tickets.
-            let _ = lane.wait(newest);
-            self.registry.remove_queue(queue.id(), |lane| lane.timeline().newest().value);
+            let _ = lane.wait(lane.timeline().newest().value);
+            self.registry.end_queue(queue.id(), &lane);
         }
     }
 
@@ -81,11 +81,11 @@ impl<M: Medium> Engine<M> {
 
     /// A buffer's memory.
     pub fn buffer(&self, operation: &'static str, buffer: BufferId) -> Result<Arc<M>> {
-        self.named(self.registry.read().buffer(operation, buffer).map(Arc::clone))
+        self.named(self.registry.memory().buffer(operation, buffer).cloned())
     }
 
     pub fn release(&self, buffer: BufferHandle) {
-        if let Some(memory) = self.registry.remove_buffer(buffer.id()) {
+        if let Some(memory) = self.registry.remove_buffer(&buffer) {
             self.leave(Arc::as_ptr(&memory).cast());
         }
     }
@@ -107,14 +107,14 @@ impl<M: Medium> Engine<M> {
     }
 
     pub fn release_host(&self, host: HostAllocation) {
-        if let Some(piece) = self.registry.remove_host(host.id()) {
+        if let Some(piece) = self.registry.remove_host(&host) {
             self.leave(Arc::as_ptr(&piece).cast());
         }
     }
 
     /// Waits until no work touches this memory, whose name is forgotten already.
     fn leave(&self, memory: *const ()) {
-        for lane in self.registry.all_queues() {
+        for lane in self.registry.live_queues() {
             if let Some(value) = lane.last_touching(memory) {
                 // How the work ends concerns those who hold its ticket.
                 let _ = lane.wait(value);
@@ -125,11 +125,10 @@ impl<M: Medium> Engine<M> {
     /// Checks work and puts it into its queue.
     pub fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
-        let entries = self.registry.read();
-        let started = entries
-            .queue(operation, queue.id())
-            .and_then(|lane| lane.push(operation, Work::new(&entries, request)?));
-        drop(entries);
+        let lane = self.registry.queue(operation, queue)?;
+        let memory = self.registry.memory();
+        let started = Work::new(&memory, request).and_then(|work| lane.push(operation, work));
+        drop(memory);
         self.named(started)
     }
 
@@ -156,22 +155,19 @@ impl<M: Medium> Engine<M> {
     }
 
     pub fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
-        let entries = self.registry.read();
-        let order =
-            entries.order(queue, ticket, |lane| lane.timeline().newest().value).map(|(lane, before)| {
-                if let Some(before) = before {
-                    lane.order_after(before, ticket.value);
-                }
-            });
-        drop(entries);
-        self.named(order)
+        const OPERATION: &str = "order_after";
+        let lane = self.registry.queue(OPERATION, queue)?;
+        if let Some(before) = self.registry.queue_of(OPERATION, ticket)? {
+            lane.order_after(&before, ticket.value);
+        }
+        Ok(())
     }
 }
 
 impl<M: Medium> Drop for Engine<M> {
     fn drop(&mut self) {
         // Imported memory is only promised to exist as long as the device does.
-        for lane in self.registry.all_queues() {
+        for lane in self.registry.live_queues() {
             lane.end();
             let _ = lane.wait(lane.timeline().newest().value);
         }

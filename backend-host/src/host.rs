@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use backend_api::backends::ram::SystemMemory;
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceKind, Error, ErrorKind, MemoryStatus, Result,
 };
 
 use crate::engine::Engine;
 use crate::error;
-use crate::memory::SystemMemory;
+use crate::memory;
 use crate::ram::{Capacity, Ram};
 
 /// Host RAM that stands in for a card.
@@ -42,7 +43,7 @@ use crate::ram::{Capacity, Ram};
 #[derive(Debug)]
 pub struct HostDevice {
     engine: Engine<Ram>,
-    capacity: Arc<Capacity>,
+    capacity: Capacity,
     bounded: bool,
 }
 
@@ -131,7 +132,7 @@ pub fn devices() -> Vec<DeviceInfo> {
         info.copy_engines = u32::try_from(default_threads()).unwrap_or(u32::MAX);
         info
     };
-    SystemMemory::now().map(describe).into_iter().collect()
+    memory::system_memory().map(describe).into_iter().collect()
 }
 
 const DEFAULT_NAME: &str = "host RAM";
@@ -152,7 +153,7 @@ pub(crate) fn default_threads() -> usize {
 }
 
 fn system_memory(operation: &'static str) -> Result<SystemMemory> {
-    SystemMemory::now().map_err(|cause| error::system(ErrorKind::System, operation, &cause))
+    memory::system_memory().map_err(|cause| error::system(ErrorKind::System, operation, &cause))
 }
 
 impl HostDevice {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backend_api::{Error, ErrorKind, HostMemory, Result};
 
 use crate::error;
-use crate::memory::{Locked, Map, SystemMemory, Wiping};
+use crate::memory::{Locked, Map, Wiping, system_memory};
 
 /// One piece of it.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl Pinning {
         // are not worth the question.
         const ASK_FROM_BYTES: usize = 16 << 20;
         if bytes >= ASK_FROM_BYTES
-            && let Ok(system) = SystemMemory::now()
+            && let Ok(system) = system_memory()
             && bytes as u64 > system.usable_bytes()
         {
             return Err(refuse(system.usable_bytes())
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn more_than_there_is_is_refused_with_figures() {
         let pinning = Pinning::new(u64::MAX);
-        let system = SystemMemory::now().unwrap();
+        let system = system_memory().unwrap();
         let bytes = system.total_bytes as usize;
         for (kind, refusal) in
             [(HostMemory::Pinned, ErrorKind::PinRefused), (HostMemory::Pageable, ErrorKind::OutOfMemory)]

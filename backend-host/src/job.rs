@@ -1,17 +1,18 @@
 //! Requests in the form in which they wait for their turn: checked, with names resolved and memory kept
 //! alive.
 
-use backend_api::{DeviceSpan, Elements, Gather, HostSpan, Request, Result, Scatter, Transfer};
+use backend_api::backends::{Direction, Memory};
+use backend_api::{DeviceSpan, Gather, HostSpan, Request, Result, Scatter, Transfer};
 
 use crate::host_memory::Piece;
 use crate::kernel::compute::ComputeJob;
 use crate::kernel::copy::{Copies, Move};
 use crate::kernel::fill::FillJob;
-use crate::kernel::indexed::{Direction, Indexed};
+use crate::kernel::indexed::Indexed;
 use crate::kernel::search::SearchJob;
 use crate::medium::Medium;
 use crate::queue::Job;
-use crate::registry::{Entries, Place};
+use crate::registry::Place;
 use crate::worker::{Crew, Urgency};
 
 /// Work from this many bytes on takes longer than waking a thread (some microseconds, at 10 GB/s).
@@ -34,11 +35,15 @@ pub(crate) enum Work<M> {
 
 impl<M: Medium> Work<M> {
     /// Checks a request, and looks up what it names.
-    pub fn new<Q>(entries: &Entries<M, Q>, request: &Request<'_>) -> Result<Self> {
-        request.check(entries)?;
+    pub fn new(memory: &Memory<M, Piece>, request: &Request<'_>) -> Result<Self> {
+        request.check(memory)?;
         let operation = request.operation();
-        let device = |at: DeviceSpan<'_>| entries.device(operation, at);
-        let host = |at: HostSpan<'_>| entries.host(operation, at);
+        let device = |at: DeviceSpan<'_>| -> Result<Place<M>> {
+            Ok(Place { memory: memory.buffer(operation, at.buffer())?.clone(), offset: at.offset() })
+        };
+        let host = |at: HostSpan<'_>| -> Result<Place<Piece>> {
+            Ok(Place { memory: memory.host(operation, at.host())?.clone(), offset: at.offset() })
+        };
         let resolve = |transfer: &Transfer<'_>| -> Result<Move<M>> {
             Ok(match *transfer {
                 Transfer::Upload { from, to, bytes } => {
@@ -52,17 +57,6 @@ impl<M: Medium> Work<M> {
                 }
             })
         };
-        let indexed = |direction, elements: Elements<'_>, indices, count, values| {
-            Ok::<_, backend_api::Error>(Self::Indexed(Indexed {
-                direction,
-                elements: device(elements.start)?,
-                element_count: elements.count,
-                stride: elements.stride,
-                indices: host(indices)?,
-                count,
-                values: host(values)?,
-            }))
-        };
         Ok(match *request {
             Request::Copies([one], _) => Self::Copies(Copies::One(resolve(one)?)),
             Request::Copies(many, _) => {
@@ -74,12 +68,16 @@ impl<M: Medium> Work<M> {
             Request::Search(search) => {
                 Self::Search(SearchJob::new(search, device(search.elements.start)?, host(search.answer)?))
             }
-            Request::Gather(&Gather { elements, indices, count, values }) => {
-                indexed(Direction::Gather, elements, indices, count, values)?
-            }
-            Request::Scatter(&Scatter { elements, indices, count, values }) => {
-                indexed(Direction::Scatter, elements, indices, count, values)?
-            }
+            Request::Gather(&Gather { elements, indices, count, values })
+            | Request::Scatter(&Scatter { elements, indices, count, values }) => Self::Indexed(Indexed {
+                direction: Direction::of(request),
+                elements: device(elements.start)?,
+                element_count: elements.count,
+                stride: elements.stride,
+                indices: host(indices)?,
+                count,
+                values: host(values)?,
+            }),
             Request::Compute(compute) => {
                 let sources = compute.sources.iter().map(|source| device(source.start));
                 let answer = compute.answer().map(host).transpose()?;

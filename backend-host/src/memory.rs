@@ -4,6 +4,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use backend_api::backends::ram::SystemMemory;
 use backend_api::racy;
 use memmap2::{MmapMut, MmapRaw};
 
@@ -264,87 +265,21 @@ mod lock {
     }
 }
 
-/// How much RAM there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SystemMemory {
-    /// All of it, in bytes.
-    pub total_bytes: u64,
-    /// What a program can take before the system starts to swap or to kill, in bytes.
-    pub available_bytes: u64,
-}
-
-impl SystemMemory {
-    /// Asks the system, and on Linux the control group that the process lives in.
-    #[cfg(target_os = "linux")]
-    pub fn now() -> io::Result<Self> {
-        let text = std::fs::read_to_string("/proc/meminfo")?;
-        let field = |name| linux::kib_field(&text, name).map(|kib| kib.saturating_mul(1024));
-        let unknown = || io::Error::other("/proc/meminfo says nothing of MemTotal and MemAvailable");
-        let machine = Self {
-            total_bytes: field("MemTotal:").ok_or_else(unknown)?,
-            available_bytes: field("MemAvailable:").ok_or_else(unknown)?,
-        };
-        Ok(linux::group().map_or(machine, |group| Self {
-            total_bytes: machine.total_bytes.min(group.total_bytes),
-            available_bytes: machine.available_bytes.min(group.available_bytes),
-        }))
-    }
-
-    /// Asks the system.
-    #[cfg(not(target_os = "linux"))]
-    pub fn now() -> io::Result<Self> {
-        let mut system = sysinfo::System::new().map_err(io::Error::other)?;
-        system.refresh_memory();
-        match system.total_memory() {
-            0 => Err(io::Error::other("the size of the memory is unknown")),
-            total_bytes => Ok(Self { total_bytes, available_bytes: system.available_memory() }),
-        }
-    }
-
-    /// What may be handed out of it: a sixteenth of the machine, at most 2 GiB, is left to everybody else.
-    pub fn usable_bytes(&self) -> u64 {
-        let head_room = (self.total_bytes / 16).min(2 << 30);
-        self.available_bytes.saturating_sub(head_room)
-    }
-}
-
+/// Asks the system how much RAM there is.
 #[cfg(target_os = "linux")]
-mod linux {
-    use super::SystemMemory;
+pub(crate) fn system_memory() -> io::Result<SystemMemory> {
+    let unknown = || io::Error::other("/proc/meminfo says nothing of MemTotal and MemAvailable");
+    SystemMemory::of_linux().ok_or_else(unknown)
+}
 
-    /// `Name:   123 kB` -> 123.
-    pub(super) fn kib_field(text: &str, name: &str) -> Option<u64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().trim_end_matches("kB").trim_end().parse().ok()
-    }
-
-    /// The tightest limit on the way from this process' control group (version 2) to the root, if there is
-    /// one.
-    pub(super) fn group() -> Option<SystemMemory> {
-        let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-        let root = std::path::Path::new("/sys/fs/cgroup");
-        let own = root.join(path.trim_start_matches('/'));
-        own.ancestors().take_while(|folder| folder.starts_with(root)).filter_map(limit).reduce(|a, b| {
-            SystemMemory {
-                total_bytes: a.total_bytes.min(b.total_bytes),
-                available_bytes: a.available_bytes.min(b.available_bytes),
-            }
-        })
-    }
-
-    fn limit(folder: &std::path::Path) -> Option<SystemMemory> {
-        let number = |name| std::fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
-        let total_bytes = number("memory.max")?;
-        let used = number("memory.current")?;
-        // Cached file contents count as used, but the kernel gives them up first.
-        let stat = std::fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-        let cached: u64 =
-            stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok()).unwrap_or(0);
-        Some(SystemMemory {
-            total_bytes,
-            available_bytes: total_bytes.saturating_sub(used.saturating_sub(cached)),
-        })
+/// Asks the system how much RAM there is.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn system_memory() -> io::Result<SystemMemory> {
+    let mut system = sysinfo::System::new().map_err(io::Error::other)?;
+    system.refresh_memory();
+    match system.total_memory() {
+        0 => Err(io::Error::other("the size of the memory is unknown")),
+        total_bytes => Ok(SystemMemory { total_bytes, available_bytes: system.available_memory() }),
     }
 }
 
@@ -379,19 +314,5 @@ mod tests {
         assert_eq!(uncovered(0..10, &[0..10]), []);
         assert_eq!(uncovered(0..10, &[3..5, 9..20]), [0..3, 5..9]);
         assert_eq!(uncovered(4..6, &[5..6, 4..5]), []);
-    }
-
-    #[test]
-    fn the_machine_has_memory() {
-        let ram = SystemMemory::now().unwrap();
-        assert!(ram.total_bytes >= ram.available_bytes && ram.available_bytes > 0);
-        assert!(ram.usable_bytes() < ram.total_bytes);
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn the_tables_of_linux_are_read() {
-        assert_eq!(linux::kib_field("MemTotal:       24 kB\nMemFree: 7 kB\n", "MemFree:"), Some(7));
-        assert_eq!(linux::kib_field("MemTotal:       24 kB\n", "MemAvailable:"), None);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
+use backend_api::backends::wake_all;
 use backend_api::contended::spin_until;
 use backend_api::{DeviceInfo, Error, ErrorKind, Progress, QueueId, Result, Ticket, Timeline};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -309,21 +310,14 @@ impl<J: Job> Lane<J> {
                 self.changed.notify_all();
             }
             if state.wakers.iter().any(|(wanted, _)| *wanted <= value) {
-                let wakers = std::mem::take(&mut state.wakers);
-                let (due, later) = wakers.into_iter().partition::<Vec<_>, _>(|(wanted, _)| *wanted <= value);
-                state.wakers = later;
+                let due: Vec<_> = state.wakers.extract_if(.., |(wanted, _)| *wanted <= value).collect();
                 if state.items.is_empty() {
                     self.enter(&mut state, Phase::Idle);
                     drop(state);
                 } else {
                     self.ready(state, Urgency::Long);
                 }
-                for (_, waker) in due {
-                    // One that panics does not keep the others waiting, nor harm whoever works here.
-                    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-                        tracing::error!("a waker panicked");
-                    }
-                }
+                wake_all(due.into_iter().map(|(_, waker)| waker));
                 state = self.state.lock();
                 if state.phase != Phase::Ready {
                     return;
@@ -367,6 +361,8 @@ fn panicked() -> Error {
 mod tests {
     use std::sync::mpsc;
     use std::thread::ThreadId;
+
+    use backend_api::backends::waker;
 
     use super::*;
 
@@ -434,20 +430,18 @@ mod tests {
 
     #[test]
     fn a_waker_may_wait_for_later_work_of_the_same_queue() {
-        struct WaitFor(Arc<Lane<Act>>, u64, mpsc::Sender<()>);
-        impl Wake for WaitFor {
-            fn wake(self: Arc<Self>) {
-                self.0.wait(self.1).unwrap();
-                self.2.send(()).unwrap();
-            }
-        }
         let (pool, [lane]) = lanes(1);
         let (job, has_begun, end) = gate();
         let first = lane.push("test", job).unwrap();
         has_begun.recv().unwrap();
         let second = lane.push("test", act(|| Ok(()))).unwrap();
         let (woken, was_woken) = mpsc::channel();
-        lane.wake_at(first.value, Arc::new(WaitFor(Arc::clone(&lane), second.value, woken)).into());
+        let same = Arc::clone(&lane);
+        let waits = move || {
+            same.wait(second.value).unwrap();
+            woken.send(()).unwrap();
+        };
+        lane.wake_at(first.value, waker(waits));
         end.send(()).unwrap();
         was_woken.recv().unwrap();
         pool.stop();
@@ -492,25 +486,13 @@ mod tests {
 
     #[test]
     fn a_waker_that_panics_harms_nobody() {
-        struct Panics;
-        impl Wake for Panics {
-            fn wake(self: Arc<Self>) {
-                panic!("expected by this test");
-            }
-        }
-        struct Tell(mpsc::Sender<()>);
-        impl Wake for Tell {
-            fn wake(self: Arc<Self>) {
-                self.0.send(()).unwrap();
-            }
-        }
         let (pool, [lane]) = lanes(1);
         let (job, has_begun, end) = gate();
         let ticket = lane.push("test", job).unwrap();
         has_begun.recv().unwrap();
         let (woken, was_woken) = mpsc::channel();
-        lane.wake_at(ticket.value, Arc::new(Panics).into());
-        lane.wake_at(ticket.value, Arc::new(Tell(woken)).into());
+        lane.wake_at(ticket.value, waker(|| panic!("expected by this test")));
+        lane.wake_at(ticket.value, waker(move || woken.send(()).unwrap()));
         end.send(()).unwrap();
         was_woken.recv().unwrap();
         pool.stop();

@@ -1,9 +1,9 @@
 //! RAM as device memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::{Commit, Error, ErrorKind, Result, racy};
+use backend_api::backends::{Account, Share};
+use backend_api::{Commit, ErrorKind, Result, racy};
 
 use crate::error;
 use crate::medium::Medium;
@@ -13,14 +13,14 @@ use crate::memory::{Map, Wiping};
 #[derive(Debug)]
 pub(crate) struct Capacity {
     total_bytes: u64,
-    used_bytes: AtomicU64,
+    account: Arc<Account>,
     wiping: Arc<Wiping>,
 }
 
 impl Capacity {
     /// All of it unused.
-    pub fn new(total_bytes: u64, wiping: &Arc<Wiping>) -> Arc<Self> {
-        Arc::new(Self { total_bytes, used_bytes: AtomicU64::new(0), wiping: Arc::clone(wiping) })
+    pub fn new(total_bytes: u64, wiping: &Arc<Wiping>) -> Self {
+        Self { total_bytes, account: Arc::default(), wiping: Arc::clone(wiping) }
     }
 
     pub fn total_bytes(&self) -> u64 {
@@ -28,40 +28,7 @@ impl Capacity {
     }
 
     pub fn free_bytes(&self) -> u64 {
-        self.total_bytes.saturating_sub(self.used_bytes.load(Ordering::Acquire))
-    }
-
-    /// Takes `bytes` of it, if they are there.
-    pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Share> {
-        const OPERATION: &str = "allocate";
-        if bytes > self.total_bytes {
-            return Err(Error::new(ErrorKind::TooLarge, OPERATION)
-                .with_bytes(bytes)
-                .with_available_bytes(self.total_bytes));
-        }
-        self.used_bytes
-            .try_update(Ordering::AcqRel, Ordering::Acquire, |used| {
-                used.checked_add(bytes).filter(|&sum| sum <= self.total_bytes)
-            })
-            .map_err(|used| {
-                Error::new(ErrorKind::OutOfMemory, OPERATION)
-                    .with_bytes(bytes)
-                    .with_available_bytes(self.total_bytes - used)
-            })?;
-        Ok(Share { capacity: Arc::clone(self), bytes })
-    }
-}
-
-/// A part of a capacity; given back on drop.
-#[derive(Debug)]
-pub(crate) struct Share {
-    capacity: Arc<Capacity>,
-    bytes: u64,
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.capacity.used_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.total_bytes - self.account.taken_bytes()
     }
 }
 
@@ -76,21 +43,23 @@ pub(crate) struct Ram {
     // Dropped in this order: there is no moment at which memory is free by the books and still taken.
     map: Map,
     bytes: u64,
-    share: Share,
+    wiping: Arc<Wiping>,
+    _share: Share,
 }
 
 impl Drop for Ram {
     fn drop(&mut self) {
         // SAFETY: the map is so long and holds zeroes or what was written. Work in flight would own this
         // memory, too.
-        unsafe { self.share.capacity.wiping.wipe(self.at(0), self.bytes as usize) };
+        unsafe { self.wiping.wipe(self.at(0), self.bytes as usize) };
     }
 }
 
 impl Ram {
     /// `bytes` bytes of it.
-    pub fn new(capacity: &Arc<Capacity>, bytes: u64, commit: Commit) -> Result<Self> {
-        let share = capacity.take(bytes)?;
+    pub fn new(capacity: &Capacity, bytes: u64, commit: Commit) -> Result<Self> {
+        let total = capacity.total_bytes;
+        let share = capacity.account.take(bytes, total, |taken| total - taken)?;
         let refused = |cause: std::io::Error| {
             error::system(ErrorKind::OutOfMemory, "allocate", &cause).with_bytes(bytes)
         };
@@ -99,7 +68,7 @@ impl Ram {
         if commit == Commit::Proven {
             map.populate().map_err(refused)?;
         }
-        Ok(Self { map, bytes, share })
+        Ok(Self { map, bytes, wiping: Arc::clone(&capacity.wiping), _share: share })
     }
 
     /// Where byte `offset` is.

@@ -100,7 +100,7 @@ use schedule::Schedule;
 #[derive(Debug)]
 pub struct SimulatedDevice {
     registry: Registry<Ram, Timeline>,
-    capacity: Arc<Capacity>,
+    capacity: Capacity,
     schedule: Mutex<Schedule>,
     manual_wakes: bool,
     routes: Routes,
@@ -187,14 +187,12 @@ impl SimulatedDevice {
             Request::Copies(transfers, route) => self.routes.cost_ns(*route, transfers),
             _ => 0,
         };
-        let entries = self.registry.read();
-        let started = entries.queue(operation, queue.id()).and_then(|timeline| {
-            let work = Work::new(&entries, request)?;
-            // The registry stays locked until the work is in its queue, as for every device; wakers run
-            // afterwards.
-            self.schedule.lock().submit(operation, timeline, work, cost_ns)
-        });
-        drop(entries);
+        let timeline = self.registry.queue(operation, queue)?;
+        let memory = self.registry.memory();
+        // Memory stays locked until the work is in its queue, as for every device; wakers run afterwards.
+        let started = Work::new(&memory, request)
+            .and_then(|work| self.schedule.lock().submit(operation, &timeline, work, cost_ns));
+        drop(memory);
         // A refused submission may have had to let time pass.
         self.pass(|_| ());
         self.named(started)
@@ -230,9 +228,9 @@ unsafe impl Device for SimulatedDevice {
     }
 
     fn release_queue(&self, queue: QueueHandle) {
-        self.pass(|schedule| schedule.drain(queue.id()));
-        self.registry.remove_queue(queue.id(), |timeline| timeline.newest().value);
+        let Ok(timeline) = self.registry.queue("release_queue", &queue) else { return };
         self.pass(|schedule| schedule.end_queue(queue.id()));
+        self.registry.end_queue(queue.id(), &timeline);
     }
 
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
@@ -243,7 +241,7 @@ unsafe impl Device for SimulatedDevice {
     }
 
     fn release(&self, buffer: BufferHandle) {
-        if let Some(memory) = self.registry.remove_buffer(buffer.id()) {
+        if let Some(memory) = self.registry.remove_buffer(&buffer) {
             self.pass(|schedule| schedule.leave(Arc::as_ptr(&memory).cast()));
         }
     }
@@ -271,7 +269,7 @@ unsafe impl Device for SimulatedDevice {
     }
 
     fn release_host(&self, host: HostAllocation) {
-        if let Some(piece) = self.registry.remove_host(host.id()) {
+        if let Some(piece) = self.registry.remove_host(&host) {
             self.pass(|schedule| schedule.leave(Arc::as_ptr(&piece).cast()));
         }
     }
@@ -318,14 +316,10 @@ unsafe impl Device for SimulatedDevice {
 
     fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         self.check_alive("order_after")?;
-        let entries = self.registry.read();
-        let result =
-            entries.order(queue, ticket, |timeline| timeline.newest().value).map(|(later, before)| {
-                if before.is_some() {
-                    self.schedule.lock().order_after(later.queue(), ticket);
-                }
-            });
-        drop(entries);
-        self.named(result)
+        let later = self.registry.queue("order_after", queue)?;
+        if self.registry.queue_of("order_after", ticket)?.is_some() {
+            self.schedule.lock().order_after(later.queue(), ticket);
+        }
+        Ok(())
     }
 }

@@ -18,11 +18,12 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Instant;
 
+use backend_api::backends::wake_all;
 use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Timeline};
 use opencl3::types::{cl_event, cl_int};
 use parking_lot::Mutex;
@@ -31,7 +32,7 @@ use crate::core::Core;
 use crate::driver::objects::Event;
 use crate::error::{Severity, severity};
 use crate::retry::{PATIENCE, insist, keep_for_good};
-use crate::wakers::{Errand, wake_all};
+use crate::wakers::Errand;
 
 /// Any positive status: queued, submitted, running.
 const PENDING: cl_int = 1;
@@ -279,12 +280,8 @@ impl Track {
         if self.backlog() == 0 {
             return;
         }
-        let counter = Arc::clone(&self.core.callbacks);
-        counter.fetch_add(1, Ordering::AcqRel);
-        elsewhere(counter, move || {
-            drop(self.wait_for_outcome(self.timeline.newest().value));
-            self.due()
-        });
+        let newest = self.timeline.newest().value;
+        elsewhere(self, newest);
     }
 
     /// Those wakers whose tickets are done, have failed or are lost.
@@ -299,11 +296,6 @@ impl Track {
     fn advance(&self, value: u64) {
         self.collect(value);
         wake_all(self.due());
-    }
-
-    /// Moves whatever is done to the timeline. Not to be called under a lock.
-    fn tidy(&self) {
-        self.advance(u64::MAX);
     }
 
     /// Not to be called under a lock.
@@ -364,7 +356,7 @@ impl Track {
             return waker.wake();
         }
         self.wakers.lock().push((value, waker));
-        let Some(mark) = self.find(value) else { return self.tidy() };
+        let Some(mark) = self.find(value) else { return self.advance(u64::MAX) };
         // Lost meanwhile: whoever declared that may have looked for wakers too early.
         if !matches!(self.timeline.poll(value), Ok(Progress::Pending)) {
             return wake_all(self.due());
@@ -372,19 +364,15 @@ impl Track {
         if mark.called_back.swap(true, Ordering::AcqRel) {
             return;
         }
-        let counter = Arc::clone(&self.core.callbacks);
-        counter.fetch_add(1, Ordering::AcqRel);
+        self.core.callbacks.fetch_add(1, Ordering::AcqRel);
         let call = Box::into_raw(Box::new(Call { track: Arc::clone(self), mark: Arc::clone(&mark) }));
         // SAFETY: `on_event` takes the box back; the driver calls it once.
         if let Err(status) = unsafe { mark.event.on_completion(on_event, call.cast()) } {
             tracing::debug!(status, "a driver refused a callback");
             // SAFETY: the driver did not take it.
             drop(unsafe { Box::from_raw(call) });
-            let track = Arc::clone(self);
-            elsewhere(counter, move || {
-                drop(track.wait_for_outcome(value));
-                track.due()
-            });
+            elsewhere(Arc::clone(self), value);
+            self.core.callbacks.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }
@@ -413,12 +401,16 @@ extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     }
 }
 
-/// Waits in a thread of its own and wakes; for drivers that refuse callbacks, and after a loss. Counts down
-/// once nothing of the device is held.
-fn elsewhere(counter: Arc<AtomicUsize>, wait: impl FnOnce() -> Vec<Waker> + Send + 'static) {
+/// Waits for a value in a thread of its own, and wakes; for drivers that refuse callbacks, and after a loss.
+/// Counts as a callback until nothing of the device is held.
+fn elsewhere(track: Arc<Track>, value: u64) {
+    let counter = Arc::clone(&track.core.callbacks);
+    counter.fetch_add(1, Ordering::AcqRel);
     let done = Arc::clone(&counter);
     let work = move || {
-        let due = wait();
+        drop(track.wait_for_outcome(value));
+        let due = track.due();
+        drop(track);
         done.fetch_sub(1, Ordering::AcqRel);
         wake_all(due);
     };

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use backend_api::backends::Memory;
+use backend_api::backends::copies::joined;
 use backend_api::{DeviceKind, DeviceSpan, HostSpan, Result, Route, Routing, Transfer};
 
 use crate::driver::objects::Argument;
@@ -52,67 +54,40 @@ enum Other {
     Device(Arc<Buffer>),
 }
 
-/// Looks up names that were checked before.
-pub(crate) trait Lookup {
-    fn buffer(&self, at: DeviceSpan<'_>) -> Result<Arc<Buffer>>;
-    fn host(&self, at: HostSpan<'_>) -> Result<Arc<HostPiece>>;
-}
-
 impl Batch {
     pub fn clear(&mut self) {
         self.copies.clear();
     }
 
-    /// Makes `last` longer by `next` if that goes on where it ends, in the memory of both sides.
-    fn joins(last: &mut Resolved, next: &Resolved) -> bool {
-        let is_same = match (&last.other, &next.other) {
-            (Other::Host(last), Other::Host(next)) => Arc::ptr_eq(last, next),
-            // Joined copies within one buffer might overlap where the single ones do not.
-            (Other::Device(from), Other::Device(next)) => {
-                Arc::ptr_eq(from, next) && !Arc::ptr_eq(from, &last.buffer)
-            }
-            _ => false,
-        };
-        let joined = is_same
-            && last.to_device == next.to_device
-            && Arc::ptr_eq(&last.buffer, &next.buffer)
-            && last.at + last.bytes == next.at
-            && last.offset + last.bytes == next.offset;
-        last.bytes += if joined { next.bytes } else { 0 };
-        joined
-    }
-
-    /// Adds a checked copy, and notes that the submission uses its memory.
+    /// Adds checked copies, and notes that the submission uses their memory.
     pub fn add(
         &mut self,
-        memory: &impl Lookup,
-        transfer: &Transfer<'_>,
+        memory: &Memory<Buffer, HostPiece>,
+        transfers: &[Transfer<'_>],
         submission: &Submission<'_>,
     ) -> Result<()> {
-        if transfer.bytes() == 0 {
-            return Ok(());
-        }
-        let (place, other, at, to_device) = match *transfer {
-            Transfer::Upload { from, to, .. } => (to, Other::Host(memory.host(from)?), from.offset(), true),
-            Transfer::Download { from, to, .. } => (from, Other::Host(memory.host(to)?), to.offset(), false),
-            Transfer::Internal { from, to, .. } => {
-                (to, Other::Device(memory.buffer(from)?), from.offset(), true)
-            }
-        };
-        let (buffer, offset, bytes) = (memory.buffer(place)?, place.offset(), transfer.bytes());
-        let next = Resolved { to_device, buffer, offset, other, at, bytes };
-        if let Some(last) = self.copies.last_mut()
-            && Self::joins(last, &next)
-        {
-            return Ok(());
-        }
         let (queue, value) = (submission.queue(), submission.value());
-        next.buffer.uses.note(queue, value);
-        match &next.other {
-            Other::Host(host) => host.uses.note(queue, value),
-            Other::Device(from) => from.uses.note(queue, value),
+        let device = |at: DeviceSpan<'_>| {
+            let buffer = memory.buffer("submit", at.buffer())?;
+            buffer.uses.note(queue, value);
+            Ok(Arc::clone(buffer))
+        };
+        let host = |at: HostSpan<'_>| {
+            let host = memory.host("submit", at.host())?;
+            host.uses.note(queue, value);
+            Ok(Other::Host(Arc::clone(host)))
+        };
+        for copy in joined(transfers) {
+            let (place, other, at, to_device) = match copy {
+                Transfer::Upload { from, to, .. } => (to, host(from)?, from.offset(), true),
+                Transfer::Download { from, to, .. } => (from, host(to)?, to.offset(), false),
+                Transfer::Internal { from, to, .. } => {
+                    (to, Other::Device(device(from)?), from.offset(), true)
+                }
+            };
+            let (buffer, offset, bytes) = (device(place)?, place.offset(), copy.bytes());
+            self.copies.push(Resolved { to_device, buffer, offset, other, at, bytes });
         }
-        self.copies.push(next);
         Ok(())
     }
 
@@ -120,10 +95,10 @@ impl Batch {
     /// it carries the submission's event.
     pub fn enqueue(&self, submission: &mut Submission<'_>, forced: Option<Route>) -> Result<()> {
         for copy in &self.copies {
-            match copy.ends() {
-                Some((true, _, host, (_, at, bytes))) => host.await_writes(at, bytes),
-                Some((false, _, host, (_, at, bytes))) => {
-                    host.will_be_written(submission.queue(), submission.value(), at, bytes);
+            match copy.host() {
+                Some(host) if copy.to_device => host.await_writes(copy.at, copy.bytes),
+                Some(host) => {
+                    host.will_be_written(submission.queue(), submission.value(), copy.at, copy.bytes);
                 }
                 None => {}
             }
@@ -147,62 +122,55 @@ impl Batch {
     }
 }
 
-/// Copies in one direction between one buffer and one piece of host memory.
-struct Run<'a> {
-    copies: &'a [Resolved],
-    buffer: &'a Buffer,
-    host: &'a HostPiece,
-    to_device: bool,
-    bytes: u64,
-    /// Whether the host side is one range.
-    packed: bool,
-}
-
-/// Device offset, host offset, length.
-type Ends = (u64, u64, u64);
-
 impl Resolved {
-    fn ends(&self) -> Option<(bool, &Arc<Buffer>, &Arc<HostPiece>, Ends)> {
+    fn host(&self) -> Option<&Arc<HostPiece>> {
         match &self.other {
-            Other::Host(host) => {
-                Some((self.to_device, &self.buffer, host, (self.offset, self.at, self.bytes)))
-            }
+            Other::Host(host) => Some(host),
             Other::Device(_) => None,
         }
     }
 }
 
+/// Copies in one direction between one buffer and one piece of host memory.
+struct Run<'a> {
+    copies: &'a [Resolved],
+    first: &'a Resolved,
+    host: &'a HostPiece,
+    bytes: u64,
+}
+
 impl<'a> Run<'a> {
     /// The longest run that the first copies form and that can go through one kernel.
     fn new(copies: &'a [Resolved]) -> Option<Self> {
-        let (to_device, buffer, host, (_, start, _)) = copies.first()?.ends()?;
-        let (mut bytes, mut length, mut packed) = (0, 0, true);
+        let first = copies.first()?;
+        let host = first.host()?;
+        let (mut bytes, mut length) = (0, 0);
         let in_place = host.for_kernels().is_some();
-        for (direction, its_buffer, its_host, (_, at, its_bytes)) in copies.iter().map_while(Resolved::ends) {
-            let same =
-                direction == to_device && Arc::ptr_eq(buffer, its_buffer) && Arc::ptr_eq(host, its_host);
-            let follows = at == start + bytes;
+        for copy in copies {
+            let same = copy.host().is_some_and(|its| Arc::ptr_eq(host, its))
+                && copy.to_device == first.to_device
+                && Arc::ptr_eq(&first.buffer, &copy.buffer);
+            let follows = copy.at == first.at + bytes;
             // The first one is always in, however long: it then stays alone.
-            let fits = length == 0 || in_place || (follows && bytes + its_bytes <= PACKED_BYTES);
+            let fits = length == 0 || in_place || (follows && bytes + copy.bytes <= PACKED_BYTES);
             if !same || !fits {
                 break;
             }
-            packed &= follows;
-            bytes += its_bytes;
+            bytes += copy.bytes;
             length += 1;
         }
-        Some(Self { copies: &copies[..length], buffer, host, to_device, bytes, packed })
+        Some(Self { copies: &copies[..length], first, host, bytes })
     }
 
     /// Whether one kernel carries the run: where it can, and that is asked for, or was measured, or is
     /// assumed to be better.
     fn goes_by_kernel(&self, kind: DeviceKind, forced: Option<Route>, routing: &Routing) -> bool {
         let count = self.copies.len();
-        if count < 2 || self.buffer.pieces.len() > KERNEL_PIECES || u32::try_from(count).is_err() {
+        if count < 2 || self.first.buffer.pieces.len() > KERNEL_PIECES || u32::try_from(count).is_err() {
             return false;
         }
         let measured = || {
-            let table = if self.to_device { Routing::upload } else { Routing::download };
+            let table = if self.first.to_device { Routing::upload } else { Routing::download };
             table(routing, count, self.bytes)
         };
         match forced.or_else(measured) {
@@ -216,8 +184,7 @@ impl<'a> Run<'a> {
     }
 
     fn enqueue(&self, submission: &mut Submission<'_>) -> Result<()> {
-        let ends = || self.copies.iter().filter_map(|copy| copy.ends().map(|(.., ends)| ends));
-        let start = ends().next().map_or(0, |(_, at, _)| at);
+        let start = self.first.at;
         // In place, offsets count from the start of what the kernel sees; in scratch memory from that of the
         // run.
         let in_place = self.host.for_kernels();
@@ -227,17 +194,17 @@ impl<'a> Run<'a> {
         };
         let (mut description, mut alignment, mut longest) =
             (Vec::with_capacity(self.copies.len() * 24), 16, 0);
-        for (offset, at, bytes) in ends() {
-            alignment |= offset | place(at) | bytes;
-            longest = longest.max(bytes);
-            for number in [offset, place(at), bytes] {
+        for copy in self.copies {
+            longest = longest.max(copy.bytes);
+            for number in [copy.offset, place(copy.at), copy.bytes] {
+                alignment |= number;
                 description.extend_from_slice(&number.to_ne_bytes());
             }
         }
-        let (width, kernel) = match alignment.trailing_zeros() {
-            4.. => (16, "copy_16"),
-            2 | 3 => (4, "copy_4"),
-            _ => (1, "copy_1"),
+        let width = match alignment.trailing_zeros() {
+            4.. => 16,
+            2 | 3 => 4,
+            _ => 1,
         };
         let group = submission.core.kernels.group as u64;
         // Eight words an item, so that a long copy does not hang on one group.
@@ -245,41 +212,36 @@ impl<'a> Run<'a> {
         let groups = submission.core.kernels.groups_up_to(self.copies.len() as u64 * split);
 
         let copies = submission.scratch(Scratch::Copies, description.len() as u64)?;
-        submission.upload(description, &copies.memory)?;
+        submission.upload(description, &copies)?;
         let scratch = match in_place {
             Some(_) => None,
             None => Some(submission.scratch(Scratch::Values, self.bytes)?),
         };
         let other = match (&in_place, &scratch) {
             (Some((memory, _)), _) => *memory,
-            (None, Some(scratch)) => Argument::Buffer(&scratch.memory),
+            (None, Some(scratch)) => Argument::Buffer(scratch),
             (None, None) => return Ok(()),
         };
-        let mut arguments = piece_arguments(self.buffer, 0).to_vec();
+        let mut arguments = piece_arguments(&self.first.buffer, 0).to_vec();
         arguments.extend([
             other,
-            Argument::Buffer(&copies.memory),
+            Argument::Buffer(&copies),
             Argument::U32(self.copies.len() as u32),
             Argument::U32(split as u32),
-            Argument::U32(self.to_device.into()),
+            Argument::U32(self.first.to_device.into()),
         ]);
         let address = self.host.at(start);
-        if let (Some(scratch), true) = (&scratch, self.to_device) {
+        if let (Some(scratch), true) = (&scratch, self.first.to_device) {
             // SAFETY: the ranges were checked and follow each other; the host memory noted this submission
             // and lives until it is done.
-            unsafe { submission.write(address, &scratch.memory, 0, self.bytes, false)? };
+            unsafe { submission.write(address, scratch, 0, self.bytes, false)? };
         }
         // SAFETY: the ranges were checked, the kernel has all pieces, and scratch memory has room for all
         // copies.
-        unsafe { submission.launch(kernel, groups, &arguments)? };
-        if let (Some(scratch), false) = (&scratch, self.to_device) {
-            debug_assert!(self.packed, "only a packed run goes through scratch memory");
+        unsafe { submission.launch(&format!("copy_{width}"), groups, &arguments)? };
+        if let (Some(scratch), false) = (&scratch, self.first.to_device) {
             // SAFETY: as for writing.
-            unsafe { submission.read(&scratch.memory, 0, address, self.bytes, false)? };
-        }
-        submission.put_scratch(copies);
-        if let Some(scratch) = scratch {
-            submission.put_scratch(scratch);
+            unsafe { submission.read(scratch, 0, address, self.bytes, false)? };
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::completion::Track;
 use crate::discovery::{Discovered, Handles, Traits};
-use crate::driver::objects::{CommandQueue, Context, Memory, Order, Status};
+use crate::driver::objects::{CommandQueue, Context, Memory, Status};
 use crate::driver::{Sys, sys};
 use crate::error::{self, Severity};
 use crate::kernel::Kernels;
@@ -194,7 +194,7 @@ impl Core {
         // Never gone: where `finish` fails, the driver may read it later.
         static VALUE: [u8; 4] = [0; 4];
         // SAFETY: the buffer has four bytes, and so has the value.
-        let written = unsafe { self.service.write(VALUE.as_ptr(), &self.probe, 0, 4, Order::default()) };
+        let written = unsafe { self.service.write(VALUE.as_ptr(), &self.probe, 0, 4, None) };
         let finished = self.service.finish();
         written.and(finished)
     }

@@ -5,23 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
+use backend_api::backends::{Direction, Memory};
 use backend_api::{
-    BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, Fill,
-    Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueHandle,
-    QueueId, Queues, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
+    BufferHandle, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Gather, HostAllocation,
+    HostMemory, HostSpan, MemoryStatus, Progress, QueueHandle, QueueId, Queues, Request, Result, Route,
+    Routing, Scatter, Search, Ticket,
 };
 use parking_lot::{Mutex, RwLock};
 
 use crate::completion::Mark;
-use crate::copy::Lookup;
 use crate::core::Core;
 use crate::discovery::Discovered;
 use crate::host_memory::HostPiece;
 use crate::kernel::compute::compute;
 use crate::kernel::fill;
-use crate::kernel::indexed::{Direction, indexed};
+use crate::kernel::indexed::indexed;
 use crate::kernel::search::search;
-use crate::memory::{Account, Buffer};
+use crate::memory::{Budget, Buffer};
 use crate::options::Options;
 use crate::queue::{Queue, Statistics};
 
@@ -48,47 +48,34 @@ use crate::queue::{Queue, Statistics};
 ///     let mut back = [0; 4];
 ///     frame.read(996, &mut back);
 ///     assert_eq!(&back, b"abca");
+///     assert!(device.statistics().copies >= 1);
+/// }
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+///
+/// What there is of it differs from driver to driver:
+///
+/// ```
+/// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
+/// for found in devices() {
+///     let options = Options::new().with_zero_copy(false).with_kernel_cache(KernelCache::Off);
+///     let device = OpenClDevice::open(&found, &options)?;
+///     println!("{}: subnormal numbers are kept: {}", found.info(), device.keeps_subnormals());
+///     assert!(!device.kernels_reach_pinned_memory() && !device.kernels_were_cached());
+///     assert!(device.kernel_cache_error().is_none(), "no folder is wanted");
 /// }
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct OpenClDevice {
     core: Arc<Core>,
-    account: Arc<Account>,
+    budget: Budget,
     queues: Queues<Queue>,
     /// What the queues did that have ended.
     ended: Mutex<Statistics>,
-    memory: RwLock<Pieces>,
+    memory: RwLock<Memory<Buffer, HostPiece>>,
     /// For filling new memory.
     service: Arc<Queue>,
-}
-
-#[derive(Debug, Default)]
-struct Pieces {
-    buffers: Names<BufferId, Arc<Buffer>>,
-    hosts: Names<HostId, Arc<HostPiece>>,
-}
-
-impl Extents for Pieces {
-    fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
-        self.buffers.get(&buffer).map(|buffer| buffer.bytes)
-    }
-
-    fn host_bytes(&self, host: HostId) -> Option<u64> {
-        self.hosts.get(&host).map(|host| host.bytes as u64)
-    }
-}
-
-impl Lookup for Pieces {
-    fn buffer(&self, at: DeviceSpan<'_>) -> Result<Arc<Buffer>> {
-        let unknown = || Error::new(ErrorKind::UnknownHandle, "submit").with_detail("unknown buffer");
-        self.buffers.get(&at.buffer()).cloned().ok_or_else(unknown)
-    }
-
-    fn host(&self, at: HostSpan<'_>) -> Result<Arc<HostPiece>> {
-        let unknown = || Error::new(ErrorKind::UnknownHandle, "submit").with_detail("unknown host memory");
-        self.hosts.get(&at.host()).cloned().ok_or_else(unknown)
-    }
 }
 
 impl OpenClDevice {
@@ -98,16 +85,6 @@ impl OpenClDevice {
     /// # Errors
     /// `Driver` with the driver's code; `KernelFailed` with the compiler's log; `System` without a thread for
     /// wakers.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_opencl::{OpenClDevice, Options, devices};
-    /// if let Some(found) = devices().first() {
-    ///     let device = OpenClDevice::open(found, &Options::new().with_budget_bytes(1 << 20))?;
-    ///     assert!(device.memory()?.usable_bytes <= 1 << 20);
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn open(found: &Discovered, options: &Options) -> Result<Self> {
         Self::of(Core::open(found, options)?, options)
     }
@@ -126,7 +103,7 @@ impl OpenClDevice {
         let service = Queue::new(QueueHandle::unique().id(), &core)
             .map_err(|status| core.fail("open", ErrorKind::Driver, status))?;
         Ok(Self {
-            account: Account::new(&core, options.budget_bytes),
+            budget: Budget::new(&core, options.budget_bytes),
             queues: Queues::default(),
             ended: Mutex::default(),
             memory: RwLock::default(),
@@ -137,15 +114,6 @@ impl OpenClDevice {
 
     /// Whether kernels work on pinned memory in place, as [`Options::zero_copy`] asks: it is shared memory,
     /// or a trial of NVIDIA's host buffers has succeeded when the device was opened.
-    ///
-    /// ```
-    /// use backend_opencl::{OpenClDevice, Options, devices};
-    /// if let Some(found) = devices().first() {
-    ///     let device = OpenClDevice::open(found, &Options::new().with_zero_copy(false))?;
-    ///     assert!(!device.kernels_reach_pinned_memory());
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn kernels_reach_pinned_memory(&self) -> bool {
         self.core.traits.shares_fine_grained || self.core.host_buffers_nv
@@ -153,30 +121,12 @@ impl OpenClDevice {
 
     /// Whether arithmetic on `f32` keeps subnormal numbers (`CL_FP_DENORM`); with `f64` it always does.
     /// Copies, searches, and loads and stores of values keep them in any case.
-    ///
-    /// ```
-    /// use backend_opencl::{OpenClDevice, Options, devices};
-    /// if let Some(found) = devices().first() {
-    ///     let device = OpenClDevice::open(found, &Options::new())?;
-    ///     println!("{}: subnormal numbers are kept: {}", found.info(), device.keeps_subnormals());
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn keeps_subnormals(&self) -> bool {
         self.core.traits.keeps_subnormals
     }
 
     /// Whether the kernels came from the disk and were not built anew.
-    ///
-    /// ```
-    /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
-    /// if let Some(found) = devices().first() {
-    ///     let device = OpenClDevice::open(found, &Options::new().with_kernel_cache(KernelCache::Off))?;
-    ///     assert!(!device.kernels_were_cached());
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn kernels_were_cached(&self) -> bool {
         self.core.kernels.cached
@@ -185,31 +135,12 @@ impl OpenClDevice {
     /// Why built kernels were not taken from the folder that [`KernelCache`](crate::KernelCache) names, or
     /// are not kept there: for instance because others can write to it. They were built as if there were
     /// none, which takes some seconds at each start. `None` if all is well, or no folder is wanted.
-    ///
-    /// ```
-    /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
-    /// if let Some(found) = devices().first() {
-    ///     let everybodys = KernelCache::Folder(std::env::temp_dir());
-    ///     let device = OpenClDevice::open(found, &Options::new().with_kernel_cache(everybodys))?;
-    ///     # #[cfg(unix)]
-    ///     assert!(device.kernel_cache_error().is_some());
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn kernel_cache_error(&self) -> Option<&std::io::Error> {
         self.core.kernels.cache_error.as_ref()
     }
 
     /// What has been asked of the driver in queues of this device, ended ones included. For tests and tuning.
-    ///
-    /// ```
-    /// if let Some(found) = backend_opencl::devices().first() {
-    ///     let device = backend_opencl::OpenClDevice::open(found, &backend_opencl::Options::new())?;
-    ///     assert_eq!(device.statistics().tickets, 0);
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         // Held, so that a queue that ends meanwhile counts once.
@@ -253,52 +184,67 @@ impl OpenClDevice {
         self.queues.of(operation, ticket, newest).map_err(|error| self.named(error))
     }
 
-    fn move_indexed(
-        &self,
-        queue: &QueueHandle,
-        direction: Direction,
-        check: impl FnOnce(&Pieces) -> Result<()>,
-        request: Gather<'_>,
-    ) -> Result<Ticket> {
-        let operation = direction.operation();
+    /// Checks a request, notes which memory it uses, and carries it out.
+    fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let operation = request.operation();
         let queue = self.queue(queue.id(), operation)?;
-        let mut submission = queue.begin(operation, ErrorKind::KernelFailed)?;
-        let (buffer, indices, values) = {
-            let memory = self.memory.read();
-            check(&memory).map_err(|error| self.named(error))?;
-            let buffer = memory.buffer(request.elements.start)?;
-            let (indices, values) = (memory.host(request.indices)?, memory.host(request.values)?);
-            let value = submission.value();
+        let is_copy = matches!(request, Request::Copies(..));
+        let kind = if is_copy { ErrorKind::CopyFailed } else { ErrorKind::KernelFailed };
+        let mut submission = queue.begin(operation, kind)?;
+        let value = submission.value();
+        let memory = self.memory.read();
+        request.check(&*memory).map_err(|error| self.named(error))?;
+        let buffer = |at: DeviceSpan<'_>| {
+            let buffer = memory.buffer(operation, at.buffer())?;
             buffer.uses.note(&queue, value);
-            indices.uses.note(&queue, value);
-            values.uses.note(&queue, value);
-            (buffer, indices, values)
+            Ok(Arc::clone(buffer))
         };
-        indexed(
-            &mut submission,
-            direction,
-            (&buffer, request.elements),
-            (&indices, request.indices.offset()),
-            request.count,
-            (&values, request.values.offset()),
-        )?;
-        submission.finish()
-    }
-
-    /// Copies, by a certain route if one is given.
-    fn copy(&self, route: Option<Route>, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        let queue = self.queue(queue.id(), "submit")?;
-        let mut submission = queue.begin("submit", ErrorKind::CopyFailed)?;
-        let mut batch = submission.take_batch();
-        let mut resolve = || {
-            let memory = self.memory.read();
-            transfers.iter().try_for_each(|transfer| memory.check_transfer(transfer))?;
-            transfers.iter().try_for_each(|transfer| batch.add(&*memory, transfer, &submission))
+        let host = |at: HostSpan<'_>| {
+            let host = memory.host(operation, at.host())?;
+            host.uses.note(&queue, value);
+            Ok(Arc::clone(host))
         };
-        let result =
-            resolve().map_err(|error| self.named(error)).and_then(|()| batch.enqueue(&mut submission, route));
-        submission.put_batch(batch);
-        result?;
+        match *request {
+            Request::Copies(transfers, route) => {
+                let mut batch = submission.take_batch();
+                let added = batch.add(&memory, transfers, &submission);
+                drop(memory);
+                let enqueued = added.and_then(|()| batch.enqueue(&mut submission, route));
+                submission.put_batch(batch);
+                enqueued?;
+            }
+            Request::Fill(request) => {
+                let buffer = buffer(request.to)?;
+                drop(memory);
+                fill::fill(&mut submission, &buffer, request.to.offset(), request.bytes, request.pattern)?;
+            }
+            Request::Search(request) => {
+                let (buffer, answer) = (buffer(request.elements.start)?, host(request.answer)?);
+                drop(memory);
+                let answer_bytes = Search::answer_bytes(request.limit.min(request.elements.count));
+                answer.will_be_written(&queue, value, request.answer.offset(), answer_bytes);
+                search(&mut submission, &buffer, request, &answer)?;
+            }
+            Request::Gather(&Gather { elements, indices, count, values })
+            | Request::Scatter(&Scatter { elements, indices, count, values }) => {
+                let (buffer, list, packed) = (buffer(elements.start)?, host(indices)?, host(values)?);
+                drop(memory);
+                let (list, packed) = ((&*list, indices.offset()), (&*packed, values.offset()));
+                let direction = Direction::of(request);
+                indexed(&mut submission, direction, (&buffer, elements), list, count, packed)?;
+            }
+            Request::Compute(request) => {
+                let buffers = request.sources.iter().map(|source| buffer(source.start));
+                let buffers = buffers.collect::<Result<Vec<_>>>()?;
+                let answer = request.answer().map(|at| Ok((host(at)?, at.offset()))).transpose()?;
+                drop(memory);
+                let answer = answer.as_ref().map(|(piece, at)| (&**piece, *at));
+                if let Some((piece, at)) = answer {
+                    piece.will_be_written(&queue, value, at, request.answer_bytes());
+                }
+                compute(&mut submission, request, &buffers, answer)?;
+            }
+        }
         submission.finish()
     }
 }
@@ -310,9 +256,9 @@ impl Drop for OpenClDevice {
         }
         self.service.close();
         if self.core.is_lost() {
-            let Pieces { buffers, hosts } = std::mem::take(self.memory.get_mut());
-            buffers.into_values().for_each(|buffer| self.end_buffer(buffer));
-            hosts.into_values().for_each(|host| self.end_host(host));
+            let (buffers, hosts) = std::mem::take(self.memory.get_mut()).all();
+            buffers.for_each(|buffer| self.end_buffer(buffer));
+            hosts.for_each(|host| self.end_host(host));
         }
         self.core.await_callbacks();
     }
@@ -331,7 +277,7 @@ unsafe impl Device for OpenClDevice {
 
     fn memory(&self) -> Result<MemoryStatus> {
         self.core.alive("memory")?;
-        Ok(self.account.status(&self.core))
+        Ok(self.budget.status(&self.core))
     }
 
     fn create_queue(&self) -> Result<QueueHandle> {
@@ -354,7 +300,7 @@ unsafe impl Device for OpenClDevice {
 
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.core.alive("allocate")?;
-        let buffer = Arc::new(Buffer::new(&self.core, &self.account, bytes)?);
+        let buffer = Arc::new(Buffer::new(&self.core, &self.budget, bytes)?);
         if commit == Commit::Proven && bytes > 0 {
             let prove = || {
                 let mut submission = self.service.begin("allocate", ErrorKind::OutOfMemory)?;
@@ -364,14 +310,12 @@ unsafe impl Device for OpenClDevice {
             };
             prove().map_err(|error| match error.kind() {
                 ErrorKind::OutOfMemory => {
-                    error.with_bytes(bytes).with_available_bytes(self.account.status(&self.core).usable_bytes)
+                    error.with_bytes(bytes).with_available_bytes(self.budget.status(&self.core).usable_bytes)
                 }
                 _ => error,
             })?;
         }
-        let handle = BufferHandle::unique();
-        self.memory.write().buffers.insert(handle.id(), buffer);
-        Ok(handle)
+        Ok(self.memory.write().add_buffer(bytes, buffer))
     }
 
     fn wipe_on_release(&self) -> Result<()> {
@@ -380,9 +324,8 @@ unsafe impl Device for OpenClDevice {
     }
 
     fn release(&self, buffer: BufferHandle) {
-        // Once it has no name, no further work can touch it.
-        let Some(buffer) = self.memory.write().buffers.remove(&buffer.id()) else { return };
-        self.end_buffer(buffer);
+        let removed = self.memory.write().remove_buffer(&buffer);
+        removed.into_iter().for_each(|buffer| self.end_buffer(buffer));
     }
 
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
@@ -391,7 +334,7 @@ unsafe impl Device for OpenClDevice {
         // SAFETY: new memory, zeroed, that nobody else knows; it lives as long as its entry and any work that
         // uses it.
         let allocation = unsafe { HostAllocation::new(piece.address, bytes, kind) };
-        self.memory.write().hosts.insert(allocation.id(), Arc::new(piece));
+        self.memory.write().add_host(&allocation, Arc::new(piece));
         Ok(allocation)
     }
 
@@ -412,25 +355,19 @@ unsafe impl Device for OpenClDevice {
         }
         // SAFETY: as the caller promises.
         let allocation = unsafe { HostAllocation::new(address, bytes, kind) };
-        self.memory.write().hosts.insert(allocation.id(), Arc::new(HostPiece::imported(address, bytes)));
+        self.memory.write().add_host(&allocation, Arc::new(HostPiece::imported(address, bytes)));
         Ok(allocation)
     }
 
     fn release_host(&self, host: HostAllocation) {
-        let Some(piece) = self.memory.write().hosts.remove(&host.id()) else { return };
-        self.end_host(piece);
+        let removed = self.memory.write().remove_host(&host);
+        removed.into_iter().for_each(|piece| self.end_host(piece));
     }
 
-    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        self.copy(None, queue, transfers)
-    }
+    backend_api::requests! { self, queue, request => self.start(queue, &request) }
 
     fn routes(&self) -> &[Route] {
         &[Route::Single, Route::Kernel]
-    }
-
-    fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        self.copy(Some(route), queue, transfers)
     }
 
     fn set_routing(&self, routing: Routing) {
@@ -441,74 +378,9 @@ unsafe impl Device for OpenClDevice {
         *self.core.routing.read()
     }
 
-    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
-        let queue = self.queue(queue.id(), "fill")?;
-        let mut submission = queue.begin("fill", ErrorKind::KernelFailed)?;
-        let buffer = {
-            let memory = self.memory.read();
-            memory.check_fill(fill).map_err(|error| self.named(error))?;
-            let buffer = memory.buffer(fill.to)?;
-            buffer.uses.note(&queue, submission.value());
-            buffer
-        };
-        fill::fill(&mut submission, &buffer, fill.to.offset(), fill.bytes, fill.pattern)?;
-        submission.finish()
-    }
-
-    fn search(&self, queue: &QueueHandle, request: &Search<'_>) -> Result<Ticket> {
-        let queue = self.queue(queue.id(), "search")?;
-        let mut submission = queue.begin("search", ErrorKind::KernelFailed)?;
-        let (buffer, answer) = {
-            let memory = self.memory.read();
-            memory.check_search(request).map_err(|error| self.named(error))?;
-            let (buffer, answer) = (memory.buffer(request.elements.start)?, memory.host(request.answer)?);
-            buffer.uses.note(&queue, submission.value());
-            answer.uses.note(&queue, submission.value());
-            (buffer, answer)
-        };
-        let answer_bytes = Search::answer_bytes(request.limit.min(request.elements.count));
-        answer.will_be_written(&queue, submission.value(), request.answer.offset(), answer_bytes);
-        search(&mut submission, &buffer, request, &answer)?;
-        submission.finish()
-    }
-
-    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
-        self.move_indexed(queue, Direction::Gather, |memory| memory.check_gather(gather), *gather)
-    }
-
-    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
-        let Scatter { elements, indices, count, values } = *scatter;
-        let same = Gather { elements, indices, count, values };
-        self.move_indexed(queue, Direction::Scatter, |memory| memory.check_scatter(scatter), same)
-    }
-
-    fn compute(&self, queue: &QueueHandle, request: &Compute<'_>) -> Result<Ticket> {
-        let queue = self.queue(queue.id(), "compute")?;
-        let mut submission = queue.begin("compute", ErrorKind::KernelFailed)?;
-        let (buffers, answer) = {
-            let memory = self.memory.read();
-            memory.check_compute(request).map_err(|error| self.named(error))?;
-            let buffers = request
-                .sources
-                .iter()
-                .map(|source| memory.buffer(source.start))
-                .collect::<Result<Vec<_>>>()?;
-            let answer = request.answer().map(|answer| memory.host(answer)).transpose()?;
-            buffers.iter().for_each(|buffer| buffer.uses.note(&queue, submission.value()));
-            answer.iter().for_each(|answer| answer.uses.note(&queue, submission.value()));
-            (buffers, answer)
-        };
-        let answer = answer.as_ref().zip(request.answer()).map(|(piece, at)| (&**piece, at.offset()));
-        if let Some((piece, at)) = answer {
-            piece.will_be_written(&queue, submission.value(), at, request.answer_bytes());
-        }
-        compute(&mut submission, request, &buffers, answer)?;
-        submission.finish()
-    }
-
     fn prepare(&self, request: &Compute<'_>) -> Result<()> {
         self.core.alive("prepare")?;
-        self.memory.read().check_compute(request).map_err(|error| self.named(error))?;
+        Request::Compute(request).check(&*self.memory.read()).map_err(|error| self.named(error))?;
         self.core.programs.prepare(&self.core, request)
     }
 
@@ -550,8 +422,10 @@ unsafe impl Device for OpenClDevice {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
-    use std::task::Wake;
-    use std::thread::{self, ThreadId};
+    use std::thread;
+
+    use backend_api::backends::waker;
+    use backend_api::{Fill, Transfer};
 
     use super::*;
     use crate::options::KernelCache;
@@ -561,27 +435,9 @@ mod tests {
         crate::devices().iter().map(|found| OpenClDevice::open(found, &options).unwrap()).collect()
     }
 
-    struct Count(AtomicUsize);
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
     #[test]
     fn neither_submitting_nor_ordering_runs_wakers() {
         let own = thread::current().id();
-        /// Says that it was woken; then keeps any thread but one until it is told otherwise.
-        struct Keep(mpsc::SyncSender<ThreadId>, Mutex<mpsc::Receiver<()>>, ThreadId);
-        impl Wake for Keep {
-            fn wake(self: Arc<Self>) {
-                let here = thread::current().id();
-                // Nobody listens any more to one that came too early.
-                if self.0.send(here).is_ok() && here != self.2 {
-                    let _ = self.1.lock().recv();
-                }
-            }
-        }
         for device in open() {
             let [one, two] = [(); 2].map(|()| device.create_queue().unwrap());
             let memory = device.allocate(1 << 24, Commit::Lazy).unwrap();
@@ -591,8 +447,17 @@ mod tests {
             let awaited = || loop {
                 let ticket = device.fill(&one, &Fill { to, bytes: 1 << 24, pattern: &[1] }).unwrap();
                 if device.poll(ticket).unwrap() == Progress::Pending {
-                    let ((tell, told), (end, may_end)) = (mpsc::sync_channel(1), mpsc::channel());
-                    device.wake(ticket, Arc::new(Keep(tell, Mutex::new(may_end), own)).into());
+                    let ((tell, told), (end, may_end)) = (mpsc::sync_channel(1), mpsc::channel::<()>());
+                    let may_end = Mutex::new(may_end);
+                    // Says that it was woken; then keeps any thread but this one until it is told otherwise.
+                    let keep = move || {
+                        let here = thread::current().id();
+                        // Nobody listens any more to one that came too early.
+                        if tell.send(here).is_ok() && here != own {
+                            let _ = may_end.lock().recv();
+                        }
+                    };
+                    device.wake(ticket, waker(keep));
                     if told.try_recv().is_err() {
                         break (ticket, told, end);
                     }
@@ -626,8 +491,9 @@ mod tests {
                 device.submit(&queue, &[Transfer::Upload { from: here, to: there, bytes: 8 }]).unwrap();
             device.wait(done).unwrap();
             let pending = device.fill(&queue, &Fill { to: there, bytes: 1 << 20, pattern: &[1] }).unwrap();
-            let count = Arc::new(Count(AtomicUsize::new(0)));
-            device.wake(pending, Arc::clone(&count).into());
+            let count = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&count);
+            device.wake(pending, waker(move || _ = counted.fetch_add(1, Ordering::SeqCst)));
 
             device.core.lose(crate::error::driver("fill", ErrorKind::Lost, -2), true);
 
@@ -648,13 +514,14 @@ mod tests {
             is_lost(device.memory().unwrap_err());
             is_lost(device.order_after(&queue, done).unwrap_err());
             // By the courier: `lose` may be called under a lock.
-            while count.0.load(Ordering::SeqCst) == 0 {
+            while count.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
             }
             device.release(buffer);
             device.release_host(host);
             device.release_queue(queue);
-            assert_eq!(device.memory.read().buffers.len() + device.memory.read().hosts.len(), 0);
+            let (buffers, hosts) = std::mem::take(&mut *device.memory.write()).all();
+            assert_eq!(buffers.count() + hosts.count(), 0);
         }
     }
 
@@ -704,12 +571,6 @@ mod tests {
 
     #[test]
     fn a_waker_that_panics_harms_nobody() {
-        struct Panics;
-        impl Wake for Panics {
-            fn wake(self: Arc<Self>) {
-                panic!("a waker that panics, as the test wants");
-            }
-        }
         for device in open() {
             let queue = device.create_queue().unwrap();
             let buffer = device.allocate(32 << 20, Commit::Lazy).unwrap();
@@ -717,7 +578,7 @@ mod tests {
             let ticket = device.fill(&queue, &Fill { to, bytes: 32 << 20, pattern: &[1] }).unwrap();
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 // Woken here and now if the work is done already.
-                device.wake(ticket, Arc::new(Panics).into());
+                device.wake(ticket, waker(|| panic!("a waker that panics, as the test wants")));
                 device.wait(ticket)
             }));
             if let Ok(outcome) = result {

@@ -5,7 +5,8 @@ mod vendors;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, numa_node, uuid_text};
+use backend_api::backends::identity;
+use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, numa_node};
 use opencl3::device::{
     CL_DEVICE_AVAILABLE, CL_DEVICE_COMPILER_AVAILABLE, CL_DEVICE_EXTENSIONS,
     CL_DEVICE_GLOBAL_FREE_MEMORY_AMD, CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_HOST_UNIFIED_MEMORY,
@@ -35,9 +36,11 @@ const CL_DEVICE_PCI_DOMAIN_ID_NV: u32 = 0x400A;
 /// A device that a driver reports, not yet opened.
 ///
 /// ```
-/// for found in backend_opencl::devices() {
-///     assert!(!found.info().identity.is_empty());
-///     println!("{} on {}", found.info(), found.platform());
+/// use backend_opencl::{devices, devices_matching};
+/// for found in devices() {
+///     println!("{} on {}: {} MiB", found.info(), found.platform(), found.info().total_bytes >> 20);
+///     let of_the_same_driver = devices_matching(found.platform());
+///     assert!(of_the_same_driver.iter().any(|other| other.info() == found.info()));
 /// }
 /// ```
 #[derive(Clone, Debug)]
@@ -79,27 +82,12 @@ pub(crate) struct Traits {
 
 impl Discovered {
     /// What is known of the device.
-    ///
-    /// ```
-    /// for found in backend_opencl::devices() {
-    ///     assert_eq!(found.info().backend, "opencl");
-    ///     println!("{}: {} MiB", found.info().name, found.info().total_bytes >> 20);
-    /// }
-    /// ```
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
     /// The name of the platform (the driver) that reports it.
-    ///
-    /// ```
-    /// use backend_opencl::{devices, devices_matching};
-    /// for found in devices() {
-    ///     let of_the_same_driver = devices_matching(found.platform());
-    ///     assert!(of_the_same_driver.iter().any(|other| other.info() == found.info()));
-    /// }
-    /// ```
     #[must_use]
     pub fn platform(&self) -> &str {
         &self.platform
@@ -317,13 +305,7 @@ fn describe(
 
     let pci = pci_address(device, has("cl_khr_pci_bus_info"), nvidia, amd);
     let uuid = if has("cl_khr_device_uuid") { device.query::<[u8; 16]>(CL_DEVICE_UUID_KHR) } else { None };
-    let mut names: Vec<String> = Vec::new();
-    names.extend(pci.as_ref().map(|address| format!("pci:{address}")));
-    names.extend(uuid.map(|bytes| uuid_text(&bytes)));
-    if names.is_empty() {
-        names.push(format!("opencl:{index}"));
-    }
-    let identity = names.remove(0);
+    let (identity, aliases) = identity(pci.as_deref(), uuid.as_ref(), format!("opencl:{index}"));
 
     let total = device.ask::<u64>(CL_DEVICE_GLOBAL_MEM_SIZE).map_err(unanswered)?;
     let largest = device.ask::<u64>(CL_DEVICE_MAX_MEM_ALLOC_SIZE).map_err(unanswered)?.min(total);
@@ -332,7 +314,7 @@ fn describe(
     }
     let device_name = device.text(CL_DEVICE_NAME).map_err(unanswered)?;
     let mut info = DeviceInfo::new("opencl", &device_name, kind, &identity).with_total_bytes(total);
-    info.aliases = names;
+    info.aliases = aliases;
     info.vendor = device.text(CL_DEVICE_VENDOR).unwrap_or_default();
     info.largest_allocation_bytes = largest;
     info.driver = device.text(CL_DRIVER_VERSION).unwrap_or_default();

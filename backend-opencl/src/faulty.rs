@@ -2,9 +2,11 @@
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use backend_api::backends::waker;
 use backend_api::{
     BufferHandle, Commit, Device, ErrorKind, HostAllocation, HostMemory, Progress, QueueHandle, Ticket,
     Transfer, racy,
@@ -241,20 +243,12 @@ fn work_that_runs_when_a_shortage_looks_like_a_loss_is_waited_for() {
 
 #[test]
 fn a_waker_is_woken_when_the_work_of_a_lost_device_ends() {
-    struct Flag(AtomicBool);
-    impl std::task::Wake for Flag {
-        fn wake(self: std::sync::Arc<Self>) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
     let Some(rig) = Rig::busy() else { return };
-    let flag = std::sync::Arc::new(Flag(AtomicBool::new(false)));
-    rig.device.wake(rig.ticket, std::sync::Arc::clone(&flag).into());
+    let (woken, was_woken) = channel();
+    rig.device.wake(rig.ticket, waker(move || woken.send(()).unwrap()));
     rig.lose_by_shortage();
     FAULTS.hold.store(false, Ordering::SeqCst);
-    while !flag.0.load(Ordering::SeqCst) {
-        thread::yield_now();
-    }
+    was_woken.recv().unwrap();
     rig.device.wait(rig.ticket).unwrap();
 }
 

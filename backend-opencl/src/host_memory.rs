@@ -1,14 +1,15 @@
 //! Host memory that the device copies from and to.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use backend_api::backends::PIN_ADVICE;
 use backend_api::{Error, ErrorKind, HostMemory, Progress, Result, racy};
 use opencl3::memory::{CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE, CL_MEM_SVM_FINE_GRAIN_BUFFER};
 
+use memmap2::MmapMut;
 use parking_lot::Mutex;
 
 use crate::core::Core;
@@ -18,9 +19,6 @@ use crate::queue::Queue;
 
 /// What the contract promises.
 const ALIGNMENT_BYTES: usize = 4096;
-
-/// It is the driver that page-locks, not this process: the system's limit for that does not count.
-const PIN_ADVICE: &str = "ask for less, release pinned memory, or use HostMemory::Pageable";
 
 /// One piece of host memory under a name.
 #[derive(Debug)]
@@ -56,16 +54,9 @@ unsafe impl Sync for HostPiece {}
 enum Backing {
     /// Nothing, or memory of the program.
     None,
-    /// Only here for its end.
-    Mapped {
-        mapping: Mapping,
-    },
-    Shared {
-        _shared: Shared,
-    },
-    Heap {
-        _heap: Heap,
-    },
+    Mapped(Mapping),
+    Shared(#[expect(dead_code, reason = "kept")] Shared),
+    Ours(#[expect(dead_code, reason = "kept")] MmapMut),
 }
 
 /// Which work in flight writes to which parts of pageable memory.
@@ -157,26 +148,13 @@ impl Drop for Shared {
     }
 }
 
-#[derive(Debug)]
-struct Heap {
-    address: NonNull<u8>,
-    layout: Layout,
-}
-
-impl Drop for Heap {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.address.as_ptr(), self.layout) };
-    }
-}
-
 /// Aligned as host memory is, so that the address of no memory is, too.
 #[repr(align(4096))]
 struct Page;
 
 impl HostPiece {
     fn new(address: NonNull<u8>, bytes: usize, wipes: Option<&Arc<AtomicBool>>, backing: Backing) -> Self {
-        let shared = matches!(backing, Backing::Shared { .. });
+        let shared = matches!(backing, Backing::Shared(_));
         let (uses, writes, wipes) = (Uses::default(), Writes::default(), wipes.map(Arc::clone));
         Self { address, bytes, shared, uses, writes, wipes, backing }
     }
@@ -202,12 +180,13 @@ impl HostPiece {
     }
 
     fn heap(core: &Core, bytes: usize) -> Result<Self> {
-        let full =
-            || Error::new(ErrorKind::OutOfMemory, "allocate_host").with_bytes(bytes as u64).on(&core.info);
-        let layout = Layout::from_size_align(bytes, ALIGNMENT_BYTES).map_err(|_| full())?;
-        // SAFETY: `bytes` is not zero.
-        let address = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(full)?;
-        Ok(Self::new(address, bytes, Some(&core.wipes), Backing::Heap { _heap: Heap { address, layout } }))
+        let full = |detail: &str| {
+            let error = Error::new(ErrorKind::OutOfMemory, "allocate_host").with_bytes(bytes as u64);
+            error.with_detail(detail).on(&core.info)
+        };
+        let mut map = MmapMut::map_anon(bytes).map_err(|error| full(&error.to_string()))?;
+        let address = NonNull::new(map.as_mut_ptr()).ok_or_else(|| full("no address"))?;
+        Ok(Self::new(address, bytes, Some(&core.wipes), Backing::Ours(map)))
     }
 
     /// How much to ask for so that `bytes` aligned bytes are in it.
@@ -252,8 +231,7 @@ impl HostPiece {
         };
         let kernels_from = for_kernels.then(|| start.align_offset(ALIGNMENT_BYTES) as u64);
         let mapping = Mapping { core: Arc::clone(core), memory, address: start, kernels_from };
-        let backing = Backing::Mapped { mapping };
-        Ok(Self::aligned(core, start, bytes, backing))
+        Ok(Self::aligned(core, start, bytes, Backing::Mapped(mapping)))
     }
 
     fn shared(core: &Arc<Core>, bytes: usize) -> Option<Self> {
@@ -267,7 +245,7 @@ impl HostPiece {
         if start.is_null() {
             return None;
         }
-        let backing = Backing::Shared { _shared: Shared { core: Arc::clone(core), address: start } };
+        let backing = Backing::Shared(Shared { core: Arc::clone(core), address: start });
         Some(Self::aligned(core, start, bytes, backing))
     }
 
@@ -287,8 +265,8 @@ impl HostPiece {
     /// The memory as a kernel's argument, and where in it the piece begins; `None` if only copies reach it.
     pub fn for_kernels(&self) -> Option<(Argument<'_>, u64)> {
         match &self.backing {
-            Backing::Shared { .. } => Some((Argument::Shared(self.at(0).cast()), 0)),
-            Backing::Mapped { mapping } => {
+            Backing::Shared(_) => Some((Argument::Shared(self.at(0).cast()), 0)),
+            Backing::Mapped(mapping) => {
                 mapping.kernels_from.map(|from| (Argument::Buffer(&mapping.memory), from))
             }
             _ => None,
@@ -301,7 +279,7 @@ impl HostPiece {
     }
 
     fn is_pageable(&self) -> bool {
-        matches!(self.backing, Backing::None | Backing::Heap { .. })
+        matches!(self.backing, Backing::None | Backing::Ours(_))
     }
 
     /// To be called before a submission writes here.

@@ -228,20 +228,15 @@ fn build(
 
 /// The kernel objects of one queue: setting arguments is not safe between threads, so each queue has its own.
 #[derive(Debug, Default)]
-pub(crate) struct KernelSet(Vec<(&'static str, Kernel)>);
+pub(crate) struct KernelSet(Vec<(String, Kernel)>);
 
 impl KernelSet {
     /// A kernel with its arguments set.
-    pub fn prepare(
-        &mut self,
-        kernels: &Kernels,
-        name: &'static str,
-        arguments: &[Argument<'_>],
-    ) -> Status<&Kernel> {
-        let at = match self.0.iter().position(|(known, _)| *known == name) {
+    pub fn prepare(&mut self, kernels: &Kernels, name: &str, arguments: &[Argument<'_>]) -> Status<&Kernel> {
+        let at = match self.0.iter().position(|(known, _)| known == name) {
             Some(at) => at,
             None => {
-                self.0.push((name, kernels.program.kernel(name)?));
+                self.0.push((name.to_owned(), kernels.program.kernel(name)?));
                 self.0.len() - 1
             }
         };
@@ -256,7 +251,6 @@ mod tests {
     use backend_api::own_files;
 
     use super::*;
-    use crate::driver::objects::Order;
     use crate::driver::sys;
     use crate::options::KernelCache;
 
@@ -284,14 +278,10 @@ mod tests {
     fn kernels_that_the_driver_refuses_are_built_anew() {
         let folder = std::env::temp_dir().join(own_files::random_name());
         let with = Options::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
+        let off = Options::new().with_kernel_cache(KernelCache::Off);
         for found in crate::devices() {
             let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
-            let group = 1
-                << found
-                    .traits
-                    .max_group
-                    .min(if found.info().kind == backend_api::DeviceKind::Cpu { 64 } else { 256 })
-                    .ilog2();
+            let group = Kernels::new(&context, &found, &off).unwrap().group;
             let entry = Entry::new(&with.kernel_cache, key(&found, &options(group))).unwrap().unwrap();
             entry.store(b"no program").unwrap();
             let kernels = Kernels::new(&context, &found, &with).unwrap();
@@ -336,17 +326,15 @@ mod tests {
                 let program = build(&context, device, &[division.text(), text], &options, "open").unwrap();
                 let mut kernel = program.kernel("divide").unwrap();
                 // SAFETY: both buffers are as long as the list, and it outlives the copy.
-                unsafe { queue.write(bits.as_ptr(), &x, 0, bits.len(), Order::default()).unwrap() };
+                unsafe { queue.write(bits.as_ptr(), &x, 0, bits.len(), None).unwrap() };
                 for (row, dividend) in numbers.iter().enumerate() {
                     let mut answer = vec![0_f32; numbers.len()];
                     let arguments = [Argument::Buffer(&x), Argument::Buffer(&all), Argument::U32(row as u32)];
                     kernel.set(&arguments).unwrap();
                     // SAFETY: one item for each number; `answer` outlives the copy to it.
                     unsafe {
-                        queue.launch(&kernel, numbers.len(), 1, Order::default()).unwrap();
-                        queue
-                            .read(&all, 0, answer.as_mut_ptr().cast(), bits.len(), Order::default())
-                            .unwrap();
+                        queue.launch(&kernel, numbers.len(), 1).unwrap();
+                        queue.read(&all, 0, answer.as_mut_ptr().cast(), bits.len(), None).unwrap();
                     }
                     queue.finish().unwrap();
                     for (divisor, got) in numbers.iter().zip(answer) {

@@ -1,9 +1,10 @@
 //! Device memory: several buffers behind one name, and the account of what was given out.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use backend_api::backends::{Account, Share};
 use backend_api::{Error, ErrorKind, MemoryStatus, Result, tell};
 use opencl3::memory::CL_MEM_READ_WRITE;
 use parking_lot::Mutex;
@@ -49,7 +50,7 @@ impl Uses {
 #[derive(Debug)]
 pub(crate) struct OwnMemory {
     memory: Memory,
-    bytes: usize,
+    pub bytes: usize,
     core: Arc<Core>,
 }
 
@@ -115,8 +116,8 @@ pub(crate) struct Part {
 pub(crate) const ONE_PIECE: u32 = 63;
 
 impl Buffer {
-    pub fn new(core: &Arc<Core>, account: &Arc<Account>, bytes: u64) -> Result<Self> {
-        let share = account.take(core, bytes)?;
+    pub fn new(core: &Arc<Core>, budget: &Budget, bytes: u64) -> Result<Self> {
+        let share = budget.take(core, bytes)?;
         let largest = core.info.largest_allocation_bytes;
         // Pieces of a power of two, so that kernels find theirs by a shift.
         let (shift, piece) =
@@ -130,7 +131,7 @@ impl Buffer {
             let memory = OwnMemory::new(core, length_here).map_err(|status| {
                 core.fail("allocate", ErrorKind::OutOfMemory, status)
                     .with_bytes(bytes)
-                    .with_available_bytes(account.usable(core))
+                    .with_available_bytes(budget.status(core).usable_bytes)
             })?;
             pieces.push(memory);
             left -= length;
@@ -156,38 +157,31 @@ impl Buffer {
     }
 }
 
-/// What of a device's memory was given out.
+/// How much memory a device gives out, and has.
 #[derive(Debug)]
-pub(crate) struct Account {
-    budget_bytes: u64,
-    head_room_bytes: u64,
-    taken_bytes: AtomicU64,
-}
-
-/// A part of the account; given back on drop.
-#[derive(Debug)]
-struct Share {
-    account: Arc<Account>,
+pub(crate) struct Budget {
     bytes: u64,
+    head_room_bytes: u64,
+    account: Arc<Account>,
 }
 
-impl Account {
-    pub fn new(core: &Core, budget_bytes: Option<u64>) -> Arc<Self> {
+impl Budget {
+    pub fn new(core: &Core, bytes: Option<u64>) -> Self {
         let total = core.info.total_bytes;
         // The driver's own needs, kernels, scratch memory, and on a shared memory the host's needs.
         let head_room = match core.info.kind {
             backend_api::DeviceKind::DiscreteGpu => (total / 50).max(384 << 20),
             _ => total / 8,
         };
-        Arc::new(Self {
-            budget_bytes: budget_bytes.unwrap_or(u64::MAX),
+        Self {
+            bytes: bytes.unwrap_or(u64::MAX),
             head_room_bytes: head_room.min(total / 2),
-            taken_bytes: AtomicU64::new(0),
-        })
+            account: Arc::default(),
+        }
     }
 
     pub fn status(&self, core: &Core) -> MemoryStatus {
-        self.status_with(core, self.taken_bytes.load(Ordering::Acquire))
+        self.status_with(core, self.account.taken_bytes())
     }
 
     fn status_with(&self, core: &Core, taken: u64) -> MemoryStatus {
@@ -196,36 +190,13 @@ impl Account {
         if let Some(told) = free_bytes(core.handles, core.traits) {
             free = free.min(told);
         }
-        let usable = free.saturating_sub(self.head_room_bytes).min(self.budget_bytes.saturating_sub(taken));
+        let usable = free.saturating_sub(self.head_room_bytes).min(self.bytes.saturating_sub(taken));
         MemoryStatus::new(total, free, usable)
     }
 
-    fn usable(&self, core: &Core) -> u64 {
-        self.status(core).usable_bytes
-    }
-
-    fn take(self: &Arc<Self>, core: &Core, bytes: u64) -> Result<Share> {
-        let error = |kind, available| {
-            Err(Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(available).on(&core.info))
-        };
-        let most = core.info.total_bytes.min(self.budget_bytes);
-        if bytes > most {
-            return error(ErrorKind::TooLarge, most);
-        }
-        // Taken first and given back if it was too much: two calls at once never both take the last bytes.
-        let before = self.taken_bytes.fetch_add(bytes, Ordering::AcqRel);
-        let share = Share { account: Arc::clone(self), bytes };
-        let available = self.status_with(core, before).usable_bytes;
-        if bytes > available {
-            drop(share);
-            return error(ErrorKind::OutOfMemory, available);
-        }
-        Ok(share)
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.account.taken_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+    fn take(&self, core: &Core, bytes: u64) -> Result<Share> {
+        let most = core.info.total_bytes.min(self.bytes);
+        let share = self.account.take(bytes, most, |taken| self.status_with(core, taken).usable_bytes);
+        share.map_err(|error| error.on(&core.info))
     }
 }

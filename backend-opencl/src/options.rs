@@ -37,9 +37,18 @@ pub enum KernelCache {
 /// How a device is opened.
 ///
 /// ```
-/// use backend_opencl::{KernelCache, Options};
-/// let options = Options::new().with_budget_bytes(1 << 30).with_kernel_cache(KernelCache::Off);
-/// assert_eq!(options.budget_bytes, Some(1 << 30));
+/// use backend_api::{Commit, Device};
+/// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
+/// let options = Options::new().with_budget_bytes(1 << 21).with_kernel_cache(KernelCache::Off);
+/// assert_eq!((options.budget_bytes, options.zero_copy), (Some(1 << 21), true));
+/// let options = options.with_largest_allocation_bytes(1 << 16).with_zero_copy(false);
+/// for found in devices() {
+///     let device = OpenClDevice::open(&found, &options.clone().with_integer_division(true))?;
+///     // Several buffers of the driver are one of ours.
+///     assert!(device.allocate(1 << 20, Commit::Proven).is_ok());
+///     assert!(device.allocate(2 << 20, Commit::Lazy).is_err());
+/// }
+/// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -80,28 +89,12 @@ impl Default for Options {
 
 impl Options {
     /// No budget, the driver's own largest allocation, kernels kept in the user's cache folder.
-    ///
-    /// ```
-    /// use backend_opencl::{KernelCache, Options};
-    /// let options = Options::new();
-    /// assert_eq!((options.budget_bytes, options.kernel_cache), (None, KernelCache::User));
-    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// The same with a budget of device memory.
-    ///
-    /// ```
-    /// use backend_api::{Commit, Device};
-    /// use backend_opencl::{OpenClDevice, Options, devices};
-    /// for found in devices() {
-    ///     let device = OpenClDevice::open(&found, &Options::new().with_budget_bytes(1 << 20))?;
-    ///     assert!(device.allocate(2 << 20, Commit::Lazy).is_err());
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn with_budget_bytes(mut self, bytes: u64) -> Self {
         self.budget_bytes = Some(bytes);
@@ -109,17 +102,6 @@ impl Options {
     }
 
     /// The same with a lower largest allocation.
-    ///
-    /// ```
-    /// use backend_api::{Commit, Device};
-    /// use backend_opencl::{OpenClDevice, Options, devices};
-    /// for found in devices() {
-    ///     let device = OpenClDevice::open(&found, &Options::new().with_largest_allocation_bytes(1 << 16))?;
-    ///     // Several buffers of the driver are one of ours.
-    ///     assert!(device.allocate(1 << 20, Commit::Proven).is_ok());
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn with_largest_allocation_bytes(mut self, bytes: u64) -> Self {
         self.largest_allocation_bytes = Some(bytes);
@@ -127,15 +109,6 @@ impl Options {
     }
 
     /// The same with kernels kept elsewhere.
-    ///
-    /// ```
-    /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
-    /// for found in devices() {
-    ///     let device = OpenClDevice::open(&found, &Options::new().with_kernel_cache(KernelCache::Off))?;
-    ///     assert!(!device.kernels_were_cached());
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn with_kernel_cache(mut self, cache: KernelCache) -> Self {
         self.kernel_cache = cache;
@@ -143,15 +116,6 @@ impl Options {
     }
 
     /// The same with or without kernels that work on host memory in place.
-    ///
-    /// ```
-    /// use backend_opencl::{OpenClDevice, Options, devices};
-    /// for found in devices() {
-    ///     let device = OpenClDevice::open(&found, &Options::new().with_zero_copy(false))?;
-    ///     assert!(!device.kernels_reach_pinned_memory());
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn with_zero_copy(mut self, zero_copy: bool) -> Self {
         self.zero_copy = zero_copy;
@@ -159,14 +123,6 @@ impl Options {
     }
 
     /// The same with or without divisions of `f32` in integers.
-    ///
-    /// ```
-    /// use backend_opencl::{OpenClDevice, Options, devices};
-    /// let options = Options::new().with_integer_division(true);
-    /// assert!(options.integer_division);
-    /// # for found in devices() { OpenClDevice::open(&found, &options)?; }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn with_integer_division(mut self, integers: bool) -> Self {
         self.integer_division = integers;

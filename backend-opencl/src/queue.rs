@@ -1,7 +1,6 @@
 //! One in-order queue: its commands, its kernels, its scratch memory.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use backend_api::{Error, ErrorKind, QueueId, Queues, Result, Ticket, contended};
 use parking_lot::{Mutex, MutexGuard};
@@ -9,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::completion::{Keep, Mark, Track, Verdict};
 use crate::copy::Batch;
 use crate::core::Core;
-use crate::driver::objects::{Argument, CommandQueue, Event, Memory, Order, Program, Status};
+use crate::driver::objects::{Argument, CommandQueue, Event, EventPlace, Memory, Program, Status};
 use crate::host_memory::HostPiece;
 use crate::kernel::KernelSet;
 use crate::memory::OwnMemory;
@@ -65,7 +64,7 @@ struct SubmitState {
     /// The value of the newest ticket.
     newest: u64,
     kernels: KernelSet,
-    scratch: [Option<(Arc<OwnMemory>, u64)>; Scratch::COUNT],
+    scratch: [Option<Arc<OwnMemory>>; Scratch::COUNT],
     mailbox: Option<Arc<Mailbox>>,
     statistics: Statistics,
     /// Reused from call to call.
@@ -213,10 +212,6 @@ impl<'q> Submission<'q> {
         self.state.newest + 1
     }
 
-    pub fn operation(&self) -> &'static str {
-        self.operation
-    }
-
     fn refused(&self, status: i32) -> Error {
         self.core.fail(self.operation, self.kind, status)
     }
@@ -240,11 +235,11 @@ impl<'q> Submission<'q> {
     fn command(
         &mut self,
         last: bool,
-        enqueue: impl FnOnce(&CommandQueue, Order<'_>) -> Status<()>,
+        enqueue: impl FnOnce(&CommandQueue, EventPlace<'_>) -> Status<()>,
     ) -> Result<()> {
         self.began = true;
         let event = last.then_some(&mut self.event);
-        enqueue(&self.queue.commands, Order { event }).map_err(|status| self.refused(status))
+        enqueue(&self.queue.commands, event).map_err(|status| self.refused(status))
     }
 
     fn count(&mut self, bytes: u64) {
@@ -264,7 +259,7 @@ impl<'q> Submission<'q> {
     ) -> Result<()> {
         self.count(bytes);
         // SAFETY: passed on.
-        self.command(last, |queue, order| unsafe { queue.read(from, offset, to, bytes as usize, order) })
+        self.command(last, |queue, place| unsafe { queue.read(from, offset, to, bytes as usize, place) })
     }
 
     /// # Safety
@@ -279,12 +274,12 @@ impl<'q> Submission<'q> {
     ) -> Result<()> {
         self.count(bytes);
         // SAFETY: passed on.
-        self.command(last, |queue, order| unsafe { queue.write(from, to, offset, bytes as usize, order) })
+        self.command(last, |queue, place| unsafe { queue.write(from, to, offset, bytes as usize, place) })
     }
 
     pub fn copy(&mut self, from: (&Memory, u64), to: (&Memory, u64), bytes: u64, last: bool) -> Result<()> {
         self.count(bytes);
-        self.command(last, |queue, order| queue.copy(from, to, bytes as usize, order))
+        self.command(last, |queue, place| queue.copy(from, to, bytes as usize, place))
     }
 
     /// Copies bytes of the host, which may go away right after, to the start of a scratch buffer.
@@ -304,18 +299,11 @@ impl<'q> Submission<'q> {
     ///
     /// # Safety
     /// With these arguments, the kernel stays within its buffers.
-    pub unsafe fn launch(
-        &mut self,
-        name: &'static str,
-        groups: usize,
-        arguments: &[Argument<'_>],
-    ) -> Result<()> {
-        self.began = true;
-        self.state.statistics.launches += 1;
+    pub unsafe fn launch(&mut self, name: &str, groups: usize, arguments: &[Argument<'_>]) -> Result<()> {
         let kernels = &self.core.kernels;
         let result = self.state.kernels.prepare(kernels, name, arguments).and_then(|kernel| {
             // SAFETY: passed on.
-            unsafe { self.queue.commands.launch(kernel, groups, kernels.group, Order::default()) }
+            unsafe { self.queue.commands.launch(kernel, groups, kernels.group) }
         });
         self.launched(name, result)
     }
@@ -327,37 +315,37 @@ impl<'q> Submission<'q> {
     pub unsafe fn launch_of(
         &mut self,
         program: &Program,
-        name: &'static str,
+        name: &str,
         groups: usize,
         arguments: &[Argument<'_>],
     ) -> Result<()> {
-        self.began = true;
-        self.state.statistics.launches += 1;
         let result = program.kernel(name).and_then(|mut kernel| {
             kernel.set(arguments)?;
             let group = self.core.kernels.group;
             // SAFETY: passed on. The driver keeps the kernel as long as it runs.
-            unsafe { self.queue.commands.launch(&kernel, groups, group, Order::default()) }
+            unsafe { self.queue.commands.launch(&kernel, groups, group) }
         });
         self.launched(name, result)
     }
 
-    fn launched(&self, name: &str, result: Status<()>) -> Result<()> {
+    fn launched(&mut self, name: &str, result: Status<()>) -> Result<()> {
+        self.began = true;
+        self.state.statistics.launches += 1;
         result.map_err(|status| self.refused(status).with_detail(format!("kernel {name}")))
     }
 
     /// Scratch memory of at least so many bytes, with the contents of the last use or zeroes.
     ///
     /// The handle counts as a second owner: drivers keep buffers that commands use.
-    pub fn scratch(&mut self, which: Scratch, bytes: u64) -> Result<ScratchMemory> {
+    pub fn scratch(&mut self, which: Scratch, bytes: u64) -> Result<Arc<OwnMemory>> {
         let place = which as usize;
-        let known = self.state.scratch[place].take();
-        if let Some((memory, length)) = known {
-            if length >= bytes {
-                self.keep_to_wipe(&memory);
-                return Ok(ScratchMemory { memory, bytes: length, which });
-            }
-            self.keep(memory);
+        if let Some(memory) = &self.state.scratch[place]
+            && memory.bytes as u64 >= bytes
+        {
+            return Ok(Arc::clone(memory));
+        }
+        if let Some(outgrown) = self.state.scratch[place].take() {
+            self.keep(outgrown);
         }
         // Growing by doubling, from 4 KiB on.
         let length = bytes.max(4096).checked_next_power_of_two().unwrap_or(bytes);
@@ -368,32 +356,18 @@ impl<'q> Submission<'q> {
             .map_err(|_| full(Error::new(ErrorKind::OutOfMemory, self.operation).on(&self.core.info)))?;
         let memory = OwnMemory::new(&self.queue.core, size).map_err(|status| full(self.refused(status)))?;
         let memory = Arc::new(memory);
-        self.keep_to_wipe(&memory);
-        let memory = ScratchMemory { memory, bytes: length, which };
         // What another program left there must not get out with an answer.
         let vectors = length / 16;
-        let arguments = [
-            Argument::Buffer(&memory.memory),
-            Argument::U64(0),
-            Argument::U64(vectors),
-            Argument::Vector([0; 4]),
-        ];
+        let arguments =
+            [Argument::Buffer(&memory), Argument::U64(0), Argument::U64(vectors), Argument::Vector([0; 4])];
         // SAFETY: `vectors` times 16 bytes fit into the buffer.
-        unsafe { self.launch("fill_same", self.core.kernels.groups_for(vectors), &arguments)? };
-        Ok(memory)
-    }
-
-    /// A submission that fails on the way drops its scratch memory, which the driver keeps as long as it is
-    /// used. To be wiped after that it has to be ours as long.
-    fn keep_to_wipe(&mut self, memory: &Arc<OwnMemory>) {
-        if self.core.wipes.load(Ordering::Acquire) {
-            self.keep(Arc::clone(memory));
+        let cleared = unsafe { self.launch("fill_same", self.core.kernels.groups_for(vectors), &arguments) };
+        match cleared {
+            Ok(()) => self.state.scratch[place] = Some(Arc::clone(&memory)),
+            // The driver may still use it, and it is wiped after that.
+            Err(_) => self.keep(Arc::clone(&memory)),
         }
-    }
-
-    /// Gives scratch memory back for the next call.
-    pub fn put_scratch(&mut self, scratch: ScratchMemory) {
-        self.state.scratch[scratch.which as usize] = Some((scratch.memory, scratch.bytes));
+        cleared.map(|()| memory)
     }
 
     /// The address of 16 bytes that stay untouched until the submission is done, for a kernel's verdict:
@@ -480,11 +454,4 @@ impl Drop for Submission<'_> {
             keep_for_good((self.verdict.take(), std::mem::take(&mut self.keep)));
         }
     }
-}
-
-/// Scratch memory while a submission uses it.
-pub(crate) struct ScratchMemory {
-    pub memory: Arc<OwnMemory>,
-    bytes: u64,
-    which: Scratch,
 }

@@ -4,12 +4,12 @@
 //! may do anything: wait for other work, give memory back, drop the device. So callbacks only send word to
 //! this thread.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::task::Waker;
 use std::thread::ThreadId;
+
+use backend_api::backends::wake_all;
 
 use crate::completion::{Mark, Track};
 
@@ -60,14 +60,5 @@ impl Courier {
     /// Whether this is the courier's own thread, in which a waker runs.
     pub fn is_this_thread(&self) -> bool {
         self.thread == std::thread::current().id()
-    }
-}
-
-/// Wakes all, each even if another one's waker panics.
-pub(crate) fn wake_all(due: Vec<Waker>) {
-    for waker in due {
-        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-            tracing::error!("a waker panicked");
-        }
     }
 }

@@ -8,7 +8,7 @@
 use opencl3::memory::CL_MEM_READ_WRITE;
 
 use crate::discovery::Handles;
-use crate::driver::objects::{Argument, CommandQueue, Context, Memory, Order, Status};
+use crate::driver::objects::{Argument, CommandQueue, Context, Memory, Status};
 use crate::kernel::{KernelSet, Kernels};
 use crate::memory::ONE_PIECE;
 use crate::retry::{PATIENCE, insist, keep_for_good};
@@ -60,7 +60,7 @@ unsafe fn same_memory(
             .collect();
         let memory = context.buffer(CL_MEM_READ_WRITE, copies.len())?;
         // SAFETY: the buffer is as long, and `copies` are kept until they were read.
-        let written = unsafe { queue.write(copies.as_ptr(), &memory, 0, copies.len(), Order::default()) };
+        let written = unsafe { queue.write(copies.as_ptr(), &memory, 0, copies.len(), None) };
         let finished = insist(PATIENCE, || queue.finish());
         if finished.is_err() {
             keep_for_good(copies);
@@ -87,7 +87,7 @@ unsafe fn same_memory(
             let kernel = set.prepare(kernels, "copy_16", &arguments)?;
             let groups = kernels.groups_up_to(PAGES as u64);
             // SAFETY: both halves of `memory`, and `there`, have room for all pages.
-            let launched = unsafe { queue.launch(kernel, groups, kernels.group, Order::default()) };
+            let launched = unsafe { queue.launch(kernel, groups, kernels.group) };
             let finished = queue.finish();
             launched.and(finished)?;
         }

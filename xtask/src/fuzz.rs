@@ -3,8 +3,8 @@
 //! The flags are those that cargo-fuzz sets, which therefore need not be there; with it, `cargo fuzz run` works
 //! in that folder as well.
 
-use crate::project::Metadata;
-use crate::steps::Outcome;
+use crate::project::{self, Metadata};
+use crate::steps::{Outcome, Steps};
 use crate::tools::{self, AddressSanitizer, SANITIZER_TARGET};
 use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
@@ -33,7 +33,15 @@ pub struct Args {
 }
 
 /// Builds the targets, and runs each for some time.
-pub fn check(sh: &Shell, args: Args) -> Result<Outcome> {
+pub fn run(args: Args) -> Result<()> {
+    let sh = project::shell()?;
+    let mut steps = Steps::new();
+    let seconds = if args.sample { SAMPLE_SECONDS } else { args.seconds };
+    steps.run("fuzz", || check(&sh, &args.only, seconds));
+    steps.finish()
+}
+
+fn check(sh: &Shell, only: &[String], seconds: u32) -> Result<Outcome> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Ok(Outcome::Skipped(format!("this is no {SANITIZER_TARGET}")));
     }
@@ -58,8 +66,7 @@ pub fn check(sh: &Shell, args: Args) -> Result<Outcome> {
         )
         .run()?;
     }
-    let seconds = if args.sample { SAMPLE_SECONDS } else { args.seconds }.to_string();
-    let only = &args.only;
+    let seconds = seconds.to_string();
     for target in TARGETS.into_iter().filter(|name| only.is_empty() || only.iter().any(|only| only == name)) {
         let binary = folder.join(SANITIZER_TARGET).join("release").join(target);
         let corpus = folder.join("corpus").join(target);

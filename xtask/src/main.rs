@@ -146,7 +146,7 @@ fn main() -> ExitCode {
         Command::Ptx(args) => ptx::run(args),
         Command::Examples => alone(examples::check),
         Command::Cross(args) => cross::run(args),
-        Command::Fuzz(args) => step("fuzz", args, fuzz::check),
+        Command::Fuzz(args) => fuzz::run(args),
         Command::Mutants(args) => mutants::run(args),
         Command::Misuse => alone(misuse::check),
         Command::Tidy => alone(tidy::check),

@@ -1,7 +1,7 @@
 //! Gathers and scatters against the naive ones.
 
 use crate::wrap::SplitMix64;
-use crate::{Device, DeviceBuffer, Elements, ErrorKind, Gather, HostBuffer, Queue, Ticket};
+use crate::{Device, DeviceBuffer, Elements, Error, ErrorKind, Gather, HostBuffer, Queue, Ticket};
 
 use super::Context;
 use super::context::{assert_holds, assert_refused};
@@ -130,12 +130,20 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
     const WANTED: usize = 40;
     const START: usize = 64;
     const VALUES: usize = WANTED * 8;
+    let name = if by == Gathered { "gather" } else { "scatter" };
     let mut scene = Scene::new(cx, 2 * COUNT * 8, VALUES + WANTED * 8 + 100);
     let fails = |scene: &mut Scene<'_, D>, elements, count, what: &str| {
         let submitted = scene.submit_indexed(by, elements, count, [0, VALUES]);
         let failed = submitted.expect("work whose failure the ticket tells");
         let good = scene.submit(&[scene.upload(0, 0, 8)]);
-        assert_refused(what, cx.device().wait(failed), ErrorKind::KernelFailed);
+        let outcome = cx.device().wait(failed);
+        let advice = outcome.as_ref().err().map(|error| error.advice().to_owned());
+        assert_refused(what, outcome, ErrorKind::KernelFailed);
+        assert_eq!(
+            advice.as_deref(),
+            Some(Error::index_outside(name).advice()),
+            "to try again does not help"
+        );
         scene.settle(good);
     };
     for (round, wrong) in outside(COUNT as u64).into_iter().enumerate() {

@@ -1,25 +1,11 @@
 //! Gather and scatter: how the values are cut into tiles, and the way through the card for pageable memory.
 
+use backend_api::backends::Direction;
+
 use crate::core::Work;
 use crate::driver::Outcome;
 use crate::host_memory::HostAddress;
 use crate::kernel::argument;
-
-/// Which way the values go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Gather,
-    Scatter,
-}
-
-impl Direction {
-    pub(crate) fn operation(self) -> &'static str {
-        match self {
-            Self::Gather => "gather",
-            Self::Scatter => "scatter",
-        }
-    }
-}
 
 /// A gather or scatter with addresses in the place of names. It was checked.
 #[derive(Clone, Copy, Debug)]

@@ -1,28 +1,18 @@
 //! Which calls of the driver copies become.
 
-use std::sync::Arc;
+use backend_api::{Device, Route, Routing, Ticket, Transfer};
 
-use backend_api::{Device, DeviceBuffer, HostBuffer, Queue, Route, Routing, Ticket, Transfer};
-
+use crate::fake::{self, Scene};
 use crate::options::Options;
-use crate::{CudaDevice, fake};
-
-struct Scene {
-    device: Arc<CudaDevice>,
-    queue: Queue<CudaDevice>,
-    memory: DeviceBuffer<CudaDevice>,
-    host: HostBuffer<CudaDevice>,
-}
 
 const PAGE: u64 = 4096;
 
-impl Scene {
-    fn new(device: Arc<CudaDevice>) -> Self {
-        let queue = Queue::new(&device).unwrap();
-        let (memory, host) = fake::memory(&device, 128 * PAGE as usize);
-        Self { device, queue, memory, host }
-    }
+fn scene(has_batches: bool, options: &Options) -> Scene {
+    let device = if has_batches { fake::device_with_batches(options) } else { fake::device(options) };
+    Scene::on(device, 128 * PAGE as usize)
+}
 
+impl Scene {
     /// Every other page of both sides, so that nothing can be joined.
     fn downloads(&self, pieces: u64) -> Vec<Transfer<'_>> {
         let (memory, host) = (&self.memory, &self.host);
@@ -37,11 +27,9 @@ impl Scene {
 
     /// Single copies, batches and kernels that `submit` has started.
     fn started(&self, submit: impl FnOnce() -> Ticket) -> [usize; 3] {
-        let stream = self.device.fake_stream(self.queue.id());
-        let count = || [stream.singles(), stream.batches(), stream.launches()];
-        let before = count();
+        let before = self.stream().started();
         let _ticket = submit();
-        let after = count();
+        let after = self.stream().started();
         std::array::from_fn(|i| after[i] - before[i])
     }
 
@@ -57,7 +45,7 @@ impl Scene {
 
 #[test]
 fn each_route_is_taken_when_it_is_named() {
-    let scene = Scene::new(fake::device_with_batches(&Options::new()));
+    let scene = scene(true, &Options::new());
     assert_eq!(scene.device.routes(), [Route::Single, Route::Batch, Route::Kernel]);
     assert_eq!(scene.submitted_by(Route::Single, 20), [20, 0, 0]);
     assert_eq!(scene.submitted_by(Route::Batch, 20), [0, 1, 0]);
@@ -71,7 +59,7 @@ fn each_route_is_taken_when_it_is_named() {
 
 #[test]
 fn a_route_that_a_driver_has_not_is_not_offered_and_not_taken() {
-    let scene = Scene::new(fake::device(&Options::new()));
+    let scene = scene(false, &Options::new());
     assert_eq!(scene.device.routes(), [Route::Single, Route::Kernel]);
     assert_eq!(scene.submitted_by(Route::Batch, 20), [20, 0, 0]);
     scene.device.set_routing(Routing::only(Route::Batch));
@@ -80,7 +68,7 @@ fn a_route_that_a_driver_has_not_is_not_offered_and_not_taken() {
 
 #[test]
 fn a_table_decides_until_it_is_taken_back() {
-    let scene = Scene::new(fake::device_with_batches(&Options::new()));
+    let scene = scene(true, &Options::new());
     let mut routing = Routing::new();
     routing.set_download(16, PAGE, Some(Route::Single));
     routing.set_download(8, PAGE, Some(Route::Kernel));
@@ -97,7 +85,7 @@ fn a_table_decides_until_it_is_taken_back() {
 
 #[test]
 fn neighbours_count_as_one_piece() {
-    let scene = Scene::new(fake::device_with_batches(&Options::new()));
+    let scene = scene(true, &Options::new());
     scene.device.set_routing(Routing::only(Route::Batch));
     let whole: Vec<Transfer> = (0..32)
         .map(|i| Transfer::Download {
@@ -113,7 +101,7 @@ fn neighbours_count_as_one_piece() {
 #[test]
 fn an_option_goes_before_a_table() {
     let options = Options::new().with_route(Route::Single);
-    let scene = Scene::new(fake::device_with_batches(&options));
+    let scene = scene(true, &options);
     scene.device.set_routing(Routing::only(Route::Batch));
     assert_eq!(scene.submitted(20), [20, 0, 0]);
     assert_eq!(scene.submitted_by(Route::Batch, 20), [0, 1, 0]);

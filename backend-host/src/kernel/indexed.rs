@@ -1,5 +1,6 @@
 //! Gather and scatter: elements by index.
 
+use backend_api::backends::Direction;
 use backend_api::{Error, Result, racy};
 
 use super::{PART_BYTES, each_part};
@@ -15,15 +16,6 @@ const BATCH: usize = 512;
 /// So many elements ahead the processor is told what will be needed: about what it can fetch from RAM at
 /// once.
 const AHEAD: usize = 12;
-
-/// Which way the elements go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// From the device.
-    Gather,
-    /// To the device.
-    Scatter,
-}
 
 /// A gather or scatter, checked except for the indices.
 #[derive(Debug)]
@@ -106,11 +98,7 @@ impl<M: Medium> Indexed<M> {
 
     #[cold]
     fn outside(&self, k: u64, index: u64) -> Error {
-        let operation = match self.direction {
-            Direction::Gather => "gather",
-            Direction::Scatter => "scatter",
-        };
-        Error::index_outside(operation)
+        Error::index_outside(self.direction.operation())
             .with_offset(self.indices.offset + k * 8)
             .with_detail(format!("index {index} at place {k} is outside of {} elements", self.element_count))
     }

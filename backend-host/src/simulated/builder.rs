@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use backend_api::wrap::Fault;
-use backend_api::{DeviceInfo, DeviceKind, Route};
+use backend_api::{DeviceInfo, DeviceKind, Route, Timeline};
 use parking_lot::Mutex;
 
 use super::SimulatedDevice;
@@ -173,7 +173,8 @@ impl SimulatedDeviceBuilder {
         let mut info =
             DeviceInfo::new("host", &name, DeviceKind::Simulated, &identity).with_total_bytes(self.bytes);
         info.copy_engines = 2;
-        let registry = Registry::new(info, self.pinned_max_bytes);
+        let registry =
+            Registry::new(info, self.pinned_max_bytes, |timeline: &Timeline| timeline.newest().value);
         SimulatedDevice {
             capacity: Capacity::new(self.bytes, registry.wiping()),
             schedule: Mutex::new(Schedule::new(self.settings, Arc::clone(registry.info()))),

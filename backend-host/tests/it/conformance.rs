@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backend_host::{FileDevice, HostDevice, SimulatedDevice};
+use backend_host::{FileDevice, HostDevice, SimulatedDevice, SimulatedDeviceBuilder};
 
 const BYTES: u64 = 256 << 20;
 
@@ -16,55 +16,31 @@ fn file(threads: usize) -> Arc<FileDevice> {
     Arc::new(FileDevice::builder(folder).threads(threads).create_temporary(64 << 20).unwrap())
 }
 
-fn simulated(seed: u64) -> Arc<SimulatedDevice> {
-    Arc::new(SimulatedDevice::builder(seed).bytes(BYTES).build())
+fn simulated(builder: SimulatedDeviceBuilder) -> Arc<SimulatedDevice> {
+    Arc::new(builder.bytes(BYTES).build())
 }
 
-mod ram_and_one_thread {
-    use super::*;
-    backend_api::conformance_tests!(host(1));
+macro_rules! suite {
+    ($name:ident, $device:expr) => {
+        mod $name {
+            use super::*;
+            backend_api::conformance_tests!($device);
+        }
+    };
 }
-
-mod ram_and_four_threads {
-    use super::*;
-    backend_api::conformance_tests!(host(4));
-}
-
-mod file_and_one_thread {
-    use super::*;
-    backend_api::conformance_tests!(file(1));
-}
-
-mod file_and_four_threads {
-    use super::*;
-    backend_api::conformance_tests!(file(4));
-}
-
-mod simulation_1 {
-    use super::*;
-    backend_api::conformance_tests!(simulated(1));
-}
-
-mod simulation_2 {
-    use super::*;
-    backend_api::conformance_tests!(simulated(2));
-}
-
-mod simulation_that_is_slow {
-    use super::*;
-    backend_api::conformance_tests!(Arc::new(
-        SimulatedDevice::builder(3)
-            .bytes(BYTES)
-            .bandwidth(1_000_000)
-            .jitter(100.0)
-            .poll_step(Duration::from_millis(1))
-            .build()
-    ));
-}
-
-mod simulation_without_latency {
-    use super::*;
-    backend_api::conformance_tests!(Arc::new(
-        SimulatedDevice::builder(4).bytes(BYTES).latency(Duration::ZERO).bandwidth(u64::MAX).build()
-    ));
-}
+suite!(ram_and_one_thread, host(1));
+suite!(ram_and_four_threads, host(4));
+suite!(file_and_one_thread, file(1));
+suite!(file_and_four_threads, file(4));
+suite!(simulation_1, simulated(SimulatedDevice::builder(1)));
+suite!(simulation_2, simulated(SimulatedDevice::builder(2)));
+suite!(
+    simulation_that_is_slow,
+    simulated(
+        SimulatedDevice::builder(3).bandwidth(1_000_000).jitter(100.0).poll_step(Duration::from_millis(1))
+    )
+);
+suite!(
+    simulation_without_latency,
+    simulated(SimulatedDevice::builder(4).latency(Duration::ZERO).bandwidth(u64::MAX))
+);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Wake;
 use std::time::Duration;
 
+use backend_api::backends::waker;
 use backend_api::wrap::Fault;
 use backend_api::{
     Commit, Device, DeviceBuffer, Error, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Ticket,
@@ -269,28 +269,22 @@ fn a_lost_device_says_so_everywhere_and_gives_memory_back() {
     }
 }
 
-struct Count(AtomicUsize);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 #[test]
 fn a_waker_lets_time_pass_unless_told_otherwise() {
     for manual in [false, true] {
         let rig = Rig::new(exact().manual_wakes(manual), 1);
-        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        let waker = waker(move || _ = counted.fetch_add(1, Ordering::SeqCst));
         let ticket = rig.fill(0, 0, 1);
-        rig.device.wake(ticket, Arc::clone(&count).into());
-        assert_eq!(count.0.load(Ordering::SeqCst), usize::from(!manual));
+        rig.device.wake(ticket, waker.clone());
+        assert_eq!(count.load(Ordering::SeqCst), usize::from(!manual));
         rig.device.advance(MICROSECOND);
-        assert_eq!(count.0.load(Ordering::SeqCst), usize::from(!manual));
+        assert_eq!(count.load(Ordering::SeqCst), usize::from(!manual));
         rig.device.advance(MICROSECOND);
-        assert_eq!(count.0.load(Ordering::SeqCst), 1);
-        rig.device.wake(ticket, Arc::clone(&count).into());
-        assert_eq!(count.0.load(Ordering::SeqCst), 2);
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        rig.device.wake(ticket, waker);
+        assert_eq!(count.load(Ordering::SeqCst), 2);
     }
 }
 

@@ -189,29 +189,19 @@ impl Context {
     }
 }
 
-/// Whether the completion of one command is of interest.
-#[derive(Default)]
-pub(crate) struct Order<'a> {
-    /// Where to put the event, if there is to be one.
-    pub event: Option<&'a mut Option<Event>>,
-}
-
-impl Order<'_> {
-    /// Calls `enqueue` with a place for the event handle, or null.
-    fn run(self, sys: &'static Sys, enqueue: impl FnOnce(*mut cl_event) -> cl_int) -> Status<()> {
-        match self.event {
-            None => check(enqueue(ptr::null_mut())),
-            Some(slot) => {
-                let mut handle: cl_event = ptr::null_mut();
-                check(enqueue(&mut handle))?;
-                *slot = Some(Event { sys, handle: object(handle, CL_SUCCESS)? });
-                Ok(())
-            }
-        }
-    }
-}
+/// Where to put the event of a command, if there is to be one.
+pub(crate) type EventPlace<'a> = Option<&'a mut Option<Event>>;
 
 impl CommandQueue {
+    /// Calls `enqueue` with a place for the event's handle, or null.
+    fn enqueue(&self, place: EventPlace<'_>, enqueue: impl FnOnce(*mut cl_event) -> cl_int) -> Status<()> {
+        let Some(place) = place else { return check(enqueue(ptr::null_mut())) };
+        let mut handle: cl_event = ptr::null_mut();
+        check(enqueue(&mut handle))?;
+        *place = Some(Event { sys: self.sys, handle: object(handle, CL_SUCCESS)? });
+        Ok(())
+    }
+
     pub fn flush(&self) -> Status<()> {
         // SAFETY: the queue is valid.
         check(unsafe { (self.sys.clFlush)(self.handle) })
@@ -243,10 +233,10 @@ impl CommandQueue {
         offset: u64,
         to: *mut u8,
         bytes: usize,
-        order: Order<'_>,
+        place: EventPlace<'_>,
     ) -> Status<()> {
         let (read, to, mode, none) = (self.sys.clEnqueueReadBuffer, to.cast(), CL_NON_BLOCKING, ptr::null());
-        order.run(self.sys, |event| {
+        self.enqueue(place, |event| {
             // SAFETY: passed on.
             unsafe { read(self.handle, from.handle, mode, offset as usize, bytes, to, 0, none, event) }
         })
@@ -262,11 +252,11 @@ impl CommandQueue {
         to: &Memory,
         offset: u64,
         bytes: usize,
-        order: Order<'_>,
+        place: EventPlace<'_>,
     ) -> Status<()> {
         let write = self.sys.clEnqueueWriteBuffer;
         let (from, mode, none) = (from.cast(), CL_NON_BLOCKING, ptr::null());
-        order.run(self.sys, |event| {
+        self.enqueue(place, |event| {
             // SAFETY: passed on.
             unsafe { write(self.handle, to.handle, mode, offset as usize, bytes, from, 0, none, event) }
         })
@@ -278,11 +268,11 @@ impl CommandQueue {
         (from, first): (&Memory, u64),
         (to, offset): (&Memory, u64),
         bytes: usize,
-        order: Order<'_>,
+        place: EventPlace<'_>,
     ) -> Status<()> {
         let (copy, none) = (self.sys.clEnqueueCopyBuffer, ptr::null());
         let (from, to, first, offset) = (from.handle, to.handle, first as usize, offset as usize);
-        order.run(self.sys, |event| {
+        self.enqueue(place, |event| {
             // SAFETY: queue and buffers are valid and of one context.
             unsafe { copy(self.handle, from, to, first, offset, bytes, 0, none, event) }
         })
@@ -292,25 +282,18 @@ impl CommandQueue {
     ///
     /// # Safety
     /// The kernel, with its arguments, stays within the memory that it was given.
-    pub unsafe fn launch(
-        &self,
-        kernel: &Kernel,
-        groups: usize,
-        group: usize,
-        order: Order<'_>,
-    ) -> Status<()> {
+    pub unsafe fn launch(&self, kernel: &Kernel, groups: usize, group: usize) -> Status<()> {
         let (launch, items, start, none) =
             (self.sys.clEnqueueNDRangeKernel, groups * group, ptr::null(), ptr::null());
-        order.run(self.sys, |event| {
-            // SAFETY: one dimension, one number for each list; the rest is passed on.
-            unsafe { launch(self.handle, kernel.handle, 1, start, &items, &group, 0, none, event) }
-        })
+        let event = ptr::null_mut();
+        // SAFETY: one dimension, one number for each list; the rest is passed on.
+        check(unsafe { launch(self.handle, kernel.handle, 1, start, &items, &group, 0, none, event) })
     }
 
     /// An event for all commands so far.
     pub fn marker(&self) -> Status<Event> {
         let mut event = None;
-        Order { event: Some(&mut event) }.run(self.sys, |event| {
+        self.enqueue(Some(&mut event), |event| {
             // SAFETY: an empty wait list is null.
             unsafe { (self.sys.clEnqueueMarkerWithWaitList)(self.handle, 0, ptr::null(), event) }
         })?;
@@ -470,9 +453,9 @@ mod tests {
             let (buffer, mut bytes) = (context.buffer(CL_MEM_READ_WRITE, 5001).unwrap(), [7_u8; 5001]);
             // SAFETY: the buffer and the array are so long, and the array outlives the copies.
             unsafe {
-                queue.write(bytes.as_ptr(), &buffer, 0, bytes.len(), Order::default()).unwrap();
+                queue.write(bytes.as_ptr(), &buffer, 0, bytes.len(), None).unwrap();
                 queue.clear(&buffer, 5000).unwrap();
-                queue.read(&buffer, 0, bytes.as_mut_ptr(), bytes.len(), Order::default()).unwrap();
+                queue.read(&buffer, 0, bytes.as_mut_ptr(), bytes.len(), None).unwrap();
             }
             queue.finish().unwrap();
             assert!(bytes[..5000].iter().all(|&byte| byte == 0));

@@ -152,7 +152,7 @@ impl Work<'_> {
     unsafe fn launch(
         &self,
         submission: &mut Submission<'_>,
-        name: &'static str,
+        name: &str,
         groups: usize,
         segment: &Segment,
         more: &[Argument<'_>],
@@ -187,10 +187,9 @@ pub(crate) fn compute(
             _ => request.answer_bytes(),
         };
         let zeroes = submission.scratch(Scratch::Answer, bytes)?;
-        submission.upload(vec![0; bytes as usize], &zeroes.memory)?;
+        submission.upload(vec![0; bytes as usize], &zeroes)?;
         // SAFETY: the answer was checked to have room.
-        unsafe { submission.read(&zeroes.memory, 0, host.at(at), bytes, true)? };
-        submission.put_scratch(zeroes);
+        unsafe { submission.read(&zeroes, 0, host.at(at), bytes, true)? };
         return Ok(());
     }
     let (shape, literals) = Shape::new(request);
@@ -224,7 +223,7 @@ pub(crate) fn compute(
         segments,
         program,
         literals,
-        straddlers: straddlers.as_ref().map(|scratch| &**scratch.memory),
+        straddlers: straddlers.as_ref().map(|scratch| &***scratch),
     };
     match (request.action, answer) {
         (Action::Store { .. }, _) => {
@@ -240,10 +239,6 @@ pub(crate) fn compute(
         (Action::Histogram { .. }, Some(answer)) => histogram(submission, &work, answer)?,
         // Only stores have no answer.
         (_, None) => {}
-    }
-    drop(work);
-    if let Some(scratch) = straddlers {
-        submission.put_scratch(scratch);
     }
     Ok(())
 }
@@ -269,7 +264,7 @@ fn reduce(
     let mut before = 0;
     for segment in &work.segments {
         let mut more =
-            vec![Argument::Buffer(&partials.memory), Argument::U32(before as u32), Argument::U32(all as u32)];
+            vec![Argument::Buffer(&partials), Argument::U32(before as u32), Argument::U32(all as u32)];
         if kernel == "compute_extremes" {
             more.push(Argument::U64(segment.before));
         }
@@ -278,8 +273,7 @@ fn reduce(
         before += groups(segment);
     }
     // SAFETY: the answer was checked to have room for as many as there can be.
-    unsafe { submission.read(&partials.memory, 0, host.at(at), bytes, true)? };
-    submission.put_scratch(partials);
+    unsafe { submission.read(&partials, 0, host.at(at), bytes, true)? };
     Ok(())
 }
 
@@ -291,24 +285,22 @@ fn histogram(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&Hos
     let totals = submission.scratch(Scratch::Answer, u64::from(bins) * 8)?;
     for (number, segment) in work.segments.iter().enumerate() {
         let groups = core.kernels.groups_for(segment.count).min(most);
-        let more = [Argument::U32(bins), Argument::Buffer(&counts.memory)];
+        let more = [Argument::U32(bins), Argument::Buffer(&counts)];
         // SAFETY: there is room for the bins of all groups, here and below, and for the totals.
         unsafe { work.launch(submission, "compute_histogram", groups, segment, &more)? };
         let arguments = [
             Argument::U32(bins),
-            Argument::Buffer(&counts.memory),
+            Argument::Buffer(&counts),
             Argument::U32(groups as u32),
             Argument::U32(u32::from(number == 0)),
-            Argument::Buffer(&totals.memory),
+            Argument::Buffer(&totals),
         ];
         let groups = core.kernels.groups_for(bins.into());
         // SAFETY: see above.
         unsafe { submission.launch_of(&work.program, "compute_histogram_answer", groups, &arguments)? };
     }
     // SAFETY: the answer was checked to have room for all bins.
-    unsafe { submission.read(&totals.memory, 0, host.at(at), u64::from(bins) * 8, true)? };
-    submission.put_scratch(counts);
-    submission.put_scratch(totals);
+    unsafe { submission.read(&totals, 0, host.at(at), u64::from(bins) * 8, true)? };
     Ok(())
 }
 

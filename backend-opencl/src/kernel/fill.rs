@@ -60,36 +60,34 @@ pub(crate) fn fill(
                 unsafe { submission.launch("fill_same", groups, &arguments)? };
             } else {
                 let scratch = submission.scratch(Scratch::Parameters, table.len() as u64)?;
-                submission.upload(table, &scratch.memory)?;
+                submission.upload(table, &scratch)?;
                 let arguments = [
                     Argument::Buffer(memory),
                     Argument::U64(first),
                     Argument::U64(vectors),
-                    Argument::Buffer(&scratch.memory),
+                    Argument::Buffer(&scratch),
                     Argument::U32(entries as u32),
                 ];
                 // SAFETY: as above; the table has `entries` vectors.
                 unsafe { submission.launch("fill_table", groups, &arguments)? };
-                submission.put_scratch(scratch);
             }
         }
         if start < head || tail < end {
             let scratch = submission.scratch(Scratch::Parameters, length)?;
-            submission.upload(pattern.to_vec(), &scratch.memory)?;
+            submission.upload(pattern.to_vec(), &scratch)?;
             let arguments = [
                 Argument::Buffer(memory),
                 Argument::U64(start),
                 Argument::U64(head),
                 Argument::U64(tail),
                 Argument::U64(end),
-                Argument::Buffer(&scratch.memory),
+                Argument::Buffer(&scratch),
                 Argument::U64(length),
                 Argument::U64(part.before % length),
             ];
             // SAFETY: writes `start..head` and `tail..end`, both in the part; reads `length` bytes of the
             // pattern.
             unsafe { submission.launch("fill_edges", 1, &arguments)? };
-            submission.put_scratch(scratch);
         }
     }
     Ok(())

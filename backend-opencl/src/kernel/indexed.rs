@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use backend_api::backends::Direction;
 use backend_api::{Elements, Error, Result};
 
 use crate::driver::objects::Argument;
@@ -16,30 +17,6 @@ const ROUND_BYTES: u64 = 32 << 20;
 const ROUND_INDICES: u64 = 4 << 20;
 /// How many pieces a kernel sees at once.
 const PIECES: usize = 8;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Gather,
-    Scatter,
-}
-
-impl Direction {
-    pub fn operation(self) -> &'static str {
-        match self {
-            Self::Gather => "gather",
-            Self::Scatter => "scatter",
-        }
-    }
-
-    /// The kernel for words of `width` bytes: 1, 2, 4, 8 or 16.
-    fn kernel(self, width: u64) -> &'static str {
-        let kernels = match self {
-            Self::Gather => ["gather_1", "gather_2", "gather_4", "gather_8", "gather_16"],
-            Self::Scatter => ["scatter_1", "scatter_2", "scatter_4", "scatter_8", "scatter_16"],
-        };
-        kernels[width.ilog2() as usize]
-    }
-}
 
 /// The eight piece arguments and the shift for pieces from `first` on. Places without a piece get the first
 /// one again: no address leads there.
@@ -91,7 +68,6 @@ pub(crate) fn indexed(
     let width = 1_u64 << (start.offset() | stride | packed_at | 16).trailing_zeros();
     let each = stride / width;
     let total = count * each;
-    let operation = submission.operation();
     let tag = submission.value() as u32;
     // Numbers of a queue's calls come again after 2^32 calls, 0 being what new scratch memory holds.
     let tag = if tag == 0 { u32::MAX } else { tag };
@@ -99,7 +75,7 @@ pub(crate) fn indexed(
     let verdict = submission.verdict(move |words| {
         let position = u64::from(words[1]) | u64::from(words[2]) << 32;
         (words[0] == tag).then(|| {
-            Error::index_outside(operation)
+            Error::index_outside(direction.operation())
                 .with_detail(format!("index number {position} is outside of the {of} elements"))
         })
     })?;
@@ -125,7 +101,7 @@ pub(crate) fn indexed(
             tag,
             list: Argument::Shared(indices_here.cast()),
             packed: Argument::Shared(values_here.cast()),
-            failure: Argument::Buffer(&failure.memory),
+            failure: Argument::Buffer(&failure),
         };
         if in_place {
             round.launch(submission, direction, buffer, elements)?;
@@ -133,25 +109,22 @@ pub(crate) fn indexed(
             let list = submission.scratch(Scratch::Indices, listed * 8)?;
             let packed = submission.scratch(Scratch::Values, words * width)?;
             // SAFETY: `first + listed` indices were checked to be there.
-            unsafe { submission.write(indices_here, &list.memory, 0, listed * 8, false)? };
+            unsafe { submission.write(indices_here, &list, 0, listed * 8, false)? };
             if direction == Direction::Scatter {
                 // SAFETY: these values were checked to be there.
-                unsafe { submission.write(values_here, &packed.memory, 0, words * width, false)? };
+                unsafe { submission.write(values_here, &packed, 0, words * width, false)? };
             }
-            (round.list, round.packed) = (Argument::Buffer(&list.memory), Argument::Buffer(&packed.memory));
+            (round.list, round.packed) = (Argument::Buffer(&list), Argument::Buffer(&packed));
             round.launch(submission, direction, buffer, elements)?;
             if direction == Direction::Gather {
                 // SAFETY: there is room for these values, as was checked.
-                unsafe { submission.read(&packed.memory, 0, values_here, words * width, false)? };
+                unsafe { submission.read(&packed, 0, values_here, words * width, false)? };
             }
-            submission.put_scratch(list);
-            submission.put_scratch(packed);
         }
         word += words;
     }
     // SAFETY: both sides have 16 bytes.
-    unsafe { submission.read(&failure.memory, 0, verdict, 16, true)? };
-    submission.put_scratch(failure);
+    unsafe { submission.read(&failure, 0, verdict, 16, true)? };
     Ok(())
 }
 
@@ -180,6 +153,8 @@ impl Round<'_> {
     ) -> Result<()> {
         let Elements { start, count, stride } = elements;
         let groups = submission.core.kernels.groups_for(self.words);
+        // For words of 1, 2, 4, 8 or 16 bytes.
+        let kernel = format!("{}_{}", direction.operation(), self.width);
         let launch =
             |submission: &mut Submission<'_>, pieces: [Argument<'_>; PIECES + 1], window: u64, bytes: u64| {
                 let mut arguments = pieces.to_vec();
@@ -200,7 +175,7 @@ impl Round<'_> {
                 ]);
                 // SAFETY: the kernel skips indices that are outside, and words outside of the window, whose
                 // pieces it has; list and values are as long as `skew + words` says.
-                unsafe { submission.launch(direction.kernel(self.width), groups, &arguments) }
+                unsafe { submission.launch(&kernel, groups, &arguments) }
             };
         if count == 0 {
             // Any memory will do where nothing is touched.

@@ -1,10 +1,13 @@
 //! The answer of a search: matches are counted chunk by chunk, the counts summed up, and the matches listed.
 
+use std::sync::Arc;
+
 use backend_api::{Result, racy};
 
 use crate::driver::objects::Argument;
 use crate::host_memory::HostPiece;
-use crate::queue::{Scratch, ScratchMemory, Submission};
+use crate::memory::OwnMemory;
+use crate::queue::{Scratch, Submission};
 
 /// Up to this many listed indices (4 MiB) are fetched without knowing how many there will be.
 const LISTED_UNSEEN: u64 = 512 << 10;
@@ -30,10 +33,10 @@ impl Limit {
 pub(super) struct Listing {
     limit: Limit,
     chunks: u32,
-    counts: ScratchMemory,
-    offsets: ScratchMemory,
-    state: ScratchMemory,
-    list: ScratchMemory,
+    counts: Arc<OwnMemory>,
+    offsets: Arc<OwnMemory>,
+    state: Arc<OwnMemory>,
+    list: Arc<OwnMemory>,
 }
 
 impl Listing {
@@ -52,9 +55,9 @@ impl Listing {
         };
         if limit.early {
             let arguments = [
-                Argument::Buffer(&new.counts.memory),
+                Argument::Buffer(&new.counts),
                 Argument::U32(chunks),
-                Argument::Buffer(&new.state.memory),
+                Argument::Buffer(&new.state),
                 Argument::U32(states),
             ];
             let groups = submission.core.kernels.groups_for(chunks.max(states).into());
@@ -68,9 +71,9 @@ impl Listing {
     pub fn to_count(&self, number: usize, chunks_before: u32) -> [Argument<'_>; 5] {
         [
             Argument::U32(if self.limit.early { self.limit.listed as u32 } else { 0 }),
-            Argument::Buffer(&self.state.memory),
+            Argument::Buffer(&self.state),
             Argument::U32(number as u32),
-            Argument::Buffer(&self.counts.memory),
+            Argument::Buffer(&self.counts),
             Argument::U32(chunks_before),
         ]
     }
@@ -84,13 +87,13 @@ impl Listing {
         (lowest, highest): (u64, u64),
     ) -> [Argument<'_>; 8] {
         [
-            Argument::Buffer(&self.counts.memory),
-            Argument::Buffer(&self.offsets.memory),
+            Argument::Buffer(&self.counts),
+            Argument::Buffer(&self.offsets),
             Argument::U32(chunks_before),
             Argument::U64(lowest),
             Argument::U64(highest),
             Argument::U64(elements_before),
-            Argument::Buffer(&self.list.memory),
+            Argument::Buffer(&self.list),
             // After the header of two words.
             Argument::U64(2),
         ]
@@ -108,9 +111,9 @@ impl Listing {
         let arguments = [
             Argument::U32(self.chunks),
             Argument::U64(limit),
-            Argument::Buffer(&self.counts.memory),
-            Argument::Buffer(&self.offsets.memory),
-            Argument::Buffer(&self.list.memory),
+            Argument::Buffer(&self.counts),
+            Argument::Buffer(&self.offsets),
+            Argument::Buffer(&self.list),
         ];
         // SAFETY: `counts` and `offsets` have an entry for each chunk, and the list a header of 16 bytes.
         unsafe { submission.launch("search_scan", 1, &arguments)? };
@@ -119,11 +122,11 @@ impl Listing {
                 launch(submission, &self, (0, limit))?;
             }
             // SAFETY: the answer has room for `limit` indices, as has the list.
-            unsafe { submission.read(&self.list.memory, 0, host.at(at), 16 + limit * 8, true)? };
+            unsafe { submission.read(&self.list, 0, host.at(at), 16 + limit * 8, true)? };
         } else {
             // Fetching all that could be listed might move far more than there is: look first. The caller
             // waits for the counting meanwhile. SAFETY: an answer has a header.
-            unsafe { submission.read(&self.list.memory, 0, host.at(at), 16, false)? };
+            unsafe { submission.read(&self.list, 0, host.at(at), 16, false)? };
             submission.drain()?;
             let mut header = [[0_u8; 8]; 2];
             // SAFETY: as above; the device is done with it.
@@ -135,12 +138,9 @@ impl Listing {
                 launch(submission, &self, (lowest, highest))?;
                 let (to, bytes) = (host.at(at + 16 + lowest * 8), (highest - lowest) * 8);
                 // SAFETY: as above.
-                unsafe { submission.read(&self.list.memory, 16, to, bytes, highest == listed)? };
+                unsafe { submission.read(&self.list, 16, to, bytes, highest == listed)? };
                 lowest = highest;
             }
-        }
-        for scratch in [self.counts, self.offsets, self.state, self.list] {
-            submission.put_scratch(scratch);
         }
         Ok(())
     }

@@ -86,32 +86,17 @@ impl Access {
         Self::Spread([8, 4, 2].into_iter().find(|&width| aligned(width)).unwrap_or(1))
     }
 
-    fn count_kernel(self) -> &'static str {
-        const PACKED: [&str; 5] = [
-            "search_count_packed_1",
-            "search_count_packed_2",
-            "search_count_packed_4",
-            "search_count_packed_8",
-            "search_count_packed_16",
-        ];
-        const SPREAD: [&str; 4] = [
-            "search_count_spread_1",
-            "search_count_spread_2",
-            "search_count_spread_4",
-            "search_count_spread_8",
-        ];
+    fn count_kernel(self) -> String {
         match self {
-            Self::Packed(width) => PACKED[width.ilog2() as usize],
-            Self::Spread(width) => SPREAD[width.ilog2() as usize],
+            Self::Packed(width) => format!("search_count_packed_{width}"),
+            Self::Spread(width) => format!("search_count_spread_{width}"),
         }
     }
 
     /// The width of a listing's words, and its kernel.
-    fn list_kernel(self) -> (u64, &'static str) {
+    fn list_kernel(self) -> (u64, String) {
         let (Self::Packed(width) | Self::Spread(width)) = self;
-        let width = width.min(8);
-        let kernels = ["search_list_1", "search_list_2", "search_list_4", "search_list_8"];
-        (width, kernels[width.ilog2() as usize])
+        (width.min(8), format!("search_list_{}", width.min(8)))
     }
 
     fn cut(self, segment: &mut Segment, stride: u64, group: u64, chunk_bytes: u64) {
@@ -188,7 +173,7 @@ impl Plan<'_> {
             let groups = submission.core.kernels.groups_up_to(segment.chunks.into());
             // SAFETY: the segment lies in its buffer; counts and offsets have a place for each of its chunks;
             // at most as many indices are written as the range has, for which there is room.
-            unsafe { submission.launch(kernel, groups, &arguments)? };
+            unsafe { submission.launch(&kernel, groups, &arguments)? };
         }
         Ok(())
     }
@@ -236,7 +221,7 @@ pub(crate) fn search(
     if let Some(straddlers) = &straddlers {
         for segment in straddling {
             for part in buffer.parts(first_field + segment.before * stride, length) {
-                let to = (&**straddlers.memory, segment.field + part.before);
+                let to = (&***straddlers, segment.field + part.before);
                 submission.copy((&*buffer.pieces[part.piece], part.offset), to, part.bytes, false)?;
             }
         }
@@ -245,18 +230,19 @@ pub(crate) fn search(
     let parameters = submission.scratch(Scratch::Parameters, length)?;
     // Packed fields are compared with an argument; all others need the value's bytes.
     if matches!(access, Access::Spread(_)) || length > 8 {
-        submission.upload(search.value.to_vec(), &parameters.memory)?;
+        submission.upload(search.value.to_vec(), &parameters)?;
     }
     let listing = Listing::new(submission, limit, chunks, segments.len())?;
     let plan = Plan {
         buffer,
-        straddlers: straddlers.as_ref().map(|scratch| &**scratch.memory),
+        straddlers: straddlers.as_ref().map(|scratch| &***scratch),
         segments,
         access,
         stride,
         value: search.value,
-        value_memory: &parameters.memory,
+        value_memory: &parameters,
     };
+    let kernel = access.count_kernel();
     for (number, segment) in plan.segments.iter().enumerate() {
         let mut arguments = plan.segment_arguments(segment).to_vec();
         match access {
@@ -270,14 +256,11 @@ pub(crate) fn search(
         arguments.extend(listing.to_count(number, segment.chunks_before));
         let groups = kernels.groups_up_to(segment.chunks.into());
         // SAFETY: the segment lies in its buffer, its chunks in `counts`, its number in `state`.
-        unsafe { submission.launch(access.count_kernel(), groups, &arguments)? };
+        unsafe { submission.launch(&kernel, groups, &arguments)? };
     }
     listing.answer(submission, (answer, search.answer.offset()), |submission, listing, range| {
         plan.list(submission, listing, range)
     })?;
-    for scratch in [Some(parameters), straddlers].into_iter().flatten() {
-        submission.put_scratch(scratch);
-    }
     Ok(())
 }
 

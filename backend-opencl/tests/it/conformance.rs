@@ -1,24 +1,14 @@
 //! The contract's suite, on every OpenCL device of the machine.
 //!
-//! `VMARRAY_OPENCL_DEVICE` picks devices by index or by a part of the name, identity or platform; without it,
-//! all are tested. `VMARRAY_TEST_BYTES` is how much memory a check may use (default 32 MiB). Where there is
-//! no device the tests say so and pass; with `VMARRAY_REQUIRE_DEVICE` set they fail.
+//! `VMARRAY_TEST_BYTES` is how much memory a check may use (default 32 MiB).
 
 use std::sync::{Arc, OnceLock};
 
 use backend_api::Device;
 use backend_api::conformance::{Limits, Outcome, checks, run_all};
-use backend_opencl::{Discovered, OpenClDevice, Options, devices_matching};
+use backend_opencl::{OpenClDevice, Options};
 
-fn chosen() -> Vec<Discovered> {
-    let filter = std::env::var("VMARRAY_OPENCL_DEVICE").unwrap_or_default();
-    let found = devices_matching(&filter);
-    if found.is_empty() {
-        println!("no OpenCL device (filter {filter:?}): skipped");
-        assert!(std::env::var_os("VMARRAY_REQUIRE_DEVICE").is_none(), "no OpenCL device");
-    }
-    found
-}
+use crate::{chosen, open};
 
 fn limits() -> Limits {
     let bytes = std::env::var("VMARRAY_TEST_BYTES").ok().and_then(|text| text.parse().ok());
@@ -28,11 +18,7 @@ fn limits() -> Limits {
 /// The first device, opened once.
 fn first() -> Option<Arc<OpenClDevice>> {
     static DEVICE: OnceLock<Option<Arc<OpenClDevice>>> = OnceLock::new();
-    let open = || {
-        let found = chosen().into_iter().next()?;
-        Some(Arc::new(OpenClDevice::open(&found, &Options::new()).expect("a device that is listed opens")))
-    };
-    DEVICE.get_or_init(open).clone()
+    DEVICE.get_or_init(|| Some(open(chosen().first()?, &Options::new()))).clone()
 }
 
 mod the_first_device {
@@ -43,9 +29,7 @@ mod the_first_device {
 #[test]
 fn every_other_device_passes() {
     for found in chosen().iter().skip(1) {
-        let device =
-            Arc::new(OpenClDevice::open(found, &Options::new()).expect("a device that is listed opens"));
-        run_all(&device, &limits()).assert_passed();
+        run_all(&open(found, &Options::new()), &limits()).assert_passed();
     }
 }
 
@@ -57,8 +41,7 @@ fn every_device_passes_with_other_options() {
     for found in chosen() {
         for (largest, zero_copy) in variants {
             let options = Options::new().with_largest_allocation_bytes(largest).with_zero_copy(zero_copy);
-            let device =
-                Arc::new(OpenClDevice::open(&found, &options).expect("a device that is listed opens"));
+            let device = open(&found, &options);
             assert_eq!(
                 device.info().largest_allocation_bytes,
                 largest.min(found.info().largest_allocation_bytes)
@@ -78,7 +61,7 @@ fn every_device_passes_with_other_options() {
 fn computations_pass_with_division_in_integers() {
     for found in chosen() {
         let options = Options::new().with_integer_division(true);
-        let device = Arc::new(OpenClDevice::open(&found, &options).expect("a device that is listed opens"));
+        let device = open(&found, &options);
         let of_arithmetic = ["computations_with_every_operation", "random_computations"];
         let checks = checks::<OpenClDevice>();
         let checks: Vec<_> = checks.iter().filter(|check| of_arithmetic.contains(&check.name)).collect();

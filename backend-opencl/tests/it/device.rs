@@ -1,7 +1,5 @@
 //! What the contract's suite cannot know: how many commands something costs, and what is special about
 //! OpenCL.
-//!
-//! On the devices that `VMARRAY_OPENCL_DEVICE` picks; on none where there is none.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -12,19 +10,9 @@ use backend_api::{
     Commit, Device, DeviceBuffer, DeviceKind, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory,
     Progress, Queue, Route, Routing, Scatter, Search, Transfer,
 };
-use backend_opencl::{Discovered, KernelCache, OpenClDevice, Options, devices_matching};
+use backend_opencl::{Discovered, KernelCache, OpenClDevice, Options};
 
-fn chosen() -> Vec<Discovered> {
-    let found = devices_matching(&std::env::var("VMARRAY_OPENCL_DEVICE").unwrap_or_default());
-    if found.is_empty() {
-        println!("no OpenCL device: skipped");
-    }
-    found
-}
-
-fn open(found: &Discovered, options: &Options) -> Arc<OpenClDevice> {
-    Arc::new(OpenClDevice::open(found, options).expect("a device that is listed opens"))
-}
+use crate::{Scene, chosen, open};
 
 fn u64s(host: &HostBuffer<OpenClDevice>, offset: usize, count: usize) -> Vec<u64> {
     let mut bytes = vec![0; count * 8];
@@ -35,10 +23,8 @@ fn u64s(host: &HostBuffer<OpenClDevice>, offset: usize, count: usize) -> Vec<u64
 #[test]
 fn neighbours_become_one_copy() {
     for found in chosen() {
-        let device = open(&found, &Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let memory = DeviceBuffer::new(&device, 1 << 20, Commit::Lazy).unwrap();
-        let frames = HostBuffer::new(&device, 1 << 20, HostMemory::Pinned).unwrap();
+        let Scene { device, queue, memory, host: frames } =
+            Scene::new(&found, &Options::new(), 1 << 20, (1 << 20, HostMemory::Pinned));
         let page =
             |i: u64| Transfer::Upload { from: frames.at(i * 4096), to: memory.at(i * 4096), bytes: 4096 };
         let all: Vec<_> = (0..256).map(page).collect();
@@ -58,10 +44,8 @@ fn scattered_pages(
     const PAGES: u64 = 64;
     const PAGE: u64 = 1000;
     let run = |found: Discovered| {
-        let device = open(&found, options);
-        let queue = Queue::new(&device).unwrap();
-        let memory = DeviceBuffer::new(&device, 2 * PAGES * PAGE, Commit::Lazy).unwrap();
-        let frames = HostBuffer::new(&device, (2 * PAGES * PAGE) as usize, kind).unwrap();
+        let Scene { device, queue, memory, host: frames } =
+            Scene::new(&found, options, 2 * PAGES * PAGE, ((2 * PAGES * PAGE), kind));
         let bytes: Vec<u8> = (0..PAGES * PAGE).map(|i| (i / PAGE * 7 + i % 251) as u8).collect();
         frames.write(0, &bytes);
         let slot = |i: u64| memory.at((PAGES - 1 - i) * 2 * PAGE + i % 3);
@@ -105,11 +89,9 @@ fn many_small_pages_go_through_a_kernel() {
 fn routes_are_taken_where_they_are_named_or_in_a_table() {
     const PAGE: u64 = 4096;
     for found in chosen() {
-        let device = open(&found, &Options::new());
+        let Scene { device, queue, memory, host: frames } =
+            Scene::new(&found, &Options::new(), 128 * PAGE, (64 * PAGE, HostMemory::Pinned));
         assert_eq!(device.routes(), [Route::Single, Route::Kernel]);
-        let queue = Queue::new(&device).unwrap();
-        let memory = DeviceBuffer::new(&device, 128 * PAGE, Commit::Proven).unwrap();
-        let frames = HostBuffer::new(&device, 64 * PAGE as usize, HostMemory::Pinned).unwrap();
         let pages = |count: u64| -> Vec<Transfer> {
             let (memory, frames) = (&memory, &frames);
             let page = |i: u64| Transfer::Download {
@@ -184,10 +166,8 @@ fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
 #[test]
 fn a_search_is_three_launches_and_a_copy_with_or_without_matches() {
     for found in chosen() {
-        let device = open(&found, &Options::new());
-        let queue = Queue::new(&device).unwrap();
-        let memory = DeviceBuffer::new(&device, 1 << 20, Commit::Proven).unwrap();
-        let answer = HostBuffer::new(&device, 1 << 10, HostMemory::Pinned).unwrap();
+        let Scene { device, queue, memory, host: answer } =
+            Scene::new(&found, &Options::new(), 1 << 20, (1 << 10, HostMemory::Pinned));
         let search = |value: u32| {
             let search = Search {
                 elements: Elements { start: memory.at(0), count: 1 << 18, stride: 4 },
@@ -219,10 +199,12 @@ fn a_search_with_a_huge_limit_fetches_what_there_is() {
     const COUNT: u64 = 3 << 20;
     for found in chosen() {
         for largest in [u64::MAX, 1 << 20] {
-            let device = open(&found, &Options::new().with_largest_allocation_bytes(largest));
-            let queue = Queue::new(&device).unwrap();
-            let memory = DeviceBuffer::new(&device, COUNT, Commit::Proven).unwrap();
-            let answer = HostBuffer::new(&device, 16 + 8 * COUNT as usize, HostMemory::Pageable).unwrap();
+            let Scene { device, queue, memory, host: answer } = Scene::new(
+                &found,
+                &Options::new().with_largest_allocation_bytes(largest),
+                COUNT,
+                (16 + 8 * COUNT, HostMemory::Pageable),
+            );
             let places = [0, 1, 77_777, (1 << 20) - 1, 1 << 20, 2_000_003, COUNT - 1];
             for &at in &places {
                 queue.fill(&Fill { to: memory.at(at), bytes: 1, pattern: &[9] }).unwrap();
@@ -322,21 +304,6 @@ fn gathers_and_scatters_of_more_than_a_round() {
 }
 
 #[test]
-fn an_index_outside_is_no_reason_to_try_again() {
-    for found in chosen() {
-        let device = open(&found, &Options::new());
-        let (queue, memory) =
-            (Queue::new(&device).unwrap(), DeviceBuffer::new(&device, 64, Commit::Lazy).unwrap());
-        let host = HostBuffer::new(&device, 64, HostMemory::Pageable).unwrap();
-        host.write(0, &8_u64.to_ne_bytes());
-        let elements = Elements { start: memory.at(0), count: 8, stride: 8 };
-        let gather = Gather { elements, indices: host.at(0), count: 1, values: host.at(8) };
-        let text = device.wait(queue.gather(&gather).unwrap()).unwrap_err().to_string();
-        assert!(text.ends_with("; correct the list of indices") && !text.contains("try again"), "{text}");
-    }
-}
-
-#[test]
 fn a_budget_is_kept() {
     for found in chosen() {
         let device = open(&found, &Options::new().with_budget_bytes(1 << 20));
@@ -383,35 +350,28 @@ fn kernels_are_kept_and_a_damaged_file_is_replaced() {
     }
 }
 
-/// A folder that cannot be written is no reason to fail.
-#[test]
-fn a_cache_that_cannot_be_written_is_done_without() {
-    for found in chosen() {
-        let file = temporary("not-a-folder");
-        std::fs::write(&file, b"in the way").unwrap();
-        let device = open(&found, &Options::new().with_kernel_cache(KernelCache::Folder(file.join("below"))));
-        assert!(!device.kernels_were_cached());
-        assert!(device.kernel_cache_error().is_some());
-        std::fs::remove_file(file).unwrap();
-    }
-}
-
-/// Whoever can write to the folder could have the driver run anything.
+/// One that cannot be made, and one that others can write to, who could have the driver run anything.
 #[test]
 #[cfg(unix)]
-fn a_folder_that_others_can_write_to_is_not_used() {
+fn a_folder_that_does_not_do_is_done_without() {
     use std::os::unix::fs::PermissionsExt;
-    for (number, found) in chosen().iter().enumerate() {
-        let folder = temporary(&format!("writable-{number}"));
-        std::fs::create_dir(&folder).unwrap();
-        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
-        let device = open(found, &Options::new().with_kernel_cache(KernelCache::Folder(folder.clone())));
-        assert!(!device.kernels_were_cached());
-        let error = device.kernel_cache_error().unwrap().to_string();
-        assert!(error.contains("can be written to by other users (mode 0777)"), "{error}");
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
-        std::fs::remove_dir_all(folder).unwrap();
+    let (file, folder) = (temporary("not-a-folder"), temporary("writable"));
+    std::fs::write(&file, b"in the way").unwrap();
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    let refused =
+        [(file.join("below"), ""), (folder.clone(), "can be written to by other users (mode 0777)")];
+    for found in chosen() {
+        for (path, reason) in &refused {
+            let device = open(&found, &Options::new().with_kernel_cache(KernelCache::Folder(path.clone())));
+            assert!(!device.kernels_were_cached());
+            let error = device.kernel_cache_error().unwrap().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
     }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    std::fs::remove_dir_all(folder).unwrap();
+    std::fs::remove_file(file).unwrap();
 }
 
 /// Run as a process of its own by a test below.

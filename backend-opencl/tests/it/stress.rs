@@ -1,39 +1,25 @@
 //! Threads that share one device: memory and queues come and go while others copy, search and move elements.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake};
+use std::thread;
 
+use backend_api::backends::waker;
 use backend_api::{
     Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Progress, Queue, Result,
     Search, Ticket, Transfer,
 };
-use backend_opencl::{OpenClDevice, Options, devices_matching};
+use backend_opencl::{OpenClDevice, Options};
+
+use crate::{chosen, open};
 
 /// Sleeps until the ticket's waker is called, and no longer.
 fn wait_by_waker(device: &OpenClDevice, ticket: Ticket) -> Result<()> {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
+    let this = thread::current();
+    device.wake(ticket, waker(move || this.unpark()));
+    while device.poll(ticket)? == Progress::Pending {
+        thread::park();
     }
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut done = pin!(poll_fn(|cx| match device.poll(ticket) {
-        Ok(Progress::Done) => Poll::Ready(Ok(())),
-        Err(error) => Poll::Ready(Err(error)),
-        Ok(Progress::Pending) => {
-            device.wake(ticket, cx.waker().clone());
-            Poll::Pending
-        }
-    }));
-    loop {
-        match done.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(outcome) => return outcome,
-            Poll::Pending => std::thread::park(),
-        }
-    }
+    Ok(())
 }
 
 fn worker(
@@ -104,22 +90,15 @@ fn worker(
 fn threads_with_several_queues_each_share_a_device() {
     const THREADS: u64 = 6;
     const BUDGET: u64 = 64 << 20;
-    let found = devices_matching(&std::env::var("VMARRAY_OPENCL_DEVICE").unwrap_or_default());
-    if found.is_empty() {
-        println!("no OpenCL device: skipped");
-    }
-    for found in &found {
+    for found in chosen() {
         for options in [
             Options::new(),
             Options::new().with_zero_copy(false),
             Options::new().with_largest_allocation_bytes(50_000).with_zero_copy(false),
         ] {
-            let device = Arc::new(
-                OpenClDevice::open(found, &options.with_budget_bytes(BUDGET))
-                    .expect("a device that is listed opens"),
-            );
+            let device = open(&found, &options.with_budget_bytes(BUDGET));
             let shared = DeviceBuffer::new(&device, THREADS * 48_000, Commit::Proven).expect("little memory");
-            std::thread::scope(|scope| {
+            thread::scope(|scope| {
                 let threads: Vec<_> = (0..THREADS)
                     .map(|thread| {
                         scope.spawn({

@@ -1,47 +1,38 @@
 //! Wakers that use the device: they run where no lock is held and no driver waits, so nothing can block for
 //! ever.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::task::{Wake, Waker};
+use std::task::Waker;
 
-use backend_api::{
-    Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Progress, Queue, Transfer,
-};
-use backend_opencl::{OpenClDevice, Options, devices_matching};
+use backend_api::{Device, Elements, Fill, Gather, HostMemory, Progress, Transfer};
+use backend_opencl::Options;
+
+use crate::{Scene, chosen};
 
 const BYTES: u64 = 16 << 20;
 
-fn open_all() -> Vec<Arc<OpenClDevice>> {
-    let found = devices_matching(&std::env::var("VMARRAY_OPENCL_DEVICE").unwrap_or_default());
-    if found.is_empty() {
-        println!("no OpenCL device: skipped");
-    }
-    let open = |found| OpenClDevice::open(found, &Options::new()).expect("a device that is listed opens");
-    found.iter().map(open).map(Arc::new).collect()
+/// Of each device a queue, and memory of [`BYTES`].
+fn scenes() -> impl Iterator<Item = Scene> {
+    let scene = |found| Scene::new(&found, &Options::new(), BYTES, (BYTES, HostMemory::Pinned));
+    chosen().into_iter().map(scene)
 }
 
-/// Runs a closure when it is woken, and says when that has ended.
-struct Run<F>(Mutex<Option<F>>, Sender<()>);
-
-impl<F: FnOnce() + Send + 'static> Wake for Run<F> {
-    fn wake(self: Arc<Self>) {
-        let work = self.0.lock().expect("no panic").take().expect("woken once");
-        work();
-        self.1.send(()).unwrap_or_default();
-    }
-}
-
+/// A waker that runs a closure, and says when that has ended.
 fn waker(work: impl FnOnce() + Send + 'static) -> (Waker, Receiver<()>) {
-    let (done, ended) = channel();
-    (Arc::new(Run(Mutex::new(Some(work)), done)).into(), ended)
+    let ((done, ended), work) = (channel(), Mutex::new(Some(work)));
+    let run = move || {
+        let work = work.lock().expect("no panic").take().expect("woken once");
+        work();
+        done.send(()).unwrap_or_default();
+    };
+    (backend_api::backends::waker(run), ended)
 }
 
 #[test]
 fn a_waker_can_submit_and_wait_in_the_same_queue() {
-    for device in open_all() {
-        let queue = Arc::new(Queue::new(&device).unwrap());
-        let memory = Arc::new(DeviceBuffer::new(&device, BYTES, Commit::Lazy).unwrap());
+    for Scene { device, queue, memory, .. } in scenes() {
+        let (queue, memory) = (Arc::new(queue), Arc::new(memory));
         let fill = |pattern| Fill { to: memory.at(0), bytes: BYTES, pattern };
         let first = queue.fill(&fill(&[1])).unwrap();
         let (waker, ended) = waker({
@@ -64,10 +55,7 @@ fn a_waker_can_submit_and_wait_in_the_same_queue() {
 
 #[test]
 fn a_waker_can_give_back_what_the_work_used() {
-    for device in open_all() {
-        let queue = Queue::new(&device).unwrap();
-        let memory = DeviceBuffer::new(&device, BYTES, Commit::Lazy).unwrap();
-        let host = HostBuffer::new(&device, BYTES as usize, HostMemory::Pinned).unwrap();
+    for Scene { device, queue, memory, host } in scenes() {
         let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: BYTES };
         let first = queue.submit(&[copy]).unwrap();
         // Work behind the ticket still uses all of them when the waker runs.
@@ -83,9 +71,8 @@ fn a_waker_can_give_back_what_the_work_used() {
 
 #[test]
 fn a_waker_can_drop_the_device() {
-    for device in open_all() {
-        let queue = Queue::new(&device).unwrap();
-        let memory = DeviceBuffer::new(&device, BYTES, Commit::Lazy).unwrap();
+    for Scene { device, queue, memory, host } in scenes() {
+        drop(host);
         let first = queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[1] }).unwrap();
         let (other, other_ended) = waker(|| ());
         let last = queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[2] }).unwrap();
@@ -107,10 +94,8 @@ fn a_waker_can_drop_the_device() {
 #[test]
 fn a_waker_that_submits_does_not_stop_a_submission_that_waits() {
     const COUNT: u64 = 64;
-    for device in open_all() {
-        let queue = Arc::new(Queue::new(&device).unwrap());
-        let memory = DeviceBuffer::new(&device, COUNT * 8, Commit::Proven).unwrap();
-        let host = HostBuffer::new(&device, (COUNT * 16) as usize, HostMemory::Pinned).unwrap();
+    for Scene { device, queue, memory, host } in scenes() {
+        let queue = Arc::new(queue);
         let elements = Elements { start: memory.at(0), count: COUNT, stride: 8 };
         let gather = Gather { elements, indices: host.at(0), count: COUNT, values: host.at(COUNT * 8) };
         let mut ends = Vec::new();

@@ -6,6 +6,16 @@
 //! predicates. Loads of all elements come first, so that many are in flight; then each element is computed.
 //! Nothing is fused: `.rn` says so.
 
+/// Writes one instruction.
+macro_rules! emit {
+    ($code:expr, $($format:tt)*) => {{
+        // To a string: never fails.
+        let _ = write!($code.body, "\t");
+        let _ = write!($code.body, $($format)*);
+        $code.body.push_str(";\n");
+    }};
+}
+
 mod vectors;
 
 use std::fmt::Write;
@@ -59,44 +69,37 @@ pub(super) fn splice(text: &str, shape: &Shape, kernels: &[&str]) -> String {
     out
 }
 
+/// How a type is written in instructions: the kind of its registers, the type with which its values are
+/// computed, and the one with which they are loaded and stored.
+fn names(of: Type) -> [&'static str; 3] {
+    match of {
+        Type::Bool => ["pred", "pred", "u8"],
+        Type::U8 => ["b32", "u32", "u8"],
+        Type::U16 => ["b32", "u32", "u16"],
+        Type::U32 => ["b32", "u32", "u32"],
+        Type::U64 => ["b64", "u64", "u64"],
+        Type::I8 => ["b32", "s32", "s8"],
+        Type::I16 => ["b32", "s32", "s16"],
+        Type::I32 => ["b32", "s32", "s32"],
+        Type::I64 => ["b64", "s64", "s64"],
+        Type::F32 => ["f32"; 3],
+        Type::F64 => ["f64"; 3],
+    }
+}
+
 /// The kind of register of a type.
 fn register(of: Type) -> &'static str {
-    match of {
-        Type::Bool => "pred",
-        Type::F32 => "f32",
-        Type::F64 => "f64",
-        Type::U64 | Type::I64 => "b64",
-        _ => "b32",
-    }
+    names(of)[0]
 }
 
 /// The type with which a value is computed.
 fn suffix(of: Type) -> &'static str {
-    match of {
-        Type::Bool => "pred",
-        Type::U8 | Type::U16 | Type::U32 => "u32",
-        Type::I8 | Type::I16 | Type::I32 => "s32",
-        Type::U64 => "u64",
-        Type::I64 => "s64",
-        Type::F32 => "f32",
-        Type::F64 => "f64",
-    }
+    names(of)[1]
 }
 
 /// The type with which a value is loaded and stored.
 fn memory_suffix(of: Type) -> &'static str {
-    match of {
-        Type::Bool | Type::U8 => "u8",
-        Type::U16 => "u16",
-        Type::U32 => "u32",
-        Type::U64 => "u64",
-        Type::I8 => "s8",
-        Type::I16 => "s16",
-        Type::I32 => "s32",
-        Type::I64 => "s64",
-        Type::F32 => "f32",
-        Type::F64 => "f64",
-    }
+    names(of)[2]
 }
 
 fn is_wide(of: Type) -> bool {
@@ -114,16 +117,6 @@ struct Code<'a> {
     declarations: String,
     body: String,
     temporaries: usize,
-}
-
-/// Writes one instruction.
-macro_rules! emit {
-    ($code:expr, $($format:tt)*) => {{
-        // To a string: never fails.
-        let _ = write!($code.body, "\t");
-        let _ = write!($code.body, $($format)*);
-        $code.body.push_str(";\n");
-    }};
 }
 
 impl<'a> Code<'a> {
@@ -339,7 +332,6 @@ impl<'a> Code<'a> {
         }
         match of {
             Type::I16 => emit!(self, "bfe.s32 {name}, {whole}, 0, 16"),
-            Type::F32 | Type::F64 => emit!(self, "mov.b{bits} {name}, {whole}"),
             _ => emit!(self, "mov.b{bits} {name}, {whole}"),
         }
     }

@@ -74,12 +74,12 @@ impl Code<'_> {
         let [thread, skipped, rest] = ["b32"; 3].map(|kind| self.temporary(kind));
         let [far, mine] = ["b64"; 2].map(|kind| self.temporary(kind));
         // Thread t begins with element `len * t` of the tile, and not with t.
-        self.emit(&format!("mov.u32 {thread}, %tid.x"));
-        self.emit(&format!("mul.lo.u32 {skipped}, {thread}, {}", rows.len - 1));
-        self.emit(&format!("cvt.u64.u32 {far}, {skipped}"));
-        self.emit(&format!("add.u64 {mine}, {first}, {far}"));
-        self.emit(&format!("min.u32 {skipped}, {skipped}, {left}"));
-        self.emit(&format!("sub.u32 {rest}, {left}, {skipped}"));
+        emit!(self, "mov.u32 {thread}, %tid.x");
+        emit!(self, "mul.lo.u32 {skipped}, {thread}, {}", rows.len - 1);
+        emit!(self, "cvt.u64.u32 {far}, {skipped}");
+        emit!(self, "add.u64 {mine}, {first}, {far}");
+        emit!(self, "min.u32 {skipped}, {skipped}, {left}");
+        emit!(self, "sub.u32 {rest}, {left}, {skipped}");
         (mine, rest)
     }
 
@@ -106,13 +106,13 @@ impl Code<'_> {
             for k in 0..EACH {
                 let (name, word) = (format!("v{at}_{k}"), &words[(k * width / 4) as usize]);
                 if width == 4 {
-                    self.emit(&format!("mov.b32 {name}, {word}"));
+                    emit!(self, "mov.b32 {name}, {word}");
                 } else {
-                    self.emit(&format!("bfe.{sign} {name}, {word}, {}, {}", k * width % 4 * 8, 8 * width));
+                    emit!(self, "bfe.{sign} {name}, {word}, {}, {}", k * width % 4 * 8, 8 * width);
                 }
             }
         }
-        self.emit(&format!("bra {all}"));
+        emit!(self, "bra {all}");
         let _ = writeln!(self.body, "{some}:");
         for &(at, source, of) in &fields {
             for k in 0..EACH {
@@ -133,20 +133,20 @@ impl Code<'_> {
             let mut words = Vec::new();
             for names in names.chunks(per_word as usize) {
                 let word = self.temporary("b32");
-                self.emit(&format!("mov.b32 {word}, {}", names[0]));
+                emit!(self, "mov.b32 {word}, {}", names[0]);
                 for (part, name) in (0_u64..).zip(names).skip(1) {
                     let bits = 8 * width;
-                    self.emit(&format!("bfi.b32 {word}, {name}, {word}, {}, {bits}", part * bits));
+                    emit!(self, "bfi.b32 {word}, {name}, {word}, {}, {bits}", part * bits);
                 }
                 words.push(word);
             }
             for (row, words) in (0_u64..).zip(words.chunks((rows.len / per_word) as usize)) {
                 let (form, list) = vector(words);
                 let to = row * rows.step * width;
-                self.emit(&format!("st.global{form}.b32 [a{}+{to}], {list}", store.source));
+                emit!(self, "st.global{form}.b32 [a{}+{to}], {list}", store.source);
             }
         }
-        self.emit(&format!("bra {all}"));
+        emit!(self, "bra {all}");
         let _ = writeln!(self.body, "{some}:");
         for k in 0..EACH {
             for store in stores {
@@ -159,10 +159,10 @@ impl Code<'_> {
     /// Goes to the first label if not all elements exist. The second one is for the end.
     fn if_all(&mut self, left: &str) -> (String, String) {
         let full = self.temporary("pred");
-        self.emit(&format!("setp.gt.u32 {full}, {left}, {}", self.offset(EACH - 1)));
+        emit!(self, "setp.gt.u32 {full}, {left}, {}", self.offset(EACH - 1));
         self.temporaries += 1;
         let (some, all) = (format!("some{}", self.temporaries), format!("all{}", self.temporaries));
-        self.emit(&format!("@!{full} bra {some}"));
+        emit!(self, "@!{full} bra {some}");
         (some, all)
     }
 
@@ -173,13 +173,9 @@ impl Code<'_> {
         let words: Vec<String> = (0..EACH * width / 4).map(|_| self.temporary("b32")).collect();
         for (row, words) in (0_u64..).zip(words.chunks((rows.len * width / 4) as usize)) {
             let (form, list) = vector(words);
-            self.emit(&format!("{way}{form}.b32 {list}, [a{source}+{}]", row * rows.step * width));
+            emit!(self, "{way}{form}.b32 {list}, [a{source}+{}]", row * rows.step * width);
         }
         words
-    }
-
-    fn emit(&mut self, instruction: &str) {
-        let _ = writeln!(self.body, "\t{instruction};");
     }
 }
 
