@@ -5,9 +5,11 @@
 
 #[forbid(unsafe_code)]
 mod acquire;
+#[forbid(unsafe_code)]
 mod element;
 #[forbid(unsafe_code)]
 mod guard;
+#[forbid(unsafe_code)]
 mod range;
 
 use std::task::Waker;

@@ -13,7 +13,7 @@ use crate::array::VirtualArray;
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::page::state::DIRTY;
-use crate::engine::page::{Entry, Holder, read_fenced, read_lock_free};
+use crate::engine::page::{Entry, read_fenced, read_lock_free};
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(never)]
@@ -38,13 +38,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         {
             return Ok(());
         }
-        let held = self.pager().share(page as u64, Holder::Pin)?;
+        let share = self.share(page as u64)?;
         // SAFETY: the page is shared, so it stays resident and nobody writes; both places have a `T`.
-        unsafe { held.address.cast::<T>().add(at).copy_to_nonoverlapping(to, 1) };
-        if self.pager().recency() && held.is_used_again() {
-            entry.open_reads();
-        }
-        self.pager().unshare(page as u64, Holder::Pin);
+        unsafe { share.address().cast::<T>().add(at).copy_to_nonoverlapping(to, 1) };
         Ok(())
     }
 

@@ -125,7 +125,7 @@ pub(crate) use write_back::WriteBackFor;
 
 /// A place in the slots, kept beside them: detached where a channel gives it out.
 pub(crate) type DevicePlace = DeviceSpan<'static>;
-/// A place in a frame or a cell, kept beside the memory: detached where that is made.
+/// A place in host memory, kept beside that: detached where that is made.
 pub(crate) type HostPlace = HostSpan<'static>;
 
 /// In place of the page of a frame that has none.
@@ -144,7 +144,6 @@ pub(crate) struct ChannelPlan {
     pub(crate) channels: u32,
     pub(crate) slots: u64,
     pub(crate) page_bytes: usize,
-    pub(crate) element_bytes: usize,
     pub(crate) frame_stride: usize,
     pub(crate) frames_max: u32,
     pub(crate) policy: EvictionPolicy,
@@ -235,7 +234,6 @@ struct FrameTable {
     /// Frames that are kept for tasks.
     reserved: Reserved,
     stride: usize,
-    recency: bool,
     growing: bool,
     /// Set when the system gave no more memory: the cache stays as large as it is.
     full: bool,
@@ -294,15 +292,14 @@ impl Channel {
                     cleaned: Vec::new(),
                     reserved,
                     stride: plan.frame_stride,
-                    recency,
                     growing: false,
                     full: false,
                 },
                 work: WorkUnderWay::default(),
             }),
             events: EventCount::default(),
-            pinned: PinnedPool::new(&plan.device, plan.memory, plan.fall_back, plan.element_bytes),
-            stages: Stages::new(),
+            pinned: PinnedPool::new(&plan.device, plan.memory, plan.fall_back),
+            stages: Stages::default(),
             staged: StagedQueues::default(),
             device: plan.device,
             layout: Layout {

@@ -196,14 +196,6 @@ impl Pager {
         }
     }
 
-    /// Ends a share, as a pin, that was the use which the page was loaded for.
-    pub(crate) fn unshare_first(&self, page: u64) {
-        let entry = self.table.entry(page);
-        if entry.unshare_first() {
-            unpark(entry);
-        }
-    }
-
     /// Ends an exclusive hold, adding bits to the state.
     pub(crate) fn release(&self, page: u64, holder: Holder, add: u64) {
         let entry = self.table.entry(page);

@@ -357,7 +357,7 @@ impl FrameTable {
     pub(super) fn policy_insert(&mut self, page: u64, frame: u32) {
         self.pages[frame as usize] = page;
         self.evictor.inserted(frame, page);
-        if !self.recency {
+        if self.evictor.wants_touches() {
             self.frame_of.insert(page, frame);
         }
     }

@@ -5,7 +5,6 @@ use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 
-use super::ghosts::Ghosts;
 use super::{Candidate, EvictionPolicy, Evictor, Verdict};
 
 const POLICIES: [EvictionPolicy; 3] = [EvictionPolicy::Clock, EvictionPolicy::Lru, EvictionPolicy::TwoQueue];
@@ -306,26 +305,6 @@ proptest! {
             prop_assert_eq!(taken, frames.len());
             prop_assert_eq!(frames, left);
             prop_assert_eq!(evictor.victims(1, &mut |_| panic!("nothing is tracked")), 0);
-        }
-    }
-
-    #[test]
-    fn ghosts_equal_their_model(
-        capacity in 1_usize..20,
-        steps in prop::collection::vec((any::<bool>(), 0_u64..40), 0..300),
-        spread in prop_oneof![Just(1_u64), Just(1 << 32), Just(1 << 60)],
-    ) {
-        let mut ghosts = Ghosts::new(capacity);
-        let mut model = ModelGhosts::default();
-        for (is_push, key) in steps {
-            // Multiples of large powers of two collide in the table.
-            let key = key.wrapping_mul(spread);
-            if is_push {
-                ghosts.push(key);
-                model.push(key, capacity);
-            } else {
-                prop_assert_eq!(ghosts.take(key), model.take(key));
-            }
         }
     }
 }

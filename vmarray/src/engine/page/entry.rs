@@ -148,24 +148,13 @@ impl Entry {
     /// Ends a share. Tells whether sleepers are to be woken.
     #[must_use]
     pub(crate) fn unshare(&self, holder: Holder) -> bool {
-        self.end_share(holder, 0)
-    }
-
-    /// As [`unshare`](Self::unshare) of a pin, for the use that the page was loaded for: that does not count
-    /// as one which keeps it in the cache.
-    #[must_use]
-    pub(crate) fn unshare_first(&self) -> bool {
-        self.end_share(Holder::Pin, USED)
-    }
-
-    fn end_share(&self, holder: Holder, clear: u64) -> bool {
         let unit = holder.unit();
         let last = |s: State| !State(s.0 - unit).shared();
         // The last to go wakes threads that want the page exclusively; one who made room, threads that want
         // to share.
         let wakes = |s: State| last(s) || !s.has_room();
         let before = self.change(|s| {
-            let next = (s.0 - unit) & !clear;
+            let next = s.0 - unit;
             if wakes(s) { next & !WAITED } else { next }
         });
         before.any(WAITED) && wakes(before)
