@@ -108,7 +108,7 @@ pub(crate) use combine::{Load, LoadFor, Loaded};
 pub(crate) use driver::Driver;
 pub(crate) use frames::{Blocking, Frame};
 use guards::GuardCount;
-use pinned::PinnedPool;
+pub(crate) use pinned::PinnedPool;
 pub(crate) use queue_barriers::HomeQueues;
 pub(crate) use requests::{Ask, Bytes, Request, RequestAnswer};
 use reserve::Reserved;

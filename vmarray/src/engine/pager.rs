@@ -3,8 +3,6 @@
 
 mod bulk;
 #[forbid(unsafe_code)]
-mod claims;
-#[forbid(unsafe_code)]
 mod fill;
 #[forbid(unsafe_code)]
 mod flush;
@@ -22,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::{ErrorKind, Result};
-use crate::base::stats::Stats;
+use crate::base::stats::{Baseline, Stats};
 use crate::engine::channel::{Blocking, Channel, Driver, Load, LoadFor, Loaded};
 use crate::engine::guards::{self, Identity};
 use crate::engine::page::state::{AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WRITER_PENDING};
@@ -84,8 +82,7 @@ pub struct Pager {
     frames: u64,
     /// The number under which hits are counted.
     counter: HitCounter,
-    /// What the statistics were when they were last reset.
-    baseline: parking_lot::Mutex<Stats>,
+    baseline: Baseline,
     read_ahead: bool,
     /// How many pages are fetched ahead of a stream at most.
     window_max: u64,
@@ -117,7 +114,7 @@ impl Pager {
             table,
             page_bytes,
             counter,
-            baseline: parking_lot::Mutex::new(Stats::default()),
+            baseline: Baseline::default(),
             read_ahead,
             identity: Identity::new(),
             buses,
@@ -396,18 +393,11 @@ impl Pager {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let baseline = self.baseline.lock();
-        let mut stats = self.raw_stats();
-        stats.hits = stats.hits.wrapping_sub(baseline.hits);
-        for (now, before) in stats.channels.iter_mut().zip(&baseline.channels) {
-            *now = *now - *before;
-        }
-        stats
+        self.baseline.since(|| self.raw_stats())
     }
 
     pub(crate) fn reset_stats(&self) {
-        let mut baseline = self.baseline.lock();
-        *baseline = self.raw_stats();
+        self.baseline.reset(|| self.raw_stats());
     }
 
     fn raw_stats(&self) -> Stats {

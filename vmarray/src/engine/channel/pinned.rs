@@ -21,7 +21,7 @@ const _: () = assert!(backend_api::Compute::partials_bytes() <= PIECE_BYTES_MIN 
 const PIECE_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Debug)]
-pub(super) struct PinnedPool {
+pub(crate) struct PinnedPool {
     device: Arc<dyn Device>,
     /// Whether pageable memory will do where page-locking is refused.
     fall_back: bool,
@@ -32,7 +32,7 @@ pub(super) struct PinnedPool {
 }
 
 impl PinnedPool {
-    pub(super) fn new(device: &Arc<dyn Device>, kind: HostMemory, fall_back: bool) -> Self {
+    pub(crate) fn new(device: &Arc<dyn Device>, kind: HostMemory, fall_back: bool) -> Self {
         Self { device: Arc::clone(device), fall_back, kind: Mutex::new(kind), idle: Mutex::default() }
     }
 
@@ -48,7 +48,7 @@ impl PinnedPool {
 
     /// New memory, which the caller owns, and of what kind it is: pageable where page-locking is refused,
     /// unless it is required.
-    pub(super) fn make(&self, bytes: usize) -> Result<(HostBuffer<dyn Device>, HostMemory)> {
+    pub(crate) fn make(&self, bytes: usize) -> Result<(HostBuffer<dyn Device>, HostMemory)> {
         let kind = self.kind();
         match HostBuffer::new(&self.device, bytes, kind) {
             Err(error)
@@ -63,7 +63,7 @@ impl PinnedPool {
     }
 
     /// Memory of at least so many bytes, kept or new. The thread [gives it back](Self::put).
-    pub(super) fn take(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
+    pub(crate) fn take(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
         let mut idle = self.idle.lock();
         // The shortest one that is long enough.
         let at = idle.partition_point(|piece| piece.bytes() < bytes);
@@ -81,7 +81,7 @@ impl PinnedPool {
     }
 
     /// Takes memory back, with nothing in flight on it.
-    pub(super) fn put(&self, piece: HostBuffer<dyn Device>) {
+    pub(crate) fn put(&self, piece: HostBuffer<dyn Device>) {
         if piece.bytes() > PIECE_BYTES_MAX {
             return;
         }

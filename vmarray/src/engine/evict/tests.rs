@@ -326,15 +326,6 @@ fn all_pinned_or_all_in_use_ends() {
 }
 
 #[test]
-fn nothing_is_asked_when_nothing_is_wanted() {
-    for policy in POLICIES {
-        let mut evictor = Evictor::new(policy, 4);
-        evictor.inserted(2, 2);
-        assert_eq!(evictor.victims(0, &mut |_| panic!("no victim is wanted")), 0);
-    }
-}
-
-#[test]
 fn only_exact_lru_wants_touches() {
     let wants = |policy, frames| Evictor::new(policy, frames).wants_touches();
     for frames in [1, 100] {
