@@ -21,3 +21,6 @@ pub(crate) mod parallel_copy;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod read_ahead;
+#[cfg(all(test, not(loom)))]
+#[forbid(unsafe_code)]
+pub(crate) mod testing;

@@ -145,7 +145,7 @@ mod tests {
     use backend_host::HostDevice;
 
     use super::*;
-    use crate::setup::placement::Placement;
+    use crate::engine::testing::{host, one_channel};
 
     /// 256 KiB, with places that tell whether it was copied whole.
     type Huge = [[u64; 4096]; 8];
@@ -155,14 +155,7 @@ mod tests {
     }
 
     fn array() -> VirtualArray<Huge, HostDevice> {
-        let device = Arc::new(HostDevice::builder().bytes(64 << 20).build().unwrap());
-        VirtualArray::builder(9)
-            .devices([device])
-            .placement(Placement::Ratios(vec![1]))
-            .page_len(2)
-            .frames_per_channel(2)
-            .build()
-            .unwrap()
+        one_channel(&Arc::new(host()), (4, 2), 2).with_len(9).build().unwrap()
     }
 
     /// As much as the standard library gives a thread, whatever the environment asks for.

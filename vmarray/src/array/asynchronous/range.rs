@@ -13,7 +13,7 @@ use backend_api::{Device, Progress, Ticket};
 use super::Asked;
 use super::acquire::{Acquire, Got, Refused, Want};
 use crate::array::VirtualArray;
-use crate::array::range::parts;
+use crate::array::range::{FetchAhead, parts};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::engine::channel::{Ask, Channel, Victim, WriteBackFor};
@@ -21,8 +21,6 @@ use crate::engine::page::state::{EXCLUSIVE, RESIDENT};
 use crate::engine::page::{Refusal, count_hit};
 use crate::setup::any::AnyDevice;
 
-/// How far ahead pages are fetched, in pages a channel; at most a quarter of the frames.
-const LOOKAHEAD: usize = 8;
 /// How many pages one poll reads at most, before other tasks get their turn.
 const READ_AT_ONCE: usize = 64;
 /// How many pages one poll has fetched, or looks for, at most.
@@ -59,31 +57,16 @@ pub struct ReadAsync<'a, T: Element, D: Device = AnyDevice> {
     range: Result<Range<usize>>,
     /// How many elements are there.
     done: usize,
-    /// The first page that was not asked for ahead.
-    asked: u64,
+    ahead: FetchAhead<'a>,
     acquire: Acquire<'a>,
 }
 
 impl<'a, T: Element, D: Device> ReadAsync<'a, T, D> {
     /// Of a range of the array that is as long as the slice, or of none.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>, into: &'a mut [T]) -> Self {
-        let page = range.as_ref().map_or(0, |range| array.locate(range.start).0 as u64);
-        let acquire = Acquire::new(array.pager(), page, Want::Share);
-        Self { array, into, range, done: 0, asked: page, acquire }
-    }
-
-    /// Has the pages fetched that come after the one in use.
-    fn ask_ahead(&mut self, page: u64, range: &Range<usize>) {
-        let pager = self.array.pager();
-        let window = (LOOKAHEAD * pager.channels().len()).min(pager.frames() as usize / 4) as u64;
-        let end = self.array.touched_pages(range).end.min(page + window);
-        if window > 1 && page + window / 2 >= self.asked && end > self.asked.max(page) {
-            let ahead = self.asked.max(page)..end;
-            self.asked = end;
-            if let Err(error) = pager.prefetch(ahead) {
-                crate::base::trace::read_ahead_failed(&error);
-            }
-        }
+        let pages = range.as_ref().map_or(0..0, |range| array.touched_pages(range));
+        let acquire = Acquire::new(array.pager(), pages.start, Want::Share);
+        Self { array, into, range, done: 0, ahead: FetchAhead::new(array.pager(), pages), acquire }
     }
 }
 
@@ -108,7 +91,7 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
             if this.acquire.page() != page {
                 this.acquire.turn_to(page);
             }
-            this.ask_ahead(page, &range);
+            this.ahead.go_on(page);
             let into = &mut this.into[this.done..this.done + part.within.len()];
             let len = size_of_val(into);
             let read = |acquire: &Acquire<'_>, _: &mut Context<'_>| {

@@ -27,7 +27,7 @@ use parking_lot::MutexGuard;
 use super::coalesce::{CopyWay, coalesce};
 use super::frames::Frame;
 use super::requests::Request;
-use super::transfers::{FetchUnderWay, Wakes};
+use super::transfers::{FetchUnderWay, Flight, Wakes};
 use super::waiting::spin_while;
 use super::{Channel, DevicePlace, HostPlace, Shard, WorkUnderWay};
 use crate::base::error::Result;
@@ -140,9 +140,9 @@ impl Channel {
             let mut shard = self.lock();
             let found = shard.work.fetches.iter_mut().find(|fetch| fetch.has(&read));
             match found {
-                Some(fetch) if !fetch.is_watched => {
-                    fetch.is_watched = true;
-                    let ticket = fetch.ticket;
+                Some(fetch) if !fetch.flight.is_watched => {
+                    fetch.flight.is_watched = true;
+                    let ticket = fetch.flight.ticket;
                     self.note_combiner(&shard);
                     drop(shard);
                     // Told by the read.
@@ -276,17 +276,8 @@ impl Channel {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());
                 }
-                let is_driven = !requests.is_empty();
-                let fetch = FetchUnderWay {
-                    ticket,
-                    loads,
-                    reads,
-                    requests,
-                    is_watched: false,
-                    is_driven,
-                    is_ending: false,
-                };
-                shard.work.fetches.push(fetch);
+                let flight = Flight::new(ticket, !requests.is_empty());
+                shard.work.fetches.push(FetchUnderWay { flight, loads, reads, requests, is_ending: false });
             }
             Err(error) => self.fail_fetch(&mut shard, table, (loads, reads, requests), error, &mut wakes),
         }
@@ -351,7 +342,7 @@ impl WorkUnderWay {
     /// Whether there is something to submit, and nobody does, or soon will.
     fn may_combine(&self) -> bool {
         let is_idle = self.queued.is_empty() && self.queued_reads.is_empty();
-        let is_full = self.fetches.len() >= DEPTH && self.fetches.iter().any(|fetch| fetch.is_watched);
+        let is_full = self.fetches.len() >= DEPTH && self.fetches.iter().any(|fetch| fetch.flight.is_watched);
         !(self.has_combiner || is_idle || is_full)
     }
 }

@@ -17,11 +17,10 @@ use std::task::Waker;
 use backend_api::{Progress, Ticket};
 
 use super::combine::{Load, LoadFor};
-use super::frames::{Blocking, Frame};
+use super::frames::Frame;
 use super::requests::{Request, RequestAnswer};
-use super::transfers::Wakes;
+use super::transfers::{Flight, Wakes};
 use super::{Channel, NO_PAGE};
-use crate::base::error::Result;
 use crate::engine::combiner::{ASKED, ENDED};
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, USED, WAITED};
 use crate::engine::page::{Access, Asleep, Deferral, Holder, PageTable, park_task, wake};
@@ -107,12 +106,8 @@ impl Channel {
 
     /// Hands over what is done of all that tasks wait for.
     fn end_submissions(&self, table: &PageTable) {
-        let tickets = {
-            let shard = self.lock();
-            let fetches = shard.work.fetches.iter().filter(|work| work.is_driven).map(|work| work.ticket);
-            let writes = shard.work.write_backs.iter().filter(|work| work.is_driven).map(|work| work.ticket);
-            fetches.chain(writes).collect()
-        };
+        let driven = |flight: &mut Flight| flight.is_driven.then_some(flight.ticket);
+        let tickets = self.lock().work.flights().filter_map(driven).collect();
         let done = self.ask_which_are_done(tickets);
         self.end_done(table, done);
     }
@@ -146,11 +141,8 @@ impl Channel {
         }
         // Frames first, holding nothing.
         let absent = self.look(table, &requests);
-        let frames = self.take_frames_for_tasks(table, absent);
-        let (frames, failure) = match frames {
-            Ok(frames) => (frames, None),
-            Err((frames, error)) => (frames, Some(error)),
-        };
+        let mut frames = Vec::new();
+        let failure = self.take_frames(table, absent, &mut frames).err();
         let has_frames = !frames.is_empty();
         if has_frames && let Some(error) = &failure {
             // Nobody needs that frame just now: the next flush tells, or who finds none.
@@ -188,25 +180,6 @@ impl Channel {
             last = request.page;
         }
         absent
-    }
-
-    /// As many frames as can be had without waiting, up to a number, in the order in which they come; those
-    /// that were had before an error come with it.
-    #[allow(clippy::type_complexity, reason = "used once")]
-    fn take_frames_for_tasks(
-        &self,
-        table: &PageTable,
-        most: usize,
-    ) -> Result<Vec<Frame>, (Vec<Frame>, crate::Error)> {
-        let mut taken = Vec::with_capacity(most);
-        while taken.len() < most {
-            match self.take_frame(table, Blocking::Try) {
-                Ok(Some(frame)) => taken.push(frame),
-                Ok(None) => break,
-                Err(error) => return Err((taken, error)),
-            }
-        }
-        Ok(taken)
     }
 
     /// Claims the pages of requests, as far as there are frames, and submits their loads. Answers what needs
@@ -298,9 +271,9 @@ impl Channel {
                 // A thread that has the page for itself next is to find it as it was.
                 Some((load, fetch)) if !request.is_write() || load.then == LoadFor::Leave => {
                     fetch.requests.push(request);
-                    if !std::mem::replace(&mut fetch.is_driven, true) {
+                    if !std::mem::replace(&mut fetch.flight.is_driven, true) {
                         self.tasks.requests.begin();
-                        tickets.push(fetch.ticket);
+                        tickets.push(fetch.flight.ticket);
                     }
                 }
                 _ => busy.push(request),
@@ -479,20 +452,14 @@ impl Channel {
     /// Has the driver end a transfer that others have submitted.
     pub(super) fn drive_when_done(&self, ticket: Ticket) {
         let mut shard = self.lock();
-        let was_driven = if let Some(fetch) = shard.work.fetches.iter_mut().find(|work| work.ticket == ticket)
-        {
-            let was_driven = std::mem::replace(&mut fetch.is_driven, true);
-            if !was_driven {
-                self.tasks.requests.begin();
-            }
-            was_driven
-        } else if let Some(work) = shard.work.write_backs.iter_mut().find(|work| work.ticket == ticket) {
-            std::mem::replace(&mut work.is_driven, true)
-        } else {
-            true
-        };
+        let is_fetch = shard.work.fetches.iter().any(|work| work.flight.ticket == ticket);
+        let flight = shard.work.flights().find(|flight| flight.ticket == ticket);
+        let is_new = flight.is_some_and(|flight| !std::mem::replace(&mut flight.is_driven, true));
+        if is_new && is_fetch {
+            self.tasks.requests.begin();
+        }
         drop(shard);
-        if !was_driven {
+        if is_new {
             self.wake_driver_after(ticket);
         }
     }

@@ -1,6 +1,5 @@
 //! Frames: page-sized places in host memory, and how a thread gets hold of one.
 
-use std::iter;
 use std::sync::atomic::{Ordering, fence};
 
 use backend_api::{contended, racy};
@@ -199,27 +198,18 @@ impl Channel {
         }
     }
 
-    /// Gets as many frames as can be had without waiting, up to a number, in the order of their addresses.
+    /// Gets as many frames as can be had without waiting, up to a number, in the order in which they come.
     ///
     /// # Errors
-    /// As [`take_frame`](Self::take_frame); frames that were to be had before are then given back.
-    pub(crate) fn take_frames(&self, table: &PageTable, most: usize) -> Result<Vec<Frame>> {
-        let mut taken: Vec<Frame> = Vec::with_capacity(most);
-        while taken.len() < most {
-            taken.extend(iter::from_fn(|| self.supply.free.pop()).take(most - taken.len()));
-            if taken.len() < most {
-                match self.take_frame(table, Blocking::Try) {
-                    Ok(Some(frame)) => taken.push(frame),
-                    Ok(None) => break,
-                    Err(error) => {
-                        self.put_back_all(&taken);
-                        return Err(error);
-                    }
-                }
-            }
+    /// As [`take_frame`](Self::take_frame); frames that were to be had before are there all the same.
+    pub(crate) fn take_frames(&self, table: &PageTable, most: usize, taken: &mut Vec<Frame>) -> Result<()> {
+        taken.reserve(most);
+        while taken.len() < most
+            && let Some(frame) = self.take_frame(table, Blocking::Try)?
+        {
+            taken.push(frame);
         }
-        taken.sort_unstable_by_key(|frame| frame.index);
-        Ok(taken)
+        Ok(())
     }
 
     /// Waits for whatever may bring a frame: a transfer, a guard's end, or another thread's next step.
