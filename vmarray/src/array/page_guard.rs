@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::Ordering;
 
 use backend_api::Device;
 
@@ -10,6 +11,7 @@ use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{Result, index_outside};
 use crate::engine::page::Holder;
+use crate::engine::page::state::HOME;
 use crate::engine::pager::{Fetch, Held, Stream};
 use crate::setup::any::AnyDevice;
 
@@ -110,7 +112,8 @@ impl<'a, T: Element, D: Device> HeldPart<'a, T, D> {
         match hold(page) {
             Ok(held) => {
                 array.pager().identity().hold(page);
-                let is_new = !held.is_used_again() && !array.pager().has_home(page);
+                let has_home = array.pager().entry(page).state(Ordering::Relaxed).any(HOME);
+                let is_new = !held.is_used_again() && !has_home;
                 Ok(Self::new(array, cut, held.address, visit == Visit::Pass && is_new))
             }
             Err(error) => {

@@ -23,32 +23,6 @@
 //! 3. *Quiesce*: one barrier ends the accesses without a lock (`page::quiesce`).
 //! 4. *Free* the frames of clean pages ([`Channel::free_clean`]); *write back* the dirty ones (`write_back`).
 //! 5. *Finish*: written pages are clean, and the first victims of the next round (`transfers`).
-//!
-//! # Files
-//!
-//! | file | subject |
-//! |---|---|
-//! | `frames` | host memory for frames, and how a thread gets hold of one |
-//! | `victims` | which pages give up their frames |
-//! | `transfers` | what is under way, waiting for it, finishing it |
-//! | `waiting` | how threads wait for each other |
-//! | `requests` | what tasks ask of pages that are not in the cache |
-//! | `drive` | such requests on their way: submitted together, served when their pages have come |
-//! | `driver` | what a device wakes for that |
-//! | `tasks` | what else tasks wait for |
-//! | `reserve` | frames that are kept for the guards of tasks |
-//! | `combine` | loads of many threads in one submission |
-//! | `write_back` | dirty pages on their way home |
-//! | `ahead` | how many pages were fetched ahead and not used yet |
-//! | `guards` | how many frames the program's guards may hold |
-//! | `slot_io` | fills, kernels and copies of single elements on home slots |
-//! | `staging` | pinned memory for ranges that pass by the cache |
-//! | `staged_copies` | copies of such ranges by several threads in one submission |
-//! | `coalesce` | copies of neighbouring pages as one |
-//! | `queues` | the queues of one direction, and which one is next |
-//! | `queue_barriers` | the order between queues where kernels are concerned |
-//! | `order_lock` | locks under which work is submitted |
-//! | `pinned` | host memory that passes between the program and home slots without a frame |
 
 #[forbid(unsafe_code)]
 mod ahead;
@@ -355,7 +329,8 @@ impl Channel {
 
     /// Bytes of RAM that are kept for what goes past the frames.
     pub(crate) fn staging_bytes(&self) -> usize {
-        self.pinned.bytes() + self.stage_bytes()
+        let stage_bytes = stage_pages(self.layout.page_bytes) * self.layout.page_bytes;
+        self.pinned.bytes() + self.stages.count() * stage_bytes
     }
 
     /// Host memory of the kind that the frames have, which the caller owns.

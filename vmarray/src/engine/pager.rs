@@ -17,7 +17,7 @@ mod tests;
 mod uncached;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::stats::{Baseline, Stats};
@@ -243,13 +243,7 @@ impl Pager {
         let exclusive = matches!(then, LoadFor::Exclusive(_));
         loop {
             let attempt = match then {
-                LoadFor::Share(holder) => match entry.try_share(holder, false) {
-                    // Behind somebody who wants it: the thread that holds guards must not queue up.
-                    Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && !s.any(EXCLUSIVE) && guards::held() => {
-                        entry.try_share(holder, true)
-                    }
-                    attempt => attempt,
-                },
+                LoadFor::Share(holder) => try_share(entry, holder),
                 LoadFor::Exclusive(holder) => entry.try_exclusive(holder),
                 LoadFor::Release | LoadFor::Leave => unreachable!("prefetches do not hold pages"),
             };
@@ -338,7 +332,8 @@ impl Pager {
         if home.has(HOME) && fetch == Fetch::Contents {
             let load = Load { page, frame, then, id: channel.load_id() };
             if alone {
-                channel.request_alone(&self.table, load);
+                // Told below.
+                let _ = channel.submit_loads(&self.table, vec![load], Vec::new());
             } else {
                 channel.request(&self.table, [load]);
             }
@@ -377,19 +372,26 @@ impl Pager {
             channel.help(&self.table, page);
             return Ok(());
         }
-        // Asked again whenever somebody becomes the page's guard: they wake who sleeps.
-        let forbidden = |s: State| s.guards() > 0 && !self.identity.may_wait_for(page);
-        if forbidden(state) {
-            return Err(ErrorKind::WouldDeadlock { page }.into());
-        }
+        self.check_wait(page, state)?;
         channel.counters.waits.add(1);
-        park(entry, |s| {
-            let busy = s.any(EXCLUSIVE)
-                || !s.has_room()
-                || if exclusive { s.shared() } else { s.any(WRITER_PENDING) };
-            busy && !s.any(IN_FLIGHT) && !forbidden(s)
-        });
+        park(entry, |s| self.is_worth_a_wait(page, s, exclusive));
         Ok(())
+    }
+
+    /// Whether the calling thread may wait for a page in this state.
+    pub(crate) fn check_wait(&self, page: u64, state: State) -> Result<()> {
+        if self.may_wait(page, state) { Ok(()) } else { Err(ErrorKind::WouldDeadlock { page }.into()) }
+    }
+
+    fn may_wait(&self, page: u64, state: State) -> bool {
+        state.guards() == 0 || self.identity.may_wait_for(page)
+    }
+
+    /// Whether to wait goes on. Asked again whenever somebody becomes the page's guard: they wake who sleeps.
+    pub(crate) fn is_worth_a_wait(&self, page: u64, s: State, exclusive: bool) -> bool {
+        let is_busy =
+            s.any(EXCLUSIVE) || !s.has_room() || if exclusive { s.shared() } else { s.any(WRITER_PENDING) };
+        is_busy && !s.any(IN_FLIGHT) && self.may_wait(page, s)
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -405,11 +407,6 @@ impl Pager {
             hits: hits(self.counter),
             channels: self.channels.iter().map(|channel| channel.counters.snapshot()).collect(),
         }
-    }
-
-    /// Whether a page's home slot has contents.
-    pub(crate) fn has_home(&self, page: u64) -> bool {
-        self.table.entry(page).state(Ordering::Relaxed).any(HOME)
     }
 
     /// Notes that a scan longer than the cache has left a new page behind.
@@ -428,6 +425,17 @@ impl Pager {
     /// The entry of a page, for the list of guards.
     pub(crate) fn entry(&self, page: u64) -> &Entry {
         self.table.entry(page)
+    }
+}
+
+/// Shares a resident page. Behind somebody who wants it for itself the thread waits, unless it holds guards:
+/// it must not queue up then.
+pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal> {
+    match entry.try_share(holder, false) {
+        Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && !s.any(EXCLUSIVE) && guards::held() => {
+            entry.try_share(holder, true)
+        }
+        attempt => attempt,
     }
 }
 

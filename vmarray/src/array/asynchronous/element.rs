@@ -1,6 +1,5 @@
 //! Single elements for tasks.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -147,14 +146,4 @@ impl<T: Element, D: Device> Future for SetAsync<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Device> fmt::Debug for GetAsync<'_, T, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GetAsync").finish_non_exhaustive()
-    }
-}
-
-impl<T: Element, D: Device> fmt::Debug for SetAsync<'_, T, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SetAsync").finish_non_exhaustive()
-    }
-}
+debug!(GetAsync: place, SetAsync: place);

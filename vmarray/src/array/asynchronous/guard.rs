@@ -1,7 +1,6 @@
 //! Page guards for tasks.
 
 use std::cell::Cell;
-use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -15,8 +14,9 @@ use crate::array::page_guard::{Cut, PageMut, PageRef};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::engine::channel::Ask;
-use crate::engine::page::state::{AHEAD, IN_FLIGHT, RESIDENT, WAITED, WRITER_PENDING};
+use crate::engine::page::state::{AHEAD, IN_FLIGHT, RESIDENT, WAITED};
 use crate::engine::page::{Access, Holder, Refusal, count_hit, unpark};
+use crate::engine::pager::try_share;
 use crate::setup::any::AnyDevice;
 
 /// A way to a guard. It stays with its thread, as guards do.
@@ -94,10 +94,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
     /// The first byte of the frame, once the page is held and counted.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(Cut, *mut u8)>> {
         let (array, exclusive) = (self.array, self.exclusive);
-        let cut = match &self.cut {
-            Ok(cut) => cut.clone(),
-            Err(error) => return Poll::Ready(Err(error.clone())),
-        };
+        let cut = self.cut.clone()?;
         let page = self.acquire.page();
         let pager = array.pager();
         let (entry, channel) = (pager.entry(page), pager.channel(page));
@@ -113,17 +110,8 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
                     Err(error) => return Err(Refused::Error(error)),
                 }
             }
-            let held = if exclusive {
-                entry.try_exclusive(Holder::Guard)
-            } else {
-                match entry.try_share(Holder::Guard, false) {
-                    // The thread that holds guards must not queue up behind somebody who wants the page.
-                    Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && crate::engine::guards::held() => {
-                        entry.try_share(Holder::Guard, true)
-                    }
-                    held => held,
-                }
-            };
+            let held =
+                if exclusive { entry.try_exclusive(Holder::Guard) } else { try_share(entry, Holder::Guard) };
             let before = match held {
                 Ok(before) => before,
                 // Who waits for others is not counted, but whose page comes is: it keeps its frame until it
@@ -214,14 +202,4 @@ impl<'a, T: Element, D: Device> Future for PageMutAsync<'a, T, D> {
     }
 }
 
-impl<T: Element, D: Device> fmt::Debug for PageAsync<'_, T, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageAsync").field("page", &self.hold.acquire.page()).finish_non_exhaustive()
-    }
-}
-
-impl<T: Element, D: Device> fmt::Debug for PageMutAsync<'_, T, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageMutAsync").field("page", &self.hold.acquire.page()).finish_non_exhaustive()
-    }
-}
+debug!(PageAsync: hold.cut, PageMutAsync: hold.cut);

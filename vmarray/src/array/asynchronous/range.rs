@@ -1,12 +1,11 @@
 //! Ranges for tasks: reading, fetching ahead, writing back.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use backend_api::{Device, Progress, Ticket};
 
@@ -75,10 +74,7 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
-        let range = match &this.range {
-            Ok(range) => range.clone(),
-            Err(error) => return Poll::Ready(Err(error.clone())),
-        };
+        let range = this.range.clone()?;
         let (array, pager) = (this.array, this.array.pager());
         let mut turns = 0..READ_AT_ONCE;
         while this.done < range.len() {
@@ -94,28 +90,20 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
             this.ahead.go_on(page);
             let into = &mut this.into[this.done..this.done + part.within.len()];
             let len = size_of_val(into);
-            let read = |acquire: &Acquire<'_>, _: &mut Context<'_>| {
+            let read = |_: &Acquire<'_>, _: &mut Context<'_>| {
                 let held = pager.try_hold_shared(page)?;
                 held.read(part.within.start * size_of::<T>(), bytemuck::cast_slice_mut(into));
-                if !acquire.has_missed() {
-                    count_hit(pager.counter());
-                }
                 if !pager.recency() {
                     pager.channel(page).touched(page);
                 }
                 Ok::<_, Refused>(())
             };
             let ask = || Some(Ask::Read { offset: part.within.start * size_of::<T>(), len });
-            match this.acquire.poll(context, read, ask) {
-                Poll::Ready(Ok(Got::Tried(()) | Got::Written)) => {}
-                Poll::Ready(Ok(Got::Read(bytes))) => {
-                    if !this.acquire.has_missed() {
-                        count_hit(pager.counter());
-                    }
-                    bytemuck::cast_slice_mut(into).copy_from_slice(&bytes);
-                }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
+            if let Got::Read(bytes) = ready!(this.acquire.poll(context, read, ask))? {
+                bytemuck::cast_slice_mut(into).copy_from_slice(&bytes);
+            }
+            if !this.acquire.has_missed() {
+                count_hit(pager.counter());
             }
             this.done += part.within.len();
         }
@@ -169,10 +157,7 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
         let pager = this.array.pager();
-        let range = match &this.range {
-            Ok(range) => this.array.touched_pages(range),
-            Err(error) => return Poll::Ready(Err(error.clone())),
-        };
+        let range = this.array.touched_pages(&this.range.clone()?);
         let Course { ahead, room, coming: pages } = this.course.get_or_insert_with(|| {
             let room = pager.prefetch_room();
             Course { ahead: range.clone(), room, coming: range }
@@ -202,10 +187,8 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
                 let is_coming = state.any(EXCLUSIVE) && !state.any(RESIDENT);
                 if is_coming { Err(Refusal::Busy(state).into()) } else { Ok(()) }
             });
-            match arrived {
-                Poll::Ready(Ok(())) => pages.start += 1,
-                other => return other,
-            }
+            ready!(arrived)?;
+            pages.start += 1;
         }
         Poll::Ready(Ok(()))
     }
@@ -329,10 +312,7 @@ impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
         let this = &mut *self;
         let pager = this.array.pager();
         if this.pages.is_none() {
-            let range = match &this.range {
-                Ok(range) => this.array.touched_pages(range),
-                Err(error) => return Poll::Ready(Err(error.clone())),
-            };
+            let range = this.array.touched_pages(&this.range.clone()?);
             let dirty = |channel: &Arc<Channel>| channel.resident_pages(pager.table(), &range, true);
             this.pages = Some(pager.channels().iter().flat_map(dirty).collect());
         }
@@ -360,14 +340,4 @@ impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
     }
 }
 
-macro_rules! debug {
-    ($($Future:ident),*) => { $(
-        impl<T: Element, D: Device> fmt::Debug for $Future<'_, T, D> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($Future)).field("range", &self.range).finish_non_exhaustive()
-            }
-        }
-    )* };
-}
-
-debug!(ReadAsync, PrefetchAsync, FlushAsync);
+debug!(ReadAsync: range, PrefetchAsync: range, FlushAsync: range);

@@ -110,11 +110,6 @@ impl Channel {
         self.combine_now(table, shard);
     }
 
-    /// As [`request`](Self::request), for one load, which is to succeed or fail alone.
-    pub(crate) fn request_alone(&self, table: &PageTable, load: Load) {
-        let _ = self.submit_loads(table, vec![load], Vec::new());
-    }
-
     /// Reads bytes of home slots, which the caller keeps from changing, together with what others fetch.
     /// Blocks.
     ///
@@ -185,7 +180,7 @@ impl Channel {
     }
 
     /// Makes the thread the combiner if nobody is. Whether it was.
-    pub(super) fn combine_if_needed(&self, table: &PageTable) -> bool {
+    pub(crate) fn combine_if_needed(&self, table: &PageTable) -> bool {
         if !self.loads.may_combine.load(Ordering::Relaxed) {
             return false;
         }
@@ -289,8 +284,9 @@ impl Channel {
         (submitted, result)
     }
 
-    /// Submits loads as a batch of their own, with what tasks ask of them, and puts them on record.
-    pub(super) fn submit_loads(
+    /// Submits loads as a batch of their own, which succeeds or fails alone, with what tasks ask of them, and
+    /// puts them on record.
+    pub(crate) fn submit_loads(
         &self,
         table: &PageTable,
         loads: Vec<Load>,

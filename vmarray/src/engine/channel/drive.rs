@@ -127,7 +127,7 @@ impl Channel {
                 serving.queue.pop_front();
                 continue;
             }
-            let is_alone = next.is_alone();
+            let is_alone = next.is_alone.load(Ordering::Relaxed);
             if is_alone && !requests.is_empty() {
                 break;
             }
@@ -216,7 +216,7 @@ impl Channel {
                 continue;
             };
             frames.pop();
-            request.note_first();
+            request.is_first.store(true, Ordering::Relaxed);
             // The thread that is blocked by the load can help then.
             wakes.add(request.page, before.any(WAITED));
             if before.any(HOME) {
@@ -402,10 +402,7 @@ impl Channel {
         if shard.frames.growing {
             return Stuck::Frames;
         }
-        let is_kept = |(frame, page): (usize, &u64)| {
-            *page != NO_PAGE && shard.frames.is_kept(table, frame as u32, *page)
-        };
-        let are_all_kept = shard.frames.pages.iter().enumerate().all(is_kept);
+        let are_all_kept = shard.frames.are_all_kept(table);
         let pages: Vec<u64> = match are_all_kept {
             true => Vec::new(),
             false => shard.frames.pages.iter().copied().filter(|page| *page != NO_PAGE).collect(),

@@ -9,7 +9,7 @@ use super::transfers::Wakes;
 use super::victims::USED_PATIENCE;
 use super::write_back::WriteBackFor;
 use super::{Channel, FrameTable, HostPlace, NO_PAGE, Shard};
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::Result;
 use crate::engine::guards;
 use crate::engine::page::{Deferral, Entry, PageTable};
 
@@ -237,12 +237,7 @@ impl Channel {
             return Ok(());
         }
         // Guards that were admitted and have no frame yet do not count: they may be the ones who wait here.
-        let all_guarded = |shard: &Shard| {
-            let is_kept = |(frame, page): (usize, &u64)| {
-                *page != NO_PAGE && shard.frames.is_kept(table, frame as u32, *page)
-            };
-            !shard.frames.pages.is_empty() && shard.frames.pages.iter().enumerate().all(is_kept)
-        };
+        let all_guarded = |shard: &Shard| !shard.frames.pages.is_empty() && shard.frames.are_all_kept(table);
         if all_guarded(&shard) {
             let has_reads = shard.frames.reserved.count() > 0;
             if has_reads {
@@ -253,8 +248,8 @@ impl Channel {
                 shard = self.lock();
             }
             if guards::held_or_expected() {
-                let frames = shard.frames.list.len() as u64;
-                return Err(ErrorKind::TooManyGuards { channel: self.layout.index, frames }.into());
+                let frames = shard.frames.list.len() as u32;
+                return Err(self.too_many_guards(frames));
             }
             self.counters.waits.add(1);
             drop(shard);

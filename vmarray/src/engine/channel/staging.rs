@@ -39,6 +39,12 @@ struct Stock {
     made: usize,
 }
 
+impl Stages {
+    pub(super) fn count(&self) -> usize {
+        self.stock.lock().made
+    }
+}
+
 impl Stage {
     /// Bytes of it, once the copy to it is done.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
@@ -108,11 +114,6 @@ impl Channel {
     fn announce_stage(&self) {
         self.stages.returned.advance();
         self.stages.returned.notify();
-    }
-
-    /// Bytes of all stages.
-    pub(super) fn stage_bytes(&self) -> usize {
-        self.stages.stock.lock().made * stage_pages(self.layout.page_bytes) * self.layout.page_bytes
     }
 
     /// Where pages live, and where they are in a stage.

@@ -417,7 +417,7 @@ impl Channel {
                 wakes.add_waker(&request, request.answer(RequestAnswer::Failed(error.clone().into())));
             } else {
                 // One of the others may be to blame.
-                request.retry_alone();
+                request.is_alone.store(true, Ordering::Relaxed);
                 let _ = self.tasks.requests.ask(request);
                 wakes.is_driver = true;
             }

@@ -325,7 +325,9 @@ impl HomeClaim<'_> {
     /// Declares what is in the home slot unknown, which is written to next.
     pub(super) fn begin_write(&self) {
         self.pager.table.entry(self.page).home_is_unknown();
-        self.pager.init_tracker.lose_if(self.before);
+        if self.before.any(ZEROED) {
+            self.pager.init_tracker.lose();
+        }
     }
 
     /// Notes that the home slot has contents now.
