@@ -10,7 +10,7 @@ use backend_api::Device;
 
 use super::acquire::{Acquire, Got, Refused, Want};
 use crate::array::VirtualArray;
-use crate::array::page_guard::{Cut, PageMut, PageRef};
+use crate::array::page_guard::{Cut, HeldPart, PageMut, PageRef};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::engine::channel::Ask;
@@ -91,8 +91,8 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
         Self { array, acquire, cut, is_counted: Cell::new(false), exclusive, not_send: PhantomData }
     }
 
-    /// The first byte of the frame, once the page is held and counted.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(Cut, *mut u8)>> {
+    /// The part of the page, once that is held and counted.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<HeldPart<'a, T, D>>> {
         let (array, exclusive) = (self.array, self.exclusive);
         let cut = self.cut.clone()?;
         let page = self.acquire.page();
@@ -151,7 +151,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             self.stop_counting();
         }
         polled.map_ok(|got| match got {
-            Got::Tried(address) => (cut, address),
+            Got::Tried(address) => HeldPart::of_held(array, cut, address, exclusive),
             Got::Read(_) | Got::Written => unreachable!("a frame was asked for"),
         })
     }
@@ -188,8 +188,7 @@ impl<'a, T: Element, D: Device> Future for PageAsync<'a, T, D> {
     type Output = Result<PageRef<'a, T, D>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let hold = &mut self.hold;
-        hold.poll(context).map_ok(|(cut, address)| PageRef::of_held(hold.array, cut, address))
+        self.hold.poll(context).map_ok(PageRef::of)
     }
 }
 
@@ -197,8 +196,7 @@ impl<'a, T: Element, D: Device> Future for PageMutAsync<'a, T, D> {
     type Output = Result<PageMut<'a, T, D>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let hold = &mut self.hold;
-        hold.poll(context).map_ok(|(cut, address)| PageMut::of_held(hold.array, cut, address))
+        self.hold.poll(context).map_ok(PageMut::of)
     }
 }
 
