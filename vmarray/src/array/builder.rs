@@ -6,9 +6,9 @@ use std::sync::Arc;
 use backend_api::{Commit, Device, HostMemory};
 
 use crate::array::VirtualArray;
-use crate::base::element::{Element, Layout};
+use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
-use crate::engine::channel::{Channel, ChannelPlan};
+use crate::engine::channel::{Channel, ChannelPlan, Layout};
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;
 use crate::engine::pager::Pager;
@@ -45,7 +45,7 @@ impl CommonSettings {
     /// The page length for so many elements: what is asked for, or the power of two that makes a page so many
     /// bytes long, or just below.
     pub(crate) fn page_len<T: Element>(&self, len: usize, suited_bytes: usize) -> Result<usize> {
-        let element_bytes = Layout::<T>::BYTES;
+        let element_bytes = element::Layout::<T>::BYTES;
         let page_len = self.page_len.unwrap_or_else(|| {
             let most = (suited_bytes / element_bytes).max(1);
             // No longer than all elements, or nothing of a few would be shared out.
@@ -132,9 +132,11 @@ struct Settings {
 /// # use vmarray::prelude::*;
 /// use std::sync::Arc;
 /// use vmarray::host::HostDevice;
-/// use vmarray::{Commit, EvictionPolicy, HostMemory, VirtualArray};
+/// use vmarray::{Commit, EvictionPolicy, HostMemory, Placement, VirtualArray};
+/// // Named devices are called statically: this is a `VirtualArray<u32, HostDevice>`.
 /// let array = VirtualArray::<u32>::builder(1 << 16)
 ///     .devices([Arc::new(HostDevice::new(1 << 20)?)])
+///     .placement(Placement::Ratios(vec![1]))
 ///     .page_len(1024)
 ///     .cache_bytes(64 << 10) // 16 frames; or `frames_per_channel(16)`, with one channel
 ///     .eviction(EvictionPolicy::TwoQueue)
@@ -197,18 +199,6 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// Puts the pages on these devices. Their type may change, so this comes first or nowhere.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use std::sync::Arc;
-    /// use vmarray::VirtualArray;
-    /// use vmarray::host::HostDevice;
-    /// let device = Arc::new(HostDevice::new(1 << 20)?);
-    /// // Statically dispatched: a `VirtualArray<u32, HostDevice>`.
-    /// let array = VirtualArray::<u32>::builder(1000).devices([device]).build()?;
-    /// assert_eq!(array.len(), 1000);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
         let devices = Devices::Named(devices.into_iter().collect());
         Builder { len: self.len, devices, settings: self.settings, marker: PhantomData }
@@ -216,21 +206,6 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// How the pages are distributed over the devices. Placements by bandwidth measure devices that are not
     /// yet [known](crate::Profile), which takes a fraction of a second each.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use std::sync::Arc;
-    /// use vmarray::{Placement, VirtualArray};
-    /// use vmarray::host::HostDevice;
-    /// let devices = [Arc::new(HostDevice::new(1 << 20)?), Arc::new(HostDevice::new(1 << 20)?)];
-    /// let array = VirtualArray::<u32>::builder(1000)
-    ///     .devices(devices)
-    ///     .placement(Placement::Ratios(vec![2, 1]))
-    ///     .page_len(10)
-    ///     .build()?;
-    /// assert_eq!(array.stats().channels.len(), 3);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn placement(mut self, placement: Placement) -> Self {
         self.settings.common.placement = placement;
         self
@@ -363,13 +338,6 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`NoChannels`](ErrorKind::NoChannels), [`TooManyChannels`](ErrorKind::TooManyChannels),
     /// [`SharesMismatch`](ErrorKind::SharesMismatch), [`DoesNotFit`](ErrorKind::DoesNotFit),
     /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{ErrorKind, VirtualArray};
-    /// let error = VirtualArray::<u32>::builder(1000).page_len(0).build().unwrap_err();
-    /// assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);
-    /// ```
     pub fn build(self) -> Result<VirtualArray<T, D>> {
         let Self { len, devices, settings, .. } = self;
         let Settings { common, cache, memory, fall_back, commit, read_ahead } = settings;
@@ -380,11 +348,11 @@ impl<T: Element, D: Device> Builder<T, D> {
         };
         let suited = profile::suited_page_bytes(&open.devices, PAGE_BYTES).min(room.max(PAGE_BYTES));
         let page_len = common.page_len::<T>(len, suited)?;
-        let page_bytes = page_len * Layout::<T>::BYTES;
+        let page_bytes = page_len * element::Layout::<T>::BYTES;
         let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));
         let pages = len.div_ceil(page_len) as u64;
         if pages.checked_mul(page_bytes as u64).is_none_or(|bytes| bytes > isize::MAX as u64) {
-            let (elements, element_bytes) = (len as u64, Layout::<T>::BYTES);
+            let (elements, element_bytes) = (len as u64, element::Layout::<T>::BYTES);
             return Err(ErrorKind::TooLong { elements, element_bytes }.into());
         }
         let mut turns = open.turns(&common.placement, pages, page_bytes)?;
@@ -403,12 +371,14 @@ impl<T: Element, D: Device> Builder<T, D> {
             let most = slots(index).clamp(1, FRAMES_MAX as u64) as usize;
             Channel::new(ChannelPlan {
                 device: Arc::<D>::clone(&open.devices[*device]),
-                index: index as u32,
-                channels: channels as u32,
+                layout: Layout {
+                    index: index as u32,
+                    channels: channels as u32,
+                    page_bytes,
+                    frame_stride,
+                    frames_max: frames.clamp(1, most) as u32,
+                },
                 slots: slots(index),
-                page_bytes,
-                frame_stride,
-                frames_max: frames.clamp(1, most) as u32,
                 policy: common.eviction,
                 memory,
                 fall_back,

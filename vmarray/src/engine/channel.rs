@@ -114,12 +114,8 @@ pub(crate) fn pages_of(channel: u64, channels: u64, range: &Range<u64>) -> impl 
 /// What a channel is built from.
 pub(crate) struct ChannelPlan {
     pub(crate) device: Arc<dyn Device>,
-    pub(crate) index: u32,
-    pub(crate) channels: u32,
+    pub(crate) layout: Layout,
     pub(crate) slots: u64,
-    pub(crate) page_bytes: usize,
-    pub(crate) frame_stride: usize,
-    pub(crate) frames_max: u32,
     pub(crate) policy: EvictionPolicy,
     pub(crate) memory: HostMemory,
     pub(crate) fall_back: bool,
@@ -128,12 +124,13 @@ pub(crate) struct ChannelPlan {
 
 /// What does not change about a channel.
 #[derive(Debug)]
-struct Layout {
-    index: u32,
-    channels: u32,
-    page_bytes: usize,
-    frame_stride: usize,
-    frames_max: u32,
+pub(crate) struct Layout {
+    /// Its number, and how many channels there are.
+    pub(crate) index: u32,
+    pub(crate) channels: u32,
+    pub(crate) page_bytes: usize,
+    pub(crate) frame_stride: usize,
+    pub(crate) frames_max: u32,
 }
 
 /// Frames without pages, and the threads that look for more of them.
@@ -234,13 +231,13 @@ impl Channel {
     pub(crate) fn new(plan: ChannelPlan) -> Result<Self> {
         let bytes = plan
             .slots
-            .checked_mul(plan.page_bytes as u64)
-            .ok_or(ErrorKind::TooLong { elements: u64::MAX, element_bytes: plan.page_bytes })?;
+            .checked_mul(plan.layout.page_bytes as u64)
+            .ok_or(ErrorKind::TooLong { elements: u64::MAX, element_bytes: plan.layout.page_bytes })?;
         let slots = DeviceBuffer::new(&plan.device, bytes, plan.commit)?;
-        let frames_max = plan.frames_max as usize;
+        let frames_max = plan.layout.frames_max as usize;
         let evictor = Evictor::new(plan.policy, frames_max);
         let recency = !evictor.wants_touches();
-        let reserved = Reserved::new(plan.frames_max);
+        let reserved = Reserved::new(plan.layout.frames_max);
         let counters = Arc::new(Counters::default());
         let channel = Self {
             queues: HomeQueues::new(&plan.device, &counters)?,
@@ -251,10 +248,14 @@ impl Channel {
                 asking: Mutex::new(()),
             },
             newcomers: ArrayQueue::new(frames_max.max(1)),
-            drop_behind: DropBehind::new(plan.policy == EvictionPolicy::Clock, plan.page_bytes, frames_max),
+            drop_behind: DropBehind::new(
+                plan.policy == EvictionPolicy::Clock,
+                plan.layout.page_bytes,
+                frames_max,
+            ),
             loads: LoadQueue::default(),
             ahead: AheadCount::default(),
-            guards: GuardCount::new(plan.frames_max),
+            guards: GuardCount::new(plan.layout.frames_max),
             tasks: TaskRequests::new(&reserved),
             shard: Mutex::new(Shard {
                 frames: FrameTable {
@@ -265,7 +266,7 @@ impl Channel {
                     frame_of: HashMap::new(),
                     cleaned: Vec::new(),
                     reserved,
-                    stride: plan.frame_stride,
+                    stride: plan.layout.frame_stride,
                     growing: false,
                     full: false,
                 },
@@ -276,13 +277,7 @@ impl Channel {
             stages: Stages::default(),
             staged: StagedQueues::default(),
             device: plan.device,
-            layout: Layout {
-                index: plan.index,
-                channels: plan.channels,
-                page_bytes: plan.page_bytes,
-                frame_stride: plan.frame_stride,
-                frames_max: plan.frames_max,
-            },
+            layout: plan.layout,
             recency,
             fall_back: plan.fall_back,
             counters,

@@ -369,7 +369,8 @@ impl Pager {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         if state.any(IN_FLIGHT) {
-            channel.help(&self.table, page);
+            channel.counters.waits.add(1);
+            channel.help_while(&self.table, page, None, |_| true);
             return Ok(());
         }
         self.check_wait(page, state)?;

@@ -158,13 +158,6 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// [`Misaligned`](ErrorKind::Misaligned) for a file that was mapped from an odd offset on,
     /// [`Device`](ErrorKind::Device) for refused memory. The home is dropped then; lend it (`&mut [T]`) to
     /// keep it.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::ErrorKind;
-    /// let error = Source::builder(vec![0_u32; 1000]).page_len(0).build().unwrap_err();
-    /// assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);
-    /// ```
     pub fn build(self) -> Result<Source<T, H, D>> {
         let mut home = Box::new(self.home);
         let memory = home.memory();

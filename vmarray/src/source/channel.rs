@@ -268,9 +268,8 @@ impl SourceChannel {
         staging: &mut Staging,
         pages: &[PageBlocks],
         tickets: &mut Vec<Ticket>,
-    ) -> Result<u64> {
+    ) -> Result<()> {
         let pieces = self.pieces(pages);
-        let bytes: u64 = pieces.iter().map(|piece| piece.bytes as u64).sum();
         if let Some(import) = &self.import {
             for batch in pieces.chunks(BATCH) {
                 let copy = |piece: &BlockPiece| self.upload_of(piece, import.host.at(piece.home as u64));
@@ -293,8 +292,8 @@ impl SourceChannel {
                 tickets.push(ticket);
             }
         }
-        self.counters.bytes_to_device.add(bytes);
-        Ok(bytes)
+        self.counters.bytes_to_device.add(pieces.iter().map(|piece| piece.bytes as u64).sum());
+        Ok(())
     }
 
     /// Copies blocks from the device to the home, and waits. The caller has the pages exclusively, and notes

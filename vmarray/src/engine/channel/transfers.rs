@@ -251,10 +251,7 @@ impl Channel {
         served: &mut Served,
         wakes: &mut Wakes,
     ) {
-        let find = |request: &Request| {
-            let at = loads.binary_search_by_key(&request.page, |load| load.page).ok()?;
-            Some(loads[at].frame.address)
-        };
+        let find = |request: &Request| Some(frame_of(loads, request.page)?.address);
         let touch = |request: &Request| {
             let (offset, len) = request.bytes();
             if let Some(frame) = find(request) {
@@ -346,10 +343,8 @@ impl Channel {
     ) {
         for request in served.reserve {
             // Before the page can be evicted, and is taken away again if nobody waits for it any more.
-            let frame =
-                loads.binary_search_by_key(&request.page, |load| load.page).map(|at| loads[at].frame.index);
-            if let Ok(frame) = frame {
-                wakes.add_waker(&request, shard.frames.reserved.add(frame, &request));
+            if let Some(frame) = frame_of(loads, request.page) {
+                wakes.add_waker(&request, shard.frames.reserved.add(frame.index, &request));
             }
         }
         let written = |page: u64| {
@@ -449,16 +444,9 @@ impl Channel {
         }
     }
 
-    /// Waits for the transfer of a page that is in flight. Its outcome is told to the thread that asked for
-    /// it.
-    pub(crate) fn help(&self, table: &PageTable, page: u64) {
-        self.counters.waits.add(1);
-        self.help_while(table, page, None, |_| true);
-    }
-
-    /// As [`help`](Self::help), as long as something holds of the page's state. The thread reads a frame
-    /// `next`.
-    pub(super) fn help_while(
+    /// Waits for the transfer of a page that is in flight, as long as something holds of the page's state.
+    /// Its outcome is told to the thread that asked for it. The calling thread reads a frame `next`.
+    pub(crate) fn help_while(
         &self,
         table: &PageTable,
         page: u64,
@@ -507,6 +495,12 @@ impl Channel {
             sleep(entry, is_busy);
         }
     }
+}
+
+/// The frame of a page, in loads by ascending page.
+fn frame_of(loads: &[Load], page: u64) -> Option<Frame> {
+    let at = loads.binary_search_by_key(&page, |load| load.page).ok()?;
+    Some(loads[at].frame)
 }
 
 impl WorkUnderWay {

@@ -38,7 +38,7 @@ impl Lru {
         let mut sweep = ListSweep::new(&self.order, &self.links);
         let mut taken = 0;
         while taken < want && !sweep.is_over() {
-            taken += usize::from(sweep.propose(&mut self.order, &mut self.links, candidate).is_some());
+            taken += usize::from(sweep.propose(&mut self.order, &mut self.links, true, candidate).is_some());
         }
         taken
     }
