@@ -16,6 +16,9 @@ pub(crate) mod parallel;
 #[forbid(unsafe_code)]
 pub(crate) mod range;
 pub(crate) mod resident;
+#[cfg(test)]
+#[forbid(unsafe_code)]
+pub(crate) mod testing;
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -21,6 +21,3 @@ pub(crate) mod parallel_copy;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod read_ahead;
-#[cfg(all(test, not(loom)))]
-#[forbid(unsafe_code)]
-pub(crate) mod testing;

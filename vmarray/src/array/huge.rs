@@ -145,7 +145,7 @@ mod tests {
     use backend_host::HostDevice;
 
     use super::*;
-    use crate::engine::testing::{host, one_channel};
+    use crate::array::testing::{host, one_channel};
 
     /// 256 KiB, with places that tell whether it was copied whole.
     type Huge = [[u64; 4096]; 8];

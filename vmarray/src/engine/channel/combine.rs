@@ -27,7 +27,7 @@ use parking_lot::MutexGuard;
 use super::coalesce::{CopyWay, coalesce};
 use super::frames::Frame;
 use super::requests::Request;
-use super::transfers::{FetchUnderWay, Flight, Wakes};
+use super::transfers::{FetchUnderWay, Submission, Wakes};
 use super::waiting::spin_while;
 use super::{Channel, DevicePlace, HostPlace, Shard, WorkUnderWay};
 use crate::base::error::Result;
@@ -135,9 +135,9 @@ impl Channel {
             let mut shard = self.lock();
             let found = shard.work.fetches.iter_mut().find(|fetch| fetch.has(&read));
             match found {
-                Some(fetch) if !fetch.flight.is_watched => {
-                    fetch.flight.is_watched = true;
-                    let ticket = fetch.flight.ticket;
+                Some(fetch) if !fetch.submission.is_watched => {
+                    fetch.submission.is_watched = true;
+                    let ticket = fetch.submission.ticket;
                     self.note_combiner(&shard);
                     drop(shard);
                     // Told by the read.
@@ -271,8 +271,14 @@ impl Channel {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());
                 }
-                let flight = Flight::new(ticket, !requests.is_empty());
-                shard.work.fetches.push(FetchUnderWay { flight, loads, reads, requests, is_ending: false });
+                let submission = Submission::new(ticket, !requests.is_empty());
+                shard.work.fetches.push(FetchUnderWay {
+                    submission,
+                    loads,
+                    reads,
+                    requests,
+                    is_ending: false,
+                });
             }
             Err(error) => self.fail_fetch(&mut shard, table, (loads, reads, requests), error, &mut wakes),
         }
@@ -338,7 +344,8 @@ impl WorkUnderWay {
     /// Whether there is something to submit, and nobody does, or soon will.
     fn may_combine(&self) -> bool {
         let is_idle = self.queued.is_empty() && self.queued_reads.is_empty();
-        let is_full = self.fetches.len() >= DEPTH && self.fetches.iter().any(|fetch| fetch.flight.is_watched);
+        let is_full =
+            self.fetches.len() >= DEPTH && self.fetches.iter().any(|fetch| fetch.submission.is_watched);
         !(self.has_combiner || is_idle || is_full)
     }
 }

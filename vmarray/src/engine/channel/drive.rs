@@ -19,7 +19,7 @@ use backend_api::{Progress, Ticket};
 use super::combine::{Load, LoadFor};
 use super::frames::Frame;
 use super::requests::{Request, RequestAnswer};
-use super::transfers::{Flight, Wakes};
+use super::transfers::{Submission, Wakes};
 use super::{Channel, NO_PAGE};
 use crate::engine::combiner::{ASKED, ENDED};
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, USED, WAITED};
@@ -106,8 +106,8 @@ impl Channel {
 
     /// Hands over what is done of all that tasks wait for.
     fn end_submissions(&self, table: &PageTable) {
-        let driven = |flight: &mut Flight| flight.is_driven.then_some(flight.ticket);
-        let tickets = self.lock().work.flights().filter_map(driven).collect();
+        let driven = |submission: &mut Submission| submission.is_driven.then_some(submission.ticket);
+        let tickets = self.lock().work.submissions().filter_map(driven).collect();
         let done = self.ask_which_are_done(tickets);
         self.end_done(table, done);
     }
@@ -271,9 +271,9 @@ impl Channel {
                 // A thread that has the page for itself next is to find it as it was.
                 Some((load, fetch)) if !request.is_write() || load.then == LoadFor::Leave => {
                     fetch.requests.push(request);
-                    if !std::mem::replace(&mut fetch.flight.is_driven, true) {
+                    if !std::mem::replace(&mut fetch.submission.is_driven, true) {
                         self.tasks.requests.begin();
-                        tickets.push(fetch.flight.ticket);
+                        tickets.push(fetch.submission.ticket);
                     }
                 }
                 _ => busy.push(request),
@@ -449,9 +449,9 @@ impl Channel {
     /// Has the driver end a transfer that others have submitted.
     pub(super) fn drive_when_done(&self, ticket: Ticket) {
         let mut shard = self.lock();
-        let is_fetch = shard.work.fetches.iter().any(|work| work.flight.ticket == ticket);
-        let flight = shard.work.flights().find(|flight| flight.ticket == ticket);
-        let is_new = flight.is_some_and(|flight| !std::mem::replace(&mut flight.is_driven, true));
+        let is_fetch = shard.work.fetches.iter().any(|work| work.submission.ticket == ticket);
+        let submission = shard.work.submissions().find(|submission| submission.ticket == ticket);
+        let is_new = submission.is_some_and(|submission| !std::mem::replace(&mut submission.is_driven, true));
         if is_new && is_fetch {
             self.tasks.requests.begin();
         }

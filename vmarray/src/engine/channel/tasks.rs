@@ -53,7 +53,7 @@ impl TaskRequests {
 impl Channel {
     /// For a task that needs a page which is in flight.
     pub(crate) fn poll_transfer(&self, table: &PageTable, page: u64, waker: &Waker) -> TaskWait {
-        let found = self.lock().work.transfer_of(page).map(|flight| flight.ticket);
+        let found = self.lock().work.transfer_of(page).map(|submission| submission.ticket);
         let Some(ticket) = found else {
             // Its owner is about to put it on record, or somebody finished it just now.
             wake(waker.clone());

@@ -18,8 +18,8 @@ use super::{Blocking, NO_PAGE, Victim, WriteBackFor};
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::array::page_guard::Visit;
+use crate::array::testing::{host, one_channel};
 use crate::engine::page::state::{IN_FLIGHT, WRITER_PENDING};
-use crate::engine::testing::{host, one_channel};
 use crate::prelude::*;
 
 type Array<D> = VirtualArray<u32, D>;
@@ -252,7 +252,7 @@ fn the_end_of_a_fetch_asks_no_queue_of_more_than_what_it_is_at() {
         array.prefetch(page * PAGE_LEN..(page + 1) * PAGE_LEN).unwrap();
     }
     let fetches =
-        || channel.shard.lock().work.fetches.iter().map(|fetch| fetch.flight.ticket).collect::<Vec<_>>();
+        || channel.shard.lock().work.fetches.iter().map(|fetch| fetch.submission.ticket).collect::<Vec<_>>();
     let under_way = fetches();
     let queues: HashSet<_> = under_way.iter().map(|ticket| ticket.queue).collect();
     assert_eq!((under_way.len(), queues.len()), (16, 4));

@@ -32,7 +32,7 @@ const READ_BYTES: usize = 4096;
 
 /// A submission of copies, and who sees to its end.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct Submission {
     pub(super) ticket: Ticket,
     /// Whether a thread waits for the ticket.
     pub(super) is_watched: bool,
@@ -40,7 +40,7 @@ pub(super) struct Flight {
     pub(super) is_driven: bool,
 }
 
-impl Flight {
+impl Submission {
     pub(super) fn new(ticket: Ticket, is_driven: bool) -> Self {
         Self { ticket, is_watched: false, is_driven }
     }
@@ -49,7 +49,7 @@ impl Flight {
 /// Pages on their way to frames.
 #[derive(Debug)]
 pub(super) struct FetchUnderWay {
-    pub(super) flight: Flight,
+    pub(super) submission: Submission,
     pub(super) loads: Vec<Load>,
     pub(super) reads: Vec<Arc<Read>>,
     /// What tasks ask of its pages.
@@ -61,7 +61,7 @@ pub(super) struct FetchUnderWay {
 /// Pages on their way home.
 #[derive(Debug)]
 pub(super) struct WriteBack {
-    pub(super) flight: Flight,
+    pub(super) submission: Submission,
     pub(super) pages: Vec<u64>,
     /// Whether their frames are wanted.
     pub(super) evicting: bool,
@@ -178,7 +178,7 @@ impl Channel {
     /// Finishes what is done already of what may bring frames: write-backs. Does not wait; the lock is not
     /// held.
     pub(super) fn reap(&self, table: &PageTable) {
-        let tickets = self.lock().work.write_backs.iter().map(|work| work.flight.ticket).collect();
+        let tickets = self.lock().work.write_backs.iter().map(|work| work.submission.ticket).collect();
         let done = self.ask_which_are_done(tickets);
         self.end_done(table, done);
     }
@@ -304,12 +304,12 @@ impl Channel {
         mut served: Served,
         wakes: &mut Wakes,
     ) {
-        if let Some(at) = shard.work.fetches.iter().position(|work| work.flight.ticket == ticket) {
+        if let Some(at) = shard.work.fetches.iter().position(|work| work.submission.ticket == ticket) {
             if shard.work.fetches[at].is_ending && !served.is_ours {
                 // Another thread is at it.
                 return;
             }
-            let FetchUnderWay { flight, loads, reads, requests, .. } = shard.work.fetches.remove(at);
+            let FetchUnderWay { submission, loads, reads, requests, .. } = shard.work.fetches.remove(at);
             match error {
                 Some(error) => self.fail_fetch(shard, table, (loads, reads, requests), error, wakes),
                 None => {
@@ -321,11 +321,13 @@ impl Channel {
                     }
                 }
             }
-            if flight.is_driven {
+            if submission.is_driven {
                 self.tasks.requests.end();
                 wakes.is_driver = true;
             }
-        } else if let Some(at) = shard.work.write_backs.iter().position(|work| work.flight.ticket == ticket) {
+        } else if let Some(at) =
+            shard.work.write_backs.iter().position(|work| work.submission.ticket == ticket)
+        {
             let work = shard.work.write_backs.remove(at);
             self.end_write_back(shard, table, work, error, wakes);
         }
@@ -456,7 +458,7 @@ impl Channel {
         let mut shard = self.lock();
         let found = shard.work.transfer_of(page);
         match found {
-            Some(&mut Flight { ticket, ref mut is_watched, .. }) if !*is_watched => {
+            Some(&mut Submission { ticket, ref mut is_watched, .. }) if !*is_watched => {
                 *is_watched = true;
                 self.note_combiner(&shard);
                 drop(shard);
@@ -488,7 +490,7 @@ impl Channel {
     pub(super) fn sleep_in_flight(&self, table: &PageTable, page: u64, is_busy: impl Fn(State) -> bool) {
         let entry = table.entry(page);
         let mut shard = self.lock();
-        let somebody_waits = shard.work.transfer_of(page).is_some_and(|flight| flight.is_watched);
+        let somebody_waits = shard.work.transfer_of(page).is_some_and(|submission| submission.is_watched);
         let sleeps = somebody_waits && entry.ask_to_wake(&is_busy);
         drop(shard);
         if sleeps {
@@ -506,7 +508,7 @@ fn frame_of(loads: &[Load], page: u64) -> Option<Frame> {
 impl WorkUnderWay {
     /// Takes out the requests of a fetch that is done, unless another thread has begun to serve them.
     fn begin_to_serve(&mut self, ticket: Ticket) -> Option<(Vec<Load>, Vec<Arc<Request>>)> {
-        let fetch = self.fetches.iter_mut().find(|fetch| fetch.flight.ticket == ticket)?;
+        let fetch = self.fetches.iter_mut().find(|fetch| fetch.submission.ticket == ticket)?;
         if fetch.is_ending || fetch.requests.is_empty() {
             return None;
         }
@@ -516,34 +518,34 @@ impl WorkUnderWay {
 
     /// Fetches that nobody waits for and that may be done, now that another one is.
     fn fetches_beside(&self, ticket: Ticket) -> Vec<Ticket> {
-        let is_free = |fetch: &&FetchUnderWay| !fetch.flight.is_watched && !fetch.is_ending;
+        let is_free = |fetch: &&FetchUnderWay| !fetch.submission.is_watched && !fetch.is_ending;
         let may_be_done = |other: &Ticket| other.queue != ticket.queue || other.value < ticket.value;
-        self.fetches.iter().filter(is_free).map(|fetch| fetch.flight.ticket).filter(may_be_done).collect()
+        self.fetches.iter().filter(is_free).map(|fetch| fetch.submission.ticket).filter(may_be_done).collect()
     }
 
     /// All that is under way.
-    pub(super) fn flights(&mut self) -> impl Iterator<Item = &mut Flight> {
-        let fetches = self.fetches.iter_mut().map(|work| &mut work.flight);
-        fetches.chain(self.write_backs.iter_mut().map(|work| &mut work.flight))
+    pub(super) fn submissions(&mut self) -> impl Iterator<Item = &mut Submission> {
+        let fetches = self.fetches.iter_mut().map(|work| &mut work.submission);
+        fetches.chain(self.write_backs.iter_mut().map(|work| &mut work.submission))
     }
 
-    pub(super) fn transfer_of(&mut self, page: u64) -> Option<&mut Flight> {
+    pub(super) fn transfer_of(&mut self, page: u64) -> Option<&mut Submission> {
         if let Some(work) = self.fetches.iter_mut().find(|work| work.load_of(page).is_some()) {
-            return Some(&mut work.flight);
+            return Some(&mut work.submission);
         }
-        self.write_backs.iter_mut().find(|work| work.pages.contains(&page)).map(|work| &mut work.flight)
+        self.write_backs.iter_mut().find(|work| work.pages.contains(&page)).map(|work| &mut work.submission)
     }
 
     /// The transfer that may bring a frame first, and whether it is a write-back.
     pub(super) fn oldest_transfer(&self) -> Option<(Ticket, bool)> {
-        let write = self.write_backs.first().map(|work| (work.flight.ticket, true));
-        write.or_else(|| self.fetches.first().map(|work| (work.flight.ticket, false)))
+        let write = self.write_backs.first().map(|work| (work.submission.ticket, true));
+        write.or_else(|| self.fetches.first().map(|work| (work.submission.ticket, false)))
     }
 
     /// Makes the calling thread the one that waits for a ticket; false if there is one, who then
     /// [announces](Channel::announce) the end.
     pub(super) fn watch(&mut self, ticket: Ticket) -> bool {
-        let known = self.flights().find(|flight| flight.ticket == ticket);
-        known.is_none_or(|flight| !std::mem::replace(&mut flight.is_watched, true))
+        let known = self.submissions().find(|submission| submission.ticket == ticket);
+        known.is_none_or(|submission| !std::mem::replace(&mut submission.is_watched, true))
     }
 }

@@ -8,9 +8,9 @@ use backend_api::wrap::{Fault, Faulty, Operation};
 use backend_api::{Device, ErrorKind};
 
 use crate::array::VirtualArray;
+use crate::array::testing::{host, one_channel};
 use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT, WRITER_PENDING};
 use crate::engine::page::{Holder, Refusal};
-use crate::engine::testing::{host, one_channel};
 use crate::prelude::*;
 use crate::setup::placement::Placement;
 

@@ -12,8 +12,8 @@ use backend_api::{
 use backend_host::SimulatedDevice;
 
 use crate::array::VirtualArray;
+use crate::array::testing::one_channel;
 use crate::engine::channel::Channel;
-use crate::engine::testing::one_channel;
 use crate::prelude::*;
 
 const PAGES: usize = 8;

@@ -1,4 +1,4 @@
-//! What tests of the engine begin with.
+//! What tests of arrays and of their engine begin with.
 
 use std::sync::Arc;
 
