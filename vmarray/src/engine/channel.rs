@@ -77,6 +77,7 @@ use crate::engine::page::state::{DIRTY, RESIDENT};
 use crate::engine::page::{Access, Entry, PageTable, State, barrier_all, drain_all, quiesce_by};
 
 use ahead::AheadCount;
+pub(crate) use coalesce::CopyWay;
 use combine::Read;
 pub(crate) use combine::{Load, LoadFor, Loaded};
 pub(crate) use driver::Driver;
@@ -86,8 +87,8 @@ pub(crate) use pinned::PinnedPool;
 pub(crate) use queue_barriers::HomeQueues;
 pub(crate) use requests::{Ask, Bytes, Request, RequestAnswer};
 use reserve::Reserved;
+use staged_copies::StagedCopies;
 pub(crate) use staged_copies::StagedCopy;
-use staged_copies::StagedQueues;
 use staging::Stages;
 pub(crate) use staging::{Stage, stage_pages};
 use tasks::TaskRequests;
@@ -175,7 +176,8 @@ pub(crate) struct Channel {
     events: EventCount,
     pinned: PinnedPool,
     stages: Stages,
-    staged: StagedQueues,
+    /// By [`CopyWay`].
+    staged: [Mutex<StagedCopies>; 2],
     device: Arc<dyn Device>,
     layout: Layout,
     recency: bool,
@@ -275,7 +277,7 @@ impl Channel {
             events: EventCount::default(),
             pinned: PinnedPool::new(&plan.device, plan.memory, plan.fall_back),
             stages: Stages::default(),
-            staged: StagedQueues::default(),
+            staged: Default::default(),
             device: plan.device,
             layout: plan.layout,
             recency,

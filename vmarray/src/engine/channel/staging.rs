@@ -4,7 +4,7 @@ use backend_api::{Device, HostBuffer};
 use parking_lot::Mutex;
 
 use super::waiting::spin_while;
-use super::{Channel, DevicePlace, HostPlace};
+use super::{Channel, HostPlace};
 use crate::engine::event_count::EventCount;
 
 /// How long one stage is, in bytes, unless a page is longer: the bus stands still for some microseconds
@@ -63,7 +63,8 @@ impl Stage {
         }
     }
 
-    fn span(&self, at: usize, page_bytes: usize) -> HostPlace {
+    /// The place of a page.
+    pub(super) fn span(&self, at: usize, page_bytes: usize) -> HostPlace {
         // SAFETY: the stage is kept until the copy is done, and given to nobody else meanwhile.
         unsafe { self.memory.at((at * page_bytes) as u64).detach() }
     }
@@ -114,14 +115,5 @@ impl Channel {
     fn announce_stage(&self) {
         self.stages.returned.advance();
         self.stages.returned.notify();
-    }
-
-    /// Where pages live, and where they are in a stage.
-    pub(super) fn staged<'a>(
-        &'a self,
-        pages: &'a [u64],
-        stage: &'a Stage,
-    ) -> impl Iterator<Item = (DevicePlace, HostPlace)> + 'a {
-        pages.iter().enumerate().map(|(at, page)| (self.home(*page), stage.span(at, self.layout.page_bytes)))
     }
 }

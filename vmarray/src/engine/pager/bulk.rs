@@ -23,7 +23,7 @@ use super::hold::{AsFound, HomeClaim, HomeShare};
 use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
 use crate::base::past_caches;
-use crate::engine::channel::{Channel, Stage, StagedCopy, stage_pages};
+use crate::engine::channel::{Channel, CopyWay, Stage, StagedCopy, stage_pages};
 use crate::engine::guards;
 use crate::engine::page::{State, count_hit};
 use crate::engine::parallel_copy;
@@ -322,7 +322,7 @@ impl<'a> BulkCopy<'a> for BulkRead<'a, '_> {
         };
         *pages = rest;
         let numbers: Vec<u64> = wanted.iter().map(HomeShare::page).collect();
-        let copy = channel.fetch_to_stage(&numbers, &stage);
+        let copy = channel.copy_staged(CopyWay::Fetch, &numbers, &stage);
         (Some(Flight { channel, pages: wanted, stage, copy }), obstacle)
     }
 
@@ -394,7 +394,7 @@ impl<'a> BulkCopy<'a> for BulkWrite<'a, '_> {
         }
         let Some(stage) = filled else { return (None, obstacle) };
         let numbers: Vec<u64> = held.iter().map(HomeClaim::page).collect();
-        let copy = channel.write_from_stage(&numbers, &stage);
+        let copy = channel.copy_staged(CopyWay::WriteBack, &numbers, &stage);
         (Some(Flight { channel, pages: held, stage, copy }), obstacle)
     }
 
