@@ -108,13 +108,14 @@ impl<'a, T: Element, D: Device> HeldPart<'a, T, D> {
     /// Takes a page as a guard.
     fn take(array: &'a VirtualArray<T, D>, cut: Cut, visit: Visit, exclusive: bool) -> Result<Self> {
         let (pager, page) = (array.pager(), cut.array_page as u64);
-        pager.admit_guard(page)?;
+        let channel = pager.channel(page);
+        channel.admit_guard()?;
         let held = if exclusive {
             pager.take(page, Holder::Guard, Fetch::Contents, Stream::Follow)
         } else {
             pager.share_steady(page, Holder::Guard, Stream::Follow)
         };
-        let held = held.inspect_err(|_| pager.dismiss_guard(page))?;
+        let held = held.inspect_err(|_| channel.dismiss_guard())?;
         let has_home = pager.entry(page).state(Ordering::Relaxed).any(HOME);
         let passes = visit == Visit::Pass && !held.is_used_again() && !has_home;
         let mut part = Self::of_held(array, cut, held.address, exclusive);
@@ -136,10 +137,10 @@ impl<T: Element, D: Device> Drop for HeldPart<'_, T, D> {
             pager.unshare(page, Holder::Guard);
         }
         if self.passes {
-            pager.pass(page);
+            pager.channel(page).pass(pager.table(), page);
         }
         pager.identity().let_go(page);
-        pager.dismiss_guard(page);
+        pager.channel(page).dismiss_guard();
     }
 }
 

@@ -410,19 +410,6 @@ impl Pager {
         }
     }
 
-    /// Notes that a scan longer than the cache has left a new page behind.
-    pub(crate) fn pass(&self, page: u64) {
-        self.channel(page).pass(&self.table, page);
-    }
-
-    pub(crate) fn admit_guard(&self, page: u64) -> Result<()> {
-        self.channel(page).admit_guard()
-    }
-
-    pub(crate) fn dismiss_guard(&self, page: u64) {
-        self.channel(page).dismiss_guard();
-    }
-
     /// The entry of a page, for the list of guards.
     pub(crate) fn entry(&self, page: u64) -> &Entry {
         self.table.entry(page)
