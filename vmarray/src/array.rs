@@ -16,6 +16,9 @@ pub(crate) mod parallel;
 #[forbid(unsafe_code)]
 pub(crate) mod range;
 pub(crate) mod resident;
+#[cfg(test)]
+#[forbid(unsafe_code)]
+pub(crate) mod testing;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -126,6 +129,14 @@ const LONG_BYTES: usize = 256;
 /// assert_eq!((stats.total().misses, stats.hits), (1, 1));
 /// array.reset_stats();
 /// assert_eq!(array.stats().hits, 0);
+/// assert_eq!(array.footprint().device_bytes, 4096);
+/// // Each of these is one atomic step, but for `swap`.
+/// assert_eq!(array.replace(70, 7)?, 1);
+/// assert_eq!(array.compare_exchange(70, 7, 8)?, Ok(7));
+/// assert_eq!(array.compare_exchange(70, 7, 9)?, Err(8));
+/// array.swap(70, 999)?;
+/// assert_eq!((array.get(70)?, array.get(999)?), (0, 8));
+/// assert!(array.get(1000).is_err());
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
@@ -158,30 +169,11 @@ impl<T: Element> VirtualArray<T> {
     ///
     /// # Errors
     /// Not enough memory on the devices, or no page-table memory. See [`Builder::build`].
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<f32>::new(100)?;
-    /// assert_eq!(array.get(42)?, 0.0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn new(len: usize) -> Result<Self> {
         Self::builder(len).build()
     }
 
     /// Describes an array of `len` elements over devices of any kind.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{EvictionPolicy, VirtualArray};
-    /// let array = VirtualArray::<u8>::builder(1 << 20)
-    ///     .page_len(4096)
-    ///     .cache_bytes(64 << 10)
-    ///     .eviction(EvictionPolicy::Lru)
-    ///     .build()?;
-    /// assert_eq!(array.page_count(), 256);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn builder(len: usize) -> Builder<T, AnyDevice> {
         Builder::new(len, crate::setup::discovery::devices)
     }
@@ -268,15 +260,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`IndexOutside`](crate::ErrorKind::IndexOutside); on a miss also [`Device`](crate::ErrorKind::Device)
     /// and, for threads that hold guards, [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) and
     /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
-    /// array.set(5, 55)?;
-    /// assert_eq!(array.get(5)?, 55);
-    /// assert!(array.get(100).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[inline]
     pub fn get(&self, index: usize) -> Result<T> {
         if Layout::<T>::HUGE { self.get_huge(index) } else { self.get_by_value(index) }
@@ -341,24 +324,26 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         {
             return Ok(found);
         }
+        if let Some(found) = self.read_fenced_at(entry, at) {
+            return Ok(found);
+        }
+        // The share ends when the value is where it is wanted.
+        let share = self.share(page as u64)?;
+        Ok(self.read_in(&share, at))
+    }
+
+    /// As [`read_at`](Self::read_at), if the thread has to do more for it.
+    #[cold]
+    fn read_fenced_at(&self, entry: &Entry, at: usize) -> Option<T> {
         // SAFETY: as in `read_at`.
-        let found = read_fenced(entry, self.counter, |frame| unsafe {
+        read_fenced(entry, self.counter, |frame| unsafe {
             let element = frame.cast::<T>().add(at);
             if Layout::<T>::SINGLE_WORD {
                 Some(element::load(element))
             } else {
                 read_validated(entry, element)
             }
-        });
-        if let Some(found) = found {
-            return Ok(found);
-        }
-        let held = self.pager.share(page as u64, Holder::Pin)?;
-        // The share ends when the value is where it is wanted.
-        let _share = Share { array: self, page: page as u64, opens: self.recency && held.is_used_again() };
-        // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only,
-        // and those are read atomically.
-        Ok(unsafe { element::read_shared(held.address.cast::<T>().add(at)) })
+        })
     }
 
     /// Writes an element.
@@ -492,14 +477,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
-    /// assert_eq!(array.replace(3, 7)?, 0);
-    /// assert_eq!(array.replace(3, 8)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn replace(&self, index: usize, value: T) -> Result<T> {
         let (page, at) = self.checked(index)?;
         if Layout::<T>::SINGLE_WORD {
@@ -551,14 +528,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// As [`get`](Self::get), in the outer result.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
-    /// assert_eq!(array.compare_exchange(3, 0, 7)?, Ok(0));
-    /// assert_eq!(array.compare_exchange(3, 0, 8)?, Err(7));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn compare_exchange(&self, index: usize, current: T, new: T) -> Result<Result<T, T>> {
         let (page, at) = self.checked(index)?;
         if Layout::<T>::SINGLE_WORD {
@@ -619,15 +588,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Errors
     /// As [`get`](Self::get). After a device's error on the second element, the first may hold a copy of the
     /// second.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
-    /// array.set(1, 11)?;
-    /// array.swap(1, 2)?;
-    /// assert_eq!((array.get(1)?, array.get(2)?), (0, 11));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn swap(&self, a: usize, b: usize) -> Result<()> {
         self.checked(a)?;
         if Layout::<T>::HUGE { self.swap_huge(a, b) } else { self.swap_by_value(a, b) }
@@ -694,29 +654,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// A pin of a page, from which an element is read.
-struct Share<'a, T: Element, D: Device> {
-    array: &'a VirtualArray<T, D>,
-    page: u64,
-    /// Whether the page is opened to lock-free reads.
-    opens: bool,
-}
-
-impl<T: Element, D: Device> Drop for Share<'_, T, D> {
-    fn drop(&mut self) {
-        if self.opens {
-            self.array.pager.entry(self.page).open_reads();
-        }
-        self.array.pager.unshare(self.page, Holder::Pin);
-    }
-}
-
 /// Reads an element of several words; `None` if a writer was at work.
 ///
 /// # Safety
 /// The element is in the frame of the entry's page, and reached under a hazard slot through an open gate.
 #[inline(always)]
-pub(crate) unsafe fn read_validated<T: Element>(entry: &Entry, element: *const T) -> Option<T> {
+unsafe fn read_validated<T: Element>(entry: &Entry, element: *const T) -> Option<T> {
     let before = entry.state(Ordering::Acquire);
     // SAFETY: vouched for by the caller; a racing write only makes the value useless.
     let value = unsafe { element::read_racy(element) };

@@ -96,6 +96,27 @@ pub use home::{Home, HomeMut};
 /// assert_eq!(elements[500], 2);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+///
+/// What is where, what is right, and what was done:
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let mut source = Source::builder(vec![7_u32; 1000]).page_len(100).device_bytes(4000).build()?;
+/// assert!(source.page_len() == 100 && source.device_bytes() <= 4000);
+/// source.fill(..500, 5)?;
+/// assert!(source.page_state(0)?.has_slot && !source.page_state(9)?.has_slot);
+/// assert_eq!(source.stats().total().bytes_from_device, 0);
+/// source.flush(..)?;
+/// source.reset_stats();
+/// // Changed behind the source's back, as a mapped file may be, the home would differ from the devices.
+/// assert_eq!(source.verify(..)?, None);
+/// source.invalidate(..)?;
+/// // In place: nobody else has the source.
+/// source.slice_mut(900..)?.fill(2);
+/// assert_eq!(source.slice(499..501)?, [5, 7]);
+/// assert_eq!(source.into_home().unwrap()[899..901], [7, 2]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
     // Declared first, dropped first: it brings home what is newer elsewhere.
     core: Box<Core<T>>,
@@ -194,13 +215,6 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     }
 
     /// Describes a source over devices of any kind.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let source = Source::builder(vec![0_u32; 1000]).page_len(128).build()?;
-    /// assert_eq!(source.page_len(), 128);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn builder(home: H) -> SourceBuilder<T, H> {
         SourceBuilder::new(home)
     }
@@ -209,25 +223,12 @@ impl<T: Element, H: Home<T>> Source<T, H> {
 impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// How many elements a page has. The last page may have fewer; a block, the least that is copied, has a
     /// 64th of them, rounded up.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert_eq!(vmarray::Source::builder(vec![0_u32; 10]).page_len(4).build()?.page_len(), 4);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn page_len(&self) -> usize {
         self.core.cuts.page_len
     }
 
     /// How much device memory the source has, of all devices together.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let source = vmarray::Source::builder(vec![0_u32; 1000]).page_len(10).device_bytes(400).build()?;
-    /// assert!(source.device_bytes() <= 400);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
         self.core.channels.iter().map(|channel| channel.slot_bytes()).sum()
@@ -237,14 +238,6 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     ///
     /// # Errors
     /// [`IndexOutside`](ErrorKind::IndexOutside), with pages as index and length.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let source = vmarray::Source::new(vec![0_u32; 10])?;
-    /// assert!(!source.page_state(0)?.has_slot);
-    /// assert!(source.page_state(1).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn page_state(&self, page: usize) -> Result<PageState> {
         let core = &self.core;
         let entry =
@@ -265,14 +258,6 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
     /// [`Device`](ErrorKind::Device) if what is newer on a device cannot be brought home.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let mut source = vmarray::Source::new(vec![1_u32; 100])?;
-    /// source.fill(..50, 2)?;
-    /// assert_eq!(source.slice(..)?.iter().sum::<u32>(), 150);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn slice(&mut self, range: impl RangeBounds<usize>) -> Result<&[T]> {
         let range = checked_range(range, self.len())?;
         self.core.flush(&range)?;
@@ -286,15 +271,6 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
     /// [`Device`](ErrorKind::Device) if elements beside the range, in blocks that it covers in part, are
     /// newer on a device that fails.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let source = vmarray::Source::new(vec![7_u32; 1000])?;
-    /// source.fill(.., 5)?;
-    /// source.invalidate(..500)?;
-    /// assert_eq!((source.get(499)?, source.get(500)?), (7, 5));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
         self.core.invalidate(&checked_range(range, self.len())?)
     }
@@ -306,14 +282,6 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
     /// [`Device`](ErrorKind::Device).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let source = vmarray::Source::new(vec![7_u32; 1000])?;
-    /// source.prefetch(..)?;
-    /// assert_eq!(source.verify(..)?, None);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn verify(&self, range: impl RangeBounds<usize>) -> Result<Option<usize>> {
         self.core.verify(&checked_range(range, self.len())?)
     }
@@ -322,14 +290,6 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     ///
     /// # Errors
     /// The source, unharmed, and why something cannot be brought home.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let source = vmarray::Source::new(vec![7_u32; 3])?;
-    /// source.fill(1.., 5)?;
-    /// assert_eq!(source.into_home().unwrap(), [7, 5, 5]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn into_home(self) -> std::result::Result<H, Unfinished<T, H, D>> {
         if let Err(error) = self.core.flush(&(0..self.len())) {
             return Err(Unfinished { source: self, error });
@@ -341,30 +301,12 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
 
     /// What the source has done since it was built or [`reset_stats`](Self::reset_stats) was called. A hit is
     /// a page of a device-side operation that had all that was needed on its device; a miss one that had not.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let source = Source::new(vec![7_u32; 1000])?;
-    /// source.count(.., Field::whole(), &7)?;
-    /// source.count(.., Field::whole(), &7)?;
-    /// assert_eq!((source.stats().hits, source.stats().total().bytes_to_device), (1, 4000));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats()
     }
 
     /// Sets all [statistics](Self::stats) back to zero.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let source = vmarray::Source::new(vec![7_u32; 1000])?;
-    /// source.prefetch(..)?;
-    /// source.reset_stats();
-    /// assert_eq!(source.stats().total().misses, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn reset_stats(&self) {
         self.core.reset_stats();
     }
@@ -377,14 +319,6 @@ impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
     ///
     /// # Errors
     /// As [`slice`](Self::slice).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let mut source = vmarray::Source::new(vec![1_u32; 100])?;
-    /// source.slice_mut(50..)?.fill(2);
-    /// assert_eq!(source.count(.., vmarray::Field::whole(), &2)?, 50);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<&mut [T]> {
         let range = checked_range(range, self.len())?;
         self.core.flush(&range)?;

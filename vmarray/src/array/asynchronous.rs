@@ -3,11 +3,24 @@
 //! They need no particular executor: all they use is [`std::future`], and the wakers of devices. Each is a
 //! type of its own and can be named.
 
+/// Has futures printed with what they are for, which a field says.
+macro_rules! debug {
+    ($($Future:ident: $($field:ident).+),*) => { $(
+        impl<T: Element, D: Device> std::fmt::Debug for $Future<'_, T, D> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($Future)).field("of", &self.$($field).+).finish_non_exhaustive()
+            }
+        }
+    )* };
+}
+
 #[forbid(unsafe_code)]
 mod acquire;
+#[forbid(unsafe_code)]
 mod element;
 #[forbid(unsafe_code)]
 mod guard;
+#[forbid(unsafe_code)]
 mod range;
 
 use std::task::Waker;

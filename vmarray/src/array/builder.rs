@@ -6,9 +6,9 @@ use std::sync::Arc;
 use backend_api::{Commit, Device, HostMemory};
 
 use crate::array::VirtualArray;
-use crate::base::element::{Element, Layout};
+use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
-use crate::engine::channel::{Channel, ChannelPlan};
+use crate::engine::channel::{Channel, ChannelPlan, Layout};
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;
 use crate::engine::pager::Pager;
@@ -32,25 +32,89 @@ enum Cache {
     FramesPerChannel(usize),
 }
 
+/// What is set of arrays and of sources.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CommonSettings {
+    pub(crate) placement: Placement,
+    pub(crate) page_len: Option<usize>,
+    pub(crate) eviction: EvictionPolicy,
+    pub(crate) wipe: bool,
+}
+
+impl CommonSettings {
+    /// The page length for so many elements: what is asked for, or the power of two that makes a page so many
+    /// bytes long, or just below.
+    pub(crate) fn page_len<T: Element>(&self, len: usize, suited_bytes: usize) -> Result<usize> {
+        let element_bytes = element::Layout::<T>::BYTES;
+        let page_len = self.page_len.unwrap_or_else(|| {
+            let most = (suited_bytes / element_bytes).max(1);
+            // No longer than all elements, or nothing of a few would be shared out.
+            (1 << most.ilog2()).min(len.max(1).checked_next_power_of_two().unwrap_or(usize::MAX))
+        });
+        if page_len == 0 {
+            return Err(ErrorKind::ZeroPageLength.into());
+        }
+        let fits = page_len.checked_mul(element_bytes).is_some_and(|bytes| bytes <= isize::MAX as usize / 64);
+        if fits { Ok(page_len) } else { Err(ErrorKind::PageTooLong { page_len, element_bytes }.into()) }
+    }
+}
+
+/// The devices of what is built.
+#[derive(Debug)]
+pub(crate) enum Devices<D: Device> {
+    Named(Vec<Arc<D>>),
+    /// To be looked for when it is built.
+    Found(fn() -> Result<Vec<Arc<D>>>),
+}
+
+impl<D: Device> Devices<D> {
+    /// The devices, with what is known of them and prepared as is asked for, and how much memory each has
+    /// left.
+    pub(crate) fn open(self, settings: &CommonSettings) -> Result<OpenDevices<D>> {
+        let devices = match self {
+            Self::Named(devices) => devices,
+            Self::Found(find) => find()?,
+        };
+        if settings.wipe {
+            devices.iter().try_for_each(|device| device.wipe_on_release())?;
+        }
+        settings.placement.measure(&devices)?;
+        profile::apply_known(&devices);
+        let usable = devices.iter().map(|device| Ok(device.memory()?.usable_bytes));
+        let usable = usable.collect::<Result<_, backend_api::Error>>()?;
+        Ok(OpenDevices { devices, usable })
+    }
+}
+
+pub(crate) struct OpenDevices<D: Device> {
+    pub(crate) devices: Vec<Arc<D>>,
+    /// How much memory each has left, in bytes.
+    pub(crate) usable: Vec<u64>,
+}
+
+impl<D: Device> OpenDevices<D> {
+    /// The device of each channel, by number, for so many pages; one channel at least.
+    pub(crate) fn turns(&self, placement: &Placement, pages: u64, page_bytes: usize) -> Result<Vec<usize>> {
+        placement.turns(&self.devices, pages, page_bytes as u64, &self.usable)
+    }
+
+    /// Whether the devices have room for what their channels take.
+    pub(crate) fn expect_room(&self, turns: &[usize], bytes: impl Fn(usize) -> u64) -> Result<()> {
+        let mut asked = vec![0; self.devices.len()];
+        turns.iter().enumerate().for_each(|(channel, device)| asked[*device] += bytes(channel));
+        expect_room(&self.devices, &asked, &self.usable)
+    }
+}
+
 /// What goes for elements and devices of all types.
 #[derive(Clone, Debug)]
 struct Settings {
-    placement: Placement,
-    page_len: Option<usize>,
+    common: CommonSettings,
     cache: Cache,
-    eviction: EvictionPolicy,
     memory: HostMemory,
     fall_back: bool,
     commit: Commit,
     read_ahead: bool,
-    wipe: bool,
-}
-
-#[derive(Debug)]
-enum ArrayDevices<D: Device> {
-    Named(Vec<Arc<D>>),
-    /// To be looked for when the array is built.
-    Found(fn() -> Result<Vec<Arc<D>>>),
 }
 
 /// Describes an array; every setting has a default that works.
@@ -68,9 +132,11 @@ enum ArrayDevices<D: Device> {
 /// # use vmarray::prelude::*;
 /// use std::sync::Arc;
 /// use vmarray::host::HostDevice;
-/// use vmarray::{Commit, EvictionPolicy, HostMemory, VirtualArray};
+/// use vmarray::{Commit, EvictionPolicy, HostMemory, Placement, VirtualArray};
+/// // Named devices are called statically: this is a `VirtualArray<u32, HostDevice>`.
 /// let array = VirtualArray::<u32>::builder(1 << 16)
 ///     .devices([Arc::new(HostDevice::new(1 << 20)?)])
+///     .placement(Placement::Ratios(vec![1]))
 ///     .page_len(1024)
 ///     .cache_bytes(64 << 10) // 16 frames; or `frames_per_channel(16)`, with one channel
 ///     .eviction(EvictionPolicy::TwoQueue)
@@ -90,7 +156,7 @@ enum ArrayDevices<D: Device> {
 #[must_use = "describes an array; `build` makes it"]
 pub struct Builder<T: Element, D: Device> {
     len: usize,
-    devices: ArrayDevices<D>,
+    devices: Devices<D>,
     settings: Settings,
     marker: PhantomData<fn() -> T>,
 }
@@ -98,17 +164,14 @@ pub struct Builder<T: Element, D: Device> {
 impl<T: Element, D: Device> Builder<T, D> {
     pub(crate) fn new(len: usize, find: fn() -> Result<Vec<Arc<D>>>) -> Self {
         let settings = Settings {
-            placement: Placement::default(),
-            page_len: None,
+            common: CommonSettings::default(),
             cache: Cache::Bytes(CACHE_BYTES),
-            eviction: EvictionPolicy::default(),
             memory: HostMemory::Pinned,
             fall_back: true,
             commit: Commit::Lazy,
             read_ahead: true,
-            wipe: false,
         };
-        Self { len, devices: ArrayDevices::Found(find), settings, marker: PhantomData }
+        Self { len, devices: Devices::Found(find), settings, marker: PhantomData }
     }
 
     /// The same array of another length.
@@ -120,57 +183,31 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// The same settings, but for the page length, for elements of another type.
     pub(crate) fn twin<U: Element>(&self, len: usize) -> Builder<U, D> {
         let devices = match &self.devices {
-            ArrayDevices::Named(devices) => ArrayDevices::Named(devices.clone()),
-            ArrayDevices::Found(find) => ArrayDevices::Found(*find),
+            Devices::Named(devices) => Devices::Named(devices.clone()),
+            Devices::Found(find) => Devices::Found(*find),
         };
-        let settings = Settings { page_len: None, ..self.settings.clone() };
+        let mut settings = self.settings.clone();
+        settings.common.page_len = None;
         Builder { len, devices, settings, marker: PhantomData }
     }
 
     /// The same settings for another length, the page length included.
     pub(crate) fn resized(&self, len: usize) -> Self {
         let mut resized = self.twin(len);
-        resized.settings.page_len = self.settings.page_len;
+        resized.settings.common.page_len = self.settings.common.page_len;
         resized
     }
 
     /// Puts the pages on these devices. Their type may change, so this comes first or nowhere.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use std::sync::Arc;
-    /// use vmarray::VirtualArray;
-    /// use vmarray::host::HostDevice;
-    /// let device = Arc::new(HostDevice::new(1 << 20)?);
-    /// // Statically dispatched: a `VirtualArray<u32, HostDevice>`.
-    /// let array = VirtualArray::<u32>::builder(1000).devices([device]).build()?;
-    /// assert_eq!(array.len(), 1000);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
-        let devices = ArrayDevices::Named(devices.into_iter().collect());
+        let devices = Devices::Named(devices.into_iter().collect());
         Builder { len: self.len, devices, settings: self.settings, marker: PhantomData }
     }
 
     /// How the pages are distributed over the devices. Placements by bandwidth measure devices that are not
     /// yet [known](crate::Profile), which takes a fraction of a second each.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use std::sync::Arc;
-    /// use vmarray::{Placement, VirtualArray};
-    /// use vmarray::host::HostDevice;
-    /// let devices = [Arc::new(HostDevice::new(1 << 20)?), Arc::new(HostDevice::new(1 << 20)?)];
-    /// let array = VirtualArray::<u32>::builder(1000)
-    ///     .devices(devices)
-    ///     .placement(Placement::Ratios(vec![2, 1]))
-    ///     .page_len(10)
-    ///     .build()?;
-    /// assert_eq!(array.stats().channels.len(), 3);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn placement(mut self, placement: Placement) -> Self {
-        self.settings.placement = placement;
+        self.settings.common.placement = placement;
         self
     }
 
@@ -183,7 +220,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [profile](crate::Profile) is known in this process, the page of their profiles takes the place of 64
     /// KiB: the longest, and no longer than a 64th of the cache. A short array has shorter pages.
     pub fn page_len(mut self, elements: usize) -> Self {
-        self.settings.page_len = Some(elements);
+        self.settings.common.page_len = Some(elements);
         self
     }
 
@@ -204,7 +241,7 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Which pages leave the cache first.
     pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
-        self.settings.eviction = policy;
+        self.settings.common.eviction = policy;
         self
     }
 
@@ -286,90 +323,10 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn wipe_on_drop(mut self, wipe: bool) -> Self {
-        self.settings.wipe = wipe;
+        self.settings.common.wipe = wipe;
         self
     }
 
-    /// The page length, where a page of `suited_bytes` suits the devices.
-    fn page_len_checked(&self, suited_bytes: usize) -> Result<usize> {
-        let element_bytes = Layout::<T>::BYTES;
-        let page_len = self.settings.page_len.unwrap_or_else(|| {
-            let room = match self.settings.cache {
-                Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
-                Cache::FramesPerChannel(_) => usize::MAX,
-            };
-            let page_bytes = suited_bytes.min(room.max(PAGE_BYTES));
-            let most = (page_bytes / element_bytes).max(1);
-            // No longer than the array, or nothing of a small one would be shared out.
-            (1 << most.ilog2()).min(self.len.max(1).checked_next_power_of_two().unwrap_or(usize::MAX))
-        });
-        if page_len == 0 {
-            return Err(ErrorKind::ZeroPageLength.into());
-        }
-        let fits = page_len.checked_mul(element_bytes).is_some_and(|bytes| bytes <= isize::MAX as usize / 64);
-        if fits { Ok(page_len) } else { Err(ErrorKind::PageTooLong { page_len, element_bytes }.into()) }
-    }
-
-    fn build_on(self, devices: &[Arc<D>]) -> Result<VirtualArray<T, D>> {
-        if self.settings.wipe {
-            devices.iter().try_for_each(|device| device.wipe_on_release())?;
-        }
-        self.settings.placement.measure(devices)?;
-        profile::apply_known(devices);
-        let page_len = self.page_len_checked(profile::suited_page_bytes(devices, PAGE_BYTES))?;
-        let page_bytes = page_len * Layout::<T>::BYTES;
-        let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));
-        let pages = self.len.div_ceil(page_len) as u64;
-        if pages.checked_mul(page_bytes as u64).is_none_or(|bytes| bytes > isize::MAX as u64) {
-            let elements = self.len as u64;
-            return Err(ErrorKind::TooLong { elements, element_bytes: Layout::<T>::BYTES }.into());
-        }
-        let usable = devices
-            .iter()
-            .map(|d| Ok(d.memory()?.usable_bytes))
-            .collect::<Result<Vec<u64>, backend_api::Error>>()?;
-        let mut turns = self.settings.placement.turns(devices, pages, page_bytes as u64, &usable)?;
-        // A channel without a page would be of no use.
-        turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
-        let channels = turns.len() as u64;
-        let slots = |channel: u64| (pages + channels - 1 - channel) / channels;
-        let mut asked = vec![0; devices.len()];
-        (0..channels).for_each(|c| asked[turns[c as usize]] += slots(c) * page_bytes as u64);
-        expect_room(devices, &asked, &usable)?;
-        let frames = match self.settings.cache {
-            Cache::Bytes(bytes) => bytes / frame_stride / turns.len(),
-            Cache::FramesPerChannel(frames) => frames,
-        };
-        let table =
-            usize::try_from(pages).ok().and_then(PageTable::new).ok_or(ErrorKind::NoTableMemory { pages })?;
-        let channels = (0..channels)
-            .map(|index| {
-                let most = slots(index).clamp(1, FRAMES_MAX as u64) as usize;
-                Channel::new(ChannelPlan {
-                    device: Arc::<D>::clone(&devices[turns[index as usize]]),
-                    index: index as u32,
-                    channels: turns.len() as u32,
-                    slots: slots(index),
-                    page_bytes,
-                    element_bytes: Layout::<T>::BYTES,
-                    frame_stride,
-                    frames_max: frames.clamp(1, most) as u32,
-                    policy: self.settings.eviction,
-                    memory: self.settings.memory,
-                    fall_back: self.settings.fall_back,
-                    commit: self.settings.commit,
-                })
-            })
-            .collect::<Result<Vec<_>>>()?;
-        Ok(VirtualArray::assemble(
-            self.len,
-            page_len,
-            Pager::new(channels, table, page_bytes, self.settings.read_ahead),
-        ))
-    }
-}
-
-impl<T: Element, D: Device> Builder<T, D> {
     /// Builds the array.
     ///
     /// Takes the device memory at once, and of the cache one piece of up to 16 MiB a channel. Nothing is
@@ -381,18 +338,54 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`NoChannels`](ErrorKind::NoChannels), [`TooManyChannels`](ErrorKind::TooManyChannels),
     /// [`SharesMismatch`](ErrorKind::SharesMismatch), [`DoesNotFit`](ErrorKind::DoesNotFit),
     /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{ErrorKind, VirtualArray};
-    /// let error = VirtualArray::<u32>::builder(1000).page_len(0).build().unwrap_err();
-    /// assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);
-    /// ```
-    pub fn build(mut self) -> Result<VirtualArray<T, D>> {
-        let devices = match std::mem::replace(&mut self.devices, ArrayDevices::Named(Vec::new())) {
-            ArrayDevices::Named(devices) => devices,
-            ArrayDevices::Found(find) => find()?,
+    pub fn build(self) -> Result<VirtualArray<T, D>> {
+        let Self { len, devices, settings, .. } = self;
+        let Settings { common, cache, memory, fall_back, commit, read_ahead } = settings;
+        let open = devices.open(&common)?;
+        let room = match cache {
+            Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
+            Cache::FramesPerChannel(_) => usize::MAX,
         };
-        self.build_on(&devices)
+        let suited = profile::suited_page_bytes(&open.devices, PAGE_BYTES).min(room.max(PAGE_BYTES));
+        let page_len = common.page_len::<T>(len, suited)?;
+        let page_bytes = page_len * element::Layout::<T>::BYTES;
+        let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));
+        let pages = len.div_ceil(page_len) as u64;
+        if pages.checked_mul(page_bytes as u64).is_none_or(|bytes| bytes > isize::MAX as u64) {
+            let (elements, element_bytes) = (len as u64, element::Layout::<T>::BYTES);
+            return Err(ErrorKind::TooLong { elements, element_bytes }.into());
+        }
+        let mut turns = open.turns(&common.placement, pages, page_bytes)?;
+        // A channel without a page would be of no use.
+        turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
+        let channels = turns.len() as u64;
+        let slots = |channel: usize| (pages + channels - 1 - channel as u64) / channels;
+        open.expect_room(&turns, |channel| slots(channel) * page_bytes as u64)?;
+        let frames = match cache {
+            Cache::Bytes(bytes) => bytes / frame_stride / turns.len(),
+            Cache::FramesPerChannel(frames) => frames,
+        };
+        let table =
+            usize::try_from(pages).ok().and_then(PageTable::new).ok_or(ErrorKind::NoTableMemory { pages })?;
+        let channel = |(index, device): (usize, &usize)| {
+            let most = slots(index).clamp(1, FRAMES_MAX as u64) as usize;
+            Channel::new(ChannelPlan {
+                device: Arc::<D>::clone(&open.devices[*device]),
+                layout: Layout {
+                    index: index as u32,
+                    channels: channels as u32,
+                    page_bytes,
+                    frame_stride,
+                    frames_max: frames.clamp(1, most) as u32,
+                },
+                slots: slots(index),
+                policy: common.eviction,
+                memory,
+                fall_back,
+                commit,
+            })
+        };
+        let channels = turns.iter().enumerate().map(channel).collect::<Result<Vec<_>>>()?;
+        Ok(VirtualArray::assemble(len, page_len, Pager::new(channels, table, page_bytes, read_ahead)))
     }
 }

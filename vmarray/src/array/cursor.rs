@@ -23,6 +23,10 @@ use crate::setup::any::AnyDevice;
 ///     sum += cursor.get(i)?;
 /// }
 /// assert_eq!(sum, 2000);
+/// // This thread would wait for itself.
+/// assert!(array.set(999, 3).is_err());
+/// cursor.release();
+/// array.set(999, 3)?;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
@@ -48,7 +52,9 @@ pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
 ///     cursor.set(i, i as u32)?;
 /// }
 /// assert_eq!(cursor.get(77)?, 77);
-/// drop(cursor);
+/// // This thread would wait for itself.
+/// assert!(array.get(77).is_err());
+/// cursor.release();
 /// assert_eq!(array.get(999)?, 999);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
@@ -107,17 +113,6 @@ impl<'a, T: Element, D: Device> Cursor<'a, T, D> {
     }
 
     /// Lets the page go that is held, if any.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
-    /// let mut cursor = array.cursor();
-    /// cursor.get(3)?;
-    /// assert!(array.page_mut(0).is_err(), "this thread would wait for itself");
-    /// cursor.release();
-    /// assert!(array.page_mut(0).is_ok());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn release(&mut self) {
         self.count = 0;
         self.page = None;
@@ -191,17 +186,6 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
     }
 
     /// Lets the page go that is held, if any.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
-    /// let mut cursor = array.cursor_mut();
-    /// cursor.set(3, 7)?;
-    /// assert!(array.get(3).is_err(), "this thread would wait for itself");
-    /// cursor.release();
-    /// assert_eq!(array.get(3)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn release(&mut self) {
         (self.count, self.writable) = (0, 0);
         self.page = None;

@@ -13,7 +13,7 @@ use crate::array::VirtualArray;
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::page::state::DIRTY;
-use crate::engine::page::{Entry, Holder, read_fenced, read_lock_free};
+use crate::engine::page::{Entry, read_fenced, read_lock_free};
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(never)]
@@ -38,13 +38,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         {
             return Ok(());
         }
-        let held = self.pager().share(page as u64, Holder::Pin)?;
+        let share = self.share(page as u64)?;
         // SAFETY: the page is shared, so it stays resident and nobody writes; both places have a `T`.
-        unsafe { held.address.cast::<T>().add(at).copy_to_nonoverlapping(to, 1) };
-        if self.pager().recency() && held.is_used_again() {
-            entry.open_reads();
-        }
-        self.pager().unshare(page as u64, Holder::Pin);
+        unsafe { share.address().cast::<T>().add(at).copy_to_nonoverlapping(to, 1) };
         Ok(())
     }
 
@@ -149,7 +145,7 @@ mod tests {
     use backend_host::HostDevice;
 
     use super::*;
-    use crate::setup::placement::Placement;
+    use crate::array::testing::{host, one_channel};
 
     /// 256 KiB, with places that tell whether it was copied whole.
     type Huge = [[u64; 4096]; 8];
@@ -159,14 +155,7 @@ mod tests {
     }
 
     fn array() -> VirtualArray<Huge, HostDevice> {
-        let device = Arc::new(HostDevice::builder().bytes(64 << 20).build().unwrap());
-        VirtualArray::builder(9)
-            .devices([device])
-            .placement(Placement::Ratios(vec![1]))
-            .page_len(2)
-            .frames_per_channel(2)
-            .build()
-            .unwrap()
+        one_channel(&Arc::new(host()), (4, 2), 2).with_len(9).build().unwrap()
     }
 
     /// As much as the standard library gives a thread, whatever the environment asks for.

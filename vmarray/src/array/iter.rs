@@ -187,16 +187,22 @@ impl<'a, T: Element, D: Device> IntoIterator for &'a VirtualArray<T, D> {
 
 macro_rules! pages {
     ($Pages:ident, $Guard:ident, $visit:ident) => {
+        impl<'a, T: Element, D: Device> $Pages<'a, T, D> {
+            fn lend(&self, page: usize) -> Result<$Guard<'a, T, D>> {
+                self.array.$visit(self.array.cut(&self.of, page)?, self.visit)
+            }
+        }
+
+        /// Pages that are passed over are not fetched.
         impl<'a, T: Element, D: Device> Iterator for $Pages<'a, T, D> {
             type Item = Result<$Guard<'a, T, D>>;
 
             fn next(&mut self) -> Option<Self::Item> {
-                self.pages.next().map(|page| self.array.$visit(self.array.cut(&self.of, page)?, self.visit))
+                self.nth(0)
             }
 
-            /// Passes over pages without fetching them.
             fn nth(&mut self, n: usize) -> Option<Self::Item> {
-                self.pages.nth(n).map(|page| self.array.$visit(self.array.cut(&self.of, page)?, self.visit))
+                self.pages.nth(n).map(|page| self.lend(page))
             }
 
             fn size_hint(&self) -> (usize, Option<usize>) {
@@ -206,16 +212,11 @@ macro_rules! pages {
 
         impl<T: Element, D: Device> DoubleEndedIterator for $Pages<'_, T, D> {
             fn next_back(&mut self) -> Option<Self::Item> {
-                self.pages
-                    .next_back()
-                    .map(|page| self.array.$visit(self.array.cut(&self.of, page)?, self.visit))
+                self.nth_back(0)
             }
 
-            /// Passes over pages without fetching them.
             fn nth_back(&mut self, n: usize) -> Option<Self::Item> {
-                self.pages
-                    .nth_back(n)
-                    .map(|page| self.array.$visit(self.array.cut(&self.of, page)?, self.visit))
+                self.pages.nth_back(n).map(|page| self.lend(page))
             }
         }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::Ordering;
 
 use backend_api::Device;
 
@@ -10,7 +11,8 @@ use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{Result, index_outside};
 use crate::engine::page::Holder;
-use crate::engine::pager::{Fetch, Held, Stream};
+use crate::engine::page::state::HOME;
+use crate::engine::pager::{Fetch, Stream};
 use crate::setup::any::AnyDevice;
 
 /// A page's elements, shared: a slice in the page's frame; of a section, those that are in it.
@@ -76,11 +78,13 @@ pub(crate) struct Cut {
     range: Range<usize>,
 }
 
-struct HeldPart<'a, T: Element, D: Device> {
+/// The part of a page that is held, and its end.
+pub(crate) struct HeldPart<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     cut: Cut,
     /// Of the first element of the part.
     address: *mut T,
+    exclusive: bool,
     /// Whether the page had no contents before a long scan writes to it, which leaves it behind.
     passes: bool,
     /// Guards stay with their thread: the list of what a thread holds depends on it.
@@ -88,45 +92,55 @@ struct HeldPart<'a, T: Element, D: Device> {
 }
 
 impl<'a, T: Element, D: Device> HeldPart<'a, T, D> {
-    fn new(array: &'a VirtualArray<T, D>, cut: Cut, address: *mut u8, passes: bool) -> Self {
+    /// Of a page that is held for it already, as a guard, quiet, and counted in its channel.
+    pub(crate) fn of_held(
+        array: &'a VirtualArray<T, D>,
+        cut: Cut,
+        address: *mut u8,
+        exclusive: bool,
+    ) -> Self {
+        array.pager().identity().hold(cut.array_page as u64);
         // SAFETY: the page is held, and the part begins inside of it.
         let address = unsafe { address.cast::<T>().add(cut.first) };
-        Self { array, cut, address, passes, not_send: PhantomData }
+        Self { array, cut, address, exclusive, passes: false, not_send: PhantomData }
+    }
+
+    /// Takes a page as a guard.
+    fn take(array: &'a VirtualArray<T, D>, cut: Cut, visit: Visit, exclusive: bool) -> Result<Self> {
+        let (pager, page) = (array.pager(), cut.array_page as u64);
+        let channel = pager.channel(page);
+        channel.admit_guard()?;
+        let held = if exclusive {
+            pager.take(page, Holder::Guard, Fetch::Contents, Stream::Follow)
+        } else {
+            pager.share_steady(page, Holder::Guard, Stream::Follow)
+        };
+        let held = held.inspect_err(|_| channel.dismiss_guard())?;
+        let has_home = pager.entry(page).state(Ordering::Relaxed).any(HOME);
+        let passes = visit == Visit::Pass && !held.is_used_again() && !has_home;
+        let mut part = Self::of_held(array, cut, held.address, exclusive);
+        part.passes = passes;
+        Ok(part)
     }
 
     fn page(&self) -> u64 {
         self.cut.array_page as u64
     }
+}
 
-    /// Takes a page by `hold`, as a guard.
-    fn take(
-        array: &'a VirtualArray<T, D>,
-        cut: Cut,
-        visit: Visit,
-        hold: impl FnOnce(u64) -> Result<Held>,
-    ) -> Result<Self> {
-        let page = cut.array_page as u64;
-        array.pager().admit_guard(page)?;
-        match hold(page) {
-            Ok(held) => {
-                array.pager().identity().hold(page);
-                let is_new = !held.is_used_again() && !array.pager().has_home(page);
-                Ok(Self::new(array, cut, held.address, visit == Visit::Pass && is_new))
-            }
-            Err(error) => {
-                array.pager().dismiss_guard(page);
-                Err(error)
-            }
+impl<T: Element, D: Device> Drop for HeldPart<'_, T, D> {
+    fn drop(&mut self) {
+        let (pager, page) = (self.array.pager(), self.page());
+        if self.exclusive {
+            pager.release(page, Holder::Guard, 0);
+        } else {
+            pager.unshare(page, Holder::Guard);
         }
-    }
-
-    fn leave(&self) {
-        let pager = self.array.pager();
         if self.passes {
-            pager.pass(self.page());
+            pager.channel(page).pass(pager.table(), page);
         }
-        pager.identity().let_go(self.page());
-        pager.dismiss_guard(self.page());
+        pager.identity().let_go(page);
+        pager.channel(page).dismiss_guard();
     }
 }
 
@@ -165,14 +179,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Lends what a range has of a page, shared.
     pub(crate) fn visit(&self, cut: Cut, visit: Visit) -> Result<PageRef<'_, T, D>> {
-        let hold = |page| self.pager().share_steady(page, Holder::Guard, Stream::Follow);
-        HeldPart::take(self, cut, visit, hold).map(|place| PageRef { place })
+        HeldPart::take(self, cut, visit, false).map(PageRef::of)
     }
 
     /// Lends what a range has of a page, exclusively.
     pub(crate) fn visit_mut(&self, cut: Cut, visit: Visit) -> Result<PageMut<'_, T, D>> {
-        let hold = |page| self.pager().take(page, Holder::Guard, Fetch::Contents, Stream::Follow);
-        HeldPart::take(self, cut, visit, hold).map(|place| PageMut { place, written: false })
+        HeldPart::take(self, cut, visit, true).map(PageMut::of)
     }
 
     /// How a scan of so many pages visits them: if the cache has no room for all, new ones give way to the
@@ -220,14 +232,24 @@ macro_rules! common {
 common!(PageRef);
 common!(PageMut);
 
-impl<T: Element, D: Device> PageRef<'_, T, D> {
+impl<'a, T: Element, D: Device> PageRef<'a, T, D> {
+    /// Of a part that is shared.
+    pub(crate) fn of(place: HeldPart<'a, T, D>) -> Self {
+        Self { place }
+    }
+
     /// Where the elements are, for threads that keep the guard beside the address.
     pub(crate) fn address(&self) -> *const T {
         self.place.address
     }
 }
 
-impl<T: Element, D: Device> PageMut<'_, T, D> {
+impl<'a, T: Element, D: Device> PageMut<'a, T, D> {
+    /// Of a part that is held exclusively.
+    pub(crate) fn of(place: HeldPart<'a, T, D>) -> Self {
+        Self { place, written: false }
+    }
+
     /// As for [`PageRef`]. The thread that writes there has borrowed the elements mutably once.
     pub(crate) fn address(&self) -> *mut T {
         self.place.address
@@ -253,35 +275,5 @@ impl<T: Element, D: Device> DerefMut for PageMut<'_, T, D> {
         self.mark_dirty();
         // SAFETY: as in `deref`; the guard is exclusive, and so is the borrow of the guard.
         unsafe { std::slice::from_raw_parts_mut(self.place.address, self.place.cut.range.len()) }
-    }
-}
-
-impl<T: Element, D: Device> Drop for PageRef<'_, T, D> {
-    fn drop(&mut self) {
-        self.place.array.pager().unshare(self.place.page(), Holder::Guard);
-        self.place.leave();
-    }
-}
-
-impl<T: Element, D: Device> Drop for PageMut<'_, T, D> {
-    fn drop(&mut self) {
-        self.place.array.pager().release(self.place.page(), Holder::Guard, 0);
-        self.place.leave();
-    }
-}
-
-impl<'a, T: Element, D: Device> PageRef<'a, T, D> {
-    /// A guard of a page that is held for it already, shared, quiet, and counted in its channel.
-    pub(crate) fn of_held(array: &'a VirtualArray<T, D>, cut: Cut, address: *mut u8) -> Self {
-        array.pager().identity().hold(cut.array_page as u64);
-        Self { place: HeldPart::new(array, cut, address, false) }
-    }
-}
-
-impl<'a, T: Element, D: Device> PageMut<'a, T, D> {
-    /// As [`PageRef::of_held`], exclusively.
-    pub(crate) fn of_held(array: &'a VirtualArray<T, D>, cut: Cut, address: *mut u8) -> Self {
-        array.pager().identity().hold(cut.array_page as u64);
-        Self { place: HeldPart::new(array, cut, address, false), written: false }
     }
 }

@@ -7,7 +7,7 @@ use backend_api::Device;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
-use crate::engine::pager::{ExclusiveHold, Fetch, Stream};
+use crate::engine::pager::{ExclusiveHold, Fetch, Pager, Stream};
 
 /// How far ahead of a range operation its pages are fetched, in pages a channel.
 const LOOKAHEAD: u64 = 8;
@@ -67,11 +67,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             return self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into));
         }
         // A short range may be one of many that follow each other; a long one looks ahead by itself.
-        let is_short = self.touched_pages(&range).count() <= 2;
-        let stream = if is_short { Stream::Follow } else { Stream::Ignore };
-        self.read_ahead_of(&range);
-        for part in parts(range.clone(), self.page_len()) {
-            self.keep_ahead(&range, part.page);
+        let stream = if pages.clone().count() <= 2 { Stream::Follow } else { Stream::Ignore };
+        // Of a single page there is nothing to look ahead to.
+        let rest = if pages.clone().count() > 1 { pages } else { 0..0 };
+        let mut ahead = FetchAhead::new(self.pager(), rest);
+        for part in parts(range, self.page_len()) {
+            ahead.go_on(part.page as u64);
             let page = self.pager().hold_shared(part.page as u64, stream)?;
             let into = &mut into[part.of_range];
             page.read(part.within.start * size_of::<T>(), bytemuck::cast_slice_mut(into));
@@ -179,40 +180,35 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     fn elements_of(&self, pages: &Range<usize>) -> Range<usize> {
         (pages.start * self.page_len()).min(self.len())..(pages.end * self.page_len()).min(self.len())
     }
+}
 
-    /// Starts to fetch the first pages of a range that takes more than one.
-    fn read_ahead_of(&self, range: &Range<usize>) {
-        let pages = self.touched_pages(range);
-        let window = self.window();
-        if window > 1 && pages.end - pages.start > 1 {
-            self.try_prefetch(pages.start..pages.end.min(pages.start + window));
-        }
+/// The pages of a range, fetched ahead of the one in use, in steps of half a window.
+#[derive(Debug)]
+pub(crate) struct FetchAhead<'a> {
+    pager: &'a Pager,
+    /// Those that were not asked for.
+    rest: Range<u64>,
+    /// How many are under way, with the one in use: a quarter of the frames at most. Below two, none is
+    /// fetched ahead.
+    window: u64,
+}
+
+impl<'a> FetchAhead<'a> {
+    pub(crate) fn new(pager: &'a Pager, rest: Range<u64>) -> Self {
+        let window = (LOOKAHEAD * pager.channels().len() as u64).min(pager.frames() / 4);
+        Self { pager, rest, window }
     }
 
-    /// Keeps the fetches ahead of a page that is about to be used, in steps of half a window.
-    fn keep_ahead(&self, range: &Range<usize>, page: usize) {
-        let pages = self.touched_pages(range);
-        let (page, window) = (page as u64, self.window());
-        let step = (window / 2).max(1);
-        if window > 1
-            && page > pages.start
-            && (page - pages.start).is_multiple_of(step)
-            && page + window - step < pages.end
-        {
-            self.try_prefetch(page + window - step..pages.end.min(page + window));
+    /// Has pages fetched that come after one which is about to be used.
+    pub(crate) fn go_on(&mut self, page: u64) {
+        let end = self.rest.end.min(page + self.window);
+        if self.window > 1 && page + self.window / 2 >= self.rest.start && end > self.rest.start.max(page) {
+            let ahead = self.rest.start.max(page)..end;
+            self.rest.start = end;
+            if let Err(error) = self.pager.prefetch(ahead) {
+                crate::base::trace::read_ahead_failed(&error);
+            }
         }
-    }
-
-    fn try_prefetch(&self, pages: Range<u64>) {
-        if let Err(error) = self.pager().prefetch(pages) {
-            crate::base::trace::read_ahead_failed(&error);
-        }
-    }
-
-    /// How many pages of a range operation are under way, with the one in use: a quarter of the frames at
-    /// most. Below two, none is fetched ahead.
-    fn window(&self) -> u64 {
-        (LOOKAHEAD * self.pager().channels().len() as u64).min(self.pager().frames() / 4)
     }
 }
 

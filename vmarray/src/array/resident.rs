@@ -2,80 +2,64 @@
 
 use backend_api::Device;
 
-use crate::array::{VirtualArray, read_validated};
+use crate::array::VirtualArray;
 use crate::base::element::{self, Element, Layout};
+use crate::base::error::Error;
 use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY};
-use crate::engine::page::{
-    Holder, Refusal, State, count_hit, read_fenced, read_lock_free, write_fenced, write_lock_free,
-};
+use crate::engine::page::{Holder, Refusal, State, count_hit, write_fenced, write_lock_free};
 use crate::engine::pager::Pager;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Reads an element of a page that is resident and not held exclusively, and counts a hit.
     #[inline]
     pub(crate) fn try_read(&self, page: u64, at: usize) -> Result<T, Refusal> {
-        let entry = self.pager().entry(page);
-        let found = read_lock_free(entry, self.pager().counter(), at, |frame| {
-            // SAFETY: the frame is one of pages of `T`, and `at` is within its page. Single words are read
-            // atomically while the gate is open; what a racing writer made of others is found out by the
-            // version.
-            unsafe {
-                let element = frame.cast::<T>().add(at);
-                if Layout::<T>::SINGLE_WORD {
-                    Some(element::load(element))
-                } else {
-                    read_validated(entry, element)
-                }
-            }
-        });
-        found.map_or_else(|| self.try_read_slowly(page, at), Ok)
+        self.read_at(self.pager().entry(page), at).map_or_else(|| self.try_read_slowly(page, at), Ok)
     }
 
     #[cold]
     #[inline(never)]
     fn try_read_slowly(&self, page: u64, at: usize) -> Result<T, Refusal> {
-        let pager = self.pager();
-        let entry = pager.entry(page);
-        // SAFETY: as in `try_read`.
-        let found = read_fenced(entry, pager.counter(), |frame| unsafe {
-            let element = frame.cast::<T>().add(at);
-            if Layout::<T>::SINGLE_WORD {
-                Some(element::load(element))
-            } else {
-                read_validated(entry, element)
-            }
-        });
-        if let Some(value) = found {
+        let entry = self.pager().entry(page);
+        if let Some(value) = self.read_fenced_at(entry, at) {
             return Ok(value);
         }
-        let value = self.try_read_shared(page, at, true)?;
-        count_hit(pager.counter());
-        Ok(value)
-    }
-
-    /// As [`try_read`](Self::try_read), through a share of the page; opens it to lock-free reads if so
-    /// wanted, and counts nothing.
-    pub(crate) fn try_read_shared(&self, page: u64, at: usize, open: bool) -> Result<T, Refusal> {
-        let pager = self.pager();
-        let entry = pager.entry(page);
         let before = entry.try_share(Holder::Pin, guards::held())?;
-        let share = self.shared(page, before, if open { Then::Open } else { Then::Nothing });
-        // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only,
-        // which they store atomically.
-        Ok(unsafe { element::read_shared(share.address().cast::<T>().add(at)) })
+        count_hit(self.pager().counter());
+        Ok(self.read_in(&self.shared(page, before, true), at))
     }
 
     /// Sees to the end of a [share](crate::engine::page::Entry::try_share), as a pin, of a page whose state
-    /// before is given.
-    pub(crate) fn shared(&self, page: u64, before: State, then: Then) -> Shared<'_> {
-        Shared { pager: self.pager(), page, before, then }
+    /// before is given; opens it to lock-free reads if so wanted.
+    pub(crate) fn shared(&self, page: u64, before: State, opens: bool) -> Share<'_> {
+        let pager = self.pager();
+        let was_ahead = before.any(AHEAD);
+        if !pager.recency() {
+            pager.channel(page).touched(page);
+        }
+        Share { pager, page, opens: opens && pager.recency() && !was_ahead, was_ahead }
     }
 
-    /// Writes an element of a page that is resident and that nobody holds; opens the page to lock-free writes
-    /// if so wanted.
+    /// Shares a page for one access, and opens it to lock-free reads if it was used before.
+    pub(crate) fn share(&self, page: u64) -> Result<Share<'_>, Error> {
+        let pager = self.pager();
+        let held = pager.share(page, Holder::Pin)?;
+        Ok(Share { pager, page, opens: pager.recency() && held.is_used_again(), was_ahead: false })
+    }
+
+    /// Reads an element of a page while it is shared.
+    #[inline(always)]
+    pub(crate) fn read_in(&self, share: &Share<'_>, at: usize) -> T {
+        assert!(at < self.page_len(), "the element is in the page");
+        // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only,
+        // and those are read atomically.
+        unsafe { element::read_shared(share.address().cast::<T>().add(at)) }
+    }
+
+    /// Writes an element of a page that is resident and that nobody holds, and opens the page to lock-free
+    /// writes.
     #[inline]
-    pub(crate) fn try_write(&self, page: u64, at: usize, value: &T, open: bool) -> Result<(), Refusal> {
+    pub(crate) fn try_write(&self, page: u64, at: usize, value: &T) -> Result<(), Refusal> {
         let pager = self.pager();
         let entry = pager.entry(page);
         if Layout::<T>::SINGLE_WORD {
@@ -101,7 +85,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
         if !pager.recency() {
             pager.channel(page).touched(page);
-        } else if Layout::<T>::SINGLE_WORD && open && !before.any(AHEAD) {
+        } else if Layout::<T>::SINGLE_WORD && !before.any(AHEAD) {
             entry.open_writes();
         }
         pager.release(page, Holder::Pin, DIRTY);
@@ -114,45 +98,30 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 }
 
 /// A share of a page, as a pin.
-pub(crate) struct Shared<'a> {
+pub(crate) struct Share<'a> {
     pager: &'a Pager,
     page: u64,
-    /// The state before.
-    before: State,
-    then: Then,
+    /// Whether the page is opened to lock-free reads.
+    opens: bool,
+    /// Whether this is the first use of a page that was read ahead, which is told in the end.
+    was_ahead: bool,
 }
 
-/// What comes of a page after it was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
-    Nothing,
-    /// It is opened to lock-free reads.
-    Open,
-    /// It was loaded for this, and goes first unless it is used again.
-    Leave,
-}
-
-impl Shared<'_> {
+impl Share<'_> {
     /// The first byte of the frame.
     pub(crate) fn address(&self) -> *const u8 {
         self.pager.entry(self.page).address()
     }
 }
 
-impl Drop for Shared<'_> {
+impl Drop for Share<'_> {
     fn drop(&mut self) {
-        let Self { pager, page, before, then } = *self;
-        if !pager.recency() {
-            pager.channel(page).touched(page);
-        } else if then == Then::Open && !before.any(AHEAD) {
+        let Self { pager, page, opens, was_ahead } = *self;
+        if opens {
             pager.entry(page).open_reads();
         }
-        if then == Then::Leave {
-            pager.unshare_first(page);
-        } else {
-            pager.unshare(page, Holder::Pin);
-        }
-        if before.any(AHEAD) {
+        pager.unshare(page, Holder::Pin);
+        if was_ahead {
             pager.advance(page);
         }
     }

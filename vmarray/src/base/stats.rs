@@ -3,6 +3,8 @@
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 /// One number that any thread may add to. Orders nothing.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -154,5 +156,27 @@ impl Stats {
     pub fn hit_rate(&self) -> f64 {
         let all = self.hits + self.total().misses;
         if all == 0 { 1.0 } else { self.hits as f64 / all as f64 }
+    }
+}
+
+/// What the statistics were when they were last reset.
+#[derive(Debug, Default)]
+pub(crate) struct Baseline(Mutex<Stats>);
+
+impl Baseline {
+    /// What there is more now.
+    pub(crate) fn since(&self, now: impl FnOnce() -> Stats) -> Stats {
+        let baseline = self.0.lock();
+        let mut stats = now();
+        stats.hits = stats.hits.wrapping_sub(baseline.hits);
+        for (now, before) in stats.channels.iter_mut().zip(&baseline.channels) {
+            *now = *now - *before;
+        }
+        stats
+    }
+
+    pub(crate) fn reset(&self, now: impl FnOnce() -> Stats) {
+        let mut baseline = self.0.lock();
+        *baseline = now();
     }
 }

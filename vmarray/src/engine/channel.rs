@@ -23,32 +23,6 @@
 //! 3. *Quiesce*: one barrier ends the accesses without a lock (`page::quiesce`).
 //! 4. *Free* the frames of clean pages ([`Channel::free_clean`]); *write back* the dirty ones (`write_back`).
 //! 5. *Finish*: written pages are clean, and the first victims of the next round (`transfers`).
-//!
-//! # Files
-//!
-//! | file | subject |
-//! |---|---|
-//! | `frames` | host memory for frames, and how a thread gets hold of one |
-//! | `victims` | which pages give up their frames |
-//! | `transfers` | what is under way, waiting for it, finishing it |
-//! | `waiting` | how threads wait for each other |
-//! | `requests` | what tasks ask of pages that are not in the cache |
-//! | `drive` | such requests on their way: submitted together, served when their pages have come |
-//! | `driver` | what a device wakes for that |
-//! | `tasks` | what else tasks wait for |
-//! | `reserve` | frames that are kept for the guards of tasks |
-//! | `combine` | loads of many threads in one submission |
-//! | `write_back` | dirty pages on their way home |
-//! | `ahead` | how many pages were fetched ahead and not used yet |
-//! | `guards` | how many frames the program's guards may hold |
-//! | `slot_io` | fills, kernels and copies of single elements on home slots |
-//! | `staging` | pinned memory for ranges that pass by the cache |
-//! | `staged_copies` | copies of such ranges by several threads in one submission |
-//! | `coalesce` | copies of neighbouring pages as one |
-//! | `queues` | the queues of one direction, and which one is next |
-//! | `queue_barriers` | the order between queues where kernels are concerned |
-//! | `order_lock` | locks under which work is submitted |
-//! | `pinned` | host memory that passes between the program and home slots without a frame |
 
 #[forbid(unsafe_code)]
 mod ahead;
@@ -103,17 +77,18 @@ use crate::engine::page::state::{DIRTY, RESIDENT};
 use crate::engine::page::{Access, Entry, PageTable, State, barrier_all, drain_all, quiesce_by};
 
 use ahead::AheadCount;
+pub(crate) use coalesce::CopyWay;
 use combine::Read;
 pub(crate) use combine::{Load, LoadFor, Loaded};
 pub(crate) use driver::Driver;
 pub(crate) use frames::{Blocking, Frame};
 use guards::GuardCount;
-use pinned::PinnedPool;
+pub(crate) use pinned::PinnedPool;
 pub(crate) use queue_barriers::HomeQueues;
 pub(crate) use requests::{Ask, Bytes, Request, RequestAnswer};
 use reserve::Reserved;
+use staged_copies::StagedCopies;
 pub(crate) use staged_copies::StagedCopy;
-use staged_copies::StagedQueues;
 use staging::Stages;
 pub(crate) use staging::{Stage, stage_pages};
 use tasks::TaskRequests;
@@ -125,7 +100,7 @@ pub(crate) use write_back::WriteBackFor;
 
 /// A place in the slots, kept beside them: detached where a channel gives it out.
 pub(crate) type DevicePlace = DeviceSpan<'static>;
-/// A place in a frame or a cell, kept beside the memory: detached where that is made.
+/// A place in host memory, kept beside that: detached where that is made.
 pub(crate) type HostPlace = HostSpan<'static>;
 
 /// In place of the page of a frame that has none.
@@ -140,13 +115,8 @@ pub(crate) fn pages_of(channel: u64, channels: u64, range: &Range<u64>) -> impl 
 /// What a channel is built from.
 pub(crate) struct ChannelPlan {
     pub(crate) device: Arc<dyn Device>,
-    pub(crate) index: u32,
-    pub(crate) channels: u32,
+    pub(crate) layout: Layout,
     pub(crate) slots: u64,
-    pub(crate) page_bytes: usize,
-    pub(crate) element_bytes: usize,
-    pub(crate) frame_stride: usize,
-    pub(crate) frames_max: u32,
     pub(crate) policy: EvictionPolicy,
     pub(crate) memory: HostMemory,
     pub(crate) fall_back: bool,
@@ -155,12 +125,13 @@ pub(crate) struct ChannelPlan {
 
 /// What does not change about a channel.
 #[derive(Debug)]
-struct Layout {
-    index: u32,
-    channels: u32,
-    page_bytes: usize,
-    frame_stride: usize,
-    frames_max: u32,
+pub(crate) struct Layout {
+    /// Its number, and how many channels there are.
+    pub(crate) index: u32,
+    pub(crate) channels: u32,
+    pub(crate) page_bytes: usize,
+    pub(crate) frame_stride: usize,
+    pub(crate) frames_max: u32,
 }
 
 /// Frames without pages, and the threads that look for more of them.
@@ -205,7 +176,8 @@ pub(crate) struct Channel {
     events: EventCount,
     pinned: PinnedPool,
     stages: Stages,
-    staged: StagedQueues,
+    /// By [`CopyWay`].
+    staged: [Mutex<StagedCopies>; 2],
     device: Arc<dyn Device>,
     layout: Layout,
     recency: bool,
@@ -235,7 +207,6 @@ struct FrameTable {
     /// Frames that are kept for tasks.
     reserved: Reserved,
     stride: usize,
-    recency: bool,
     growing: bool,
     /// Set when the system gave no more memory: the cache stays as large as it is.
     full: bool,
@@ -262,13 +233,13 @@ impl Channel {
     pub(crate) fn new(plan: ChannelPlan) -> Result<Self> {
         let bytes = plan
             .slots
-            .checked_mul(plan.page_bytes as u64)
-            .ok_or(ErrorKind::TooLong { elements: u64::MAX, element_bytes: plan.page_bytes })?;
+            .checked_mul(plan.layout.page_bytes as u64)
+            .ok_or(ErrorKind::TooLong { elements: u64::MAX, element_bytes: plan.layout.page_bytes })?;
         let slots = DeviceBuffer::new(&plan.device, bytes, plan.commit)?;
-        let frames_max = plan.frames_max as usize;
+        let frames_max = plan.layout.frames_max as usize;
         let evictor = Evictor::new(plan.policy, frames_max);
         let recency = !evictor.wants_touches();
-        let reserved = Reserved::new(plan.frames_max);
+        let reserved = Reserved::new(plan.layout.frames_max);
         let counters = Arc::new(Counters::default());
         let channel = Self {
             queues: HomeQueues::new(&plan.device, &counters)?,
@@ -279,10 +250,14 @@ impl Channel {
                 asking: Mutex::new(()),
             },
             newcomers: ArrayQueue::new(frames_max.max(1)),
-            drop_behind: DropBehind::new(plan.policy == EvictionPolicy::Clock, plan.page_bytes, frames_max),
+            drop_behind: DropBehind::new(
+                plan.policy == EvictionPolicy::Clock,
+                plan.layout.page_bytes,
+                frames_max,
+            ),
             loads: LoadQueue::default(),
             ahead: AheadCount::default(),
-            guards: GuardCount::new(plan.frames_max),
+            guards: GuardCount::new(plan.layout.frames_max),
             tasks: TaskRequests::new(&reserved),
             shard: Mutex::new(Shard {
                 frames: FrameTable {
@@ -293,25 +268,18 @@ impl Channel {
                     frame_of: HashMap::new(),
                     cleaned: Vec::new(),
                     reserved,
-                    stride: plan.frame_stride,
-                    recency,
+                    stride: plan.layout.frame_stride,
                     growing: false,
                     full: false,
                 },
                 work: WorkUnderWay::default(),
             }),
             events: EventCount::default(),
-            pinned: PinnedPool::new(&plan.device, plan.memory, plan.fall_back, plan.element_bytes),
-            stages: Stages::new(),
-            staged: StagedQueues::default(),
+            pinned: PinnedPool::new(&plan.device, plan.memory, plan.fall_back),
+            stages: Stages::default(),
+            staged: Default::default(),
             device: plan.device,
-            layout: Layout {
-                index: plan.index,
-                channels: plan.channels,
-                page_bytes: plan.page_bytes,
-                frame_stride: plan.frame_stride,
-                frames_max: plan.frames_max,
-            },
+            layout: plan.layout,
             recency,
             fall_back: plan.fall_back,
             counters,
@@ -358,7 +326,8 @@ impl Channel {
 
     /// Bytes of RAM that are kept for what goes past the frames.
     pub(crate) fn staging_bytes(&self) -> usize {
-        self.pinned.bytes() + self.stage_bytes()
+        let stage_bytes = stage_pages(self.layout.page_bytes) * self.layout.page_bytes;
+        self.pinned.bytes() + self.stages.count() * stage_bytes
     }
 
     /// Host memory of the kind that the frames have, which the caller owns.

@@ -217,10 +217,7 @@ mod model {
                 server.serve(ASKED, |sum, _| *sum += server.take().sum::<usize>());
             };
             let other = Arc::clone(&server);
-            let other = thread::spawn(move || {
-                assert!(other.ask(1));
-                other.serve(ASKED, |sum, _| *sum += other.take().into_iter().sum::<usize>());
-            });
+            let other = thread::spawn(move || serve(&other));
             serve(&server);
             other.join().unwrap();
             assert_eq!(*server.try_state().unwrap(), 2);

@@ -55,9 +55,8 @@ pub enum EvictionPolicy {
     ///
     /// For few frames, for code that counts on the order, and for comparison. Every hit takes the page and is
     /// reported under the shard's lock: there are no lock-free hits, and threads that share a shard wait for
-    /// each other even if all their pages are resident. The state is eight bytes a frame; up to eight frames
-    /// are one small array, and with a single frame, or repeated hits of one page, a report is one
-    /// comparison.
+    /// each other even if all their pages are resident. The state is eight bytes a frame; with repeated hits
+    /// of one page, a report is one comparison.
     ///
     /// Source: L. A. Belady, "A Study of Replacement Algorithms for a Virtual-Storage Computer", 1966, and
     /// folklore.
@@ -73,7 +72,7 @@ pub enum EvictionPolicy {
     /// for a second visit. The price: a page that becomes popular is fetched twice, so a working set that
     /// moves often does a little better with CLOCK.
     ///
-    /// A hit costs the same as under [`Clock`](Self::Clock). The state is at most 36 bytes a frame, including
+    /// A hit costs the same as under [`Clock`](Self::Clock). The state is some 50 bytes a frame, including
     /// the keys of pages evicted lately.
     ///
     /// Source: T. Johnson and D. Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement
@@ -105,8 +104,6 @@ pub(crate) type Candidate<'a> = dyn FnMut(u32) -> Verdict + 'a;
 pub(crate) enum Evictor {
     /// See [`EvictionPolicy::Clock`].
     Clock(clock::Clock),
-    /// See [`EvictionPolicy::Lru`], for at most [`lru::FEW_FRAMES`] frames.
-    FewLru(lru::FewLru),
     /// See [`EvictionPolicy::Lru`].
     Lru(lru::Lru),
     /// See [`EvictionPolicy::TwoQueue`].
@@ -120,7 +117,6 @@ impl Evictor {
         assert!(frames < u32::MAX as usize - 2, "frame numbers are 32 bits");
         match policy {
             EvictionPolicy::Clock => Self::Clock(clock::Clock::new(frames)),
-            EvictionPolicy::Lru if frames <= lru::FEW_FRAMES => Self::FewLru(lru::FewLru::new(frames)),
             EvictionPolicy::Lru => Self::Lru(lru::Lru::new(frames)),
             EvictionPolicy::TwoQueue => Self::TwoQueue(two_queue::TwoQueue::new(frames)),
         }
@@ -128,7 +124,7 @@ impl Evictor {
 
     /// Whether hits must be reported through [`touched`](Self::touched).
     pub(crate) fn wants_touches(&self) -> bool {
-        matches!(self, Self::FewLru(_) | Self::Lru(_))
+        matches!(self, Self::Lru(_))
     }
 
     /// The frame has received the page `page_key`, and is now the most recent one.
@@ -138,7 +134,6 @@ impl Evictor {
     pub(crate) fn inserted(&mut self, frame: u32, page_key: u64) {
         match self {
             Self::Clock(clock) => clock.inserted(frame),
-            Self::FewLru(lru) => lru.inserted(frame),
             Self::Lru(lru) => lru.inserted(frame),
             Self::TwoQueue(queues) => queues.inserted(frame, page_key),
         }
@@ -149,10 +144,8 @@ impl Evictor {
     /// Reports may be collected and delivered late, in order: a frame no longer tracked is ignored.
     #[inline]
     pub(crate) fn touched(&mut self, frame: u32) {
-        match self {
-            Self::FewLru(lru) => lru.touched(frame),
-            Self::Lru(lru) => lru.touched(frame),
-            Self::Clock(_) | Self::TwoQueue(_) => {}
+        if let Self::Lru(lru) = self {
+            lru.touched(frame);
         }
     }
 
@@ -160,7 +153,6 @@ impl Evictor {
     pub(crate) fn removed(&mut self, frame: u32) {
         match self {
             Self::Clock(clock) => clock.removed(frame),
-            Self::FewLru(lru) => lru.removed(frame),
             Self::Lru(lru) => lru.removed(frame),
             Self::TwoQueue(queues) => queues.removed(frame),
         }
@@ -176,7 +168,6 @@ impl Evictor {
     pub(crate) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         match self {
             Self::Clock(clock) => clock.victims(want, candidate),
-            Self::FewLru(lru) => lru.victims(want, candidate),
             Self::Lru(lru) => lru.victims(want, candidate),
             Self::TwoQueue(queues) => queues.victims(want, candidate),
         }

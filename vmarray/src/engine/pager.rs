@@ -3,8 +3,6 @@
 
 mod bulk;
 #[forbid(unsafe_code)]
-mod claims;
-#[forbid(unsafe_code)]
 mod fill;
 #[forbid(unsafe_code)]
 mod flush;
@@ -19,10 +17,10 @@ mod tests;
 mod uncached;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use crate::base::error::{ErrorKind, Result};
-use crate::base::stats::Stats;
+use crate::base::stats::{Baseline, Stats};
 use crate::engine::channel::{Blocking, Channel, Driver, Load, LoadFor, Loaded};
 use crate::engine::guards::{self, Identity};
 use crate::engine::page::state::{AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WRITER_PENDING};
@@ -84,8 +82,7 @@ pub struct Pager {
     frames: u64,
     /// The number under which hits are counted.
     counter: HitCounter,
-    /// What the statistics were when they were last reset.
-    baseline: parking_lot::Mutex<Stats>,
+    baseline: Baseline,
     read_ahead: bool,
     /// How many pages are fetched ahead of a stream at most.
     window_max: u64,
@@ -117,7 +114,7 @@ impl Pager {
             table,
             page_bytes,
             counter,
-            baseline: parking_lot::Mutex::new(Stats::default()),
+            baseline: Baseline::default(),
             read_ahead,
             identity: Identity::new(),
             buses,
@@ -196,14 +193,6 @@ impl Pager {
         }
     }
 
-    /// Ends a share, as a pin, that was the use which the page was loaded for.
-    pub(crate) fn unshare_first(&self, page: u64) {
-        let entry = self.table.entry(page);
-        if entry.unshare_first() {
-            unpark(entry);
-        }
-    }
-
     /// Ends an exclusive hold, adding bits to the state.
     pub(crate) fn release(&self, page: u64, holder: Holder, add: u64) {
         let entry = self.table.entry(page);
@@ -254,13 +243,7 @@ impl Pager {
         let exclusive = matches!(then, LoadFor::Exclusive(_));
         loop {
             let attempt = match then {
-                LoadFor::Share(holder) => match entry.try_share(holder, false) {
-                    // Behind somebody who wants it: the thread that holds guards must not queue up.
-                    Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && !s.any(EXCLUSIVE) && guards::held() => {
-                        entry.try_share(holder, true)
-                    }
-                    attempt => attempt,
-                },
+                LoadFor::Share(holder) => try_share(entry, holder),
                 LoadFor::Exclusive(holder) => entry.try_exclusive(holder),
                 LoadFor::Release | LoadFor::Leave => unreachable!("prefetches do not hold pages"),
             };
@@ -349,7 +332,8 @@ impl Pager {
         if home.has(HOME) && fetch == Fetch::Contents {
             let load = Load { page, frame, then, id: channel.load_id() };
             if alone {
-                channel.request_alone(&self.table, load);
+                // Told below.
+                let _ = channel.submit_loads(&self.table, vec![load], Vec::new());
             } else {
                 channel.request(&self.table, [load]);
             }
@@ -385,37 +369,38 @@ impl Pager {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         if state.any(IN_FLIGHT) {
-            channel.help(&self.table, page);
+            channel.counters.waits.add(1);
+            channel.help_while(&self.table, page, None, |_| true);
             return Ok(());
         }
-        // Asked again whenever somebody becomes the page's guard: they wake who sleeps.
-        let forbidden = |s: State| s.guards() > 0 && !self.identity.may_wait_for(page);
-        if forbidden(state) {
-            return Err(ErrorKind::WouldDeadlock { page }.into());
-        }
+        self.check_wait(page, state)?;
         channel.counters.waits.add(1);
-        park(entry, |s| {
-            let busy = s.any(EXCLUSIVE)
-                || !s.has_room()
-                || if exclusive { s.shared() } else { s.any(WRITER_PENDING) };
-            busy && !s.any(IN_FLIGHT) && !forbidden(s)
-        });
+        park(entry, |s| self.is_worth_a_wait(page, s, exclusive));
         Ok(())
     }
 
+    /// Whether the calling thread may wait for a page in this state.
+    pub(crate) fn check_wait(&self, page: u64, state: State) -> Result<()> {
+        if self.may_wait(page, state) { Ok(()) } else { Err(ErrorKind::WouldDeadlock { page }.into()) }
+    }
+
+    fn may_wait(&self, page: u64, state: State) -> bool {
+        state.guards() == 0 || self.identity.may_wait_for(page)
+    }
+
+    /// Whether to wait goes on. Asked again whenever somebody becomes the page's guard: they wake who sleeps.
+    pub(crate) fn is_worth_a_wait(&self, page: u64, s: State, exclusive: bool) -> bool {
+        let is_busy =
+            s.any(EXCLUSIVE) || !s.has_room() || if exclusive { s.shared() } else { s.any(WRITER_PENDING) };
+        is_busy && !s.any(IN_FLIGHT) && self.may_wait(page, s)
+    }
+
     pub(crate) fn stats(&self) -> Stats {
-        let baseline = self.baseline.lock();
-        let mut stats = self.raw_stats();
-        stats.hits = stats.hits.wrapping_sub(baseline.hits);
-        for (now, before) in stats.channels.iter_mut().zip(&baseline.channels) {
-            *now = *now - *before;
-        }
-        stats
+        self.baseline.since(|| self.raw_stats())
     }
 
     pub(crate) fn reset_stats(&self) {
-        let mut baseline = self.baseline.lock();
-        *baseline = self.raw_stats();
+        self.baseline.reset(|| self.raw_stats());
     }
 
     fn raw_stats(&self) -> Stats {
@@ -425,27 +410,20 @@ impl Pager {
         }
     }
 
-    /// Whether a page's home slot has contents.
-    pub(crate) fn has_home(&self, page: u64) -> bool {
-        self.table.entry(page).state(Ordering::Relaxed).any(HOME)
-    }
-
-    /// Notes that a scan longer than the cache has left a new page behind.
-    pub(crate) fn pass(&self, page: u64) {
-        self.channel(page).pass(&self.table, page);
-    }
-
-    pub(crate) fn admit_guard(&self, page: u64) -> Result<()> {
-        self.channel(page).admit_guard()
-    }
-
-    pub(crate) fn dismiss_guard(&self, page: u64) {
-        self.channel(page).dismiss_guard();
-    }
-
     /// The entry of a page, for the list of guards.
     pub(crate) fn entry(&self, page: u64) -> &Entry {
         self.table.entry(page)
+    }
+}
+
+/// Shares a resident page. Behind somebody who wants it for itself the thread waits, unless it holds guards:
+/// it must not queue up then.
+pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal> {
+    match entry.try_share(holder, false) {
+        Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && !s.any(EXCLUSIVE) && guards::held() => {
+            entry.try_share(holder, true)
+        }
+        attempt => attempt,
     }
 }
 

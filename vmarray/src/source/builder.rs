@@ -10,24 +10,18 @@ use super::channel::{HomeBytes, Import, SourceChannel};
 use super::core::Core;
 use super::directory::{Cuts, DirectoryEntry};
 use super::home::Home;
+use crate::array::builder::{CommonSettings, Devices};
 use crate::base::element::{Element, Layout};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::trace;
 use crate::engine::evict::EvictionPolicy;
 use crate::setup::any::AnyDevice;
-use crate::setup::placement::{Placement, expect_room};
+use crate::setup::placement::Placement;
 
 /// The page size that the default page length comes closest to without exceeding it.
 const PAGE_BYTES: usize = 256 << 10;
 /// How many slots a channel has at most.
 const SLOTS_MAX: usize = 1 << 30;
-
-#[derive(Debug)]
-enum SourceDevices<D: Device> {
-    Named(Vec<Arc<D>>),
-    /// To be looked for when the source is built.
-    Found(fn() -> Result<Vec<Arc<D>>>),
-}
 
 /// Describes a [`Source`]; every setting has a default that works.
 ///
@@ -42,12 +36,17 @@ enum SourceDevices<D: Device> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::EvictionPolicy;
+/// use std::sync::Arc;
+/// use vmarray::host::HostDevice;
+/// use vmarray::{EvictionPolicy, Placement};
 /// // 4 MB of elements, searched through 1 MiB of device memory.
 /// let source = Source::builder(vec![1_u32; 1_000_000])
+///     .devices([Arc::new(HostDevice::new(1 << 21)?)])
+///     .placement(Placement::Ratios(vec![1]))
 ///     .device_bytes(1 << 20)
 ///     .page_len(1 << 14)
 ///     .eviction(EvictionPolicy::TwoQueue)
+///     .wipe_on_drop(true)
 ///     .build()?;
 /// assert_eq!(source.count(.., Field::whole(), &1)?, 1_000_000);
 /// # Ok::<(), vmarray::Error>(())
@@ -56,13 +55,10 @@ enum SourceDevices<D: Device> {
 #[must_use = "describes a source; `build` makes it"]
 pub struct SourceBuilder<T: Element, H: Home<T>, D: Device = AnyDevice> {
     home: H,
-    devices: SourceDevices<D>,
-    placement: Placement,
-    page_len: Option<usize>,
+    devices: Devices<D>,
+    settings: CommonSettings,
     device_bytes: Option<u64>,
-    eviction: EvictionPolicy,
     import: Option<HostMemory>,
-    wipe: bool,
     marker: PhantomData<fn() -> T>,
 }
 
@@ -70,13 +66,10 @@ impl<T: Element, H: Home<T>> SourceBuilder<T, H> {
     pub(super) fn new(home: H) -> Self {
         Self {
             home,
-            devices: SourceDevices::Found(crate::setup::discovery::devices),
-            placement: Placement::default(),
-            page_len: None,
+            devices: Devices::Found(crate::setup::discovery::devices),
+            settings: CommonSettings::default(),
             device_bytes: None,
-            eviction: EvictionPolicy::default(),
             import: None,
-            wipe: false,
             marker: PhantomData,
         }
     }
@@ -84,101 +77,45 @@ impl<T: Element, H: Home<T>> SourceBuilder<T, H> {
 
 impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// Works on these devices. Their type may change, so this comes first or nowhere.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use std::sync::Arc;
-    /// use vmarray::host::HostDevice;
-    /// let device = Arc::new(HostDevice::new(1 << 20)?);
-    /// let source = Source::builder(vec![0_u32; 1000]).devices([device]).build()?;
-    /// assert_eq!(source.len(), 1000);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> SourceBuilder<T, H, E> {
         SourceBuilder {
             home: self.home,
-            devices: SourceDevices::Named(devices.into_iter().collect()),
-            placement: self.placement,
-            page_len: self.page_len,
+            devices: Devices::Named(devices.into_iter().collect()),
+            settings: self.settings,
             device_bytes: self.device_bytes,
-            eviction: self.eviction,
             import: self.import,
-            wipe: self.wipe,
             marker: PhantomData,
         }
     }
 
     /// How the pages are distributed over the devices.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::Placement;
-    /// let source = Source::builder(vec![0_u32; 1000]).placement(Placement::Equal).build()?;
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn placement(mut self, placement: Placement) -> Self {
-        self.placement = placement;
+        self.settings.placement = placement;
         self
     }
 
     /// How many elements a page has. A 64th of it, a block, is what is copied at least.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let source = Source::builder(vec![0_u32; 1000]).page_len(128).build()?;
-    /// assert_eq!(source.page_len(), 128);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn page_len(mut self, elements: usize) -> Self {
-        self.page_len = Some(elements);
+        self.settings.page_len = Some(elements);
         self
     }
 
     /// How much device memory is taken, of all devices together. Each channel takes a page at least.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let source = Source::builder(vec![0_u32; 1000]).page_len(10).device_bytes(800).build()?;
-    /// assert!(source.device_bytes() <= 800);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn device_bytes(mut self, bytes: u64) -> Self {
         self.device_bytes = Some(bytes);
         self
     }
 
     /// Which pages give up their device memory first.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::EvictionPolicy;
-    /// let source = Source::builder(vec![0_u32; 1000]).eviction(EvictionPolicy::Lru).build()?;
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
-        self.eviction = policy;
+        self.settings.eviction = policy;
         self
     }
 
     /// As [`Builder::wipe_on_drop`](crate::Builder::wipe_on_drop). The home is not wiped, nor are pieces of
     /// up to 16 MiB on their way from and to homes that are no memory.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use std::sync::Arc;
-    /// use vmarray::host::FileDevice;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-wiped-source-{}", std::process::id()));
-    /// let device = Arc::new(FileDevice::create(&path, 1 << 20)?);
-    /// let source = Source::builder(vec![7_u32; 1000]).devices([device]).wipe_on_drop(true).build()?;
-    /// assert_eq!(source.count(.., Field::whole(), &7)?, 1000);
-    /// assert!(std::fs::read(&path).unwrap().contains(&7));
-    /// drop(source);
-    /// assert!(!std::fs::read(&path).unwrap().contains(&7));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn wipe_on_drop(mut self, wipe: bool) -> Self {
-        self.wipe = wipe;
+        self.settings.wipe = wipe;
         self
     }
 
@@ -221,13 +158,6 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// [`Misaligned`](ErrorKind::Misaligned) for a file that was mapped from an odd offset on,
     /// [`Device`](ErrorKind::Device) for refused memory. The home is dropped then; lend it (`&mut [T]`) to
     /// keep it.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::ErrorKind;
-    /// let error = Source::builder(vec![0_u32; 1000]).page_len(0).build().unwrap_err();
-    /// assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);
-    /// ```
     pub fn build(self) -> Result<Source<T, H, D>> {
         let mut home = Box::new(self.home);
         let memory = home.memory();
@@ -236,35 +166,16 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         if !first.is_aligned() {
             return Err(ErrorKind::Misaligned { address: first.addr().get(), align: align_of::<T>() }.into());
         }
-        let page_len = self.page_len.unwrap_or_else(|| {
-            let most = (PAGE_BYTES / element_bytes).max(1);
-            (1 << most.ilog2()).min(len.max(1).next_power_of_two())
-        });
-        if page_len == 0 {
-            return Err(ErrorKind::ZeroPageLength.into());
-        }
-        let page_bytes = page_len
-            .checked_mul(element_bytes)
-            .filter(|&bytes| bytes <= isize::MAX as usize / 64)
-            .ok_or(ErrorKind::PageTooLong { page_len, element_bytes })?;
-        let devices = match self.devices {
-            SourceDevices::Named(devices) => devices,
-            SourceDevices::Found(find) => find()?,
-        };
-        if self.wipe {
-            devices.iter().try_for_each(|device| device.wipe_on_release())?;
-        }
-        crate::setup::profile::apply_known(&devices);
-        let usable = devices
-            .iter()
-            .map(|d| Ok(d.memory()?.usable_bytes))
-            .collect::<Result<Vec<u64>, backend_api::Error>>()?;
+        let page_len = self.settings.page_len::<T>(len, PAGE_BYTES)?;
+        let page_bytes = page_len * element_bytes;
+        let open = self.devices.open(&self.settings)?;
+        let (devices, usable) = (&open.devices, &open.usable);
         let cuts = Cuts::new(len, page_len);
         let pages = cuts.pages();
         // What does not fit takes turns in device memory, so placement need not find room for it.
         let room = self.device_bytes.unwrap_or(usable.iter().map(|bytes| bytes / 4 * 3).sum());
         let placed = (pages as u64).min(room / page_bytes as u64).max(1);
-        let mut turns = self.placement.turns(&devices, placed, page_bytes as u64, &usable)?;
+        let mut turns = open.turns(&self.settings.placement, placed, page_bytes)?;
         turns.truncate(pages.max(1));
         let slots = |channel: usize| -> usize {
             let device = turns[channel];
@@ -279,10 +190,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
                 .min(of_channel)
                 .clamp(1, SLOTS_MAX)
         };
-        let mut asked = vec![0; devices.len()];
-        (0..turns.len())
-            .for_each(|channel| asked[turns[channel]] += slots(channel) as u64 * page_bytes as u64);
-        expect_room(&devices, &asked, &usable)?;
+        open.expect_room(&turns, |channel| slots(channel) as u64 * page_bytes as u64)?;
         let mut entries = Vec::new();
         entries.try_reserve_exact(pages).map_err(|_| ErrorKind::NoTableMemory { pages: pages as u64 })?;
         entries.resize_with(pages, DirectoryEntry::new);
@@ -302,7 +210,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         let channels = (0..turns.len())
             .map(|index| {
                 let (device, import) = (Arc::clone(&devices[turns[index]]), imports[turns[index]].clone());
-                SourceChannel::new(device, slots(index), home_bytes, self.eviction, import)
+                SourceChannel::new(device, slots(index), home_bytes, self.settings.eviction, import)
             })
             .collect::<Result<Vec<_>>>()?;
         Ok(Source {

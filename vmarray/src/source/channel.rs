@@ -11,9 +11,10 @@ use backend_api::{
 use parking_lot::Mutex;
 
 use super::directory::{Cuts, DirectoryEntry, ExclusivePage};
-use super::staging::{Staging, pinned};
+use super::staging::Staging;
 use crate::base::error::{Error, Result};
 use crate::base::stats::Counters;
+use crate::engine::channel::PinnedPool;
 use crate::engine::evict::{EvictionPolicy, Evictor, Verdict};
 use crate::ops::executor::{Lane, RunAccess};
 
@@ -21,11 +22,6 @@ use crate::ops::executor::{Lane, RunAccess};
 const CHUNK_BYTES: usize = 8 << 20;
 /// How many copies a submission has at most.
 const BATCH: usize = 256;
-/// How many buffers for answers and single pages are kept.
-const SPARE: usize = 16;
-/// Buffers are at least this long, so that any of them does for most answers.
-const ANSWER_BYTES: usize = 192 << 10;
-const _: () = assert!(backend_api::Compute::partials_bytes() <= ANSWER_BYTES as u64);
 /// In place of the page of a slot that has none.
 const NO_PAGE: usize = usize::MAX;
 
@@ -113,7 +109,8 @@ pub(super) struct SourceChannel {
     home: HomeBytes,
     /// Held by the thread that works on several pages.
     pub(super) pool: Mutex<Pool>,
-    spare: Mutex<Vec<HostBuffer<dyn Device>>>,
+    /// For answers, single pages, and pieces of the home on their way.
+    pinned: Arc<PinnedPool>,
     pub(super) counters: Counters,
 }
 
@@ -170,13 +167,14 @@ impl SourceChannel {
     ) -> Result<Self> {
         let page_bytes = home.cuts.page_len * home.element_bytes;
         let chunk_bytes = CHUNK_BYTES.min(slots * page_bytes).max(page_bytes);
+        let pinned = Arc::new(PinnedPool::new(&device, HostMemory::Pinned, true));
         let pool = Pool {
             pages: vec![NO_PAGE; slots],
             referenced: vec![false; slots],
             // Taken from the end, so ascending.
             free: (0..slots as u32).rev().collect(),
             evictor: Evictor::new(policy, slots),
-            staging: Staging::new(&device, chunk_bytes),
+            staging: Staging::new(&device, &pinned, chunk_bytes),
         };
         Ok(Self {
             uploads: Queue::new(&device)?,
@@ -188,7 +186,7 @@ impl SourceChannel {
             page_bytes,
             home,
             pool: Mutex::new(pool),
-            spare: Mutex::default(),
+            pinned,
             counters: Counters::default(),
         })
     }
@@ -270,9 +268,8 @@ impl SourceChannel {
         staging: &mut Staging,
         pages: &[PageBlocks],
         tickets: &mut Vec<Ticket>,
-    ) -> Result<u64> {
+    ) -> Result<()> {
         let pieces = self.pieces(pages);
-        let bytes: u64 = pieces.iter().map(|piece| piece.bytes as u64).sum();
         if let Some(import) = &self.import {
             for batch in pieces.chunks(BATCH) {
                 let copy = |piece: &BlockPiece| self.upload_of(piece, import.host.at(piece.home as u64));
@@ -295,8 +292,8 @@ impl SourceChannel {
                 tickets.push(ticket);
             }
         }
-        self.counters.bytes_to_device.add(bytes);
-        Ok(bytes)
+        self.counters.bytes_to_device.add(pieces.iter().map(|piece| piece.bytes as u64).sum());
+        Ok(())
     }
 
     /// Copies blocks from the device to the home, and waits. The caller has the pages exclusively, and notes
@@ -461,19 +458,11 @@ impl Lane for SourceChannel {
     }
 
     fn buffer(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
-        let mut spare = self.spare.lock();
-        if let Some(fits) = spare.iter().position(|buffer| buffer.bytes() >= bytes) {
-            return Ok(spare.swap_remove(fits));
-        }
-        drop(spare);
-        pinned(&self.device, bytes.max(ANSWER_BYTES))
+        self.pinned.take(bytes)
     }
 
     fn keep(&self, buffer: HostBuffer<dyn Device>) {
-        let mut spare = self.spare.lock();
-        if spare.len() < SPARE && buffer.bytes() <= CHUNK_BYTES.max(self.page_bytes) {
-            spare.push(buffer);
-        }
+        self.pinned.put(buffer);
     }
 
     fn submit(

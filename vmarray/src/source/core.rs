@@ -6,14 +6,13 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use backend_api::{Device, HostBuffer};
-use parking_lot::Mutex;
 
 use super::channel::{PageBlocks, SourceChannel};
 use super::directory::{Cuts, DirectoryEntry, ExclusivePage, SharedPage};
 use crate::array::range::{PagePart, parts};
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::base::stats::{Counter, Stats};
+use crate::base::stats::{Baseline, Counter, Stats};
 use crate::base::trace;
 use crate::ops::executor::Lane as _;
 
@@ -26,7 +25,7 @@ pub(super) struct Core<T: Element> {
     first: NonNull<T>,
     /// Pages of device-side operations that had all that was needed on their device.
     pub(super) hits: Counter,
-    baseline: Mutex<Stats>,
+    baseline: Baseline,
     marker: PhantomData<fn(T) -> T>,
 }
 
@@ -48,7 +47,7 @@ impl<T: Element> Core<T> {
             cuts,
             first,
             hits: Counter::default(),
-            baseline: Mutex::default(),
+            baseline: Baseline::default(),
             marker: PhantomData,
         };
         core.reset_stats();
@@ -226,18 +225,11 @@ impl<T: Element> Core<T> {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let baseline = self.baseline.lock();
-        let mut stats = self.raw_stats();
-        stats.hits = stats.hits.wrapping_sub(baseline.hits);
-        for (now, before) in stats.channels.iter_mut().zip(&baseline.channels) {
-            *now = *now - *before;
-        }
-        stats
+        self.baseline.since(|| self.raw_stats())
     }
 
     pub(super) fn reset_stats(&self) {
-        let mut baseline = self.baseline.lock();
-        *baseline = self.raw_stats();
+        self.baseline.reset(|| self.raw_stats());
     }
 
     fn raw_stats(&self) -> Stats {

@@ -25,11 +25,6 @@ pub unsafe trait Home<T: Element>: Send {
     const OWNED: bool;
 
     /// The elements. If they are not aligned, there will be no source.
-    ///
-    /// ```
-    /// use vmarray::Home;
-    /// assert_eq!(vec![1_u32, 2, 3].memory().len(), 3);
-    /// ```
     fn memory(&mut self) -> NonNull<[T]>;
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use backend_api::{Device, HostBuffer, HostMemory, Ticket};
+use backend_api::{Device, HostBuffer, Ticket};
 
 use crate::base::error::Result;
-use crate::base::trace;
+use crate::engine::channel::PinnedPool;
 
 /// How many pieces take turns, so that one is filled or emptied while others are copied from or to.
 const CHUNKS: usize = 3;
@@ -14,6 +14,7 @@ const CHUNKS: usize = 3;
 #[derive(Debug)]
 pub(super) struct Staging {
     device: Arc<dyn Device>,
+    pinned: Arc<PinnedPool>,
     chunk_bytes: usize,
     /// Each with the last work that touches it.
     chunks: Vec<(HostBuffer<dyn Device>, Option<Ticket>)>,
@@ -22,8 +23,9 @@ pub(super) struct Staging {
 
 impl Staging {
     /// Takes no memory yet.
-    pub(super) fn new(device: &Arc<dyn Device>, chunk_bytes: usize) -> Self {
-        Self { device: Arc::clone(device), chunk_bytes, chunks: Vec::new(), next: 0 }
+    pub(super) fn new(device: &Arc<dyn Device>, pinned: &Arc<PinnedPool>, chunk_bytes: usize) -> Self {
+        let (device, pinned) = (Arc::clone(device), Arc::clone(pinned));
+        Self { device, pinned, chunk_bytes, chunks: Vec::new(), next: 0 }
     }
 
     pub(super) fn chunk_bytes(&self) -> usize {
@@ -34,7 +36,7 @@ impl Staging {
     pub(super) fn next(&mut self) -> Result<usize> {
         let index = self.next;
         if index == self.chunks.len() {
-            self.chunks.push((pinned(&self.device, self.chunk_bytes)?, None));
+            self.chunks.push((self.pinned.make(self.chunk_bytes)?.0, None));
         }
         self.next = (index + 1) % CHUNKS;
         if let Some(ticket) = self.chunks[index].1.take() {
@@ -51,17 +53,5 @@ impl Staging {
     /// Work that touches a piece is under way.
     pub(super) fn busy(&mut self, index: usize, ticket: Ticket) {
         self.chunks[index].1 = Some(ticket);
-    }
-}
-
-/// Page-locked memory, or pageable memory where that is refused.
-pub(super) fn pinned(device: &Arc<dyn Device>, bytes: usize) -> Result<HostBuffer<dyn Device>> {
-    match HostBuffer::new(device, bytes, HostMemory::Pinned) {
-        Ok(buffer) => Ok(buffer),
-        Err(error) => {
-            let buffer = HostBuffer::new(device, bytes, HostMemory::Pageable)?;
-            trace::pin_refused(&error);
-            Ok(buffer)
-        }
     }
 }

@@ -5,11 +5,12 @@
 //! [request](Request), which is answered with what it asked for: then the page itself may be gone again.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
 
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::Result;
 use crate::engine::channel::{Ask, Bytes, Request, RequestAnswer, TaskWait};
-use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT, WRITER_PENDING};
+use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
 use crate::engine::page::{Asleep, Refusal, State, park_task, wake};
 use crate::engine::pager::Pager;
 
@@ -136,23 +137,22 @@ impl<'a> Acquire<'a> {
     ) -> Poll<Result<Got<R>>> {
         for _ in 0..TURNS {
             if let Wait::Answer(..) = self.wait {
-                match self.poll_answer(context) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(RequestAnswer::Failed(error)) => return Poll::Ready(Err(error)),
-                    Poll::Ready(RequestAnswer::Read(bytes)) => return Poll::Ready(Ok(Got::Read(bytes))),
-                    Poll::Ready(RequestAnswer::Written) => return Poll::Ready(Ok(Got::Written)),
-                    Poll::Ready(RequestAnswer::Reserved(_)) => {}
-                    Poll::Ready(RequestAnswer::Busy) => self.was_busy = true,
+                match ready!(self.poll_answer(context)) {
+                    RequestAnswer::Failed(error) => return Poll::Ready(Err(error)),
+                    RequestAnswer::Read(bytes) => return Poll::Ready(Ok(Got::Read(bytes))),
+                    RequestAnswer::Written => return Poll::Ready(Ok(Got::Written)),
+                    RequestAnswer::Reserved(_) => {}
+                    RequestAnswer::Busy => self.was_busy = true,
                 }
             }
             self.wait = Wait::Nothing;
             let refusal = match attempt(self, context) {
                 Ok(result) => return Poll::Ready(Ok(Got::Tried(result))),
                 Err(Refused::Page(refusal)) => refusal,
-                Err(Refused::Wait(wait)) => match self.wait_for(wait) {
-                    Poll::Ready(()) => continue,
-                    Poll::Pending => return Poll::Pending,
-                },
+                Err(Refused::Wait(wait)) => {
+                    ready!(self.wait_for(wait));
+                    continue;
+                }
                 Err(Refused::Error(error)) => return Poll::Ready(Err(error)),
             };
             let is_busy = |state: State| {
@@ -162,30 +162,22 @@ impl<'a> Acquire<'a> {
                     // What its load is for does not go together with what this task asks for.
                     || state.any(IN_FLIGHT) && self.was_busy
             };
-            let step = match refusal {
+            match refusal {
                 Refusal::Busy(state) if is_busy(state) => {
                     self.was_busy = false;
-                    self.poll_busy(state, context)
+                    ready!(self.poll_busy(state, context))?;
                 }
-                refusal => match ask() {
-                    Some(ask) => {
+                refusal => {
+                    if let Some(ask) = ask() {
                         // Of a page that was taken out of the cache by the program.
                         self.unreserve();
                         let request = Arc::new(Request::new(self.page, ask, context.waker().clone()));
                         self.pager.channel(self.page).ask(self.pager.table(), &request);
                         self.wait = Wait::Answer(request, None);
-                        Poll::Ready(Ok(()))
+                    } else if let Refusal::Busy(state) = refusal {
+                        ready!(self.poll_busy(state, context))?;
                     }
-                    None => match refusal {
-                        Refusal::Busy(state) => self.poll_busy(state, context),
-                        Refusal::Absent => Poll::Ready(Ok(())),
-                    },
-                },
-            };
-            match step {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Ready(Ok(())) => {}
+                }
             }
         }
         wake(context.waker().clone());
@@ -197,7 +189,7 @@ impl<'a> Acquire<'a> {
         let Wait::Answer(request, _) = &self.wait else { return Poll::Ready(RequestAnswer::Busy) };
         let request = Arc::clone(request);
         if let Poll::Ready(answer) = request.poll(context) {
-            self.has_missed |= request.is_first();
+            self.has_missed |= request.is_first.load(Ordering::Relaxed);
             self.wait = Wait::Nothing;
             if let RequestAnswer::Reserved(frame) = answer {
                 self.reserved = Some((frame, request));
@@ -238,23 +230,15 @@ impl<'a> Acquire<'a> {
             let wait = channel.poll_transfer(table, self.page, context.waker());
             return self.wait_for(wait).map(Ok);
         }
-        // Asked again whenever somebody becomes the page's guard, or this thread another one's: both wake the
-        // task.
-        let forbidden = |s: State| s.guards() > 0 && !self.pager.identity().may_wait_for(self.page);
-        if forbidden(state) {
-            return Poll::Ready(Err(ErrorKind::WouldDeadlock { page: self.page }.into()));
-        }
+        self.pager.check_wait(self.page, state)?;
         if !state.any(RESIDENT) {
-            channel.push_on(table);
+            // Unless a thread does.
+            channel.combine_if_needed(table);
         }
         channel.counters.waits.add(1);
-        let exclusive = self.want == Want::Exclusive;
-        let asleep = park_task(table.entry(self.page), context.waker(), |s| {
-            let busy = s.any(EXCLUSIVE)
-                || !s.has_room()
-                || if exclusive { s.shared() } else { s.any(WRITER_PENDING) };
-            busy && !s.any(IN_FLIGHT) && !forbidden(s)
-        });
+        // Asked again also when this thread becomes another page's guard, which wakes the task.
+        let is_busy = |s| self.pager.is_worth_a_wait(self.page, s, self.want == Want::Exclusive);
+        let asleep = park_task(table.entry(self.page), context.waker(), is_busy);
         self.wait_for(asleep.map_or(TaskWait::No, TaskWait::Asleep)).map(Ok)
     }
 

@@ -1,7 +1,6 @@
 //! Page guards for tasks.
 
 use std::cell::Cell;
-use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -11,12 +10,13 @@ use backend_api::Device;
 
 use super::acquire::{Acquire, Got, Refused, Want};
 use crate::array::VirtualArray;
-use crate::array::page_guard::{Cut, PageMut, PageRef};
+use crate::array::page_guard::{Cut, HeldPart, PageMut, PageRef};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::engine::channel::Ask;
-use crate::engine::page::state::{AHEAD, IN_FLIGHT, RESIDENT, WAITED, WRITER_PENDING};
+use crate::engine::page::state::{AHEAD, IN_FLIGHT, RESIDENT, WAITED};
 use crate::engine::page::{Access, Holder, Refusal, count_hit, unpark};
+use crate::engine::pager::try_share;
 use crate::setup::any::AnyDevice;
 
 /// A way to a guard. It stays with its thread, as guards do.
@@ -91,13 +91,10 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
         Self { array, acquire, cut, is_counted: Cell::new(false), exclusive, not_send: PhantomData }
     }
 
-    /// The first byte of the frame, once the page is held and counted.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(Cut, *mut u8)>> {
+    /// The part of the page, once that is held and counted.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<HeldPart<'a, T, D>>> {
         let (array, exclusive) = (self.array, self.exclusive);
-        let cut = match &self.cut {
-            Ok(cut) => cut.clone(),
-            Err(error) => return Poll::Ready(Err(error.clone())),
-        };
+        let cut = self.cut.clone()?;
         let page = self.acquire.page();
         let pager = array.pager();
         let (entry, channel) = (pager.entry(page), pager.channel(page));
@@ -113,17 +110,8 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
                     Err(error) => return Err(Refused::Error(error)),
                 }
             }
-            let held = if exclusive {
-                entry.try_exclusive(Holder::Guard)
-            } else {
-                match entry.try_share(Holder::Guard, false) {
-                    // The thread that holds guards must not queue up behind somebody who wants the page.
-                    Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && crate::engine::guards::held() => {
-                        entry.try_share(Holder::Guard, true)
-                    }
-                    held => held,
-                }
-            };
+            let held =
+                if exclusive { entry.try_exclusive(Holder::Guard) } else { try_share(entry, Holder::Guard) };
             let before = match held {
                 Ok(before) => before,
                 // Who waits for others is not counted, but whose page comes is: it keeps its frame until it
@@ -163,7 +151,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             self.stop_counting();
         }
         polled.map_ok(|got| match got {
-            Got::Tried(address) => (cut, address),
+            Got::Tried(address) => HeldPart::of_held(array, cut, address, exclusive),
             Got::Read(_) | Got::Written => unreachable!("a frame was asked for"),
         })
     }
@@ -200,8 +188,7 @@ impl<'a, T: Element, D: Device> Future for PageAsync<'a, T, D> {
     type Output = Result<PageRef<'a, T, D>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let hold = &mut self.hold;
-        hold.poll(context).map_ok(|(cut, address)| PageRef::of_held(hold.array, cut, address))
+        self.hold.poll(context).map_ok(PageRef::of)
     }
 }
 
@@ -209,19 +196,8 @@ impl<'a, T: Element, D: Device> Future for PageMutAsync<'a, T, D> {
     type Output = Result<PageMut<'a, T, D>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let hold = &mut self.hold;
-        hold.poll(context).map_ok(|(cut, address)| PageMut::of_held(hold.array, cut, address))
+        self.hold.poll(context).map_ok(PageMut::of)
     }
 }
 
-impl<T: Element, D: Device> fmt::Debug for PageAsync<'_, T, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageAsync").field("page", &self.hold.acquire.page()).finish_non_exhaustive()
-    }
-}
-
-impl<T: Element, D: Device> fmt::Debug for PageMutAsync<'_, T, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageMutAsync").field("page", &self.hold.acquire.page()).finish_non_exhaustive()
-    }
-}
+debug!(PageAsync: hold.cut, PageMutAsync: hold.cut);

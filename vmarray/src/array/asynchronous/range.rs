@@ -1,19 +1,18 @@
 //! Ranges for tasks: reading, fetching ahead, writing back.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use backend_api::{Device, Progress, Ticket};
 
 use super::Asked;
 use super::acquire::{Acquire, Got, Refused, Want};
 use crate::array::VirtualArray;
-use crate::array::range::parts;
+use crate::array::range::{FetchAhead, parts};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::engine::channel::{Ask, Channel, Victim, WriteBackFor};
@@ -21,8 +20,6 @@ use crate::engine::page::state::{EXCLUSIVE, RESIDENT};
 use crate::engine::page::{Refusal, count_hit};
 use crate::setup::any::AnyDevice;
 
-/// How far ahead pages are fetched, in pages a channel; at most a quarter of the frames.
-const LOOKAHEAD: usize = 8;
 /// How many pages one poll reads at most, before other tasks get their turn.
 const READ_AT_ONCE: usize = 64;
 /// How many pages one poll has fetched, or looks for, at most.
@@ -59,31 +56,16 @@ pub struct ReadAsync<'a, T: Element, D: Device = AnyDevice> {
     range: Result<Range<usize>>,
     /// How many elements are there.
     done: usize,
-    /// The first page that was not asked for ahead.
-    asked: u64,
+    ahead: FetchAhead<'a>,
     acquire: Acquire<'a>,
 }
 
 impl<'a, T: Element, D: Device> ReadAsync<'a, T, D> {
     /// Of a range of the array that is as long as the slice, or of none.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>, into: &'a mut [T]) -> Self {
-        let page = range.as_ref().map_or(0, |range| array.locate(range.start).0 as u64);
-        let acquire = Acquire::new(array.pager(), page, Want::Share);
-        Self { array, into, range, done: 0, asked: page, acquire }
-    }
-
-    /// Has the pages fetched that come after the one in use.
-    fn ask_ahead(&mut self, page: u64, range: &Range<usize>) {
-        let pager = self.array.pager();
-        let window = (LOOKAHEAD * pager.channels().len()).min(pager.frames() as usize / 4) as u64;
-        let end = self.array.touched_pages(range).end.min(page + window);
-        if window > 1 && page + window / 2 >= self.asked && end > self.asked.max(page) {
-            let ahead = self.asked.max(page)..end;
-            self.asked = end;
-            if let Err(error) = pager.prefetch(ahead) {
-                crate::base::trace::read_ahead_failed(&error);
-            }
-        }
+        let pages = range.as_ref().map_or(0..0, |range| array.touched_pages(range));
+        let acquire = Acquire::new(array.pager(), pages.start, Want::Share);
+        Self { array, into, range, done: 0, ahead: FetchAhead::new(array.pager(), pages), acquire }
     }
 }
 
@@ -92,10 +74,7 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
-        let range = match &this.range {
-            Ok(range) => range.clone(),
-            Err(error) => return Poll::Ready(Err(error.clone())),
-        };
+        let range = this.range.clone()?;
         let (array, pager) = (this.array, this.array.pager());
         let mut turns = 0..READ_AT_ONCE;
         while this.done < range.len() {
@@ -108,31 +87,23 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
             if this.acquire.page() != page {
                 this.acquire.turn_to(page);
             }
-            this.ask_ahead(page, &range);
+            this.ahead.go_on(page);
             let into = &mut this.into[this.done..this.done + part.within.len()];
             let len = size_of_val(into);
-            let read = |acquire: &Acquire<'_>, _: &mut Context<'_>| {
+            let read = |_: &Acquire<'_>, _: &mut Context<'_>| {
                 let held = pager.try_hold_shared(page)?;
                 held.read(part.within.start * size_of::<T>(), bytemuck::cast_slice_mut(into));
-                if !acquire.has_missed() {
-                    count_hit(pager.counter());
-                }
                 if !pager.recency() {
                     pager.channel(page).touched(page);
                 }
                 Ok::<_, Refused>(())
             };
             let ask = || Some(Ask::Read { offset: part.within.start * size_of::<T>(), len });
-            match this.acquire.poll(context, read, ask) {
-                Poll::Ready(Ok(Got::Tried(()) | Got::Written)) => {}
-                Poll::Ready(Ok(Got::Read(bytes))) => {
-                    if !this.acquire.has_missed() {
-                        count_hit(pager.counter());
-                    }
-                    bytemuck::cast_slice_mut(into).copy_from_slice(&bytes);
-                }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
+            if let Got::Read(bytes) = ready!(this.acquire.poll(context, read, ask))? {
+                bytemuck::cast_slice_mut(into).copy_from_slice(&bytes);
+            }
+            if !this.acquire.has_missed() {
+                count_hit(pager.counter());
             }
             this.done += part.within.len();
         }
@@ -186,10 +157,7 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
         let pager = this.array.pager();
-        let range = match &this.range {
-            Ok(range) => this.array.touched_pages(range),
-            Err(error) => return Poll::Ready(Err(error.clone())),
-        };
+        let range = this.array.touched_pages(&this.range.clone()?);
         let Course { ahead, room, coming: pages } = this.course.get_or_insert_with(|| {
             let room = pager.prefetch_room();
             Course { ahead: range.clone(), room, coming: range }
@@ -219,10 +187,8 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
                 let is_coming = state.any(EXCLUSIVE) && !state.any(RESIDENT);
                 if is_coming { Err(Refusal::Busy(state).into()) } else { Ok(()) }
             });
-            match arrived {
-                Poll::Ready(Ok(())) => pages.start += 1,
-                other => return other,
-            }
+            ready!(arrived)?;
+            pages.start += 1;
         }
         Poll::Ready(Ok(()))
     }
@@ -346,10 +312,7 @@ impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
         let this = &mut *self;
         let pager = this.array.pager();
         if this.pages.is_none() {
-            let range = match &this.range {
-                Ok(range) => this.array.touched_pages(range),
-                Err(error) => return Poll::Ready(Err(error.clone())),
-            };
+            let range = this.array.touched_pages(&this.range.clone()?);
             let dirty = |channel: &Arc<Channel>| channel.resident_pages(pager.table(), &range, true);
             this.pages = Some(pager.channels().iter().flat_map(dirty).collect());
         }
@@ -377,14 +340,4 @@ impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
     }
 }
 
-macro_rules! debug {
-    ($($Future:ident),*) => { $(
-        impl<T: Element, D: Device> fmt::Debug for $Future<'_, T, D> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($Future)).field("range", &self.range).finish_non_exhaustive()
-            }
-        }
-    )* };
-}
-
-debug!(ReadAsync, PrefetchAsync, FlushAsync);
+debug!(ReadAsync: range, PrefetchAsync: range, FlushAsync: range);

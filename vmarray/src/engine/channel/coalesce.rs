@@ -4,7 +4,7 @@ use backend_api::{DeviceSpan, HostSpan, Transfer};
 
 /// Which way a page goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CopyWay {
+pub(crate) enum CopyWay {
     /// From its slot to a frame.
     Fetch,
     /// From its frame to its slot.

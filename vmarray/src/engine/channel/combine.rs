@@ -27,7 +27,7 @@ use parking_lot::MutexGuard;
 use super::coalesce::{CopyWay, coalesce};
 use super::frames::Frame;
 use super::requests::Request;
-use super::transfers::{FetchUnderWay, Wakes};
+use super::transfers::{FetchUnderWay, Submission, Wakes};
 use super::waiting::spin_while;
 use super::{Channel, DevicePlace, HostPlace, Shard, WorkUnderWay};
 use crate::base::error::Result;
@@ -110,11 +110,6 @@ impl Channel {
         self.combine_now(table, shard);
     }
 
-    /// As [`request`](Self::request), for one load, which is to succeed or fail alone.
-    pub(crate) fn request_alone(&self, table: &PageTable, load: Load) {
-        let _ = self.submit_loads(table, vec![load], Vec::new());
-    }
-
     /// Reads bytes of home slots, which the caller keeps from changing, together with what others fetch.
     /// Blocks.
     ///
@@ -140,9 +135,9 @@ impl Channel {
             let mut shard = self.lock();
             let found = shard.work.fetches.iter_mut().find(|fetch| fetch.has(&read));
             match found {
-                Some(fetch) if !fetch.is_watched => {
-                    fetch.is_watched = true;
-                    let ticket = fetch.ticket;
+                Some(fetch) if !fetch.submission.is_watched => {
+                    fetch.submission.is_watched = true;
+                    let ticket = fetch.submission.ticket;
                     self.note_combiner(&shard);
                     drop(shard);
                     // Told by the read.
@@ -185,7 +180,7 @@ impl Channel {
     }
 
     /// Makes the thread the combiner if nobody is. Whether it was.
-    pub(super) fn combine_if_needed(&self, table: &PageTable) -> bool {
+    pub(crate) fn combine_if_needed(&self, table: &PageTable) -> bool {
         if !self.loads.may_combine.load(Ordering::Relaxed) {
             return false;
         }
@@ -276,17 +271,14 @@ impl Channel {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());
                 }
-                let is_driven = !requests.is_empty();
-                let fetch = FetchUnderWay {
-                    ticket,
+                let submission = Submission::new(ticket, !requests.is_empty());
+                shard.work.fetches.push(FetchUnderWay {
+                    submission,
                     loads,
                     reads,
                     requests,
-                    is_watched: false,
-                    is_driven,
                     is_ending: false,
-                };
-                shard.work.fetches.push(fetch);
+                });
             }
             Err(error) => self.fail_fetch(&mut shard, table, (loads, reads, requests), error, &mut wakes),
         }
@@ -298,8 +290,9 @@ impl Channel {
         (submitted, result)
     }
 
-    /// Submits loads as a batch of their own, with what tasks ask of them, and puts them on record.
-    pub(super) fn submit_loads(
+    /// Submits loads as a batch of their own, which succeeds or fails alone, with what tasks ask of them, and
+    /// puts them on record.
+    pub(crate) fn submit_loads(
         &self,
         table: &PageTable,
         loads: Vec<Load>,
@@ -351,7 +344,8 @@ impl WorkUnderWay {
     /// Whether there is something to submit, and nobody does, or soon will.
     fn may_combine(&self) -> bool {
         let is_idle = self.queued.is_empty() && self.queued_reads.is_empty();
-        let is_full = self.fetches.len() >= DEPTH && self.fetches.iter().any(|fetch| fetch.is_watched);
+        let is_full =
+            self.fetches.len() >= DEPTH && self.fetches.iter().any(|fetch| fetch.submission.is_watched);
         !(self.has_combiner || is_idle || is_full)
     }
 }

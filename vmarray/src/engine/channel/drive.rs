@@ -17,11 +17,10 @@ use std::task::Waker;
 use backend_api::{Progress, Ticket};
 
 use super::combine::{Load, LoadFor};
-use super::frames::{Blocking, Frame};
+use super::frames::Frame;
 use super::requests::{Request, RequestAnswer};
-use super::transfers::Wakes;
+use super::transfers::{Submission, Wakes};
 use super::{Channel, NO_PAGE};
-use crate::base::error::Result;
 use crate::engine::combiner::{ASKED, ENDED};
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, USED, WAITED};
 use crate::engine::page::{Access, Asleep, Deferral, Holder, PageTable, park_task, wake};
@@ -107,12 +106,8 @@ impl Channel {
 
     /// Hands over what is done of all that tasks wait for.
     fn end_submissions(&self, table: &PageTable) {
-        let tickets = {
-            let shard = self.lock();
-            let fetches = shard.work.fetches.iter().filter(|work| work.is_driven).map(|work| work.ticket);
-            let writes = shard.work.write_backs.iter().filter(|work| work.is_driven).map(|work| work.ticket);
-            fetches.chain(writes).collect()
-        };
+        let driven = |submission: &mut Submission| submission.is_driven.then_some(submission.ticket);
+        let tickets = self.lock().work.submissions().filter_map(driven).collect();
         let done = self.ask_which_are_done(tickets);
         self.end_done(table, done);
     }
@@ -132,7 +127,7 @@ impl Channel {
                 serving.queue.pop_front();
                 continue;
             }
-            let is_alone = next.is_alone();
+            let is_alone = next.is_alone.load(Ordering::Relaxed);
             if is_alone && !requests.is_empty() {
                 break;
             }
@@ -146,11 +141,8 @@ impl Channel {
         }
         // Frames first, holding nothing.
         let absent = self.look(table, &requests);
-        let frames = self.take_frames_for_tasks(table, absent);
-        let (frames, failure) = match frames {
-            Ok(frames) => (frames, None),
-            Err((frames, error)) => (frames, Some(error)),
-        };
+        let mut frames = Vec::new();
+        let failure = self.take_frames(table, absent, &mut frames).err();
         let has_frames = !frames.is_empty();
         if has_frames && let Some(error) = &failure {
             // Nobody needs that frame just now: the next flush tells, or who finds none.
@@ -190,25 +182,6 @@ impl Channel {
         absent
     }
 
-    /// As many frames as can be had without waiting, up to a number, in the order in which they come; those
-    /// that were had before an error come with it.
-    #[allow(clippy::type_complexity, reason = "used once")]
-    fn take_frames_for_tasks(
-        &self,
-        table: &PageTable,
-        most: usize,
-    ) -> Result<Vec<Frame>, (Vec<Frame>, crate::Error)> {
-        let mut taken = Vec::with_capacity(most);
-        while taken.len() < most {
-            match self.take_frame(table, Blocking::Try) {
-                Ok(Some(frame)) => taken.push(frame),
-                Ok(None) => break,
-                Err(error) => return Err((taken, error)),
-            }
-        }
-        Ok(taken)
-    }
-
     /// Claims the pages of requests, as far as there are frames, and submits their loads. Answers what needs
     /// none. The requests that are left without a frame.
     fn submit_requests(
@@ -243,7 +216,7 @@ impl Channel {
                 continue;
             };
             frames.pop();
-            request.note_first();
+            request.is_first.store(true, Ordering::Relaxed);
             // The thread that is blocked by the load can help then.
             wakes.add(request.page, before.any(WAITED));
             if before.any(HOME) {
@@ -298,9 +271,9 @@ impl Channel {
                 // A thread that has the page for itself next is to find it as it was.
                 Some((load, fetch)) if !request.is_write() || load.then == LoadFor::Leave => {
                     fetch.requests.push(request);
-                    if !std::mem::replace(&mut fetch.is_driven, true) {
+                    if !std::mem::replace(&mut fetch.submission.is_driven, true) {
                         self.tasks.requests.begin();
-                        tickets.push(fetch.ticket);
+                        tickets.push(fetch.submission.ticket);
                     }
                 }
                 _ => busy.push(request),
@@ -429,10 +402,7 @@ impl Channel {
         if shard.frames.growing {
             return Stuck::Frames;
         }
-        let is_kept = |(frame, page): (usize, &u64)| {
-            *page != NO_PAGE && shard.frames.is_kept(table, frame as u32, *page)
-        };
-        let are_all_kept = shard.frames.pages.iter().enumerate().all(is_kept);
+        let are_all_kept = shard.frames.are_all_kept(table);
         let pages: Vec<u64> = match are_all_kept {
             true => Vec::new(),
             false => shard.frames.pages.iter().copied().filter(|page| *page != NO_PAGE).collect(),
@@ -479,20 +449,14 @@ impl Channel {
     /// Has the driver end a transfer that others have submitted.
     pub(super) fn drive_when_done(&self, ticket: Ticket) {
         let mut shard = self.lock();
-        let was_driven = if let Some(fetch) = shard.work.fetches.iter_mut().find(|work| work.ticket == ticket)
-        {
-            let was_driven = std::mem::replace(&mut fetch.is_driven, true);
-            if !was_driven {
-                self.tasks.requests.begin();
-            }
-            was_driven
-        } else if let Some(work) = shard.work.write_backs.iter_mut().find(|work| work.ticket == ticket) {
-            std::mem::replace(&mut work.is_driven, true)
-        } else {
-            true
-        };
+        let is_fetch = shard.work.fetches.iter().any(|work| work.submission.ticket == ticket);
+        let submission = shard.work.submissions().find(|submission| submission.ticket == ticket);
+        let is_new = submission.is_some_and(|submission| !std::mem::replace(&mut submission.is_driven, true));
+        if is_new && is_fetch {
+            self.tasks.requests.begin();
+        }
         drop(shard);
-        if !was_driven {
+        if is_new {
             self.wake_driver_after(ticket);
         }
     }

@@ -1,6 +1,5 @@
 //! Frames: page-sized places in host memory, and how a thread gets hold of one.
 
-use std::iter;
 use std::sync::atomic::{Ordering, fence};
 
 use backend_api::{contended, racy};
@@ -10,7 +9,7 @@ use super::transfers::Wakes;
 use super::victims::USED_PATIENCE;
 use super::write_back::WriteBackFor;
 use super::{Channel, FrameTable, HostPlace, NO_PAGE, Shard};
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::Result;
 use crate::engine::guards;
 use crate::engine::page::{Deferral, Entry, PageTable};
 
@@ -199,27 +198,18 @@ impl Channel {
         }
     }
 
-    /// Gets as many frames as can be had without waiting, up to a number, in the order of their addresses.
+    /// Gets as many frames as can be had without waiting, up to a number, in the order in which they come.
     ///
     /// # Errors
-    /// As [`take_frame`](Self::take_frame); frames that were to be had before are then given back.
-    pub(crate) fn take_frames(&self, table: &PageTable, most: usize) -> Result<Vec<Frame>> {
-        let mut taken: Vec<Frame> = Vec::with_capacity(most);
-        while taken.len() < most {
-            taken.extend(iter::from_fn(|| self.supply.free.pop()).take(most - taken.len()));
-            if taken.len() < most {
-                match self.take_frame(table, Blocking::Try) {
-                    Ok(Some(frame)) => taken.push(frame),
-                    Ok(None) => break,
-                    Err(error) => {
-                        self.put_back_all(&taken);
-                        return Err(error);
-                    }
-                }
-            }
+    /// As [`take_frame`](Self::take_frame); frames that were to be had before are there all the same.
+    pub(crate) fn take_frames(&self, table: &PageTable, most: usize, taken: &mut Vec<Frame>) -> Result<()> {
+        taken.reserve(most);
+        while taken.len() < most
+            && let Some(frame) = self.take_frame(table, Blocking::Try)?
+        {
+            taken.push(frame);
         }
-        taken.sort_unstable_by_key(|frame| frame.index);
-        Ok(taken)
+        Ok(())
     }
 
     /// Waits for whatever may bring a frame: a transfer, a guard's end, or another thread's next step.
@@ -247,12 +237,7 @@ impl Channel {
             return Ok(());
         }
         // Guards that were admitted and have no frame yet do not count: they may be the ones who wait here.
-        let all_guarded = |shard: &Shard| {
-            let is_kept = |(frame, page): (usize, &u64)| {
-                *page != NO_PAGE && shard.frames.is_kept(table, frame as u32, *page)
-            };
-            !shard.frames.pages.is_empty() && shard.frames.pages.iter().enumerate().all(is_kept)
-        };
+        let all_guarded = |shard: &Shard| !shard.frames.pages.is_empty() && shard.frames.are_all_kept(table);
         if all_guarded(&shard) {
             let has_reads = shard.frames.reserved.count() > 0;
             if has_reads {
@@ -263,8 +248,8 @@ impl Channel {
                 shard = self.lock();
             }
             if guards::held_or_expected() {
-                let frames = shard.frames.list.len() as u64;
-                return Err(ErrorKind::TooManyGuards { channel: self.layout.index, frames }.into());
+                let frames = shard.frames.list.len() as u32;
+                return Err(self.too_many_guards(frames));
             }
             self.counters.waits.add(1);
             drop(shard);
@@ -357,7 +342,7 @@ impl FrameTable {
     pub(super) fn policy_insert(&mut self, page: u64, frame: u32) {
         self.pages[frame as usize] = page;
         self.evictor.inserted(frame, page);
-        if !self.recency {
+        if self.evictor.wants_touches() {
             self.frame_of.insert(page, frame);
         }
     }

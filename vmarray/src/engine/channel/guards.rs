@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::Channel;
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::guards;
 
 /// Guards that were admitted, and how many may be.
@@ -60,12 +60,17 @@ impl Channel {
                 return Ok(());
             }
             if guards::held_or_expected() {
-                let frames = u64::from(self.guards.max.load(Ordering::Relaxed));
-                return Err(ErrorKind::TooManyGuards { channel: self.layout.index, frames }.into());
+                let frames = self.guards.max.load(Ordering::Relaxed);
+                return Err(self.too_many_guards(frames));
             }
             self.counters.waits.add(1);
             self.await_events(key);
         }
+    }
+
+    /// All of so many frames are guarded, by the thread that needs one among others.
+    pub(super) fn too_many_guards(&self, frames: u32) -> Error {
+        ErrorKind::TooManyGuards { channel: self.layout.index, frames: frames.into() }.into()
     }
 
     pub(super) fn try_admit_guard(&self) -> bool {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use backend_api::{Device, ErrorKind, HostBuffer, HostMemory};
 use parking_lot::Mutex;
 
-use super::HostPlace;
 use crate::base::error::Result;
 use crate::base::trace;
 
@@ -20,55 +19,21 @@ const PIECE_BYTES_MIN: usize = 192 << 10;
 const _: () = assert!(backend_api::Compute::partials_bytes() <= PIECE_BYTES_MIN as u64);
 /// Longer pieces are not kept: a list of all matches of a search may take a hundred times as much.
 const PIECE_BYTES_MAX: usize = 8 << 20;
-/// How many cells are made at once.
-const CELLS: usize = 16;
-
-/// Where a thread puts one element on its way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cell {
-    pub(super) host: HostPlace,
-    pub(super) address: *mut u8,
-}
-
-// SAFETY: a cell leads into memory that the pool keeps as long as the channel lives; the thread that has
-// taken it alone touches it.
-unsafe impl Send for Cell {}
-
-/// All cells, and those that nobody has.
-#[derive(Debug, Default)]
-struct Cells {
-    chunks: Vec<HostBuffer<dyn Device>>,
-    free: Vec<Cell>,
-}
 
 #[derive(Debug)]
-pub(super) struct PinnedPool {
+pub(crate) struct PinnedPool {
     device: Arc<dyn Device>,
     /// Whether pageable memory will do where page-locking is refused.
     fall_back: bool,
-    cell_bytes: usize,
     /// What kind of memory new pieces are made of: that of the frames.
     kind: Mutex<HostMemory>,
     /// In ascending order of their lengths.
     idle: Mutex<Vec<HostBuffer<dyn Device>>>,
-    cells: Mutex<Cells>,
 }
 
 impl PinnedPool {
-    pub(super) fn new(
-        device: &Arc<dyn Device>,
-        kind: HostMemory,
-        fall_back: bool,
-        element_bytes: usize,
-    ) -> Self {
-        Self {
-            device: Arc::clone(device),
-            fall_back,
-            cell_bytes: element_bytes.next_multiple_of(64),
-            kind: Mutex::new(kind),
-            idle: Mutex::default(),
-            cells: Mutex::default(),
-        }
+    pub(crate) fn new(device: &Arc<dyn Device>, kind: HostMemory, fall_back: bool) -> Self {
+        Self { device: Arc::clone(device), fall_back, kind: Mutex::new(kind), idle: Mutex::default() }
     }
 
     /// What kind of memory new pieces are made of.
@@ -83,7 +48,7 @@ impl PinnedPool {
 
     /// New memory, which the caller owns, and of what kind it is: pageable where page-locking is refused,
     /// unless it is required.
-    pub(super) fn make(&self, bytes: usize) -> Result<(HostBuffer<dyn Device>, HostMemory)> {
+    pub(crate) fn make(&self, bytes: usize) -> Result<(HostBuffer<dyn Device>, HostMemory)> {
         let kind = self.kind();
         match HostBuffer::new(&self.device, bytes, kind) {
             Err(error)
@@ -98,7 +63,7 @@ impl PinnedPool {
     }
 
     /// Memory of at least so many bytes, kept or new. The thread [gives it back](Self::put).
-    pub(super) fn take(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
+    pub(crate) fn take(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
         let mut idle = self.idle.lock();
         // The shortest one that is long enough.
         let at = idle.partition_point(|piece| piece.bytes() < bytes);
@@ -116,7 +81,7 @@ impl PinnedPool {
     }
 
     /// Takes memory back, with nothing in flight on it.
-    pub(super) fn put(&self, piece: HostBuffer<dyn Device>) {
+    pub(crate) fn put(&self, piece: HostBuffer<dyn Device>) {
         if piece.bytes() > PIECE_BYTES_MAX {
             return;
         }
@@ -130,33 +95,8 @@ impl PinnedPool {
         drop(dropped);
     }
 
-    /// Room for one element. The thread [gives it back](Self::put_cell).
-    pub(super) fn take_cell(&self) -> Result<Cell> {
-        if let Some(cell) = self.cells.lock().free.pop() {
-            return Ok(cell);
-        }
-        let stride = self.cell_bytes;
-        let (chunk, _) = self.make(CELLS * stride)?;
-        let cell = |i: usize| {
-            // SAFETY: the chunk is `CELLS * stride` bytes long, and kept as long as the channel lives.
-            let (address, host) =
-                unsafe { (chunk.address().as_ptr().add(i * stride), chunk.at((i * stride) as u64).detach()) };
-            Cell { host, address }
-        };
-        let mut cells = self.cells.lock();
-        cells.free.extend((1..CELLS).map(cell));
-        let first = cell(0);
-        cells.chunks.push(chunk);
-        Ok(first)
-    }
-
-    pub(super) fn put_cell(&self, cell: Cell) {
-        self.cells.lock().free.push(cell);
-    }
-
-    /// How much memory nobody uses, and how much the cells take.
+    /// How much memory nobody uses.
     pub(super) fn bytes(&self) -> usize {
-        let sum = |pieces: &[HostBuffer<dyn Device>]| -> usize { pieces.iter().map(HostBuffer::bytes).sum() };
-        sum(&self.idle.lock()) + sum(&self.cells.lock().chunks)
+        self.idle.lock().iter().map(HostBuffer::bytes).sum()
     }
 }

@@ -14,7 +14,7 @@
 //! No request holds anything while it waits. One whose future is dropped is left out, or its page goes to the
 //! cache.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 
 use backend_api::racy;
@@ -78,9 +78,9 @@ pub(crate) struct Request {
     pub(super) thread: usize,
     stage: Mutex<RequestStage>,
     /// Whether the page was brought for this request, and not for an earlier one or a thread.
-    is_first: AtomicBool,
+    pub(crate) is_first: AtomicBool,
     /// Whether the page is to be loaded without others, since a submission of several failed.
-    is_alone: AtomicBool,
+    pub(super) is_alone: AtomicBool,
 }
 
 /// Whether a frame could be taken away from a task.
@@ -183,23 +183,6 @@ impl Request {
 
     pub(super) fn is_waiting(&self) -> bool {
         matches!(*self.stage.lock(), RequestStage::Waiting(_))
-    }
-
-    /// Whether the page was brought for this request.
-    pub(crate) fn is_first(&self) -> bool {
-        self.is_first.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn note_first(&self) {
-        self.is_first.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_alone(&self) -> bool {
-        self.is_alone.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn retry_alone(&self) {
-        self.is_alone.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn is_write(&self) -> bool {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
 
 use super::requests::{RequestAnswer, TakenRequest};
-use super::{Channel, FrameTable, Request};
+use super::{Channel, FrameTable, NO_PAGE, Request};
 use crate::engine::page::state::RESIDENT;
 use crate::engine::page::{self, Access, PageTable};
 
@@ -191,8 +191,11 @@ impl FrameTable {
             && self.is_reserved_at(entry.address())
     }
 
-    /// Whether a page keeps its frame for as long as the program likes.
-    pub(super) fn is_kept(&self, table: &PageTable, frame: u32, page: u64) -> bool {
-        self.reserved.has(frame) || table.entry(page).state(Ordering::Acquire).guards() > 0
+    /// Whether each frame has a page that keeps it for as long as the program likes.
+    pub(super) fn are_all_kept(&self, table: &PageTable) -> bool {
+        self.pages.iter().zip(0..).all(|(&page, frame)| {
+            let is_guarded = || table.entry(page).state(Ordering::Acquire).guards() > 0;
+            page != NO_PAGE && (self.reserved.has(frame) || is_guarded())
+        })
     }
 }

@@ -32,31 +32,27 @@ impl Channel {
         offset: usize,
         into: &mut [u8],
     ) -> Result<()> {
-        let cell = self.pinned.take_cell()?;
+        let memory = self.pinned.take(into.len())?;
+        // SAFETY: the memory is this thread's until the copy, which is waited for, is done.
+        let to = unsafe { memory.at(0).detach() };
         let from = self.home(page).plus(offset as u64);
-        let result = self.read_with_others(table, from, cell.host, into.len() as u64);
-        if result.is_ok() {
-            // SAFETY: the cell is as long as an element and this thread's alone; the copy into it is done.
-            unsafe { cell.address.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
-            self.counters.bytes_from_device.add(into.len() as u64);
-        }
-        self.pinned.put_cell(cell);
-        Ok(result?)
+        self.read_with_others(table, from, to, into.len() as u64)?;
+        memory.read(0, into);
+        self.counters.bytes_from_device.add(into.len() as u64);
+        self.pinned.put(memory);
+        Ok(())
     }
 
     /// Writes bytes at an offset of a page's home slot, which the caller has for itself.
     pub(crate) fn write_home(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<()> {
-        let cell = self.pinned.take_cell()?;
-        // SAFETY: the cell is as long as an element and this thread's alone.
-        unsafe { bytes.as_ptr().copy_to_nonoverlapping(cell.address, bytes.len()) };
+        let memory = self.pinned.take(bytes.len())?;
+        memory.write(0, bytes);
         let to = self.home(page).plus(offset as u64);
-        let copy = Copy::Upload { from: cell.host, to, bytes: bytes.len() as u64 };
-        let ticket = self.queues.write(&mut self.queues.begin_writes(), |queue| queue.submit(&[copy]));
-        let result = ticket.and_then(|ticket| self.queues.wait(ticket));
-        if result.is_ok() {
-            self.counters.bytes_to_device.add(bytes.len() as u64);
-        }
-        self.pinned.put_cell(cell);
-        Ok(result?)
+        let copy = Copy::Upload { from: memory.at(0), to, bytes: bytes.len() as u64 };
+        let ticket = self.queues.write(&mut self.queues.begin_writes(), |queue| queue.submit(&[copy]))?;
+        self.queues.wait(ticket)?;
+        self.counters.bytes_to_device.add(bytes.len() as u64);
+        self.pinned.put(memory);
+        Ok(())
     }
 }

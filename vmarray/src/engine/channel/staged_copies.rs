@@ -16,11 +16,11 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 
 use backend_api::{Ticket, Transfer, contended};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use super::coalesce::{CopyWay, coalesce};
 use super::waiting::spin_while;
-use super::{Channel, DevicePlace, HostPlace, Stage};
+use super::{Channel, Stage};
 
 /// How much one submission copies at most, in bytes, unless one thread asks for more.
 const GROUP_BYTES: u64 = 4 << 20;
@@ -75,13 +75,7 @@ struct Group {
     is_watched: bool,
 }
 
-impl Group {
-    /// Tells what came of it. The lock is not held.
-    fn end(self, outcome: &backend_api::Result<()>) {
-        tell(&self.copies, outcome);
-    }
-}
-
+/// Tells what came of a submission.
 fn tell(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
     for copy in copies {
         // Only the thread that takes it off the list tells.
@@ -148,59 +142,33 @@ impl StagedCopies {
     }
 }
 
-/// Such copies in each direction.
-#[derive(Debug, Default)]
-pub(super) struct StagedQueues {
-    fetches: Mutex<StagedCopies>,
-    writes: Mutex<StagedCopies>,
-}
-
-impl StagedQueues {
-    fn of(&self, way: CopyWay) -> &Mutex<StagedCopies> {
-        match way {
-            CopyWay::Fetch => &self.fetches,
-            CopyWay::WriteBack => &self.writes,
-        }
-    }
-}
-
 impl Channel {
-    /// Has the home slots of pages, which the caller keeps from changing, copied to a stage, in this order.
-    /// The caller [waits](Self::await_staged) for it.
-    pub(crate) fn fetch_to_stage(&self, pages: &[u64], stage: &Stage) -> Arc<StagedCopy> {
+    /// Has pages copied between their home slots and a stage, where they stand in this order. The caller keeps
+    /// the slots from changing, or has the pages for itself, and [waits](Self::await_staged) for it.
+    pub(crate) fn copy_staged(&self, way: CopyWay, pages: &[u64], stage: &Stage) -> Arc<StagedCopy> {
+        let page_bytes = self.layout.page_bytes;
+        let bytes = (pages.len() * page_bytes) as u64;
         self.counters.bypasses.add(pages.len() as u64);
-        self.counters.bytes_from_device.add((pages.len() * self.layout.page_bytes) as u64);
-        self.start_staged(CopyWay::Fetch, self.staged(pages, stage), pages.len())
-    }
-
-    /// Has pages, which the caller has for itself, copied from a stage to their home slots. The caller
-    /// [waits](Self::await_staged) for it.
-    pub(crate) fn write_from_stage(&self, pages: &[u64], stage: &Stage) -> Arc<StagedCopy> {
-        self.counters.bypasses.add(pages.len() as u64);
-        self.counters.bytes_to_device.add((pages.len() * self.layout.page_bytes) as u64);
-        self.start_staged(CopyWay::WriteBack, self.staged(pages, stage), pages.len())
-    }
-
-    fn start_staged(
-        &self,
-        way: CopyWay,
-        places: impl Iterator<Item = (DevicePlace, HostPlace)>,
-        pages: usize,
-    ) -> Arc<StagedCopy> {
+        match way {
+            CopyWay::Fetch => self.counters.bytes_from_device.add(bytes),
+            CopyWay::WriteBack => self.counters.bytes_to_device.add(bytes),
+        }
+        let places = pages.iter().enumerate();
+        let places = places.map(|(at, page)| (self.home(*page), stage.span(at, page_bytes)));
         let copy = Arc::new(StagedCopy {
             way,
-            copies: coalesce(places, self.layout.page_bytes as u64, way),
-            bytes: (pages * self.layout.page_bytes) as u64,
+            copies: coalesce(places, page_bytes as u64, way),
+            bytes,
             owner: thread::current(),
             is_left: AtomicBool::new(false),
             outcome: OnceLock::new(),
         });
         let done = self.staged_done(way);
-        let mut list = contended::lock(self.staged.of(way));
+        let mut list = contended::lock(&self.staged[way as usize]);
         list.queued.push_back(Arc::clone(&copy));
         let done = list.take(done);
         self.combine_staged(way, list);
-        done.into_iter().for_each(|(group, outcome)| group.end(&outcome));
+        done.into_iter().for_each(|(group, outcome)| tell(&group.copies, &outcome));
         copy
     }
 
@@ -213,7 +181,7 @@ impl Channel {
             if let Some(outcome) = copy.outcome.get() {
                 break outcome;
             }
-            let watched = contended::lock(self.staged.of(copy.way)).watch(copy);
+            let watched = contended::lock(&self.staged[copy.way as usize]).watch(copy);
             match watched {
                 Some(ticket) => self.end_staged(copy.way, ticket),
                 None => copy.sleep(),
@@ -230,21 +198,21 @@ impl Channel {
     fn end_staged(&self, way: CopyWay, ticket: Ticket) {
         let outcome = self.queues.wait(ticket);
         let done = self.staged_done(way);
-        let mut list = contended::lock(self.staged.of(way));
+        let mut list = contended::lock(&self.staged[way as usize]);
         let at = list.under_way.iter().position(|group| group.ticket == ticket);
         let group = at.map(|at| list.under_way.remove(at));
         let done = list.take(done);
         // First what keeps the device busy.
         self.combine_staged(way, list);
-        group.into_iter().for_each(|group| group.end(&outcome));
-        done.into_iter().for_each(|(group, outcome)| group.end(&outcome));
+        group.into_iter().for_each(|group| tell(&group.copies, &outcome));
+        done.into_iter().for_each(|(group, outcome)| tell(&group.copies, &outcome));
     }
 
     /// Submissions that are done and that nobody waits for at the moment. The lock is not held, since a
     /// device may run wakers when it is asked.
     fn staged_done(&self, way: CopyWay) -> Vec<(Ticket, backend_api::Result<()>)> {
         let tickets: Vec<Ticket> = {
-            let list = contended::lock(self.staged.of(way));
+            let list = contended::lock(&self.staged[way as usize]);
             list.under_way.iter().filter(|group| !group.is_watched).map(|group| group.ticket).collect()
         };
         self.ask_which_are_done(tickets)
@@ -257,7 +225,7 @@ impl Channel {
             let transfers: Vec<Transfer> =
                 copies.iter().flat_map(|copy| copy.copies.iter().copied()).collect();
             let submitted = self.submit_staged(way, &transfers);
-            list = contended::lock(self.staged.of(way));
+            list = contended::lock(&self.staged[way as usize]);
             list.has_combiner = false;
             match submitted {
                 Ok(ticket) => {

@@ -1,12 +1,11 @@
 //! Pinned memory between home slots and the program's own, for ranges that pass by the cache.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use backend_api::{Device, HostBuffer};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::waiting::spin_while;
-use super::{Channel, DevicePlace, HostPlace};
+use super::{Channel, HostPlace};
+use crate::engine::event_count::EventCount;
 
 /// How long one stage is, in bytes, unless a page is longer: the bus stands still for some microseconds
 /// between one copy and the next.
@@ -27,27 +26,22 @@ pub(crate) struct Stage {
 }
 
 /// The stages of a channel. The thread that has one waits for nothing but copies, and then gives it back.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Stages {
     stock: Mutex<Stock>,
-    /// How many are free; for threads that look without the lock.
-    spare: AtomicUsize,
-    returned: Condvar,
+    /// A stage was given back, or cannot be made.
+    returned: EventCount,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Stock {
     free: Vec<Stage>,
     made: usize,
 }
 
 impl Stages {
-    pub(super) fn new() -> Self {
-        Self {
-            stock: Mutex::new(Stock { free: Vec::new(), made: 0 }),
-            spare: AtomicUsize::new(0),
-            returned: Condvar::new(),
-        }
+    pub(super) fn count(&self) -> usize {
+        self.stock.lock().made
     }
 }
 
@@ -69,7 +63,8 @@ impl Stage {
         }
     }
 
-    fn span(&self, at: usize, page_bytes: usize) -> HostPlace {
+    /// The place of a page.
+    pub(super) fn span(&self, at: usize, page_bytes: usize) -> HostPlace {
         // SAFETY: the stage is kept until the copy is done, and given to nobody else meanwhile.
         unsafe { self.memory.at((at * page_bytes) as u64).detach() }
     }
@@ -78,11 +73,9 @@ impl Stage {
 impl Channel {
     /// A stage, unless there are enough, or there is no memory for one more.
     pub(crate) fn take_stage(&self) -> Option<Stage> {
-        let bytes = stage_pages(self.layout.page_bytes) * self.layout.page_bytes;
         {
             let mut stock = self.stages.stock.lock();
             if let Some(stage) = stock.free.pop() {
-                self.stages.spare.store(stock.free.len(), Ordering::Relaxed);
                 return Some(stage);
             }
             if stock.made >= STAGES {
@@ -90,55 +83,37 @@ impl Channel {
             }
             stock.made += 1;
         }
-        let memory = self.pinned.make(bytes);
+        let memory = self.pinned.make(stage_pages(self.layout.page_bytes) * self.layout.page_bytes);
         if memory.is_err() {
-            let mut stock = self.stages.stock.lock();
-            stock.made -= 1;
-            if stock.made == 0 {
-                // There is nothing to wait for any more.
-                self.stages.returned.notify_all();
-            }
+            self.stages.stock.lock().made -= 1;
+            self.announce_stage();
         }
         Some(Stage { memory: memory.ok()?.0 })
     }
 
     /// Waits until a stage may be free; false if there are none. The caller has no stage and holds no page.
     pub(crate) fn await_stage(&self) -> bool {
-        let Stages { stock, spare, returned } = &self.stages;
+        let Stages { stock, returned } = &self.stages;
         self.counters.waits.add(1);
-        if !spin_while(|| spare.load(Ordering::Relaxed) == 0) {
-            let mut stock = stock.lock();
-            if stock.made > 0 && stock.free.is_empty() {
-                returned.wait(&mut stock);
-                // One is woken for each stage that is returned, and may find that it needs none any more.
-                if !stock.free.is_empty() {
-                    returned.notify_one();
-                }
-            }
+        let key = returned.prepare();
+        let has_none_free = || {
+            let stock = stock.lock();
+            stock.made > 0 && stock.free.is_empty()
+        };
+        if has_none_free() && !spin_while(|| returned.is_current(key)) {
+            returned.wait(key);
         }
         stock.lock().made > 0
     }
 
     /// Gives a stage back, with nothing in flight on it.
     pub(crate) fn put_stage(&self, stage: Stage) {
-        let mut stock = self.stages.stock.lock();
-        stock.free.push(stage);
-        self.stages.spare.store(stock.free.len(), Ordering::Relaxed);
-        drop(stock);
-        self.stages.returned.notify_one();
+        self.stages.stock.lock().free.push(stage);
+        self.announce_stage();
     }
 
-    /// Bytes of all stages.
-    pub(super) fn stage_bytes(&self) -> usize {
-        self.stages.stock.lock().made * stage_pages(self.layout.page_bytes) * self.layout.page_bytes
-    }
-
-    /// Where pages live, and where they are in a stage.
-    pub(super) fn staged<'a>(
-        &'a self,
-        pages: &'a [u64],
-        stage: &'a Stage,
-    ) -> impl Iterator<Item = (DevicePlace, HostPlace)> + 'a {
-        pages.iter().enumerate().map(|(at, page)| (self.home(*page), stage.span(at, self.layout.page_bytes)))
+    fn announce_stage(&self) {
+        self.stages.returned.advance();
+        self.stages.returned.notify();
     }
 }

@@ -9,7 +9,7 @@ use backend_api::Progress;
 use super::drive::{Serving, UNDER_WAY_MAX};
 use super::reserve::{KeptForReads, Reserved};
 use super::{Channel, Request};
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::Result;
 use crate::engine::combiner::Combiner;
 use crate::engine::guards;
 use crate::engine::page::state::IN_FLIGHT;
@@ -53,7 +53,7 @@ impl TaskRequests {
 impl Channel {
     /// For a task that needs a page which is in flight.
     pub(crate) fn poll_transfer(&self, table: &PageTable, page: u64, waker: &Waker) -> TaskWait {
-        let found = self.lock().work.transfer_of(page).map(|(ticket, _)| ticket);
+        let found = self.lock().work.transfer_of(page).map(|submission| submission.ticket);
         let Some(ticket) = found else {
             // Its owner is about to put it on record, or somebody finished it just now.
             wake(waker.clone());
@@ -70,11 +70,6 @@ impl Channel {
         TaskWait::No
     }
 
-    /// For a task that needs a page whose load is queued by threads: submits that, if none of them does.
-    pub(crate) fn push_on(&self, table: &PageTable) {
-        self.combine_if_needed(table);
-    }
-
     /// For a task whose request waits for a frame: what else may end the wait.
     ///
     /// # Errors
@@ -85,8 +80,7 @@ impl Channel {
             return Ok(TaskWait::No);
         }
         if guards::held() {
-            let frames = u64::from(self.layout.frames_max);
-            return Err(ErrorKind::TooManyGuards { channel: self.layout.index, frames }.into());
+            return Err(self.too_many_guards(self.layout.frames_max));
         }
         Ok(self.sleep_as_task(waker, || self.are_all_kept()))
     }
@@ -101,9 +95,7 @@ impl Channel {
         }
         let frames = self.guards.max.load(Ordering::Relaxed);
         if guards::held() {
-            return Err(
-                ErrorKind::TooManyGuards { channel: self.layout.index, frames: u64::from(frames) }.into()
-            );
+            return Err(self.too_many_guards(frames));
         }
         Ok(Some(self.sleep_as_task(waker, || self.guards.count.load(Ordering::SeqCst) >= frames)))
     }

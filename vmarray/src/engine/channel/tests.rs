@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use backend_api::wrap::{Counting, Fault, Faulty, Operation};
 use backend_api::{Device, ErrorKind};
-use backend_host::{HostDevice, SimulatedDevice};
+use backend_host::SimulatedDevice;
 
 use super::transfers::Wakes;
 use super::waiting::spin_while;
@@ -18,9 +18,9 @@ use super::{Blocking, NO_PAGE, Victim, WriteBackFor};
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::array::page_guard::Visit;
+use crate::array::testing::{host, one_channel};
 use crate::engine::page::state::{IN_FLIGHT, WRITER_PENDING};
 use crate::prelude::*;
-use crate::setup::placement::Placement;
 
 type Array<D> = VirtualArray<u32, D>;
 
@@ -28,25 +28,17 @@ const PAGE_LEN: usize = 16;
 
 /// New pages in one channel.
 fn new<D: Device>(device: &Arc<D>, pages: usize, frames: usize) -> Builder<u32, D> {
-    VirtualArray::<u32>::builder(pages * PAGE_LEN)
-        .devices([device.clone()])
-        .placement(Placement::Ratios(vec![1]))
-        .page_len(PAGE_LEN)
-        .frames_per_channel(frames)
+    one_channel(device, (pages, PAGE_LEN), frames)
 }
 
 /// 64 pages, written and evicted, in one channel of 32 frames.
 fn array<D: Device>(device: &Arc<D>) -> Array<D> {
-    let array = new(device, 64, 32).read_ahead(false).build().unwrap();
+    let array = new(device, 64, 32).build().unwrap();
     let contents: Vec<u32> = (0..array.len() as u32).collect();
     array.write(0, &contents).unwrap();
     array.evict(..).unwrap();
     array.reset_stats();
     array
-}
-
-fn host() -> HostDevice {
-    HostDevice::builder().bytes(1 << 20).threads(1).build().unwrap()
 }
 
 /// Runs `miss` on threads, one for each page, while it looks as if another thread were submitting; then lets
@@ -259,7 +251,8 @@ fn the_end_of_a_fetch_asks_no_queue_of_more_than_what_it_is_at() {
     for page in 0..16 {
         array.prefetch(page * PAGE_LEN..(page + 1) * PAGE_LEN).unwrap();
     }
-    let fetches = || channel.shard.lock().work.fetches.iter().map(|fetch| fetch.ticket).collect::<Vec<_>>();
+    let fetches =
+        || channel.shard.lock().work.fetches.iter().map(|fetch| fetch.submission.ticket).collect::<Vec<_>>();
     let under_way = fetches();
     let queues: HashSet<_> = under_way.iter().map(|ticket| ticket.queue).collect();
     assert_eq!((under_way.len(), queues.len()), (16, 4));
@@ -409,7 +402,7 @@ fn a_page_that_is_passed_during_a_search_is_not_told_of_afterwards() {
 
 #[test]
 fn what_fits_into_a_large_cache_stays_once_pages_had_to_go() {
-    let array = new(&Arc::new(host()), 256, 256).read_ahead(false).build().unwrap();
+    let array = new(&Arc::new(host()), 256, 256).build().unwrap();
     array.write(0, &vec![7; array.len()]).unwrap();
     array.flush(..).unwrap();
     let (channel, table) = (&array.pager().channels()[0], array.pager().table());
@@ -427,15 +420,7 @@ fn what_fits_into_a_large_cache_stays_once_pages_had_to_go() {
 fn a_large_cache_grows_also_when_pages_had_to_go_while_it_did() {
     // A chunk of memory is 256 frames.
     const LONG: usize = 1 << 14;
-    let device = Arc::new(HostDevice::builder().bytes(40 << 20).threads(1).build().unwrap());
-    let array = VirtualArray::<u32>::builder(576 * LONG)
-        .devices([device])
-        .placement(Placement::Ratios(vec![1]))
-        .page_len(LONG)
-        .frames_per_channel(512)
-        .read_ahead(false)
-        .build()
-        .unwrap();
+    let array = one_channel::<u32, _>(&Arc::new(host()), (576, LONG), 512).build().unwrap();
     array.fill(.., 7).unwrap();
     let channel = &array.pager().channels()[0];
     assert_eq!(channel.shard.lock().frames.list.len(), 256);

@@ -30,18 +30,30 @@ const LONG_READS_SHARE: usize = 4;
 /// Pages of so many bytes at most are read whole, or nearly so, by the thread that waits for one.
 const READ_BYTES: usize = 4096;
 
-/// Pages on their way to frames.
+/// A submission of copies, and who sees to its end.
 #[derive(Debug)]
-pub(super) struct FetchUnderWay {
+pub(super) struct Submission {
     pub(super) ticket: Ticket,
-    pub(super) loads: Vec<Load>,
-    pub(super) reads: Vec<Arc<Read>>,
-    /// What tasks ask of its pages.
-    pub(super) requests: Vec<Arc<Request>>,
     /// Whether a thread waits for the ticket.
     pub(super) is_watched: bool,
     /// Whether the [driver](super::driver) is woken when it is done.
     pub(super) is_driven: bool,
+}
+
+impl Submission {
+    pub(super) fn new(ticket: Ticket, is_driven: bool) -> Self {
+        Self { ticket, is_watched: false, is_driven }
+    }
+}
+
+/// Pages on their way to frames.
+#[derive(Debug)]
+pub(super) struct FetchUnderWay {
+    pub(super) submission: Submission,
+    pub(super) loads: Vec<Load>,
+    pub(super) reads: Vec<Arc<Read>>,
+    /// What tasks ask of its pages.
+    pub(super) requests: Vec<Arc<Request>>,
     /// Whether it is done, and a thread serves the requests.
     pub(super) is_ending: bool,
 }
@@ -49,14 +61,10 @@ pub(super) struct FetchUnderWay {
 /// Pages on their way home.
 #[derive(Debug)]
 pub(super) struct WriteBack {
-    pub(super) ticket: Ticket,
+    pub(super) submission: Submission,
     pub(super) pages: Vec<u64>,
     /// Whether their frames are wanted.
     pub(super) evicting: bool,
-    /// Whether a thread waits for the ticket.
-    pub(super) is_watched: bool,
-    /// Whether the [driver](super::driver) is woken when it is done.
-    pub(super) is_driven: bool,
 }
 
 /// A load that failed.
@@ -69,10 +77,6 @@ pub(super) struct FailedLoad {
 }
 
 impl FetchUnderWay {
-    pub(super) fn concerns(&self, page: u64) -> bool {
-        self.loads.iter().any(|load| load.page == page)
-    }
-
     pub(super) fn load_of(&self, page: u64) -> Option<Load> {
         self.loads.iter().find(|load| load.page == page).copied()
     }
@@ -174,7 +178,7 @@ impl Channel {
     /// Finishes what is done already of what may bring frames: write-backs. Does not wait; the lock is not
     /// held.
     pub(super) fn reap(&self, table: &PageTable) {
-        let tickets = self.lock().work.write_backs.iter().map(|work| work.ticket).collect();
+        let tickets = self.lock().work.write_backs.iter().map(|work| work.submission.ticket).collect();
         let done = self.ask_which_are_done(tickets);
         self.end_done(table, done);
     }
@@ -247,10 +251,7 @@ impl Channel {
         served: &mut Served,
         wakes: &mut Wakes,
     ) {
-        let find = |request: &Request| {
-            let at = loads.binary_search_by_key(&request.page, |load| load.page).ok()?;
-            Some(loads[at].frame.address)
-        };
+        let find = |request: &Request| Some(frame_of(loads, request.page)?.address);
         let touch = |request: &Request| {
             let (offset, len) = request.bytes();
             if let Some(frame) = find(request) {
@@ -303,12 +304,12 @@ impl Channel {
         mut served: Served,
         wakes: &mut Wakes,
     ) {
-        if let Some(at) = shard.work.fetches.iter().position(|work| work.ticket == ticket) {
+        if let Some(at) = shard.work.fetches.iter().position(|work| work.submission.ticket == ticket) {
             if shard.work.fetches[at].is_ending && !served.is_ours {
                 // Another thread is at it.
                 return;
             }
-            let FetchUnderWay { loads, reads, requests, is_driven, .. } = shard.work.fetches.remove(at);
+            let FetchUnderWay { submission, loads, reads, requests, .. } = shard.work.fetches.remove(at);
             match error {
                 Some(error) => self.fail_fetch(shard, table, (loads, reads, requests), error, wakes),
                 None => {
@@ -320,11 +321,13 @@ impl Channel {
                     }
                 }
             }
-            if is_driven {
+            if submission.is_driven {
                 self.tasks.requests.end();
                 wakes.is_driver = true;
             }
-        } else if let Some(at) = shard.work.write_backs.iter().position(|work| work.ticket == ticket) {
+        } else if let Some(at) =
+            shard.work.write_backs.iter().position(|work| work.submission.ticket == ticket)
+        {
             let work = shard.work.write_backs.remove(at);
             self.end_write_back(shard, table, work, error, wakes);
         }
@@ -342,10 +345,8 @@ impl Channel {
     ) {
         for request in served.reserve {
             // Before the page can be evicted, and is taken away again if nobody waits for it any more.
-            let frame =
-                loads.binary_search_by_key(&request.page, |load| load.page).map(|at| loads[at].frame.index);
-            if let Ok(frame) = frame {
-                wakes.add_waker(&request, shard.frames.reserved.add(frame, &request));
+            if let Some(frame) = frame_of(loads, request.page) {
+                wakes.add_waker(&request, shard.frames.reserved.add(frame.index, &request));
             }
         }
         let written = |page: u64| {
@@ -413,7 +414,7 @@ impl Channel {
                 wakes.add_waker(&request, request.answer(RequestAnswer::Failed(error.clone().into())));
             } else {
                 // One of the others may be to blame.
-                request.retry_alone();
+                request.is_alone.store(true, Ordering::Relaxed);
                 let _ = self.tasks.requests.ask(request);
                 wakes.is_driver = true;
             }
@@ -445,16 +446,9 @@ impl Channel {
         }
     }
 
-    /// Waits for the transfer of a page that is in flight. Its outcome is told to the thread that asked for
-    /// it.
-    pub(crate) fn help(&self, table: &PageTable, page: u64) {
-        self.counters.waits.add(1);
-        self.help_while(table, page, None, |_| true);
-    }
-
-    /// As [`help`](Self::help), as long as something holds of the page's state. The thread reads a frame
-    /// `next`.
-    pub(super) fn help_while(
+    /// Waits for the transfer of a page that is in flight, as long as something holds of the page's state.
+    /// Its outcome is told to the thread that asked for it. The calling thread reads a frame `next`.
+    pub(crate) fn help_while(
         &self,
         table: &PageTable,
         page: u64,
@@ -464,7 +458,7 @@ impl Channel {
         let mut shard = self.lock();
         let found = shard.work.transfer_of(page);
         match found {
-            Some((ticket, is_watched)) if !*is_watched => {
+            Some(&mut Submission { ticket, ref mut is_watched, .. }) if !*is_watched => {
                 *is_watched = true;
                 self.note_combiner(&shard);
                 drop(shard);
@@ -496,7 +490,7 @@ impl Channel {
     pub(super) fn sleep_in_flight(&self, table: &PageTable, page: u64, is_busy: impl Fn(State) -> bool) {
         let entry = table.entry(page);
         let mut shard = self.lock();
-        let somebody_waits = shard.work.transfer_of(page).is_some_and(|(_, is_watched)| *is_watched);
+        let somebody_waits = shard.work.transfer_of(page).is_some_and(|submission| submission.is_watched);
         let sleeps = somebody_waits && entry.ask_to_wake(&is_busy);
         drop(shard);
         if sleeps {
@@ -505,10 +499,16 @@ impl Channel {
     }
 }
 
+/// The frame of a page, in loads by ascending page.
+fn frame_of(loads: &[Load], page: u64) -> Option<Frame> {
+    let at = loads.binary_search_by_key(&page, |load| load.page).ok()?;
+    Some(loads[at].frame)
+}
+
 impl WorkUnderWay {
     /// Takes out the requests of a fetch that is done, unless another thread has begun to serve them.
     fn begin_to_serve(&mut self, ticket: Ticket) -> Option<(Vec<Load>, Vec<Arc<Request>>)> {
-        let fetch = self.fetches.iter_mut().find(|fetch| fetch.ticket == ticket)?;
+        let fetch = self.fetches.iter_mut().find(|fetch| fetch.submission.ticket == ticket)?;
         if fetch.is_ending || fetch.requests.is_empty() {
             return None;
         }
@@ -518,36 +518,34 @@ impl WorkUnderWay {
 
     /// Fetches that nobody waits for and that may be done, now that another one is.
     fn fetches_beside(&self, ticket: Ticket) -> Vec<Ticket> {
-        let may_be_done = |fetch: &&FetchUnderWay| {
-            !fetch.is_watched
-                && !fetch.is_ending
-                && (fetch.ticket.queue != ticket.queue || fetch.ticket.value < ticket.value)
-        };
-        self.fetches.iter().filter(may_be_done).map(|fetch| fetch.ticket).collect()
+        let is_free = |fetch: &&FetchUnderWay| !fetch.submission.is_watched && !fetch.is_ending;
+        let may_be_done = |other: &Ticket| other.queue != ticket.queue || other.value < ticket.value;
+        self.fetches.iter().filter(is_free).map(|fetch| fetch.submission.ticket).filter(may_be_done).collect()
     }
 
-    pub(super) fn transfer_of(&mut self, page: u64) -> Option<(Ticket, &mut bool)> {
-        if let Some(work) = self.fetches.iter_mut().find(|work| work.concerns(page)) {
-            return Some((work.ticket, &mut work.is_watched));
+    /// All that is under way.
+    pub(super) fn submissions(&mut self) -> impl Iterator<Item = &mut Submission> {
+        let fetches = self.fetches.iter_mut().map(|work| &mut work.submission);
+        fetches.chain(self.write_backs.iter_mut().map(|work| &mut work.submission))
+    }
+
+    pub(super) fn transfer_of(&mut self, page: u64) -> Option<&mut Submission> {
+        if let Some(work) = self.fetches.iter_mut().find(|work| work.load_of(page).is_some()) {
+            return Some(&mut work.submission);
         }
-        let work = self.write_backs.iter_mut().find(|work| work.pages.contains(&page))?;
-        Some((work.ticket, &mut work.is_watched))
+        self.write_backs.iter_mut().find(|work| work.pages.contains(&page)).map(|work| &mut work.submission)
     }
 
     /// The transfer that may bring a frame first, and whether it is a write-back.
     pub(super) fn oldest_transfer(&self) -> Option<(Ticket, bool)> {
-        let write = self.write_backs.first().map(|work| (work.ticket, true));
-        write.or_else(|| self.fetches.first().map(|work| (work.ticket, false)))
+        let write = self.write_backs.first().map(|work| (work.submission.ticket, true));
+        write.or_else(|| self.fetches.first().map(|work| (work.submission.ticket, false)))
     }
 
     /// Makes the calling thread the one that waits for a ticket; false if there is one, who then
     /// [announces](Channel::announce) the end.
     pub(super) fn watch(&mut self, ticket: Ticket) -> bool {
-        let fetches = self.fetches.iter_mut().map(|work| (work.ticket, &mut work.is_watched));
-        let writes = self.write_backs.iter_mut().map(|work| (work.ticket, &mut work.is_watched));
-        let Some((_, is_watched)) = fetches.chain(writes).find(|(known, _)| *known == ticket) else {
-            return true;
-        };
-        !std::mem::replace(is_watched, true)
+        let known = self.submissions().find(|submission| submission.ticket == ticket);
+        known.is_none_or(|submission| !std::mem::replace(&mut submission.is_watched, true))
     }
 }

@@ -4,7 +4,7 @@ use backend_api::Ticket;
 
 use super::Channel;
 use super::coalesce::{CopyWay, coalesce};
-use super::transfers::{Wakes, WriteBack};
+use super::transfers::{Submission, Wakes, WriteBack};
 use super::victims::Victim;
 use crate::base::error::Result;
 use crate::engine::page::{Access, PageTable};
@@ -45,14 +45,8 @@ impl Channel {
             Ok(ticket) => {
                 self.counters.bytes_to_device.add(bytes * dirty.len() as u64);
                 let pages = dirty.iter().map(|v| v.page).collect();
-                let evicting = purpose == WriteBackFor::Evict;
-                shard.work.write_backs.push(WriteBack {
-                    ticket,
-                    pages,
-                    evicting,
-                    is_watched: false,
-                    is_driven: false,
-                });
+                let (submission, evicting) = (Submission::new(ticket, false), purpose == WriteBackFor::Evict);
+                shard.work.write_backs.push(WriteBack { submission, pages, evicting });
                 // Under the lock, so that nobody finishes the transfer before: the thread that sleeps for one
                 // of the pages is to help now.
                 for victim in dirty {

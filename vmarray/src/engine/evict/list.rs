@@ -105,18 +105,16 @@ impl ListSweep {
         self.stopped
     }
 
-    fn stop(&mut self) {
-        (self.first, self.again, self.stopped) = (0, 0, true);
-    }
-
-    /// Asks about the next frame, once.
+    /// Asks about the next frame. A taken frame leaves the list, and is returned.
     ///
-    /// A taken frame leaves the list, and is returned. A referenced one becomes the newest; so the walk meets
-    /// it again, after all others, and then for the last time: `again` grows at first proposals only.
+    /// A referenced one becomes the newest if it `renews` frames; so the walk meets it again, after all
+    /// others, and then for the last time: `again` grows at first proposals only. Else it is asked about at
+    /// once again, and if it is referenced then, it is in use this instant and is passed over.
     pub(super) fn propose(
         &mut self,
         list: &mut List,
         links: &mut [Link],
+        renews: bool,
         candidate: &mut Candidate<'_>,
     ) -> Option<u32> {
         let frame = self.cursor;
@@ -127,14 +125,17 @@ impl ListSweep {
             self.again -= 1;
         }
         self.cursor = links[frame as usize].newer;
-        match candidate(frame) {
+        let mut verdict = candidate(frame);
+        if verdict == Verdict::Referenced && !renews {
+            verdict = candidate(frame);
+        }
+        match verdict {
             Verdict::Take => {
                 list.unlink(links, frame);
                 return Some(frame);
             }
-            Verdict::Skip => {}
-            Verdict::Stop => self.stop(),
-            Verdict::Referenced => {
+            Verdict::Stop => (self.first, self.again, self.stopped) = (0, 0, true),
+            Verdict::Referenced if renews => {
                 list.renew(links, frame);
                 self.again += usize::from(first_time);
                 if self.cursor == list.sentinel {
@@ -142,36 +143,8 @@ impl ListSweep {
                     self.cursor = frame;
                 }
             }
+            Verdict::Skip | Verdict::Referenced => {}
         }
         None
-    }
-
-    /// Asks about the next frame without moving it: at once again if it was referenced, and if it then is
-    /// again, it is in use this instant and is passed over. A taken frame leaves the list, and is returned.
-    ///
-    /// Not to be mixed with [`propose`](Self::propose) on one walk.
-    pub(super) fn propose_in_place(
-        &mut self,
-        list: &mut List,
-        links: &mut [Link],
-        candidate: &mut Candidate<'_>,
-    ) -> Option<u32> {
-        let frame = self.cursor;
-        self.first -= 1;
-        self.cursor = links[frame as usize].newer;
-        let mut verdict = candidate(frame);
-        if verdict == Verdict::Referenced {
-            verdict = candidate(frame);
-        }
-        match verdict {
-            Verdict::Take => {}
-            Verdict::Stop => {
-                self.stop();
-                return None;
-            }
-            Verdict::Skip | Verdict::Referenced => return None,
-        }
-        list.unlink(links, frame);
-        Some(frame)
     }
 }

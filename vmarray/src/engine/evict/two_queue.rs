@@ -70,13 +70,13 @@ impl TwoQueue {
         while taken < want && !(recent.is_over() && hot.is_over()) {
             let prefer_recent = self.recent.len() > self.recent_target;
             if hot.is_over() || (prefer_recent && !recent.is_over()) {
-                let victim = recent.propose_in_place(&mut self.recent, &mut self.links, candidate);
+                let victim = recent.propose(&mut self.recent, &mut self.links, false, candidate);
                 if let Some(frame) = victim {
                     self.ghosts.push(self.pages[frame as usize].key);
                     taken += 1;
                 }
             } else {
-                let victim = hot.propose(&mut self.hot, &mut self.links, candidate);
+                let victim = hot.propose(&mut self.hot, &mut self.links, true, candidate);
                 taken += usize::from(victim.is_some());
             }
             if recent.is_stopped() || hot.is_stopped() {

@@ -148,24 +148,13 @@ impl Entry {
     /// Ends a share. Tells whether sleepers are to be woken.
     #[must_use]
     pub(crate) fn unshare(&self, holder: Holder) -> bool {
-        self.end_share(holder, 0)
-    }
-
-    /// As [`unshare`](Self::unshare) of a pin, for the use that the page was loaded for: that does not count
-    /// as one which keeps it in the cache.
-    #[must_use]
-    pub(crate) fn unshare_first(&self) -> bool {
-        self.end_share(Holder::Pin, USED)
-    }
-
-    fn end_share(&self, holder: Holder, clear: u64) -> bool {
         let unit = holder.unit();
         let last = |s: State| !State(s.0 - unit).shared();
         // The last to go wakes threads that want the page exclusively; one who made room, threads that want
         // to share.
         let wakes = |s: State| last(s) || !s.has_room();
         let before = self.change(|s| {
-            let next = (s.0 - unit) & !clear;
+            let next = s.0 - unit;
             if wakes(s) { next & !WAITED } else { next }
         });
         before.any(WAITED) && wakes(before)
@@ -317,28 +306,18 @@ impl Entry {
     /// releases it. `forget` also declares the home slot empty. Tells whether sleepers are to be woken.
     #[must_use]
     pub(crate) fn unmap(&self, forget: bool) -> bool {
-        let clear = RESIDENT
-            | USED
-            | READERS
-            | WRITERS
-            | DIRTY
-            | EXCLUSIVE
-            | IN_FLIGHT
-            | WAITED
-            | AHEAD
-            | WRITER_PENDING;
-        let clear = if forget { clear | HOME | ZEROED } else { clear };
-        self.change(|s| {
-            debug_assert!(s.has(EXCLUSIVE) && !s.any(READERS | WRITERS), "{s:?}");
-            (s.0 & !clear).wrapping_add(VERSION)
-        })
-        .any(WAITED)
+        self.lose_frame(EXCLUSIVE | if forget { HOME | ZEROED } else { 0 })
     }
 
     /// As [`unmap`](Self::unmap), but the caller goes on to hold the page, which is absent now.
     #[must_use]
     pub(crate) fn unmap_and_keep(&self) -> bool {
-        let clear = RESIDENT | USED | READERS | WRITERS | DIRTY | IN_FLIGHT | WAITED | AHEAD | WRITER_PENDING;
+        self.lose_frame(0)
+    }
+
+    fn lose_frame(&self, clear: u64) -> bool {
+        let of_frames = RESIDENT | USED | READERS | WRITERS | DIRTY | IN_FLIGHT | AHEAD;
+        let clear = clear | of_frames | WAITED | WRITER_PENDING;
         self.change(|s| {
             debug_assert!(s.has(EXCLUSIVE) && !s.any(READERS | WRITERS), "{s:?}");
             (s.0 & !clear).wrapping_add(VERSION)

@@ -31,8 +31,12 @@ fn address() -> *mut u8 {
 }
 
 impl ModelPage {
+    fn absent() -> Self {
+        Self { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) }
+    }
+
     fn resident() -> Self {
-        let page = Self { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) };
+        let page = Self::absent();
         page.entry.try_claim_absent(true).unwrap();
         page.entry.install(address());
         let _ = page.entry.release_exclusive(Holder::Pin, 0);
@@ -60,10 +64,32 @@ impl ModelPage {
             std::iter::once((&self.entry, before)),
             access,
             || barrier::heavy(Vec::new),
-            |entry| {
-                drain(&self.slot, entry, access);
-            },
+            |entry| drain(&self.slot, entry, access),
         );
+    }
+
+    /// Takes the frame from the page, which the caller has exclusively, for another one.
+    fn reuse(&self, before: State) {
+        self.quiesce(before, Access::All);
+        self.frame.with_mut(|at| unsafe { *at = 7 });
+        let _ = self.entry.unmap(false);
+    }
+
+    /// What is in the frame while writers are kept out.
+    fn read_shared(&self, holder: Holder) -> u64 {
+        let before = self.entry.try_share(holder, false).unwrap();
+        self.quiesce(before, Access::Writes);
+        let seen = self.frame.with(|at| unsafe { *at });
+        let _ = self.entry.unshare(holder);
+        seen
+    }
+
+    /// What is in the home slot, for which the frame stands.
+    fn read_home(&self) {
+        if self.entry.try_share_home(false).is_ok() {
+            self.frame.with(|at| unsafe { *at });
+            let _ = self.entry.unshare(Holder::Pin);
+        }
     }
 
     fn read(&self) -> Option<u64> {
@@ -84,19 +110,23 @@ impl ModelPage {
     }
 }
 
+/// Runs code on a page in another thread.
+fn beside<R: 'static>(
+    page: &Arc<ModelPage>,
+    run: impl FnOnce(&ModelPage) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let page = page.clone();
+    thread::spawn(move || run(&page))
+}
+
 /// Loom stops at the first access to the frame that is not ordered after a conflicting one.
 #[test]
 fn a_frame_is_not_reused_under_a_lock_free_reader() {
     loom::model(|| {
         let page = Arc::new(ModelPage::open_for_reads());
-        let reader = thread::spawn({
-            let page = page.clone();
-            move || page.read()
-        });
+        let reader = beside(&page, ModelPage::read);
         let before = page.entry.try_exclusive(Holder::Pin).unwrap();
-        page.quiesce(before, Access::All);
-        page.frame.with_mut(|at| unsafe { *at = 7 });
-        let _ = page.entry.unmap(false);
+        page.reuse(before);
         assert!(matches!(reader.join().unwrap(), None | Some(0)));
     });
 }
@@ -118,9 +148,7 @@ fn a_frame_is_not_reused_under_a_reader_who_goes_on_to_another_page() {
             }
         });
         let before = page.entry.try_exclusive(Holder::Pin).unwrap();
-        page.quiesce(before, Access::All);
-        page.frame.with_mut(|at| unsafe { *at = 7 });
-        let _ = page.entry.unmap(false);
+        page.reuse(before);
         assert!(matches!(reader.join().unwrap(), None | Some(0)));
     });
 }
@@ -129,14 +157,8 @@ fn a_frame_is_not_reused_under_a_reader_who_goes_on_to_another_page() {
 fn a_slice_is_not_lent_under_a_lock_free_writer() {
     loom::model(|| {
         let page = Arc::new(ModelPage::open_for_writes());
-        let writer = thread::spawn({
-            let page = page.clone();
-            move || page.write(5)
-        });
-        let before = page.entry.try_share(Holder::Guard, false).unwrap();
-        page.quiesce(before, Access::Writes);
-        let seen = page.frame.with(|at| unsafe { *at });
-        let _ = page.entry.unshare(Holder::Guard);
+        let writer = beside(&page, |page| page.write(5));
+        let seen = page.read_shared(Holder::Guard);
         let written = writer.join().unwrap();
         assert!(seen == 0 || (written && seen == 5));
     });
@@ -150,22 +172,9 @@ fn two_sharers_both_wait_for_a_lock_free_writer() {
     model.preemption_bound = Some(2);
     model.check(|| {
         let page = Arc::new(ModelPage::open_for_writes());
-        let share = |page: &ModelPage| {
-            let before = page.entry.try_share(Holder::Pin, false).unwrap();
-            page.quiesce(before, Access::Writes);
-            let seen = page.frame.with(|at| unsafe { *at });
-            let _ = page.entry.unshare(Holder::Pin);
-            seen
-        };
-        let writer = thread::spawn({
-            let page = page.clone();
-            move || page.write(5)
-        });
-        let sharer = thread::spawn({
-            let page = page.clone();
-            move || share(&page)
-        });
-        share(&page);
+        let writer = beside(&page, |page| page.write(5));
+        let sharer = beside(&page, |page| page.read_shared(Holder::Pin));
+        page.read_shared(Holder::Pin);
         sharer.join().unwrap();
         writer.join().unwrap();
     });
@@ -176,20 +185,17 @@ fn two_sharers_both_wait_for_a_lock_free_writer() {
 fn no_write_is_lost_to_a_write_back() {
     loom::model(|| {
         let page = Arc::new(ModelPage::open_for_writes());
-        let writer = thread::spawn({
-            let page = page.clone();
-            move || {
-                if page.write(5) {
-                    return;
-                }
-                // The slow way.
-                while page.entry.try_exclusive(Holder::Pin).is_err() {
-                    thread::yield_now();
-                }
-                page.frame.with_mut(|at| unsafe { *at = 5 });
-                page.entry.open_writes();
-                let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
+        let writer = beside(&page, |page| {
+            if page.write(5) {
+                return;
             }
+            // The slow way.
+            while page.entry.try_exclusive(Holder::Pin).is_err() {
+                thread::yield_now();
+            }
+            page.frame.with_mut(|at| unsafe { *at = 5 });
+            page.entry.open_writes();
+            let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
         });
         let mut home = 0;
         if let Ok(before) = page.entry.try_write_back() {
@@ -235,15 +241,12 @@ fn a_validated_read_is_not_torn() {
 fn an_exclusive_page_stays_shut() {
     loom::model(|| {
         let page = Arc::new(ModelPage::resident());
-        let opener = thread::spawn({
-            let page = page.clone();
-            move || {
-                if page.entry.try_share(Holder::Pin, false).is_ok() {
-                    page.entry.open_reads();
-                    let _ = page.entry.unshare(Holder::Pin);
-                }
-                page.read()
+        let opener = beside(&page, |page| {
+            if page.entry.try_share(Holder::Pin, false).is_ok() {
+                page.entry.open_reads();
+                let _ = page.entry.unshare(Holder::Pin);
             }
+            page.read()
         });
         if let Ok(before) = page.entry.try_exclusive(Holder::Pin) {
             page.quiesce(before, Access::All);
@@ -287,16 +290,8 @@ fn one_of_two_loads_a_page_and_nobody_sleeps_on() {
 #[test]
 fn a_home_slot_is_not_written_under_its_reader() {
     loom::model(|| {
-        let page = Arc::new(ModelPage { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) });
-        let reader = thread::spawn({
-            let page = page.clone();
-            move || {
-                if page.entry.try_share_home(false).is_ok() {
-                    page.frame.with(|at| unsafe { *at });
-                    let _ = page.entry.unshare(Holder::Pin);
-                }
-            }
-        });
+        let page = Arc::new(ModelPage::absent());
+        let reader = beside(&page, ModelPage::read_home);
         if page.entry.try_claim_absent(false).is_ok() {
             page.entry.install(address());
             let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
@@ -313,16 +308,8 @@ fn a_home_slot_is_not_written_under_its_reader() {
 #[test]
 fn a_page_loaded_beside_a_reader_of_its_home_is_not_written() {
     loom::model(|| {
-        let page = Arc::new(ModelPage { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) });
-        let reader = thread::spawn({
-            let page = page.clone();
-            move || {
-                if page.entry.try_share_home(false).is_ok() {
-                    page.frame.with(|at| unsafe { *at });
-                    let _ = page.entry.unshare(Holder::Pin);
-                }
-            }
-        });
+        let page = Arc::new(ModelPage::absent());
+        let reader = beside(&page, ModelPage::read_home);
         page.entry.try_claim_absent(true).unwrap();
         page.entry.install(address());
         let _ = page.entry.downgrade(Holder::Pin);
@@ -341,10 +328,7 @@ fn a_new_guard_wakes_sleepers() {
     loom::model(|| {
         let page = Arc::new(ModelPage::resident());
         page.entry.try_share(Holder::Pin, false).unwrap();
-        let guard = thread::spawn({
-            let page = page.clone();
-            move || page.entry.try_share(Holder::Guard, false).unwrap().any(WAITED)
-        });
+        let guard = beside(&page, |page| page.entry.try_share(Holder::Guard, false).unwrap().any(WAITED));
         let asked = page.entry.ask_to_wake(|s| s.shared() && s.guards() == 0);
         let woken = guard.join().unwrap();
         assert!(!asked || woken, "a sleeper was forgotten");
@@ -356,15 +340,10 @@ fn a_new_guard_wakes_sleepers() {
 fn a_sweep_takes_no_page_in_use() {
     loom::model(|| {
         let page = Arc::new(ModelPage::open_for_reads());
-        let reader = thread::spawn({
-            let page = page.clone();
-            move || page.read()
-        });
+        let reader = beside(&page, ModelPage::read);
         for _ in 0..2 {
             if let Sweep::Claimed(before) = page.entry.sweep(true, false) {
-                page.quiesce(before, Access::All);
-                page.frame.with_mut(|at| unsafe { *at = 9 });
-                let _ = page.entry.unmap(false);
+                page.reuse(before);
             }
         }
         assert!(matches!(reader.join().unwrap(), None | Some(0)));

@@ -170,16 +170,13 @@ pub(crate) fn read_fenced<R>(
     counter: HitCounter,
     access: impl FnOnce(*const u8) -> Option<R>,
 ) -> Option<R> {
-    if is_registered() {
-        return None;
-    }
-    fenced(|local| {
-        local.slot.enter_read(entry);
+    fenced(counter, |slot| {
+        slot.enter_read(entry);
         fence(Ordering::SeqCst);
         let frame = entry.read_gate();
         let result = if frame.is_null() { None } else { access(frame) };
-        local.slot.leave_read();
-        result.inspect(|_| local.count_hit(counter, 0))
+        slot.leave_read();
+        result
     })
 }
 
@@ -190,25 +187,21 @@ pub(crate) fn write_fenced<R>(
     counter: HitCounter,
     access: impl FnOnce(*mut u8) -> R,
 ) -> Option<R> {
-    if is_registered() {
-        return None;
-    }
-    fenced(|local| {
-        local.slot.enter_write(entry);
+    fenced(counter, |slot| {
+        slot.enter_write(entry);
         fence(Ordering::SeqCst);
         let frame = entry.write_gate();
         let result = (!frame.is_null()).then(|| access(frame));
-        local.slot.leave_write();
-        result.inspect(|_| local.count_hit(counter, 0))
+        slot.leave_write();
+        result
     })
 }
 
-/// Whether the quick forms see all that the slow ones would.
-fn is_registered() -> bool {
-    LOCAL.with(|local| local.threshold.get() == REGISTERED)
-}
-
-fn fenced<R>(run: impl FnOnce(&Local) -> R) -> R {
+fn fenced<R>(counter: HitCounter, run: impl FnOnce(&Slot) -> Option<R>) -> Option<R> {
+    // Then the quick forms see all that the slow ones would.
+    if LOCAL.with(|local| local.threshold.get() == REGISTERED) {
+        return None;
+    }
     let leased = LEASE.try_with(|_| ()).is_ok();
     if !leased {
         // The thread is ending: it registers for this one access.
@@ -216,7 +209,7 @@ fn fenced<R>(run: impl FnOnce(&Local) -> R) -> R {
     } else if barrier::asymmetric() {
         LOCAL.with(|local| local.threshold.set(REGISTERED));
     }
-    let result = LOCAL.with(run);
+    let result = LOCAL.with(|local| run(&local.slot).inspect(|_| local.count_hit(counter, 0)));
     if !leased {
         delist();
     }

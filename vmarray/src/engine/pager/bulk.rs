@@ -23,7 +23,7 @@ use super::hold::{AsFound, HomeClaim, HomeShare};
 use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
 use crate::base::past_caches;
-use crate::engine::channel::{Channel, Stage, StagedCopy, stage_pages};
+use crate::engine::channel::{Channel, CopyWay, Stage, StagedCopy, stage_pages};
 use crate::engine::guards;
 use crate::engine::page::{State, count_hit};
 use crate::engine::parallel_copy;
@@ -147,9 +147,6 @@ struct Flight<'a, H> {
     copy: Arc<StagedCopy>,
 }
 
-type Reading<'a> = Flight<'a, HomeShare<'a>>;
-type Writing<'a> = Flight<'a, HomeClaim<'a>>;
-
 /// What keeps a thread from going on with a unit.
 enum Obstacle {
     /// Somebody is in the way of its next page.
@@ -157,10 +154,61 @@ enum Obstacle {
     NoStage,
 }
 
+/// One direction of a long copy.
+trait BulkCopy<'a>: Sync {
+    /// How pages are held that are under way.
+    type Hold;
+
+    /// Copies the first pages of a unit that are resident, and starts to copy the others, until something is
+    /// in the way. Takes from `pages` what is copied or under way then.
+    fn begin(&self, pages: &mut Pages) -> (Option<Flight<'a, Self::Hold>>, Option<Obstacle>);
+
+    /// Waits for pages to be copied, and lets go of them. Gives those that are to be copied in frames when
+    /// nothing is held any more.
+    fn end(&self, flight: Flight<'a, Self::Hold>) -> Result<Vec<u64>>;
+
+    /// Copies a page in its frame, with nothing held.
+    fn copy_in_frame(&self, page: u64) -> Result<()>;
+
+    /// Waits for a page that somebody is in the way of, with nothing held. Whether it is copied then.
+    fn wait(&self, page: u64, state: State) -> Result<bool>;
+}
+
+struct BulkRead<'a, 't> {
+    pager: &'a Pager,
+    target: Target<'t>,
+}
+
+struct BulkWrite<'a, 'f> {
+    pager: &'a Pager,
+    span: BulkSpan,
+    from: &'f [u8],
+}
+
 impl Pager {
     /// Whether a range of so many pages is to pass by the cache.
     pub(crate) fn is_bulk(&self, pages: u64) -> bool {
         pages >= (self.frames / BULK_SHARE).max(BULK_PAGES_MIN) && self.table.len() > self.frames
+    }
+
+    /// Copies bytes of the array, from `start` on, into a slice, by several threads if it is long.
+    ///
+    /// # Errors
+    /// What a device reports; the slice then holds what it held, or what was read, page by page.
+    pub(crate) fn read_bulk(&self, start: u64, into: &mut [u8]) -> Result<()> {
+        let span = BulkSpan { start, bytes: into.len() as u64, page_bytes: self.page_bytes as u64 };
+        self.copy_bulk(span, &BulkRead { pager: self, target: Target::new(span, into) })
+    }
+
+    /// Copies a slice to bytes of the array, from `start` on: whole pages, by several threads if there are
+    /// many.
+    ///
+    /// # Errors
+    /// What a device reports, if the cache has no frame for the page either. Some pages are written then; of
+    /// those whose copy failed the contents are unspecified.
+    pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
+        let span = BulkSpan { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
+        self.copy_bulk(span, &BulkWrite { pager: self, span, from })
     }
 
     fn units(&self, span: &BulkSpan) -> Units {
@@ -179,80 +227,71 @@ impl Pager {
         }
     }
 
-    /// Copies bytes of the array, from `start` on, into a slice, by several threads if it is long.
-    ///
-    /// # Errors
-    /// What a device reports; the slice then holds what it held, or what was read, page by page.
-    pub(crate) fn read_bulk(&self, start: u64, into: &mut [u8]) -> Result<()> {
-        let span = BulkSpan { start, bytes: into.len() as u64, page_bytes: self.page_bytes as u64 };
+    fn copy_bulk<'a, C: BulkCopy<'a>>(&'a self, span: BulkSpan, copy: &C) -> Result<()> {
         let units = self.units(&span);
-        let target = Target::new(span, into);
         parallel_copy::run(span.bytes, self.buses, || {
             let mut under_way = None;
-            let outcome = self.read_units(&units, &target, &mut under_way);
+            let outcome = self.copy_units(&units, copy, &mut under_way);
             if outcome.is_err() {
                 units.stop();
             }
             // Also after an error: pages are held for it.
-            outcome.and(under_way.map_or(Ok(()), |flight| self.end_reading(flight, &target)))
+            let failed = under_way.map_or(Ok(Vec::new()), |flight| copy.end(flight));
+            let failed =
+                failed.and_then(|pages| pages.into_iter().try_for_each(|page| copy.copy_in_frame(page)));
+            outcome.and(failed)
         })
     }
 
-    fn read_units<'a>(
+    fn copy_units<'a, C: BulkCopy<'a>>(
         &'a self,
         units: &Units,
-        target: &Target<'_>,
-        under_way: &mut Option<Reading<'a>>,
+        copy: &C,
+        under_way: &mut Option<Flight<'a, C::Hold>>,
     ) -> Result<()> {
         while let Some(mut pages) = units.take() {
             while first(&pages).is_some() {
-                let (flight, obstacle) = self.begin_reading(&mut pages, target)?;
+                let (flight, obstacle) = copy.begin(&mut pages);
                 let had_one = under_way.is_some();
-                if let Some(earlier) = mem::replace(under_way, flight) {
-                    self.end_reading(earlier, target)?;
+                let mut failed = match mem::replace(under_way, flight) {
+                    Some(earlier) => copy.end(earlier)?,
+                    None => Vec::new(),
+                };
+                if obstacle.is_none() && failed.is_empty() {
+                    continue;
                 }
-                let Some(obstacle) = obstacle else { continue };
+                // What is waited for now may wait for a page that this thread holds.
                 let is_held = under_way.is_some();
                 if let Some(flight) = under_way.take() {
-                    self.end_reading(flight, target)?;
+                    failed.extend(copy.end(flight)?);
                 }
-                let Some(page) = first(&pages) else { continue };
-                match obstacle {
-                    Obstacle::Busy(state) => self.await_page(page, state, false)?,
+                failed.into_iter().try_for_each(|page| copy.copy_in_frame(page))?;
+                let (Some(obstacle), Some(page)) = (obstacle, first(&pages)) else { continue };
+                let is_copied = match obstacle {
+                    Obstacle::Busy(state) => copy.wait(page, state)?,
                     // This thread may have had them itself.
-                    Obstacle::NoStage if had_one || is_held => {}
-                    Obstacle::NoStage => {
-                        if !self.channel(page).await_stage() {
-                            self.read_in_frame(page, target)?;
-                            pages.next();
-                        }
-                    }
+                    Obstacle::NoStage if had_one || is_held || self.channel(page).await_stage() => false,
+                    Obstacle::NoStage => copy.copy_in_frame(page).map(|()| true)?,
+                };
+                if is_copied {
+                    pages.next();
                 }
             }
         }
         Ok(())
     }
+}
 
-    fn read_in_frame(&self, page: u64, target: &Target<'_>) -> Result<()> {
-        let held = self.hold_shared(page, Stream::Ignore)?;
-        // SAFETY: the page is of a unit that this thread has taken.
-        let (offset, into) = unsafe { target.part(page) };
-        held.read(offset, into);
-        Ok(())
-    }
+impl<'a> BulkCopy<'a> for BulkRead<'a, '_> {
+    type Hold = HomeShare<'a>;
 
-    /// Reads the first pages of a unit that are resident, and starts to fetch the others, until something is
-    /// in the way. Takes from `pages` what is read or under way then.
-    fn begin_reading(
-        &self,
-        pages: &mut Pages,
-        target: &Target<'_>,
-    ) -> Result<(Option<Reading<'_>>, Option<Obstacle>)> {
+    fn begin(&self, pages: &mut Pages) -> (Option<Flight<'a, HomeShare<'a>>>, Option<Obstacle>) {
+        let (pager, target) = (self.pager, &self.target);
         let mut wanted = Vec::new();
         let mut obstacle = None;
         let mut rest = pages.clone();
         while let Some(page) = first(&rest) {
-            match self.try_share_as_found(page) {
+            match pager.try_share_as_found(page) {
                 Ok(AsFound::Resident(hold)) => {
                     // SAFETY: the page is of a unit that this thread has taken.
                     let (offset, into) = unsafe { target.part(page) };
@@ -272,31 +311,30 @@ impl Pager {
         }
         let Some(missing) = wanted.first().map(HomeShare::page) else {
             *pages = rest;
-            return Ok((None, obstacle));
+            return (None, obstacle);
         };
-        let channel = self.channel(missing);
+        let channel = pager.channel(missing);
         let Some(stage) = channel.take_stage() else {
             while first(pages).is_some_and(|page| page < missing) {
                 pages.next();
             }
-            return Ok((None, Some(Obstacle::NoStage)));
+            return (None, Some(Obstacle::NoStage));
         };
         *pages = rest;
         let numbers: Vec<u64> = wanted.iter().map(HomeShare::page).collect();
-        let copy = channel.fetch_to_stage(&numbers, &stage);
-        Ok((Some(Flight { channel, pages: wanted, stage, copy }), obstacle))
+        let copy = channel.copy_staged(CopyWay::Fetch, &numbers, &stage);
+        (Some(Flight { channel, pages: wanted, stage, copy }), obstacle)
     }
 
-    /// Waits for pages, copies them to the slice, and lets go of them.
-    fn end_reading(&self, flight: Reading<'_>, target: &Target<'_>) -> Result<()> {
+    fn end(&self, flight: Flight<'a, HomeShare<'a>>) -> Result<Vec<u64>> {
         let Flight { channel, pages, stage, copy } = flight;
         let outcome = channel.await_staged(&copy);
         for (at, home) in pages.into_iter().enumerate() {
             if outcome.is_ok() {
                 // SAFETY: the page is of a unit that this thread has taken.
-                let (offset, into) = unsafe { target.part(home.page()) };
-                let from = stage.bytes(at * self.page_bytes + offset, into.len());
-                if target.passes_caches {
+                let (offset, into) = unsafe { self.target.part(home.page()) };
+                let from = stage.bytes(at * self.pager.page_bytes + offset, into.len());
+                if self.target.passes_caches {
                     past_caches::copy(from, into);
                 } else {
                     into.copy_from_slice(from);
@@ -304,96 +342,38 @@ impl Pager {
             }
         }
         channel.put_stage(stage);
-        Ok(outcome?)
+        outcome?;
+        Ok(Vec::new())
     }
 
-    /// Copies a slice to bytes of the array, from `start` on: whole pages, by several threads if there are
-    /// many.
-    ///
-    /// # Errors
-    /// What a device reports, if the cache has no frame for the page either. Some pages are written then; of
-    /// those whose copy failed the contents are unspecified.
-    pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
-        let span = BulkSpan { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
-        let units = self.units(&span);
-        parallel_copy::run(span.bytes, self.buses, || {
-            let mut under_way = None;
-            let outcome = self.write_units(&units, span, from, &mut under_way);
-            if outcome.is_err() {
-                units.stop();
-            }
-            // Also after an error: pages are held for it.
-            let failed = under_way.map_or(Vec::new(), |flight| self.end_writing(flight));
-            outcome.and(self.write_in_frames(&failed, span, from))
-        })
-    }
-
-    fn write_units<'a>(
-        &'a self,
-        units: &Units,
-        span: BulkSpan,
-        from: &[u8],
-        under_way: &mut Option<Writing<'a>>,
-    ) -> Result<()> {
-        while let Some(mut pages) = units.take() {
-            while first(&pages).is_some() {
-                let (flight, obstacle) = self.begin_writing(&mut pages, span, from);
-                let mut failed = Vec::new();
-                let had_one = under_way.is_some();
-                if let Some(earlier) = mem::replace(under_way, flight) {
-                    failed.extend(self.end_writing(earlier));
-                }
-                if obstacle.is_none() && failed.is_empty() {
-                    continue;
-                }
-                // What is waited for now may wait for a page that this thread holds.
-                let is_held = under_way.is_some();
-                if let Some(flight) = under_way.take() {
-                    failed.extend(self.end_writing(flight));
-                }
-                self.write_in_frames(&failed, span, from)?;
-                let (Some(obstacle), Some(page)) = (obstacle, first(&pages)) else { continue };
-                match obstacle {
-                    // This thread may have had them itself.
-                    Obstacle::NoStage if had_one || is_held => {}
-                    Obstacle::NoStage if self.channel(page).await_stage() => {}
-                    Obstacle::Busy(_) | Obstacle::NoStage => {
-                        self.write_in_frames(&[page], span, from)?;
-                        pages.next();
-                    }
-                }
-            }
-        }
+    fn copy_in_frame(&self, page: u64) -> Result<()> {
+        let held = self.pager.hold_shared(page, Stream::Ignore)?;
+        // SAFETY: the page is of a unit that this thread has taken.
+        let (offset, into) = unsafe { self.target.part(page) };
+        held.read(offset, into);
         Ok(())
     }
 
-    fn write_in_frames(&self, pages: &[u64], span: BulkSpan, from: &[u8]) -> Result<()> {
-        for &page in pages {
-            let (offset, part) = span.part(page);
-            self.hold_exclusive(page, Fetch::Overwrite, Stream::Ignore)?.write(offset, &from[part]);
-        }
-        Ok(())
+    fn wait(&self, page: u64, state: State) -> Result<bool> {
+        self.pager.await_page(page, state, false).map(|()| false)
     }
+}
 
-    /// Writes the first pages of a unit that are resident, and starts to copy the others to their slots,
-    /// until something is in the way. Takes from `pages` what is written or under way then.
-    fn begin_writing(
-        &self,
-        pages: &mut Pages,
-        span: BulkSpan,
-        from: &[u8],
-    ) -> (Option<Writing<'_>>, Option<Obstacle>) {
+impl<'a> BulkCopy<'a> for BulkWrite<'a, '_> {
+    type Hold = HomeClaim<'a>;
+
+    fn begin(&self, pages: &mut Pages) -> (Option<Flight<'a, HomeClaim<'a>>>, Option<Obstacle>) {
         let mut filled: Option<Stage> = None;
         let mut held: Vec<HomeClaim<'_>> = Vec::new();
         let mut obstacle = None;
         let Some(page) = first(pages) else { return (None, None) };
-        let channel = self.channel(page);
+        let channel = self.pager.channel(page);
         while let Some(page) = first(pages) {
-            let (offset, part) = span.part(page);
-            match self.try_own_as_found(page) {
+            let (offset, part) = self.span.part(page);
+            match self.pager.try_own_as_found(page) {
                 Ok(AsFound::Resident(mut hold)) => {
-                    count_hit(self.counter);
-                    hold.write(offset, &from[part]);
+                    count_hit(self.pager.counter);
+                    hold.write(offset, &self.from[part]);
                 }
                 Ok(AsFound::Absent(claim)) => {
                     filled = filled.or_else(|| channel.take_stage());
@@ -402,7 +382,7 @@ impl Pager {
                         break;
                     };
                     claim.begin_write();
-                    stage.write(held.len() * self.page_bytes + offset, &from[part]);
+                    stage.write(held.len() * self.pager.page_bytes + offset, &self.from[part]);
                     held.push(claim);
                 }
                 Err(state) => {
@@ -414,21 +394,29 @@ impl Pager {
         }
         let Some(stage) = filled else { return (None, obstacle) };
         let numbers: Vec<u64> = held.iter().map(HomeClaim::page).collect();
-        let copy = channel.write_from_stage(&numbers, &stage);
+        let copy = channel.copy_staged(CopyWay::WriteBack, &numbers, &stage);
         (Some(Flight { channel, pages: held, stage, copy }), obstacle)
     }
 
-    /// Waits for pages to be home and lets go of them. Returns those whose copy failed, to be written in
-    /// frames when nothing is held any more.
-    fn end_writing(&self, flight: Writing<'_>) -> Vec<u64> {
+    fn end(&self, flight: Flight<'a, HomeClaim<'a>>) -> Result<Vec<u64>> {
         let Flight { channel, mut pages, stage, copy } = flight;
         let is_written = channel.await_staged(&copy).is_ok();
         channel.put_stage(stage);
         if is_written {
             pages.iter_mut().for_each(HomeClaim::end_write);
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        pages.into_iter().map(|claim| claim.page()).collect()
+        Ok(pages.into_iter().map(|claim| claim.page()).collect())
+    }
+
+    fn copy_in_frame(&self, page: u64) -> Result<()> {
+        let (offset, part) = self.span.part(page);
+        self.pager.hold_exclusive(page, Fetch::Overwrite, Stream::Ignore)?.write(offset, &self.from[part]);
+        Ok(())
+    }
+
+    fn wait(&self, page: u64, _: State) -> Result<bool> {
+        self.copy_in_frame(page).map(|()| true)
     }
 }
 

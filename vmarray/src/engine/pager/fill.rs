@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::hold::{HomeClaim, HomeShare};
+use super::hold::{AsFound, HomeClaim, HomeShare};
 use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
 use crate::engine::channel::Channel;
@@ -12,7 +12,6 @@ use crate::engine::page::{Refusal, State};
 
 /// What came of an attempt to hold a page without contents.
 enum Homeless<'a> {
-    /// It is held.
     Held(ZeroedNext<'a>),
     /// It has contents, or its slot has the zeroes already.
     Not,
@@ -22,22 +21,8 @@ enum Homeless<'a> {
     Busy(State),
 }
 
-/// A page whose slot is to get zeroes.
-enum ZeroedNext<'a> {
-    /// It is absent.
-    Absent(HomeClaim<'a>),
-    /// It is resident, and all zeroes.
-    Resident(HomeShare<'a>),
-}
-
-impl ZeroedNext<'_> {
-    fn page(&self) -> u64 {
-        match self {
-            Self::Absent(claim) => claim.page(),
-            Self::Resident(share) => share.page(),
-        }
-    }
-}
+/// A page whose slot is to get zeroes: absent, or resident and all zeroes.
+type ZeroedNext<'a> = AsFound<HomeShare<'a>, HomeClaim<'a>>;
 
 impl Pager {
     /// Fills whole pages with a pattern whose length divides a page's. Resident pages are filled in their
@@ -115,10 +100,10 @@ impl Pager {
         let count = self.channels.len() as u64;
         for (index, channel) in (0..).zip(&self.channels) {
             // Held, in neighbouring slots.
-            let mut run: Vec<ZeroedNext<'_>> = Vec::new();
+            let mut run: Vec<(u64, ZeroedNext<'_>)> = Vec::new();
             for page in self.of_channel(index, pages) {
                 while !self.table.entry(page).state(Ordering::Acquire).any(HOME | ZEROED) {
-                    let follows = run.last().is_none_or(|last| last.page() + count == page);
+                    let follows = run.last().is_none_or(|(last, _)| last + count == page);
                     if !follows || run.len() == self.run_pages() {
                         self.zero(channel, &mut run)?;
                     }
@@ -135,7 +120,7 @@ impl Pager {
                             self.await_page(page, state, !state.any(RESIDENT))?;
                         }
                         Homeless::Held(held) => {
-                            run.push(held);
+                            run.push((page, held));
                             break;
                         }
                     }
@@ -169,9 +154,9 @@ impl Pager {
     fn hold_homeless(&self, page: u64) -> Homeless<'_> {
         match self.try_own_home(page) {
             Ok(claim) if claim.is_initialized() => Homeless::Not,
-            Ok(claim) => Homeless::Held(ZeroedNext::Absent(claim)),
+            Ok(claim) => Homeless::Held(AsFound::Absent(claim)),
             Err(state) if state.any(RESIDENT) => match self.try_share_homeless(page) {
-                Ok(Ok(share)) => Homeless::Held(ZeroedNext::Resident(share)),
+                Ok(Ok(share)) => Homeless::Held(AsFound::Resident(share)),
                 Ok(Err(before)) if before.any(HOME | ZEROED) => Homeless::Not,
                 Ok(Err(_)) => Homeless::Dirty,
                 Err(Refusal::Busy(state)) => Homeless::Busy(state),
@@ -182,11 +167,11 @@ impl Pager {
     }
 
     /// Writes zeroes to the slots of held pages, and lets them go.
-    fn zero(&self, channel: &Channel, run: &mut Vec<ZeroedNext<'_>>) -> Result<()> {
+    fn zero(&self, channel: &Channel, run: &mut Vec<(u64, ZeroedNext<'_>)>) -> Result<()> {
         let pages = std::mem::take(run);
-        let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(()) };
-        channel.fill_slots(self.slots_of(first.page(), last.page()), &[0])?;
-        pages.iter().for_each(|held| self.table.entry(held.page()).home_is_zeroed());
+        let (Some((first, _)), Some((last, _))) = (pages.first(), pages.last()) else { return Ok(()) };
+        channel.fill_slots(self.slots_of(*first, *last), &[0])?;
+        pages.iter().for_each(|(page, _)| self.table.entry(*page).home_is_zeroed());
         Ok(())
     }
 }

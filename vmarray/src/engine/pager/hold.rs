@@ -103,7 +103,9 @@ impl Pager {
                 Err(Refusal::Absent) => {}
             }
             match self.table.entry(page).try_share_home(guards::held()) {
-                Ok(has_contents) => return Ok(AsFound::Absent(self.shared_home(page, has_contents))),
+                Ok(has_contents) => {
+                    return Ok(AsFound::Absent(HomeShare { pager: self, page, has_contents }));
+                }
                 Err(Refusal::Busy(state)) if !state.any(RESIDENT) => return Err(state),
                 // It has become resident just now.
                 Err(_) => {}
@@ -164,15 +166,39 @@ impl Pager {
         })
     }
 
-    fn shared_home(&self, page: u64, has_contents: bool) -> HomeShare<'_> {
-        HomeShare { pager: self, page, has_contents }
+    /// Holds an absent page whose home slot is up to date, for a device to write to it, if that can be had at
+    /// once. A thread that holds several may wait for their devices, and for nothing else.
+    pub(crate) fn try_claim_home(&self, page: u64) -> Result<bool> {
+        self.try_own_home(page).map_or(Ok(false), |claim| claim.keep().map(|()| true))
+    }
+
+    /// Holds a page as [`try_claim_home`](Self::try_claim_home) does, waiting for threads that use it, and
+    /// having its frame written back and dropped. The caller holds no page.
+    pub(crate) fn claim_home(&self, page: u64) -> Result<()> {
+        match self.own_as_found(page)? {
+            AsFound::Absent(claim) => claim.keep(),
+            AsFound::Resident(hold) => hold.write_back_and_unmap()?.keep(),
+        }
+    }
+
+    /// Lets a page go whose slot was not written to.
+    pub(crate) fn release_unchanged(&self, page: u64) {
+        self.release(page, Holder::Pin, 0);
+    }
+
+    /// Lets a page go whose slot now has contents.
+    pub(crate) fn release_written(&self, page: u64) {
+        let entry = self.entry(page);
+        if entry.release_written() {
+            unpark(entry);
+        }
     }
 
     /// Shares a resident page without contents at home, so that zeroes can be written there; else the state
     /// before.
     pub(super) fn try_share_homeless(&self, page: u64) -> Result<Result<HomeShare<'_>, State>, Refusal> {
         let before = self.table.entry(page).try_share(Holder::Pin, true)?;
-        let share = self.shared_home(page, false);
+        let share = HomeShare { pager: self, page, has_contents: false };
         Ok(if before.any(HOME | ZEROED | DIRTY) { Err(before) } else { Ok(share) })
     }
 }
@@ -286,18 +312,22 @@ impl HomeClaim<'_> {
     }
 
     /// Leaves the page held, with its slot [initialized](Self::initialize), for the thread to let go of by
-    /// its number.
-    pub(super) fn keep(self) {
+    /// its number. Lets it go if that fails.
+    fn keep(self) -> Result<()> {
+        self.initialize()?;
         if !self.is_initialized() {
             self.pager.table.entry(self.page).home_is_zeroed();
         }
         std::mem::forget(self);
+        Ok(())
     }
 
     /// Declares what is in the home slot unknown, which is written to next.
     pub(super) fn begin_write(&self) {
         self.pager.table.entry(self.page).home_is_unknown();
-        self.pager.init_tracker.lose_if(self.before);
+        if self.before.any(ZEROED) {
+            self.pager.init_tracker.lose();
+        }
     }
 
     /// Notes that the home slot has contents now.

@@ -10,9 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::engine::page::State;
-use crate::engine::page::state::ZEROED;
-
 #[derive(Debug, Default)]
 pub(super) struct InitTracker {
     /// How often pages have lost what their slots have.
@@ -57,13 +54,6 @@ impl InitTracker {
             known.pages = known.pages.start.min(pages.start)..known.pages.end.max(pages.end);
         } else if known.losses != losses || pages.end - pages.start > known.pages.end - known.pages.start {
             *known = KnownPages { losses, pages: pages.clone() };
-        }
-    }
-
-    /// What the slot of a page had is [lost](Self::lose), if it was zeroes.
-    pub fn lose_if(&self, before: State) {
-        if before.any(ZEROED) {
-            self.lose();
         }
     }
 

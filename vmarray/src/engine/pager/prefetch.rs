@@ -106,7 +106,11 @@ impl Pager {
         if wanted.is_empty() {
             return Ok(left_out);
         }
-        let frames = channel.take_frames(&self.table, wanted.len())?;
+        let mut frames = Vec::new();
+        channel
+            .take_frames(&self.table, wanted.len(), &mut frames)
+            .inspect_err(|_| channel.put_back_all(&frames))?;
+        frames.sort_unstable_by_key(|frame| frame.index);
         left_out = wanted.get(frames.len()).copied().or(left_out);
         let mut loads = Vec::with_capacity(frames.len());
         let mut unused = Vec::new();

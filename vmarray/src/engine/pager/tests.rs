@@ -6,27 +6,16 @@ use std::thread;
 
 use backend_api::wrap::{Fault, Faulty, Operation};
 use backend_api::{Device, ErrorKind};
-use backend_host::HostDevice;
 
 use crate::array::VirtualArray;
+use crate::array::testing::{host, one_channel};
 use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT, WRITER_PENDING};
 use crate::engine::page::{Holder, Refusal};
 use crate::prelude::*;
 use crate::setup::placement::Placement;
 
-fn host() -> HostDevice {
-    HostDevice::builder().bytes(64 << 20).threads(1).build().unwrap()
-}
-
 fn array<D: Device>(device: &Arc<D>, pages: usize, page_len: usize, frames: usize) -> VirtualArray<u32, D> {
-    VirtualArray::<u32>::builder(pages * page_len)
-        .devices([device.clone()])
-        .placement(Placement::Ratios(vec![1]))
-        .page_len(page_len)
-        .frames_per_channel(frames)
-        .read_ahead(false)
-        .build()
-        .unwrap()
+    one_channel(device, (pages, page_len), frames).build().unwrap()
 }
 
 /// Readers of a home that follow one another do not keep a writer waiting for ever.

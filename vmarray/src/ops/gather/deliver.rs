@@ -394,7 +394,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline]
     fn write_resident(&self, page: u64, at: usize, value: &T) -> Result<bool> {
         loop {
-            match self.try_write(page, at, value, true) {
+            match self.try_write(page, at, value) {
                 Ok(()) => return Ok(true),
                 Err(Refusal::Busy(state)) if state.any(RESIDENT | EXCLUSIVE) => {
                     self.pager().await_page(page, state, true)?;

@@ -12,9 +12,9 @@ use backend_api::{
 use backend_host::SimulatedDevice;
 
 use crate::array::VirtualArray;
+use crate::array::testing::one_channel;
 use crate::engine::channel::Channel;
 use crate::prelude::*;
-use crate::setup::placement::Placement;
 
 const PAGES: usize = 8;
 const PAGE_LEN: usize = 16;
@@ -31,13 +31,7 @@ fn array(device: SimulatedDevice) -> Array {
 }
 
 fn array_on(device: &Arc<SimulatedDevice>) -> Array {
-    let array = VirtualArray::<u32>::builder(PAGES * PAGE_LEN)
-        .devices([Arc::clone(device)])
-        .placement(Placement::Ratios(vec![1]))
-        .page_len(PAGE_LEN)
-        .frames_per_channel(2)
-        .build()
-        .unwrap();
+    let array = one_channel(device, (PAGES, PAGE_LEN), 2).read_ahead(true).build().unwrap();
     array.write(0, &[0; PAGES * PAGE_LEN]).unwrap();
     array.evict(..).unwrap();
     array
