@@ -254,11 +254,22 @@ const fn assert_searchable(bytes: usize) {
 
 /// A field of an element, named in a type-checked way by [`field!`](crate::field).
 ///
-/// It has 1 to 4096 bytes, which is what devices can search for.
+/// It has 1 to 4096 bytes, which is what devices can search for. Its methods begin [expressions](crate::expr).
 ///
 /// ```
-/// let longest = vmarray::Field::<[u8; 4096], _>::whole();
-/// assert_eq!(longest.offset(), 0);
+/// # use vmarray::prelude::*;
+/// let array = VirtualArray::<i32>::new(10)?;
+/// array.set(4, -3)?;
+/// let value = Field::<i32, i32>::whole();
+/// let conditions = [value.eq(0), value.ne(-3), value.lt(1) & value.ge(0), value.gt(-1) & value.le(9)];
+/// for condition in conditions {
+///     assert_eq!(array.count_where(.., condition)?, 9);
+/// }
+/// assert_eq!(array.sum(.., value.abs().max(1).min(2))?, 9 * 1 + 2);
+/// assert_eq!(array.max(.., value.only_where(value.ne(0)))?, Some(-3));
+/// // The longest field.
+/// assert_eq!(Field::<[u8; 4096], _>::whole().offset(), 0);
+/// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
 /// Others do not compile:

@@ -54,12 +54,15 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> std::fmt::Debug for Joined<'a, V, O> {
 /// among them: 0 for the one that is written to.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<u32>::new(9)?);
+/// use vmarray::{expr::index, prelude::*};
+///
+/// let (a, b) = (VirtualArray::<u64>::new(9)?, VirtualArray::<[u16; 2]>::new(9)?);
+/// b.fill(.., [1, 2])?;
 /// let joined = a.join((&b,))?;
 /// let (x, y) = joined.rows();
-/// joined.transform(.., x.set(Field::whole(), y.get(Field::whole()) + 1))?;
-/// assert_eq!(a.get(8)?, 1);
+/// let second = y.get(Field::<[u16; 2], [u16; 2]>::whole().nth::<1>()).cast::<u64>();
+/// joined.transform(.., x.set(Field::whole(), second + index()))?;
+/// assert_eq!(a.get(8)?, 10);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Row<S, T, const N: u8> {
@@ -86,16 +89,6 @@ impl<S, T, const N: u8> Row<S, T, N> {
 
 impl<S, T: Element, const N: u8> Row<S, T, N> {
     /// The value of a field of this one's element. See [`Row`].
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<[u16; 2]>::new(9)?);
-    /// let joined = a.join((&b,))?;
-    /// let (_, y) = joined.rows();
-    /// let second = y.get(Field::<[u16; 2], [u16; 2]>::whole().nth::<1>());
-    /// # let _ = second;
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn get<F: Scalar + NoUninit>(self, field: Field<T, F>) -> Expr<S, F> {
         Expr::field(N, field.offset())
     }
@@ -103,17 +96,6 @@ impl<S, T: Element, const N: u8> Row<S, T, N> {
 
 impl<S, T: Element> Row<(T, S), T, 0> {
     /// What writes a value to a field of this one, which is the first. See [`Row`].
-    ///
-    /// ```
-    /// use vmarray::{expr::index, prelude::*};
-    ///
-    /// let (a, b) = (VirtualArray::<u64>::new(9)?, VirtualArray::<u64>::new(9)?);
-    /// let joined = a.join((&b,))?;
-    /// let (x, _) = joined.rows();
-    /// joined.transform(.., x.set(Field::whole(), index()))?;
-    /// assert_eq!(a.get(8)?, 8);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     ///
     /// The others are only read; to write to them does not compile, whatever their elements are:
     ///

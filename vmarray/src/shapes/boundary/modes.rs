@@ -52,12 +52,6 @@ pub trait Boundary<T, const N: usize> {
     /// Where the value of an index comes from along an axis of `extent` elements. Indices inside must be
     /// themselves: windows do not ask for them. So must an element that is named be inside; else reading is
     /// an error.
-    ///
-    /// ```
-    /// use vmarray::boundary::{Boundary, Mirror, Place};
-    /// let place: Place<u8> = Boundary::<u8, 1>::place(&Mirror, 0, -2, 5);
-    /// assert_eq!(place, Place::At(2));
-    /// ```
     fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T>;
 }
 

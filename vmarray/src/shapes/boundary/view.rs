@@ -22,6 +22,8 @@ use crate::shapes::nd::{element_count, position_outside, strides};
 /// image.set([2, 3], 9)?;
 /// let torus = image.bounded(Circular);
 /// assert_eq!(torus.get([-1, 7])?, 9);
+/// torus.prefetch_window([-1, -1], [2, 2])?;
+/// assert_eq!(torus.to_vec([-1, -1], [2, 2])?, [9, 0, 0, 0]);
 /// // The same elements in another way, at the same time.
 /// let framed = image.bounded(Constant(1)).with_writes(Ignored);
 /// framed.set([-1, 7], 5)?;
@@ -52,13 +54,6 @@ where
     }
 
     /// The same view with another mode for writes.
-    ///
-    /// ```
-    /// use vmarray::{boundary::{Ignored, Zero}, prelude::*};
-    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
-    /// array.bounded(Zero).with_writes(Ignored).set([-1], 3)?;
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn with_writes<B: WriteBoundary>(self, mode: B) -> BoundaryView<V, N, R, B> {
         BoundaryView { view: self.view, read: self.read, write: mode }
     }
@@ -68,14 +63,6 @@ where
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) where the mode has nothing to show, and what the
     /// source reports.
-    ///
-    /// ```
-    /// use vmarray::{boundary::Mirror, prelude::*};
-    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
-    /// array.set(2, 1)?;
-    /// assert_eq!(array.bounded(Mirror).get([-2])?, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[inline]
     pub fn get(&self, at: [isize; N]) -> Result<V::Element> {
         let extents = self.extents();
@@ -177,13 +164,6 @@ where
     ///
     /// # Errors
     /// As [`NdArray::prefetch`](crate::View::prefetch).
-    ///
-    /// ```
-    /// use vmarray::{boundary::Zero, prelude::*};
-    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
-    /// image.bounded(Zero).prefetch_window([-1, -1], [3, 3])?;
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn prefetch_window(&self, origin: [isize; N], extent: [usize; N]) -> Result<()> {
         let extents = self.extents();
         let start: [usize; N] =
@@ -199,14 +179,6 @@ where
     ///
     /// # Errors
     /// As [`read_window`](Self::read_window), and [`NoMemory`](ErrorKind::NoMemory).
-    ///
-    /// ```
-    /// use vmarray::{boundary::Zero, prelude::*};
-    /// let array = vmarray::VirtualArray::<u8>::new(2)?;
-    /// array.fill(.., 1)?;
-    /// assert_eq!(array.bounded(Zero).to_vec([-1], [4])?, [0, 1, 1, 0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn to_vec(&self, origin: [isize; N], extent: [usize; N]) -> Result<Vec<V::Element>> {
         let mut values = zeroed_vec(element_count(&extent)?)?;
         self.read_window(origin, extent, &mut values)?;
@@ -225,14 +197,6 @@ where
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and what the source
     /// reports.
-    ///
-    /// ```
-    /// use vmarray::{boundary::Zero, prelude::*};
-    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
-    /// array.bounded(Zero).set([1], 5)?;
-    /// assert_eq!(array.get(1)?, 5);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[inline]
     pub fn set(&self, at: [isize; N], value: V::Element) -> Result<()> {
         let extents = self.extents();

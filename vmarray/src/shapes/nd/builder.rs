@@ -18,9 +18,13 @@ use crate::setup::any::AnyDevice;
 /// | all others | those of [`Builder`] |
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::{NdLayout, prelude::*};
 /// let volume = NdArray::<u16, 3>::builder([100, 200, 300]).tiled().build()?;
-/// assert_eq!(volume.shape(), [100, 200, 300]);
+/// assert_eq!(volume.layout(), NdLayout::Tiled([32, 32, 32]));
+/// let image = NdArray::<f32, 2>::builder([100, 100]).tile([16, 16]).build()?;
+/// assert_eq!(image.elements().page_count(), 49);
+/// let layout = NdLayout::RowMajor;
+/// assert_eq!(NdArray::<u32, 2>::builder([40, 50]).layout(layout).build()?.layout(), layout);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
@@ -56,13 +60,6 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     }
 
     /// How the elements are stored.
-    ///
-    /// ```
-    /// use vmarray::{NdLayout, prelude::*};
-    /// let layout = NdLayout::Tiled([8, 8]);
-    /// assert_eq!(NdArray::<u32, 2>::builder([40, 50]).layout(layout).build()?.layout(), layout);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn layout(mut self, layout: NdLayout<N>) -> Self {
         self.layout = layout;
         self
@@ -70,25 +67,11 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
 
     /// Stores tiles of these extents, one a page. Powers of two are best: others cost divisions in each
     /// access.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let volume = NdArray::<u8, 3>::builder([64, 64, 64]).tile([16, 16, 16]).build()?;
-    /// assert_eq!(volume.elements().page_count(), 64);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn tile(self, extent: [usize; N]) -> Self {
         self.layout(NdLayout::Tiled(extent))
     }
 
     /// Stores tiles whose extents are powers of two and as alike as a page of 64 KiB and the shape allow.
-    ///
-    /// ```
-    /// use vmarray::{NdLayout, prelude::*};
-    /// let image = NdArray::<f32, 2>::builder([1000, 1000]).tiled().build()?;
-    /// assert_eq!(image.layout(), NdLayout::Tiled([128, 128]));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn tiled(self) -> Self {
         let extent = tile_extent(&self.shape, size_of::<T>());
         self.tile(extent)

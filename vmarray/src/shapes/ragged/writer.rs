@@ -31,8 +31,10 @@ use crate::setup::any::AnyDevice;
 ///         threads.spawn(move || (0..25).try_for_each(|i| writer.push(&vec![thread; i]).map(drop)));
 ///     }
 /// });
+/// assert_eq!(writer.push_joined(&[7, 8, 9], &[1, 0, 2])?, 100..103);
+/// assert_eq!((writer.row_count(), writer.first_incomplete()), (103, None));
 /// let rows = writer.freeze()?;
-/// assert_eq!((rows.row_count(), rows.item_total()), (100, 1200));
+/// assert_eq!((rows.item_total(), rows.row(102)?.to_vec(..)?), (1203, vec![8, 9]));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct RaggedWriter<T: Element, D: Device = AnyDevice> {
@@ -75,13 +77,6 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// reports, where there is no room for a longer array: nothing is done then, and shorter rows may still
     /// fit. What [`VirtualArray::write`](crate::ViewMut::write) reports: the row has a number then but no
     /// contents, and [`freeze`](Self::freeze) refuses.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// assert_eq!((writer.push(b"one")?, writer.push(b"two")?), (0, 1));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn push(&self, row: &[T]) -> Result<usize> {
         self.push_joined(row, &[row.len()]).map(|rows| rows.start)
     }
@@ -92,14 +87,6 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// # Errors
     /// As [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), with nothing done, if the
     /// lengths are not those of the elements.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// assert_eq!(writer.push_joined(b"somanywords", &[2, 4, 5])?, 0..3);
-    /// assert_eq!(writer.freeze()?.row(1)?.to_vec(..)?, b"many");
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn push_joined(&self, elements: &[T], lengths: &[usize]) -> Result<Range<usize>> {
         let total = lengths.iter().try_fold(0_usize, |sum, len| sum.checked_add(*len));
         if total != Some(elements.len()) {
@@ -159,14 +146,6 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     }
 
     /// How many rows were pushed so far.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// writer.push(b"one")?;
-    /// assert_eq!(writer.row_count(), 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn row_count(&self) -> usize {
         self.next.lock().row
     }
@@ -176,14 +155,6 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// # Errors
     /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows
     /// are lost then: [`freeze_complete`](Self::freeze_complete) keeps those before it.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// writer.push(b"one")?;
-    /// assert_eq!(writer.freeze()?.to_vecs()?, [b"one"]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn freeze(self) -> Result<RaggedArray<T, D>> {
         match self.first_incomplete() {
             Some(row) => Err(ErrorKind::RowIncomplete { row }.into()),
@@ -192,14 +163,6 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     }
 
     /// The first row whose contents could not be written, if there is one.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// writer.push(b"one")?;
-    /// assert_eq!(writer.first_incomplete(), None);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn first_incomplete(&self) -> Option<usize> {
         self.failed.lock().map(|first| first.row)
     }
@@ -208,7 +171,6 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// all of them, if there is none.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
     /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
     /// writer.push(b"one")?;
     /// assert_eq!(writer.freeze_complete().row_count(), 1);
