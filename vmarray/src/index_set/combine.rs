@@ -75,13 +75,6 @@ impl<A: ?Sized, B: ?Sized> fmt::Debug for Combine<'_, A, B> {
 
 impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     /// On the dimensions that both sets have.
-    ///
-    /// ```
-    /// use vmarray::{Combine, ErrorKind, IndexSet};
-    /// let (a, b) = (IndexSet::new([0])?, IndexSet::new([1])?);
-    /// assert_eq!(*Combine::new(&a, &b).run().unwrap_err().kind(), ErrorKind::NoCommonDimension);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn new(a: &'a A, b: &'a B) -> Self {
         Self { a, b, is_product: false, threads: None, memory_bytes: None }
     }

@@ -118,20 +118,6 @@ proptest! {
     }
 
     #[test]
-    fn results_can_be_written_from_any_one_on((a, b) in sets(), first in any::<prop::sample::Index>()) {
-        let Ok(merge) = Merge::on_common(a.dimensions(), b.dimensions()) else { return Ok(()) };
-        let limits = Limits { threads: 1, memory_bytes: usize::MAX };
-        let engine = Engine::<_, _, FoldedMultiply>::new(&a, &b, merge.clone(), limits).unwrap();
-        let expected = nested_loops(&a, &b, &merge);
-        if engine.len() > 0 {
-            let first = first.index(engine.len());
-            let mut part = vec![0; (engine.len() - first) * merge.width()];
-            engine.piece(0, &mut Walk::new()).unwrap().emit(first, &mut part);
-            prop_assert_eq!(&part, &expected[first * merge.width()..]);
-        }
-    }
-
-    #[test]
     fn exact_codes_are_equal_only_if_the_values_are(
         rows in prop::collection::vec((any::<u64>(), 0_u64..3, 0_u64..3), 1..50),
         is_narrow: bool,

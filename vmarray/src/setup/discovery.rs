@@ -307,13 +307,6 @@ impl Discovery {
     ///
     /// # Errors
     /// [`DeviceFilter`](ErrorKind::DeviceFilter) for an empty wish.
-    ///
-    /// ```
-    /// let report = vmarray::Discovery::new().select("cuda:0, cpu, host")?.report();
-    /// assert!(report.devices.iter().any(|(_, choice)| *choice == vmarray::Choice::Used));
-    /// assert!(vmarray::Discovery::new().select("cuda,,host").is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn select(mut self, wishes: &str) -> Result<Self> {
         for wish in wishes.split(',') {
             let term =

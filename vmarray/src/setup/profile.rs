@@ -154,16 +154,6 @@ impl Profile {
     }
 
     /// What is known of a device in this process, without a measurement.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use vmarray::{Device, Profile, host::HostDevice};
-    /// let device = Arc::new(HostDevice::new(64 << 20)?);
-    /// assert_eq!(Profile::known(device.info()), None);
-    /// let profile = Profile::of(&device)?;
-    /// assert_eq!(Profile::known(device.info()), Some(profile));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn known(info: &DeviceInfo) -> Option<Self> {
         let known = known();

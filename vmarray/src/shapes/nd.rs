@@ -112,15 +112,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// # Errors
     /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the shape has more elements or fewer,
     /// [`ShapeOverflow`](ErrorKind::ShapeOverflow) if they cannot be counted.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let elements = VirtualArray::<u32>::new(12)?;
-    /// elements.set(7, 1)?;
-    /// let matrix = NdArray::from_elements(elements, [3, 4])?;
-    /// assert_eq!(matrix.get([1, 3])?, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn from_elements(elements: VirtualArray<T, D>, shape: [usize; N]) -> Result<Self> {
         let (geometry, len) = Geometry::new(shape, NdLayout::RowMajor)?;
         if len != elements.len() {

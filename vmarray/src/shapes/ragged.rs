@@ -92,7 +92,7 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// let lines = Ragged::new(words, [3, 0, 2], VirtualArray::builder(0))?;
 /// assert_eq!(lines.row(2)?.row(1)?.to_vec(..)?, b"lines");
 /// assert_eq!((lines.row_count(), lines.item_total(), lines.row_of(3)?), (3, 5, 2));
-/// assert_eq!((lines.rows().len(), lines.items().row_count()), (3, 5));
+/// assert_eq!((lines.rows().len(), lines.items().to_vecs()?.len()), (3, 5));
 /// assert_eq!((lines.offsets().get(3)?, lines.into_items().row_count()), (5, 5));
 /// # Ok::<(), vmarray::Error>(())
 /// ```

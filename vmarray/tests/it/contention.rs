@@ -8,7 +8,7 @@ use vmarray::prelude::*;
 use crate::common::Shape;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
-use vmarray::{ErrorKind, EvictionPolicy, Field};
+use vmarray::{ErrorKind, Field};
 
 /// While one thread flushes and has to wait for a guard, the guard's thread can use all other pages.
 #[test]
@@ -146,13 +146,7 @@ fn a_search_over_pages_without_contents_costs_few_submissions() {
 /// Range reads fetch what they need and no more.
 #[test]
 fn short_range_reads_fetch_nothing_beside_them() {
-    let shape = Shape {
-        page_len: 4,
-        channels: vec![1],
-        frames: 256,
-        policy: EvictionPolicy::Clock,
-        read_ahead: true,
-    };
+    let shape = Shape { page_len: 4, channels: vec![1], frames: 256, ..Shape::default() };
     let array = shape.build::<u32>(4 * 4096);
     array.fill(.., 1).unwrap();
     let mut pages = 0;

@@ -5,25 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, POLICIES, Shape};
+use crate::common::{Numbers, POLICIES, Shape, moved, numbered};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::host::SimulatedDevice;
 use vmarray::{ErrorKind, Field, VirtualArray};
-
-/// 10 pages of 16 `u32`, all elements their own index, nothing resident.
-fn numbered() -> VirtualArray<u32> {
-    let array = Shape::one(16, 4).build(160);
-    array.write(0, &(0..160).collect::<Vec<u32>>()).unwrap();
-    array.evict(..).unwrap();
-    array.reset_stats();
-    array
-}
-
-fn moved(array: &VirtualArray<u32>) -> (u64, u64) {
-    let total = array.stats().total();
-    (total.bytes_to_device, total.bytes_from_device)
-}
 
 #[test]
 fn only_listed_elements_are_copied_and_no_frame_is_taken() {
@@ -202,6 +188,7 @@ fn errors_name_place_and_index_and_come_before_anything_is_written() {
     let mut values = [9; 2];
     assert!(array.gather_into(&[1, usize::MAX], &mut values).is_err());
     assert_eq!(values, [9; 2]);
+    assert!(Shape::default().build::<u32>(0).gather(&[0]).is_err());
     let error = array.gather_into(&[1], &mut values).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the slice of values", expected: 1, got: 2 });
     assert!(array.scatter(&[0, 1, 160], &[7; 3]).is_err());
@@ -219,16 +206,6 @@ fn errors_name_place_and_index_and_come_before_anything_is_written() {
     assert!(gathered.next().is_none());
     let error = array.scatter_iter((0..6_000_000).map(|k| (k % 161, 0))).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::ListedIndexOutside { position: 160, index: 160, len: 160 });
-}
-
-#[test]
-fn empty_lists_and_arrays() {
-    let array = numbered();
-    assert!(array.gather(&[]).unwrap().is_empty());
-    array.scatter(&[], &[]).unwrap();
-    let empty = Shape::default().build::<u32>(0);
-    assert!(empty.gather(&[]).unwrap().is_empty());
-    assert!(empty.gather(&[0]).is_err());
 }
 
 /// Threads write and read elements of their own, of pages that all share, in every way there is: nothing gets

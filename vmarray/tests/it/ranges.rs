@@ -2,9 +2,8 @@
 //! them.
 
 use crate::common::{Shape, devices};
-use bytemuck::{Pod, Zeroable};
 use vmarray::prelude::*;
-use vmarray::{ErrorKind, Placement, VirtualArray, field};
+use vmarray::{ErrorKind, Placement, VirtualArray};
 
 /// An array whose cache is one page long, with its page numbers in it.
 fn one_frame(pages: usize) -> VirtualArray<u32> {
@@ -188,22 +187,4 @@ fn ratios_of_any_size_make_an_array_or_a_typed_error() {
     assert_eq!(channels(vec![3, 2], 4), 4, "no channel is without a page");
     let error = build(vec![u32::MAX, 1], 10).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::TooManyChannels { channels: 1 << 32, most: 1 << 16 });
-}
-
-#[test]
-fn fields_of_packed_elements_are_found() {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C, packed)]
-    struct Record {
-        tag: u8,
-        key: u64,
-        weight: f32,
-    }
-    let array: VirtualArray<Record> = Shape { channels: vec![2, 1], ..Shape::default() }.build(1000);
-    array
-        .for_each_mut(.., |i, x| *x = Record { tag: i as u8, key: 0x0101 + i as u64, weight: -1.5 })
-        .unwrap();
-    assert_eq!(array.find(field!(Record, key), &0x0103).unwrap(), [2]);
-    assert_eq!(array.find(field!(Record, tag), &7).unwrap(), [7, 263, 519, 775]);
-    assert_eq!(array.count(.., field!(Record, weight), &-1.5).unwrap(), 1000);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, POLICIES, Shape};
+use crate::common::{Numbers, Shape};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty};
 use vmarray::host::SimulatedDevice;
@@ -57,13 +57,7 @@ fn is_device_error(error: &vmarray::Error) -> bool {
 }
 
 fn shape_of(numbers: &mut Numbers) -> Shape {
-    Shape {
-        page_len: 1 + numbers.below(6),
-        channels: [vec![1], vec![2], vec![1, 1], vec![2, 1]][numbers.below(4)].clone(),
-        frames: 1 + numbers.below(4),
-        policy: POLICIES[numbers.below(3)],
-        read_ahead: numbers.below(2) == 0,
-    }
+    Shape::random(numbers, 6, &[&[1], &[2], &[1, 1], &[2, 1]], 4)
 }
 
 fn simulated(seed: u64, device: usize, failures: f64) -> Arc<SimulatedDevice> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vmarray::prelude::*;
 
 use crate::common::{Numbers, POLICIES, Shape};
-use vmarray::{Element, ErrorKind, EvictionPolicy, Field, MapMode, VirtualArray};
+use vmarray::{Element, ErrorKind, Field, MapMode, VirtualArray};
 
 fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
@@ -291,13 +291,7 @@ fn a_storm_of_all_operations() {
     for shape in shapes() {
         storm(&shape.build::<u32>(240), 4, 400);
     }
-    let wide = Shape {
-        page_len: 7,
-        channels: vec![2, 1],
-        frames: 3,
-        policy: EvictionPolicy::Clock,
-        read_ahead: true,
-    };
+    let wide = Shape { page_len: 7, channels: vec![2, 1], frames: 3, ..Shape::default() };
     storm(&wide.build::<u32>(1000), 6, 1500);
 }
 

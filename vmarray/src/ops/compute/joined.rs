@@ -166,18 +166,18 @@ pub trait Joinable<'a, V: View<'a>>: Sealed + Copy {
 }
 
 macro_rules! joinable {
-    ($Tuple:ty; $($A:ident $a:ident $n:literal),*) => {
+    ($($A:ident $a:ident $n:literal),*) => {
         impl<$($A: Sealed),*> Sealed for ($($A,)*) {}
 
         impl<'a, V: View<'a>, $($A: Column<'a>),*> Joinable<'a, V> for ($($A,)*) {
-            type Elements = $Tuple;
+            type Elements = ($($A::Element,)*);
             type Rows = (
-                Row<(V::Element, $Tuple), V::Element, 0>,
-                $(Row<(V::Element, $Tuple), $A::Element, $n>,)*
+                Row<(V::Element, <Self as Joinable<'a, V>>::Elements), V::Element, 0>,
+                $(Row<(V::Element, <Self as Joinable<'a, V>>::Elements), $A::Element, $n>,)*
             );
 
             fn rows() -> Self::Rows {
-                (Row::NEW, $(Row::<(V::Element, $Tuple), $A::Element, $n>::NEW,)*)
+                (Row::NEW, $(Row::<_, $A::Element, $n>::NEW,)*)
             }
 
             fn operands(self, _: Internal) -> Vec<(Operand<'a>, usize)> {
@@ -187,17 +187,13 @@ macro_rules! joinable {
         }
     };
 }
-joinable!((A::Element,); A a 1);
-joinable!((A::Element, B::Element); A a 1, B b 2);
-joinable!((A::Element, B::Element, C::Element); A a 1, B b 2, C c 3);
-joinable!((A::Element, B::Element, C::Element, E::Element);
-    A a 1, B b 2, C c 3, E e 4);
-joinable!((A::Element, B::Element, C::Element, E::Element, F::Element);
-    A a 1, B b 2, C c 3, E e 4, F f 5);
-joinable!((A::Element, B::Element, C::Element, E::Element, F::Element, G::Element);
-    A a 1, B b 2, C c 3, E e 4, F f 5, G g 6);
-joinable!((A::Element, B::Element, C::Element, E::Element, F::Element, G::Element, H::Element);
-    A a 1, B b 2, C c 3, E e 4, F f 5, G g 6, H h 7);
+joinable!(A a 1);
+joinable!(A a 1, B b 2);
+joinable!(A a 1, B b 2, C c 3);
+joinable!(A a 1, B b 2, C c 3, E e 4);
+joinable!(A a 1, B b 2, C c 3, E e 4, F f 5);
+joinable!(A a 1, B b 2, C c 3, E e 4, F f 5, G g 6);
+joinable!(A a 1, B b 2, C c 3, E e 4, F f 5, G g 6, H h 7);
 
 impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
     pub(crate) fn new(target: V, others: O) -> Result<Self> {
@@ -210,15 +206,6 @@ impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
     }
 
     /// The elements of all, for expressions: first that of the one that is written to.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<f64>::new(9)?);
-    /// let joined = a.join((&b, &a))?;
-    /// let (x, y, z) = joined.rows();
-    /// # let _ = (x, y, z);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn rows(&self) -> O::Rows {
         O::rows()

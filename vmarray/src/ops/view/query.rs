@@ -75,17 +75,6 @@ pub trait Query<'a>: Sealed + Copy {
     ///
     /// # Errors
     /// As [`find_where`](Self::find_where).
-    ///
-    /// ```
-    /// use vmarray::{expr::index, prelude::*};
-    ///
-    /// let array = VirtualArray::<u32>::new(10_000)?;
-    /// array.fill(100..200, 5)?;
-    /// assert_eq!(array.count_where(.., Field::whole().gt(3) & Field::whole().lt(9))?, 100);
-    /// let section = array.section(150..)?;
-    /// assert_eq!(section.count_where(.., Field::whole().gt(3) & index().lt(20))?, 20);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn count_where(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -315,6 +304,8 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
 /// let root = root.get(Field::whole());
 /// joined.transform(.., square.set(Field::whole(), root.clone() * root))?;
 /// assert_eq!(squares.get(9)?, 81);
+/// squares.assign_where(.., Field::whole().gt(50), Field::whole().set(50))?;
+/// assert_eq!((squares.get(7)?, squares.get(8)?), (49, 50));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait QueryMut<'a>: Query<'a> {
@@ -343,15 +334,6 @@ pub trait QueryMut<'a>: Query<'a> {
     ///
     /// # Errors
     /// As there.
-    ///
-    /// ```
-    /// use vmarray::{expr::index, prelude::*};
-    ///
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.section_mut(105..)?.assign_where(.., (index() % 10).eq(3), Field::whole().set(7))?;
-    /// assert_eq!((array.get(107)?, array.get(108)?), (0, 7));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn assign_where(
         self,
         bounds: impl RangeBounds<Self::Index>,

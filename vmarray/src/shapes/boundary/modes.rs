@@ -193,15 +193,6 @@ impl Unchecked {
     ///
     /// # Safety
     /// All indices that are used with views of this mode, and all that it is asked for, are inside.
-    ///
-    /// ```
-    /// use vmarray::{boundary::Unchecked, prelude::*};
-    /// let array = vmarray::VirtualArray::<u8>::new(3)?;
-    /// array.set(1, 7)?;
-    /// // SAFETY: 1 is inside, and the view is used for nothing else.
-    /// assert_eq!(array.bounded(unsafe { Unchecked::new() }).get([1])?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())
@@ -332,36 +323,7 @@ mod tests {
         mode.place(0, index, extent)
     }
 
-    /// Goes back and forth step by step, as the definitions say.
-    fn walk(index: isize, extent: usize, repeated: bool) -> usize {
-        let (mut at, mut up) = (0, true);
-        for _ in 0..index.unsigned_abs() - usize::from(index < 0 && repeated) {
-            let is_edge = if up { at + 1 == extent } else { at == 0 };
-            if is_edge {
-                up = !up;
-                if repeated || extent == 1 {
-                    continue;
-                }
-            }
-            at = if up { at + 1 } else { at - 1 };
-        }
-        at
-    }
-
-    #[test]
-    fn mirrors_go_back_and_forth() {
-        for extent in 1..6 {
-            for index in -30..30 {
-                assert_eq!(at(Mirror, index, extent), Place::At(walk(index, extent, false)));
-                assert_eq!(at(Symmetric, index, extent), Place::At(walk(index, extent, true)));
-                assert_eq!(
-                    at(Circular, index, extent),
-                    Place::At(index.rem_euclid(extent as isize) as usize)
-                );
-            }
-        }
-    }
-
+    /// Others are in the tests of windows.
     #[test]
     fn the_farthest_indices_are_right() {
         let far = isize::MAX as usize;
@@ -381,19 +343,6 @@ mod tests {
                     Place::At(repeated.min(2 * n - 1 - repeated) as usize)
                 );
             }
-        }
-    }
-
-    #[test]
-    fn axes_without_elements_have_none_to_show() {
-        for index in [-1, 0, 1] {
-            assert_eq!(at(Clamp, index, 0), Place::Outside);
-            assert_eq!(at(Circular, index, 0), Place::Outside);
-            assert_eq!(at(Mirror, index, 0), Place::Outside);
-            assert_eq!(at(Symmetric, index, 0), Place::Outside);
-            assert_eq!(at(Checked, index, 0), Place::Outside);
-            assert_eq!(at(Zero, index, 0), Place::Value(0));
-            assert_eq!(at(Constant(4), index, 0), Place::Value(4));
         }
     }
 }

@@ -28,6 +28,8 @@ use crate::shapes::nd::{element_count, position_outside, strides};
 /// let framed = image.bounded(Constant(1)).with_writes(Ignored);
 /// framed.set([-1, 7], 5)?;
 /// assert_eq!((framed.get([-1, 7])?, torus.get([-1, 7])?), (1, 9));
+/// framed.write_window([-1, 1], [2, 2], &[1, 2, 3, 4])?;
+/// assert_eq!(image.to_vec(..[1, 4])?, [0, 3, 4, 0]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -218,15 +220,6 @@ where
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside), [`LengthMismatch`](ErrorKind::LengthMismatch), and
     /// what the source reports.
-    ///
-    /// ```
-    /// use vmarray::{boundary::{Ignored, Zero}, prelude::*};
-    /// let image = NdArray::<u8, 2>::new([3, 3])?;
-    /// let brush = image.bounded(Zero).with_writes(Ignored);
-    /// brush.write_window([-1, 1], [2, 2], &[1, 2, 3, 4])?;
-    /// assert_eq!(image.to_vec(..[1, 3])?, [0, 3, 4]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn write_window(&self, origin: [isize; N], extent: [usize; N], from: &[V::Element]) -> Result<()> {
         self.check_window(origin, extent, from.len())?;
         if from.is_empty() {

@@ -18,7 +18,7 @@ use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 /// [`index`](crate::expr::index) the place in the store.
 ///
 /// ```
-/// use vmarray::prelude::*;
+/// use vmarray::{NdSection, prelude::*};
 /// let volume = NdArray::<u32, 3>::new([8, 8, 8])?;
 /// let inner = volume.section_mut([2, 2, 2]..[6, 6, 6])?;
 /// let row = inner.project_mut::<2>(0, 1)?.project_mut::<1>(0, 3)?;
@@ -26,6 +26,11 @@ use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 /// assert_eq!((volume.get([3, 5, 4])?, row.store().len()), (3, 512));
 /// assert_eq!(inner.sum(.., Field::whole())?, 10);
 /// assert_eq!(row.position(.., Field::whole(), &4)?, Some([3]));
+///
+/// // Of any array or source, row by row.
+/// let source = Source::new(vec![0_u64; 12])?;
+/// NdSection::over_mut(&source, [3, 4])?.fill([1, 1]..[2, 3], 5)?;
+/// assert_eq!(source.to_vec(4..8)?, [0, 5, 5, 0]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
@@ -92,15 +97,6 @@ impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
     ///
     /// # Errors
     /// As there.
-    ///
-    /// ```
-    /// use vmarray::{NdSection, expr::index, prelude::*};
-    /// let source = Source::new(vec![0_u64; 12])?;
-    /// let table = NdSection::over_mut(&source, [3, 4])?;
-    /// table.transform([1, 1]..[2, 3], Field::whole().set(index()))?;
-    /// assert_eq!(source.to_vec(4..8)?, [0, 5, 6, 0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn over_mut(store: &'a S, shape: [usize; N]) -> Result<Self>
     where
         &'a S: ViewMut<'a, Store = S, Shape = Linear>,

@@ -63,13 +63,12 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 /// when this is dropped. A [`PageRef`] or [`PageMut`] in all else.
 ///
 /// ```
-/// use vmarray::{Tile, TileRef, prelude::*};
+/// use vmarray::{Tile, prelude::*};
 /// let image = NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
 /// image.tile_mut([1, 1])?.row_mut([0]).copy_from_slice(&[1, 2]);
 /// assert_eq!((image.get([8, 9])?, image.count(.., Field::whole(), &0)?), (2, 98));
-/// let corner: TileRef<'_, u8, 2> = image.tile([1, 1])?;
+/// let corner: Tile<_, 2> = image.tile([1, 1])?;
 /// assert_eq!((corner.len(), corner.bounds(), corner.row([0])), (64, [8, 8]..[10, 10], &[1, 2][..]));
-/// # let _: Tile<_, 2> = corner;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Tile<P: TilePage, const N: usize> {
@@ -79,6 +78,14 @@ pub struct Tile<P: TilePage, const N: usize> {
 }
 
 /// A [`Tile`] that is shared.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
+/// let corner: vmarray::TileRef<'_, u8, 2> = image.tile([1, 1])?;
+/// assert_eq!(corner[..], [0; 64]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub type TileRef<'a, T, const N: usize, D = AnyDevice> = Tile<PageRef<'a, T, D>, N>;
 
 /// A [`Tile`] that is the thread's alone.

@@ -21,7 +21,10 @@ use crate::base::error::Result;
 ///     .offsets(|offsets| offsets.cache_bytes(1 << 16));
 /// let rows = builder.with_lengths([1000, 0, 3000])?;
 /// assert_eq!((rows.items().len(), rows.items().page_len()), (4000, 512));
-/// assert_eq!(RaggedArray::<u8>::builder().writer()?.push(b"first")?, 0);
+/// assert_eq!(RaggedArray::<u8>::builder().from_rows(["many", "words"])?.row(1)?.to_vec(..)?, b"words");
+/// let writer = RaggedArray::<u8>::builder().capacity(10, 100).writer()?;
+/// writer.push(&[1; 200])?;
+/// assert_eq!(writer.freeze()?.items().len(), 200);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
@@ -61,14 +64,6 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// of copying what it has to a longer array beside the present one: so a writer that has to grow fills
     /// half of the devices' memory at most, and then reports
     /// [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow). One whose capacity was stated fills all of it.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().capacity(10, 100).writer()?;
-    /// writer.push(&[1; 200])?;
-    /// assert_eq!(writer.freeze()?.items().len(), 200);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn capacity(mut self, rows: usize, elements: usize) -> Self {
         self.capacity = (rows, elements);
         self
@@ -100,13 +95,6 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     ///
     /// # Errors
     /// As [`RaggedWriter::push`].
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows([b"ab".as_slice(), b"c"])?;
-    /// assert_eq!(rows.to_vecs()?, [b"ab".as_slice(), b"c"]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn from_rows<R: AsRef<[T]>>(self, rows: impl IntoIterator<Item = R>) -> Result<RaggedArray<T, D>> {
         let rows = rows.into_iter();
         let count = self.capacity.0.max(rows.size_hint().0);

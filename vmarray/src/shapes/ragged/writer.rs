@@ -33,6 +33,7 @@ use crate::setup::any::AnyDevice;
 /// });
 /// assert_eq!(writer.push_joined(&[7, 8, 9], &[1, 0, 2])?, 100..103);
 /// assert_eq!((writer.row_count(), writer.first_incomplete()), (103, None));
+/// // With nothing incomplete, the same as `freeze_complete`.
 /// let rows = writer.freeze()?;
 /// assert_eq!((rows.item_total(), rows.row(102)?.to_vec(..)?), (1203, vec![8, 9]));
 /// # Ok::<(), vmarray::Error>(())
@@ -169,13 +170,6 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
 
     /// Ends writing, and keeps the rows before the [first that could not be written](Self::first_incomplete):
     /// all of them, if there is none.
-    ///
-    /// ```
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// writer.push(b"one")?;
-    /// assert_eq!(writer.freeze_complete().row_count(), 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn freeze_complete(self) -> RaggedArray<T, D> {
         let next = self.next.into_inner();
