@@ -510,6 +510,11 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Checks that two lengths are equal.
+pub(crate) fn expect_len(of: &'static str, expected: usize, got: usize) -> Result<()> {
+    if expected == got { Ok(()) } else { Err(ErrorKind::LengthMismatch { of, expected, got }.into()) }
+}
+
 /// Out of line, so that the check costs callers one comparison.
 #[cold]
 #[inline(never)]

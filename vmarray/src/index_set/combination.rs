@@ -6,15 +6,17 @@ use std::ops::Range;
 use backend_api::Device;
 
 use super::chunks::CombinationChunks;
-use super::engine::{Engine, Limits, Piece, Walk};
+use super::engine::{Engine, Limits, Piece};
 use super::keys::FoldedMultiply;
 use super::merge::Merge;
 use super::{Dimension, IndexSet, PagedIndexSet, Tuples, count_of, threads};
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
-use crate::base::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::ops::view::ViewMut as _;
+use crate::ops::view::{Linear, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
 /// The merged tuples of two sets: counted, and written where they are wanted.
@@ -103,12 +105,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     pub fn write_to<D: Device>(&self, array: &VirtualArray<u64, D>, start: usize) -> Result<()> {
         let width = self.width();
         let count = count_of(self.len(), width)?;
-        let outside = |end| ErrorKind::RangeOutside { start, end, len: array.len() };
-        let end = start.checked_add(count).ok_or_else(|| outside(usize::MAX))?;
-        if end > array.len() {
-            return Err(outside(end).into());
-        }
-        let mut walk = Walk::new();
+        Linear::whole(array.len()).places_at(start, count)?;
+        let mut walk = None;
         let mut at = start;
         for number in 0..self.engine.pieces() {
             let values = self.engine.len_of(number) * width;

@@ -1,7 +1,9 @@
 //! Sets made of sets.
 
 use super::{Combine, Dimension, IndexSet, count_of, distinct};
-use crate::base::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::{Result, expect_len};
 use crate::base::memory::zeroed_vec;
 
 impl IndexSet {
@@ -41,10 +43,7 @@ impl IndexSet {
     /// if there are not as many labels as columns.
     pub fn relabel(self, dimensions: impl IntoIterator<Item = Dimension>) -> Result<Self> {
         let dimensions = distinct(dimensions)?;
-        let (expected, got) = (self.width(), dimensions.len());
-        if got != expected {
-            return Err(ErrorKind::LengthMismatch { of: "the list of labels", expected, got }.into());
-        }
+        expect_len("the list of labels", self.width(), dimensions.len())?;
         Ok(Self { dimensions, ..self })
     }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::engine::{Engine, Limits, Walk};
+use super::engine::{Engine, Limits};
 use super::keys::{Coder, FoldedMultiply, KeyHash};
 use super::merge::Merge;
 use super::{Dimension, IndexSet};
@@ -44,7 +44,7 @@ impl KeyHash for Xor {
 fn results<H: KeyHash>(a: &IndexSet, b: &IndexSet, merge: &Merge, limits: Limits) -> Vec<u64> {
     let engine = Engine::<_, _, H>::new(a, b, merge.clone(), limits).unwrap();
     let mut values = Vec::new();
-    let mut walk = Walk::new();
+    let mut walk = None;
     for number in 0..engine.pieces() {
         let piece = engine.piece(number, &mut walk).unwrap();
         let mut part = vec![0; piece.len() * merge.width()];

@@ -228,10 +228,7 @@ impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gigabytes = |bytes: u64| bytes as f64 / 1e9;
         let routed = |route: &dyn Fn(usize, u64) -> bool| {
-            let classes = Routing::PIECE_BYTES.iter();
-            classes
-                .map(|bytes| Routing::PIECES.iter().filter(|pieces| route(**pieces, *bytes)).count())
-                .sum::<usize>()
+            store::classes().filter(|(pieces, bytes)| route(*pieces, *bytes)).count()
         };
         write!(
             f,

@@ -34,7 +34,9 @@ use backend_api::Device;
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
-use crate::base::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
 use crate::setup::any::AnyDevice;
 
 pub use builder::NdBuilder;
@@ -113,11 +115,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the shape has more elements or fewer,
     /// [`ShapeOverflow`](ErrorKind::ShapeOverflow) if they cannot be counted.
     pub fn from_elements(elements: VirtualArray<T, D>, shape: [usize; N]) -> Result<Self> {
-        let (geometry, len) = Geometry::new(shape, NdLayout::RowMajor)?;
-        if len != elements.len() {
-            let shape = shape.to_vec();
-            return Err(ErrorKind::ShapeMismatch { shape, expected: len, got: elements.len() }.into());
-        }
+        let geometry = Geometry::row_major(shape, elements.len())?;
         Ok(Self { elements, geometry })
     }
 

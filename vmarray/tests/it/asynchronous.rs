@@ -9,7 +9,7 @@ use std::time::Duration;
 use vmarray::prelude::*;
 
 use crate::common::executor::{Executor, all, block_on};
-use crate::common::{Numbers, POLICIES, Shape};
+use crate::common::{Numbers, POLICIES, Shape, together};
 use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty, Operation};
@@ -608,12 +608,7 @@ fn tasks_of_many_threads_that_outnumber_frames_load_nothing_twice() {
     for (threads, tasks, frames) in [(1, 300, 8), (4, 100, 16), (8, 20, 3)] {
         let device = Arc::new(SimulatedDevice::builder(5).build());
         let array = on(&device, 4000, frames);
-        std::thread::scope(|scope| {
-            for thread in 0..threads {
-                let array = &array;
-                scope.spawn(move || dependent_gets(array, tasks, 10, 1000 * thread as u64));
-            }
-        });
+        together(threads, |thread| dependent_gets(&array, tasks, 10, 1000 * thread as u64));
         let (stats, asked) = (array.stats(), (threads * tasks * 10) as u64);
         assert_eq!(stats.hits + stats.total().misses, asked);
         assert!(stats.total().misses <= asked);
@@ -797,25 +792,20 @@ fn a_task_gets_the_frame_that_a_thread_had_in_its_hands() {
 fn guards_of_tasks_and_threads_share_one_frame() {
     let device = Arc::new(SimulatedDevice::builder(5).build());
     let array = on(&device, 40, 1);
-    std::thread::scope(|scope| {
-        for thread in 0..6 {
-            let array = &array;
-            scope.spawn(move || {
-                let mut numbers = Numbers::new(thread);
-                for _ in 0..200 {
-                    let page = numbers.below(3);
-                    let x = match (thread % 3, numbers.below(3)) {
-                        (0, _) => block_on(array.page_async(page)).unwrap()[2],
-                        (1, _) => block_on(array.get_async(16 * page + 2)).unwrap(),
-                        (_, 0) => {
-                            array.evict(..).unwrap();
-                            continue;
-                        }
-                        _ => array.get(16 * page + 2).unwrap(),
-                    };
-                    assert_eq!(x, 16 * page as u32 + 2);
+    together(6, |thread| {
+        let mut numbers = Numbers::new(thread as u64);
+        for _ in 0..200 {
+            let page = numbers.below(3);
+            let x = match (thread % 3, numbers.below(3)) {
+                (0, _) => block_on(array.page_async(page)).unwrap()[2],
+                (1, _) => block_on(array.get_async(16 * page + 2)).unwrap(),
+                (_, 0) => {
+                    array.evict(..).unwrap();
+                    continue;
                 }
-            });
+                _ => array.get(16 * page + 2).unwrap(),
+            };
+            assert_eq!(x, 16 * page as u32 + 2);
         }
     });
 }
@@ -997,20 +987,12 @@ fn tasks_and_threads_share_an_array() {
     for policy in POLICIES {
         let shape = Shape { page_len: 6, channels: vec![2], frames: 3, policy, read_ahead: true };
         let array = shape.build::<[u32; 3]>(240);
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let array = &array;
-                scope.spawn(move || {
-                    if thread % 2 == 0 {
-                        let tasks = (0..10).map(|task| own_elements(array, thread * 10 + task));
-                        all(tasks);
-                    } else {
-                        let writers = thread * 10..thread * 10 + 10;
-                        writers.step_by(3).for_each(|writer| {
-                            crate::gather::own_elements(array, writer, WRITERS, writer as u64)
-                        });
-                    }
-                });
+        together(4, |thread| {
+            if thread % 2 == 0 {
+                all((0..10).map(|task| own_elements(&array, thread * 10 + task)));
+            } else {
+                let writers = (thread * 10..thread * 10 + 10).step_by(3);
+                writers.for_each(|n| crate::gather::own_elements(&array, n, WRITERS, n as u64));
             }
         });
     }

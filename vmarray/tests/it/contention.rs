@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use vmarray::prelude::*;
 
-use crate::common::Shape;
+use crate::common::{Shape, together};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::{ErrorKind, Field};
@@ -43,19 +43,11 @@ fn a_page_that_becomes_guarded_is_not_waited_for_for_ever() {
         Shape { page_len: 1 << 16, channels: vec![1], frames: 8, ..Shape::default() }.build::<u32>(8 << 16);
     for _ in 0..60 {
         array.discard(..).unwrap();
-        std::thread::scope(|scope| {
-            for (first, second) in [(2, 0), (0, 2)] {
-                let array = &array;
-                scope.spawn(move || {
-                    let Ok(_first) = array.page_mut(first) else { return };
-                    match array.page_mut(second) {
-                        Ok(_) => {}
-                        Err(error) => assert!(matches!(
-                            error.kind(),
-                            ErrorKind::WouldDeadlock { .. } | ErrorKind::TooManyGuards { .. }
-                        )),
-                    }
-                });
+        together(2, |thread| {
+            let Ok(_first) = array.page_mut(2 * thread) else { return };
+            if let Err(error) = array.page_mut(2 - 2 * thread) {
+                let kind = error.kind();
+                assert!(matches!(kind, ErrorKind::WouldDeadlock { .. } | ErrorKind::TooManyGuards { .. }));
             }
         });
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, POLICIES, Shape, moved, numbered};
+use crate::common::{Numbers, POLICIES, Shape, moved, numbered, together};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::host::SimulatedDevice;
@@ -218,12 +218,7 @@ fn writes_of_threads_are_seen_at_once_and_not_lost() {
         let shape =
             Shape { page_len: 6, channels: vec![1 + seed as u32 % 2], frames, policy, read_ahead: true };
         let array = shape.build::<[u32; 3]>(240);
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let array = &array;
-                scope.spawn(move || own_elements(array, thread, THREADS, seed * 10 + thread as u64));
-            }
-        });
+        together(THREADS, |thread| own_elements(&array, thread, THREADS, seed * 10 + thread as u64));
     }
 }
 
@@ -383,28 +378,20 @@ fn failing_write_backs_of_others_do_not_show() {
         let Ok(array) = Shape::one(3, 2).describe::<u64, _>(60, vec![Arc::new(device)]).build() else {
             continue;
         };
-        std::thread::scope(|scope| {
-            for thread in 0..3 {
-                let array = &array;
-                scope.spawn(move || {
-                    let mut numbers = Numbers::new(seed * 3 + thread as u64);
-                    let mut model = [0; 20];
-                    for n in 1..150 {
-                        let k = numbers.below(20);
-                        if array.set(3 * k + thread, n).is_ok() {
-                            model[k] = n;
-                        }
-                        let ks: Vec<usize> = (0..10).map(|_| numbers.below(20)).collect();
-                        let indices: Vec<usize> = ks.iter().map(|k| 3 * k + thread).collect();
-                        if let Ok(values) = array.gather(&indices) {
-                            assert_eq!(
-                                values,
-                                ks.iter().map(|&k| model[k]).collect::<Vec<u64>>(),
-                                "seed {seed}"
-                            );
-                        }
-                    }
-                });
+        together(3, |thread| {
+            let mut numbers = Numbers::new(seed * 3 + thread as u64);
+            let mut model = [0; 20];
+            for n in 1..150 {
+                let k = numbers.below(20);
+                if array.set(3 * k + thread, n).is_ok() {
+                    model[k] = n;
+                }
+                let ks: Vec<usize> = (0..10).map(|_| numbers.below(20)).collect();
+                let indices: Vec<usize> = ks.iter().map(|k| 3 * k + thread).collect();
+                if let Ok(values) = array.gather(&indices) {
+                    let known: Vec<u64> = ks.iter().map(|&k| model[k]).collect();
+                    assert_eq!(values, known, "seed {seed}");
+                }
             }
         });
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, Shape};
+use crate::common::{Numbers, Shape, together};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty};
 use vmarray::host::SimulatedDevice;
@@ -200,20 +200,15 @@ fn threads_on_failing_devices_lose_nothing() {
         let shape = shape_of(&mut numbers);
         let devices = (0..shape.channels.len()).map(|d| simulated(seed, d, 0.05)).collect();
         let Ok(array) = shape.describe::<u64, _>(40, devices).build() else { continue };
-        std::thread::scope(|scope| {
-            for thread in 0..3 {
-                let array = &array;
-                scope.spawn(move || {
-                    let mut numbers = Numbers::new(seed * 3 + thread);
-                    for _ in 0..150 {
-                        let i = numbers.below(40);
-                        // An update that failed did not happen.
-                        insist(|| array.update(i, |x| x + 1));
-                        if numbers.below(20) == 0 {
-                            let _ = array.evict(..);
-                        }
-                    }
-                });
+        together(3, |thread| {
+            let mut numbers = Numbers::new(seed * 3 + thread as u64);
+            for _ in 0..150 {
+                let i = numbers.below(40);
+                // An update that failed did not happen.
+                insist(|| array.update(i, |x| x + 1));
+                if numbers.below(20) == 0 {
+                    let _ = array.evict(..);
+                }
             }
         });
         let sum: u64 = (0..40).map(|i| insist(|| array.get(i))).sum();

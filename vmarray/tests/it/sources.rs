@@ -41,12 +41,7 @@ fn every_placement_serves_data_larger_than_the_devices() {
 #[test]
 fn memory_is_imported_once_a_device() {
     let device = Arc::new(Counting::new(host()));
-    let source = Source::builder(vec![1_u32; LEN])
-        .devices([as_any(&device)])
-        .page_len(128)
-        .import(HostMemory::Pageable)
-        .build()
-        .unwrap();
+    let source = described(vec![1_u32; LEN], &device).import(HostMemory::Pageable).build().unwrap();
     assert_eq!(count(&source, 1), LEN);
     source.fill(.., 2).unwrap();
     assert_eq!(source.into_home().unwrap(), [2; LEN]);

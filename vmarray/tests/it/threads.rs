@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, POLICIES, Shape};
+use crate::common::{Numbers, POLICIES, Shape, together};
 use vmarray::{Element, ErrorKind, Field, MapMode, VirtualArray};
 
 fn shapes() -> Vec<Shape> {
@@ -21,16 +21,6 @@ fn shapes() -> Vec<Shape> {
         }
     }
     shapes
-}
-
-/// Runs the closure on several threads, with their numbers.
-fn together(threads: usize, run: impl Fn(usize) + Sync) {
-    std::thread::scope(|scope| {
-        for thread in 0..threads {
-            let run = &run;
-            scope.spawn(move || run(thread));
-        }
-    });
 }
 
 fn increments<T: Element>(each: usize, add: fn(T) -> T, number: fn(T) -> u64) {

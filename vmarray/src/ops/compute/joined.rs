@@ -210,9 +210,7 @@ impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
     pub fn rows(&self) -> O::Rows {
         O::rows()
     }
-}
 
-impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
     /// The others' elements beside those of a range of the first one's store.
     fn beside(&self, range: &Range<usize>) -> Vec<Operand<'a>> {
         let (_, shape) = self.target.parts();

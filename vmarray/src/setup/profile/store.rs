@@ -142,7 +142,7 @@ const LETTERS: [(char, Option<Route>); 4] =
     [('-', None), ('s', Some(Route::Single)), ('b', Some(Route::Batch)), ('k', Some(Route::Kernel))];
 
 /// All classes of lengths and numbers of pieces, in order.
-fn classes() -> impl Iterator<Item = (usize, u64)> {
+pub(super) fn classes() -> impl Iterator<Item = (usize, u64)> {
     Routing::PIECE_BYTES
         .into_iter()
         .flat_map(|bytes| Routing::PIECES.into_iter().map(move |pieces| (pieces, bytes)))

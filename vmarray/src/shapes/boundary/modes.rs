@@ -108,9 +108,8 @@ pub struct Ignored;
 ///
 /// ```
 /// use vmarray::{boundary::Zero, prelude::*};
-/// let array = vmarray::VirtualArray::<u8>::new(4)?;
-/// array.fill(.., 1)?;
-/// assert_eq!(array.bounded(Zero).to_vec([-1], [6])?, [0, 1, 1, 1, 1, 0]);
+/// let row = Source::new(vec![1_u8; 4])?;
+/// assert_eq!(row.bounded(Zero).to_vec([-1], [6])?, [0, 1, 1, 1, 1, 0]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -131,9 +130,8 @@ pub struct Constant<T>(pub T);
 ///
 /// ```
 /// use vmarray::{boundary::Clamp, prelude::*};
-/// let array = vmarray::VirtualArray::<u8>::new(3)?;
-/// array.write(0, &[1, 2, 3])?;
-/// assert_eq!(array.bounded(Clamp).to_vec([-2], [7])?, [1, 1, 1, 2, 3, 3, 3]);
+/// let row = Source::new(vec![1_u8, 2, 3])?;
+/// assert_eq!(row.bounded(Clamp).to_vec([-2], [7])?, [1, 1, 1, 2, 3, 3, 3]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -143,9 +141,8 @@ pub struct Clamp;
 ///
 /// ```
 /// use vmarray::{boundary::Circular, prelude::*};
-/// let array = vmarray::VirtualArray::<u8>::new(3)?;
-/// array.write(0, &[1, 2, 3])?;
-/// assert_eq!(array.bounded(Circular).to_vec([-2], [7])?, [2, 3, 1, 2, 3, 1, 2]);
+/// let row = Source::new(vec![1_u8, 2, 3])?;
+/// assert_eq!(row.bounded(Circular).to_vec([-2], [7])?, [2, 3, 1, 2, 3, 1, 2]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -155,9 +152,8 @@ pub struct Circular;
 ///
 /// ```
 /// use vmarray::{boundary::Mirror, prelude::*};
-/// let array = vmarray::VirtualArray::<u8>::new(3)?;
-/// array.write(0, &[1, 2, 3])?;
-/// assert_eq!(array.bounded(Mirror).to_vec([-2], [7])?, [3, 2, 1, 2, 3, 2, 1]);
+/// let row = Source::new(vec![1_u8, 2, 3])?;
+/// assert_eq!(row.bounded(Mirror).to_vec([-2], [7])?, [3, 2, 1, 2, 3, 2, 1]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -167,9 +163,8 @@ pub struct Mirror;
 ///
 /// ```
 /// use vmarray::{boundary::Symmetric, prelude::*};
-/// let array = vmarray::VirtualArray::<u8>::new(3)?;
-/// array.write(0, &[1, 2, 3])?;
-/// assert_eq!(array.bounded(Symmetric).to_vec([-2], [7])?, [2, 1, 1, 2, 3, 3, 2]);
+/// let row = Source::new(vec![1_u8, 2, 3])?;
+/// assert_eq!(row.bounded(Symmetric).to_vec([-2], [7])?, [2, 1, 1, 2, 3, 3, 2]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

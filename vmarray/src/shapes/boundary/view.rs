@@ -5,7 +5,9 @@ use std::ops::Range;
 use super::bounded::BoxShape;
 use super::modes::{Boundary, Checked, Place, WriteBoundary};
 use super::window::{Axis, complete, is_within, left_of};
-use crate::base::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::{Result, expect_len};
 use crate::base::memory::zeroed_vec;
 use crate::ops::view::{INTERNAL, Shape, View, ViewMut};
 use crate::shapes::nd::{element_count, position_outside, strides};
@@ -87,10 +89,7 @@ where
 
     /// Checks that a slice has a window's length, and that the window's indices can be counted.
     fn check_window(&self, origin: [isize; N], extent: [usize; N], len: usize) -> Result<()> {
-        let expected = element_count(&extent)?;
-        if expected != len {
-            return Err(ErrorKind::LengthMismatch { of: "the window's slice", expected, got: len }.into());
-        }
+        expect_len("the window's slice", element_count(&extent)?, len)?;
         for axis in 0..N {
             // The last index is one that `get` could be asked for; the end behind it need not be.
             let more = extent[axis].saturating_sub(1);

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use super::geometry::{Geometry, NdLayout};
+use super::geometry::Geometry;
 use super::region::NdShape;
-use crate::base::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 
@@ -59,15 +61,6 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 /// ```
 pub type NdSectionMut<'a, S, const N: usize, const M: usize = N> = NdSection<'a, S, N, M, true>;
 
-/// The geometry of a store that holds so many elements, row by row.
-fn row_major<const N: usize>(shape: [usize; N], got: usize) -> Result<Geometry<N>> {
-    let (geometry, expected) = Geometry::new(shape, NdLayout::RowMajor)?;
-    if expected != got {
-        return Err(ErrorKind::ShapeMismatch { shape: shape.to_vec(), expected, got }.into());
-    }
-    Ok(geometry)
-}
-
 impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
     /// An array or a source by positions of several dimensions, row by row.
     ///
@@ -88,7 +81,7 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
     where
         &'a S: View<'a, Store = S, Shape = Linear>,
     {
-        Ok(Self::new(store, NdShape::whole(row_major(shape, store.len())?)))
+        Ok(Self::new(store, NdShape::whole(Geometry::row_major(shape, store.len())?)))
     }
 }
 
@@ -101,7 +94,7 @@ impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
     where
         &'a S: ViewMut<'a, Store = S, Shape = Linear>,
     {
-        Ok(Self::new(store, NdShape::whole(row_major(shape, store.len())?)))
+        Ok(Self::new(store, NdShape::whole(Geometry::row_major(shape, store.len())?)))
     }
 }
 

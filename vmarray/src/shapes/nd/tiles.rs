@@ -61,10 +61,21 @@ impl<const N: usize> Tiles<N> {
         Some(start..end)
     }
 
-    /// The numbers of the boxes to come.
-    #[cfg_attr(not(feature = "rayon"), allow(dead_code, reason = "its one user"))]
-    pub(crate) fn numbers(&self) -> std::ops::Range<usize> {
-        self.next..self.end
+    /// Works on the boxes to come, in parallel on rayon's threads, each of which has a buffer. `work` is given
+    /// the box that comes after its own, too.
+    #[cfg(feature = "rayon")]
+    pub(crate) fn par_each<T: Send>(
+        &self,
+        buffer: impl Fn() -> Result<Vec<T>> + Send + Sync,
+        work: impl Fn(&mut [T], Bounds<N>, Option<Bounds<N>>) -> Result<()> + Send + Sync,
+    ) -> Result<()> {
+        use rayon::prelude::*;
+
+        (self.next..self.end).into_par_iter().try_for_each_init(buffer, |buffer, number| {
+            let buffer = buffer.as_mut().map_err(|error| error.clone())?;
+            let Some(of) = self.number(number) else { return Ok(()) };
+            work(buffer, of, self.number(number + 1))
+        })
     }
 
     /// The extents that the first box has, which no other exceeds.
@@ -223,17 +234,13 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         mode: MapMode,
         run: impl Fn(Bounds<N>, &mut [T]) + Send + Sync,
     ) -> Result<()> {
-        use rayon::prelude::*;
-
         self.check_tiles(&tiles)?;
         let room = shape::volume(&tiles.largest());
-        tiles.numbers().into_par_iter().try_for_each_init(
+        tiles.par_each(
             || zeroed_vec(room),
-            |buffer, number| {
-                let buffer = buffer.as_mut().map_err(|error| error.clone())?;
-                let Some(of) = tiles.number(number) else { return Ok(()) };
+            |buffer, of, next| {
                 if mode.reads()
-                    && let Some(next) = tiles.number(number + 1)
+                    && let Some(next) = next
                     && self.lookahead(&next) > 0
                 {
                     self.fetch_quietly(next);

@@ -10,7 +10,7 @@ use super::growing::Growing;
 use super::{Ragged, RaggedArray};
 use crate::array::builder::Builder;
 use crate::base::element::Element;
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::ops::view::ViewMut as _;
 use crate::setup::any::AnyDevice;
 
@@ -90,15 +90,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// lengths are not those of the elements.
     pub fn push_joined(&self, elements: &[T], lengths: &[usize]) -> Result<Range<usize>> {
         let total = lengths.iter().try_fold(0_usize, |sum, len| sum.checked_add(*len));
-        if total != Some(elements.len()) {
-            let expected = total.unwrap_or(usize::MAX);
-            return Err(ErrorKind::LengthMismatch {
-                of: "the slice of all rows",
-                expected,
-                got: elements.len(),
-            }
-            .into());
-        }
+        expect_len("the slice of all rows", total.unwrap_or(usize::MAX), elements.len())?;
         let first = loop {
             let store = self.store.read();
             if let Some(first) = self.reserve(&store, elements.len(), lengths.len())? {

@@ -117,6 +117,16 @@ impl Shape {
     }
 }
 
+/// Runs the closure on several threads, with their numbers.
+pub fn together(threads: usize, run: impl Fn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let run = &run;
+            scope.spawn(move || run(thread));
+        }
+    });
+}
+
 /// Bytes copied to and from the devices so far, or since the statistics were reset.
 pub fn moved<T: Element>(array: &VirtualArray<T>) -> (u64, u64) {
     let total = array.stats().total();
