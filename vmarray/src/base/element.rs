@@ -237,7 +237,8 @@ const fn assert_searchable(bytes: usize) {
 
 /// A field of an element, named in a type-checked way by [`field!`](crate::field).
 ///
-/// It has 1 to 4096 bytes, which is what devices can search for. Its methods begin [expressions](crate::expr).
+/// It has 1 to 4096 bytes, which is what devices can search for. Its methods begin
+/// [expressions](crate::expr).
 ///
 /// ```
 /// # use vmarray::prelude::*;

@@ -109,15 +109,15 @@ pub enum ErrorKind {
         all_asked_bytes: u64,
         all_usable_bytes: u64,
     },
-    /// There is room for a longer array, but not for both it and the one that is to be copied to it. Usable is
-    /// what all devices can give beside the present one.
+    /// There is room for a longer array, but not for both it and the one that is to be copied to it: usable
+    /// is what all devices can give beside that one.
     NoRoomToGrow { present_bytes: u64, asked_bytes: u64, usable_bytes: u64 },
     /// There is no memory for the page table of an array of so many pages.
     NoTableMemory { pages: u64 },
     /// There is no memory for a buffer.
     NoMemory { bytes: usize },
-    /// All frames of a channel that may be guarded are guarded, and the calling thread holds guards itself, so
-    /// that waiting might never end.
+    /// All frames of a channel that may be guarded are guarded, and the calling thread holds guards itself,
+    /// so that waiting might never end.
     TooManyGuards { channel: u32, frames: u64 },
     /// The page is guarded, and the calling thread holds guards itself, so that waiting might never end.
     WouldDeadlock { page: u64 },

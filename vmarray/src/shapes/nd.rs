@@ -80,10 +80,13 @@ pub(crate) use shape::{Positions, element_count, position_outside, strides, volu
 /// image.read_box([8, 18]..[12, 22], &mut block)?;
 /// assert_eq!(block[2 * 4 + 2], 0.5);
 ///
-/// // In order of storage.
-/// assert_eq!(image.layout(), NdLayout::Tiled([128, 128]));
+/// // In order of storage, and in place.
+/// assert_eq!((image.layout(), image.tiles().len()), (NdLayout::Tiled([128, 128]), 20));
 /// let index = image.index_of([10, 20])?;
 /// assert_eq!((image.elements().get(index)?, image.position_of(index)), (0.5, Some([10, 20])));
+/// image.tile_mut([3, 0])?.row_mut([1]).fill(1.0);
+/// assert_eq!((image.get([385, 127])?, image.get([385, 128])?), (1.0, 0.0));
+///
 /// let matrix = NdArray::from_elements(VirtualArray::<u32>::new(12)?, [3, 4])?;
 /// assert_eq!((matrix.shape(), NdArray::<u8, 3>::new([16, 32, 64])?.len()), ([3, 4], 32_768));
 /// # Ok::<(), vmarray::Error>(())

@@ -16,8 +16,13 @@ use vmarray::device::wrap::{Fault, Faulty, Operation};
 use vmarray::host::{SimulatedDevice, SimulatedDeviceBuilder};
 use vmarray::{Device, ErrorKind, VirtualArray};
 
-/// Runs something while another thread has a page exclusively, which it changes in the end.
-fn while_another_thread_holds<T: Element>(
+/// Runs something while another thread has a page exclusively.
+fn while_another_thread_holds(array: &VirtualArray<u32>, page: usize, run: impl FnOnce()) {
+    while_another_thread_changes(array, page, |_| (), run);
+}
+
+/// The same, and the other thread changes the page in the end.
+fn while_another_thread_changes<T: Element>(
     array: &VirtualArray<T>,
     page: usize,
     change: impl FnOnce(&mut [T]) + Send,
@@ -359,18 +364,13 @@ fn tasks_are_served_before_a_thread_has_their_page_for_itself() {
     }
     executor.settle();
     // Its page is held by another thread as soon as it has come: what was asked for is there by then.
-    while_another_thread_holds(
-        &array,
-        2,
-        |_| (),
-        || {
-            for _ in 0..10 {
-                device.run();
-                executor.settle();
-            }
-            assert_eq!(executor.unfinished(), 0);
-        },
-    );
+    while_another_thread_holds(&array, 2, || {
+        for _ in 0..10 {
+            device.run();
+            executor.settle();
+        }
+        assert_eq!(executor.unfinished(), 0);
+    });
     let values = executor.run(|| device.run());
     assert_eq!(values.into_iter().map(|value| value.unwrap()).collect::<Vec<u32>>(), [16, 32, 48]);
 }
@@ -486,25 +486,21 @@ fn guards_are_waited_for_and_end_the_wait() {
 #[test]
 fn a_guard_that_is_taken_later_ends_a_wait_that_it_forbids() {
     let array = numbered(10, 4);
-    while_another_thread_holds(
-        &array,
-        2,
-        |_| (),
-        || {
-            let count = Arc::new(Count::default());
-            let waker = Waker::from(count.clone());
-            let mut page = pin!(array.page_async(2));
-            let mut context = Context::from_waker(&waker);
-            assert!(page.as_mut().poll(&mut context).is_pending());
-            assert_eq!(count.0.load(Ordering::SeqCst), 0);
-            // To wait for page 2 while page 5 is held is not allowed: the other thread may come to want page 5.
-            let other = array.page(5).unwrap();
-            assert_eq!(count.0.load(Ordering::SeqCst), 1);
-            let Poll::Ready(Err(error)) = page.as_mut().poll(&mut context) else { panic!("waits") };
-            assert!(matches!(error.kind(), ErrorKind::WouldDeadlock { page: 2 }));
-            drop(other);
-        },
-    );
+    while_another_thread_holds(&array, 2, || {
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let mut page = pin!(array.page_async(2));
+        let mut context = Context::from_waker(&waker);
+        assert!(page.as_mut().poll(&mut context).is_pending());
+        assert_eq!(count.0.load(Ordering::SeqCst), 0);
+        // To wait for page 2 while page 5 is held is not allowed: the other thread may come to want
+        // page 5.
+        let other = array.page(5).unwrap();
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        let Poll::Ready(Err(error)) = page.as_mut().poll(&mut context) else { panic!("waits") };
+        assert!(matches!(error.kind(), ErrorKind::WouldDeadlock { page: 2 }));
+        drop(other);
+    });
     assert_eq!(block_on(array.page_async(2)).unwrap()[0], 32);
 }
 
@@ -709,7 +705,7 @@ fn a_thread_does_not_wait_for_what_its_own_future_is_to_have() {
     device.run();
     is_refused(&array, 1);
     // Nor for those of another array, which may wait for those of this one.
-    while_another_thread_holds(&other, 3, |_| (), || is_refused(&other, 4));
+    while_another_thread_holds(&other, 3, || is_refused(&other, 4));
     let Poll::Ready(Ok(page)) = poll_once(&mut coming) else { panic!("it is there") };
     assert_eq!(page[1], 1);
     drop((page, coming));
@@ -739,7 +735,7 @@ fn a_long_read_that_finds_its_page_held_is_served_by_the_same_load() {
     assert!(poll_once(&mut read).is_pending());
     device.run();
     let change = |page: &mut [Long]| page[0] = [1000; 128];
-    while_another_thread_holds(&array, 0, change, || {
+    while_another_thread_changes(&array, 0, change, || {
         assert!(poll_once(&mut read).is_pending(), "the page is held");
     });
     // The frame that is kept is the only one left.

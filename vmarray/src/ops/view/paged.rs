@@ -86,13 +86,10 @@ use crate::ops::gather::GatherAsync;
 ///     array.prefetch_async(..).await?;
 ///     let mut back = [0; 3];
 ///     array.read_async(10, &mut back).await?;
-///     array.set_async(12, back[0] + back[1]).await?;
-///     array.page_mut_async(0).await?[13] = 4;
-///     assert_eq!(array.gather_async(&[13, 10]).await?, [4, 1]);
-///     assert_eq!(array.page_async(0).await?[12], 3);
-///     array.get_async(12).await
+///     assert_eq!(array.gather_async(&[13, 10]).await?, [0, 1]);
+///     Ok(back[0] + array.page_async(0).await?[12] + array.get_async(11).await?)
 /// };
-/// assert_eq!(block_on(task)?, 3);
+/// assert_eq!(block_on(task)?, 1 + 3 + 2);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait PagedView<'a, T: Element, D: Device>:
@@ -315,6 +312,13 @@ impl<'a, T: Element, D: Device, V> PagedView<'a, T, D> for V where
 /// section.cursor_mut().set(99, 7)?;
 /// section.set_uncached(98, 6)?;
 /// assert_eq!((array.get(99)?, array.get(100)?, array.to_vec(197..201)?), (0, 3, vec![2, 6, 7, 0]));
+///
+/// let task = async {
+///     section.set_async(1, 5).await?;
+///     section.page_mut_async(0).await?[2] = 4;
+///     section.get_async(1).await
+/// };
+/// assert_eq!((futures::executor::block_on(task)?, array.get(102)?), (5, 4));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait PagedViewMut<'a, T: Element, D: Device>:
@@ -389,7 +393,7 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     /// As [`map`](PagedView::map), and what [`write`](ViewMut::write) reports.
     ///
     /// ```
-    /// use vmarray::{MapBuffer, MapMode, prelude::*};
+    /// use vmarray::{MapMode, prelude::*};
     ///
     /// let array = VirtualArray::<u32>::new(10_000)?;
     /// array.map_mut(100..200, MapMode::Write, |slice| {
@@ -398,10 +402,6 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     ///     }
     /// })?;
     /// assert_eq!(array.get(199)?, 99);
-    /// let mut buffer = vec![0; 100];
-    /// let place = MapBuffer::Borrowed(&mut buffer);
-    /// array.map_in(9900.., MapMode::Write, place, |slice| slice.fill(900))?;
-    /// assert_eq!(array.get(9950)?, 900);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     fn map_mut<R>(
@@ -417,6 +417,17 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// As there; [`LengthMismatch`](ErrorKind::LengthMismatch) if a lent buffer is too short.
+    ///
+    /// ```
+    /// use vmarray::{MapBuffer, MapMode, prelude::*};
+    ///
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// let mut buffer = vec![0; 100];
+    /// let place = MapBuffer::Borrowed(&mut buffer);
+    /// array.map_in(900.., MapMode::Write, place, |slice| slice.fill(900))?;
+    /// assert_eq!(array.get(950)?, 900);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn map_in<R>(
         self,
         range: impl RangeBounds<usize>,

@@ -24,6 +24,8 @@ use crate::base::error::Result;
 ///     thread.join().unwrap()?;
 /// }
 /// assert_eq!(array.get(999)?, 3);
+/// let part = SharedSection::new(&array, 100..200)?.section(50..)?;
+/// assert_eq!((part.len(), SharedSection::new(&array, 900..1001).is_err()), (50, true));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///

@@ -61,8 +61,8 @@ impl<const N: usize> Tiles<N> {
         Some(start..end)
     }
 
-    /// Works on the boxes to come, in parallel on rayon's threads, each of which has a buffer. `work` is given
-    /// the box that comes after its own, too.
+    /// Works on the boxes to come, in parallel on rayon's threads, each of which has a buffer. `work` is
+    /// given the box that comes after its own, too.
     #[cfg(feature = "rayon")]
     pub(crate) fn par_each<T: Send>(
         &self,
