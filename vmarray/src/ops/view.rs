@@ -76,6 +76,8 @@ impl<S: Store> sealed::Sealed for &S {}
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
+/// What a view can be asked for:
+///
 /// ```
 /// use futures::executor::block_on;
 /// # use vmarray::prelude::*;
@@ -414,6 +416,8 @@ fn sought<'a, V: View<'a>>(
 /// assert_eq!(array.sum(.., Field::whole())?, 990.0);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+///
+/// How its elements are changed:
 ///
 /// ```
 /// # use vmarray::prelude::*;

@@ -76,6 +76,8 @@ use crate::ops::gather::GatherAsync;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
+/// By a task:
+///
 /// ```
 /// use futures::executor::block_on;
 /// # use vmarray::prelude::*;

@@ -41,6 +41,8 @@ use crate::ops::find::Found;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
+/// Reductions, and searches that stop early:
+///
 /// ```
 /// use vmarray::{expr::index, prelude::*};
 ///
