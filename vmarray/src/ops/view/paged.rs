@@ -89,7 +89,8 @@ use crate::ops::gather::GatherAsync;
 ///     let mut back = [0; 3];
 ///     array.read_async(10, &mut back).await?;
 ///     assert_eq!(array.gather_async(&[13, 10]).await?, [0, 1]);
-///     Ok(back[0] + array.page_async(0).await?[12] + array.get_async(11).await?)
+///     let third = array.page_async(0).await?[12];
+///     vmarray::Result::Ok(back[0] + third + array.get_async(11).await?)
 /// };
 /// assert_eq!(block_on(task)?, 1 + 3 + 2);
 /// # Ok::<(), vmarray::Error>(())
