@@ -64,12 +64,29 @@ pub type Dimension = u32;
 /// does so within bounded memory, in chunks, or into an array larger than RAM.
 ///
 /// ```
-/// use vmarray::IndexSet;
-/// let a = IndexSet::from_rows([0, 1], [[0, 0], [0, 1], [1, 0]])?;
-/// let b = IndexSet::from_rows([0, 2], [[0, 2], [1, 3]])?;
-/// let merged = a.combine(&b)?;
-/// assert_eq!(merged.dimensions(), [0, 1, 2]);
-/// assert_eq!(merged.values(), [0, 0, 2, 0, 1, 2, 1, 0, 3]);
+/// use vmarray::{ErrorKind, IndexSet};
+/// let mut set = IndexSet::new([7, 0])?;
+/// set.push(&[1, 0])?;
+/// assert!(set.push(&[3]).is_err() && IndexSet::new([3, 3]).is_err());
+/// set.push(&[2, u64::MAX])?;
+/// assert!(set.len() == 2 && !set.is_empty() && set.dimensions() == [7, 0]);
+/// assert_eq!(set.rows().nth(1), Some(&[2, u64::MAX][..]));
+/// assert!(set.column(0)?.eq([0, u64::MAX]));
+///
+/// let other = IndexSet::from_rows([0, 3], [[0, 8], [u64::MAX, 9], [0, 8]])?;
+/// let mut merged = set.combine(&other)?;
+/// assert_eq!(merged.dimensions(), [7, 0, 3]);
+/// assert!(merged.rows().eq([[1, 0, 8], [1, 0, 8], [2, u64::MAX, 9]]));
+/// merged.dedup();
+/// let mut pairs = merged.project([3, 7])?.relabel([0, 1])?;
+/// assert_eq!(pairs.values(), [8, 1, 9, 2]);
+/// pairs.push(&[8, 0])?;
+/// pairs.sort()?;
+/// assert_eq!(pairs, IndexSet::from_values([0, 1], vec![8, 0, 8, 1, 9, 2])?);
+/// assert_eq!(pairs, IndexSet::from_columns([(0, [8, 8, 9]), (1, [0, 1, 2])])?);
+///
+/// let error = IndexSet::from_rows([0, 1], [vec![5, 6], vec![7]]).unwrap_err();
+/// assert_eq!(*error.kind(), ErrorKind::RaggedTuple { tuple: 1, expected: 2, got: 1 });
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,15 +102,6 @@ impl IndexSet {
     ///
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension).
-    ///
-    /// ```
-    /// use vmarray::IndexSet;
-    /// let mut set = IndexSet::new([3, 1])?;
-    /// set.push(&[10, 20])?;
-    /// assert_eq!(set.len(), 1);
-    /// assert!(IndexSet::new([3, 3]).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn new(dimensions: impl IntoIterator<Item = Dimension>) -> Result<Self> {
         Ok(Self { dimensions: distinct(dimensions)?, values: Vec::new(), len: 0 })
     }
@@ -103,15 +111,6 @@ impl IndexSet {
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if a
     /// tuple has not one value for each dimension; [`NoMemory`](ErrorKind::NoMemory).
-    ///
-    /// ```
-    /// use vmarray::{ErrorKind, IndexSet};
-    /// let set = IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
-    /// assert_eq!(set.len(), 2);
-    /// let error = IndexSet::from_rows([0, 1], [vec![5, 6], vec![7]]).unwrap_err();
-    /// assert_eq!(*error.kind(), ErrorKind::RaggedTuple { tuple: 1, expected: 2, got: 1 });
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn from_rows<R: AsRef<[u64]>>(
         dimensions: impl IntoIterator<Item = Dimension>,
         rows: impl IntoIterator<Item = R>,
@@ -127,14 +126,6 @@ impl IndexSet {
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedColumn`](ErrorKind::RaggedColumn) if a
     /// column is not as long as the first one; [`NoMemory`](ErrorKind::NoMemory).
-    ///
-    /// ```
-    /// use vmarray::IndexSet;
-    /// let set = IndexSet::from_columns([(4, [1, 2, 3]), (2, [7, 8, 9])])?;
-    /// assert_eq!(set.dimensions(), [4, 2]);
-    /// assert_eq!(set.values(), [1, 7, 2, 8, 3, 9]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn from_columns<C: AsRef<[u64]>>(columns: impl IntoIterator<Item = (Dimension, C)>) -> Result<Self> {
         let (labels, columns): (Vec<Dimension>, Vec<C>) = columns.into_iter().unzip();
         let dimensions = distinct(labels)?;
@@ -156,14 +147,6 @@ impl IndexSet {
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if the
     /// last tuple is not complete, or there are values but no dimensions.
-    ///
-    /// ```
-    /// use vmarray::IndexSet;
-    /// let set = IndexSet::from_values([0, 1], vec![5, 6, 7, 8])?;
-    /// assert_eq!(set.rows().nth(1), Some(&[7, 8][..]));
-    /// assert!(IndexSet::from_values([0, 1], vec![5, 6, 7]).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn from_values(dimensions: impl IntoIterator<Item = Dimension>, values: Vec<u64>) -> Result<Self> {
         let dimensions = distinct(dimensions)?;
         let len = whole_tuples(values.len(), dimensions.len())?;
@@ -180,13 +163,6 @@ impl IndexSet {
     ///
     /// # Errors
     /// [`RaggedTuple`](ErrorKind::RaggedTuple); [`NoMemory`](ErrorKind::NoMemory). The set is as before then.
-    ///
-    /// ```
-    /// let mut set = vmarray::IndexSet::new([0, 1])?;
-    /// set.push(&[3, u64::MAX])?;
-    /// assert!(set.push(&[3]).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn push(&mut self, tuple: &[u64]) -> Result<()> {
         let (expected, got) = (self.width(), tuple.len());
         if got != expected {
@@ -201,23 +177,12 @@ impl IndexSet {
     }
 
     /// How many tuples there are, each duplicate counted.
-    ///
-    /// ```
-    /// let set = vmarray::IndexSet::from_rows([0], [[5], [5]])?;
-    /// assert_eq!(set.len(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there is no tuple.
-    ///
-    /// ```
-    /// assert!(vmarray::IndexSet::new([0, 1])?.is_empty());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -228,36 +193,18 @@ impl IndexSet {
     }
 
     /// The labels of the columns, in the order of a tuple's values.
-    ///
-    /// ```
-    /// assert_eq!(vmarray::IndexSet::new([9, 4])?.dimensions(), [9, 4]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn dimensions(&self) -> &[Dimension] {
         &self.dimensions
     }
 
     /// All values, tuple after tuple.
-    ///
-    /// ```
-    /// let set = vmarray::IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
-    /// assert_eq!(set.values(), [5, 6, 7, 8]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn values(&self) -> &[u64] {
         &self.values
     }
 
     /// All tuples as slices, in order. One by its number is `rows().nth(number)`, which costs no search.
-    ///
-    /// ```
-    /// let set = vmarray::IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
-    /// assert_eq!(set.rows().map(|row| row[0] + row[1]).sum::<u64>(), 26);
-    /// assert_eq!(set.rows().len(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn rows(&self) -> IndexSetRows<'_> {
         IndexSetRows { values: &self.values, width: self.width(), len: self.len }
@@ -267,13 +214,6 @@ impl IndexSet {
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension).
-    ///
-    /// ```
-    /// let set = vmarray::IndexSet::from_rows([8, 3], [[5, 6], [7, 8]])?;
-    /// assert!(set.column(3)?.eq([6, 8]));
-    /// assert!(set.column(0).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn column(&self, dimension: Dimension) -> Result<impl ExactSizeIterator<Item = u64> + '_> {
         let at = self.position(dimension)?;
         Ok(self.rows().map(move |row| row[at]))

@@ -71,17 +71,31 @@ impl<T: Element> Layout<T> {
     pub(crate) const HUGE: bool = Self::BYTES > 16 << 10;
 }
 
-/// Calls a macro with the atomic type and integer of a single-word element.
-macro_rules! by_word {
-    ($T:ty, $use:ident) => {
+/// Runs an operation on the atomic in whose place a single-word element is.
+macro_rules! on_word {
+    ($T:ty, $at:ident, |$word:ident| $operation:expr) => {
         match size_of::<$T>() {
-            1 => $use!(AtomicU8, u8),
-            2 => $use!(AtomicU16, u16),
-            4 => $use!(AtomicU32, u32),
-            8 => $use!(AtomicU64, u64),
+            1 => on_word!(AtomicU8, $at, $word, $operation),
+            2 => on_word!(AtomicU16, $at, $word, $operation),
+            4 => on_word!(AtomicU32, $at, $word, $operation),
+            8 => on_word!(AtomicU64, $at, $word, $operation),
             _ => unreachable!("not a single word"),
         }
     };
+    ($Atomic:ty, $at:ident, $word:ident, $operation:expr) => {{
+        let $word = &*$at.cast::<$Atomic>();
+        $operation
+    }};
+}
+
+/// Makes an element of a word, and a word of an element, which has no padding.
+///
+/// # Safety
+/// Both have the same size, and all bit patterns are valid for both.
+#[inline(always)]
+unsafe fn cast<A: Copy, B: Copy>(value: A) -> B {
+    // SAFETY: vouched for by the caller.
+    unsafe { transmute_copy(&value) }
 }
 
 /// Loads a single-word element, with acquire semantics.
@@ -90,16 +104,8 @@ macro_rules! by_word {
 /// `T` is a single word; `at` is readable, aligned to the size of `T`, and only touched atomically meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn load<T: Element>(at: *const T) -> T {
-    macro_rules! load {
-        ($Atomic:ty, $word:ty) => {{
-            // SAFETY: the caller vouches for size, alignment and access; all bit patterns of `T` are valid.
-            unsafe {
-                let word: $word = (*at.cast::<$Atomic>()).load(Ordering::Acquire);
-                transmute_copy::<$word, T>(&word)
-            }
-        }};
-    }
-    by_word!(T, load)
+    // SAFETY: the caller vouches for size, alignment and access; all bit patterns of `T` are valid.
+    unsafe { on_word!(T, at, |word| cast(word.load(Ordering::Acquire))) }
 }
 
 /// Stores a single-word element, with release semantics.
@@ -108,13 +114,8 @@ pub(crate) unsafe fn load<T: Element>(at: *const T) -> T {
 /// As [`load`], and writable.
 #[inline(always)]
 pub(crate) unsafe fn store<T: Element>(at: *mut T, value: T) {
-    macro_rules! store {
-        ($Atomic:ty, $word:ty) => {{
-            // SAFETY: as in `load`; `T` has no padding.
-            unsafe { (*at.cast::<$Atomic>()).store(transmute_copy::<T, $word>(&value), Ordering::Release) }
-        }};
-    }
-    by_word!(T, store);
+    // SAFETY: as in `load`.
+    unsafe { on_word!(T, at, |word| word.store(cast(value), Ordering::Release)) }
 }
 
 /// Copies an element of any size out of a page that the caller shares. In one piece, so that it goes where
@@ -134,16 +135,8 @@ pub(crate) unsafe fn read_shared<T: Element>(at: *const T) -> T {
 /// As [`store`].
 #[inline(always)]
 pub(crate) unsafe fn swap<T: Element>(at: *mut T, value: T) -> T {
-    macro_rules! swap {
-        ($Atomic:ty, $word:ty) => {{
-            // SAFETY: as in `store`.
-            unsafe {
-                let old = (*at.cast::<$Atomic>()).swap(transmute_copy::<T, $word>(&value), Ordering::AcqRel);
-                transmute_copy::<$word, T>(&old)
-            }
-        }};
-    }
-    by_word!(T, swap)
+    // SAFETY: as in `store`.
+    unsafe { on_word!(T, at, |word| cast(word.swap(cast(value), Ordering::AcqRel))) }
 }
 
 /// Replaces a single-word element if its bytes equal those of `current`.
@@ -152,25 +145,15 @@ pub(crate) unsafe fn swap<T: Element>(at: *mut T, value: T) -> T {
 /// As [`store`].
 #[inline(always)]
 pub(crate) unsafe fn compare_exchange<T: Element>(at: *mut T, current: T, new: T) -> Result<T, T> {
-    macro_rules! compare_exchange {
-        ($Atomic:ty, $word:ty) => {{
-            // SAFETY: as in `store`.
-            unsafe {
-                let (current, new) = (transmute_copy::<T, $word>(&current), transmute_copy::<T, $word>(&new));
-                let result = (*at.cast::<$Atomic>()).compare_exchange(
-                    current,
-                    new,
-                    Ordering::AcqRel,
-                    Ordering::Acquire,
-                );
-                match result {
-                    Ok(old) => Ok(transmute_copy::<$word, T>(&old)),
-                    Err(old) => Err(transmute_copy::<$word, T>(&old)),
-                }
+    // SAFETY: as in `store`.
+    unsafe {
+        on_word!(T, at, |word| {
+            match word.compare_exchange(cast(current), cast(new), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(old) => Ok(cast(old)),
+                Err(old) => Err(cast(old)),
             }
-        }};
+        })
     }
-    by_word!(T, compare_exchange)
 }
 
 /// The unsigned integer of a word that elements of this size and alignment can be copied by; bytes for all
@@ -254,11 +237,23 @@ const fn assert_searchable(bytes: usize) {
 
 /// A field of an element, named in a type-checked way by [`field!`](crate::field).
 ///
-/// It has 1 to 4096 bytes, which is what devices can search for.
+/// It has 1 to 4096 bytes, which is what devices can search for. Its methods begin
+/// [expressions](crate::expr).
 ///
 /// ```
-/// let longest = vmarray::Field::<[u8; 4096], _>::whole();
-/// assert_eq!(longest.offset(), 0);
+/// # use vmarray::prelude::*;
+/// let array = VirtualArray::<i32>::new(10)?;
+/// array.set(4, -3)?;
+/// let value = Field::<i32, i32>::whole();
+/// let conditions = [value.eq(0), value.ne(-3), value.lt(1) & value.ge(0), value.gt(-1) & value.le(9)];
+/// for condition in conditions {
+///     assert_eq!(array.count_where(.., condition)?, 9);
+/// }
+/// assert_eq!(array.sum(.., value.abs().max(1).min(2))?, 9 * 1 + 2);
+/// assert_eq!(array.max(.., value.only_where(value.ne(0)))?, Some(-3));
+/// // The longest field.
+/// assert_eq!(Field::<[u8; 4096], _>::whole().offset(), 0);
+/// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
 /// Others do not compile:
@@ -289,14 +284,6 @@ pub struct Field<T, F> {
 
 impl<T: Element> Field<T, T> {
     /// The whole element as its own field, for arrays of plain numbers.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(100)?;
-    /// array.set(7, 5)?;
-    /// assert_eq!(array.find(Field::whole(), &5)?, [7]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub const fn whole() -> Self {
         const { assert_searchable(size_of::<T>()) };

@@ -30,151 +30,58 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///     ErrorKind::RangeOutside { end, len, .. } => assert_eq!((*end, *len), (110, 100)),
 ///     other => panic!("{other}"),
 /// }
+/// assert_eq!(array.get(100).unwrap_err().kind().advice(), "use an index below 100");
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields whose names say what they are")]
 pub enum ErrorKind {
     /// An index is not below the length.
-    IndexOutside {
-        /// The index.
-        index: usize,
-        /// The array's length.
-        len: usize,
-    },
-    /// An index of a list is not below the length.
-    ListedIndexOutside {
-        /// Where in the list the first such index stands.
-        position: usize,
-        /// The index.
-        index: usize,
-        /// The array's length.
-        len: usize,
-    },
+    IndexOutside { index: usize, len: usize },
+    /// An index of a list is not below the length; `position` says where in the list the first such one is.
+    ListedIndexOutside { position: usize, index: usize, len: usize },
     /// A range ends after the last element.
-    RangeOutside {
-        /// The range's start.
-        start: usize,
-        /// The range's end.
-        end: usize,
-        /// The array's length.
-        len: usize,
-    },
+    RangeOutside { start: usize, end: usize, len: usize },
     /// A range ends before it starts.
-    RangeReversed {
-        /// The range's start.
-        start: usize,
-        /// The range's end.
-        end: usize,
-    },
+    RangeReversed { start: usize, end: usize },
     /// Two lengths that have to be equal are not, or a buffer is too short.
     LengthMismatch {
         /// What has the wrong length, such as "the slice".
         of: &'static str,
-        /// What is wanted.
         expected: usize,
-        /// What was given.
         got: usize,
     },
     /// The elements have more bytes than can be counted.
-    TooLong {
-        /// How many elements.
-        elements: u64,
-        /// Bytes of one.
-        element_bytes: usize,
-    },
+    TooLong { elements: u64, element_bytes: usize },
     /// A page length of no elements.
     ZeroPageLength,
-    /// Memory of the program does not begin where an element may.
-    Misaligned {
-        /// Where it begins.
-        address: usize,
-        /// What that has to be a multiple of.
-        align: usize,
-    },
+    /// Memory of the program begins at an address that is no multiple of its elements' alignment.
+    Misaligned { address: usize, align: usize },
     /// A page does not fit into memory, or into its length's type.
-    PageTooLong {
-        /// Elements of a page.
-        page_len: usize,
-        /// Bytes of one.
-        element_bytes: usize,
-    },
-    /// An index along one axis is outside of a shape.
-    PositionOutside {
-        /// The axis.
-        axis: usize,
-        /// The index along it; negative ones are possible where boundaries are.
-        index: i128,
-        /// How many elements the shape has along it.
-        extent: usize,
-    },
+    PageTooLong { page_len: usize, element_bytes: usize },
+    /// An index along one axis is outside of a shape. It may be negative where boundaries are.
+    PositionOutside { axis: usize, index: i128, extent: usize },
     /// A box ends after the last element of an axis.
-    BoxOutside {
-        /// The axis.
-        axis: usize,
-        /// The box's start along it.
-        start: usize,
-        /// The box's end along it.
-        end: usize,
-        /// How many elements the shape has along it.
-        extent: usize,
-    },
+    BoxOutside { axis: usize, start: usize, end: usize, extent: usize },
     /// A box ends before it starts.
-    BoxReversed {
-        /// The axis.
-        axis: usize,
-        /// The box's start along it.
-        start: usize,
-        /// The box's end along it.
-        end: usize,
-    },
-    /// A shape has more elements than can be counted.
-    ShapeOverflow {
-        /// The extents.
-        shape: Vec<usize>,
-    },
-    /// A shape has more elements than are there, or fewer.
-    ShapeMismatch {
-        /// The extents.
-        shape: Vec<usize>,
-        /// Their product.
-        expected: usize,
-        /// How many elements are there.
-        got: usize,
-    },
+    BoxReversed { axis: usize, start: usize, end: usize },
+    /// A shape, given by its extents, has more elements than can be counted.
+    ShapeOverflow { shape: Vec<usize> },
+    /// A shape, given by its extents, has more elements than are there, or fewer.
+    ShapeMismatch { shape: Vec<usize>, expected: usize, got: usize },
     /// A view has another number of axes.
-    RankMismatch {
-        /// How many are wanted.
-        expected: usize,
-        /// How many were given.
-        got: usize,
-    },
-    /// There is no such axis.
-    NoSuchAxis {
-        /// The axis.
-        axis: usize,
-        /// How many there are.
-        axes: usize,
-    },
+    RankMismatch { expected: usize, got: usize },
+    /// There is no such axis among so many.
+    NoSuchAxis { axis: usize, axes: usize },
     /// A tile has no elements.
-    EmptyTile {
-        /// The axis.
-        axis: usize,
-    },
+    EmptyTile { axis: usize },
     /// Tiles in place are wanted of an array that is not stored in tiles.
     NotTiled,
-    /// There is no such row.
-    RowOutside {
-        /// The row.
-        row: usize,
-        /// How many there are.
-        rows: usize,
-    },
-    /// Writing a row has failed before, so it has no contents.
-    RowIncomplete {
-        /// The first row of which this is so.
-        row: usize,
-    },
+    /// There is no such row among so many.
+    RowOutside { row: usize, rows: usize },
+    /// Writing this row has failed before, so it has no contents; rows before it have theirs.
+    RowIncomplete { row: usize },
     /// The list of devices is empty.
     NoDevices,
     /// No device was found that is asked for, or that is used by default.
@@ -186,135 +93,55 @@ pub enum ErrorKind {
         found: Vec<String>,
     },
     /// A wish for devices that is empty, or not UTF-8.
-    DeviceFilter {
-        /// The wish.
-        wish: String,
-    },
-    /// Every device has zero channels.
-    NoChannels {
-        /// How many devices were named.
-        devices: usize,
-    },
-    /// More channels are asked for than an array can have.
-    TooManyChannels {
-        /// How many are asked for, in lowest terms.
-        channels: u64,
-        /// How many an array can have.
-        most: u64,
-    },
+    DeviceFilter { wish: String },
+    /// Each of so many devices has zero channels.
+    NoChannels { devices: usize },
+    /// More channels are asked for, in lowest terms, than an array can have.
+    TooManyChannels { channels: u64, most: u64 },
     /// More shares were given than there are devices, or fewer.
-    SharesMismatch {
-        /// How many shares.
-        shares: usize,
-        /// How many devices.
-        devices: usize,
-    },
-    /// A device has not enough memory for its part of the array.
+    SharesMismatch { shares: usize, devices: usize },
+    /// A device has not enough memory for its part of the array. Of all devices together it is said as well
+    /// what their parts need and what they can give.
     DoesNotFit {
-        /// The device.
         device: String,
-        /// What its part of the array needs.
         asked_bytes: u64,
-        /// What it can give.
         usable_bytes: u64,
-        /// What all parts need.
         all_asked_bytes: u64,
-        /// What all devices can give.
         all_usable_bytes: u64,
     },
-    /// There is room for a longer array, but not for both it and the one that is to be copied to it.
-    NoRoomToGrow {
-        /// What the present array takes on all devices.
-        present_bytes: u64,
-        /// What the longer one needs.
-        asked_bytes: u64,
-        /// What all devices can give beside the present one.
-        usable_bytes: u64,
-    },
-    /// There is no memory for the page table.
-    NoTableMemory {
-        /// How many pages the array would have.
-        pages: u64,
-    },
+    /// There is room for a longer array, but not for both it and the one that is to be copied to it: usable
+    /// is what all devices can give beside that one.
+    NoRoomToGrow { present_bytes: u64, asked_bytes: u64, usable_bytes: u64 },
+    /// There is no memory for the page table of an array of so many pages.
+    NoTableMemory { pages: u64 },
     /// There is no memory for a buffer.
-    NoMemory {
-        /// How long it would be.
-        bytes: usize,
-    },
-    /// All frames that may be guarded are guarded, and the calling thread holds guards itself, so that
-    /// waiting might never end.
-    TooManyGuards {
-        /// The channel.
-        channel: u32,
-        /// How many of its frames can be guarded at once.
-        frames: u64,
-    },
+    NoMemory { bytes: usize },
+    /// All frames of a channel that may be guarded are guarded, and the calling thread holds guards itself,
+    /// so that waiting might never end.
+    TooManyGuards { channel: u32, frames: u64 },
     /// The page is guarded, and the calling thread holds guards itself, so that waiting might never end.
-    WouldDeadlock {
-        /// The page.
-        page: u64,
-    },
+    WouldDeadlock { page: u64 },
     /// A label is given to two columns of an index set.
-    DuplicateDimension {
-        /// The label.
-        dimension: u32,
-    },
+    DuplicateDimension { dimension: u32 },
     /// An index set has no column of this label.
-    UnknownDimension {
-        /// The label.
-        dimension: u32,
-    },
+    UnknownDimension { dimension: u32 },
     /// Two index sets are to be combined, but have no dimension in common.
     NoCommonDimension,
-    /// A product is asked of two index sets that have a dimension in common.
-    CommonDimension {
-        /// The first such dimension.
-        dimension: u32,
-    },
-    /// A tuple has not one value for each dimension.
-    RaggedTuple {
-        /// The tuple's number.
-        tuple: usize,
-        /// How many dimensions there are.
-        expected: usize,
-        /// How many values it has.
-        got: usize,
-    },
-    /// A column is longer or shorter than the first one.
-    RaggedColumn {
-        /// The column's label.
-        dimension: u32,
-        /// The length of the first column.
-        expected: usize,
-        /// Its own length.
-        got: usize,
-    },
-    /// Tuples that are read for a second time have changed, so that they make up another number of results.
-    InputChanged {
-        /// How many results were counted.
-        expected: usize,
-        /// How many there are now.
-        got: usize,
-    },
+    /// A product is asked of two index sets that have a dimension in common; this is the first.
+    CommonDimension { dimension: u32 },
+    /// A tuple, given by its number, has not one value for each dimension.
+    RaggedTuple { tuple: usize, expected: usize, got: usize },
+    /// The column of a label is longer or shorter than the first one.
+    RaggedColumn { dimension: u32, expected: usize, got: usize },
+    /// Tuples that are read for a second time have changed, so that they make up another number of results
+    /// than were counted.
+    InputChanged { expected: usize, got: usize },
     /// An expression has too many operations.
-    ExpressionTooLong {
-        /// How many it can have.
-        most: usize,
-    },
+    ExpressionTooLong { most: usize },
     /// More fields are assigned at once than a device takes, or none.
-    AssignmentCount {
-        /// How many.
-        assignments: usize,
-        /// How many are possible.
-        most: usize,
-    },
+    AssignmentCount { assignments: usize, most: usize },
     /// A histogram of no bins, or of too many.
-    BinCount {
-        /// How many are asked for.
-        bins: usize,
-        /// How many are possible.
-        most: usize,
-    },
+    BinCount { bins: usize, most: usize },
     /// A device failed in the middle of writing to elements.
     Interrupted {
         /// Which elements were written, as ranges of indices, ascending.
@@ -330,14 +157,6 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// What can be done about it, in a few words. The text of an error ends in it.
-    ///
-    /// ```
-    /// use vmarray::{ErrorKind, prelude::*};
-    /// let error = VirtualArray::<u32>::new(10)?.get(10).unwrap_err();
-    /// assert_eq!(error.kind().advice(), "use an index below 10");
-    /// assert!(error.to_string().ends_with("; use an index below 10"));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn advice(&self) -> String {
         self.texts().1
@@ -625,13 +444,6 @@ pub struct Error(Box<ErrorKind>);
 
 impl Error {
     /// What went wrong.
-    ///
-    /// ```
-    /// use vmarray::{ErrorKind, prelude::*};
-    /// let array = VirtualArray::<u32>::new(10)?;
-    /// assert_eq!(*array.get(10).unwrap_err().kind(), ErrorKind::IndexOutside { index: 10, len: 10 });
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn kind(&self) -> &ErrorKind {
         &self.0
@@ -697,6 +509,11 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// Checks that two lengths are equal.
+pub(crate) fn expect_len(of: &'static str, expected: usize, got: usize) -> Result<()> {
+    if expected == got { Ok(()) } else { Err(ErrorKind::LengthMismatch { of, expected, got }.into()) }
+}
 
 /// Out of line, so that the check costs callers one comparison.
 #[cold]

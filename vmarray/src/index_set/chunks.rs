@@ -45,7 +45,7 @@ impl<A: ?Sized, B: ?Sized> std::fmt::Debug for CombinationChunks<'_, '_, A, B> {
 impl<'c, 'a, A: Tuples + ?Sized, B: Tuples + ?Sized> CombinationChunks<'c, 'a, A, B> {
     pub(super) fn new(engine: &'c Engine<'a, A, B, FoldedMultiply>, tuples: usize, threads: usize) -> Self {
         let left = engine.len();
-        Self { engine, walk: Walk::new(), piece: None, next_piece: 0, within: 0, left, tuples, threads }
+        Self { engine, walk: None, piece: None, next_piece: 0, within: 0, left, tuples, threads }
     }
 
     /// The piece that the next result is in.

@@ -6,15 +6,17 @@ use std::ops::Range;
 use backend_api::Device;
 
 use super::chunks::CombinationChunks;
-use super::engine::{Engine, Limits, Piece, Walk};
+use super::engine::{Engine, Limits, Piece};
 use super::keys::FoldedMultiply;
 use super::merge::Merge;
 use super::{Dimension, IndexSet, PagedIndexSet, Tuples, count_of, threads};
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
-use crate::base::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::ops::view::ViewMut as _;
+use crate::ops::view::{Linear, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
 /// The merged tuples of two sets: counted, and written where they are wanted.
@@ -22,13 +24,18 @@ use crate::setup::any::AnyDevice;
 /// The way to results larger than RAM: their number is known before there is a place for them.
 ///
 /// ```
-/// use vmarray::{Combine, IndexSet, prelude::*};
+/// use vmarray::{Combine, IndexSet, Tuples, prelude::*};
 /// let a = IndexSet::from_rows([0, 1], [[0, 0], [0, 1], [1, 0]])?;
 /// let b = IndexSet::from_rows([0, 2], [[0, 2], [1, 3]])?;
 /// let merged = Combine::new(&a, &b).run()?;
+/// assert!(merged.len() == 3 && !merged.is_empty() && merged.dimensions() == [0, 1, 2]);
 /// let array = VirtualArray::<u64>::new(merged.len() * merged.dimensions().len())?;
 /// merged.write_to(&array, 0)?;
 /// assert_eq!(array.to_vec(..)?, [0, 0, 2, 0, 1, 2, 1, 0, 3]);
+/// assert_eq!(merged.to_index_set()?.values(), array.to_vec(..)?);
+/// let lengths = merged.chunks(2).map(|chunk| chunk.map(|set| set.len()));
+/// assert_eq!(lengths.collect::<Result<Vec<_>, _>>()?, [2, 1]);
+/// assert_eq!(merged.to_paged(|array| array.page_len(64))?.len(), 3);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Combination<'a, A: ?Sized, B: ?Sized> {
@@ -52,37 +59,18 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     }
 
     /// How many results there are.
-    ///
-    /// ```
-    /// let a = vmarray::IndexSet::from_rows([0], [[5], [5]])?;
-    /// assert_eq!(vmarray::Combine::new(&a, &a).run()?.len(), 4);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.engine.len()
     }
 
     /// Whether there is no result.
-    ///
-    /// ```
-    /// let a = vmarray::IndexSet::from_rows([0], [[5]])?;
-    /// let b = vmarray::IndexSet::from_rows([0], [[6]])?;
-    /// assert!(vmarray::Combine::new(&a, &b).run()?.is_empty());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The dimensions of a result: all of the first set, then the others of the second one.
-    ///
-    /// ```
-    /// let (a, b) = (vmarray::IndexSet::new([5, 3])?, vmarray::IndexSet::new([1, 3])?);
-    /// assert_eq!(vmarray::Combine::new(&a, &b).run()?.dimensions(), [5, 3, 1]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn dimensions(&self) -> &[Dimension] {
         &self.engine.merge().dimensions
@@ -97,27 +85,12 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     /// # Errors
     /// [`NoMemory`](ErrorKind::NoMemory), [`TooLong`](ErrorKind::TooLong);
     /// [`InputChanged`](ErrorKind::InputChanged) and what the sources report, if they are read again.
-    ///
-    /// ```
-    /// let a = vmarray::IndexSet::from_rows([0], [[5], [5]])?;
-    /// let all = vmarray::Combine::new(&a, &a).run()?.to_index_set()?;
-    /// assert_eq!(all.values(), [5, 5, 5, 5]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn to_index_set(&self) -> Result<IndexSet> {
         CombinationChunks::new(&self.engine, usize::MAX, self.threads).chunk()
     }
 
     /// All results in sets of `tuples` tuples each (at least one), the last one shorter. One of them is in
     /// memory at a time.
-    ///
-    /// ```
-    /// let a = vmarray::IndexSet::from_rows([0], [[1], [2], [3], [4], [5]])?;
-    /// let merged = vmarray::Combine::new(&a, &a).run()?;
-    /// let lengths = merged.chunks(2).map(|chunk| chunk.map(|set| set.len()));
-    /// assert_eq!(lengths.collect::<Result<Vec<_>, _>>()?, [2, 2, 1]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn chunks(&self, tuples: usize) -> CombinationChunks<'_, 'a, A, B> {
         CombinationChunks::new(&self.engine, tuples.max(1), self.threads)
     }
@@ -129,24 +102,11 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     /// [`RangeOutside`](ErrorKind::RangeOutside) if the array is too short; what
     /// [`to_index_set`](Self::to_index_set) and [`ViewMut::write`](crate::ViewMut::write) report. The
     /// elements are unspecified then.
-    ///
-    /// ```
-    /// use vmarray::{Combine, IndexSet, prelude::*};
-    /// let a = IndexSet::from_rows([0], [[8], [9]])?;
-    /// let array = VirtualArray::<u64>::new(4)?;
-    /// Combine::new(&a, &a).run()?.write_to(&array, 1)?;
-    /// assert_eq!(array.to_vec(..)?, [0, 8, 9, 0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn write_to<D: Device>(&self, array: &VirtualArray<u64, D>, start: usize) -> Result<()> {
         let width = self.width();
         let count = count_of(self.len(), width)?;
-        let outside = |end| ErrorKind::RangeOutside { start, end, len: array.len() };
-        let end = start.checked_add(count).ok_or_else(|| outside(usize::MAX))?;
-        if end > array.len() {
-            return Err(outside(end).into());
-        }
-        let mut walk = Walk::new();
+        Linear::whole(array.len()).places_at(start, count)?;
+        let mut walk = None;
         let mut at = start;
         for number in 0..self.engine.pieces() {
             let values = self.engine.len_of(number) * width;
@@ -163,16 +123,6 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     ///
     /// # Errors
     /// What [`Builder::build`] and [`write_to`](Self::write_to) report.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use vmarray::{Combine, IndexSet, Tuples, host::HostDevice};
-    /// let a = IndexSet::from_rows([0], [[8], [9]])?;
-    /// let device = Arc::new(HostDevice::new(1 << 20)?);
-    /// let paged = Combine::new(&a, &a).run()?.to_paged(|array| array.devices([device]).page_len(64))?;
-    /// assert_eq!(paged.len(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn to_paged<D: Device>(
         &self,
         describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, D>,

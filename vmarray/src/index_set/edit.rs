@@ -1,7 +1,9 @@
 //! Sets made of sets.
 
 use super::{Combine, Dimension, IndexSet, count_of, distinct};
-use crate::base::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::{Result, expect_len};
 use crate::base::memory::zeroed_vec;
 
 impl IndexSet {
@@ -12,16 +14,6 @@ impl IndexSet {
     /// # Errors
     /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), [`TooLong`](ErrorKind::TooLong),
     /// [`NoMemory`](ErrorKind::NoMemory).
-    ///
-    /// ```
-    /// use vmarray::IndexSet;
-    /// let a = IndexSet::from_rows([7, 0], [[1, 0], [2, u64::MAX]])?;
-    /// let b = IndexSet::from_rows([0, 3], [[0, 8], [u64::MAX, 9], [0, 8]])?;
-    /// let merged = a.combine(&b)?;
-    /// assert_eq!(merged.dimensions(), [7, 0, 3]);
-    /// assert!(merged.rows().eq([[1, 0, 8], [1, 0, 8], [2, u64::MAX, 9]]));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn combine(&self, other: &Self) -> Result<Self> {
         Combine::new(self, other).run()?.to_index_set()
     }
@@ -32,14 +24,6 @@ impl IndexSet {
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension), [`NoMemory`](ErrorKind::NoMemory).
-    ///
-    /// ```
-    /// let set = vmarray::IndexSet::from_rows([0, 1, 2], [[5, 6, 7], [8, 9, 10]])?;
-    /// let part = set.project([2, 0])?;
-    /// assert_eq!(part.dimensions(), [2, 0]);
-    /// assert_eq!(part.values(), [7, 5, 10, 8]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn project(&self, dimensions: impl IntoIterator<Item = Dimension>) -> Result<Self> {
         let dimensions = distinct(dimensions)?;
         let columns = dimensions.iter().map(|&label| self.position(label)).collect::<Result<Vec<usize>>>()?;
@@ -57,18 +41,9 @@ impl IndexSet {
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`LengthMismatch`](ErrorKind::LengthMismatch)
     /// if there are not as many labels as columns.
-    ///
-    /// ```
-    /// let set = vmarray::IndexSet::from_rows([0, 1], [[5, 6]])?;
-    /// assert!(set.relabel([3, 4])?.column(4)?.eq([6]));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn relabel(self, dimensions: impl IntoIterator<Item = Dimension>) -> Result<Self> {
         let dimensions = distinct(dimensions)?;
-        let (expected, got) = (self.width(), dimensions.len());
-        if got != expected {
-            return Err(ErrorKind::LengthMismatch { of: "the list of labels", expected, got }.into());
-        }
+        expect_len("the list of labels", self.width(), dimensions.len())?;
         Ok(Self { dimensions, ..self })
     }
 
@@ -77,13 +52,6 @@ impl IndexSet {
     ///
     /// # Errors
     /// [`NoMemory`](ErrorKind::NoMemory) for the copy.
-    ///
-    /// ```
-    /// let mut set = vmarray::IndexSet::from_rows([0, 1], [[2, 1], [1, 9], [2, 0]])?;
-    /// set.sort()?;
-    /// assert!(set.rows().eq([[1, 9], [2, 0], [2, 1]]));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn sort(&mut self) -> Result<()> {
         macro_rules! by_width {
             ($($W:literal)+) => {
@@ -109,13 +77,6 @@ impl IndexSet {
 
     /// Removes tuples that equal the one before, as [`Vec::dedup`] does; of a sorted set, all duplicates. In
     /// place.
-    ///
-    /// ```
-    /// let mut set = vmarray::IndexSet::from_rows([0], [[1], [1], [2], [1]])?;
-    /// set.dedup();
-    /// assert_eq!(set.values(), [1, 2, 1]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn dedup(&mut self) {
         let width = self.width();
         let mut kept = self.len.min(1);

@@ -54,23 +54,14 @@ pub(super) struct Piece<'a> {
 }
 
 #[derive(Debug)]
-struct Grouped<'a> {
+pub(super) struct Grouped<'a> {
     block: Block<'a>,
     /// None, if all pairs are wanted.
     index: Option<Index>,
 }
 
-/// Where somebody is who goes through the pieces in order.
-#[derive(Debug)]
-pub(super) struct Walk<'a> {
-    grouped: Option<(usize, Arc<Grouped<'a>>)>,
-}
-
-impl Walk<'_> {
-    pub(super) fn new() -> Self {
-        Self { grouped: None }
-    }
-}
+/// Where somebody is who goes through the pieces in order: the block of the last one, by its number.
+pub(super) type Walk<'a> = Option<(usize, Arc<Grouped<'a>>)>;
 
 impl SetCut {
     fn parts(self) -> usize {
@@ -132,7 +123,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
 
     fn count(&mut self) -> Result<()> {
         let too_long = |_| ErrorKind::TooLong { elements: u64::MAX, element_bytes: 8 * self.merge.width() };
-        let mut walk = Walk::new();
+        let mut walk = None;
         let pieces = self.strips.parts().checked_mul(self.blocks.parts()).ok_or(()).map_err(too_long)?;
         let mut totals = Vec::new();
         totals
@@ -144,7 +135,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
             totals.push(piece.len());
             len = len.checked_add(piece.len()).ok_or(()).map_err(too_long)?;
             if pieces == 1 {
-                walk = Walk::new();
+                walk = None;
                 piece.settle();
                 kept = Some(Arc::new(piece));
             }
@@ -155,11 +146,11 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
 
     fn build(&self, number: usize, walk: &mut Walk<'a>) -> Result<Piece<'a>> {
         let (block_number, strip_number) = (number / self.strips.parts(), number % self.strips.parts());
-        let block = match walk.grouped.take().filter(|(number, _)| *number == block_number) {
+        let block = match walk.take().filter(|(number, _)| *number == block_number) {
             Some((_, block)) => block,
             None => Arc::new(self.group(block_number)?),
         };
-        walk.grouped = Some((block_number, Arc::clone(&block)));
+        *walk = Some((block_number, Arc::clone(&block)));
         let strip = Block::load(self.a, self.strips.part(strip_number), self.threads)?;
         let found = match &block.index {
             Some(index) => {

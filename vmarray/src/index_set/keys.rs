@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use parking_lot::Mutex;
+
 use super::source::Block;
 use super::threads;
 use crate::base::error::Result;
@@ -59,7 +61,7 @@ impl Coder {
         const AT_ONCE: usize = 1 << 16;
         // A box of so many columns with more than one value each has more than 2^64 places.
         let parts = (0..block.len()).step_by(AT_ONCE).map(|at| at..(at + AT_ONCE).min(block.len()));
-        let bounds = std::sync::Mutex::new(vec![(u64::MAX, u64::MIN); keys.len()]);
+        let bounds = Mutex::new(vec![(u64::MAX, u64::MIN); keys.len()]);
         let work = |found: &mut Vec<(u64, u64)>, part: Range<usize>| {
             found.clear();
             found.resize(keys.len(), (u64::MAX, u64::MIN));
@@ -68,14 +70,13 @@ impl Coder {
                     (*least, *most) = (row[at].min(*least), row[at].max(*most));
                 }
             }
-            let mut bounds = bounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            for (all, part) in bounds.iter_mut().zip(found) {
+            for (all, part) in bounds.lock().iter_mut().zip(found) {
                 *all = (all.0.min(part.0), all.1.max(part.1));
             }
             Ok(())
         };
         threads::for_each_with(threads, parts, Vec::new, work)?;
-        Ok(Self::of_bounds(&bounds.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)))
+        Ok(Self::of_bounds(&bounds.into_inner()))
     }
 
     /// Of the least and the largest value of each column.

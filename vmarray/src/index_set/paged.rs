@@ -19,11 +19,15 @@ use crate::setup::any::AnyDevice;
 /// page, as all operations on ranges are. Its labels and length are those of [`Tuples`].
 ///
 /// ```
-/// use vmarray::{Combine, IndexSet, PagedIndexSet, prelude::*};
+/// use vmarray::{Combine, IndexSet, PagedIndexSet, Tuples, prelude::*};
 /// let a = IndexSet::from_rows([0, 1], [[0, 5], [1, 6]])?;
 /// let paged = PagedIndexSet::from_index_set(&a, |array| array.page_len(64))?;
 /// let b = IndexSet::from_rows([1], [[6]])?;
 /// assert_eq!(Combine::new(&paged, &b).run()?.to_index_set()?.values(), [1, 6]);
+/// paged.array().set(2, 9)?;
+/// assert_eq!(paged.to_index_set(1..)?.values(), [9, 6]);
+/// let same = PagedIndexSet::new([4, 2], paged.into_array())?;
+/// assert_eq!((same.dimensions(), same.len()), (&[4, 2][..], 2));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
@@ -40,16 +44,6 @@ impl<D: Device> PagedIndexSet<D> {
     /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension);
     /// [`RaggedTuple`](crate::ErrorKind::RaggedTuple) if the last tuple is not complete, or there are
     /// elements but no dimensions.
-    ///
-    /// ```
-    /// use vmarray::{PagedIndexSet, Tuples, prelude::*};
-    /// let array = VirtualArray::<u64>::new(6)?;
-    /// array.set(2, 9)?;
-    /// let set = PagedIndexSet::new([0, 1], array)?;
-    /// assert_eq!((set.dimensions(), set.len()), (&[0, 1][..], 3));
-    /// assert_eq!(set.to_index_set(1..2)?.values(), [9, 0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn new(dimensions: impl IntoIterator<Item = Dimension>, array: VirtualArray<u64, D>) -> Result<Self> {
         let dimensions = distinct(dimensions)?;
         let len = whole_tuples(array.len(), dimensions.len())?;
@@ -66,14 +60,6 @@ impl<D: Device> PagedIndexSet<D> {
     ///
     /// # Errors
     /// What [`Builder::build`] and [`ViewMut::write`](crate::ViewMut::write) report.
-    ///
-    /// ```
-    /// use vmarray::{IndexSet, PagedIndexSet, prelude::*};
-    /// let set = IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
-    /// let paged = PagedIndexSet::from_index_set(&set, |array| array.cache_bytes(1 << 20))?;
-    /// assert_eq!(paged.to_index_set(..)?, set);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn from_index_set(
         set: &IndexSet,
         describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, D>,
@@ -84,27 +70,12 @@ impl<D: Device> PagedIndexSet<D> {
     }
 
     /// The elements: tuple after tuple.
-    ///
-    /// ```
-    /// # use vmarray::{PagedIndexSet, prelude::*};
-    /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
-    /// set.array().fill(2..4, 7)?;
-    /// assert_eq!(set.to_index_set(1..2)?.values(), [7, 7]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn array(&self) -> &VirtualArray<u64, D> {
         &self.array
     }
 
     /// The elements, without a copy.
-    ///
-    /// ```
-    /// # use vmarray::{PagedIndexSet, prelude::*};
-    /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
-    /// assert_eq!(set.into_array().len(), 6);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn into_array(self) -> VirtualArray<u64, D> {
         self.array
@@ -116,13 +87,6 @@ impl<D: Device> PagedIndexSet<D> {
     /// [`RangeOutside`](crate::ErrorKind::RangeOutside) and
     /// [`RangeReversed`](crate::ErrorKind::RangeReversed), in tuples;
     /// [`NoMemory`](crate::ErrorKind::NoMemory); what [`View::read`](crate::View::read) reports.
-    ///
-    /// ```
-    /// # use vmarray::{PagedIndexSet, prelude::*};
-    /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
-    /// assert_eq!(set.to_index_set(1..)?.len(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn to_index_set(&self, tuples: impl RangeBounds<usize>) -> Result<IndexSet> {
         let tuples = crate::array::range::checked(tuples, self.len)?;
         let width = self.dimensions.len();

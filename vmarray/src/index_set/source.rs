@@ -32,6 +32,7 @@ use crate::base::memory::zeroed_vec_large;
 /// }
 ///
 /// let set = IndexSet::from_rows([0], [[3], [4], [9]])?;
+/// assert_eq!((set.in_memory(), Squares(9).in_memory()), (Some(&[3, 4, 9][..]), None));
 /// let squares = Combine::new(&set, &Squares(100)).run()?.to_index_set()?;
 /// assert_eq!(squares.values(), [4, 9]);
 /// # Ok::<(), vmarray::Error>(())
@@ -40,45 +41,18 @@ use crate::base::memory::zeroed_vec_large;
 pub trait Tuples: Sync {
     /// The labels of the columns, none of them twice: operations refuse that as
     /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension).
-    ///
-    /// ```
-    /// use vmarray::{IndexSet, Tuples};
-    /// assert_eq!(Tuples::dimensions(&IndexSet::new([4, 2])?), [4, 2]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn dimensions(&self) -> &[Dimension];
 
     /// How many tuples there are.
-    ///
-    /// ```
-    /// use vmarray::{IndexSet, Tuples};
-    /// assert_eq!(Tuples::len(&IndexSet::from_rows([0], [[5], [5]])?), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn len(&self) -> usize;
 
     /// Copies tuples from number `first` on into a slice, as many as it has room for.
     ///
     /// # Errors
     /// Those of the source; they end the operation.
-    ///
-    /// ```
-    /// use vmarray::{IndexSet, Tuples};
-    /// let set = IndexSet::from_rows([0, 1], [[5, 6], [7, 8], [9, 10]])?;
-    /// let mut two = [0; 4];
-    /// set.read_tuples(1, &mut two)?;
-    /// assert_eq!(two, [7, 8, 9, 10]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn read_tuples(&self, first: usize, into: &mut [u64]) -> Result<()>;
 
     /// All values, tuple after tuple, if they are in RAM; they are used in place then.
-    ///
-    /// ```
-    /// use vmarray::{IndexSet, Tuples};
-    /// assert_eq!(IndexSet::from_rows([0], [[5]])?.in_memory(), Some(&[5][..]));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn in_memory(&self) -> Option<&[u64]> {
         None
     }

@@ -88,11 +88,16 @@ pub use scalar::{Bits, Scalar, Signed, Summed};
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::expr::Expr;
-/// let twice: Expr<u32, u32> = Field::whole() * 2;
-/// let array = VirtualArray::<u32>::new(100)?;
-/// array.fill(.., 4)?;
-/// assert_eq!(array.max(.., twice)?, Some(8));
+/// use vmarray::expr::{Expr, index};
+/// let array = VirtualArray::<f32>::new(10)?;
+/// array.set(3, f32::NAN)?;
+/// array.set(4, -2.5)?;
+/// let value = Field::<f32, f32>::whole();
+/// let count = |condition: Expr<f32, bool>| array.count_where(.., condition);
+/// assert_eq!((count(value.eq(0.0))?, count(value.ne(value))?, count(value.lt(0.0))?), (8, 1, 1));
+/// assert_eq!((count(value.le(0.0))?, count((value + 1.0).gt(0.5))?, count(value.ge(1.0))?), (9, 8, 0));
+/// assert_eq!(array.sum(.., value.abs().only_where(index().gt(3)))?, 2.5);
+/// assert_eq!(array.sum(.., value.max(f32::NAN).min(Expr::constant(-1.0)).only_where(index().ge(4)))?, -7.5);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[must_use = "does nothing unless an operation takes it"]
@@ -138,14 +143,6 @@ impl<T, F> Expr<T, F> {
 
 impl<T, F: Scalar> Expr<T, F> {
     /// A constant. Where an operator or a method takes an expression, the number itself does as well.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::expr::Expr;
-    /// let array = VirtualArray::<u8>::new(10)?;
-    /// assert_eq!(array.sum(.., Expr::constant(3_u16))?, 30);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn constant(value: F) -> Self {
         Self::start(Instruction::Literal { of: F::TYPE, bits: value.bits() })
     }
@@ -251,7 +248,7 @@ fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
 /// # use vmarray::prelude::*;
 /// use vmarray::expr::IntoExpr;
 /// fn larger(than: impl IntoExpr<u32, u32>, array: &VirtualArray<u32>) -> vmarray::Result<usize> {
-///     array.count_where(.., Field::whole().gt(than))
+///     array.count_where(.., Field::whole().into_expr().gt(than))
 /// }
 /// let array = VirtualArray::<u32>::new(10)?;
 /// assert_eq!((larger(5, &array)?, larger(Field::whole(), &array)?), (0, 0));
@@ -267,16 +264,6 @@ fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
 )]
 pub trait IntoExpr<T, F> {
     /// The expression.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::expr::{Expr, IntoExpr};
-    /// let value: Expr<u32, u32> = Field::whole().into_expr();
-    /// let array = VirtualArray::<u32>::new(10)?;
-    /// array.set(2, 9)?;
-    /// assert_eq!(array.count_where(.., value.gt(5))?, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn into_expr(self) -> Expr<T, F>;
 }
 
@@ -354,27 +341,19 @@ impl<T, F> Filtered<T, F> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::expr::IntoFiltered;
+/// use vmarray::expr::{Filtered, IntoFiltered};
 /// fn total(array: &VirtualArray<u32>, what: impl IntoFiltered<u32, u32>) -> vmarray::Result<i128> {
 ///     array.sum(.., what)
 /// }
-/// let value = Field::whole();
-/// assert_eq!(total(&VirtualArray::new(10)?, value.only_where(value.gt(3)))?, 0);
+/// let (array, value) = (VirtualArray::new(10)?, Field::whole());
+/// array.fill(.., 3)?;
+/// // Without a condition all elements count.
+/// let all: Filtered<u32, u32> = value.into_filtered();
+/// assert_eq!((total(&array, value.only_where(value.gt(3)))?, total(&array, all)?), (0, 30));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait IntoFiltered<T, F> {
     /// Value and condition.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::expr::{Filtered, IntoFiltered};
-    /// let array = VirtualArray::<u32>::new(10)?;
-    /// array.fill(.., 3)?;
-    /// // Without a condition all elements count.
-    /// let all: Filtered<u32, u32> = Field::whole().into_filtered();
-    /// assert_eq!(array.sum(.., all)?, 30);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn into_filtered(self) -> Filtered<T, F>;
 }
 
@@ -441,27 +420,17 @@ impl<T, F: Scalar> Expr<T, F> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
+/// use vmarray::expr::IntoAssignments;
 /// let array = VirtualArray::<[u32; 2]>::new(10)?;
 /// array.set(3, [5, 6])?;
 /// let pair = Field::<[u32; 2], [u32; 2]>::whole();
 /// let (a, b) = (pair.nth::<0>(), pair.nth::<1>());
-/// array.transform(.., [a.set(b), b.set(a)])?;
+/// array.transform(.., [a.set(b), b.set(a)].into_assignments())?;
 /// assert_eq!(array.get(3)?, [6, 5]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait IntoAssignments<T> {
     /// The assignments.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::expr::IntoAssignments;
-    /// let array = VirtualArray::<u32>::new(10)?;
-    /// let assignments = Field::<u32, u32>::whole().set(7).into_assignments();
-    /// assert_eq!(assignments.len(), 1);
-    /// array.transform(.., assignments)?;
-    /// assert_eq!(array.get(9)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn into_assignments(self) -> Vec<Assignment<T>>;
 }
 

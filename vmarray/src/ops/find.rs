@@ -33,6 +33,19 @@ pub struct Found<I = usize> {
     pub total: usize,
 }
 
+impl<I> Found<I> {
+    /// Adds what was found elsewhere.
+    fn append(&mut self, mut more: Self) {
+        self.total += more.total;
+        // As a rule there is nothing yet, and nothing to copy.
+        if self.indices.is_empty() {
+            self.indices = more.indices;
+        } else {
+            self.indices.append(&mut more.indices);
+        }
+    }
+}
+
 impl Found {
     /// The same by the indices of a view, for places of its store.
     pub(crate) fn by_index<X: Shape>(self, shape: &X) -> Found<X::Index> {
@@ -70,13 +83,7 @@ pub(crate) fn search_region<S: Store, X: Shape>(
         if more == 0 && !count_all {
             break;
         }
-        let mut found = search_slab(store, shape, &slab, Seek { what, limit: more, count_all })?;
-        all.total += found.total;
-        if all.indices.is_empty() {
-            all.indices = found.indices
-        } else {
-            all.indices.append(&mut found.indices)
-        }
+        all.append(search_slab(store, shape, &slab, Seek { what, limit: more, count_all })?);
     }
     Ok(all)
 }
@@ -98,9 +105,8 @@ fn search_slab<S: Store, X: Shape>(
         {
             let mut found = search_slab(store, shape, &first, seek)?;
             if found.indices.len() < limit {
-                let more = limit - found.indices.len();
-                let seek = Seek { what, limit: more, count_all: false };
-                found.indices.append(&mut search_slab(store, shape, &second, seek)?.indices);
+                let limit = limit - found.indices.len();
+                found.append(search_slab(store, shape, &second, Seek { what, limit, count_all: false })?);
             }
             return Ok(Found { total, ..found });
         }
@@ -121,19 +127,11 @@ fn search_slab<S: Store, X: Shape>(
         // What is found in gaps, or in another order, is not all that counts.
         let is_exact = !has_gaps && (is_in_order || limit == 0);
         let wanted = if is_exact { limit - all.indices.len() } else { usize::MAX };
-        let found = store.ask(
-            &[],
-            &range,
-            &Seek { what, limit: wanted, count_all: count_all || !is_exact },
-            INTERNAL,
-        )?;
-        let total = found.total;
-        let inside = found.indices.into_iter().filter(|place| !has_gaps || region.index_at(*place).is_some());
-        let mut indices: Vec<_> = inside.filter_map(|place| shape.index_at(place)).collect();
-        all.total += if has_gaps { indices.len() } else { total };
-        if limit > 0 {
-            if all.indices.is_empty() { all.indices = indices } else { all.indices.append(&mut indices) }
-        }
+        let seek = Seek { what, limit: wanted, count_all: count_all || !is_exact };
+        let Found { indices, total } = store.ask(&[], &range, &seek, INTERNAL)?;
+        let inside = indices.into_iter().filter(|place| !has_gaps || region.index_at(*place).is_some());
+        let indices: Vec<_> = inside.filter_map(|place| shape.index_at(place)).collect();
+        all.append(Found { total: if has_gaps { indices.len() } else { total }, indices });
         if is_in_order {
             all.indices.truncate(limit);
             if !count_all && all.indices.len() == limit {
@@ -219,10 +217,7 @@ impl Question for Seek<'_> {
 
     fn whole(&self, parts: Vec<Found>) -> Found {
         let mut found = Found::default();
-        for part in parts {
-            found.total += part.total;
-            found.indices.extend(part.indices);
-        }
+        parts.into_iter().for_each(|part| found.append(part));
         found.indices.sort_unstable();
         found.indices.truncate(self.limit);
         found

@@ -23,7 +23,7 @@ mod places;
 mod segments;
 mod stage;
 
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::base::scoped_threads::CORES;
 use crate::engine::guards;
 
@@ -67,12 +67,8 @@ fn workers(bytes: usize, most: usize) -> usize {
     (bytes / BYTES_PER_WORKER).min(*CORES).min(most).max(1)
 }
 
-pub(crate) fn equal_lengths(expected: usize, got: usize) -> Result<()> {
-    if expected == got {
-        Ok(())
-    } else {
-        Err(ErrorKind::LengthMismatch { of: "the slice of values", expected, got }.into())
-    }
+pub(crate) fn equal_lengths(indices: usize, values: usize) -> Result<()> {
+    expect_len("the slice of values", indices, values)
 }
 
 #[cfg(test)]

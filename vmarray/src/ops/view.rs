@@ -75,6 +75,45 @@ impl<S: Store> sealed::Sealed for &S {}
 /// assert_eq!(loud(&array)? + loud(array.section(90..)?)? + loud(&source)? + loud(&image)?, 111);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+///
+/// What a view can be asked for:
+///
+/// ```
+/// use futures::executor::block_on;
+/// # use vmarray::prelude::*;
+/// let array = VirtualArray::<u32>::new(1000)?;
+/// array.write(100, &[1, 2, 3])?;
+/// array.fill(500..600, 5)?;
+///
+/// let section = array.section(100..200)?;
+/// assert!(section.len() == 100 && !section.is_empty());
+/// assert_eq!((section.get(2)?, section.section(1..)?.get(1)?), (3, 3));
+/// let error = section.section(50..101).unwrap_err();
+/// assert!(error.to_string().starts_with("range 50..101 is outside of an array of 100 elements; "));
+/// let mut two = [0; 2];
+/// section.read(1, &mut two)?;
+/// assert_eq!((two, section.to_vec(..3)?), ([2, 3], vec![1, 2, 3]));
+///
+/// // By value. Fields of structures are named by `field!`.
+/// assert_eq!(section.find(Field::whole(), &3)?, [2]);
+/// assert_eq!(array.position(.., Field::whole(), &5)?, Some(500));
+/// assert_eq!(array.count(550.., Field::whole(), &5)?, 50);
+///
+/// // By lists of indices.
+/// assert_eq!(array.gather(&[507, 100, 7, 507])?, [5, 1, 0, 5]);
+/// section.gather_into(&[1, 99], &mut two)?;
+/// assert_eq!(two, [2, 0]);
+/// let sum = array.gather_iter((0..1000).step_by(10)).sum::<vmarray::Result<u32>>()?;
+/// assert_eq!(sum, 1 + 10 * 5);
+///
+/// // What is cached.
+/// array.section(500..)?.prefetch(..100)?;
+/// array.flush(..)?;
+/// assert!(array.stats().total().write_backs > 0);
+/// block_on(array.flush_async(..))?;
+/// section.evict(..)?;
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait View<'a>: sealed::Sealed + Copy {
     /// The type of its elements.
     type Element: crate::Element;
@@ -95,26 +134,12 @@ pub trait View<'a>: sealed::Sealed + Copy {
     fn of_parts(store: &'a Self::Store, shape: Self::Shape, _: Internal) -> Self::Section;
 
     /// How many elements there are.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// assert_eq!(array.section(990..)?.len(), 10);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     fn len(self) -> usize {
         self.parts().1.count()
     }
 
     /// Whether there are none.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// assert!(array.section(5..5)?.is_empty());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     fn is_empty(self) -> bool {
         self.len() == 0
@@ -125,16 +150,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed); for boxes
     /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// let section = array.section(100..200)?;
-    /// assert_eq!(section.len(), 100);
-    /// let error = section.section(50..101).unwrap_err();
-    /// assert!(error.to_string().starts_with("range 50..101 is outside of an array of 100 elements; "));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn section(self, bounds: impl RangeBounds<Self::Index>) -> Result<Self::Section> {
         let (store, shape) = self.parts();
         Ok(Self::of_parts(store, shape.cut(&shape.checked(bounds)?), INTERNAL))
@@ -145,14 +160,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// # Errors
     /// [`IndexOutside`](ErrorKind::IndexOutside), [`PositionOutside`](ErrorKind::PositionOutside);
     /// [`Device`](ErrorKind::Device) if its page cannot be fetched.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.set(103, 7)?;
-    /// assert_eq!(array.section(100..)?.get(3)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[inline]
     fn get(self, index: Self::Index) -> Result<Self::Element> {
         let (store, shape) = self.parts();
@@ -168,16 +175,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`Device`](ErrorKind::Device): elements before the one that
     /// failed are copied. [`TooManyGuards`](ErrorKind::TooManyGuards),
     /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds pages and would have to wait.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.write(100, &[1, 2, 3])?;
-    /// let mut two = [0; 2];
-    /// array.section(100..)?.read(1, &mut two)?;
-    /// assert_eq!(two, [2, 3]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn read(self, start: usize, into: &mut [Self::Element]) -> Result<()>
     where
         Self: View<'a, Shape = Linear>,
@@ -191,14 +188,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     ///
     /// # Errors
     /// As [`section`](Self::section) and [`read`](Self::read); [`NoMemory`](ErrorKind::NoMemory).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.write(100, &[1, 2, 3])?;
-    /// assert_eq!(array.section(100..103)?.to_vec(..)?, [1, 2, 3]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn to_vec(self, bounds: impl RangeBounds<Self::Index>) -> Result<Vec<Self::Element>> {
         let (store, shape) = self.parts();
         let of = shape.checked(bounds)?;
@@ -213,15 +202,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// # Errors
     /// [`Device`](ErrorKind::Device); [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds
     /// a page exclusively.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u16>::new(10_000)?;
-    /// array.set(7000, 5)?;
-    /// array.set(50, 5)?;
-    /// assert_eq!(array.find(Field::whole(), &5)?, [50, 7000]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn find<F: NoUninit>(self, field: Field<Self::Element, F>, value: &F) -> Result<Vec<Self::Index>> {
         self.find_first(.., field, value, usize::MAX).map(|found| found.indices)
     }
@@ -257,15 +237,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     ///
     /// # Errors
     /// As [`find_first`](Self::find_first).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u16>::new(10_000)?;
-    /// array.set(7000, 5)?;
-    /// assert_eq!(array.position(.., Field::whole(), &5)?, Some(7000));
-    /// assert_eq!(array.position(..7000, Field::whole(), &5)?, None);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn position<F: NoUninit>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -280,13 +251,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     ///
     /// # Errors
     /// As [`find_first`](Self::find_first).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u16>::new(10_000)?;
-    /// assert_eq!(array.count(10.., Field::whole(), &0)?, 9990);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn count<F: NoUninit>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -335,16 +299,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside), [`PositionOutside`](ErrorKind::PositionOutside)
     /// for the first index of the list that is outside, and nothing is read then;
     /// [`NoMemory`](ErrorKind::NoMemory), [`Device`](ErrorKind::Device).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1_000_000)?;
-    /// array.set(7, 70)?;
-    /// array.set(507, 71)?;
-    /// assert_eq!(array.gather(&[507, 7, 8, 7])?, [71, 70, 0, 70]);
-    /// assert!(array.section(5..600)?.gather(&[595]).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn gather(self, indices: &[Self::Index]) -> Result<Vec<Self::Element>> {
         let mut values = zeroed_vec(indices.len())?;
         self.gather_into(indices, &mut values)?;
@@ -356,16 +310,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// # Errors
     /// As there, and [`LengthMismatch`](ErrorKind::LengthMismatch). After an error of a device the contents
     /// of the slice are unspecified.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.set(107, 70)?;
-    /// let mut values = [0; 2];
-    /// array.section(100..)?.gather_into(&[6, 7], &mut values)?;
-    /// assert_eq!(values, [0, 70]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn gather_into(self, indices: &[Self::Index], into: &mut [Self::Element]) -> Result<()> {
         equal_lengths(indices.len(), into.len())?;
         let (store, shape) = self.parts();
@@ -374,16 +318,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     }
 
     /// The elements of a sequence of indices of any length, gathered in chunks of some megabytes.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u64>::new(1_000_000)?;
-    /// array.fill(100..200, 3)?;
-    /// let sum: u64 = array.gather_iter((0..array.len()).step_by(7)).sum::<Result<u64, _>>()?;
-    /// assert_eq!(sum, 3 * 14);
-    /// assert!(array.gather_iter([array.len()]).next().is_some_and(|value| value.is_err()));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn gather_iter<I: IntoIterator<Item = Self::Index>>(self, indices: I) -> Gathered<'a, Self, I::IntoIter> {
         Gathered::new(self, indices.into_iter())
     }
@@ -417,13 +351,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     ///
     /// # Errors
     /// As [`section`](Self::section); [`Device`](ErrorKind::Device).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.section(100..)?.prefetch(..100)?;
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn prefetch(self, bounds: impl RangeBounds<Self::Index>) -> Result<()> {
         let (store, shape) = self.parts();
         shape.fetch(store, &shape.checked(bounds)?, INTERNAL)
@@ -435,15 +362,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// # Errors
     /// As [`section`](Self::section); [`Device`](ErrorKind::Device), and what could not be copied stays as it
     /// was.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.set(3, 1)?;
-    /// array.flush(..)?;
-    /// assert_eq!(array.stats().total().write_backs, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn flush(self, bounds: impl RangeBounds<Self::Index>) -> Result<()> {
         let (store, shape) = self.parts();
         shape.touched(store, &shape.checked(bounds)?).try_for_each(|run| store.write_back(&run, INTERNAL))
@@ -451,16 +369,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
 
     /// As [`flush`](Self::flush), as a future, which never blocks the thread that polls it. Errors of the
     /// range come from the future.
-    ///
-    /// ```
-    /// use futures::executor::block_on;
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.set(3, 1)?;
-    /// block_on(array.flush_async(..))?;
-    /// assert_eq!(array.stats().total().write_backs, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use = "futures do nothing unless they are polled"]
     fn flush_async(self, range: impl RangeBounds<usize>) -> <Self::Store as Store>::FlushAsync<'a>
     where
@@ -475,13 +383,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.section(5..9)?.evict(..)?;
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn evict(self, bounds: impl RangeBounds<Self::Index>) -> Result<()> {
         let (store, shape) = self.parts();
         shape.touched(store, &shape.checked(bounds)?).try_for_each(|run| store.give_up(&run, INTERNAL))
@@ -515,6 +416,31 @@ fn sought<'a, V: View<'a>>(
 /// assert_eq!(array.sum(.., Field::whole())?, 990.0);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+///
+/// How its elements are changed:
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let array = VirtualArray::<u32>::new(1000)?;
+/// let section = array.section_mut(100..)?;
+/// section.set(3, 7)?;
+/// assert_eq!((section.replace(3, 8)?, array.get(103)?), (7, 8));
+/// assert_eq!(section.compare_exchange(3, 8, 9)?, Ok(8));
+/// assert_eq!(section.compare_exchange(3, 8, 10)?, Err(9));
+/// assert_eq!(section.update(3, |value| value + 5)?, 9);
+/// section.swap(3, 4)?;
+/// assert_eq!(array.to_vec(102..106)?, [0, 0, 14, 0]);
+///
+/// section.write(1, &[1, 2, 3])?;
+/// section.scatter(&[500, 7, 7], &[1, 2, 3])?;
+/// assert_eq!((array.get(101)?, array.get(600)?, array.get(107)?), (1, 1, 3));
+/// let count = section.scatter_iter((0..section.len()).step_by(7).map(|i| (i, i as u32)))?;
+/// assert_eq!((count, array.get(177)?), (129, 77));
+/// array.fill(.., 9)?;
+/// section.discard(..5)?;
+/// assert_eq!((array.get(99)?, array.get(100)?, array.get(105)?), (9, 0, 9));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// A part of it that can be written to.
     type SectionMut: ViewMut<'a, Element = Self::Element, Index = Self::Index, Store = Self::Store>;
@@ -526,14 +452,6 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// # Errors
     /// As [`section`](View::section).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.section_mut(100..200)?.set(0, 7)?;
-    /// assert_eq!(array.get(100)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn section_mut(self, bounds: impl RangeBounds<Self::Index>) -> Result<Self::SectionMut> {
         let (store, shape) = self.parts();
         Ok(Self::of_parts_mut(store, shape.cut(&shape.checked(bounds)?), INTERNAL))
@@ -543,14 +461,6 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// # Errors
     /// As [`get`](View::get).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.section_mut(100..)?.set(3, 7)?;
-    /// assert_eq!(array.get(103)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[inline]
     fn set(self, index: Self::Index, value: Self::Element) -> Result<()> {
         let (store, shape) = self.parts();
@@ -561,15 +471,6 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// # Errors
     /// As [`get`](View::get).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// let section = array.section_mut(100..)?;
-    /// section.set(3, 7)?;
-    /// assert_eq!(section.replace(3, 8)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn replace(self, index: Self::Index, value: Self::Element) -> Result<Self::Element> {
         let (store, shape) = self.parts();
         store.replace_at(shape.place(index)?, value, INTERNAL)
@@ -580,15 +481,6 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// # Errors
     /// As [`get`](View::get).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// let section = array.section_mut(100..)?;
-    /// assert_eq!(section.compare_exchange(3, 0, 8)?, Ok(0));
-    /// assert_eq!(section.compare_exchange(3, 0, 9)?, Err(8));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn compare_exchange(
         self,
         index: Self::Index,
@@ -604,14 +496,6 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// # Errors
     /// As [`get`](View::get).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.section_mut(100..)?.update(3, |value| value + 5)?;
-    /// assert_eq!(array.get(103)?, 5);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn update(
         self,
         index: Self::Index,
@@ -625,15 +509,6 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// # Errors
     /// As [`get`](View::get); both elements are as before then, as far as their devices work.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.set(101, 7)?;
-    /// array.section_mut(100..)?.swap(1, 2)?;
-    /// assert_eq!((array.get(101)?, array.get(102)?), (0, 7));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn swap(self, a: Self::Index, b: Self::Index) -> Result<()> {
         let (store, shape) = self.parts();
         store.swap_at(shape.place(a)?, shape.place(b)?, INTERNAL)
@@ -643,14 +518,6 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// # Errors
     /// As [`read`](View::read): elements before the one that failed are written.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.section_mut(100..)?.write(1, &[1, 2, 3])?;
-    /// assert_eq!(array.to_vec(100..104)?, [0, 1, 2, 3]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn write(self, start: usize, from: &[Self::Element]) -> Result<()>
     where
         Self: View<'a, Shape = Linear>,
@@ -710,14 +577,6 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// # Errors
     /// As [`section`](View::section); [`Device`](ErrorKind::Device).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.section_mut(100..200)?.fill(50.., 9)?;
-    /// assert_eq!((array.get(149)?, array.get(150)?, array.get(200)?), (0, 9, 0));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn fill(self, bounds: impl RangeBounds<Self::Index>, value: Self::Element) -> Result<()> {
         let (store, shape) = self.parts();
         shape.fill(store, &shape.checked(bounds)?, value, INTERNAL)
@@ -729,15 +588,6 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// # Errors
     /// As [`fill`](Self::fill).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.fill(.., 9)?;
-    /// array.section_mut(100..)?.discard(..5)?;
-    /// assert_eq!((array.get(99)?, array.get(100)?, array.get(105)?), (9, 0, 9));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn discard(self, bounds: impl RangeBounds<Self::Index>) -> Result<()> {
         let (store, shape) = self.parts();
         shape.runs(&shape.checked(bounds)?).try_for_each(|run| store.discard_range(&run, INTERNAL))
@@ -748,14 +598,6 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// # Errors
     /// As [`gather`](View::gather), and [`LengthMismatch`](ErrorKind::LengthMismatch); nothing is written if
     /// an index is outside. After an error of a device any of the listed elements may be written.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1_000_000)?;
-    /// array.section_mut(100..)?.scatter(&[500, 7, 7], &[1, 2, 3])?;
-    /// assert_eq!((array.get(600)?, array.get(107)?), (1, 3));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn scatter(self, indices: &[Self::Index], values: &[Self::Element]) -> Result<()> {
         equal_lengths(indices.len(), values.len())?;
         let (store, shape) = self.parts();
@@ -768,15 +610,6 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// # Errors
     /// As [`scatter`](Self::scatter); the chunks before the one with the error are written.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u64>::new(1_000_000)?;
-    /// let section = array.section_mut(100..)?;
-    /// let count = section.scatter_iter((0..section.len()).step_by(7).map(|i| (i, i as u64)))?;
-    /// assert_eq!((count, array.get(177)?), (142_843, 77));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn scatter_iter(self, elements: impl IntoIterator<Item = (Self::Index, Self::Element)>) -> Result<usize> {
         scatter_chunks(self, elements)
     }

@@ -68,16 +68,21 @@ pub enum Direction {
 /// deleting the folder all. [`remember`](Self::remember) declares what was not measured, and needs no file.
 ///
 /// ```
-/// use vmarray::{Profile, host::HostDevice, prelude::*};
+/// use vmarray::{Device, Profile, host::HostDevice, prelude::*};
 /// use std::sync::Arc;
 /// let device = Arc::new(HostDevice::new(64 << 20)?);
 /// let profile = Profile::of(&device)?;
-/// assert!(profile.read > 0);
 /// // Measured once only.
-/// assert_eq!(Profile::of(&device)?, profile);
+/// assert!(profile.read > 0 && Profile::known(device.info()) == Some(profile));
 /// // What suits the device is the default from now on.
-/// let array = VirtualArray::<u8>::builder(8 << 20).devices([device]).build()?;
+/// let array = VirtualArray::<u8>::builder(8 << 20).devices([device.clone()]).build()?;
 /// assert_eq!(array.page_len(), profile.page_bytes);
+/// Profile::forget(&*device);
+/// assert_eq!(Profile::known(device.info()), None);
+/// // Declared instead of measured.
+/// let imagined = Profile::new(3_000_000_000, 2_000_000_000, 4_000_000_000, 65_536);
+/// imagined.remember(&device.info().identity);
+/// assert_eq!(Profile::of(&device)?, imagined);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,12 +132,6 @@ impl Profile {
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device): refused memory, failed copies.
-    ///
-    /// ```
-    /// let device = std::sync::Arc::new(vmarray::host::HostDevice::new(64 << 20)?);
-    /// assert!(vmarray::Profile::of(&device)?.write > 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn of<D: Device>(device: &Arc<D>) -> Result<Self> {
         let info = device.info();
         if let Some(profile) = Self::known(info) {
@@ -158,16 +157,6 @@ impl Profile {
     }
 
     /// What is known of a device in this process, without a measurement.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use vmarray::{Device, Profile, host::HostDevice};
-    /// let device = Arc::new(HostDevice::new(64 << 20)?);
-    /// assert_eq!(Profile::known(device.info()), None);
-    /// let profile = Profile::of(&device)?;
-    /// assert_eq!(Profile::known(device.info()), Some(profile));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn known(info: &DeviceInfo) -> Option<Self> {
         let known = known();
@@ -176,33 +165,12 @@ impl Profile {
 
     /// Declares what is known of a device, instead of a measurement. Arrays that are built from now on have
     /// it.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use vmarray::{Profile, host::HostDevice};
-    /// let device = Arc::new(HostDevice::new(64 << 20)?);
-    /// let other = Profile::of(&device)?;
-    /// let imagined = Profile::new(3_000_000_000, 2_000_000_000, 4_000_000_000, 65_536);
-    /// imagined.remember("host:another");
-    /// assert_eq!(Profile::of(&device)?, other);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn remember(self, identity: &str) {
         known().declared.insert(identity.into(), self);
     }
 
     /// Forgets what is known of a device, here and in the file, and has this one copy by its own choice
     /// again.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use vmarray::{Device, Profile, host::HostDevice};
-    /// let device = Arc::new(HostDevice::new(64 << 20)?);
-    /// Profile::of(&device)?;
-    /// Profile::forget(&*device);
-    /// assert_eq!(Profile::known(device.info()), None);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn forget<D: Device>(device: &D) {
         let info = device.info();
         let key = key(info);
@@ -218,11 +186,6 @@ impl Profile {
 
     /// A profile of these figures: bytes per second from and to the device and both ways at once, and the
     /// length of a page in bytes. Routes are left to the device.
-    ///
-    /// ```
-    /// let profile = vmarray::Profile::new(3, 2, 4, 65_536);
-    /// assert!(profile.both == 4 && profile.routing.is_empty());
-    /// ```
     #[must_use]
     pub fn new(read: u64, write: u64, both: u64, page_bytes: usize) -> Self {
         Self { read, write, both, page_bytes, routing: Routing::new() }
@@ -268,10 +231,7 @@ impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gigabytes = |bytes: u64| bytes as f64 / 1e9;
         let routed = |route: &dyn Fn(usize, u64) -> bool| {
-            let classes = Routing::PIECE_BYTES.iter();
-            classes
-                .map(|bytes| Routing::PIECES.iter().filter(|pieces| route(**pieces, *bytes)).count())
-                .sum::<usize>()
+            store::classes().filter(|(pieces, bytes)| route(*pieces, *bytes)).count()
         };
         write!(
             f,

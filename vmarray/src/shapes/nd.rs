@@ -34,7 +34,9 @@ use backend_api::Device;
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
-use crate::base::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
 use crate::setup::any::AnyDevice;
 
 pub use builder::NdBuilder;
@@ -71,12 +73,22 @@ pub(crate) use shape::{Positions, element_count, position_outside, strides, volu
 /// # Example
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::{NdLayout, prelude::*};
 /// let image = NdArray::<f32, 2>::builder([480, 640]).tiled().build()?;
 /// image.set([10, 20], 0.5)?;
 /// let mut block = [0.0; 4 * 4];
 /// image.read_box([8, 18]..[12, 22], &mut block)?;
 /// assert_eq!(block[2 * 4 + 2], 0.5);
+///
+/// // In order of storage, and in place.
+/// assert_eq!((image.layout(), image.tiles().len()), (NdLayout::Tiled([128, 128]), 20));
+/// let index = image.index_of([10, 20])?;
+/// assert_eq!((image.elements().get(index)?, image.position_of(index)), (0.5, Some([10, 20])));
+/// image.tile_mut([3, 0])?.row_mut([1]).fill(1.0);
+/// assert_eq!((image.get([385, 127])?, image.get([385, 128])?), (1.0, 0.0));
+///
+/// let matrix = NdArray::from_elements(VirtualArray::<u32>::new(12)?, [3, 4])?;
+/// assert_eq!((matrix.shape(), NdArray::<u8, 3>::new([16, 32, 64])?.len()), ([3, 4], 32_768));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct NdArray<T: Element, const N: usize, D: Device = AnyDevice> {
@@ -89,25 +101,11 @@ impl<T: Element, const N: usize> NdArray<T, N> {
     ///
     /// # Errors
     /// As [`NdBuilder::build`].
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let volume = vmarray::NdArray::<u8, 3>::new([16, 32, 64])?;
-    /// assert_eq!(volume.get([15, 31, 63])?, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn new(shape: [usize; N]) -> Result<Self> {
         Self::builder(shape).build()
     }
 
     /// Describes an array over devices of any kind.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::builder([100, 100]).tile([16, 16]).build()?;
-    /// assert_eq!(image.elements().page_count(), 49);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn builder(shape: [usize; N]) -> NdBuilder<T, N, AnyDevice> {
         NdBuilder::new(shape)
     }
@@ -119,21 +117,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// # Errors
     /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the shape has more elements or fewer,
     /// [`ShapeOverflow`](ErrorKind::ShapeOverflow) if they cannot be counted.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let elements = VirtualArray::<u32>::new(12)?;
-    /// elements.set(7, 1)?;
-    /// let matrix = NdArray::from_elements(elements, [3, 4])?;
-    /// assert_eq!(matrix.get([1, 3])?, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn from_elements(elements: VirtualArray<T, D>, shape: [usize; N]) -> Result<Self> {
-        let (geometry, len) = Geometry::new(shape, NdLayout::RowMajor)?;
-        if len != elements.len() {
-            let shape = shape.to_vec();
-            return Err(ErrorKind::ShapeMismatch { shape, expected: len, got: elements.len() }.into());
-        }
+        let geometry = Geometry::row_major(shape, elements.len())?;
         Ok(Self { elements, geometry })
     }
 
@@ -142,12 +127,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 
     /// How the elements are stored.
-    ///
-    /// ```
-    /// use vmarray::{NdLayout, prelude::*};
-    /// assert_eq!(NdArray::<u8, 2>::new([3, 4])?.layout(), NdLayout::RowMajor);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn layout(&self) -> NdLayout<N> {
         self.geometry.layout()
@@ -156,14 +135,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// The elements in order of storage: for what is not said in positions, such as statistics, flushes and
     /// evictions. In a tiled array there may be padding among them, which has to stay zero, since counts on
     /// the devices rely on it: code that writes by index goes by [`element_ranges`](Self::element_ranges).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::new([3, 4])?;
-    /// image.elements().fill(4..8, 1)?;
-    /// assert_eq!(image.get([1, 2])?, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn elements(&self) -> &VirtualArray<T, D> {
         &self.elements
@@ -173,13 +144,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::builder([4, 4]).tile([2, 2]).build()?;
-    /// assert_eq!(image.index_of([0, 2])?, 4);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[inline]
     pub fn index_of(&self, at: [usize; N]) -> Result<usize> {
         shape::check_position(&self.geometry.shape, &at)?;
@@ -187,14 +151,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 
     /// At which position one of [`elements`](Self::elements) is; none for padding and numbers outside.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::builder([4, 3]).tile([2, 2]).build()?;
-    /// assert_eq!(image.position_of(4), Some([0, 2]));
-    /// assert_eq!(image.position_of(5), None);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn position_of(&self, index: usize) -> Option<[usize; N]> {
         self.geometry.position_of(index)

@@ -34,17 +34,12 @@ const CHUNK: usize = 4096;
 /// fn is_first<S: Items>(row: &RaggedRow<'_, S>) -> bool {
 ///     row.range().start == 0
 /// }
-/// assert!(is_first(&vmarray::RaggedArray::<u8>::builder().with_lengths([4, 5])?.row(0)?));
+/// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 5])?;
+/// assert!(is_first(&rows.row(0)?) && rows.item_count() == 2);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Items {
     /// How many there are.
-    ///
-    /// ```
-    /// use vmarray::Items;
-    /// assert_eq!(vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0])?.item_count(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn item_count(&self) -> usize;
 }
 
@@ -65,9 +60,17 @@ impl<S: Items, D: Device> Items for Ragged<S, D> {
 /// ```
 /// use vmarray::{RaggedArray, prelude::*};
 /// let words = RaggedArray::<u8>::builder().from_rows(["so", "", "many", "words"])?;
-/// assert_eq!(words.row_count(), 4);
+/// assert_eq!((words.row_count(), words.item_total()), (4, 11));
 /// assert_eq!(words.row(2)?.to_vec(..)?, b"many");
-/// assert_eq!(words.row(3)?.get(1)?, b'o');
+/// assert!(words.row(4).is_err());
+/// let lengths = words.rows().map(|row| Ok(row?.len())).collect::<vmarray::Result<Vec<_>>>()?;
+/// assert_eq!(lengths, [2, 0, 4, 5]);
+/// // Searches go by the elements of all rows.
+/// let found = words.items().find(Field::whole(), &b'o')?;
+/// assert_eq!((&found[..], words.row_of(found[1])?), (&[1, 7][..], 3));
+/// assert_eq!(words.offsets().to_vec(..5)?, [0, 2, 2, 6, 11]);
+/// assert_eq!(words.to_vecs()?[1..3], [&b""[..], b"many"]);
+/// assert_eq!(words.into_items().get(2)?, b'm');
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
@@ -88,6 +91,9 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// // Three words in the first line, none in the second.
 /// let lines = Ragged::new(words, [3, 0, 2], VirtualArray::builder(0))?;
 /// assert_eq!(lines.row(2)?.row(1)?.to_vec(..)?, b"lines");
+/// assert_eq!((lines.row_count(), lines.item_total(), lines.row_of(3)?), (3, 5, 2));
+/// assert_eq!((lines.rows().len(), lines.items().to_vecs()?.len()), (3, 5));
+/// assert_eq!((lines.offsets().get(3)?, lines.into_items().row_count()), (5, 5));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Ragged<S, D: Device = AnyDevice> {
@@ -107,15 +113,6 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch) if there are not enough items, and what
     /// [`Builder::build`] and [`ViewMut::write`](crate::ViewMut::write) report.
-    ///
-    /// ```
-    /// use vmarray::{Ragged, prelude::*};
-    /// let elements = VirtualArray::<u32>::new(10)?;
-    /// elements.write(0, &[1, 2, 3, 4, 5])?;
-    /// let rows = Ragged::new(elements, [2, 3], VirtualArray::builder(0))?;
-    /// assert_eq!(rows.row(1)?.to_vec(..)?, [3, 4, 5]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn new(items: S, lengths: impl IntoIterator<Item = usize>, offsets: Builder<u64, D>) -> Result<Self> {
         let (offsets, rows, total) = offsets_of(lengths, &offsets)?;
         if total > items.item_count() {
@@ -126,26 +123,12 @@ impl<S: Items, D: Device> Ragged<S, D> {
     }
 
     /// How many rows there are.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0, 5])?;
-    /// assert_eq!(rows.row_count(), 3);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn row_count(&self) -> usize {
         self.rows
     }
 
     /// How many items all rows have together.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0, 5])?;
-    /// assert_eq!(rows.item_total(), 9);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn item_total(&self) -> usize {
         self.total
@@ -154,15 +137,6 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// The items of all rows, and perhaps more behind [the last one's](Self::item_total). Of a
     /// [`RaggedArray`] these are its elements, for what is not said in rows: searches on the devices,
     /// statistics, flushes.
-    ///
-    /// ```
-    /// use vmarray::{RaggedArray, prelude::*};
-    /// let rows = RaggedArray::<u8>::builder().from_rows(["abc", "", "xbz"])?;
-    /// let found = rows.items().find(Field::whole(), &b'b')?;
-    /// assert_eq!(found, [1, 4]);
-    /// assert_eq!((rows.row_of(1)?, rows.row_of(4)?), (0, 2));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn items(&self) -> &S {
         &self.items
@@ -170,13 +144,6 @@ impl<S: Items, D: Device> Ragged<S, D> {
 
     /// Where rows begin, and where the last one ends; there may be more, which is not used. They are flushed
     /// by themselves, as the items are.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0, 5])?;
-    /// assert_eq!(rows.offsets().to_vec(..4)?, [0, 4, 4, 9]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn offsets(&self) -> &VirtualArray<u64, D> {
         &self.offsets
@@ -191,14 +158,6 @@ impl<S: Items, D: Device> Ragged<S, D> {
     ///
     /// # Errors
     /// [`RowOutside`](ErrorKind::RowOutside), and what [`VirtualArray::get`] reports.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0, 5])?;
-    /// assert_eq!(rows.row(2)?.range(), 4..9);
-    /// assert!(rows.row(3).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn row(&self, row: usize) -> Result<RaggedRow<'_, S>> {
         if row >= self.rows {
             return Err(ErrorKind::RowOutside { row, rows: self.rows }.into());
@@ -208,14 +167,6 @@ impl<S: Items, D: Device> Ragged<S, D> {
     }
 
     /// All rows, in order. Offsets are copied some thousands at a time; nothing is held.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows(["so", "", "many"])?;
-    /// let lengths = rows.rows().map(|row| Ok(row?.len())).collect::<vmarray::Result<Vec<_>>>()?;
-    /// assert_eq!(lengths, [2, 0, 4]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn rows(&self) -> Rows<'_, S, D> {
         Rows::new(self, 0..self.rows)
@@ -225,14 +176,6 @@ impl<S: Items, D: Device> Ragged<S, D> {
     ///
     /// # Errors
     /// [`IndexOutside`](ErrorKind::IndexOutside) for items of no row, and what [`VirtualArray::get`] reports.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0, 5])?;
-    /// assert_eq!((rows.row_of(3)?, rows.row_of(4)?), (0, 2));
-    /// assert!(rows.row_of(9).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn row_of(&self, item: usize) -> Result<usize> {
         if item >= self.total {
             return Err(index_outside(item, self.total));
@@ -247,13 +190,6 @@ impl<S: Items, D: Device> Ragged<S, D> {
     }
 
     /// The items without their rows.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0, 5])?;
-    /// assert_eq!(rows.into_items().len(), 9);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn into_items(self) -> S {
         self.items
@@ -265,13 +201,6 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
     ///
     /// # Errors
     /// [`NoMemory`](ErrorKind::NoMemory), and what [`View::read`](crate::View::read) reports.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows([vec![1, 2], vec![], vec![3]])?;
-    /// assert_eq!(rows.to_vecs()?, [vec![1, 2], vec![], vec![3]]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn to_vecs(&self) -> Result<Vec<Vec<T>>> {
         self.rows().map(|row| row?.to_vec(..)).collect()
     }
@@ -279,14 +208,6 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
 
 impl<T: Element> RaggedArray<T> {
     /// Describes a ragged array over devices of any kind.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u32>::builder().capacity(1000, 50_000).writer()?;
-    /// writer.push(&[1, 2, 3])?;
-    /// assert_eq!(writer.freeze()?.row_count(), 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn builder() -> RaggedBuilder<T, AnyDevice> {
         RaggedBuilder::new(VirtualArray::builder(0))
     }

@@ -9,24 +9,34 @@ use std::time::Duration;
 use vmarray::prelude::*;
 
 use crate::common::executor::{Executor, all, block_on};
-use crate::common::{Numbers, POLICIES, Shape};
+use crate::common::{Numbers, POLICIES, Shape, together};
 use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty, Operation};
-use vmarray::host::SimulatedDevice;
+use vmarray::host::{SimulatedDevice, SimulatedDeviceBuilder};
 use vmarray::{Device, ErrorKind, VirtualArray};
 
 /// Runs something while another thread has a page exclusively.
 fn while_another_thread_holds(array: &VirtualArray<u32>, page: usize, run: impl FnOnce()) {
+    while_another_thread_changes(array, page, |_| (), run);
+}
+
+/// The same, and the other thread changes the page in the end.
+fn while_another_thread_changes<T: Element>(
+    array: &VirtualArray<T>,
+    page: usize,
+    change: impl FnOnce(&mut [T]) + Send,
+    run: impl FnOnce(),
+) {
     std::thread::scope(|scope| {
         // In here, so that a panic ends the thread's wait.
         let (to_main, from_other) = std::sync::mpsc::channel();
         let (to_other, from_main) = std::sync::mpsc::channel::<()>();
         scope.spawn(move || {
-            let guard = array.page_mut(page).unwrap();
+            let mut guard = array.page_mut(page).unwrap();
             to_main.send(()).unwrap();
             from_main.recv().unwrap();
-            drop(guard);
+            change(&mut guard);
         });
         from_other.recv().unwrap();
         run();
@@ -54,12 +64,43 @@ fn fill(array: &VirtualArray<u32>) {
     array.reset_stats();
 }
 
+/// A device that is done when the test says so.
+fn delayed() -> SimulatedDeviceBuilder {
+    let device = SimulatedDevice::builder(5).latency(Duration::from_millis(100)).jitter(0.0);
+    device.manual_wakes(true).bytes(64 << 20)
+}
+
 fn simulated(pages: usize, frames: usize) -> (Arc<SimulatedDevice>, VirtualArray<u32>) {
-    let device =
-        SimulatedDevice::builder(5).latency(Duration::from_millis(100)).jitter(0.0).manual_wakes(true);
-    let device = Arc::new(device.bytes(64 << 20).build());
+    let device = Arc::new(delayed().build());
     let array = on(&device, pages, frames);
     (device, array)
+}
+
+/// Elements that are longer than what tasks are given of a page.
+type Long = [u32; 128];
+
+/// Pages of two of them, each its own index throughout.
+fn long(len: usize, frames: usize) -> (Arc<SimulatedDevice>, VirtualArray<Long>) {
+    let device = Arc::new(delayed().build());
+    let array = Shape::one(2, frames).describe::<Long, _>(len, vec![device.clone()]).build().unwrap();
+    array.write(0, &(0..len).map(|i| [i as u32; 128]).collect::<Vec<Long>>()).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    (device, array)
+}
+
+/// Has a task get each of some elements, which are their indices.
+fn get_all(
+    device: &SimulatedDevice,
+    array: &VirtualArray<u32>,
+    indices: impl IntoIterator<Item = usize, IntoIter: Clone>,
+) {
+    let (mut executor, indices) = (Executor::default(), indices.into_iter());
+    for index in indices.clone() {
+        executor.spawn(array.get_async(index));
+    }
+    let values = executor.run(|| device.run());
+    assert!(values.into_iter().map(|value| value.unwrap() as usize).eq(indices));
 }
 
 /// Counts how often it is woken.
@@ -92,12 +133,7 @@ fn a_hit_is_ready_at_once() {
 #[test]
 fn thousands_of_loads_from_one_thread_share_few_submissions() {
     let (device, array) = simulated(10_000, 8000);
-    let mut executor = Executor::default();
-    (0..4000).for_each(|page| {
-        executor.spawn(array.get_async(16 * page + 3));
-    });
-    let values = executor.run(|| device.run());
-    assert!(values.into_iter().enumerate().all(|(page, x)| x.unwrap() == 16 * page as u32 + 3));
+    get_all(&device, &array, (0..4000).map(|page| 16 * page + 3));
     let total = array.stats().total();
     assert_eq!((total.misses, array.stats().hits), (4000, 0));
     assert_eq!(total.bytes_from_device, 4000 * 64);
@@ -109,13 +145,7 @@ fn thousands_of_loads_from_one_thread_share_few_submissions() {
 fn requests_take_no_more_frames_than_there_are() {
     for frames in [1, 2, 9, 64] {
         let (device, array) = simulated(1000, frames);
-        let mut executor = Executor::default();
-        let order = |k: usize| k * 911 % 1000;
-        for k in 0..1000 {
-            executor.spawn(array.get_async(16 * order(k)));
-        }
-        let values = executor.run(|| device.run());
-        assert!(values.into_iter().enumerate().all(|(k, x)| x.unwrap() == 16 * order(k) as u32), "{frames}");
+        get_all(&device, &array, (0..1000).map(|k| 16 * (k * 911 % 1000)));
         let stats = array.stats();
         assert_eq!((stats.hits, stats.total().misses, stats.total().bytes_from_device), (0, 1000, 64_000));
     }
@@ -137,18 +167,9 @@ fn whoever_polls_new_futures_once_finds_what_is_there() {
 fn one_page_that_many_ask_for_costs_the_cache_no_more_than_one() {
     let (device, array) = simulated(1000, 512);
     (0..512).for_each(|page| drop(array.get(16 * page)));
-    for page in 512..600 {
-        let mut executor = Executor::default();
-        executor.spawn(array.get_async(16 * page));
-        executor.run(|| device.run());
-    }
+    (512..600).for_each(|page| get_all(&device, &array, [16 * page]));
     let before = array.stats().total().evictions;
-    let mut executor = Executor::default();
-    for i in 0..400 {
-        executor.spawn(array.get_async(16 * 900 + i % 16));
-    }
-    let values = executor.run(|| device.run());
-    assert!(values.into_iter().enumerate().all(|(i, x)| x.unwrap() == (16 * 900 + i % 16) as u32));
+    get_all(&device, &array, (0..400).map(|i| 16 * 900 + i % 16));
     // One round at most.
     assert!(array.stats().total().evictions - before <= 64);
 }
@@ -472,7 +493,8 @@ fn a_guard_that_is_taken_later_ends_a_wait_that_it_forbids() {
         let mut context = Context::from_waker(&waker);
         assert!(page.as_mut().poll(&mut context).is_pending());
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
-        // To wait for page 2 while page 5 is held is not allowed: the other thread may come to want page 5.
+        // To wait for page 2 while page 5 is held is not allowed: the other thread may come to want
+        // page 5.
         let other = array.page(5).unwrap();
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
         let Poll::Ready(Err(error)) = page.as_mut().poll(&mut context) else { panic!("waits") };
@@ -510,8 +532,7 @@ fn guards_are_counted_and_waited_for_where_there_are_too_many() {
 #[test]
 fn a_failure_is_told_to_those_whose_page_it_concerns() {
     for later in [false, true] {
-        let simulated = SimulatedDevice::builder(5).latency(Duration::from_millis(100)).jitter(0.0);
-        let device = Arc::new(Faulty::new(simulated.bytes(64 << 20).manual_wakes(true).build()));
+        let device = Arc::new(Faulty::new(delayed().build()));
         let array = on(&device, 23, 80);
         // Three pages, each by itself; then a submission of all others fails once, and they are loaded one by
         // one.
@@ -583,12 +604,7 @@ fn tasks_of_many_threads_that_outnumber_frames_load_nothing_twice() {
     for (threads, tasks, frames) in [(1, 300, 8), (4, 100, 16), (8, 20, 3)] {
         let device = Arc::new(SimulatedDevice::builder(5).build());
         let array = on(&device, 4000, frames);
-        std::thread::scope(|scope| {
-            for thread in 0..threads {
-                let array = &array;
-                scope.spawn(move || dependent_gets(array, tasks, 10, 1000 * thread as u64));
-            }
-        });
+        together(threads, |thread| dependent_gets(&array, tasks, 10, 1000 * thread as u64));
         let (stats, asked) = (array.stats(), (threads * tasks * 10) as u64);
         assert_eq!(stats.hits + stats.total().misses, asked);
         assert!(stats.total().misses <= asked);
@@ -649,14 +665,8 @@ fn a_page_that_has_come_for_a_guard_keeps_its_frame_until_it_is_taken() {
 /// Tasks copy long elements themselves, as long as frames are to be had, and are given them else.
 #[test]
 fn long_elements_reach_tasks_that_outnumber_frames() {
-    type Long = [u32; 128];
     for frames in [1, 4, 40] {
-        let device = SimulatedDevice::builder(5).latency(Duration::from_millis(1)).manual_wakes(true);
-        let device = Arc::new(device.bytes(64 << 20).build());
-        let array = Shape::one(2, frames).describe::<Long, _>(2 * 500, vec![device.clone()]).build().unwrap();
-        array.write(0, &(0..1000).map(|i| [i; 128]).collect::<Vec<Long>>()).unwrap();
-        array.evict(..).unwrap();
-        array.reset_stats();
+        let (device, array) = long(2 * 500, frames);
         // Those that are not polled any more keep some frames, until others need them.
         let mut kept: Vec<_> = (0..100).map(|page| array.get_async(2 * page)).collect();
         kept.iter_mut().for_each(|future| assert!(poll_once(future).is_pending()));
@@ -720,28 +730,13 @@ fn a_thread_does_not_wait_for_what_its_own_future_is_to_have() {
 
 #[test]
 fn a_long_read_that_finds_its_page_held_is_served_by_the_same_load() {
-    type Long = [u32; 128];
-    let device = SimulatedDevice::builder(5).latency(Duration::from_millis(1)).manual_wakes(true);
-    let device = Arc::new(device.bytes(64 << 20).build());
-    let array = Shape::one(2, 8).describe::<Long, _>(200, vec![device.clone()]).build().unwrap();
-    array.write(0, &(0..200).map(|i| [i; 128]).collect::<Vec<Long>>()).unwrap();
-    array.evict(..).unwrap();
+    let (device, array) = long(200, 8);
     let mut read = array.get_async(0);
     assert!(poll_once(&mut read).is_pending());
     device.run();
-    std::thread::scope(|scope| {
-        let (to_main, from_other) = std::sync::mpsc::channel();
-        let (to_other, from_main) = std::sync::mpsc::channel::<()>();
-        let array = &array;
-        scope.spawn(move || {
-            let mut guard = array.page_mut(0).unwrap();
-            to_main.send(()).unwrap();
-            from_main.recv().unwrap();
-            guard[0] = [1000; 128];
-        });
-        from_other.recv().unwrap();
+    let change = |page: &mut [Long]| page[0] = [1000; 128];
+    while_another_thread_changes(&array, 0, change, || {
         assert!(poll_once(&mut read).is_pending(), "the page is held");
-        to_other.send(()).unwrap();
     });
     // The frame that is kept is the only one left.
     let guards: Vec<_> = (1..8).map(|page| array.page(page).unwrap()).collect();
@@ -793,25 +788,20 @@ fn a_task_gets_the_frame_that_a_thread_had_in_its_hands() {
 fn guards_of_tasks_and_threads_share_one_frame() {
     let device = Arc::new(SimulatedDevice::builder(5).build());
     let array = on(&device, 40, 1);
-    std::thread::scope(|scope| {
-        for thread in 0..6 {
-            let array = &array;
-            scope.spawn(move || {
-                let mut numbers = Numbers::new(thread);
-                for _ in 0..200 {
-                    let page = numbers.below(3);
-                    let x = match (thread % 3, numbers.below(3)) {
-                        (0, _) => block_on(array.page_async(page)).unwrap()[2],
-                        (1, _) => block_on(array.get_async(16 * page + 2)).unwrap(),
-                        (_, 0) => {
-                            array.evict(..).unwrap();
-                            continue;
-                        }
-                        _ => array.get(16 * page + 2).unwrap(),
-                    };
-                    assert_eq!(x, 16 * page as u32 + 2);
+    together(6, |thread| {
+        let mut numbers = Numbers::new(thread as u64);
+        for _ in 0..200 {
+            let page = numbers.below(3);
+            let x = match (thread % 3, numbers.below(3)) {
+                (0, _) => block_on(array.page_async(page)).unwrap()[2],
+                (1, _) => block_on(array.get_async(16 * page + 2)).unwrap(),
+                (_, 0) => {
+                    array.evict(..).unwrap();
+                    continue;
                 }
-            });
+                _ => array.get(16 * page + 2).unwrap(),
+            };
+            assert_eq!(x, 16 * page as u32 + 2);
         }
     });
 }
@@ -898,13 +888,7 @@ async fn work(array: &VirtualArray<u32>, possible: &Possible, mut numbers: Numbe
 
 fn dropped_anywhere(seed: u64, failures: f64, steps: usize) {
     let mut numbers = Numbers::new(seed);
-    let shape = Shape {
-        page_len: 1 + numbers.below(5),
-        channels: [vec![1], vec![2], vec![1, 2]][numbers.below(3)].clone(),
-        frames: 1 + numbers.below(4),
-        policy: POLICIES[numbers.below(3)],
-        read_ahead: numbers.below(2) == 0,
-    };
+    let shape = Shape::random(&mut numbers, 5, &[&[1], &[2], &[1, 2]], 4);
     let device = SimulatedDevice::builder(seed)
         .bytes(1 << 20)
         .latency(Duration::from_micros(5))
@@ -999,20 +983,12 @@ fn tasks_and_threads_share_an_array() {
     for policy in POLICIES {
         let shape = Shape { page_len: 6, channels: vec![2], frames: 3, policy, read_ahead: true };
         let array = shape.build::<[u32; 3]>(240);
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let array = &array;
-                scope.spawn(move || {
-                    if thread % 2 == 0 {
-                        let tasks = (0..10).map(|task| own_elements(array, thread * 10 + task));
-                        all(tasks);
-                    } else {
-                        let writers = thread * 10..thread * 10 + 10;
-                        writers.step_by(3).for_each(|writer| {
-                            crate::gather::own_elements(array, writer, WRITERS, writer as u64)
-                        });
-                    }
-                });
+        together(4, |thread| {
+            if thread % 2 == 0 {
+                all((0..10).map(|task| own_elements(&array, thread * 10 + task)));
+            } else {
+                let writers = (thread * 10..thread * 10 + 10).step_by(3);
+                writers.for_each(|n| crate::gather::own_elements(&array, n, WRITERS, n as u64));
             }
         });
     }

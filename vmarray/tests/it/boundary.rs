@@ -1,7 +1,7 @@
 //! Boundary modes against naive padded copies, for all sizes and halos, and how often pages are visited.
 
 use crate::common::boxes::{self, number, position, random_array, random_box, visits};
-use crate::common::{Numbers, devices};
+use crate::common::{Numbers, Shape, devices};
 use proptest::prelude::*;
 use vmarray::boundary::{
     Boundary, BoundaryView, BoxShape, Checked, Circular, Clamp, Constant, Ignored, Mirror, Place, Symmetric,
@@ -209,12 +209,7 @@ proptest! {
 
     #[test]
     fn plain_arrays_have_boundaries_too(len in 0_usize..30, page_len in 1_usize..12, seed in any::<u64>()) {
-        let array = VirtualArray::<u32>::builder(len)
-            .devices(devices(1))
-            .page_len(page_len)
-            .frames_per_channel(2)
-            .build()
-            .unwrap();
+        let array = Shape::one(page_len, 2).build::<u32>(len);
         let model: Vec<u32> = (0..len as u32).map(|i| i + 50).collect();
         array.write(0, &model).unwrap();
         let mut random = Numbers::new(seed);

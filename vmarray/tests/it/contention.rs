@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use vmarray::prelude::*;
 
-use crate::common::Shape;
+use crate::common::{Shape, together};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
-use vmarray::{ErrorKind, EvictionPolicy, Field};
+use vmarray::{ErrorKind, Field};
 
 /// While one thread flushes and has to wait for a guard, the guard's thread can use all other pages.
 #[test]
@@ -43,19 +43,11 @@ fn a_page_that_becomes_guarded_is_not_waited_for_for_ever() {
         Shape { page_len: 1 << 16, channels: vec![1], frames: 8, ..Shape::default() }.build::<u32>(8 << 16);
     for _ in 0..60 {
         array.discard(..).unwrap();
-        std::thread::scope(|scope| {
-            for (first, second) in [(2, 0), (0, 2)] {
-                let array = &array;
-                scope.spawn(move || {
-                    let Ok(_first) = array.page_mut(first) else { return };
-                    match array.page_mut(second) {
-                        Ok(_) => {}
-                        Err(error) => assert!(matches!(
-                            error.kind(),
-                            ErrorKind::WouldDeadlock { .. } | ErrorKind::TooManyGuards { .. }
-                        )),
-                    }
-                });
+        together(2, |thread| {
+            let Ok(_first) = array.page_mut(2 * thread) else { return };
+            if let Err(error) = array.page_mut(2 - 2 * thread) {
+                let kind = error.kind();
+                assert!(matches!(kind, ErrorKind::WouldDeadlock { .. } | ErrorKind::TooManyGuards { .. }));
             }
         });
     }
@@ -146,13 +138,7 @@ fn a_search_over_pages_without_contents_costs_few_submissions() {
 /// Range reads fetch what they need and no more.
 #[test]
 fn short_range_reads_fetch_nothing_beside_them() {
-    let shape = Shape {
-        page_len: 4,
-        channels: vec![1],
-        frames: 256,
-        policy: EvictionPolicy::Clock,
-        read_ahead: true,
-    };
+    let shape = Shape { page_len: 4, channels: vec![1], frames: 256, ..Shape::default() };
     let array = shape.build::<u32>(4 * 4096);
     array.fill(.., 1).unwrap();
     let mut pages = 0;

@@ -17,18 +17,13 @@ fn refusal(builder: Builder<u32, AnyDevice>) -> ErrorKind {
     builder.build().unwrap_err().kind().clone()
 }
 
+/// What is refused of indices that are not there is in `model` and `views`.
 #[test]
-fn indices_and_ranges_outside() {
+fn ranges_that_cannot_be_counted_or_are_reversed() {
     let array = describe(10).build().unwrap();
-    let outside = ErrorKind::IndexOutside { index: 10, len: 10 };
-    assert_eq!(*array.get(10).unwrap_err().kind(), outside);
-    assert_eq!(*array.set(10, 1).unwrap_err().kind(), outside);
-    assert!(matches!(array.get(usize::MAX).unwrap_err().kind(), ErrorKind::IndexOutside { .. }));
-
     let outside = |start, end| ErrorKind::RangeOutside { start, end, len: 10 };
-    assert_eq!(*array.to_vec(5..11).unwrap_err().kind(), outside(5, 11));
+    assert!(matches!(array.get(usize::MAX).unwrap_err().kind(), ErrorKind::IndexOutside { .. }));
     assert_eq!(*array.to_vec(..=usize::MAX).unwrap_err().kind(), outside(0, usize::MAX));
-    assert_eq!(*array.read(9, &mut [0; 2]).unwrap_err().kind(), outside(9, 11));
     assert!(block_on(array.read_async(usize::MAX, &mut [0; 2])).is_err());
     assert!(block_on(array.prefetch_async(5..11)).is_err());
     assert_eq!(*array.write(usize::MAX, &[0; 2]).unwrap_err().kind(), outside(usize::MAX, usize::MAX));

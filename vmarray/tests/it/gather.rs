@@ -5,25 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, POLICIES, Shape};
+use crate::common::{Numbers, POLICIES, Shape, moved, numbered, together};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::host::SimulatedDevice;
 use vmarray::{ErrorKind, Field, VirtualArray};
-
-/// 10 pages of 16 `u32`, all elements their own index, nothing resident.
-fn numbered() -> VirtualArray<u32> {
-    let array = Shape::one(16, 4).build(160);
-    array.write(0, &(0..160).collect::<Vec<u32>>()).unwrap();
-    array.evict(..).unwrap();
-    array.reset_stats();
-    array
-}
-
-fn moved(array: &VirtualArray<u32>) -> (u64, u64) {
-    let total = array.stats().total();
-    (total.bytes_to_device, total.bytes_from_device)
-}
 
 #[test]
 fn only_listed_elements_are_copied_and_no_frame_is_taken() {
@@ -202,6 +188,7 @@ fn errors_name_place_and_index_and_come_before_anything_is_written() {
     let mut values = [9; 2];
     assert!(array.gather_into(&[1, usize::MAX], &mut values).is_err());
     assert_eq!(values, [9; 2]);
+    assert!(Shape::default().build::<u32>(0).gather(&[0]).is_err());
     let error = array.gather_into(&[1], &mut values).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the slice of values", expected: 1, got: 2 });
     assert!(array.scatter(&[0, 1, 160], &[7; 3]).is_err());
@@ -221,16 +208,6 @@ fn errors_name_place_and_index_and_come_before_anything_is_written() {
     assert_eq!(*error.kind(), ErrorKind::ListedIndexOutside { position: 160, index: 160, len: 160 });
 }
 
-#[test]
-fn empty_lists_and_arrays() {
-    let array = numbered();
-    assert!(array.gather(&[]).unwrap().is_empty());
-    array.scatter(&[], &[]).unwrap();
-    let empty = Shape::default().build::<u32>(0);
-    assert!(empty.gather(&[]).unwrap().is_empty());
-    assert!(empty.gather(&[0]).is_err());
-}
-
 /// Threads write and read elements of their own, of pages that all share, in every way there is: nothing gets
 /// lost.
 #[test]
@@ -241,12 +218,7 @@ fn writes_of_threads_are_seen_at_once_and_not_lost() {
         let shape =
             Shape { page_len: 6, channels: vec![1 + seed as u32 % 2], frames, policy, read_ahead: true };
         let array = shape.build::<[u32; 3]>(240);
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let array = &array;
-                scope.spawn(move || own_elements(array, thread, THREADS, seed * 10 + thread as u64));
-            }
-        });
+        together(THREADS, |thread| own_elements(&array, thread, THREADS, seed * 10 + thread as u64));
     }
 }
 
@@ -406,28 +378,20 @@ fn failing_write_backs_of_others_do_not_show() {
         let Ok(array) = Shape::one(3, 2).describe::<u64, _>(60, vec![Arc::new(device)]).build() else {
             continue;
         };
-        std::thread::scope(|scope| {
-            for thread in 0..3 {
-                let array = &array;
-                scope.spawn(move || {
-                    let mut numbers = Numbers::new(seed * 3 + thread as u64);
-                    let mut model = [0; 20];
-                    for n in 1..150 {
-                        let k = numbers.below(20);
-                        if array.set(3 * k + thread, n).is_ok() {
-                            model[k] = n;
-                        }
-                        let ks: Vec<usize> = (0..10).map(|_| numbers.below(20)).collect();
-                        let indices: Vec<usize> = ks.iter().map(|k| 3 * k + thread).collect();
-                        if let Ok(values) = array.gather(&indices) {
-                            assert_eq!(
-                                values,
-                                ks.iter().map(|&k| model[k]).collect::<Vec<u64>>(),
-                                "seed {seed}"
-                            );
-                        }
-                    }
-                });
+        together(3, |thread| {
+            let mut numbers = Numbers::new(seed * 3 + thread as u64);
+            let mut model = [0; 20];
+            for n in 1..150 {
+                let k = numbers.below(20);
+                if array.set(3 * k + thread, n).is_ok() {
+                    model[k] = n;
+                }
+                let ks: Vec<usize> = (0..10).map(|_| numbers.below(20)).collect();
+                let indices: Vec<usize> = ks.iter().map(|k| 3 * k + thread).collect();
+                if let Ok(values) = array.gather(&indices) {
+                    let known: Vec<u64> = ks.iter().map(|&k| model[k]).collect();
+                    assert_eq!(values, known, "seed {seed}");
+                }
             }
         });
     }

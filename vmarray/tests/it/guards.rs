@@ -4,8 +4,8 @@ use std::sync::mpsc;
 use std::thread;
 use vmarray::prelude::*;
 
-use crate::common::Shape;
 use crate::common::executor::block_on;
+use crate::common::{Shape, together};
 use vmarray::{ErrorKind, Field, VirtualArray};
 
 fn array() -> VirtualArray<u32> {
@@ -49,17 +49,11 @@ fn a_holder_of_an_older_array_waits_for_a_younger_one_and_not_the_other_way_roun
 #[test]
 fn two_arrays_are_walked_in_parallel_while_others_do_the_same() {
     let (a, b) = (array(), array());
-    thread::scope(|threads| {
-        for _ in 0..4 {
-            threads.spawn(|| {
-                for _ in 0..50 {
-                    for (a, b) in a.pages_mut().zip(b.pages_mut()) {
-                        a.unwrap().iter_mut().zip(b.unwrap().iter_mut()).for_each(|(a, b)| {
-                            *a += 1;
-                            *b += 2;
-                        });
-                    }
-                }
+    together(4, |_| {
+        for (a, b) in (0..50).flat_map(|_| a.pages_mut().zip(b.pages_mut())) {
+            a.unwrap().iter_mut().zip(b.unwrap().iter_mut()).for_each(|(a, b)| {
+                *a += 1;
+                *b += 2;
             });
         }
     });

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use vmarray::prelude::*;
 
-use crate::common::Numbers;
+use crate::common::{Numbers, together};
 use vmarray::host::HostDevice;
 use vmarray::{AnyDevice, Element, Field, MapMode, NdArray, Placement, Source, VirtualArray};
 
@@ -62,11 +62,9 @@ fn race<T: Element + Debug + PartialEq>() {
     // Pages of both kinds: the length is a power of two, or not.
     for page_len in if cfg!(miri) { [4].as_slice() } else { &[4, PAGE_LEN] } {
         let array = array::<T>(*page_len);
-        std::thread::scope(|threads| {
-            for seed in 1..=3 {
-                let (array, mut numbers) = (&array, Numbers::new(seed));
-                threads.spawn(move || (0..TURNS).for_each(|_| access(array, &mut numbers)));
-            }
+        together(3, |thread| {
+            let mut numbers = Numbers::new(thread as u64 + 1);
+            (0..TURNS).for_each(|_| access(&array, &mut numbers));
         });
     }
 }
@@ -92,32 +90,30 @@ fn accesses_to_several_words_race() {
 
 fn ranges_race<T: Element + Debug + PartialEq>() {
     let array = array::<T>(PAGE_LEN);
-    std::thread::scope(|threads| {
-        for seed in 1..=2 {
-            let (array, mut numbers) = (&array, Numbers::new(seed));
-            threads.spawn(move || (0..TURNS).for_each(|_| access(array, &mut numbers)));
-        }
-        let (array, mut numbers) = (&array, Numbers::new(3));
-        threads.spawn(move || {
-            for _ in 0..TURNS {
-                let (start, page, value) = (numbers.below(LEN), numbers.below(4), even(7));
-                let end = start + numbers.below(LEN - start + 1);
-                match numbers.below(12) {
-                    0 => array.to_vec(start..end).unwrap().iter().for_each(assert_even),
-                    1 => array.write(start, &vec![value; end - start]).unwrap(),
-                    2 => array.fill(start..end, value).unwrap(),
-                    3 => array.map_mut(start..end, MapMode::ReadWrite, |slice| slice.fill(value)).unwrap(),
-                    4 => array.page(page).unwrap().iter().for_each(assert_even),
-                    5 => array.page_mut(page).unwrap().fill(value),
-                    6 => array.iter().take(LEN).for_each(|element| assert_even(&element.unwrap())),
-                    7 => array.copy_from(start, array.section(0..end - start).unwrap()).unwrap(),
-                    8 => array.flush(start..end).unwrap(),
-                    9 => array.evict(start..end).unwrap(),
-                    10 => array.discard(start..end).unwrap(),
-                    _ => array.prefetch(start..end).unwrap(),
-                }
+    together(3, |thread| {
+        let mut numbers = Numbers::new(thread as u64 + 1);
+        for _ in 0..TURNS {
+            if thread < 2 {
+                access(&array, &mut numbers);
+                continue;
             }
-        });
+            let (start, page, value) = (numbers.below(LEN), numbers.below(4), even(7));
+            let end = start + numbers.below(LEN - start + 1);
+            match numbers.below(12) {
+                0 => array.to_vec(start..end).unwrap().iter().for_each(assert_even),
+                1 => array.write(start, &vec![value; end - start]).unwrap(),
+                2 => array.fill(start..end, value).unwrap(),
+                3 => array.map_mut(start..end, MapMode::ReadWrite, |slice| slice.fill(value)).unwrap(),
+                4 => array.page(page).unwrap().iter().for_each(assert_even),
+                5 => array.page_mut(page).unwrap().fill(value),
+                6 => array.iter().take(LEN).for_each(|element| assert_even(&element.unwrap())),
+                7 => array.copy_from(start, array.section(0..end - start).unwrap()).unwrap(),
+                8 => array.flush(start..end).unwrap(),
+                9 => array.evict(start..end).unwrap(),
+                10 => array.discard(start..end).unwrap(),
+                _ => array.prefetch(start..end).unwrap(),
+            }
+        }
     });
 }
 

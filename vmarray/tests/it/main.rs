@@ -25,8 +25,6 @@ mod profile;
 mod ragged;
 mod ranges;
 mod schedules;
-mod section_compute;
-mod section_tasks;
 mod sections;
 mod source_compute;
 mod sources;

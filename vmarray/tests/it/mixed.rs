@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vmarray::prelude::*;
 
-use crate::common::{POLICIES, as_any, hosts};
+use crate::common::{POLICIES, as_any};
 use crate::threads::storm;
 use vmarray::device::wrap::Counting;
 use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
@@ -142,7 +142,7 @@ fn what_is_in_a_file_is_read_and_asked_about_by_a_source() {
     // SAFETY: nobody else has the file.
     let map = unsafe { memmap2::MmapMut::map_mut(&opened) }.unwrap();
     let source = Source::<u32, _>::builder(map);
-    let source = source.devices(hosts::<1>()).build().unwrap();
+    let source = source.devices(crate::common::hosts::<1>()).build().unwrap();
     assert_eq!(source.get(9_999).unwrap(), 10_000);
     assert_eq!(source.sum(.., Field::whole()).unwrap(), 50_005_000);
     assert_eq!(source.count(.., Field::whole(), &7).unwrap(), 1);

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 
 use crate::common::executor::{all, block_on};
-use crate::common::{Numbers, POLICIES, Shape};
+use crate::common::{Numbers, Shape};
 use bytemuck::{Pod, Zeroable};
 use proptest::prelude::*;
 use vmarray::prelude::*;
@@ -31,17 +31,6 @@ struct Record {
     end: u32,
 }
 
-fn shape(random: &mut Numbers) -> Shape {
-    let channels: [&[u32]; 7] = [&[1], &[2], &[3], &[1, 1], &[3, 1], &[0, 2], &[1, 2, 1]];
-    Shape {
-        page_len: 1 + random.below(19),
-        channels: channels[random.below(7)].to_vec(),
-        frames: 1 + random.below(4),
-        policy: POLICIES[random.below(3)],
-        read_ahead: random.below(2) == 0,
-    }
-}
-
 /// Lengths around the borders of pages, and none.
 fn length(random: &mut Numbers, page_len: usize) -> usize {
     match random.below(12) {
@@ -62,7 +51,8 @@ fn program<T: Element + PartialEq + Debug>(
     step: impl Fn(SectionMut<'_, VirtualArray<T>>, &mut [T], &mut Numbers),
 ) {
     let mut random = Numbers::new(seed);
-    let shape = shape(&mut random);
+    let channels: [&[u32]; 7] = [&[1], &[2], &[3], &[1, 1], &[3, 1], &[0, 2], &[1, 2, 1]];
+    let shape = Shape::random(&mut random, 19, &channels, 4);
     let len = length(&mut random, shape.page_len);
     let array = shape.build::<T>(len);
     let mut model = vec![T::zeroed(); len];
@@ -401,16 +391,21 @@ models! {
 }
 
 #[test]
-fn fields_of_records_are_found() {
-    let array = Shape { page_len: 16, ..Shape::default() }.build::<Record>(500);
-    let number = |i: usize, x: &mut Record| {
-        (x.position, x.kind) = ([i as f32, 1.0, -(i as f32)], i as u16 % 4);
-        (x.flags, x.id) = ([1, 2], i as u64 % 3);
+fn fields_of_packed_records_are_found() {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C, packed)]
+    struct Packed {
+        tag: u8,
+        key: u64,
+        position: [f32; 3],
+    }
+    let array = Shape { channels: vec![2, 1], ..Shape::default() }.build::<Packed>(1000);
+    let number = |i: usize, x: &mut Packed| {
+        *x = Packed { tag: i as u8, key: 0x0101 + i as u64 % 500, position: [i as f32, 1.0, -(i as f32)] };
     };
     array.for_each_mut(.., number).unwrap();
-    let wanted = |matches: fn(usize) -> bool| (0..500).filter(|&i| matches(i)).collect::<Vec<_>>();
-    assert_eq!(array.find(field!(Record, kind), &2).unwrap(), wanted(|i| i % 4 == 2));
-    assert_eq!(array.find(field!(Record, id), &1).unwrap(), wanted(|i| i % 3 == 1));
-    assert_eq!(array.find(field!(Record, position), &[7.0, 1.0, -7.0]).unwrap(), [7]);
-    assert_eq!(array.find(field!(Record, flags), &[2, 2]).unwrap(), [0_usize; 0]);
+    assert_eq!(array.find(field!(Packed, tag), &7).unwrap(), [7, 263, 519, 775]);
+    assert_eq!(array.find(field!(Packed, key), &0x0103).unwrap(), [2, 502]);
+    assert_eq!(array.find(field!(Packed, position), &[7.0, 1.0, -7.0]).unwrap(), [7]);
+    assert_eq!(array.count(.., field!(Packed, position).nth::<1>(), &1.0).unwrap(), 1000);
 }

@@ -32,10 +32,6 @@ fn misuse_is_an_error() {
     assert_eq!(*error.kind(), ErrorKind::NoSuchAxis { axis: 2, axes: 2 });
     let value = Field::<u32, u32>::whole();
     assert!(image.transform([2, 0]..[1, 1], value.set(1)).is_err());
-    assert_eq!(image.min_max([2, 2]..[2, 5], value).unwrap(), None);
-    assert!(
-        !image.any([2, 2]..[2, 5], value.ge(0)).unwrap() && image.all([2, 2]..[2, 5], value.ne(0)).unwrap()
-    );
     assert!(image.select_where([2, 0]..[1, 1], value.ge(0)).is_err());
     let long = (0..300).fold(value * 1, |sum, i| sum * value + i);
     for error in [
@@ -45,8 +41,6 @@ fn misuse_is_an_error() {
     ] {
         assert!(matches!(error.kind(), ErrorKind::ExpressionTooLong { .. }), "{error}");
     }
-    image.transform([2, 2]..[2, 5], value.set(1)).unwrap();
-    assert_eq!(image.count_where(.., value.eq(0)).unwrap(), 20);
 }
 
 #[test]

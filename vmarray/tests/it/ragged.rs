@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, as_any, devices, host};
+use crate::common::{Numbers, as_any, devices, host, together};
 use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty, Operation};
@@ -143,15 +143,10 @@ fn threads_push_rows_that_stay_whole() {
 fn rows_of_known_lengths_are_written_by_threads() {
     let lengths = (0..500).map(|row| row * 7 % 33);
     let array = builder(64, 32).with_lengths(lengths.clone()).unwrap();
-    std::thread::scope(|threads| {
-        for thread in 0..4 {
-            let array = &array;
-            threads.spawn(move || {
-                for number in (thread..500).step_by(4) {
-                    let row = array.row(number).unwrap();
-                    row.write(0, &vec![number as u32; row.len()]).unwrap();
-                }
-            });
+    together(4, |thread| {
+        for number in (thread..500).step_by(4) {
+            let row = array.row(number).unwrap();
+            row.write(0, &vec![number as u32; row.len()]).unwrap();
         }
     });
     let expected: Vec<Vec<u32>> = lengths.enumerate().map(|(row, len)| vec![row as u32; len]).collect();

@@ -1,10 +1,11 @@
 //! In which order range operations go through their pages, what they fetch ahead, and what takes part in
 //! them.
 
-use crate::common::{Shape, devices};
-use bytemuck::{Pod, Zeroable};
+use std::collections::HashSet;
+
+use crate::common::{Shape, devices, together};
 use vmarray::prelude::*;
-use vmarray::{ErrorKind, Placement, VirtualArray, field};
+use vmarray::{ErrorKind, Placement, VirtualArray};
 
 /// An array whose cache is one page long, with its page numbers in it.
 fn one_frame(pages: usize) -> VirtualArray<u32> {
@@ -102,14 +103,9 @@ fn long_writes_go_straight_home_and_keep_what_is_resident_coherent() {
 /// More threads than there are stages: who gets none waits, and nothing is fetched twice or through frames.
 #[test]
 fn long_reads_of_many_threads_wait_for_their_turn() {
-    const THREADS: usize = 24;
     let array = far_larger_than_its_cache();
     let expected: Vec<u32> = (0..320).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| assert_eq!(array.to_vec(..).unwrap(), expected));
-        }
-    });
+    together(24, |_| assert_eq!(array.to_vec(..).unwrap(), expected));
     let total = array.stats().total();
     assert_eq!((total.misses, total.evictions), (0, 0));
     assert_eq!((total.bypasses, total.bytes_from_device), (24 * 40, 24 * 40 * PAGE_BYTES));
@@ -118,12 +114,7 @@ fn long_reads_of_many_threads_wait_for_their_turn() {
 #[test]
 fn long_writes_of_many_threads_are_atomic_by_page() {
     let array = far_larger_than_its_cache();
-    std::thread::scope(|scope| {
-        for thread in 0..24 {
-            let array = &array;
-            scope.spawn(move || array.write(0, &[1000 + thread; 320]).unwrap());
-        }
-    });
+    together(24, |thread| array.write(0, &[1000 + thread as u32; 320]).unwrap());
     for values in array.to_vec(..).unwrap().chunks(8) {
         assert!(values[0] >= 1000 && values.iter().all(|value| *value == values[0]), "{values:?}");
     }
@@ -151,26 +142,17 @@ fn long_ranges_wait_for_pages_that_others_hold() {
 fn readers_and_writers_of_long_ranges_meet_page_by_page() {
     let array = far_larger_than_its_cache();
     array.write(0, &[0; 320]).unwrap();
-    std::thread::scope(|scope| {
-        for thread in 1..3_u32 {
-            let array = &array;
-            scope.spawn(move || {
-                for round in 0..300 {
-                    array.write(0, &[round * 2 + thread; 320]).unwrap();
-                    array.set((round as usize * 37) % 320, 0).unwrap();
-                }
-            });
-        }
-        for _ in 0..2 {
-            scope.spawn(|| {
-                for _ in 0..300 {
-                    for page in array.to_vec(..).unwrap().chunks(8) {
-                        let others =
-                            page.iter().filter(|x| **x != 0).collect::<std::collections::HashSet<_>>();
-                        assert!(others.len() <= 1, "{page:?}");
-                    }
-                }
-            });
+    together(4, |thread| {
+        for round in 0..300 {
+            if thread < 2 {
+                array.write(0, &[round * 2 + thread as u32 + 1; 320]).unwrap();
+                array.set((round as usize * 37) % 320, 0).unwrap();
+                continue;
+            }
+            for page in array.to_vec(..).unwrap().chunks(8) {
+                let others: HashSet<_> = page.iter().filter(|x| **x != 0).collect();
+                assert!(others.len() <= 1, "{page:?}");
+            }
         }
     });
 }
@@ -188,22 +170,4 @@ fn ratios_of_any_size_make_an_array_or_a_typed_error() {
     assert_eq!(channels(vec![3, 2], 4), 4, "no channel is without a page");
     let error = build(vec![u32::MAX, 1], 10).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::TooManyChannels { channels: 1 << 32, most: 1 << 16 });
-}
-
-#[test]
-fn fields_of_packed_elements_are_found() {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C, packed)]
-    struct Record {
-        tag: u8,
-        key: u64,
-        weight: f32,
-    }
-    let array: VirtualArray<Record> = Shape { channels: vec![2, 1], ..Shape::default() }.build(1000);
-    array
-        .for_each_mut(.., |i, x| *x = Record { tag: i as u8, key: 0x0101 + i as u64, weight: -1.5 })
-        .unwrap();
-    assert_eq!(array.find(field!(Record, key), &0x0103).unwrap(), [2]);
-    assert_eq!(array.find(field!(Record, tag), &7).unwrap(), [7, 263, 519, 775]);
-    assert_eq!(array.count(.., field!(Record, weight), &-1.5).unwrap(), 1000);
 }

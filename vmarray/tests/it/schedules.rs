@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, POLICIES, Shape};
+use crate::common::{Numbers, Shape, together};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty};
 use vmarray::host::SimulatedDevice;
@@ -57,13 +57,7 @@ fn is_device_error(error: &vmarray::Error) -> bool {
 }
 
 fn shape_of(numbers: &mut Numbers) -> Shape {
-    Shape {
-        page_len: 1 + numbers.below(6),
-        channels: [vec![1], vec![2], vec![1, 1], vec![2, 1]][numbers.below(4)].clone(),
-        frames: 1 + numbers.below(4),
-        policy: POLICIES[numbers.below(3)],
-        read_ahead: numbers.below(2) == 0,
-    }
+    Shape::random(numbers, 6, &[&[1], &[2], &[1, 1], &[2, 1]], 4)
 }
 
 fn simulated(seed: u64, device: usize, failures: f64) -> Arc<SimulatedDevice> {
@@ -206,20 +200,15 @@ fn threads_on_failing_devices_lose_nothing() {
         let shape = shape_of(&mut numbers);
         let devices = (0..shape.channels.len()).map(|d| simulated(seed, d, 0.05)).collect();
         let Ok(array) = shape.describe::<u64, _>(40, devices).build() else { continue };
-        std::thread::scope(|scope| {
-            for thread in 0..3 {
-                let array = &array;
-                scope.spawn(move || {
-                    let mut numbers = Numbers::new(seed * 3 + thread);
-                    for _ in 0..150 {
-                        let i = numbers.below(40);
-                        // An update that failed did not happen.
-                        insist(|| array.update(i, |x| x + 1));
-                        if numbers.below(20) == 0 {
-                            let _ = array.evict(..);
-                        }
-                    }
-                });
+        together(3, |thread| {
+            let mut numbers = Numbers::new(seed * 3 + thread as u64);
+            for _ in 0..150 {
+                let i = numbers.below(40);
+                // An update that failed did not happen.
+                insist(|| array.update(i, |x| x + 1));
+                if numbers.below(20) == 0 {
+                    let _ = array.evict(..);
+                }
             }
         });
         let sum: u64 = (0..40).map(|i| insist(|| array.get(i))).sum();

@@ -164,7 +164,7 @@ fn many_elements_are_selected_in_order() {
 
 /// Long enough for a thread a channel.
 #[test]
-fn channels_compute_at_the_same_time() {
+fn channels_work_at_the_same_time() {
     let len = 1 << 20;
     let source = Source::builder((0..len as u32).collect::<Vec<_>>())
         .devices(hosts::<2>())
@@ -172,12 +172,16 @@ fn channels_compute_at_the_same_time() {
         .device_bytes(1 << 20)
         .build()
         .unwrap();
+    assert_eq!(source.find(value(), &777_777).unwrap(), [777_777]);
     assert_eq!(source.arg_max(.., value() ^ 0xF_0000).unwrap(), Some((0xFFFF, 0xF_FFFF)));
     source.assign_where(1000..900_001, (value() & 1).eq(1), value().set(3)).unwrap();
     assert_eq!(source.count_where(.., value().eq(3)).unwrap(), 449_500 + 1);
     assert_eq!(source.sum(.., index() * 2).unwrap(), (len as i128 - 1) * len as i128);
+    source.fill(901_000..902_001, 4).unwrap();
+    assert_eq!(source.count(900_001.., value(), &4).unwrap(), 1001);
     let home = source.into_home().unwrap();
     assert_eq!((home[999], home[1000], home[899_999], home[900_001]), (999, 1000, 3, 900_001));
+    assert_eq!((home[900_999], home[901_000], home[902_000], home[902_001]), (900_999, 4, 4, 902_001));
 }
 
 #[test]

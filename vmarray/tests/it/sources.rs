@@ -9,7 +9,7 @@ use std::time::Duration;
 use vmarray::prelude::*;
 
 use crate::common::counted::{BLOCK, LEN, PAGE, counted, described, moved};
-use crate::common::{Numbers, as_any, host, hosts};
+use crate::common::{Numbers, as_any, host};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::host::{HostDevice, SimulatedDevice};
@@ -41,34 +41,12 @@ fn every_placement_serves_data_larger_than_the_devices() {
 #[test]
 fn memory_is_imported_once_a_device() {
     let device = Arc::new(Counting::new(host()));
-    let source = Source::builder(vec![1_u32; LEN])
-        .devices([as_any(&device)])
-        .page_len(128)
-        .import(HostMemory::Pageable)
-        .build()
-        .unwrap();
+    let source = described(vec![1_u32; LEN], &device).import(HostMemory::Pageable).build().unwrap();
     assert_eq!(count(&source, 1), LEN);
     source.fill(.., 2).unwrap();
     assert_eq!(source.into_home().unwrap(), [2; LEN]);
     let counts = device.counts();
     assert_eq!((counts.imports, counts.host_held_bytes, counts.held_bytes), (1, 0, 0));
-}
-
-/// Long enough for a thread a channel.
-#[test]
-fn channels_work_at_the_same_time() {
-    let len = 1 << 20;
-    let source = Source::builder((0..len as u32).collect::<Vec<_>>())
-        .devices(hosts::<2>())
-        .placement(Placement::Ratios(vec![1, 2]))
-        .device_bytes(1 << 20)
-        .build()
-        .unwrap();
-    assert_eq!(source.find(Field::whole(), &777_777).unwrap(), [777_777]);
-    source.fill(1000..900_001, 3).unwrap();
-    assert_eq!(source.count(.., Field::whole(), &3).unwrap(), 899_002);
-    let home = source.into_home().unwrap();
-    assert_eq!((home[999], home[1000], home[900_000], home[900_001]), (999, 3, 3, 900_001));
 }
 
 #[test]

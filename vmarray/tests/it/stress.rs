@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, devices};
+use crate::common::{Numbers, devices, together};
 use vmarray::{Device, Field, Placement, VirtualArray};
 
 /// A number from the environment, else a default that suits a machine with cards.
@@ -38,60 +38,55 @@ fn mixed_operations_of_many_threads() {
         .cache_bytes(len)
         .build()
         .unwrap();
-    std::thread::scope(|scope| {
-        for thread in 0..threads {
-            let array = &array;
-            scope.spawn(move || {
-                let share = len / threads;
-                let first = thread * share;
-                let mut rounds = vec![0_u32; share];
-                let expect = |at: usize, rounds: &[u32]| match rounds[at] {
-                    0 => 0,
-                    round => value(first + at, round),
-                };
-                let mut numbers = Numbers::new(thread as u64 + 1);
-                // Most accesses stay near one place for a while, as those of programs do.
-                let mut near = 0;
-                let mut left = operations / threads as u64;
-                while left > 0 {
-                    if numbers.below(1000) == 0 {
-                        near = numbers.below(share);
-                    }
-                    let at = (near + numbers.below(4096)) % share;
-                    let index = first + at;
-                    match numbers.below(1000) {
-                        0 => {
-                            let count = numbers.below(20_000).min(share - at);
-                            let seen = array.to_vec(index..index + count).unwrap();
-                            assert!(seen.iter().zip(at..).all(|(&x, at)| x == expect(at, &rounds)));
-                        }
-                        1 => {
-                            let count = numbers.below(20_000).min(share - at);
-                            rounds[at..at + count].iter_mut().for_each(|round| *round += 1);
-                            let values: Vec<u64> = (at..at + count).map(|at| expect(at, &rounds)).collect();
-                            array.write(index, &values).unwrap();
-                        }
-                        2 => {
-                            assert_eq!(array.get_uncached(index).unwrap(), expect(at, &rounds));
-                        }
-                        3 => {
-                            rounds[at] += 1;
-                            array.set_uncached(index, expect(at, &rounds)).unwrap();
-                        }
-                        4 => array.prefetch(index..(index + 50_000).min(len)).unwrap(),
-                        5 if numbers.below(50) == 0 => array.flush(index..(index + 50_000).min(len)).unwrap(),
-                        6..=500 => {
-                            rounds[at] += 1;
-                            array.set(index, expect(at, &rounds)).unwrap();
-                        }
-                        _ => assert_eq!(array.get(index).unwrap(), expect(at, &rounds)),
-                    }
-                    left -= 1;
+    together(threads, |thread| {
+        let share = len / threads;
+        let first = thread * share;
+        let mut rounds = vec![0_u32; share];
+        let expect = |at: usize, rounds: &[u32]| match rounds[at] {
+            0 => 0,
+            round => value(first + at, round),
+        };
+        let mut numbers = Numbers::new(thread as u64 + 1);
+        // Most accesses stay near one place for a while, as those of programs do.
+        let mut near = 0;
+        let mut left = operations / threads as u64;
+        while left > 0 {
+            if numbers.below(1000) == 0 {
+                near = numbers.below(share);
+            }
+            let at = (near + numbers.below(4096)) % share;
+            let index = first + at;
+            match numbers.below(1000) {
+                0 => {
+                    let count = numbers.below(20_000).min(share - at);
+                    let seen = array.to_vec(index..index + count).unwrap();
+                    assert!(seen.iter().zip(at..).all(|(&x, at)| x == expect(at, &rounds)));
                 }
-                for (at, &seen) in array.to_vec(first..first + share).unwrap().iter().enumerate() {
-                    assert_eq!(seen, expect(at, &rounds));
+                1 => {
+                    let count = numbers.below(20_000).min(share - at);
+                    rounds[at..at + count].iter_mut().for_each(|round| *round += 1);
+                    let values: Vec<u64> = (at..at + count).map(|at| expect(at, &rounds)).collect();
+                    array.write(index, &values).unwrap();
                 }
-            });
+                2 => {
+                    assert_eq!(array.get_uncached(index).unwrap(), expect(at, &rounds));
+                }
+                3 => {
+                    rounds[at] += 1;
+                    array.set_uncached(index, expect(at, &rounds)).unwrap();
+                }
+                4 => array.prefetch(index..(index + 50_000).min(len)).unwrap(),
+                5 if numbers.below(50) == 0 => array.flush(index..(index + 50_000).min(len)).unwrap(),
+                6..=500 => {
+                    rounds[at] += 1;
+                    array.set(index, expect(at, &rounds)).unwrap();
+                }
+                _ => assert_eq!(array.get(index).unwrap(), expect(at, &rounds)),
+            }
+            left -= 1;
+        }
+        for (at, &seen) in array.to_vec(first..first + share).unwrap().iter().enumerate() {
+            assert_eq!(seen, expect(at, &rounds));
         }
     });
     println!(
@@ -114,17 +109,13 @@ fn an_array_as_large_as_the_cards() {
     let next = AtomicU64::new(0);
     let each = |run: &(dyn Fn(usize) + Sync)| {
         next.store(0, Ordering::Relaxed);
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    loop {
-                        let page = next.fetch_add(1, Ordering::Relaxed) as usize;
-                        if page >= pages {
-                            break;
-                        }
-                        run(page);
-                    }
-                });
+        together(threads, |_| {
+            loop {
+                let page = next.fetch_add(1, Ordering::Relaxed) as usize;
+                if page >= pages {
+                    break;
+                }
+                run(page);
             }
         });
     };

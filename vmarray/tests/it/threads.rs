@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, POLICIES, Shape};
-use vmarray::{Element, ErrorKind, EvictionPolicy, Field, MapMode, VirtualArray};
+use crate::common::{Numbers, POLICIES, Shape, together};
+use vmarray::{Element, ErrorKind, Field, MapMode, VirtualArray};
 
 fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
@@ -21,16 +21,6 @@ fn shapes() -> Vec<Shape> {
         }
     }
     shapes
-}
-
-/// Runs the closure on several threads, with their numbers.
-fn together(threads: usize, run: impl Fn(usize) + Sync) {
-    std::thread::scope(|scope| {
-        for thread in 0..threads {
-            let run = &run;
-            scope.spawn(move || run(thread));
-        }
-    });
 }
 
 fn increments<T: Element>(each: usize, add: fn(T) -> T, number: fn(T) -> u64) {
@@ -291,13 +281,7 @@ fn a_storm_of_all_operations() {
     for shape in shapes() {
         storm(&shape.build::<u32>(240), 4, 400);
     }
-    let wide = Shape {
-        page_len: 7,
-        channels: vec![2, 1],
-        frames: 3,
-        policy: EvictionPolicy::Clock,
-        read_ahead: true,
-    };
+    let wide = Shape { page_len: 7, channels: vec![2, 1], frames: 3, ..Shape::default() };
     storm(&wide.build::<u32>(1000), 6, 1500);
 }
 

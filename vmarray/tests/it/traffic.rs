@@ -1,6 +1,6 @@
 //! What is copied, counted in bytes: nothing that need not be.
 
-use crate::common::{POLICIES, Shape};
+use crate::common::{POLICIES, Shape, moved, numbered};
 use vmarray::device::wrap::Counting;
 use vmarray::prelude::*;
 use vmarray::{EvictionPolicy, Field, VirtualArray};
@@ -18,11 +18,6 @@ fn written(array: VirtualArray<u32>) -> VirtualArray<u32> {
     array.evict(..).unwrap();
     array.reset_stats();
     array
-}
-
-fn moved(array: &VirtualArray<u32>) -> (u64, u64) {
-    let total = array.stats().total();
-    (total.bytes_to_device, total.bytes_from_device)
 }
 
 #[test]
@@ -100,6 +95,10 @@ fn discarded_pages_are_neither_written_back_nor_fetched() {
     assert_eq!(array.to_vec(..).unwrap(), [0; 160]);
     array.flush(..).unwrap();
     assert_eq!(moved(&array), (0, PAGE));
+    // Nor are those that are overwritten then.
+    array.section_mut(16..48).unwrap().write(0, &[3; 32]).unwrap();
+    array.flush(..).unwrap();
+    assert_eq!(moved(&array), (2 * PAGE, PAGE));
 }
 
 #[test]
@@ -277,8 +276,7 @@ fn what_a_cursor_only_read_is_not_written_back() {
 
 #[test]
 fn iterators_pass_over_pages_without_fetching_them() {
-    let array = array();
-    array.write(0, &(0..160).collect::<Vec<u32>>()).unwrap();
+    let array = numbered();
     let fetched = |run: &dyn Fn()| {
         array.evict(..).unwrap();
         array.reset_stats();

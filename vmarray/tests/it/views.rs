@@ -344,14 +344,7 @@ fn pairs(random: &mut Numbers, len: usize) -> Vec<Pair> {
 }
 
 fn array(random: &mut Numbers, store: &[Pair]) -> VirtualArray<Pair> {
-    let channels: [&[u32]; 4] = [&[1], &[2], &[3], &[2, 1]];
-    let shape = Shape {
-        page_len: 1 + random.below(20),
-        channels: channels[random.below(4)].to_vec(),
-        frames: 1 + random.below(3),
-        policy: POLICIES[random.below(3)],
-        read_ahead: random.below(2) == 0,
-    };
+    let shape = Shape::random(random, 20, &[&[1], &[2], &[3], &[2, 1]], 3);
     let array = shape.build(store.len());
     array.write(0, store).unwrap();
     array

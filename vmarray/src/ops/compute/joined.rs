@@ -54,12 +54,15 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> std::fmt::Debug for Joined<'a, V, O> {
 /// among them: 0 for the one that is written to.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<u32>::new(9)?);
+/// use vmarray::{expr::index, prelude::*};
+///
+/// let (a, b) = (VirtualArray::<u64>::new(9)?, VirtualArray::<[u16; 2]>::new(9)?);
+/// b.fill(.., [1, 2])?;
 /// let joined = a.join((&b,))?;
 /// let (x, y) = joined.rows();
-/// joined.transform(.., x.set(Field::whole(), y.get(Field::whole()) + 1))?;
-/// assert_eq!(a.get(8)?, 1);
+/// let second = y.get(Field::<[u16; 2], [u16; 2]>::whole().nth::<1>()).cast::<u64>();
+/// joined.transform(.., x.set(Field::whole(), second + index()))?;
+/// assert_eq!(a.get(8)?, 10);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Row<S, T, const N: u8> {
@@ -86,16 +89,6 @@ impl<S, T, const N: u8> Row<S, T, N> {
 
 impl<S, T: Element, const N: u8> Row<S, T, N> {
     /// The value of a field of this one's element. See [`Row`].
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<[u16; 2]>::new(9)?);
-    /// let joined = a.join((&b,))?;
-    /// let (_, y) = joined.rows();
-    /// let second = y.get(Field::<[u16; 2], [u16; 2]>::whole().nth::<1>());
-    /// # let _ = second;
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn get<F: Scalar + NoUninit>(self, field: Field<T, F>) -> Expr<S, F> {
         Expr::field(N, field.offset())
     }
@@ -103,17 +96,6 @@ impl<S, T: Element, const N: u8> Row<S, T, N> {
 
 impl<S, T: Element> Row<(T, S), T, 0> {
     /// What writes a value to a field of this one, which is the first. See [`Row`].
-    ///
-    /// ```
-    /// use vmarray::{expr::index, prelude::*};
-    ///
-    /// let (a, b) = (VirtualArray::<u64>::new(9)?, VirtualArray::<u64>::new(9)?);
-    /// let joined = a.join((&b,))?;
-    /// let (x, _) = joined.rows();
-    /// joined.transform(.., x.set(Field::whole(), index()))?;
-    /// assert_eq!(a.get(8)?, 8);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     ///
     /// The others are only read; to write to them does not compile, whatever their elements are:
     ///
@@ -184,18 +166,18 @@ pub trait Joinable<'a, V: View<'a>>: Sealed + Copy {
 }
 
 macro_rules! joinable {
-    ($Tuple:ty; $($A:ident $a:ident $n:literal),*) => {
+    ($($A:ident $a:ident $n:literal),*) => {
         impl<$($A: Sealed),*> Sealed for ($($A,)*) {}
 
         impl<'a, V: View<'a>, $($A: Column<'a>),*> Joinable<'a, V> for ($($A,)*) {
-            type Elements = $Tuple;
+            type Elements = ($($A::Element,)*);
             type Rows = (
-                Row<(V::Element, $Tuple), V::Element, 0>,
-                $(Row<(V::Element, $Tuple), $A::Element, $n>,)*
+                Row<(V::Element, <Self as Joinable<'a, V>>::Elements), V::Element, 0>,
+                $(Row<(V::Element, <Self as Joinable<'a, V>>::Elements), $A::Element, $n>,)*
             );
 
             fn rows() -> Self::Rows {
-                (Row::NEW, $(Row::<(V::Element, $Tuple), $A::Element, $n>::NEW,)*)
+                (Row::NEW, $(Row::<_, $A::Element, $n>::NEW,)*)
             }
 
             fn operands(self, _: Internal) -> Vec<(Operand<'a>, usize)> {
@@ -205,17 +187,13 @@ macro_rules! joinable {
         }
     };
 }
-joinable!((A::Element,); A a 1);
-joinable!((A::Element, B::Element); A a 1, B b 2);
-joinable!((A::Element, B::Element, C::Element); A a 1, B b 2, C c 3);
-joinable!((A::Element, B::Element, C::Element, E::Element);
-    A a 1, B b 2, C c 3, E e 4);
-joinable!((A::Element, B::Element, C::Element, E::Element, F::Element);
-    A a 1, B b 2, C c 3, E e 4, F f 5);
-joinable!((A::Element, B::Element, C::Element, E::Element, F::Element, G::Element);
-    A a 1, B b 2, C c 3, E e 4, F f 5, G g 6);
-joinable!((A::Element, B::Element, C::Element, E::Element, F::Element, G::Element, H::Element);
-    A a 1, B b 2, C c 3, E e 4, F f 5, G g 6, H h 7);
+joinable!(A a 1);
+joinable!(A a 1, B b 2);
+joinable!(A a 1, B b 2, C c 3);
+joinable!(A a 1, B b 2, C c 3, E e 4);
+joinable!(A a 1, B b 2, C c 3, E e 4, F f 5);
+joinable!(A a 1, B b 2, C c 3, E e 4, F f 5, G g 6);
+joinable!(A a 1, B b 2, C c 3, E e 4, F f 5, G g 6, H h 7);
 
 impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
     pub(crate) fn new(target: V, others: O) -> Result<Self> {
@@ -228,22 +206,11 @@ impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
     }
 
     /// The elements of all, for expressions: first that of the one that is written to.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<f64>::new(9)?);
-    /// let joined = a.join((&b, &a))?;
-    /// let (x, y, z) = joined.rows();
-    /// # let _ = (x, y, z);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn rows(&self) -> O::Rows {
         O::rows()
     }
-}
 
-impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
     /// The others' elements beside those of a range of the first one's store.
     fn beside(&self, range: &Range<usize>) -> Vec<Operand<'a>> {
         let (_, shape) = self.target.parts();

@@ -141,26 +141,11 @@ macro_rules! methods {
         #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools or numbers")]
         impl<$($generics)*> $Self {
             /// Whether it equals another value.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// let array = VirtualArray::<u32>::new(10)?;
-            /// assert_eq!(array.count_where(.., Field::whole().eq(0) & (Field::whole() + 1).eq(1))?, 10);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
             pub fn eq(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Eq, &other.into_expr())
             }
 
             /// Whether it differs from another value. A NaN differs from everything.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// let array = VirtualArray::<f32>::new(10)?;
-            /// array.set(3, f32::NAN)?;
-            /// assert_eq!(array.count_where(.., Field::whole().ne(Field::whole()))?, 1);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
             pub fn ne(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Ne, &other.into_expr())
             }
@@ -175,80 +160,36 @@ macro_rules! number_methods {
         #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools or numbers")]
         impl<$($generics)*> $Self {
             /// Whether it is less than another value.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().lt(1))?, 10);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
             pub fn lt(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Lt, &other.into_expr())
             }
 
             /// Whether it is less than another value or equal to it.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().le(0))?, 10);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
             pub fn le(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Le, &other.into_expr())
             }
 
             /// Whether it is greater than another value.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().gt(0))?, 0);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
             pub fn gt(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Lt, &self.into_expr())
             }
 
             /// Whether it is greater than another value or equal to it.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().ge(0))?, 10);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
             pub fn ge(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Le, &self.into_expr())
             }
 
             /// The smaller of two values; of a NaN and a number the number.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// assert_eq!(VirtualArray::<f32>::new(10)?.sum(.., Field::whole().min(-1.0))?, -10.0);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
             pub fn min(self, other: impl IntoExpr<T, F>) -> Expr<T, F> {
                 self.into_expr().binary(Binary::Min, &other.into_expr())
             }
 
             /// The larger of two values; of a NaN and a number the number.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// assert_eq!(VirtualArray::<f32>::new(10)?.sum(.., Field::whole().max(f32::NAN))?, 0.0);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
             pub fn max(self, other: impl IntoExpr<T, F>) -> Expr<T, F> {
                 self.into_expr().binary(Binary::Max, &other.into_expr())
             }
 
             /// The absolute value. That of the least signed integer is itself.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// let array = VirtualArray::<i8>::new(10)?;
-            /// array.fill(.., -3)?;
-            /// assert_eq!(array.sum(.., Field::whole().abs())?, 30);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
             pub fn abs(self) -> Expr<T, F> {
                 self.into_expr().unary(Unary::Abs)
             }
@@ -273,15 +214,6 @@ macro_rules! number_methods {
             }
 
             /// This value, for those elements alone that meet a condition.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// use vmarray::expr::index;
-            /// let array = VirtualArray::<u32>::new(10)?;
-            /// array.fill(.., 4)?;
-            /// assert_eq!(array.sum(.., Field::whole().only_where((index() % 2).eq(0)))?, 20);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
             pub fn only_where(self, condition: impl IntoExpr<T, bool>) -> Filtered<T, F> {
                 Filtered { value: self.into_expr(), filter: Some(condition.into_expr()) }
             }

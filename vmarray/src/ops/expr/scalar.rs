@@ -9,10 +9,10 @@ mod sealed {
 /// What a value can be: `bool`, `u8` to `u64`, `i8` to `i64`, `f32` and `f64`.
 ///
 /// ```
-/// use vmarray::expr::Scalar;
-/// use vmarray::expr::Number;
+/// use vmarray::expr::{Number, Scalar};
 ///
 /// assert_eq!(f32::TYPE.bytes(), 4);
+/// assert_eq!((true.bits(), (-2_i8).bits(), 1.0_f32.bits()), (1, 0xFE, 0x3F80_0000));
 /// // In generic code, too.
 /// fn bytes_of<F: Scalar + Number>(len: usize) -> usize {
 ///     len * F::TYPE.bytes() as usize
@@ -24,11 +24,6 @@ pub trait Scalar: sealed::SealedScalar + Copy + Send + Sync + 'static {
     const TYPE: Type;
 
     /// Its bits, the higher ones zero.
-    ///
-    /// ```
-    /// use vmarray::expr::Scalar;
-    /// assert_eq!((true.bits(), (-2_i8).bits(), 1.0_f32.bits()), (1, 0xFE, 0x3F80_0000));
-    /// ```
     fn bits(self) -> u64;
 }
 

@@ -26,8 +26,6 @@ const LOOKED_FOR_AT_ONCE: usize = 1 << 16;
 
 /// What is not done yet.
 enum GatherStep {
-    /// Nothing was looked at.
-    First,
     /// Elements are looked for, kernels started.
     List,
     /// Some elements have to be got one by one: their places in the list.
@@ -77,20 +75,19 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             next: 0,
             kernels: GatherKernels::new(array, indices.len()),
             doubtful: Vec::new(),
-            step: GatherStep::First,
+            step: GatherStep::List,
             asked: Asked::default(),
             acquire: Acquire::new(array.pager(), 0, Want::Share),
         }
     }
 
-    fn begin(&mut self) -> Result<()> {
-        check_list(self.indices, self.range.len())?;
-        self.values = zeroed_vec(self.indices.len())?;
-        Ok(())
-    }
-
     /// Reads what is in RAM, and has the rest fetched. Pending while a page is busy, or enough is under way.
     fn poll_list(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.values.len() < self.indices.len() {
+            // Nothing was looked at.
+            check_list(self.indices, self.range.len())?;
+            self.values = zeroed_vec(self.indices.len())?;
+        }
         let mut turns = 0..LOOKED_FOR_AT_ONCE;
         while self.next < self.indices.len() {
             if turns.next().is_none() {
@@ -199,11 +196,6 @@ impl<T: Element, D: Device> Future for GatherAsync<'_, T, D> {
         let this = &mut *self;
         loop {
             let polled = match std::mem::replace(&mut this.step, GatherStep::Over) {
-                GatherStep::First => {
-                    this.begin()?;
-                    this.step = GatherStep::List;
-                    continue;
-                }
                 GatherStep::List => match this.poll_list(context) {
                     Poll::Ready(Ok(())) => {
                         this.step = GatherStep::OneByOne(std::mem::take(&mut this.doubtful));

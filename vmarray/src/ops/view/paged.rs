@@ -56,14 +56,43 @@ use crate::ops::gather::GatherAsync;
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// let array = VirtualArray::<u32>::new(1000)?;
+/// let array = VirtualArray::<u32>::builder(1000).page_len(10).build()?;
+/// array.set_uncached(3, 5)?;
+/// assert_eq!(array.get_uncached(3)?, 5);
+/// assert_eq!(array.stats().total().misses, 0);
+///
 /// array.fill(.., 2)?;
-/// let section = array.section(100..200)?;
+/// let section = array.section(105..205)?;
+/// let page = section.page(1)?;
+/// assert_eq!((section.page_count(), page.range(), page[0]), (11, 5..15, 2));
+/// drop(page);
 /// let mut sum = 0;
 /// for page in section.pages() {
 ///     sum += page?.iter().sum::<u32>();
 /// }
-/// assert_eq!((sum, section.iter().count()), (200, 100));
+/// assert_eq!((sum, section.iter().sum::<vmarray::Result<u32>>()?), (200, 200));
+/// assert_eq!(section.map(5..10, |slice| slice.iter().sum::<u32>())?, 10);
+/// assert_eq!(section.cursor().get(99)?, 2);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+///
+/// By a task:
+///
+/// ```
+/// use futures::executor::block_on;
+/// # use vmarray::prelude::*;
+///
+/// let array = VirtualArray::<u32>::new(1000)?;
+/// array.write(10, &[1, 2, 3])?;
+/// let task = async {
+///     array.prefetch_async(..).await?;
+///     let mut back = [0; 3];
+///     array.read_async(10, &mut back).await?;
+///     assert_eq!(array.gather_async(&[13, 10]).await?, [0, 1]);
+///     let third = array.page_async(0).await?[12];
+///     vmarray::Result::Ok(back[0] + third + array.get_async(11).await?)
+/// };
+/// assert_eq!(block_on(task)?, 1 + 3 + 2);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait PagedView<'a, T: Element, D: Device>:
@@ -75,28 +104,12 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// As [`get`](View::get).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(10)?;
-    /// array.set_uncached(3, 5)?;
-    /// assert_eq!(array.get_uncached(3)?, 5);
-    /// assert_eq!(array.stats().total().misses, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn get_uncached(self, index: usize) -> Result<T> {
         let (array, shape) = self.parts();
         array.get_uncached(shape.place(index)?)
     }
 
     /// How many pages the view touches.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::builder(100).page_len(10).build()?;
-    /// assert_eq!(array.section(5..15)?.page_count(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     fn page_count(self) -> usize {
         let (array, shape) = self.parts();
@@ -109,48 +122,18 @@ pub trait PagedView<'a, T: Element, D: Device>:
     /// [`IndexOutside`](ErrorKind::IndexOutside), with pages as index and length;
     /// [`TooManyGuards`](ErrorKind::TooManyGuards) or [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the
     /// calling thread holds guards and would have to wait for others; [`Device`](ErrorKind::Device).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u8>::builder(100).page_len(10).build()?;
-    /// array.set(12, 7)?;
-    /// let page = array.section(5..15)?.page(1)?;
-    /// assert_eq!((page.range(), page[2]), (5..10, 7));
-    /// assert!(array.page(10).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn page(self, page: usize) -> Result<PageRef<'a, T, D>> {
         let (array, shape) = self.parts();
         array.visit(array.cut(&shape.range(), page)?, Visit::Stay)
     }
 
     /// The pages one after the other. Of more pages than the cache holds, new ones give way to the next.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.fill(.., 2)?;
-    /// let mut sum = 0;
-    /// for page in array.section(100..)?.pages() {
-    ///     sum += page?.iter().sum::<u32>();
-    /// }
-    /// assert_eq!(sum, 1800);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn pages(self) -> Pages<'a, T, D> {
         let (array, shape) = self.parts();
         array.pages_of(shape.range())
     }
 
     /// The elements one after the other. Holds a page at a time, so what writes to that page waits.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.fill(..500, 2)?;
-    /// assert_eq!(array.section(499..)?.iter().sum::<Result<u32, _>>()?, 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use = "iterators are lazy: nothing is read unless they are consumed"]
     fn iter(self) -> Iter<'a, T, D> {
         let (array, shape) = self.parts();
@@ -158,13 +141,6 @@ pub trait PagedView<'a, T: Element, D: Device>:
     }
 
     /// A cursor for reading, which holds no page yet.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(10)?;
-    /// assert_eq!(array.cursor().get(3)?, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     fn cursor(self) -> Cursor<'a, T, D> {
         let (array, shape) = self.parts();
@@ -177,14 +153,6 @@ pub trait PagedView<'a, T: Element, D: Device>:
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
     /// [`NoMemory`](ErrorKind::NoMemory) if the range does not fit into RAM, and what [`read`](View::read)
     /// reports. The closure's own result is the value.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.fill(.., 2)?;
-    /// assert_eq!(array.map(5..10, |slice| slice.iter().sum::<u32>())?, 10);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn map<R>(self, range: impl RangeBounds<usize>, run: impl FnOnce(&[T]) -> R) -> Result<R> {
         let (array, shape) = self.parts();
         array.map_in(shape.places(range)?, MapMode::Read, MapBuffer::New, |slice| run(slice))
@@ -277,15 +245,6 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// As [`get`](View::get).
-    ///
-    /// ```
-    /// use futures::executor::block_on;
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(100)?;
-    /// array.set(5, 55)?;
-    /// assert_eq!(block_on(array.get_async(5))?, 55);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn get_async(self, index: usize) -> GetAsync<'a, T, D> {
         let (array, shape) = self.parts();
         GetAsync::new(array, shape.place(index))
@@ -295,17 +254,6 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// As [`read`](View::read).
-    ///
-    /// ```
-    /// use futures::executor::block_on;
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(100)?;
-    /// array.write(10, &[1, 2, 3])?;
-    /// let mut back = [0; 3];
-    /// block_on(array.read_async(10, &mut back))?;
-    /// assert_eq!(back, [1, 2, 3]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn read_async<'b>(self, start: usize, into: &'b mut [T]) -> ReadAsync<'b, T, D>
     where
         'a: 'b,
@@ -319,15 +267,6 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// As [`gather`](View::gather).
-    ///
-    /// ```
-    /// use futures::executor::block_on;
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.set(700, 7)?;
-    /// assert_eq!(block_on(array.gather_async(&[3, 700]))?, [0, 7]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn gather_async<'b>(self, indices: &'b [usize]) -> GatherAsync<'b, T, D>
     where
         'a: 'b,
@@ -340,15 +279,6 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// As [`page`](Self::page).
-    ///
-    /// ```
-    /// use futures::executor::block_on;
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(100)?;
-    /// array.set(5, 55)?;
-    /// assert_eq!(block_on(array.page_async(0))?[5], 55);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn page_async(self, page: usize) -> PageAsync<'a, T, D> {
         let (array, shape) = self.parts();
         PageAsync::new(array, array.cut(&shape.range(), page))
@@ -359,18 +289,6 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// As [`prefetch`](View::prefetch).
-    ///
-    /// ```
-    /// use futures::executor::block_on;
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(100)?;
-    /// array.fill(.., 1)?;
-    /// block_on(array.prefetch_async(..))?;
-    /// array.reset_stats();
-    /// assert_eq!(array.get(5)?, 1);
-    /// assert_eq!(array.stats().total().misses, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn prefetch_async(self, range: impl RangeBounds<usize>) -> PrefetchAsync<'a, T, D> {
         let (array, shape) = self.parts();
         PrefetchAsync::new(array, shape.places(range))
@@ -387,8 +305,23 @@ impl<'a, T: Element, D: Device, V> PagedView<'a, T, D> for V where
 /// ```
 /// # use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::new(1000)?;
-/// array.section_mut(100..200)?.for_each_mut(.., |index, element| *element = index as u32)?;
-/// assert_eq!((array.get(99)?, array.get(199)?), (0, 99));
+/// let section = array.section_mut(100..200)?;
+/// section.for_each_mut(10.., |index, element| *element = index as u32)?;
+/// assert_eq!((array.get(109)?, array.get(199)?), (0, 99));
+/// section.page_mut(0)?.fill(2);
+/// for page in section.pages_mut() {
+///     page?[0] += 1;
+/// }
+/// section.cursor_mut().set(99, 7)?;
+/// section.set_uncached(98, 6)?;
+/// assert_eq!((array.get(99)?, array.get(100)?, array.to_vec(197..201)?), (0, 3, vec![2, 6, 7, 0]));
+///
+/// let task = async {
+///     section.set_async(1, 5).await?;
+///     section.page_mut_async(0).await?[2] = 4;
+///     section.get_async(1).await
+/// };
+/// assert_eq!((futures::executor::block_on(task)?, array.get(102)?), (5, 4));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait PagedViewMut<'a, T: Element, D: Device>:
@@ -402,14 +335,6 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     /// # Errors
     /// As [`get`](View::get). A failed copy leaves its target unspecified, so the page is then given a frame
     /// after all, which takes the value; if that fails, too, the element's value is unspecified.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(10)?;
-    /// array.set_uncached(3, 5)?;
-    /// assert_eq!(array.get(3)?, 5);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn set_uncached(self, index: usize, value: T) -> Result<()> {
         let (array, shape) = self.parts();
         array.set_uncached(shape.place(index)?, value)
@@ -419,45 +344,18 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// As [`page`](PagedView::page).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u8>::new(10)?;
-    /// array.page_mut(0)?[9] = 1;
-    /// array.section_mut(..5)?.page_mut(0)?.fill(2);
-    /// assert_eq!((array.get(4)?, array.get(5)?, array.get(9)?), (2, 0, 1));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn page_mut(self, page: usize) -> Result<PageMut<'a, T, D>> {
         let (array, shape) = self.parts();
         array.visit_mut(array.cut(&shape.range(), page)?, Visit::Stay)
     }
 
     /// The pages one after the other, exclusively. See [`pages`](PagedView::pages).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// for page in array.section_mut(100..)?.pages_mut() {
-    ///     page?.fill(3);
-    /// }
-    /// assert_eq!((array.get(99)?, array.get(100)?), (0, 3));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn pages_mut(self) -> PagesMut<'a, T, D> {
         let (array, shape) = self.parts();
         array.pages_mut_of(shape.range())
     }
 
     /// A cursor for reading and writing, which holds no page yet.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(10)?;
-    /// array.cursor_mut().set(3, 7)?;
-    /// assert_eq!(array.get(3)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     fn cursor_mut(self) -> CursorMut<'a, T, D> {
         let (array, shape) = self.parts();
@@ -472,14 +370,6 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and what
     /// [`page_mut`](Self::page_mut) reports; the elements before are changed then.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.for_each_mut(10..20, |index, element| *element = index as u32)?;
-    /// assert_eq!((array.get(9)?, array.get(19)?), (0, 19));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn for_each_mut(
         self,
         range: impl RangeBounds<usize>,
@@ -588,15 +478,6 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// As [`set`](ViewMut::set).
-    ///
-    /// ```
-    /// use futures::executor::block_on;
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(100)?;
-    /// block_on(array.set_async(5, 55))?;
-    /// assert_eq!(array.get(5)?, 55);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn set_async(self, index: usize, value: T) -> SetAsync<'a, T, D> {
         let (array, shape) = self.parts();
         SetAsync::new(array, shape.place(index), value)
@@ -607,15 +488,6 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// As [`page_mut`](Self::page_mut).
-    ///
-    /// ```
-    /// use futures::executor::block_on;
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(100)?;
-    /// block_on(array.page_mut_async(0))?.fill(3);
-    /// assert_eq!(array.get(99)?, 3);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn page_mut_async(self, page: usize) -> PageMutAsync<'a, T, D> {
         let (array, shape) = self.parts();
         PageMutAsync::new(array, array.cut(&shape.range(), page))

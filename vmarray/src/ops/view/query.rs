@@ -40,6 +40,25 @@ use crate::ops::find::Found;
 /// assert_eq!((&joined).sum(.., product)?, 100.0);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+///
+/// Reductions, and searches that stop early:
+///
+/// ```
+/// use vmarray::{expr::index, prelude::*};
+///
+/// let array = VirtualArray::<i16>::new(10_000)?;
+/// array.fill(77..99, -3)?;
+/// array.set(500, 8)?;
+/// let value = Field::<i16, i16>::whole();
+/// assert!(array.any(.., value.lt(0))? && !array.all(.., value.lt(0))?);
+/// assert_eq!(array.position_first(.., value.ne(0))?, Some(77));
+/// assert_eq!((array.min(.., value)?, array.max(.., value + 2)?), (Some(-3), Some(10)));
+/// assert_eq!((array.min_max(.., value)?, array.min(5..5, value)?), (Some((-3, 8)), None));
+/// let section = array.section(90..)?;
+/// assert_eq!(section.arg_min(.., value)?, Some((0, -3)));
+/// assert_eq!(section.arg_max(.., value.only_where(index().lt(100)))?, Some((9, 0)));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait Query<'a>: Sealed + Copy {
     /// What an expression is computed from: an element, or the elements of all that are joined.
     type Row;
@@ -58,17 +77,6 @@ pub trait Query<'a>: Sealed + Copy {
     ///
     /// # Errors
     /// As [`find_where`](Self::find_where).
-    ///
-    /// ```
-    /// use vmarray::{expr::index, prelude::*};
-    ///
-    /// let array = VirtualArray::<u32>::new(10_000)?;
-    /// array.fill(100..200, 5)?;
-    /// assert_eq!(array.count_where(.., Field::whole().gt(3) & Field::whole().lt(9))?, 100);
-    /// let section = array.section(150..)?;
-    /// assert_eq!(section.count_where(.., Field::whole().gt(3) & index().lt(20))?, 20);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn count_where(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -122,14 +130,6 @@ pub trait Query<'a>: Sealed + Copy {
     ///
     /// # Errors
     /// As [`find_where`](Self::find_where).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u8>::new(10_000)?;
-    /// array.set(7000, 5)?;
-    /// assert_eq!(array.position_first(.., Field::whole().ne(0))?, Some(7000));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn position_first(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -143,13 +143,6 @@ pub trait Query<'a>: Sealed + Copy {
     ///
     /// # Errors
     /// As [`find_where`](Self::find_where).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u8>::new(10_000)?;
-    /// assert!(!array.any(.., Field::whole().ne(0))?);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn any(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -165,13 +158,6 @@ pub trait Query<'a>: Sealed + Copy {
     ///
     /// # Errors
     /// As [`find_where`](Self::find_where).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u8>::new(10_000)?;
-    /// assert!(array.all(.., Field::whole().eq(0))?);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn all(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -211,15 +197,6 @@ pub trait Query<'a>: Sealed + Copy {
     ///
     /// # Errors
     /// As [`find_where`](Self::find_where).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<i16>::new(10_000)?;
-    /// array.set(77, -3)?;
-    /// assert_eq!(array.min(.., Field::whole())?, Some(-3));
-    /// assert_eq!(array.min(5..5, Field::whole())?, None);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn min<F: Scalar + Number>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -232,14 +209,6 @@ pub trait Query<'a>: Sealed + Copy {
     ///
     /// # Errors
     /// As [`find_where`](Self::find_where).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<f64>::new(10_000)?;
-    /// array.set(77, f64::NAN)?;
-    /// assert_eq!(array.max(.., Field::whole() + 2.0)?, Some(2.0));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn max<F: Scalar + Number>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -252,14 +221,6 @@ pub trait Query<'a>: Sealed + Copy {
     ///
     /// # Errors
     /// As [`find_where`](Self::find_where).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u64>::new(10_000)?;
-    /// array.set(77, 8)?;
-    /// assert_eq!(array.min_max(.., Field::whole())?, Some((0, 8)));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn min_max<F: Scalar + Number>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -274,14 +235,6 @@ pub trait Query<'a>: Sealed + Copy {
     ///
     /// # Errors
     /// As [`find_where`](Self::find_where).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<i16>::new(10_000)?;
-    /// array.fill(77..99, -3)?;
-    /// assert_eq!(array.section(70..)?.arg_min(.., Field::whole())?, Some((7, -3)));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn arg_min<F: Scalar + Number>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -295,14 +248,6 @@ pub trait Query<'a>: Sealed + Copy {
     ///
     /// # Errors
     /// As [`find_where`](Self::find_where).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<i16>::new(10_000)?;
-    /// array.fill(77..99, 3)?;
-    /// assert_eq!(array.section(70..)?.arg_max(10.., Field::whole())?, Some((10, 3)));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn arg_max<F: Scalar + Number>(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -355,12 +300,14 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
 /// use vmarray::{expr::index, prelude::*};
 ///
 /// let (squares, roots) = (VirtualArray::<u64>::new(100)?, VirtualArray::<u64>::new(100)?);
-/// roots.transform(.., Field::whole().set(index()))?;
+/// roots.section_mut(1..)?.transform(.., Field::whole().set(index() + 1))?;
 /// let joined = squares.join((&roots,))?;
 /// let (square, root) = joined.rows();
 /// let root = root.get(Field::whole());
 /// joined.transform(.., square.set(Field::whole(), root.clone() * root))?;
 /// assert_eq!(squares.get(9)?, 81);
+/// squares.assign_where(.., Field::whole().gt(50), Field::whole().set(50))?;
+/// assert_eq!((squares.get(7)?, squares.get(8)?), (49, 50));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait QueryMut<'a>: Query<'a> {
@@ -377,15 +324,6 @@ pub trait QueryMut<'a>: Query<'a> {
     /// As [`find_where`](Query::find_where); [`AssignmentCount`](ErrorKind::AssignmentCount);
     /// [`Interrupted`](ErrorKind::Interrupted) says which elements are changed already and which ones are
     /// unspecified.
-    ///
-    /// ```
-    /// use vmarray::{expr::index, prelude::*};
-    ///
-    /// let array = VirtualArray::<u64>::new(1000)?;
-    /// array.section_mut(100..200)?.transform(.., Field::whole().set(index() * 2))?;
-    /// assert_eq!((array.get(99)?, array.get(100)?, array.get(199)?, array.get(200)?), (0, 0, 198, 0));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn transform(
         self,
         bounds: impl RangeBounds<Self::Index>,
@@ -398,15 +336,6 @@ pub trait QueryMut<'a>: Query<'a> {
     ///
     /// # Errors
     /// As there.
-    ///
-    /// ```
-    /// use vmarray::{expr::index, prelude::*};
-    ///
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// array.section_mut(105..)?.assign_where(.., (index() % 10).eq(3), Field::whole().set(7))?;
-    /// assert_eq!((array.get(107)?, array.get(108)?), (0, 7));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn assign_where(
         self,
         bounds: impl RangeBounds<Self::Index>,

@@ -24,6 +24,8 @@ use crate::base::error::Result;
 ///     thread.join().unwrap()?;
 /// }
 /// assert_eq!(array.get(999)?, 3);
+/// let part = SharedSection::new(&array, 100..200)?.section(50..)?;
+/// assert_eq!((part.len(), SharedSection::new(&array, 900..1001).is_err()), (50, true));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
@@ -62,14 +64,6 @@ where
     ///
     /// # Errors
     /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed).
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use vmarray::{SharedSection, prelude::*};
-    /// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
-    /// assert!(SharedSection::new(&array, 900..1001).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn new(store: &Arc<S>, range: impl RangeBounds<usize>) -> Result<Self> {
         let (_, shape) = (&**store).parts();
         Ok(Self { store: Arc::clone(store), shape: shape.cut(&shape.checked(range)?) })
@@ -79,15 +73,6 @@ where
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use vmarray::{SharedSection, prelude::*};
-    /// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
-    /// let part = SharedSection::new(&array, 100..200)?.section(50..)?;
-    /// assert_eq!(part.len(), 50);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn section(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let shape = self.shape.cut(&self.shape.checked(range)?);
         Ok(Self { store: Arc::clone(&self.store), shape })

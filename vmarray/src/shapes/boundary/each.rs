@@ -85,15 +85,11 @@ where
         R: Sync,
         W: Sync,
     {
-        use rayon::prelude::*;
-
-        tiles.numbers().into_par_iter().try_for_each_init(
+        tiles.par_each(
             || self.window_buffer(&tiles, halo),
-            |buffer, number| {
-                let buffer = buffer.as_mut().map_err(|error| error.clone())?;
-                let Some(of) = tiles.number(number) else { return Ok(()) };
+            |buffer, of, next| {
                 let window = self.window_of(&of, halo, buffer)?;
-                if let Some(next) = tiles.number(number + 1) {
+                if let Some(next) = next {
                     self.fetch(&next, halo);
                 }
                 run(of, window)

@@ -52,12 +52,6 @@ pub trait Boundary<T, const N: usize> {
     /// Where the value of an index comes from along an axis of `extent` elements. Indices inside must be
     /// themselves: windows do not ask for them. So must an element that is named be inside; else reading is
     /// an error.
-    ///
-    /// ```
-    /// use vmarray::boundary::{Boundary, Mirror, Place};
-    /// let place: Place<u8> = Boundary::<u8, 1>::place(&Mirror, 0, -2, 5);
-    /// assert_eq!(place, Place::At(2));
-    /// ```
     fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T>;
 }
 
@@ -114,9 +108,8 @@ pub struct Ignored;
 ///
 /// ```
 /// use vmarray::{boundary::Zero, prelude::*};
-/// let array = vmarray::VirtualArray::<u8>::new(4)?;
-/// array.fill(.., 1)?;
-/// assert_eq!(array.bounded(Zero).to_vec([-1], [6])?, [0, 1, 1, 1, 1, 0]);
+/// let row = Source::new(vec![1_u8; 4])?;
+/// assert_eq!(row.bounded(Zero).to_vec([-1], [6])?, [0, 1, 1, 1, 1, 0]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -137,9 +130,8 @@ pub struct Constant<T>(pub T);
 ///
 /// ```
 /// use vmarray::{boundary::Clamp, prelude::*};
-/// let array = vmarray::VirtualArray::<u8>::new(3)?;
-/// array.write(0, &[1, 2, 3])?;
-/// assert_eq!(array.bounded(Clamp).to_vec([-2], [7])?, [1, 1, 1, 2, 3, 3, 3]);
+/// let row = Source::new(vec![1_u8, 2, 3])?;
+/// assert_eq!(row.bounded(Clamp).to_vec([-2], [7])?, [1, 1, 1, 2, 3, 3, 3]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -149,9 +141,8 @@ pub struct Clamp;
 ///
 /// ```
 /// use vmarray::{boundary::Circular, prelude::*};
-/// let array = vmarray::VirtualArray::<u8>::new(3)?;
-/// array.write(0, &[1, 2, 3])?;
-/// assert_eq!(array.bounded(Circular).to_vec([-2], [7])?, [2, 3, 1, 2, 3, 1, 2]);
+/// let row = Source::new(vec![1_u8, 2, 3])?;
+/// assert_eq!(row.bounded(Circular).to_vec([-2], [7])?, [2, 3, 1, 2, 3, 1, 2]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -161,9 +152,8 @@ pub struct Circular;
 ///
 /// ```
 /// use vmarray::{boundary::Mirror, prelude::*};
-/// let array = vmarray::VirtualArray::<u8>::new(3)?;
-/// array.write(0, &[1, 2, 3])?;
-/// assert_eq!(array.bounded(Mirror).to_vec([-2], [7])?, [3, 2, 1, 2, 3, 2, 1]);
+/// let row = Source::new(vec![1_u8, 2, 3])?;
+/// assert_eq!(row.bounded(Mirror).to_vec([-2], [7])?, [3, 2, 1, 2, 3, 2, 1]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -173,9 +163,8 @@ pub struct Mirror;
 ///
 /// ```
 /// use vmarray::{boundary::Symmetric, prelude::*};
-/// let array = vmarray::VirtualArray::<u8>::new(3)?;
-/// array.write(0, &[1, 2, 3])?;
-/// assert_eq!(array.bounded(Symmetric).to_vec([-2], [7])?, [2, 1, 1, 2, 3, 3, 2]);
+/// let row = Source::new(vec![1_u8, 2, 3])?;
+/// assert_eq!(row.bounded(Symmetric).to_vec([-2], [7])?, [2, 1, 1, 2, 3, 3, 2]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -199,15 +188,6 @@ impl Unchecked {
     ///
     /// # Safety
     /// All indices that are used with views of this mode, and all that it is asked for, are inside.
-    ///
-    /// ```
-    /// use vmarray::{boundary::Unchecked, prelude::*};
-    /// let array = vmarray::VirtualArray::<u8>::new(3)?;
-    /// array.set(1, 7)?;
-    /// // SAFETY: 1 is inside, and the view is used for nothing else.
-    /// assert_eq!(array.bounded(unsafe { Unchecked::new() }).get([1])?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())
@@ -338,36 +318,7 @@ mod tests {
         mode.place(0, index, extent)
     }
 
-    /// Goes back and forth step by step, as the definitions say.
-    fn walk(index: isize, extent: usize, repeated: bool) -> usize {
-        let (mut at, mut up) = (0, true);
-        for _ in 0..index.unsigned_abs() - usize::from(index < 0 && repeated) {
-            let is_edge = if up { at + 1 == extent } else { at == 0 };
-            if is_edge {
-                up = !up;
-                if repeated || extent == 1 {
-                    continue;
-                }
-            }
-            at = if up { at + 1 } else { at - 1 };
-        }
-        at
-    }
-
-    #[test]
-    fn mirrors_go_back_and_forth() {
-        for extent in 1..6 {
-            for index in -30..30 {
-                assert_eq!(at(Mirror, index, extent), Place::At(walk(index, extent, false)));
-                assert_eq!(at(Symmetric, index, extent), Place::At(walk(index, extent, true)));
-                assert_eq!(
-                    at(Circular, index, extent),
-                    Place::At(index.rem_euclid(extent as isize) as usize)
-                );
-            }
-        }
-    }
-
+    /// Others are in the tests of windows.
     #[test]
     fn the_farthest_indices_are_right() {
         let far = isize::MAX as usize;
@@ -387,19 +338,6 @@ mod tests {
                     Place::At(repeated.min(2 * n - 1 - repeated) as usize)
                 );
             }
-        }
-    }
-
-    #[test]
-    fn axes_without_elements_have_none_to_show() {
-        for index in [-1, 0, 1] {
-            assert_eq!(at(Clamp, index, 0), Place::Outside);
-            assert_eq!(at(Circular, index, 0), Place::Outside);
-            assert_eq!(at(Mirror, index, 0), Place::Outside);
-            assert_eq!(at(Symmetric, index, 0), Place::Outside);
-            assert_eq!(at(Checked, index, 0), Place::Outside);
-            assert_eq!(at(Zero, index, 0), Place::Value(0));
-            assert_eq!(at(Constant(4), index, 0), Place::Value(4));
         }
     }
 }

@@ -5,7 +5,9 @@ use std::ops::Range;
 use super::bounded::BoxShape;
 use super::modes::{Boundary, Checked, Place, WriteBoundary};
 use super::window::{Axis, complete, is_within, left_of};
-use crate::base::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::{Result, expect_len};
 use crate::base::memory::zeroed_vec;
 use crate::ops::view::{INTERNAL, Shape, View, ViewMut};
 use crate::shapes::nd::{element_count, position_outside, strides};
@@ -22,10 +24,14 @@ use crate::shapes::nd::{element_count, position_outside, strides};
 /// image.set([2, 3], 9)?;
 /// let torus = image.bounded(Circular);
 /// assert_eq!(torus.get([-1, 7])?, 9);
+/// torus.prefetch_window([-1, -1], [2, 2])?;
+/// assert_eq!(torus.to_vec([-1, -1], [2, 2])?, [9, 0, 0, 0]);
 /// // The same elements in another way, at the same time.
 /// let framed = image.bounded(Constant(1)).with_writes(Ignored);
 /// framed.set([-1, 7], 5)?;
 /// assert_eq!((framed.get([-1, 7])?, torus.get([-1, 7])?), (1, 9));
+/// framed.write_window([-1, 1], [2, 2], &[1, 2, 3, 4])?;
+/// assert_eq!(image.to_vec(..[1, 4])?, [0, 3, 4, 0]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -52,13 +58,6 @@ where
     }
 
     /// The same view with another mode for writes.
-    ///
-    /// ```
-    /// use vmarray::{boundary::{Ignored, Zero}, prelude::*};
-    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
-    /// array.bounded(Zero).with_writes(Ignored).set([-1], 3)?;
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn with_writes<B: WriteBoundary>(self, mode: B) -> BoundaryView<V, N, R, B> {
         BoundaryView { view: self.view, read: self.read, write: mode }
     }
@@ -68,14 +67,6 @@ where
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) where the mode has nothing to show, and what the
     /// source reports.
-    ///
-    /// ```
-    /// use vmarray::{boundary::Mirror, prelude::*};
-    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
-    /// array.set(2, 1)?;
-    /// assert_eq!(array.bounded(Mirror).get([-2])?, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[inline]
     pub fn get(&self, at: [isize; N]) -> Result<V::Element> {
         let extents = self.extents();
@@ -98,10 +89,7 @@ where
 
     /// Checks that a slice has a window's length, and that the window's indices can be counted.
     fn check_window(&self, origin: [isize; N], extent: [usize; N], len: usize) -> Result<()> {
-        let expected = element_count(&extent)?;
-        if expected != len {
-            return Err(ErrorKind::LengthMismatch { of: "the window's slice", expected, got: len }.into());
-        }
+        expect_len("the window's slice", element_count(&extent)?, len)?;
         for axis in 0..N {
             // The last index is one that `get` could be asked for; the end behind it need not be.
             let more = extent[axis].saturating_sub(1);
@@ -177,13 +165,6 @@ where
     ///
     /// # Errors
     /// As [`NdArray::prefetch`](crate::View::prefetch).
-    ///
-    /// ```
-    /// use vmarray::{boundary::Zero, prelude::*};
-    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
-    /// image.bounded(Zero).prefetch_window([-1, -1], [3, 3])?;
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn prefetch_window(&self, origin: [isize; N], extent: [usize; N]) -> Result<()> {
         let extents = self.extents();
         let start: [usize; N] =
@@ -199,14 +180,6 @@ where
     ///
     /// # Errors
     /// As [`read_window`](Self::read_window), and [`NoMemory`](ErrorKind::NoMemory).
-    ///
-    /// ```
-    /// use vmarray::{boundary::Zero, prelude::*};
-    /// let array = vmarray::VirtualArray::<u8>::new(2)?;
-    /// array.fill(.., 1)?;
-    /// assert_eq!(array.bounded(Zero).to_vec([-1], [4])?, [0, 1, 1, 0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn to_vec(&self, origin: [isize; N], extent: [usize; N]) -> Result<Vec<V::Element>> {
         let mut values = zeroed_vec(element_count(&extent)?)?;
         self.read_window(origin, extent, &mut values)?;
@@ -225,14 +198,6 @@ where
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and what the source
     /// reports.
-    ///
-    /// ```
-    /// use vmarray::{boundary::Zero, prelude::*};
-    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
-    /// array.bounded(Zero).set([1], 5)?;
-    /// assert_eq!(array.get(1)?, 5);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[inline]
     pub fn set(&self, at: [isize; N], value: V::Element) -> Result<()> {
         let extents = self.extents();
@@ -254,15 +219,6 @@ where
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside), [`LengthMismatch`](ErrorKind::LengthMismatch), and
     /// what the source reports.
-    ///
-    /// ```
-    /// use vmarray::{boundary::{Ignored, Zero}, prelude::*};
-    /// let image = NdArray::<u8, 2>::new([3, 3])?;
-    /// let brush = image.bounded(Zero).with_writes(Ignored);
-    /// brush.write_window([-1, 1], [2, 2], &[1, 2, 3, 4])?;
-    /// assert_eq!(image.to_vec(..[1, 3])?, [0, 3, 4]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn write_window(&self, origin: [isize; N], extent: [usize; N], from: &[V::Element]) -> Result<()> {
         self.check_window(origin, extent, from.len())?;
         if from.is_empty() {

@@ -18,9 +18,20 @@ use crate::setup::any::AnyDevice;
 /// | all others | those of [`Builder`] |
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::{NdLayout, host::HostDevice, prelude::*};
+/// use std::sync::Arc;
 /// let volume = NdArray::<u16, 3>::builder([100, 200, 300]).tiled().build()?;
-/// assert_eq!(volume.shape(), [100, 200, 300]);
+/// assert_eq!(volume.layout(), NdLayout::Tiled([32, 32, 32]));
+/// // Statically dispatched: an `NdArray<f32, 2, HostDevice>`.
+/// let device = Arc::new(HostDevice::new(1 << 20)?);
+/// let image = NdArray::<f32, 2>::builder([100, 100])
+///     .devices([device])
+///     .tile([16, 16])
+///     .elements(|elements| elements.cache_bytes(1 << 14))
+///     .build()?;
+/// assert_eq!((image.elements().page_count(), image.elements().footprint().cache_max_bytes), (49, 1 << 14));
+/// let layout = NdLayout::RowMajor;
+/// assert_eq!(NdArray::<u32, 2>::builder([40, 50]).layout(layout).build()?.layout(), layout);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
@@ -40,29 +51,12 @@ impl<T: Element, const N: usize> NdBuilder<T, N, AnyDevice> {
 
 impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// Puts the elements on these devices. Their type may change, so this comes first or nowhere.
-    ///
-    /// ```
-    /// use vmarray::{host::HostDevice, prelude::*};
-    /// use std::sync::Arc;
-    /// let device = Arc::new(HostDevice::new(1 << 20)?);
-    /// // Statically dispatched: an `NdArray<u32, 2, HostDevice>`.
-    /// let image = NdArray::<u32, 2>::builder([40, 50]).devices([device]).build()?;
-    /// assert_eq!(image.len(), 2000);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> NdBuilder<T, N, E> {
         let elements = self.elements.devices(devices);
         NdBuilder { shape: self.shape, layout: self.layout, elements }
     }
 
     /// How the elements are stored.
-    ///
-    /// ```
-    /// use vmarray::{NdLayout, prelude::*};
-    /// let layout = NdLayout::Tiled([8, 8]);
-    /// assert_eq!(NdArray::<u32, 2>::builder([40, 50]).layout(layout).build()?.layout(), layout);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn layout(mut self, layout: NdLayout<N>) -> Self {
         self.layout = layout;
         self
@@ -70,25 +64,11 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
 
     /// Stores tiles of these extents, one a page. Powers of two are best: others cost divisions in each
     /// access.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let volume = NdArray::<u8, 3>::builder([64, 64, 64]).tile([16, 16, 16]).build()?;
-    /// assert_eq!(volume.elements().page_count(), 64);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn tile(self, extent: [usize; N]) -> Self {
         self.layout(NdLayout::Tiled(extent))
     }
 
     /// Stores tiles whose extents are powers of two and as alike as a page of 64 KiB and the shape allow.
-    ///
-    /// ```
-    /// use vmarray::{NdLayout, prelude::*};
-    /// let image = NdArray::<f32, 2>::builder([1000, 1000]).tiled().build()?;
-    /// assert_eq!(image.layout(), NdLayout::Tiled([128, 128]));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn tiled(self) -> Self {
         let extent = tile_extent(&self.shape, size_of::<T>());
         self.tile(extent)
@@ -96,16 +76,6 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
 
     /// Changes what describes the elements: their cache, their placement, and so on. The length is the
     /// shape's and, of a tiled array, the page length is that of a tile, whatever is set here.
-    ///
-    /// ```
-    /// use vmarray::{EvictionPolicy, prelude::*};
-    /// let image = NdArray::<f32, 2>::builder([1000, 1000])
-    ///     .tiled()
-    ///     .elements(|elements| elements.cache_bytes(1 << 20).eviction(EvictionPolicy::Lru))
-    ///     .build()?;
-    /// assert_eq!(image.elements().footprint().cache_max_bytes, 1 << 20);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
         self.elements = change(self.elements);
         self
@@ -116,12 +86,6 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// # Errors
     /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow) if the elements, with padding, cannot be counted;
     /// [`EmptyTile`](crate::ErrorKind::EmptyTile); and what [`Builder::build`] reports.
-    ///
-    /// ```
-    /// use vmarray::{ErrorKind, prelude::*};
-    /// let error = NdArray::<u8, 2>::builder([1 << 32, 1 << 32]).build().unwrap_err();
-    /// assert!(matches!(error.kind(), ErrorKind::ShapeOverflow { .. }));
-    /// ```
     pub fn build(self) -> Result<NdArray<T, N, D>> {
         let (geometry, len) = Geometry::new(self.shape, self.layout)?;
         let mut elements = self.elements.with_len(len);

@@ -71,6 +71,15 @@ impl<const N: usize> Geometry<N> {
         Ok((Self { shape, strides: shape::strides(&tile), tiling: Some(tiling) }, stored))
     }
 
+    /// Of a store that holds so many elements, row by row.
+    pub(crate) fn row_major(shape: [usize; N], got: usize) -> Result<Self> {
+        let (geometry, expected) = Self::new(shape, NdLayout::RowMajor)?;
+        if expected != got {
+            return Err(ErrorKind::ShapeMismatch { shape: shape.to_vec(), expected, got }.into());
+        }
+        Ok(geometry)
+    }
+
     /// How many elements are stored, padding included.
     pub(crate) fn stored_len(&self) -> usize {
         self.tiling

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use super::geometry::{Geometry, NdLayout};
+use super::geometry::Geometry;
 use super::region::NdShape;
-use crate::base::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 
@@ -18,14 +20,19 @@ use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 /// [`index`](crate::expr::index) the place in the store.
 ///
 /// ```
-/// use vmarray::prelude::*;
+/// use vmarray::{NdSection, prelude::*};
 /// let volume = NdArray::<u32, 3>::new([8, 8, 8])?;
 /// let inner = volume.section_mut([2, 2, 2]..[6, 6, 6])?;
 /// let row = inner.project_mut::<2>(0, 1)?.project_mut::<1>(0, 3)?;
 /// row.write_box(.., &[1, 2, 3, 4])?;
-/// assert_eq!(volume.get([3, 5, 4])?, 3);
+/// assert_eq!((volume.get([3, 5, 4])?, row.store().len()), (3, 512));
 /// assert_eq!(inner.sum(.., Field::whole())?, 10);
 /// assert_eq!(row.position(.., Field::whole(), &4)?, Some([3]));
+///
+/// // Of any array or source, row by row.
+/// let source = Source::new(vec![0_u64; 12])?;
+/// NdSection::over_mut(&source, [3, 4])?.fill([1, 1]..[2, 3], 5)?;
+/// assert_eq!(source.to_vec(4..8)?, [0, 5, 5, 0]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
@@ -54,15 +61,6 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 /// ```
 pub type NdSectionMut<'a, S, const N: usize, const M: usize = N> = NdSection<'a, S, N, M, true>;
 
-/// The geometry of a store that holds so many elements, row by row.
-fn row_major<const N: usize>(shape: [usize; N], got: usize) -> Result<Geometry<N>> {
-    let (geometry, expected) = Geometry::new(shape, NdLayout::RowMajor)?;
-    if expected != got {
-        return Err(ErrorKind::ShapeMismatch { shape: shape.to_vec(), expected, got }.into());
-    }
-    Ok(geometry)
-}
-
 impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
     /// An array or a source by positions of several dimensions, row by row.
     ///
@@ -74,7 +72,7 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
     /// use vmarray::{NdSection, prelude::*};
     /// let source = Source::new((0..12_u32).collect::<Vec<_>>())?;
     /// let table = NdSection::over(&source, [3, 4])?;
-    /// assert_eq!(table.get([1, 2])?, 6);
+    /// assert_eq!((table.get([1, 2])?, table.store().len()), (6, 12));
     /// assert_eq!(table.sum([0, 1]..[3, 2], Field::whole())?, 1 + 5 + 9);
     /// assert_eq!(table.project::<1>(1, 3)?.to_vec(..)?, [3, 7, 11]);
     /// # Ok::<(), vmarray::Error>(())
@@ -83,7 +81,7 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
     where
         &'a S: View<'a, Store = S, Shape = Linear>,
     {
-        Ok(Self::new(store, NdShape::whole(row_major(shape, store.len())?)))
+        Ok(Self::new(store, NdShape::whole(Geometry::row_major(shape, store.len())?)))
     }
 }
 
@@ -92,20 +90,11 @@ impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
     ///
     /// # Errors
     /// As there.
-    ///
-    /// ```
-    /// use vmarray::{NdSection, expr::index, prelude::*};
-    /// let source = Source::new(vec![0_u64; 12])?;
-    /// let table = NdSection::over_mut(&source, [3, 4])?;
-    /// table.transform([1, 1]..[2, 3], Field::whole().set(index()))?;
-    /// assert_eq!(source.to_vec(4..8)?, [0, 5, 6, 0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn over_mut(store: &'a S, shape: [usize; N]) -> Result<Self>
     where
         &'a S: ViewMut<'a, Store = S, Shape = Linear>,
     {
-        Ok(Self::new(store, NdShape::whole(row_major(shape, store.len())?)))
+        Ok(Self::new(store, NdShape::whole(Geometry::row_major(shape, store.len())?)))
     }
 }
 
@@ -115,13 +104,6 @@ impl<'a, S: Store, const N: usize, const M: usize, const WRITES: bool> NdSection
     }
 
     /// The array or source that this is a view of.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// assert_eq!(image.section([1, 1]..)?.store().len(), 20);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn store(&self) -> &'a S {
         self.store

@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, Range, RangeBounds};
 
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{self, ErrorKind, Result};
 
 /// A half-open box of positions, from the first to one past the last along each axis.
 pub(crate) type Bounds<const N: usize> = Range<[usize; N]>;
@@ -107,9 +107,7 @@ pub(crate) fn check_axis(axis: usize, axes: usize) -> Result<()> {
 
 /// Checks that a slice is as long as a box.
 pub(crate) fn expect_len<const N: usize>(of: &Bounds<N>, got: usize) -> Result<()> {
-    let expected = volume(&extent(of));
-    let wrong = ErrorKind::LengthMismatch { of: "the slice of the box", expected, got };
-    if expected == got { Ok(()) } else { Err(wrong.into()) }
+    error::expect_len("the slice of the box", volume(&extent(of)), got)
 }
 
 /// Checks that a box of an extent at a start lies in a shape.

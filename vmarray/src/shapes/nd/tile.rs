@@ -53,14 +53,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     ///
     /// # Errors
     /// As [`tile`](Self::tile).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::builder([100, 100]).tile([16, 16]).build()?;
-    /// image.tile_mut([0, 0])?.row_mut([3]).fill(1);
-    /// assert_eq!((image.get([3, 15])?, image.get([3, 16])?), (1, 0));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn tile_mut(&self, at: [usize; N]) -> Result<TileMut<'_, T, N, D>> {
         let (page, bounds) = self.page_of_tile(at)?;
         Ok(Tile { page: self.elements.page_mut(page)?, bounds, strides: self.geometry.strides })
@@ -72,9 +64,11 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 ///
 /// ```
 /// use vmarray::{Tile, prelude::*};
-/// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
+/// let image = NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
+/// image.tile_mut([1, 1])?.row_mut([0]).copy_from_slice(&[1, 2]);
+/// assert_eq!((image.get([8, 9])?, image.count(.., Field::whole(), &0)?), (2, 98));
 /// let corner: Tile<_, 2> = image.tile([1, 1])?;
-/// assert_eq!((corner.len(), corner.bounds()), (64, [8, 8]..[10, 10]));
+/// assert_eq!((corner.len(), corner.bounds(), corner.row([0])), (64, [8, 8]..[10, 10], &[1, 2][..]));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Tile<P: TilePage, const N: usize> {
@@ -140,13 +134,6 @@ impl<T: Element, D: Device> TilePage for PageMut<'_, T, D> {
 
 impl<P: TilePage, const N: usize> Tile<P, N> {
     /// The positions of the tile in the array; without padding.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
-    /// assert_eq!(image.tile([0, 1])?.bounds(), [0, 8]..[8, 10]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn bounds(&self) -> Bounds<N> {
         self.bounds.clone()
@@ -168,13 +155,6 @@ impl<P: TilePage, const N: usize> Tile<P, N> {
     ///
     /// # Panics
     /// If a position is outside of the tile.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let volume = vmarray::NdArray::<u8, 3>::builder([8, 8, 6]).tile([4, 4, 4]).build()?;
-    /// assert_eq!(volume.tile([0, 0, 1])?.row([3, 3]).len(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn row<const M: usize>(&self, at: [usize; M]) -> &[P::Element] {
         &self.page[self.places(at)]
@@ -184,14 +164,6 @@ impl<P: TilePage, const N: usize> Tile<P, N> {
     ///
     /// # Panics
     /// If a position is outside of the tile.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
-    /// image.tile_mut([1, 1])?.row_mut([0]).copy_from_slice(&[1, 2]);
-    /// assert_eq!(image.get([8, 9])?, 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn row_mut<const M: usize>(&mut self, at: [usize; M]) -> &mut [P::Element]
     where

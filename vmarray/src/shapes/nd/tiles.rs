@@ -20,10 +20,12 @@ const LOOKAHEAD_PAGES: usize = 8;
 /// iterator.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// let image = vmarray::NdArray::<u8, 2>::builder([5, 6]).tile([4, 4]).build()?;
+/// use vmarray::{Tiles, prelude::*};
+/// let image = NdArray::<u8, 2>::builder([5, 6]).tile([4, 4]).build()?;
 /// let boxes: Vec<_> = image.tiles().collect();
 /// assert_eq!(boxes, [[0, 0]..[4, 4], [0, 4]..[4, 6], [4, 0]..[5, 4], [4, 4]..[5, 6]]);
+/// let others = Tiles::new([100, 100], [64, 64])?;
+/// assert_eq!((others.len(), others.number(1), others.number(4)), (4, Some([0, 64]..[64, 100]), None));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -40,12 +42,6 @@ impl<const N: usize> Tiles<N> {
     ///
     /// # Errors
     /// [`EmptyTile`](ErrorKind::EmptyTile), [`ShapeOverflow`](ErrorKind::ShapeOverflow).
-    ///
-    /// ```
-    /// let tiles = vmarray::Tiles::new([100, 100], [64, 64])?;
-    /// assert_eq!(tiles.len(), 4);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn new(shape: [usize; N], extent: [usize; N]) -> Result<Self> {
         if let Some(axis) = extent.iter().position(|extent| *extent == 0) {
             return Err(ErrorKind::EmptyTile { axis }.into());
@@ -56,13 +52,6 @@ impl<const N: usize> Tiles<N> {
     }
 
     /// A box by its number in row-major order, wherever the iterator is.
-    ///
-    /// ```
-    /// let tiles = vmarray::Tiles::new([100, 100], [64, 64])?;
-    /// assert_eq!(tiles.number(1), Some([0, 64]..[64, 100]));
-    /// assert_eq!(tiles.number(4), None);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn number(&self, number: usize) -> Option<Bounds<N>> {
         let at = unravel(&self.counts, number)?;
@@ -72,10 +61,21 @@ impl<const N: usize> Tiles<N> {
         Some(start..end)
     }
 
-    /// The numbers of the boxes to come.
-    #[cfg_attr(not(feature = "rayon"), allow(dead_code, reason = "its one user"))]
-    pub(crate) fn numbers(&self) -> std::ops::Range<usize> {
-        self.next..self.end
+    /// Works on the boxes to come, in parallel on rayon's threads, each of which has a buffer. `work` is
+    /// given the box that comes after its own, too.
+    #[cfg(feature = "rayon")]
+    pub(crate) fn par_each<T: Send>(
+        &self,
+        buffer: impl Fn() -> Result<Vec<T>> + Send + Sync,
+        work: impl Fn(&mut [T], Bounds<N>, Option<Bounds<N>>) -> Result<()> + Send + Sync,
+    ) -> Result<()> {
+        use rayon::prelude::*;
+
+        (self.next..self.end).into_par_iter().try_for_each_init(buffer, |buffer, number| {
+            let buffer = buffer.as_mut().map_err(|error| error.clone())?;
+            let Some(of) = self.number(number) else { return Ok(()) };
+            work(buffer, of, self.number(number + 1))
+        })
     }
 
     /// The extents that the first box has, which no other exceeds.
@@ -107,13 +107,6 @@ impl<const N: usize> FusedIterator for Tiles<N> {}
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// The boxes in which the array is best used: the tiles of its layout or, row-major, whole rows of about
     /// a page.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::new([1000, 1000])?;
-    /// assert_eq!(image.tiles().next(), Some([0, 0]..[65, 1000]));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn tiles(&self) -> Tiles<N> {
         let shape = self.geometry.shape;
@@ -241,17 +234,13 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         mode: MapMode,
         run: impl Fn(Bounds<N>, &mut [T]) + Send + Sync,
     ) -> Result<()> {
-        use rayon::prelude::*;
-
         self.check_tiles(&tiles)?;
         let room = shape::volume(&tiles.largest());
-        tiles.numbers().into_par_iter().try_for_each_init(
+        tiles.par_each(
             || zeroed_vec(room),
-            |buffer, number| {
-                let buffer = buffer.as_mut().map_err(|error| error.clone())?;
-                let Some(of) = tiles.number(number) else { return Ok(()) };
+            |buffer, of, next| {
                 if mode.reads()
-                    && let Some(next) = tiles.number(number + 1)
+                    && let Some(next) = next
                     && self.lookahead(&next) > 0
                 {
                     self.fetch_quietly(next);

@@ -27,19 +27,15 @@ use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut
 /// image.fill([10, 0]..[11, 40], 3)?;
 /// let column = image.project::<1>(1, 5)?;
 /// assert_eq!((column.shape(), column.find(Field::whole(), &3)?), ([30], vec![[10]]));
+/// let mut three = [0; 3];
+/// column.read_box([9]..[12], &mut three)?;
+/// assert_eq!(three, [0, 3, 0]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait NdView<'a, const N: usize, const M: usize>:
     View<'a, Index = [usize; M], Shape = NdShape<N, M>>
 {
     /// The extents along each axis of the view.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// assert_eq!(image.section([1, 1]..)?.shape(), [3, 4]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     fn shape(self) -> [usize; M] {
         self.parts().1.extents
@@ -68,16 +64,6 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed),
     /// [`LengthMismatch`](ErrorKind::LengthMismatch), and what [`to_vec`](View::to_vec) reports.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// image.fill([2, 0]..[3, 5], 1)?;
-    /// let mut column = [0; 4];
-    /// image.project::<1>(1, 3)?.read_box(.., &mut column)?;
-    /// assert_eq!(column, [0, 0, 1, 0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn read_box(self, bounds: impl RangeBounds<[usize; M]>, into: &mut [Self::Element]) -> Result<()> {
         let (store, shape) = self.parts();
         shape.copy_out(store, &shape.checked(bounds)?, into, INTERNAL)
@@ -88,15 +74,6 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     ///
     /// # Errors
     /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), [`PositionOutside`](ErrorKind::PositionOutside).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// image.set([3, 2], 5)?;
-    /// let column = image.section([1, 1]..)?.project::<1>(1, 1)?;
-    /// assert_eq!(column.to_vec(..)?, [0, 0, 5]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn project<const K: usize>(self, axis: usize, index: usize) -> Result<NdSection<'a, Self::Store, N, K>> {
         let (store, shape) = self.parts();
         Ok(NdSection::new(store, shape.project(axis, index)?))
@@ -186,10 +163,13 @@ impl<'a, const N: usize, const M: usize, V> NdView<'a, N, M> for V where
 /// An [`NdView`] whose elements can be changed.
 ///
 /// ```
-/// use vmarray::prelude::*;
+/// use vmarray::{IndexSet, prelude::*};
 /// let image = NdArray::<u32, 2>::new([30, 40])?;
 /// image.project_mut::<1>(0, 10)?.write_box([5]..[8], &[1, 2, 3])?;
 /// assert_eq!(image.to_vec([10, 4]..[11, 9])?, [0, 1, 2, 3, 0]);
+/// let set = IndexSet::from_rows([0, 1], [[10, 6], [0, 0]])?;
+/// image.scatter_set(&set, [0, 1], &[7, 8])?;
+/// assert_eq!((image.get([10, 6])?, image.get([0, 0])?), (7, 8));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait NdViewMut<'a, const N: usize, const M: usize>:
@@ -199,14 +179,6 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     ///
     /// # Errors
     /// As [`read_box`](NdView::read_box), and what [`write`](ViewMut::write) reports.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// image.project_mut::<1>(1, 3)?.write_box(.., &[1, 2, 3, 4])?;
-    /// assert_eq!(image.get([2, 3])?, 3);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn write_box(self, bounds: impl RangeBounds<[usize; M]>, from: &[Self::Element]) -> Result<()> {
         let (store, shape) = self.parts();
         let of = shape.checked(bounds)?;
@@ -218,14 +190,6 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     ///
     /// # Errors
     /// As there.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// image.section_mut([1, 1]..)?.project_mut::<1>(0, 0)?.fill(.., 7)?;
-    /// assert_eq!(image.to_vec([1, 0]..[2, 5])?, [0, 7, 7, 7, 7]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn project_mut<const K: usize>(
         self,
         axis: usize,
@@ -242,15 +206,6 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the set has a label twice, what reading the
     /// tuples reports, and as [`scatter`](crate::ViewMut::scatter).
-    ///
-    /// ```
-    /// use vmarray::{IndexSet, prelude::*};
-    /// let image = NdArray::<u8, 2>::new([50, 60])?;
-    /// let set = IndexSet::from_rows([0, 1], [[3, 40], [0, 0]])?;
-    /// image.scatter_set(&set, [0, 1], &[7, 8])?;
-    /// assert_eq!(image.get([3, 40])?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn scatter_set<S: Tuples + ?Sized>(
         self,
         set: &S,

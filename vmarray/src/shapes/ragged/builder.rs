@@ -12,11 +12,19 @@ use crate::base::error::Result;
 /// Describes a ragged array; every setting has a default that works.
 ///
 /// ```
-/// use vmarray::{RaggedArray, prelude::*};
-/// let rows = RaggedArray::<u32>::builder()
-///     .elements(|elements| elements.cache_bytes(1 << 20))
-///     .with_lengths([1000, 2000, 3000])?;
-/// assert_eq!(rows.items().len(), 6000);
+/// use vmarray::{RaggedArray, host::HostDevice, prelude::*};
+/// use std::sync::Arc;
+/// let device = Arc::new(HostDevice::new(1 << 20)?);
+/// let builder = RaggedArray::<u32>::builder()
+///     .devices([device])
+///     .elements(|elements| elements.page_len(512))
+///     .offsets(|offsets| offsets.cache_bytes(1 << 16));
+/// let rows = builder.with_lengths([1000, 0, 3000])?;
+/// assert_eq!((rows.items().len(), rows.items().page_len()), (4000, 512));
+/// assert_eq!(RaggedArray::<u8>::builder().from_rows(["many", "words"])?.row(1)?.to_vec(..)?, b"words");
+/// let writer = RaggedArray::<u8>::builder().capacity(10, 100).writer()?;
+/// writer.push(&[1; 200])?;
+/// assert_eq!(writer.freeze()?.items().len(), 200);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
@@ -33,15 +41,6 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     }
 
     /// Puts elements and offsets on these devices. Their type may change, so this comes first or nowhere.
-    ///
-    /// ```
-    /// use vmarray::{RaggedArray, host::HostDevice, prelude::*};
-    /// use std::sync::Arc;
-    /// let device = Arc::new(HostDevice::new(1 << 20)?);
-    /// let rows = RaggedArray::<u8>::builder().devices([device]).from_rows(["ab", "c"])?;
-    /// assert_eq!(rows.row_count(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> RaggedBuilder<T, E> {
         let devices: Vec<Arc<E>> = devices.into_iter().collect();
         let offsets = self.offsets.map(|offsets| offsets.devices(devices.iter().cloned()));
@@ -49,13 +48,6 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     }
 
     /// Changes what describes the elements' array. Its length is set when it is built.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let builder = vmarray::RaggedArray::<u8>::builder().elements(|elements| elements.page_len(512));
-    /// assert_eq!(builder.from_rows(["ab"])?.items().page_len(), 512);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
         self.elements = change(self.elements);
         self
@@ -63,13 +55,6 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
 
     /// Changes what describes the array of the places where rows begin: at first the settings that the
     /// elements have by then, but for the page length. Later changes of those do not reach it.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let builder = vmarray::RaggedArray::<u8>::builder().offsets(|offsets| offsets.cache_bytes(1 << 20));
-    /// assert_eq!(builder.from_rows(["ab"])?.row_count(), 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn offsets(mut self, change: impl FnOnce(Builder<u64, D>) -> Builder<u64, D>) -> Self {
         self.offsets = Some(change(self.describe_offsets()));
         self
@@ -79,14 +64,6 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// of copying what it has to a longer array beside the present one: so a writer that has to grow fills
     /// half of the devices' memory at most, and then reports
     /// [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow). One whose capacity was stated fills all of it.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().capacity(10, 100).writer()?;
-    /// writer.push(&[1; 200])?;
-    /// assert_eq!(writer.freeze()?.items().len(), 200);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn capacity(mut self, rows: usize, elements: usize) -> Self {
         self.capacity = (rows, elements);
         self
@@ -100,13 +77,6 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     ///
     /// # Errors
     /// As [`Builder::build`].
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// assert_eq!(writer.push(b"first")?, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn writer(self) -> Result<RaggedWriter<T, D>> {
         let offsets = self.describe_offsets();
         RaggedWriter::new(self.elements, offsets, self.capacity)
@@ -116,13 +86,6 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     ///
     /// # Errors
     /// [`TooLong`](crate::ErrorKind::TooLong), and as [`Builder::build`].
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([1, 0, 2])?;
-    /// assert_eq!(rows.to_vecs()?, [vec![0], vec![], vec![0, 0]]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn with_lengths(self, lengths: impl IntoIterator<Item = usize>) -> Result<RaggedArray<T, D>> {
         let (offsets, rows, total) = offsets_of(lengths, &self.describe_offsets())?;
         Ok(RaggedArray { offsets, rows, total, items: self.elements.with_len(total).build()? })
@@ -132,13 +95,6 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     ///
     /// # Errors
     /// As [`RaggedWriter::push`].
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows([b"ab".as_slice(), b"c"])?;
-    /// assert_eq!(rows.to_vecs()?, [b"ab".as_slice(), b"c"]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn from_rows<R: AsRef<[T]>>(self, rows: impl IntoIterator<Item = R>) -> Result<RaggedArray<T, D>> {
         let rows = rows.into_iter();
         let count = self.capacity.0.max(rows.size_hint().0);

@@ -22,7 +22,7 @@ use crate::setup::any::AnyDevice;
 /// use vmarray::prelude::*;
 /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
 /// let row = rows.row(1)?;
-/// assert_eq!((row.len(), row.get(0)?), (4, b'm'));
+/// assert_eq!((row.len(), row.range(), row.get(0)?), (4, 2..6, b'm'));
 /// assert_eq!(row.section(1..3)?.to_vec(..)?, b"an");
 /// assert_eq!(row.max(.., Field::whole())?, Some(b'y'));
 /// # Ok::<(), vmarray::Error>(())
@@ -38,13 +38,6 @@ impl<'a, S: Items> RaggedRow<'a, S> {
     }
 
     /// Which of all items it has.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
-    /// assert_eq!(rows.row(1)?.range(), 2..6);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.shape.range()
@@ -88,6 +81,8 @@ impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
     /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many", "words"])?;
     /// let lines = Ragged::new(words, [1, 2], VirtualArray::builder(0))?;
     /// assert_eq!(lines.row(1)?.row(0)?.to_vec(..)?, b"many");
+    /// let lengths = lines.row(1)?.rows().map(|word| Ok(word?.len())).collect::<vmarray::Result<Vec<_>>>()?;
+    /// assert_eq!(lengths, [4, 5]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn row(&self, row: usize) -> Result<RaggedRow<'a, S>> {
@@ -96,15 +91,6 @@ impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
     }
 
     /// The rows of this row, in order.
-    ///
-    /// ```
-    /// use vmarray::{Ragged, RaggedArray, prelude::*};
-    /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many", "words"])?;
-    /// let lines = Ragged::new(words, [1, 2], VirtualArray::builder(0))?;
-    /// let lengths = lines.row(1)?.rows().map(|word| Ok(word?.len())).collect::<vmarray::Result<Vec<_>>>()?;
-    /// assert_eq!(lengths, [4, 5]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn rows(&self) -> Rows<'a, S, D> {
         Rows::new(self.items, self.shape.range())

@@ -10,7 +10,7 @@ use super::growing::Growing;
 use super::{Ragged, RaggedArray};
 use crate::array::builder::Builder;
 use crate::base::element::Element;
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::ops::view::ViewMut as _;
 use crate::setup::any::AnyDevice;
 
@@ -31,8 +31,11 @@ use crate::setup::any::AnyDevice;
 ///         threads.spawn(move || (0..25).try_for_each(|i| writer.push(&vec![thread; i]).map(drop)));
 ///     }
 /// });
+/// assert_eq!(writer.push_joined(&[7, 8, 9], &[1, 0, 2])?, 100..103);
+/// assert_eq!((writer.row_count(), writer.first_incomplete()), (103, None));
+/// // With nothing incomplete, the same as `freeze_complete`.
 /// let rows = writer.freeze()?;
-/// assert_eq!((rows.row_count(), rows.item_total()), (100, 1200));
+/// assert_eq!((rows.item_total(), rows.row(102)?.to_vec(..)?), (1203, vec![8, 9]));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct RaggedWriter<T: Element, D: Device = AnyDevice> {
@@ -75,13 +78,6 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// reports, where there is no room for a longer array: nothing is done then, and shorter rows may still
     /// fit. What [`VirtualArray::write`](crate::ViewMut::write) reports: the row has a number then but no
     /// contents, and [`freeze`](Self::freeze) refuses.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// assert_eq!((writer.push(b"one")?, writer.push(b"two")?), (0, 1));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn push(&self, row: &[T]) -> Result<usize> {
         self.push_joined(row, &[row.len()]).map(|rows| rows.start)
     }
@@ -92,25 +88,9 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// # Errors
     /// As [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), with nothing done, if the
     /// lengths are not those of the elements.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// assert_eq!(writer.push_joined(b"somanywords", &[2, 4, 5])?, 0..3);
-    /// assert_eq!(writer.freeze()?.row(1)?.to_vec(..)?, b"many");
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn push_joined(&self, elements: &[T], lengths: &[usize]) -> Result<Range<usize>> {
         let total = lengths.iter().try_fold(0_usize, |sum, len| sum.checked_add(*len));
-        if total != Some(elements.len()) {
-            let expected = total.unwrap_or(usize::MAX);
-            return Err(ErrorKind::LengthMismatch {
-                of: "the slice of all rows",
-                expected,
-                got: elements.len(),
-            }
-            .into());
-        }
+        expect_len("the slice of all rows", total.unwrap_or(usize::MAX), elements.len())?;
         let first = loop {
             let store = self.store.read();
             if let Some(first) = self.reserve(&store, elements.len(), lengths.len())? {
@@ -159,14 +139,6 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     }
 
     /// How many rows were pushed so far.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// writer.push(b"one")?;
-    /// assert_eq!(writer.row_count(), 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn row_count(&self) -> usize {
         self.next.lock().row
     }
@@ -176,14 +148,6 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// # Errors
     /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows
     /// are lost then: [`freeze_complete`](Self::freeze_complete) keeps those before it.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// writer.push(b"one")?;
-    /// assert_eq!(writer.freeze()?.to_vecs()?, [b"one"]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn freeze(self) -> Result<RaggedArray<T, D>> {
         match self.first_incomplete() {
             Some(row) => Err(ErrorKind::RowIncomplete { row }.into()),
@@ -192,28 +156,12 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     }
 
     /// The first row whose contents could not be written, if there is one.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// writer.push(b"one")?;
-    /// assert_eq!(writer.first_incomplete(), None);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn first_incomplete(&self) -> Option<usize> {
         self.failed.lock().map(|first| first.row)
     }
 
     /// Ends writing, and keeps the rows before the [first that could not be written](Self::first_incomplete):
     /// all of them, if there is none.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
-    /// writer.push(b"one")?;
-    /// assert_eq!(writer.freeze_complete().row_count(), 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn freeze_complete(self) -> RaggedArray<T, D> {
         let next = self.next.into_inner();

@@ -13,9 +13,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use vmarray::device::Device;
 use vmarray::host::HostDevice;
-use vmarray::{
-    AnyDevice, Builder, Discovery, Element, Error, ErrorKind, EvictionPolicy, Field, Placement, VirtualArray,
-};
+use vmarray::prelude::*;
+use vmarray::{AnyDevice, Builder, Discovery, Error, ErrorKind, EvictionPolicy, Placement};
 
 pub const POLICIES: [EvictionPolicy; 3] =
     [EvictionPolicy::Clock, EvictionPolicy::Lru, EvictionPolicy::TwoQueue];
@@ -92,6 +91,17 @@ impl Shape {
         Self { page_len, channels: vec![1], frames, read_ahead: false, ..Self::default() }
     }
 
+    /// Pages of up to `longest` elements, one of some choices of channels, up to `frames` frames for each.
+    pub fn random(random: &mut Numbers, longest: usize, channels: &[&[u32]], frames: usize) -> Self {
+        Self {
+            page_len: 1 + random.below(longest),
+            channels: channels[random.below(channels.len())].to_vec(),
+            frames: 1 + random.below(frames),
+            policy: POLICIES[random.below(3)],
+            read_ahead: random.below(2) == 0,
+        }
+    }
+
     pub fn describe<T: Element, D: Device>(&self, len: usize, devices: Vec<Arc<D>>) -> Builder<T, AnyDevice> {
         VirtualArray::<T>::builder(len)
             .devices(devices.iter().map(as_any))
@@ -105,6 +115,39 @@ impl Shape {
     pub fn build<T: Element>(&self, len: usize) -> VirtualArray<T> {
         self.describe(len, devices(self.channels.len())).build().expect("a small array")
     }
+}
+
+/// Runs the closure on several threads, with their numbers.
+pub fn together(threads: usize, run: impl Fn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let run = &run;
+            scope.spawn(move || run(thread));
+        }
+    });
+}
+
+/// Bytes copied to and from the devices so far, or since the statistics were reset.
+pub fn moved<T: Element>(array: &VirtualArray<T>) -> (u64, u64) {
+    let total = array.stats().total();
+    (total.bytes_to_device, total.bytes_from_device)
+}
+
+/// Those that an operation copies.
+pub fn moved_by<T: Element, R>(array: &VirtualArray<T>, run: impl FnOnce() -> R) -> (u64, u64) {
+    let (to, from) = moved(array);
+    run();
+    let after = moved(array);
+    (after.0 - to, after.1 - from)
+}
+
+/// 10 pages of 16 `u32` in one channel of 4 frames, all elements their own index, nothing resident.
+pub fn numbered() -> VirtualArray<u32> {
+    let array = Shape::one(16, 4).build(160);
+    array.write(0, &(0..160).collect::<Vec<u32>>()).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    array
 }
 
 /// A small deterministic source of numbers.
