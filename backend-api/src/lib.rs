@@ -110,6 +110,8 @@
 //! # Ok::<_, backend_api::Error>(())
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 extern crate self as backend_api;
 
 mod absence;

@@ -29,6 +29,8 @@
 //! call may block until the copy is done. Host memory that somebody page-locked already cannot be imported as
 //! pinned a second time.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[forbid(unsafe_code)]
 mod completion;
 mod context;

@@ -42,6 +42,7 @@
 //! # Ok::<_, backend_api::Error>(())
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Ranges of a file are often a list of one.
 #![allow(clippy::single_range_in_vec_init)]
 

@@ -66,6 +66,8 @@
 //! registered, put the path of `libnvidia-opencl.so.1` into a file `nvidia.icd` in a folder of your own, and
 //! name the folder in `OCL_ICD_VENDORS`. The example `opencl_limits` lists and measures devices.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod completion;
 mod copy;
 mod core;

@@ -1,6 +1,6 @@
 //! What it costs to combine two index sets, next to a hash map of vectors, the obvious way.
 //!
-//! The example `index_sets` does the same at full size.
+//! The example `11_index_sets` does the same at full size.
 
 use std::collections::HashMap;
 use std::hint::black_box;

@@ -2,29 +2,65 @@
 //!
 //! [`VirtualArray`] is used by index from any number of threads, as if it were a `Vec` of plain data. Its
 //! pages live in the combined video memory of the machine's cards, or in host RAM or a file where there is
-//! none, and those used lately are cached in page-locked RAM.
+//! none, and those used lately are cached in page-locked RAM. What cards are good at, such as finding values,
+//! they do on the data where it lies.
 //!
 //! ```
-//! # use vmarray::prelude::*;
-//! use vmarray::{Field, VirtualArray};
+//! use vmarray::prelude::*;
 //!
-//! let squares = VirtualArray::<u64>::new(1_000_000)?;
-//! for i in 0..1000 {
-//!     squares.set(i, (i * i) as u64)?;
-//! }
-//! assert_eq!(squares.get(31)?, 961);
-//! assert_eq!(squares.to_vec(2..5)?, [4, 9, 16]);
-//! // This runs where the data lies.
-//! assert_eq!(squares.find(Field::whole(), &961)?, [31]);
+//! let array = VirtualArray::<u64>::new(1_000_000)?;
+//! std::thread::scope(|threads| {
+//!     for part in 0..4 {
+//!         let array = &array;
+//!         threads.spawn(move || {
+//!             for i in (part..array.len()).step_by(4) {
+//!                 array.set(i, (i * i) as u64).expect("the devices work");
+//!             }
+//!         });
+//!     }
+//! });
+//! assert_eq!(array.get(999)?, 998_001);
+//! assert_eq!(array.find(Field::whole(), &998_001)?, [999]);
 //! # Ok::<(), vmarray::Error>(())
 //! ```
+//!
+//! # Guides
+//!
+//! | guide | for whom |
+//! |---|---|
+//! | [The first minute](guide::first_minute) | everybody |
+//! | [Larger than RAM](guide::larger_than_ram) | who chooses how much RAM it takes, and asks what a miss costs |
+//! | [Several devices](guide::several_devices) | who has several cards, or wants to say which are used |
+//! | [Tasks](guide::tasks) | who writes async code |
+//! | [A device of one's own](guide::own_device) | who has hardware that no backend knows |
+//! | [Processes and limits](guide::processes_and_limits) | who runs it as a service: fork, filters, limits, files |
+//! | [Troubles](guide::troubles) | who knows other libraries of this kind, and what goes wrong there |
+//!
+//! # What is where
+//!
+//! | what | where |
+//! |---|---|
+//! | the array, and how it is described | [`VirtualArray`], [`Builder`] |
+//! | elements, ranges, lists of indices | [`View`], [`ViewMut`] |
+//! | questions and changes that run on the devices | [`Query`], [`QueryMut`], written as [expressions](expr) |
+//! | pages as slices in place, cursors, iterators, futures | [`PagedView`], [`PagedViewMut`] |
+//! | a range of an array, with all operations | [`Section`], [`SectionMut`], [`SharedSection`] |
+//! | memory of the program (a `Vec`, a mapped file), worked on by devices | [`Source`] |
+//! | several dimensions, and what lies beyond their edges | [`NdArray`], [`NdSection`], [`boundary`] |
+//! | rows of different lengths | [`RaggedArray`], [`RaggedWriter`] |
+//! | values of several arrays side by side | [`View::join`], [`compute`] |
+//! | joins of index tuples | [`IndexSet`], [`PagedIndexSet`], [`Combine`] |
+//! | which devices, and which share of the pages each gets | [`devices`], [`Discovery`], [`Placement`], [`Profile`] |
+//! | what went wrong, and what to do about it | [`Error`], [`ErrorKind`] |
+//! | what it did, and what memory it takes | [`Stats`], [`Footprint`] |
+//! | devices themselves: the contract, and the backends | [`device`], `cuda`, `opencl`, `host` |
 //!
 //! # Features
 //!
 //! | feature | default | what |
 //! |---|---|---|
-//! | `cuda` | yes | NVIDIA cards through CUDA |
-//! | `opencl` | yes | cards of all vendors through OpenCL |
+//! | `cuda` | yes | NVIDIA cards through CUDA; needs the driver to run |
+//! | `opencl` | yes | cards of all vendors through OpenCL; needs libOpenCL to run |
 //! | `host` | yes | host RAM, or a file, as a device |
 //! | `rayon` | no | parallel forms of the iterators |
 //! | `memmap2` | no | mapped files as homes of sources |
@@ -32,29 +68,10 @@
 //! | `serde` | no | statistics and settings can be serialised |
 //! | `tracing` | no | warnings and events go to `tracing` |
 //!
-//! No feature needs a toolkit or SDK to build; drivers are loaded at run time.
-//!
-//! # Child processes
-//!
-//! A child of `fork` may call `exec` or `_exit`, and nothing else: it has a copy of the parent's memory, but
-//! none of the threads that work on it. Locks may be held there by threads that do not exist; drivers do not
-//! carry their contexts over, nor the memory that they have locked, which may be missing in the child; and
-//! the system's barrier is granted to a process, not to its children. So a child must not use arrays, sources
-//! and devices of the parent, nor drop them, nor end by `exit`, which has drivers clean up. It must not make
-//! new ones either. The parent goes on unharmed.
-//!
-//! [`std::process::Command`] keeps to that, unless what it is given as `pre_exec` does not. To share work
-//! with other processes start them anew, each with devices of its own.
-//!
-//! # System calls
-//!
-//! Filters of system calls (seccomp) are best installed before the first array is made. On Linux access to
-//! single elements relies on `membarrier`; a process that is refused it from the beginning does without, at
-//! the cost of a fence in each access. One that is refused it later goes on as long as it has
-//! `sched_setaffinity`, slower whenever a page leaves the cache or is lent as a slice; without both it ends
-//! with a message.
+//! No feature needs a toolkit or SDK to build; drivers are loaded at run time. Rust 1.95 or later, 64-bit
+//! targets.
 
-#![doc = include_str!("../docs/troubles.md")]
+#![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(loom))))]
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 #[cfg(not(target_pointer_width = "64"))]
@@ -75,6 +92,27 @@ mod setup;
 mod shapes;
 #[cfg(not(loom))]
 mod source;
+
+/// How to use it, a page for each subject. All code in them is run as tests, on host RAM where there is no
+/// card; `?` stands for what a program does with an error.
+///
+/// Begin with [the first minute](guide::first_minute).
+pub mod guide {
+    #[doc = include_str!("../docs/guide/first_minute.md")]
+    pub mod first_minute {}
+    #[doc = include_str!("../docs/guide/larger_than_ram.md")]
+    pub mod larger_than_ram {}
+    #[doc = include_str!("../docs/guide/several_devices.md")]
+    pub mod several_devices {}
+    #[doc = include_str!("../docs/guide/tasks.md")]
+    pub mod tasks {}
+    #[doc = include_str!("../docs/guide/own_device.md")]
+    pub mod own_device {}
+    #[doc = include_str!("../docs/guide/processes_and_limits.md")]
+    pub mod processes_and_limits {}
+    #[doc = include_str!("../docs/troubles.md")]
+    pub mod troubles {}
+}
 
 #[cfg(not(loom))]
 pub use facade::*;

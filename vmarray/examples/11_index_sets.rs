@@ -4,9 +4,11 @@
 //! Both have four columns of values from 0 to 1000, two of them with dimensions in common; about 17.5 million
 //! tuples come out.
 //!
-//! `cargo run --release --example index_sets [TUPLES_LOG2 [THREADS...]]` prints the least and the median time
-//! of interleaved repetitions for each number of threads, and a digest of the results. The array lies on the
-//! devices of the machine, or on those that the environment variable `VMARRAY_DEVICES` names.
+//!     cargo run --release -p vmarray --example 11_index_sets [-- TUPLES_LOG2 [THREADS...]]
+//!
+//! prints the least and the median time of interleaved repetitions for each number of threads, and a digest
+//! of the results. Without `--release` the sets have 2^16 tuples. The array lies on the devices of the
+//! machine, or on those that the environment variable `VMARRAY_DEVICES` names.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -14,6 +16,8 @@ use vmarray::prelude::*;
 
 use vmarray::{Combine, Device, Dimension, IndexSet, PagedIndexSet, Tuples};
 
+/// Tuples of each set, as a power of two: fewer for code that is not optimised.
+const LOG2: u32 = if cfg!(debug_assertions) { 16 } else { 22 };
 const LARGEST: u64 = 1000;
 /// All the RAM that the array may use. Small enough to stay in a processor's cache.
 const CACHE_BYTES: usize = 16 << 20;
@@ -23,7 +27,7 @@ const REPETITIONS: usize = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let log2: u32 = arguments.next().map_or(Ok(22), |text| text.parse())?;
+    let log2: u32 = arguments.next().map_or(Ok(LOG2), |text| text.parse())?;
     let mut threads = arguments.map(|text| text.parse()).collect::<Result<Vec<usize>, _>>()?;
     if threads.is_empty() {
         threads.push(std::thread::available_parallelism()?.get());

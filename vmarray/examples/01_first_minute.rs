@@ -1,0 +1,39 @@
+//! A million squares on all cards of the machine, or in RAM where there is none: written, read, found.
+//!
+//!     cargo run -p vmarray --example 01_first_minute
+
+use vmarray::prelude::*;
+
+fn main() -> vmarray::Result<()> {
+    // What the machine has, and what is used of it.
+    println!("{}", vmarray::Discovery::from_env()?.report());
+
+    // A new array is full of zeroes.
+    let squares = VirtualArray::<u64>::new(1_000_000)?;
+    assert_eq!(squares.get(999_999)?, 0);
+
+    // One element at a time.
+    for i in 0..1000 {
+        squares.set(i, (i * i) as u64)?;
+    }
+    // Or many.
+    let rest: Vec<u64> = (1000..1_000_000).map(|i| i * i).collect();
+    squares.write(1000, &rest)?;
+
+    let value = squares.get(31)?;
+    println!("31 squared is {value}");
+    assert_eq!(value, 961);
+    println!("elements 2 to 4 are {:?}", squares.to_vec(2..5)?);
+    assert_eq!(squares.to_vec(2..5)?, [4, 9, 16]);
+
+    // This runs on the devices; nothing but the answer is copied.
+    let roots = squares.find(Field::whole(), &998_001)?;
+    println!("998001 is the square of {roots:?}");
+    assert_eq!(roots, [999]);
+
+    // Mistakes and failures are values, whose texts say what to do.
+    let error = squares.get(1_000_000).unwrap_err();
+    println!("a mistake: {error}");
+    assert!(error.to_string().ends_with("use an index below 1000000"));
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! A table of a hundred thousand trades, asked and changed on the devices: searches, counts, sums, and a rule
+//! for all elements. Only questions and answers pass the bus.
+//!
+//!     cargo run -p vmarray --example 04_find_and_expressions
+
+use bytemuck::{Pod, Zeroable};
+use vmarray::{field, prelude::*};
+
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+struct Trade {
+    price: f32,
+    amount: u32,
+    buyer: u32,
+    flags: u32,
+}
+
+const LEN: usize = 100_000;
+
+fn main() -> vmarray::Result<()> {
+    let trades = VirtualArray::<Trade>::new(LEN)?;
+    let all: Vec<Trade> = (0..LEN as u32)
+        .map(|i| Trade {
+            price: 10.0 + (i % 100) as f32,
+            amount: 1 + i % 7,
+            buyer: i * 7919 % 10_007,
+            flags: 0,
+        })
+        .collect();
+    trades.write(0, &all)?;
+    let (price, amount) = (field!(Trade, price), field!(Trade, amount));
+
+    // One value, in all elements: their indices.
+    let of_buyer = trades.find(field!(Trade, buyer), &42)?;
+    println!("buyer 42 has trades {of_buyer:?}");
+    assert!(of_buyer.iter().all(|&i| all[i].buyer == 42) && of_buyer.len() == 10);
+
+    // A condition, an expression, a sum of what meets the condition.
+    let is_large = price.gt(100.0) & amount.ge(6);
+    let large = trades.count_where(.., is_large.clone())?;
+    let turnover = trades.sum(.., (price * amount.cast::<f32>()).only_where(is_large))?;
+    println!("{large} large trades, of {turnover} in all");
+    let expected: Vec<&Trade> = all.iter().filter(|trade| trade.price > 100.0 && trade.amount >= 6).collect();
+    assert_eq!(large, expected.len());
+    assert_eq!(
+        turnover,
+        expected.iter().map(|trade| f64::from(trade.price * trade.amount as f32)).sum::<f64>()
+    );
+
+    // Extremes and where they are.
+    let (at, highest) = trades.arg_max(.., price)?.expect("there are trades");
+    println!("the highest price is {highest}, first at {at}");
+    assert_eq!((at, highest), (99, 109.0));
+
+    // A rule for all elements that meet a condition. The fields of an element are read before one is written.
+    let flags = field!(Trade, flags);
+    trades.assign_where(.., price.lt(11.0), [flags.set(1), price.set(price * 2.0)])?;
+    println!("trade 200 was {:?} and is {:?}", all[200], trades.get(200)?);
+    assert_eq!(trades.get(200)?, Trade { price: 20.0, flags: 1, ..all[200] });
+    assert_eq!(trades.count(.., flags, &1)?, LEN / 100);
+    Ok(())
+}

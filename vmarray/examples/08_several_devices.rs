@@ -1,0 +1,62 @@
+//! One array over three cards of different size and speed, which are simulated here: who gets which share of
+//! the pages, what that means for a scan, and what is left when one of the cards is lost.
+//!
+//!     cargo run -p vmarray --example 08_several_devices
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vmarray::host::SimulatedDevice;
+use vmarray::{Device, Placement, Profile, device, prelude::*};
+
+const LEN: usize = 5 << 18;
+
+fn main() -> vmarray::Result<()> {
+    let mut speeds = Vec::new();
+    for placement in [Placement::Equal, Placement::Capacity, Placement::Balanced(Default::default())] {
+        // 11, 8 and 2 MiB; 1, 4 and 4 GB/s. Time is virtual, so the figures are the same on all machines.
+        let cards = [(11, 1), (8, 4), (2, 4)].map(|(mib, speed)| {
+            let speed = speed * 1_000_000_000;
+            let card = SimulatedDevice::builder(1).bytes(mib << 20).bandwidth(speed).jitter(0.0);
+            let card = Arc::new(card.latency(Duration::from_micros(10)).build());
+            // Of a real card this would be measured when a placement needs it.
+            Profile::new(speed, speed, speed, 65_536).remember(&card.info().identity);
+            card
+        });
+        // 5 MiB of elements, in pages of 16 KiB.
+        let array = VirtualArray::<u32>::builder(LEN)
+            .devices(cards.clone())
+            .placement(placement.clone())
+            .page_len(4096)
+            .cache_bytes(1 << 20)
+            .build()?;
+        array.write(0, &(0..LEN as u32).collect::<Vec<_>>())?;
+        array.flush(..)?;
+
+        let before = cards.each_ref().map(|card| card.now());
+        let values = array.to_vec(..)?;
+        let busy = [0, 1, 2].map(|i| (cards[i].now() - before[i]).as_micros());
+        let slowest = busy.iter().max().expect("three cards");
+        let mb_per_second = size_of_val(&*values) as u128 / slowest;
+        println!("{placement:?}: a scan keeps the cards busy for {busy:?} us, {mb_per_second} MB/s together");
+        assert!((0..LEN as u32).eq(values));
+        speeds.push(mb_per_second);
+    }
+    let [equal, capacity, balanced] = speeds[..] else { unreachable!("three placements") };
+    assert!(balanced > 2 * equal && capacity < equal);
+
+    // A card that is lost takes its own pages with it, and nothing else.
+    let cards = [1, 2, 3].map(|seed| Arc::new(SimulatedDevice::builder(seed).build()));
+    let array = VirtualArray::<u32>::builder(3000).devices(cards.clone()).page_len(100).build()?;
+    array.fill(.., 7)?;
+    array.evict(..)?;
+    cards[2].lose();
+    let readable = (0..30).filter(|page| array.get(page * 100).is_ok()).count();
+    println!("one card of three is lost: {readable} of 30 pages are still there");
+    assert_eq!(readable, 20);
+    // Page 2 was on it.
+    let error = array.get(299).unwrap_err();
+    println!("of the others it is said: {error}");
+    assert_eq!(error.device_error().map(device::Error::kind), Some(device::ErrorKind::Lost));
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! A volume of 64 x 64 x 64 elements, stored in tiles: boxes of it are written, read, added up on the
+//! devices, and seen from the side.
+//!
+//!     cargo run -p vmarray --example 09_boxes
+
+use vmarray::prelude::*;
+
+fn main() -> vmarray::Result<()> {
+    // A tile is a page: boxes touch few pages, whichever way they lie.
+    let volume = NdArray::<u16, 3>::builder([64, 64, 64]).tile([16, 16, 16]).build()?;
+    println!("{:?} elements in {} tiles", volume.shape(), volume.elements().page_count());
+    assert_eq!(volume.elements().page_count(), 64);
+
+    // Boxes are ranges of positions, half open along each axis: a block of 8 x 20 x 30.
+    volume.fill([10, 20, 30]..[18, 40, 60], 3)?;
+    assert_eq!(volume.get([17, 39, 59])?, 3);
+    assert_eq!(volume.get([18, 39, 59])?, 0);
+
+    // Questions run on the devices, of all or of a box.
+    let all = volume.sum(.., Field::whole())?;
+    let half = volume.sum([0, 0, 0]..[64, 30, 64], Field::whole())?;
+    println!("the sum is {all}, that of the upper half of the block {half}");
+    assert_eq!((all, half), (3 * 8 * 20 * 30, 3 * 8 * 10 * 30));
+
+    // A view counts from its own corner, and can be written to.
+    let block = volume.section_mut([10, 20, 30]..[18, 40, 60])?;
+    block.set([0, 0, 0], 9)?;
+    assert_eq!(volume.find(Field::whole(), &9)?, [[10, 20, 30]]);
+    // By a rule that looks at positions: the floor of the block.
+    let row = block.coordinate(1)?;
+    block.assign_where(.., row.eq(19_u64), Field::whole().set(5))?;
+
+    // One index along one axis fixed: a picture of two axes, from the side.
+    let side = volume.project::<2>(0, 12)?;
+    println!("layer 12, every second row and column of a part:");
+    for y in (18..42).step_by(2) {
+        let pixels = side.to_vec([y + 1, 26]..[y + 2, 64])?;
+        println!(
+            "    {}",
+            pixels
+                .iter()
+                .step_by(2)
+                .map(|value| [".", "3", "5"][usize::from(*value) / 2])
+                .collect::<String>()
+        );
+    }
+    assert_eq!(side.shape(), [64, 64]);
+    assert_eq!(side.count(.., Field::whole(), &5)?, 30);
+    assert_eq!(side.to_vec([39, 29]..[40, 32])?, [0, 5, 5]);
+    Ok(())
+}
