@@ -1,6 +1,6 @@
 //! `cargo xtask cross`: the published crates for other systems and processors.
 
-use crate::project::{self, Metadata};
+use crate::project;
 use crate::steps::{Outcome, Steps};
 use crate::tools;
 use anyhow::Result;
@@ -73,9 +73,9 @@ fn check(sh: &Shell, foreign: &Foreign) -> Result<Outcome> {
     if let Some(reason) = missing(sh, target) {
         return Ok(Outcome::Skipped(reason));
     }
-    let metadata = Metadata::members(sh)?;
-    let published = metadata.workspace().filter(|package| package.is_published());
-    let packages: Vec<&str> = published.flat_map(|package| ["-p", package.name.as_str()]).collect();
+    let metadata = project::members()?;
+    let published = project::published(&metadata);
+    let packages: Vec<&str> = published.iter().flat_map(|package| ["-p", package.name.as_str()]).collect();
     let folder = metadata.target_directory.join("cross");
     cmd!(
         sh,
@@ -96,7 +96,7 @@ fn test(sh: &Shell, foreign: &Foreign) -> Result<Outcome> {
     }
     let target = foreign.target;
     let name = target.to_uppercase().replace('-', "_");
-    let folder = Metadata::members(sh)?.target_directory.join("cross");
+    let folder = project::members()?.target_directory.join("cross");
     let _linker = sh.push_env(format!("CARGO_TARGET_{name}_LINKER"), linker);
     let _runner = sh.push_env(format!("CARGO_TARGET_{name}_RUNNER"), emulator);
     let _libraries = sh.push_env("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu");

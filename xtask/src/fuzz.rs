@@ -3,9 +3,9 @@
 //! The flags are those that cargo-fuzz sets, which therefore need not be there; with it, `cargo fuzz run` works
 //! in that folder as well.
 
-use crate::project::{self, Metadata};
+use crate::project;
 use crate::steps::{Outcome, Steps};
-use crate::tools::{self, AddressSanitizer, SANITIZER_TARGET};
+use crate::tools::{self, SANITIZER_TARGET};
 use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
 
@@ -45,24 +45,22 @@ fn check(sh: &Shell, only: &[String], seconds: u32) -> Result<Outcome> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Ok(Outcome::Skipped(format!("this is no {SANITIZER_TARGET}")));
     }
-    let toolchain = match tools::address_sanitizer(sh) {
-        Ok(toolchain) => toolchain,
-        Err(reason) => return Ok(Outcome::Skipped(format!("{reason:#}"))),
-    };
+    if !tools::has_address_sanitizer(sh)? {
+        let reason = "the toolchain in use has no run-time library of AddressSanitizer";
+        return Ok(Outcome::Skipped(reason.into()));
+    }
     if tools::find("c++").is_none() {
         return Ok(Outcome::Skipped("there is no C++ compiler, which builds libFuzzer".into()));
     }
-    let (channel, _bootstrap) = match toolchain {
-        AddressSanitizer::Nightly => (Some("+nightly"), None),
-        AddressSanitizer::Current => (None, Some(sh.push_env("RUSTC_BOOTSTRAP", "1"))),
-    };
-    let folder = Metadata::members(sh)?.target_directory.join("fuzz");
+    // Unstable flags on the stable compiler need this.
+    let _bootstrap = sh.push_env("RUSTC_BOOTSTRAP", "1");
+    let folder = project::members()?.target_directory.join("fuzz");
     {
         let _flags = sh.push_env("RUSTFLAGS", FLAGS);
         let manifest = "vmarray/fuzz/Cargo.toml";
         cmd!(
             sh,
-            "cargo {channel...} build --release --manifest-path {manifest} --target {SANITIZER_TARGET} --target-dir {folder}"
+            "cargo build --release --manifest-path {manifest} --target {SANITIZER_TARGET} --target-dir {folder}"
         )
         .run()?;
     }
@@ -71,14 +69,14 @@ fn check(sh: &Shell, only: &[String], seconds: u32) -> Result<Outcome> {
         let binary = folder.join(SANITIZER_TARGET).join("release").join(target);
         let corpus = folder.join("corpus").join(target);
         sh.create_dir(&corpus)?;
-        let artifacts = format!("-artifact_prefix={}/", folder.display());
+        let artifacts = format!("-artifact_prefix={}/", folder);
         cmd!(
             sh,
             "{binary} -max_total_time={seconds} -rss_limit_mb=4096 -timeout=20 -print_final_stats=1 {artifacts} {corpus}"
         )
         .quiet()
         .run()
-        .with_context(|| format!("{target}: the input that was refused lies in {}", folder.display()))?;
+        .with_context(|| format!("{target}: the input that was refused lies in {}", folder))?;
     }
     Ok(Outcome::Passed(format!("{seconds} s for each target")))
 }

@@ -6,7 +6,7 @@
 
 mod sites;
 
-use crate::project::{self, Metadata};
+use crate::project;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use sites::Site;
@@ -155,7 +155,7 @@ struct Survivor {
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     let end = args.minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
-    let folder = Metadata::members(&sh)?.target_directory.join("mutants");
+    let folder = project::members()?.target_directory.into_std_path_buf().join("mutants");
     let kept_at = folder.join("outcomes.json");
     let mut kept: Kept = match std::fs::read(&kept_at) {
         Ok(bytes) if !args.afresh => serde_json::from_slice(&bytes).context("earlier results")?,

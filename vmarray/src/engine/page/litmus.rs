@@ -76,21 +76,21 @@ fn frames_are_not_reused_under_threads_that_come_and_go() {
         let words = unsafe { &*at.cast::<[AtomicU64; 2]>() };
         Some([words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)])
     };
-    thread::scope(|threads| {
-        let reader = || {
-            for _ in 0..200 {
-                let words =
-                    read_lock_free(&entry, number, 0, access).or_else(|| read_fenced(&entry, number, access));
-                if let Some(words) = words {
-                    assert_eq!(words, [VALUE; 2], "read while another thread had the page");
-                    reads.fetch_add(1, Ordering::Relaxed);
-                }
+    let reader = || {
+        for _ in 0..200 {
+            let words =
+                read_lock_free(&entry, number, 0, access).or_else(|| read_fenced(&entry, number, access));
+            if let Some(words) = words {
+                assert_eq!(words, [VALUE; 2], "read while another thread had the page");
+                reads.fetch_add(1, Ordering::Relaxed);
             }
-        };
+        }
+    };
+    thread::scope(|threads| {
         for _ in 0..READERS {
             threads.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    thread::scope(|generation| _ = generation.spawn(reader));
+                    thread::scope(|generation| _ = generation.spawn(&reader));
                 }
             });
         }

@@ -4,7 +4,7 @@
 use super::Bench;
 use crate::bench::elements::Payload;
 use crate::bench::measure::{Unit, calls, repeat};
-use crate::bench::raw::Way;
+use crate::bench::raw::{Limit, Way};
 use crate::bench::results::Role;
 use anyhow::Result;
 use bytemuck::{Pod, Zeroable};
@@ -64,7 +64,7 @@ fn lists<T: Payload>(bench: &mut Bench) -> Result<()> {
                 values[turn].check(lists[turn % LISTS][turn])
             })
         })?;
-        row.limit("kernel", bench.raw.indexed(Way::Down, size_of::<T>()))
+        row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Down, size_of::<T>())))
     })?;
     let values: Vec<Vec<T>> =
         lists.iter().map(|list| list.iter().map(|&index| T::of(index)).collect()).collect();
@@ -76,7 +76,7 @@ fn lists<T: Payload>(bench: &mut Bench) -> Result<()> {
                 Ok(array.scatter(&lists[turn % LISTS], &values[turn % LISTS])?)
             })
         })?;
-        row.limit("kernel", bench.raw.indexed(Way::Up, size_of::<T>()))
+        row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Up, size_of::<T>())))
     })
 }
 
