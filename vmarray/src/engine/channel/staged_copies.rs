@@ -143,8 +143,8 @@ impl StagedCopies {
 }
 
 impl Channel {
-    /// Has pages copied between their home slots and a stage, where they stand in this order. The caller keeps
-    /// the slots from changing, or has the pages for itself, and [waits](Self::await_staged) for it.
+    /// Has pages copied between their home slots and a stage, where they stand in this order. The caller
+    /// keeps the slots from changing, or has the pages for itself, and [waits](Self::await_staged) for it.
     pub(crate) fn copy_staged(&self, way: CopyWay, pages: &[u64], stage: &Stage) -> Arc<StagedCopy> {
         let page_bytes = self.layout.page_bytes;
         let bytes = (pages.len() * page_bytes) as u64;
