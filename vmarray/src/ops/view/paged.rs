@@ -90,7 +90,7 @@ use crate::ops::gather::GatherAsync;
 ///     array.read_async(10, &mut back).await?;
 ///     assert_eq!(array.gather_async(&[13, 10]).await?, [0, 1]);
 ///     let third = array.page_async(0).await?[12];
-///     vmarray::Result::Ok(back[0] + third + array.get_async(11).await?)
+///     Ok::<_, vmarray::Error>(back[0] + third + array.get_async(11).await?)
 /// };
 /// assert_eq!(block_on(task)?, 1 + 3 + 2);
 /// # Ok::<(), vmarray::Error>(())
