@@ -153,7 +153,7 @@ pub use info::{DeviceInfo, DeviceKind, MemoryStatus};
 pub use names::{NameHasher, Names};
 pub use owned::{DeviceBuffer, HostBuffer, Queue};
 pub use queues::Queues;
-pub use request::{DeviceSpan, Elements, Fill, Gather, HostSpan, Scatter, Search, Transfer};
+pub use request::{DeviceSpan, Elements, Fill, Gather, HostSpan, LEFT_OUT, Scatter, Search, Transfer};
 pub use route::{Route, Routing};
 pub use timeline::Timeline;
 pub use validate::Extents;

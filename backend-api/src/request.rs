@@ -298,6 +298,29 @@ impl Search<'_> {
     }
 }
 
+/// An entry of a list of indices for which nothing is moved. A gather leaves its value unspecified.
+///
+/// ```
+/// use backend_api::{Commit, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, LEFT_OUT, Queue, Scatter};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+/// # queue.fill(&Fill { to: memory.at(0), bytes: 8, pattern: b"abcd" })?;
+/// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// // Device memory holds `abcd` twice; the second of three values goes nowhere.
+/// host.write(0, [0, LEFT_OUT, 2].map(u64::to_ne_bytes).as_flattened());
+/// host.write(24, b"xyz");
+/// let elements = Elements { start: memory.at(0), count: 4, stride: 1 };
+/// # use backend_api::{Device, Transfer};
+/// queue.scatter(&Scatter { elements, indices: host.at(0), count: 3, values: host.at(24) })?;
+/// device.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(32), bytes: 4 }])?)?;
+/// # let mut bytes = [0; 4];
+/// # host.read(32, &mut bytes);
+/// assert_eq!(&bytes, b"xbzd");
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+pub const LEFT_OUT: u64 = u64::MAX;
+
 /// Collects elements by index: `values[k] = elements[indices[k]]`.
 ///
 /// ```
@@ -321,8 +344,8 @@ impl Search<'_> {
 pub struct Gather<'a> {
     /// What is collected from; an element's `stride` bytes are moved whole.
     pub elements: Elements<'a>,
-    /// The indices: `count` unsigned 64-bit numbers in the host's byte order, at a multiple of 8. They must
-    /// stay as they are until the ticket is done.
+    /// The indices, or [`LEFT_OUT`]: `count` unsigned 64-bit numbers in the host's byte order, at a multiple
+    /// of 8. They must stay as they are until the ticket is done.
     pub indices: HostSpan<'a>,
     /// How many indices.
     pub count: u64,

@@ -18,7 +18,7 @@ struct Indexed {
 };
 
 const u32 TILE_ELEMENTS = 512;
-const u64 OUTSIDE = ~0ull;
+const u64 OUTSIDE = ~0ull;  // also what callers write for an entry that is to be left out
 
 // Where a byte of a tile lies: which of the tile's indices, and how far into the element.
 struct Place {
@@ -50,7 +50,7 @@ template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
         barrier();
         for (u32 j = t; j < listed; j += THREADS) {
             u64 index = load_once(a.indices + (k + j) * 8);
-            if (index >= a.count) {
+            if (index >= a.count && index != OUTSIDE) {
                 index = OUTSIDE;
                 ((volatile u64 *)a.failure)[1] = k + j;
                 ((volatile u64 *)a.failure)[0] = 1;

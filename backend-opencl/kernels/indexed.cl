@@ -6,6 +6,9 @@
 //
 // An index is read once, which is what `volatile` says: the program may change it between the check and the use.
 
+// What callers write for an entry that is to be left out.
+#define LEFT_OUT 0xfffffffffffffffful
+
 // Notes that entry `position` of the whole list is no index. Calls of one queue have different tags.
 static inline void outside(__global volatile uint *status, uint tag, ulong position) {
     if (atomic_xchg(status, tag) != tag) {
@@ -34,8 +37,10 @@ static inline void outside(__global volatile uint *status, uint tag, ulong posit
         }                                                                                                           \
         ulong index = list[k];                                                                                      \
         if (index >= count) {                                                                                       \
-            outside(status, tag, position + k);                                                                     \
-            fail;                                                                                                   \
+            if (index != LEFT_OUT) {                                                                                \
+                outside(status, tag, position + k);                                                                 \
+                fail;                                                                                               \
+            }                                                                                                       \
             continue;                                                                                               \
         }                                                                                                           \
         ulong at = start + index * stride + part * G - window;                                                      \

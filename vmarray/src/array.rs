@@ -15,6 +15,7 @@ pub(crate) mod page_guard;
 pub(crate) mod parallel;
 #[forbid(unsafe_code)]
 pub(crate) mod range;
+pub(crate) mod registered;
 pub(crate) mod resident;
 #[cfg(test)]
 #[forbid(unsafe_code)]
@@ -35,7 +36,7 @@ use crate::base::memory::prefetch_write;
 use crate::base::stats::Stats;
 use crate::engine::page::state::{AHEAD, DIRTY, RESIDENT};
 use crate::engine::page::{
-    Entry, HitCounter, Holder, count_hit, read_fenced, read_lock_free, unpark, write_fenced, write_lock_free,
+    Entry, HitCounter, Holder, read_fenced, read_lock_free, unpark, write_fenced, write_lock_free,
 };
 use crate::engine::pager::{Fetch, Held, Pager};
 use crate::setup::any::AnyDevice;
@@ -119,16 +120,16 @@ const LONG_BYTES: usize = 256;
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(64).build()?;
+/// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(64).count_hits(true).build()?;
 /// assert_eq!((array.len(), array.is_empty()), (1000, false));
 /// assert_eq!((array.page_len(), array.page_count()), (64, 16));
 /// assert_eq!((array.page_of(70), array.page_range(15)), (1, 960..1000));
 /// array.set(70, 1)?;
 /// assert_eq!(array.get(70)?, 1);
 /// let stats = array.stats();
-/// assert_eq!((stats.total().misses, stats.hits), (1, 1));
+/// assert_eq!((stats.total().misses, stats.hits), (1, Some(1)));
 /// array.reset_stats();
-/// assert_eq!(array.stats().hits, 0);
+/// assert_eq!(array.stats().hits, Some(0));
 /// assert_eq!(array.footprint().device_bytes, 4096);
 /// // Each of these is one atomic step, but for `swap`.
 /// assert_eq!(array.replace(70, 7)?, 1);
@@ -142,10 +143,10 @@ const LONG_BYTES: usize = 256;
 pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     // What a hit looks at comes first, and directly behind the reference that the caller has.
     entries: NonNull<Entry>,
-    /// The length if the page length is a power of two, else zero: one comparison tells whether an index is
-    /// inside and can be split by a shift.
+    /// The length if the page length is a power of two and hits are not counted, else zero: one comparison
+    /// tells whether an index is inside, can be split by a shift, and is to be counted.
     quick_len: usize,
-    /// By how much an index is shifted to get its page; meaningless if the page length is no power of two.
+    /// By how much an index is shifted to get its page; meaningless where `quick_len` is zero.
     shift: u32,
     counter: HitCounter,
     /// The bits of an index that are the place within its page; meaningless likewise.
@@ -185,7 +186,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let pager = Box::new(pager);
         Self {
             entries: pager.table().first(),
-            quick_len: if page_len.is_power_of_two() { len } else { 0 },
+            quick_len: if page_len.is_power_of_two() && !pager.counter().counts() { len } else { 0 },
             shift: page_len.trailing_zeros(),
             counter: pager.counter(),
             mask: page_len.wrapping_sub(1),
@@ -239,8 +240,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Entry and place within its page of an element, if a shift gets them: not of one that is outside, nor
-    /// with page lengths that are no power of two.
+    /// Entry and place within its page of an element, if a shift gets them and nothing is counted: not of one
+    /// that is outside, nor with page lengths that are no power of two.
     #[inline(always)]
     fn locate_quickly(&self, index: usize) -> Option<(&Entry, usize)> {
         (index < self.quick_len).then(|| {
@@ -268,7 +269,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     fn get_by_value(&self, index: usize) -> Result<T> {
         if let Some((entry, at)) = self.locate_quickly(index)
-            && let Some(value) = self.read_at(entry, at)
+            && let Some(value) = self.read_at::<false>(entry, at)
         {
             return Ok(value);
         }
@@ -286,16 +287,16 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Reads an element of a page that is open to lock-free reads.
     #[inline(always)]
-    fn read_at(&self, entry: &Entry, at: usize) -> Option<T> {
+    fn read_at<const COUNTS: bool>(&self, entry: &Entry, at: usize) -> Option<T> {
         if Layout::<T>::SINGLE_WORD {
             // SAFETY: the frame is one of pages of `T`, aligned to more than a word, and `at` is within its
             // page. While the gate is open all access is atomic.
-            read_lock_free(entry, self.counter, at, |frame| unsafe {
+            read_lock_free::<COUNTS, _>(entry, self.counter, at, |frame| unsafe {
                 Some(element::load(frame.cast::<T>().add(at)))
             })
         } else {
             // SAFETY: as above; what a racing writer made of the value is found out by the version.
-            read_lock_free(entry, self.counter, at, |frame| unsafe {
+            read_lock_free::<COUNTS, _>(entry, self.counter, at, |frame| unsafe {
                 read_validated(entry, frame.cast::<T>().add(at))
             })
         }
@@ -320,7 +321,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let (page, at) = self.checked(index)?;
         let entry = self.pager.entry(page as u64);
         if self.quick_len == 0
-            && let Some(found) = self.read_at(entry, at)
+            && let Some(found) = self.read_at::<true>(entry, at)
         {
             return Ok(found);
         }
@@ -375,7 +376,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 // lines of only a few stores ahead. A wrong guess of the address does no harm.
                 prefetch_write(entry.write_gate().cast::<T>().wrapping_add(at));
                 // SAFETY: as in `read_at`; the write gate is open to atomic writes.
-                let done = write_lock_free(entry, self.counter, at, |frame| unsafe {
+                let done = write_lock_free::<false, _>(entry, self.counter, at, |frame| unsafe {
                     element::store(frame.cast::<T>().add(at), value);
                 });
                 if done.is_some() {
@@ -386,7 +387,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             {
                 // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
                 unsafe { element::write_racy(entry.address().cast::<T>().add(at), &value) };
-                count_hit(self.counter);
                 if entry.release_exclusive(Holder::Pin, DIRTY) {
                     unpark(entry);
                 }
@@ -428,7 +428,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let entry = self.pager.entry(page as u64);
         // SAFETY: `at` is within the page.
         let access = |frame: *mut u8| write(unsafe { frame.cast::<T>().add(at) });
-        if let Some(result) = write_lock_free(entry, self.counter, at, access) {
+        if let Some(result) = write_lock_free::<true, _>(entry, self.counter, at, access) {
             return Ok(result);
         }
         self.write_word_slowly(page, access, wrote)

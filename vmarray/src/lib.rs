@@ -132,6 +132,7 @@ mod facade {
     pub use crate::array::iter::{Iter, Pages, PagesMut};
     pub use crate::array::map::{MapBuffer, MapMode};
     pub use crate::array::page_guard::{PageMut, PageRef};
+    pub use crate::array::registered::Registered;
     pub use crate::base::element::{Element, Field};
     pub use crate::base::error::{Error, ErrorKind, Result, Unmet};
     pub use crate::base::stats::{ChannelStats, Stats};

@@ -1,7 +1,7 @@
 //! Gathers and scatters against the naive ones.
 
 use crate::wrap::SplitMix64;
-use crate::{Device, DeviceBuffer, Elements, Error, ErrorKind, Gather, HostBuffer, Queue, Ticket};
+use crate::{Device, DeviceBuffer, Elements, Error, ErrorKind, Gather, HostBuffer, LEFT_OUT, Queue, Ticket};
 
 use super::Context;
 use super::context::{assert_holds, assert_refused};
@@ -84,6 +84,38 @@ fn of_every_stride<D: Device>(cx: &Context<'_, D>, by: Indexed) {
     }
 }
 
+pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
+    const COUNT: usize = 90;
+    let mut scene = Scene::new(cx, (COUNT + 1) * 512, COUNT * (8 + 512) + 64);
+    for (round, stride) in [1, 2, 3, 4, 7, 8, 12, 16, 44, 96, 512].into_iter().enumerate() {
+        for by in [Gathered, Scattered] {
+            let mut indices = indices_for(by, stride as u64, COUNT, COUNT);
+            // Some, all, and all but one.
+            let mut random = SplitMix64::new(round as u64);
+            indices.iter_mut().for_each(|index| match (round % 4, random.below(2)) {
+                (0, _) | (1..3, 0) => *index = LEFT_OUT,
+                _ => {}
+            });
+            if round % 4 == 3 {
+                indices[1..].fill(LEFT_OUT);
+            }
+            scene.write_indices(0, &indices);
+            let (elements, values) =
+                (scene.elements(round % 3 * 4, COUNT, stride), COUNT * 8 + round * 5 % 16);
+            let ticket = scene.indexed(by, elements, COUNT, [0, values]);
+            if by == Gathered {
+                // Their values are unspecified.
+                scene.settle(ticket);
+                for (k, _) in indices.iter().enumerate().filter(|(_, index)| **index == LEFT_OUT) {
+                    let at = values + k * stride;
+                    scene.host.read(at, &mut scene.expected_host[at..at + stride]);
+                }
+            }
+            scene.assert_as_expected(&format!("entries left out, {by:?}, elements of {stride} bytes"));
+        }
+    }
+}
+
 pub(super) fn gathers_and_scatters_of_many_elements<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 100_003;
     for stride in [1, 4, 8, 12] {
@@ -114,7 +146,7 @@ pub(super) fn gathers_and_scatters_of_large_elements<D: Device>(cx: &Context<'_,
 /// Indices outside of `count` elements: near misses, and such as become small when they are multiplied or
 /// cut.
 fn outside(count: u64) -> [u64; 9] {
-    [count, count + 1, u64::MAX, u64::MAX - 1, 1 << 32, (1 << 32) + 1, 1 << 61, 1 << 63, (1 << 61) + 2]
+    [count, count + 1, u64::MAX - 1, u64::MAX - 2, 1 << 32, (1 << 32) + 1, 1 << 61, 1 << 63, (1 << 61) + 2]
 }
 
 pub(super) fn a_gather_with_an_index_outside_fails<D: Device>(cx: &Context<'_, D>) {

@@ -22,6 +22,8 @@ mod device;
 pub use compute::compute;
 pub use device::ReferenceDevice;
 
+use crate::LEFT_OUT;
+
 /// What a search finds.
 ///
 /// ```
@@ -66,12 +68,16 @@ pub fn search(elements: &[u8], stride: usize, field_offset: usize, value: &[u8],
     found
 }
 
-/// Collects elements of `stride` bytes by index. None if an index is outside.
+/// Collects elements of `stride` bytes by index; zeroes for those that are [left out](crate::LEFT_OUT). None
+/// if an index is outside.
 #[must_use]
 pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>> {
     let mut values = Vec::with_capacity(indices.len() * stride);
     for &index in indices {
-        values.extend_from_slice(&elements[place(elements, stride, index)?]);
+        match index {
+            LEFT_OUT => values.resize(values.len() + stride, 0),
+            index => values.extend_from_slice(&elements[place(elements, stride, index)?]),
+        }
     }
     Some(values)
 }
@@ -83,7 +89,7 @@ pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>
 /// If there are fewer values than indices.
 #[must_use]
 pub fn scatter(elements: &mut [u8], stride: usize, indices: &[u64], values: &[u8]) -> Option<()> {
-    for (k, &index) in indices.iter().enumerate() {
+    for (k, &index) in indices.iter().enumerate().filter(|(_, index)| **index != LEFT_OUT) {
         let place = place(elements, stride, index)?;
         elements[place].copy_from_slice(&values[k * stride..(k + 1) * stride]);
     }

@@ -1,7 +1,7 @@
 //! Gather and scatter: elements by index.
 
 use backend_api::backends::Direction;
-use backend_api::{Error, Result, racy};
+use backend_api::{Error, LEFT_OUT, Result, racy};
 
 use super::{PART_BYTES, each_part};
 use crate::host_memory::Piece;
@@ -81,6 +81,9 @@ impl<M: Medium> Indexed<M> {
 
     #[inline]
     fn run_one(&self, k: u64, index: u64) -> Result<()> {
+        if index == LEFT_OUT {
+            return Ok(());
+        }
         if index >= self.element_count {
             return Err(self.outside(k, index));
         }

@@ -33,7 +33,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             // made of the value is found out by the version.
             unsafe { copy_validated(entry, frame.cast::<T>().add(at), to) }
         };
-        if read_lock_free(entry, self.pager().counter(), at, read).is_some()
+        if read_lock_free::<true, _>(entry, self.pager().counter(), at, read).is_some()
             || read_fenced(entry, self.pager().counter(), read).is_some()
         {
             return Ok(());

@@ -14,7 +14,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Reads an element of a page that is resident and not held exclusively, and counts a hit.
     #[inline]
     pub(crate) fn try_read(&self, page: u64, at: usize) -> Result<T, Refusal> {
-        self.read_at(self.pager().entry(page), at).map_or_else(|| self.try_read_slowly(page, at), Ok)
+        self.read_at::<true>(self.pager().entry(page), at).map_or_else(|| self.try_read_slowly(page, at), Ok)
     }
 
     #[cold]
@@ -66,7 +66,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             // SAFETY: the frame is one of pages of `T`, `at` is within its page, and access is atomic while
             // the gate is open.
             let access = |frame: *mut u8| unsafe { element::store(frame.cast::<T>().add(at), *value) };
-            if write_lock_free(entry, pager.counter(), at, access).is_some()
+            if write_lock_free::<true, _>(entry, pager.counter(), at, access).is_some()
                 || write_fenced(entry, pager.counter(), access).is_some()
             {
                 return Ok(());

@@ -100,28 +100,30 @@ counters! {
 
 /// What an array has done since it was built or its statistics were reset.
 ///
-/// Hits are counted by thread, not by channel, because a hit does not find out which channel its page belongs
-/// to; more than 63 arrays alive at once share the last counter of hits. All numbers are exact once no access
+/// Hits are counted if the [builder](crate::Builder::count_hits) was told so, by thread, not by channel,
+/// because a hit does not find out which channel its page belongs to; more than 63 such arrays alive at once
+/// share the last counter. All numbers are exact once no access
 /// is under way.
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
+/// let array = VirtualArray::<u32>::builder(1000).page_len(100).count_hits(true).build()?;
 /// for i in 0..1000 {
 ///     array.set(i, 7)?;
 /// }
 /// let stats = array.stats();
 /// let by_channel: u64 = stats.channels.iter().map(|channel| channel.misses).sum();
-/// assert_eq!((stats.hits, stats.total().misses, by_channel), (990, 10, 10));
-/// assert_eq!(stats.hit_rate(), 0.99);
+/// assert_eq!((stats.hits, stats.total().misses, by_channel), (Some(990), 10, 10));
+/// assert_eq!(stats.hit_rate(), Some(0.99));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Stats {
-    /// Accesses that found their page in its frame. A range counts once for each of its pages.
-    pub hits: u64,
+    /// Accesses that found their page in its frame, if they are counted. A range counts once for each of its
+    /// pages.
+    pub hits: Option<u64>,
     /// By channel.
     pub channels: Vec<ChannelStats>,
 }
@@ -133,11 +135,12 @@ impl Stats {
         self.channels.iter().fold(ChannelStats::default(), |sum, c| sum + *c)
     }
 
-    /// Hits as a share of hits and misses; 1 if there were neither.
+    /// Hits, if they are counted, as a share of hits and misses; 1 if there were neither.
     #[must_use]
-    pub fn hit_rate(&self) -> f64 {
-        let all = self.hits + self.total().misses;
-        if all == 0 { 1.0 } else { self.hits as f64 / all as f64 }
+    pub fn hit_rate(&self) -> Option<f64> {
+        let hits = self.hits?;
+        let all = hits + self.total().misses;
+        Some(if all == 0 { 1.0 } else { hits as f64 / all as f64 })
     }
 }
 
@@ -150,7 +153,7 @@ impl Baseline {
     pub(crate) fn since(&self, now: impl FnOnce() -> Stats) -> Stats {
         let baseline = self.0.lock();
         let mut stats = now();
-        stats.hits = stats.hits.wrapping_sub(baseline.hits);
+        stats.hits = stats.hits.map(|hits| hits.wrapping_sub(baseline.hits.unwrap_or(0)));
         for (now, before) in stats.channels.iter_mut().zip(&baseline.channels) {
             *now = *now - *before;
         }

@@ -96,8 +96,14 @@ pub struct Pager {
 }
 
 impl Pager {
-    pub(crate) fn new(channels: Vec<Channel>, table: PageTable, page_bytes: usize, read_ahead: bool) -> Self {
-        let counter = counter::acquire();
+    pub(crate) fn new(
+        channels: Vec<Channel>,
+        table: PageTable,
+        page_bytes: usize,
+        read_ahead: bool,
+        counts_hits: bool,
+    ) -> Self {
+        let counter = counter::acquire(counts_hits);
         let frames: u64 = channels.iter().map(|c| u64::from(c.frames_max())).sum();
         let is_new = |(at, channel): &(usize, &Channel)| {
             channels[..*at].iter().all(|other| !Arc::ptr_eq(other.device(), channel.device()))

@@ -234,7 +234,7 @@ impl<T: Element> Core<T> {
 
     fn raw_stats(&self) -> Stats {
         Stats {
-            hits: self.hits.get(),
+            hits: Some(self.hits.get()),
             channels: self.channels.iter().map(|channel| channel.counters.snapshot()).collect(),
         }
     }

@@ -106,7 +106,14 @@ fn guards_are_served_after_the_cache_failed_to_grow() {
 #[test]
 fn a_miss_on_a_dirty_cache_writes_back_one_batch() {
     for policy in crate::common::POLICIES {
-        let shape = Shape { page_len: 4, channels: vec![1], frames: 1024, policy, read_ahead: false };
+        let shape = Shape {
+            page_len: 4,
+            channels: vec![1],
+            frames: 1024,
+            policy,
+            read_ahead: false,
+            ..Shape::default()
+        };
         let array = shape.build::<u32>(4 * 4096);
         (0..1024).for_each(|page| array.set(4 * page, 1).unwrap());
         array.reset_stats();

@@ -24,6 +24,7 @@ mod prepare;
 mod profile;
 mod ragged;
 mod ranges;
+mod registered;
 mod schedules;
 mod sections;
 mod source_compute;

@@ -38,7 +38,7 @@ fn repeated_questions_move_nothing() {
     }
     source.reset_stats();
     ask(6);
-    assert_eq!(source.stats().hits, PAGES as u64);
+    assert_eq!(source.stats().hits, Some(PAGES as u64));
     // Two answers, since half of the pages are prepared while the others are worked on.
     assert_eq!(source.stats().total().bytes_from_device, 2 * 2 * 8);
 }

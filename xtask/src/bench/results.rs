@@ -82,7 +82,6 @@ impl Row {
             ("written_bytes_per_unit", total.bytes_to_device as f64 / amount),
             ("misses_per_unit", total.misses as f64 / amount),
             ("submissions_per_unit", total.submissions as f64 / amount),
-            ("hit_rate", stats.hit_rate()),
         ]);
         Ok(())
     }

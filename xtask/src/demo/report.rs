@@ -50,10 +50,10 @@ pub fn plural(number: usize, what: &str) -> String {
 
 /// What an array did since it was last asked: its statistics begin anew.
 pub fn traffic(array: &VirtualArray<u32>) -> String {
-    let (stats, total) = (array.stats(), array.stats().total());
+    let total = array.stats().total();
     array.reset_stats();
     let (to, from) = (HumanBytes(total.bytes_to_device), HumanBytes(total.bytes_from_device));
-    format!("hit rate {:.1} %, {to} to the devices, {from} from them", 100.0 * stats.hit_rate())
+    format!("{} misses, {to} to the devices, {from} from them", HumanCount(total.misses))
 }
 
 /// The most RAM that this process has had in use, in bytes, where the system tells.

@@ -9,7 +9,7 @@ use backend_api::conformance::reference::ReferenceDevice;
 use backend_api::expr::{Action, Geometry};
 use backend_api::{
     BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error,
-    ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress,
+    ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, LEFT_OUT, MemoryStatus, Progress,
     QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
 };
 use parking_lot::Mutex;
@@ -67,7 +67,8 @@ super::flaws! {
     GathersClampIndices: a_gather_with_an_index_outside_fails gathers_in_flight_at_once_do_not_mix;
     ScattersMissTheLast:
         scatters_of_every_stride gathers_and_scatters_of_many_elements kernels_and_copies_keep_their_order;
-    ScattersClampIndices: a_scatter_with_an_index_outside_fails;
+    ScattersClampIndices: a_scatter_with_an_index_outside_fails entries_left_out_move_nothing;
+    EntriesLeftOutAreOutside: entries_left_out_move_nothing;
     FailuresAreForgotten: work_goes_on_after_a_failure many_threads_wait_for_one_ticket;
     FailuresAreToldOnce: work_goes_on_after_a_failure;
     FailuresStick: work_goes_on_after_a_failure;
@@ -227,6 +228,7 @@ impl Flawed {
     fn bent_indices<'a>(&self, elements: &Elements<'_>, indices: HostSpan<'a>, count: u64) -> HostSpan<'a> {
         let bend = |index: u64| match self.flaw {
             Flaw::GathersCutIndices => index & u64::from(u32::MAX),
+            Flaw::EntriesLeftOutAreOutside => index.min(LEFT_OUT - 1),
             _ => index.min(elements.count.saturating_sub(1)),
         };
         let Some(&start) = self.state.lock().hosts.get(&indices.host()) else { return indices };
@@ -430,7 +432,9 @@ unsafe impl Device for Flawed {
         let mut bent = *gather;
         match self.flaw {
             Flaw::GathersMissTheLast => bent.count = gather.count.saturating_sub(1),
-            Flaw::GathersCutIndices | Flaw::GathersClampIndices if gather.count < 1 << 20 => {
+            Flaw::GathersCutIndices | Flaw::GathersClampIndices | Flaw::EntriesLeftOutAreOutside
+                if gather.count < 1 << 20 =>
+            {
                 bent.indices = self.bent_indices(&gather.elements, gather.indices, gather.count);
             }
             _ => {}

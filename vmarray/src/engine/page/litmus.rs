@@ -69,7 +69,7 @@ fn frames_are_not_reused_under_threads_that_come_and_go() {
     entry.install(frame.as_ptr().cast_mut().cast());
     entry.open_reads();
     let _ = entry.release_exclusive(Holder::Pin, 0);
-    let number = counter::acquire();
+    let number = counter::acquire(true);
     let (is_over, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
     let access = |at: *const u8| {
         // SAFETY: the page's frame is the two words above.
@@ -78,8 +78,8 @@ fn frames_are_not_reused_under_threads_that_come_and_go() {
     };
     let reader = || {
         for _ in 0..200 {
-            let words =
-                read_lock_free(&entry, number, 0, access).or_else(|| read_fenced(&entry, number, access));
+            let words = read_lock_free::<true, _>(&entry, number, 0, access)
+                .or_else(|| read_fenced(&entry, number, access));
             if let Some(words) = words {
                 assert_eq!(words, [VALUE; 2], "read while another thread had the page");
                 reads.fetch_add(1, Ordering::Relaxed);

@@ -15,6 +15,8 @@ use super::hazard::{self, Access, Slot};
 
 /// How many arrays at once have hit counters of their own.
 const COUNTERS: usize = 64;
+/// Where accesses of arrays that count no hits are counted, if they take a path for all arrays.
+const UNCOUNTED: u32 = COUNTERS as u32;
 /// Each counter is the sum of this many. An access adds to the one that its place selects, so that accesses
 /// in a row do not wait for each other's additions to pass through the store buffer.
 const LANES: usize = 8;
@@ -34,7 +36,7 @@ struct Local {
     /// only the low bits of addresses when they look whether a load depends on a store.
     apart: [u64; 13],
     /// Hits by number of the array, written by the owning thread only.
-    hits: [[AtomicU64; LANES]; COUNTERS],
+    hits: [[AtomicU64; LANES]; COUNTERS + 1],
 }
 
 thread_local! {
@@ -43,7 +45,7 @@ thread_local! {
             slot: Slot::new(),
             threshold: Cell::new(UNREGISTERED),
             apart: [0; 13],
-            hits: [const { [const { AtomicU64::new(0) }; LANES] }; COUNTERS],
+            hits: [const { [const { AtomicU64::new(0) }; LANES] }; COUNTERS + 1],
         }
     };
     static LEASE: Lease = Lease::new();
@@ -101,9 +103,10 @@ fn delist() {
 }
 
 /// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit, of the element at this
-/// place, if it succeeds. `access` must neither panic nor touch other pages. `None`: take the slow path.
+/// place, if it succeeds and hits are counted: to do so takes the processor as long as all the rest. `access`
+/// must neither panic nor touch other pages. `None`: take the slow path.
 #[inline(always)]
-pub(crate) fn read_lock_free<R>(
+pub(crate) fn read_lock_free<const COUNTS: bool, R>(
     entry: &Entry,
     counter: HitCounter,
     place: usize,
@@ -119,7 +122,7 @@ pub(crate) fn read_lock_free<R>(
         let result = access(frame);
         compiler_fence(Ordering::SeqCst);
         local.slot.leave_read();
-        if result.is_some() {
+        if COUNTS && result.is_some() {
             local.count_hit(counter, place);
         }
         result
@@ -128,7 +131,7 @@ pub(crate) fn read_lock_free<R>(
 
 /// As [`read_lock_free`], for atomic writes to single words.
 #[inline(always)]
-pub(crate) fn write_lock_free<R>(
+pub(crate) fn write_lock_free<const COUNTS: bool, R>(
     entry: &Entry,
     counter: HitCounter,
     place: usize,
@@ -144,7 +147,9 @@ pub(crate) fn write_lock_free<R>(
         let result = access(frame);
         compiler_fence(Ordering::SeqCst);
         local.slot.leave_write();
-        local.count_hit(counter, place);
+        if COUNTS {
+            local.count_hit(counter, place);
+        }
         Some(result)
     })
 }
@@ -152,7 +157,7 @@ pub(crate) fn write_lock_free<R>(
 impl Local {
     #[inline(always)]
     fn count_hit(&self, counter: HitCounter, place: usize) {
-        // SAFETY: counters are below `COUNTERS`; see `HitCounter`.
+        // SAFETY: counters are at most `UNCOUNTED`; see `HitCounter`.
         let hits = &unsafe { self.hits.get_unchecked(counter.0 as usize) }[place % LANES];
         hits.store(hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
@@ -235,8 +240,11 @@ pub(crate) fn drain_all(entry: &Entry, access: Access) {
     }
 }
 
-/// How many hits all threads have counted for a number.
-pub(crate) fn hits(counter: HitCounter) -> u64 {
+/// How many hits all threads have counted for a number; none of an array that counts none.
+pub(crate) fn hits(counter: HitCounter) -> Option<u64> {
+    if !counter.counts() {
+        return None;
+    }
     let number = counter.0 as usize;
     let registry = REGISTRY.read();
     let now: u64 = registry
@@ -246,23 +254,33 @@ pub(crate) fn hits(counter: HitCounter) -> u64 {
         .flat_map(|(_, local)| unsafe { &(&(**local).hits)[number] })
         .map(|lane| lane.load(Ordering::Relaxed))
         .sum();
-    registry.past_hits[number].wrapping_add(now)
+    Some(registry.past_hits[number].wrapping_add(now))
 }
 
-/// The number under which an array counts its hits: less than [`COUNTERS`], since only [`counter::acquire`]
+/// The number under which an array counts its hits: at most [`UNCOUNTED`], since only [`counter::acquire`]
 /// makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HitCounter(u32);
 
+impl HitCounter {
+    /// Whether the array counts its hits.
+    pub(crate) fn counts(self) -> bool {
+        self.0 != UNCOUNTED
+    }
+}
+
 /// Hands out counters.
 pub(crate) mod counter {
-    use super::{COUNTERS, HitCounter};
+    use super::{COUNTERS, HitCounter, UNCOUNTED};
     use parking_lot::Mutex;
 
     static NUMBERS: Mutex<(Vec<u32>, u32)> = Mutex::new((Vec::new(), 0));
 
     /// A number that no other array has, while there are some left; then one that is shared.
-    pub(crate) fn acquire() -> HitCounter {
+    pub(crate) fn acquire(counts: bool) -> HitCounter {
+        if !counts {
+            return HitCounter(UNCOUNTED);
+        }
         let mut numbers = NUMBERS.lock();
         if let Some(number) = numbers.0.pop() {
             return HitCounter(number);

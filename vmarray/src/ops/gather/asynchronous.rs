@@ -12,6 +12,7 @@ use backend_api::{Device, Progress};
 use super::check_list;
 use super::kernels::GatherKernels;
 use super::places::{ListedPlace, Places};
+use super::stage::StagePlan;
 use crate::array::VirtualArray;
 use crate::array::asynchronous::{Acquire, Asked, Got, Refused, Want, read_of, value_of};
 use crate::base::element::Element;
@@ -73,7 +74,10 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             indices,
             values: Vec::new(),
             next: 0,
-            kernels: GatherKernels::new(array, indices.len()),
+            kernels: GatherKernels::new(
+                array,
+                StagePlan::new::<T>(indices.len(), array.pager().channels().len()),
+            ),
             doubtful: Vec::new(),
             step: GatherStep::List,
             asked: Asked::default(),

@@ -27,7 +27,7 @@ use super::in_turn::InTurn;
 use super::kernels::DEPTH;
 use super::places::{ListedPlace, Places};
 use super::segments::Segments;
-use super::stage::{GatherStage, bytes_for, room};
+use super::stage::{GatherStage, StagePlan};
 use super::{CHECKED_AT_ONCE, all_inside, check_list};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
@@ -60,8 +60,8 @@ struct ScatterCall<'a, T: Element, D: Device> {
     segments: Segments,
     /// The first segment that no thread has taken.
     next: AtomicUsize,
-    /// How many elements a stage takes: those of the longest segment.
-    room: usize,
+    /// What stages have in common: each takes the longest segment.
+    plan: StagePlan,
     order: InTurn<Result<Prepared<T>>>,
     /// For each channel.
     stages: Vec<Mutex<ScatterStages<T>>>,
@@ -111,10 +111,10 @@ pub(crate) fn scatter<T: Element, D: Device>(
 ) -> Result<()> {
     assert_eq!(indices.len(), values.len());
     let channels = array.pager().channels();
-    let room = room::<T>(indices.len(), channels.len());
-    let workers = workers(array, indices.len(), room);
+    let plan = StagePlan::for_values(values.as_ptr(), values.len(), channels, usize::MAX);
+    let workers = workers(array, indices.len(), &plan);
     let stages = || Mutex::new(ScatterStages { made: 0, spare: Vec::new(), under_way: VecDeque::new() });
-    let affordable = STAGES_MAX_BYTES / (bytes_for::<T>(room) * channels.len()).max(1);
+    let affordable = STAGES_MAX_BYTES / (plan.bytes::<T>() * channels.len()).max(1);
     let stages_max = ((DEPTH + 1) * workers).min(affordable).max(2 * workers);
     let call = ScatterCall {
         array,
@@ -125,9 +125,9 @@ pub(crate) fn scatter<T: Element, D: Device>(
         to_check: AtomicUsize::new(0),
         checked: AtomicUsize::new(0),
         is_outside: AtomicBool::new(false),
-        segments: Segments::new(indices.len(), room, workers),
+        segments: Segments::new(indices.len(), plan.room, workers),
         next: AtomicUsize::new(0),
-        room,
+        plan,
         order: InTurn::new(SEGMENTS_A_WORKER * workers),
         stages: channels.iter().map(|_| stages()).collect(),
         stages_max,
@@ -205,7 +205,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         }
         stages.made += 1;
         drop(stages);
-        GatherStage::new(of, self.room)
+        GatherStage::new(of, &self.plan)
     }
 
     /// Looks where listed elements are, and copies to stages what is to be written by kernels. Of pieces of
@@ -319,7 +319,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             if has_changed {
                 stage.retain(is_absent, |position| in_ram.push(position));
             }
-            (stage.count() > 0).then(|| stage.scatter(of.slot_memory(), of.slot_bytes()))
+            (stage.count() > 0).then(|| stage.scatter(of))
         })?;
         let mut stages = self.stages[channel].lock();
         match started {

@@ -11,7 +11,7 @@ use super::check_list;
 use super::kernels::{DEPTH, GatherKernels};
 use super::places::{ListedPlace, Places};
 use super::segments::Segments;
-use super::stage::{bytes_for, room};
+use super::stage::StagePlan;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
@@ -22,6 +22,10 @@ use crate::engine::page::state::{HOME, RESIDENT};
 
 /// The pinned memory that one call takes at most, as long as each thread gets its stages.
 const STAGES_MAX_BYTES: usize = 256 << 20;
+/// What an element counts that the device brings to its place, in bytes that a thread would copy meanwhile.
+const DIRECT_BYTES: usize = 256;
+/// How many entries in a row are left out of a list before another kernel is started.
+const GAP_MAX: usize = 64;
 
 /// One call, shared by its threads.
 struct GatherCall<'a, T: Element, D: Device> {
@@ -35,6 +39,7 @@ struct GatherCall<'a, T: Element, D: Device> {
     /// As many elements as there are indices, each written by the thread that has its place.
     into: *mut T,
     passes_caches: bool,
+    plan: StagePlan,
     /// The pieces that threads take.
     pieces: Segments,
     /// The first one that no thread has taken.
@@ -54,16 +59,23 @@ struct GatherWorker<'a, 'b, T: Element, D: Device> {
     kernels: GatherKernels<'b, T, D>,
     /// How many stages were opened so far.
     opened: usize,
+    /// Values that are written when no kernel may overwrite them any more.
+    late: Vec<(usize, T)>,
     /// Whether pages are looked at ahead. Where all are resident that brings nothing: they are looked at
     /// again when they are read.
     looks_ahead: bool,
 }
 
 /// How many threads work on a list: each takes stages of every channel.
-pub(super) fn workers<T: Element, D: Device>(array: &VirtualArray<T, D>, len: usize, room: usize) -> usize {
+pub(super) fn workers<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    len: usize,
+    plan: &StagePlan,
+) -> usize {
     let stages = array.pager().channels().len() * (DEPTH + 1);
-    let most = STAGES_MAX_BYTES / (stages * bytes_for::<T>(room)).max(1);
-    super::workers(len.saturating_mul(size_of::<T>() + size_of::<usize>()), most)
+    let most = STAGES_MAX_BYTES / (stages * plan.bytes::<T>()).max(1);
+    let each = if plan.is_direct() { DIRECT_BYTES } else { size_of::<T>() + size_of::<usize>() };
+    super::workers(len.saturating_mul(each), most)
 }
 
 /// Reads elements, whose indices count from the start of a range and are to be inside, into memory for as
@@ -75,8 +87,8 @@ pub(crate) fn gather<T: Element, D: Device>(
     into: &mut [T],
 ) -> Result<()> {
     assert_eq!(indices.len(), into.len());
-    let room = room::<T>(indices.len(), array.pager().channels().len());
-    let workers = workers(array, indices.len(), room);
+    let plan = StagePlan::for_values(into.as_ptr(), into.len(), array.pager().channels(), GAP_MAX);
+    let workers = workers(array, indices.len(), &plan);
     let call = GatherCall {
         array,
         places: Places::new(array.len(), array.page_len(), array.pager().channels().len()),
@@ -85,7 +97,8 @@ pub(crate) fn gather<T: Element, D: Device>(
         indices,
         into: into.as_mut_ptr(),
         passes_caches: past_caches::is_worth_it(size_of_val(into)),
-        pieces: Segments::new(indices.len(), room, workers),
+        pieces: Segments::new(indices.len(), plan.room, workers),
+        plan,
         next: AtomicUsize::new(0),
         is_alone: workers == 1,
         is_over: AtomicBool::new(false),
@@ -106,8 +119,8 @@ pub(crate) fn gather<T: Element, D: Device>(
 
 impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
     fn new(call: &'a GatherCall<'b, T, D>) -> Self {
-        let kernels = GatherKernels::new(call.array, call.indices.len());
-        Self { call, kernels, opened: 0, looks_ahead: true }
+        let kernels = GatherKernels::new(call.array, call.plan.clone());
+        Self { call, kernels, opened: 0, late: Vec::new(), looks_ahead: true }
     }
 
     fn run(&mut self) -> Result<()> {
@@ -122,12 +135,19 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
                 next = self.some(next, end)?;
             }
             // A short piece is short so that its kernel begins, or its values come, early.
-            if call.places.is_one_channel() && !call.is_alone {
+            if call.plan.is_direct() {
+                // The places up to the next piece are other threads'.
+                self.kernels.start_all()?;
+            } else if call.places.is_one_channel() && !call.is_alone {
                 self.kernels.start(0)?;
             }
         }
         self.kernels.start_all()?;
         while self.finish_oldest()? {}
+        for (position, value) in self.late.drain(..) {
+            // SAFETY: the place of the list is this thread's, and its kernels are done.
+            unsafe { call.into.add(position).write(value) };
+        }
         Ok(())
     }
 
@@ -180,8 +200,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             let state = entry.state(Ordering::Acquire);
             if state.has(RESIDENT) {
                 if let Some(value) = self.call.array.read_resident(place.page, place.at)? {
-                    // SAFETY: the place of the list is this thread's.
-                    unsafe { self.call.into.add(position).write(value) };
+                    self.take(position, value);
                     return Ok(false);
                 }
             } else if state.has(HOME) {
@@ -191,10 +210,20 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
                     self.open_stage(place, position)
                 };
             } else {
-                // SAFETY: as above.
-                unsafe { self.call.into.add(position).write(T::zeroed()) };
+                self.take(position, T::zeroed());
                 return Ok(false);
             }
+        }
+    }
+
+    /// Puts a value to its place in the list, at once or later.
+    #[inline(always)]
+    fn take(&mut self, position: usize, value: T) {
+        if self.kernels.may_leave_out() {
+            self.late.push((position, value));
+        } else {
+            // SAFETY: the place of the list is this thread's, and no kernel of it reaches there.
+            unsafe { self.call.into.add(position).write(value) };
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use backend_api::{Device, Ticket};
 
 use super::places::ListedPlace;
-use super::stage::{GatherStage, room};
+use super::stage::{GatherStage, StagePlan};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -25,8 +25,7 @@ struct UnderWay<T> {
 /// Stages that are filled, worked off in order, and used again.
 pub(super) struct GatherKernels<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
-    /// How many elements a stage takes.
-    room: usize,
+    plan: StagePlan,
     /// For each channel the stage that is being filled, and the failures before.
     open: Vec<Option<(GatherStage<T>, u64)>>,
     under_way: VecDeque<UnderWay<T>>,
@@ -35,12 +34,11 @@ pub(super) struct GatherKernels<'a, T: Element, D: Device> {
 }
 
 impl<'a, T: Element, D: Device> GatherKernels<'a, T, D> {
-    /// For a list of so many elements.
-    pub(super) fn new(array: &'a VirtualArray<T, D>, len: usize) -> Self {
+    pub(super) fn new(array: &'a VirtualArray<T, D>, plan: StagePlan) -> Self {
         let channels = array.pager().channels().len();
         Self {
             array,
-            room: room::<T>(len, channels),
+            plan,
             open: (0..channels).map(|_| None).collect(),
             under_way: VecDeque::new(),
             spare: (0..channels).map(|_| Vec::new()).collect(),
@@ -61,6 +59,13 @@ impl<'a, T: Element, D: Device> GatherKernels<'a, T, D> {
         self.open(place.channel).is_some_and(|stage| stage.try_push(place.element, position))
     }
 
+    /// Whether a kernel may leave out places of the list behind the last element that was added, and so
+    /// overwrite their values.
+    #[inline]
+    pub(super) fn may_leave_out(&self) -> bool {
+        self.plan.is_direct() && self.open.iter().flatten().any(|(stage, _)| stage.count() > 0)
+    }
+
     /// Whether as many stages of a channel are under way as may be.
     pub(super) fn is_busy(&self, channel: usize) -> bool {
         self.under_way.iter().filter(|work| work.channel == channel).count() >= DEPTH
@@ -72,7 +77,7 @@ impl<'a, T: Element, D: Device> GatherKernels<'a, T, D> {
         let of = &pager.channels()[channel];
         let mut stage = match self.spare[channel].pop() {
             Some(stage) => stage,
-            None => GatherStage::new(of, self.room)?,
+            None => GatherStage::new(of, &self.plan)?,
         };
         let failures = of.failed_write_backs(pager.table());
         stage.clear();
@@ -88,7 +93,7 @@ impl<'a, T: Element, D: Device> GatherKernels<'a, T, D> {
             return Ok(());
         }
         let of = &self.array.pager().channels()[channel];
-        let gather = stage.gather(of.slot_memory(), of.slot_bytes());
+        let gather = stage.gather(of);
         let ticket = of.queues.between_writes(&[], |queue| queue.gather(&gather))?;
         of.counters.bytes_to_device.add(8 * stage.count() as u64);
         self.under_way.push_back(UnderWay { channel, stage, ticket, failures });

@@ -1,9 +1,15 @@
 //! A piece of pinned memory with a list of elements of one channel, and their values.
+//!
+//! Where the program's values lie in [registered](crate::Registered) memory, the stage has the list alone, and
+//! the device moves the values from and to their places. Then entries and values follow one another as in the
+//! program's list, and entries of other elements are left out.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
-use backend_api::{Device, DeviceSpan, Elements, Gather, HostBuffer, HostSpan, Scatter};
+use backend_api::{Device, Elements, Gather, HostBuffer, HostSpan, LEFT_OUT, Scatter};
 
+use crate::array::registered::{self, RegisteredRange};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::past_caches;
@@ -15,6 +21,9 @@ use crate::engine::channel::Channel;
 const STAGE_BYTES: usize = 5 << 19;
 /// With several channels, each of which has its own.
 const STAGE_OF_SEVERAL_BYTES: usize = 1 << 20;
+/// The values, in bytes, and the entries that one stage lists which has no values.
+const LISTED_BYTES: usize = 8 << 20;
+const LISTED: usize = 1 << 16;
 /// The values begin at a multiple of this.
 const VALUES_ALIGN: usize = 256;
 /// The shortest run that is copied past the caches.
@@ -22,12 +31,67 @@ const PAST_CACHES_FROM: usize = 512;
 /// Bytes of an index.
 const INDEX_BYTES: usize = 8;
 
+/// What the stages of one call have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct StagePlan {
+    /// How many entries each takes.
+    pub(crate) room: usize,
+    direct: Option<DirectValues>,
+}
+
+/// Values that devices reach where the program has them.
+#[derive(Clone, Debug)]
+struct DirectValues {
+    range: Arc<RegisteredRange>,
+    /// The address of the first one.
+    first: usize,
+    /// How many entries in a row may be left out.
+    gap_max: usize,
+}
+
+impl StagePlan {
+    /// For work on so many elements on so many channels.
+    pub(crate) fn new<T>(elements: usize, channels: usize) -> Self {
+        let bytes = if channels == 1 { STAGE_BYTES } else { STAGE_OF_SEVERAL_BYTES };
+        let room = ((bytes - VALUES_ALIGN) / (INDEX_BYTES + size_of::<T>())).min(elements).max(1);
+        Self { room, direct: None }
+    }
+
+    /// The same, for values that the program may have in memory which all channels' devices know.
+    pub(crate) fn for_values<T>(
+        values: *const T,
+        elements: usize,
+        channels: &[Arc<Channel>],
+        gap_max: usize,
+    ) -> Self {
+        let range = registered::find(values.cast(), elements * size_of::<T>())
+            .filter(|range| channels.iter().all(|channel| range.is_known_to(channel.device())));
+        match range {
+            None => Self::new::<T>(elements, channels.len()),
+            Some(range) => Self {
+                room: (LISTED_BYTES / size_of::<T>()).min(LISTED).min(elements).max(1),
+                direct: Some(DirectValues { range, first: values.addr(), gap_max }),
+            },
+        }
+    }
+
+    /// Whether values stay where the program has them.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    /// The bytes of a stage.
+    pub(crate) fn bytes<T>(&self) -> usize {
+        let values = if self.is_direct() { 0 } else { self.room * size_of::<T>() };
+        (self.room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN) + values
+    }
+}
+
 /// A list of elements of one channel, with room for their values: what one kernel works off.
 #[derive(Debug)]
 pub(crate) struct GatherStage<T> {
     memory: HostBuffer<dyn Device>,
-    /// How many elements it can take.
-    room: usize,
+    plan: StagePlan,
     count: usize,
     /// The place of the first element in the program's list.
     first: usize,
@@ -46,22 +110,12 @@ struct StagedRun {
     after: u32,
 }
 
-/// How many elements a stage takes, if there is work for so many, on so many channels.
-pub(crate) fn room<T>(elements: usize, channels: usize) -> usize {
-    let bytes = if channels == 1 { STAGE_BYTES } else { STAGE_OF_SEVERAL_BYTES };
-    ((bytes - VALUES_ALIGN) / (INDEX_BYTES + size_of::<T>())).min(elements).max(1)
-}
-
-/// The bytes of a stage for so many elements.
-pub(crate) fn bytes_for<T>(room: usize) -> usize {
-    (room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN) + room * size_of::<T>()
-}
-
 impl<T: Element> GatherStage<T> {
     /// An empty one with memory of the channel.
-    pub(crate) fn new(channel: &Channel, room: usize) -> Result<Self> {
-        let memory = channel.take_pinned(bytes_for::<T>(room))?;
-        Ok(Self { memory, room, count: 0, first: 0, next: usize::MAX, runs: Vec::new(), marker: PhantomData })
+    pub(crate) fn new(channel: &Channel, plan: &StagePlan) -> Result<Self> {
+        let memory = channel.take_pinned(plan.bytes::<T>())?;
+        let (plan, runs) = (plan.clone(), Vec::new());
+        Ok(Self { memory, plan, count: 0, first: 0, next: usize::MAX, runs, marker: PhantomData })
     }
 
     /// Gives the memory back to the channel. No kernel may use it any more.
@@ -79,18 +133,30 @@ impl<T: Element> GatherStage<T> {
         self.count
     }
 
+    /// How many entries it has, those that are left out included.
+    fn entries(&self) -> usize {
+        if self.plan.is_direct() && self.count > 0 { self.next - self.first } else { self.count }
+    }
+
+    /// The number that the entry of an element at a place of the list gets, behind all others.
+    #[inline(always)]
+    fn entry_at(&self, position: usize) -> usize {
+        if self.plan.is_direct() && self.count > 0 { position - self.first } else { self.count }
+    }
+
     /// Adds an element of the channel that stands at a place of the list, after all others. False if it is
     /// full. The value follows by [`copy_in`](Self::copy_in).
     #[inline]
     pub(crate) fn try_push(&mut self, element: u64, position: usize) -> bool {
-        if self.count >= self.room {
+        let entry = self.entry_at(position);
+        if entry >= self.plan.room {
             return false;
         }
         if position != self.next && !self.begin_run(position) {
             return false;
         }
         // SAFETY: the stage has room for this index, which is this thread's alone: no kernel was started yet.
-        unsafe { self.indices().add(self.count).write(element) };
+        unsafe { self.indices().add(entry).write(element) };
         self.next = position + 1;
         self.count += 1;
         true
@@ -100,13 +166,14 @@ impl<T: Element> GatherStage<T> {
     /// channel: as many as it has room for.
     #[inline]
     pub(crate) fn push_run(&mut self, start: usize, indices: &[usize], position: usize) -> usize {
-        let added = indices.len().min(self.room - self.count);
+        let entry = self.entry_at(position);
+        let added = indices.len().min(self.plan.room.saturating_sub(entry));
         if added == 0 || (position != self.next && !self.begin_run(position)) {
             return 0;
         }
         for (number, index) in indices[..added].iter().enumerate() {
             // SAFETY: as in `try_push`, for each.
-            unsafe { self.indices().add(self.count + number).write((start + index) as u64) };
+            unsafe { self.indices().add(entry + number).write((start + index) as u64) };
         }
         self.next = position + added;
         self.count += added;
@@ -117,6 +184,14 @@ impl<T: Element> GatherStage<T> {
     fn begin_run(&mut self, position: usize) -> bool {
         if self.count == 0 {
             self.first = position;
+        } else if let Some(direct) = &self.plan.direct {
+            if position - self.next > direct.gap_max {
+                return false;
+            }
+            for entry in self.next - self.first..position - self.first {
+                // SAFETY: as in `try_push`: the caller has seen that there is room for the entry behind.
+                unsafe { self.indices().add(entry).write(LEFT_OUT) };
+            }
         }
         let Ok(after) = u32::try_from(position - self.first) else { return false };
         self.runs.push(StagedRun { number: self.count as u32, after });
@@ -137,8 +212,11 @@ impl<T: Element> GatherStage<T> {
         self.runs().flat_map(|(_, position, len)| position..position + len)
     }
 
-    /// Copies the elements' values from the program's list.
+    /// Copies the elements' values from the program's list, unless the device takes them there.
     pub(crate) fn copy_in(&mut self, values: &[T]) {
+        if self.plan.is_direct() {
+            return;
+        }
         for (number, position, len) in self.runs() {
             let from = values[position..position + len].as_ptr();
             // SAFETY: the stage has room for the values of all its elements, which are this thread's alone:
@@ -152,45 +230,53 @@ impl<T: Element> GatherStage<T> {
     }
 
     fn values_offset(&self) -> usize {
-        (self.room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN)
+        (self.plan.room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN)
     }
 
     fn value(&self, number: usize) -> *mut u8 {
-        assert!(number < self.room);
+        assert!(number < self.plan.room && !self.plan.is_direct());
         // SAFETY: the stage has room for so many values.
         unsafe { self.memory.address().as_ptr().add(self.values_offset() + number * size_of::<T>()) }
     }
 
-    fn values_span(&self) -> HostSpan<'_> {
-        self.memory.at(self.values_offset() as u64)
+    fn values_span(&self, of: &Channel) -> HostSpan<'_> {
+        match &self.plan.direct {
+            Some(DirectValues { range, first, .. }) => range
+                .span(of.device(), first + self.first * size_of::<T>())
+                .expect("the plan has seen to that"),
+            None => self.memory.at(self.values_offset() as u64),
+        }
     }
 
     /// The gather of the listed elements.
-    pub(crate) fn gather<'a>(&'a self, slots: DeviceSpan<'a>, slot_bytes: u64) -> Gather<'a> {
+    pub(crate) fn gather<'a>(&'a self, of: &'a Channel) -> Gather<'a> {
         Gather {
-            elements: elements::<T>(slots, slot_bytes),
+            elements: elements::<T>(of),
             indices: self.memory.at(0),
-            count: self.count as u64,
-            values: self.values_span(),
+            count: self.entries() as u64,
+            values: self.values_span(of),
         }
     }
 
     /// The scatter to the listed elements.
-    pub(crate) fn scatter<'a>(&'a self, slots: DeviceSpan<'a>, slot_bytes: u64) -> Scatter<'a> {
+    pub(crate) fn scatter<'a>(&'a self, of: &'a Channel) -> Scatter<'a> {
         Scatter {
-            elements: elements::<T>(slots, slot_bytes),
+            elements: elements::<T>(of),
             indices: self.memory.at(0),
-            count: self.count as u64,
-            values: self.values_span(),
+            count: self.entries() as u64,
+            values: self.values_span(of),
         }
     }
 
-    /// Copies the values to their places in the program's memory, past the processor's caches if the
-    /// caller thinks that nobody will find them there.
+    /// Copies the values to their places in the program's memory, unless the device has put them there: past
+    /// the processor's caches if the caller thinks that nobody will find them there.
     ///
     /// # Safety
     /// The gather is done. `into` is writable at all places of the stage, and nobody else touches those.
     pub(crate) unsafe fn copy_out(&self, into: *mut T, passes_caches: bool) {
+        if self.plan.is_direct() {
+            return;
+        }
         for (number, position, len) in self.runs() {
             let bytes = len * size_of::<T>();
             // SAFETY: vouched for by the caller; the stage has the values of all its elements.
@@ -216,15 +302,18 @@ impl<T: Element> GatherStage<T> {
     /// Before any kernel was started.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool, mut dropped: impl FnMut(usize)) {
         let positions: Vec<usize> = self.positions().collect();
+        let (first, is_direct) = (self.first, self.plan.is_direct());
         self.clear();
         for (number, position) in positions.into_iter().enumerate() {
-            // SAFETY: so many indices were written, and no kernel was started.
-            let element = unsafe { self.indices().add(number).read() };
+            let entry = if is_direct { position - first } else { number };
+            // SAFETY: so many indices were written, and no kernel was started. Those that were written anew
+            // are before this one.
+            let element = unsafe { self.indices().add(entry).read() };
             if !keep(element) {
                 dropped(position);
                 continue;
             }
-            if self.count != number {
+            if self.count != number && !is_direct {
                 // SAFETY: both are inside; a value does not overlap with its own new place.
                 unsafe { self.value(number).copy_to_nonoverlapping(self.value(self.count), size_of::<T>()) };
             }
@@ -249,7 +338,7 @@ unsafe fn copy_run<T>(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-fn elements<T>(slots: DeviceSpan<'_>, slot_bytes: u64) -> Elements<'_> {
+fn elements<T>(of: &Channel) -> Elements<'_> {
     let stride = size_of::<T>() as u64;
-    Elements { start: slots, count: slot_bytes / stride, stride }
+    Elements { start: of.slot_memory(), count: of.slot_bytes() / stride, stride }
 }

@@ -98,7 +98,12 @@ pub fn image(tile: Option<[usize; 2]>, frames: usize) -> NdArray<u32, 2> {
         None => builder,
     };
     let builder = builder.elements(|elements| {
-        elements.page_len(64).frames_per_channel(frames).eviction(EvictionPolicy::Lru).read_ahead(false)
+        elements
+            .page_len(64)
+            .frames_per_channel(frames)
+            .eviction(EvictionPolicy::Lru)
+            .read_ahead(false)
+            .count_hits(true)
     });
     let image = builder.build().unwrap();
     let values: Vec<u32> = (0..64 * 64).collect();
@@ -115,5 +120,5 @@ pub fn visits(image: &NdArray<u32, 2>) -> (u64, u64) {
     let total = stats.total();
     image.elements().evict(..).unwrap();
     image.elements().reset_stats();
-    (stats.hits + total.misses, total.bytes_from_device / 256)
+    (stats.hits.unwrap() + total.misses, total.bytes_from_device / 256)
 }

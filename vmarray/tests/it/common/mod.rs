@@ -77,11 +77,19 @@ pub struct Shape {
     pub frames: usize,
     pub policy: EvictionPolicy,
     pub read_ahead: bool,
+    pub counts_hits: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { page_len: 8, channels: vec![2], frames: 2, policy: EvictionPolicy::Clock, read_ahead: true }
+        Self {
+            page_len: 8,
+            channels: vec![2],
+            frames: 2,
+            policy: EvictionPolicy::Clock,
+            read_ahead: true,
+            counts_hits: false,
+        }
     }
 }
 
@@ -99,6 +107,7 @@ impl Shape {
             frames: 1 + random.below(frames),
             policy: POLICIES[random.below(3)],
             read_ahead: random.below(2) == 0,
+            counts_hits: random.below(2) == 0,
         }
     }
 
@@ -110,6 +119,7 @@ impl Shape {
             .frames_per_channel(self.frames)
             .eviction(self.policy)
             .read_ahead(self.read_ahead)
+            .count_hits(self.counts_hits)
     }
 
     pub fn build<T: Element>(&self, len: usize) -> VirtualArray<T> {
@@ -143,7 +153,7 @@ pub fn moved_by<T: Element, R>(array: &VirtualArray<T>, run: impl FnOnce() -> R)
 
 /// 10 pages of 16 `u32` in one channel of 4 frames, all elements their own index, nothing resident.
 pub fn numbered() -> VirtualArray<u32> {
-    let array = Shape::one(16, 4).build(160);
+    let array = Shape { counts_hits: true, ..Shape::one(16, 4) }.build(160);
     array.write(0, &(0..160).collect::<Vec<u32>>()).unwrap();
     array.evict(..).unwrap();
     array.reset_stats();

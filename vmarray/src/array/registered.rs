@@ -1,0 +1,171 @@
+//! Memory of the program that devices reach without a copy in between.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use backend_api::{Device, HostAllocation, HostMemory, HostSpan};
+use parking_lot::RwLock;
+
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::Result;
+
+/// All registered memory of the process, by the address at which it begins.
+static KNOWN: RwLock<BTreeMap<usize, Arc<RegisteredRange>>> = RwLock::new(BTreeMap::new());
+
+/// A piece of memory, as each of some devices knows it.
+#[derive(Debug)]
+pub(crate) struct RegisteredRange {
+    start: usize,
+    bytes: usize,
+    imports: Vec<Import>,
+}
+
+#[derive(Debug)]
+struct Import {
+    device: Arc<dyn Device>,
+    /// There until the drop.
+    host: ManuallyDrop<HostAllocation>,
+}
+
+impl Drop for Import {
+    fn drop(&mut self) {
+        // SAFETY: the field is not used again.
+        self.device.release_host(unsafe { ManuallyDrop::take(&mut self.host) });
+    }
+}
+
+/// A vector that the devices of an array reach directly: page-locked where it lies.
+///
+/// [`gather_into`](crate::View::gather_into) and [`scatter`](crate::ViewMut::scatter) whose values lie in it
+/// are carried out by the devices without a copy by the processor, as far as the elements are not in the
+/// cache. It derefs to a slice and is used like one; parts of it may be used as well.
+///
+/// Registering takes about a tenth of a second for each GB, so it is done once, and the memory used again.
+/// Page-locked memory cannot be swapped out, and systems limit it.
+///
+/// ```
+/// use vmarray::prelude::*;
+///
+/// let table = VirtualArray::<[f32; 128]>::new(100_000)?;
+/// let mut batch = table.register(vec![[0.0; 128]; 1024])?;
+/// let wanted: Vec<usize> = (0..1024).map(|i| i * 97).collect();
+/// table.gather_into(&wanted, &mut batch)?;
+/// batch[0][0] = 1.0;
+/// table.scatter(&wanted, &batch)?;
+/// assert_eq!(table.get(0)?[0], 1.0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct Registered<T: Element> {
+    values: ManuallyDrop<Vec<T>>,
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Registers memory with the devices of this array. It serves all arrays that lie on them.
+    ///
+    /// Blocks for as long as the system takes to lock the memory. Nothing is copied.
+    ///
+    /// # Errors
+    /// [`PinRefused`](backend_api::ErrorKind::PinRefused) if the system locks no more memory, and
+    /// [`Unsupported`](backend_api::ErrorKind::Unsupported) from devices that cannot do so.
+    pub fn register(&self, mut values: Vec<T>) -> Result<Registered<T>> {
+        let bytes = size_of_val(&values[..]);
+        let start = NonNull::from(&mut values[..]).cast::<u8>();
+        let mut imports: Vec<Import> = Vec::new();
+        if bytes > 0 {
+            for channel in self.pager().channels() {
+                let device = channel.device();
+                if imports.iter().any(|import| Arc::ptr_eq(&import.device, device)) {
+                    continue;
+                }
+                // SAFETY: the vector stays as it is until `Registered` gives it back, which has the devices
+                // forget it first. Work that names it belongs to calls that borrow it: for writing where the
+                // work writes.
+                let host =
+                    ManuallyDrop::new(unsafe { device.import_host(start, bytes, HostMemory::Pinned)? });
+                imports.push(Import { device: Arc::clone(device), host });
+            }
+            let start = start.addr().get();
+            KNOWN.write().insert(start, Arc::new(RegisteredRange { start, bytes, imports }));
+        }
+        Ok(Registered { values: ManuallyDrop::new(values) })
+    }
+}
+
+impl<T: Element> Registered<T> {
+    /// Gives the vector back; devices forget it.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let array = VirtualArray::<u64>::new(100)?;
+    /// assert_eq!(array.register(vec![1, 2, 3])?.into_vec(), [1, 2, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn into_vec(self) -> Vec<T> {
+        let mut this = ManuallyDrop::new(self);
+        this.forget();
+        // SAFETY: neither the field nor `self` is used again.
+        unsafe { ManuallyDrop::take(&mut this.values) }
+    }
+
+    fn forget(&mut self) {
+        // Nobody else has it: calls that use it borrow this.
+        KNOWN.write().remove(&self.values.as_ptr().addr());
+    }
+}
+
+impl<T: Element> Drop for Registered<T> {
+    fn drop(&mut self) {
+        self.forget();
+        // SAFETY: the field is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.values) };
+    }
+}
+
+impl<T: Element> Deref for Registered<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.values
+    }
+}
+
+impl<T: Element> DerefMut for Registered<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.values
+    }
+}
+
+impl<T: Element> fmt::Debug for Registered<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registered").field("len", &self.values.len()).finish_non_exhaustive()
+    }
+}
+
+/// The registered memory that values lie in, if they do.
+pub(crate) fn find(address: *const u8, bytes: usize) -> Option<Arc<RegisteredRange>> {
+    let known = KNOWN.read();
+    let (_, range) = known.range(..=address.addr()).next_back()?;
+    let offset = address.addr() - range.start;
+    (offset + bytes <= range.bytes).then(|| Arc::clone(range))
+}
+
+impl RegisteredRange {
+    fn import(&self, device: &Arc<dyn Device>) -> Option<&Import> {
+        self.imports.iter().find(|import| Arc::ptr_eq(&import.device, device))
+    }
+
+    pub(crate) fn is_known_to(&self, device: &Arc<dyn Device>) -> bool {
+        self.import(device).is_some()
+    }
+
+    /// Where a device finds an address of it; `None` if the device does not know it.
+    pub(crate) fn span(&self, device: &Arc<dyn Device>, address: usize) -> Option<HostSpan<'_>> {
+        Some(self.import(device)?.host.at((address - self.start) as u64))
+    }
+}
