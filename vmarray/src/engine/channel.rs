@@ -64,8 +64,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
 
-use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostMemory, HostSpan};
+use backend_api::{Commit, Device, DeviceBuffer, DeviceKind, DeviceSpan, HostBuffer, HostMemory, HostSpan};
 use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
 
@@ -83,7 +84,7 @@ pub(crate) use combine::{Load, LoadFor, Loaded};
 pub(crate) use driver::Driver;
 pub(crate) use frames::{Blocking, Frame};
 use guards::GuardCount;
-pub(crate) use pinned::PinnedPool;
+pub(crate) use pinned::{PinnedPiece, PinnedPool};
 pub(crate) use queue_barriers::HomeQueues;
 pub(crate) use requests::{Ask, Bytes, Request, RequestAnswer};
 use reserve::Reserved;
@@ -105,6 +106,12 @@ pub(crate) type HostPlace = HostSpan<'static>;
 
 /// In place of the page of a frame that has none.
 const NO_PAGE: u64 = u64::MAX;
+
+/// How much memory for lists and stages is made before it is needed, of all channels together: what 16
+/// threads need for a gather. It is at most this share of the slots, and not made at all if it would be short.
+const RESERVED_BYTES: u64 = 128 << 20;
+const RESERVED_BYTES_MIN: u64 = 8 << 20;
+const RESERVED_SHARE: u64 = 16;
 
 /// The pages of a range that are homed in the channel of this number, of so many, in ascending order.
 pub(crate) fn pages_of(channel: u64, channels: u64, range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
@@ -174,7 +181,7 @@ pub(crate) struct Channel {
     tasks: TaskRequests,
     /// There may be frames, memory, fewer guards, or work that is done.
     events: EventCount,
-    pinned: PinnedPool,
+    pinned: Arc<PinnedPool>,
     stages: Stages,
     /// By [`CopyWay`].
     staged: [Mutex<StagedCopies>; 2],
@@ -275,7 +282,7 @@ impl Channel {
                 work: WorkUnderWay::default(),
             }),
             events: EventCount::default(),
-            pinned: PinnedPool::new(&plan.device, plan.memory, plan.fall_back),
+            pinned: Arc::new(PinnedPool::new(&plan.device, plan.memory, plan.fall_back)),
             stages: Stages::default(),
             staged: Default::default(),
             device: plan.device,
@@ -291,8 +298,24 @@ impl Channel {
             while !channel.fall_back && channel.lock().frames.list.len() < frames_max {
                 channel.grow()?;
             }
+            channel.reserve_pinned();
         }
         Ok(channel)
+    }
+
+    /// Has memory for lists and stages made in the background, for arrays on cards that are large: the first
+    /// call that needs it takes as long as later ones then.
+    fn reserve_pinned(&self) {
+        let is_card = matches!(self.device.info().kind, DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu);
+        let bytes =
+            (self.slots.bytes() / RESERVED_SHARE).min(RESERVED_BYTES / u64::from(self.layout.channels));
+        if is_card && bytes >= RESERVED_BYTES_MIN {
+            let pinned = Arc::clone(&self.pinned);
+            // Without the thread the first calls make it.
+            let _ = thread::Builder::new()
+                .name("vmarray-reserve".into())
+                .spawn(move || pinned.reserve(bytes as usize));
+        }
     }
 
     pub(crate) fn device(&self) -> &Arc<dyn Device> {
@@ -326,8 +349,7 @@ impl Channel {
 
     /// Bytes of RAM that are kept for what goes past the frames.
     pub(crate) fn staging_bytes(&self) -> usize {
-        let stage_bytes = stage_pages(self.layout.page_bytes) * self.layout.page_bytes;
-        self.pinned.bytes() + self.stages.count() * stage_bytes
+        self.pinned.bytes()
     }
 
     /// Host memory of the kind that the frames have, which the caller owns.
@@ -337,12 +359,12 @@ impl Channel {
 
     /// Host memory of at least so many bytes, page-locked if that is to be had. The caller
     /// [gives it back](Self::put_pinned).
-    pub(crate) fn take_pinned(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
+    pub(crate) fn take_pinned(&self, bytes: usize) -> Result<PinnedPiece> {
         self.pinned.take(bytes)
     }
 
     /// Takes such memory back, with nothing in flight on it.
-    pub(crate) fn put_pinned(&self, memory: HostBuffer<dyn Device>) {
+    pub(crate) fn put_pinned(&self, memory: PinnedPiece) {
         self.pinned.put(memory);
     }
 

@@ -21,12 +21,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use backend_api::expr::{Geometry, Partial};
-use backend_api::{Compute, Device, Elements, Gather, HostBuffer, HostSpan, Queue, Search, Ticket};
+use backend_api::{Compute, Device, Elements, Gather, HostSpan, Queue, Search, Ticket};
 
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::{Counter, Counters};
+use crate::engine::channel::PinnedPiece;
 
 pub(crate) use staged::StagedRows;
 pub use write::{Operand, OperandStore};
@@ -50,10 +51,10 @@ pub(crate) trait Lane {
     fn counters(&self) -> &Counters;
 
     /// Host memory of at least so many bytes, for answers, lists and copies.
-    fn buffer(&self, bytes: usize) -> Result<HostBuffer<dyn Device>>;
+    fn buffer(&self, bytes: usize) -> Result<PinnedPiece>;
 
     /// Takes such memory back, when no work touches it.
-    fn keep(&self, memory: HostBuffer<dyn Device>);
+    fn keep(&self, memory: PinnedPiece);
 
     /// Has work submitted to a queue in which it runs after all that must come before it.
     fn submit(
@@ -168,7 +169,7 @@ pub enum TakenAnswer {
 
 /// What a device has answered about a run.
 pub struct Answer<'a> {
-    memory: &'a HostBuffer<dyn Device>,
+    memory: &'a PinnedPiece,
     /// Where the bytes are counted.
     copied: &'a Counter,
     run: Run<'a>,
@@ -201,7 +202,7 @@ impl Answer<'_> {
 /// A question about a run, under way.
 pub(crate) struct AskedRun {
     pub ticket: Ticket,
-    memory: HostBuffer<dyn Device>,
+    memory: PinnedPiece,
 }
 
 impl AskedRun {
@@ -252,7 +253,7 @@ impl AskedRun {
 /// Elements that are being collected by their numbers in a channel.
 pub(crate) struct Collecting {
     ticket: Ticket,
-    memory: HostBuffer<dyn Device>,
+    memory: PinnedPiece,
     count: usize,
 }
 

@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostAllocation, HostBuffer, HostMemory, HostSpan,
-    Queue, Ticket, Transfer,
+    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostAllocation, HostMemory, HostSpan, Queue, Ticket,
+    Transfer,
 };
 use parking_lot::Mutex;
 
@@ -14,7 +14,7 @@ use super::directory::{Cuts, DirectoryEntry, ExclusivePage};
 use super::staging::Staging;
 use crate::base::error::{Error, Result};
 use crate::base::stats::Counters;
-use crate::engine::channel::PinnedPool;
+use crate::engine::channel::{PinnedPiece, PinnedPool};
 use crate::engine::evict::{EvictionPolicy, Evictor, Verdict};
 use crate::ops::executor::{Lane, RunAccess};
 
@@ -246,7 +246,7 @@ impl SourceChannel {
     }
 
     /// Starts to copy pieces to a buffer, one after the other.
-    fn download(&self, pieces: &[BlockPiece], buffer: &HostBuffer<dyn Device>) -> Result<Ticket> {
+    fn download(&self, pieces: &[BlockPiece], buffer: &PinnedPiece) -> Result<Ticket> {
         let mut at = 0;
         let copy = |piece: &BlockPiece| {
             let to = buffer.at(at);
@@ -345,7 +345,7 @@ impl SourceChannel {
     ///
     /// # Safety
     /// The pages are the caller's alone, and nothing is copied to the buffer any more.
-    unsafe fn land(&self, buffer: &HostBuffer<dyn Device>, pieces: &[BlockPiece]) {
+    unsafe fn land(&self, buffer: &PinnedPiece, pieces: &[BlockPiece]) {
         let mut at = 0;
         for piece in pieces {
             // SAFETY: the piece is within the home; by the caller's word nobody else touches it.
@@ -357,7 +357,7 @@ impl SourceChannel {
     }
 
     /// Starts to copy blocks of a page to a buffer, one after the other.
-    pub(super) fn start_to_read(&self, page: PageBlocks) -> Result<(HostBuffer<dyn Device>, Ticket)> {
+    pub(super) fn start_to_read(&self, page: PageBlocks) -> Result<(PinnedPiece, Ticket)> {
         let buffer = self.buffer(self.page_bytes)?;
         let ticket = self.download(&self.pieces(&[page]), &buffer)?;
         Ok((buffer, ticket))
@@ -457,11 +457,11 @@ impl Lane for SourceChannel {
         &self.counters
     }
 
-    fn buffer(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
+    fn buffer(&self, bytes: usize) -> Result<PinnedPiece> {
         self.pinned.take(bytes)
     }
 
-    fn keep(&self, buffer: HostBuffer<dyn Device>) {
+    fn keep(&self, buffer: PinnedPiece) {
         self.pinned.put(buffer);
     }
 

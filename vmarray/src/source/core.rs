@@ -5,8 +5,6 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use backend_api::{Device, HostBuffer};
-
 use super::channel::{PageBlocks, SourceChannel};
 use super::directory::{Cuts, DirectoryEntry, ExclusivePage, SharedPage};
 use crate::array::range::{PagePart, parts};
@@ -14,6 +12,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::stats::{Baseline, Counter, Stats};
 use crate::base::trace;
+use crate::engine::channel::PinnedPiece;
 use crate::ops::executor::Lane as _;
 
 #[derive(Debug)]
@@ -150,12 +149,7 @@ impl<T: Element> Core<T> {
     }
 
     /// Copies home what was read by [`start_to_read`](SourceChannel::start_to_read) and has arrived.
-    pub(super) fn land(
-        &self,
-        held: &mut ExclusivePage<'_>,
-        buffer: &HostBuffer<dyn Device>,
-        page: PageBlocks,
-    ) {
+    pub(super) fn land(&self, held: &mut ExclusivePage<'_>, buffer: &PinnedPiece, page: PageBlocks) {
         let mut at = 0;
         for range in self.cuts.ranges(page.page, page.blocks) {
             let home: &mut [u8] = bytemuck::cast_slice_mut(self.elements_mut(held, page.page, &range));

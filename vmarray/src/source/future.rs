@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use backend_api::{Device, HostBuffer, Progress, Ticket};
+use backend_api::{Progress, Ticket};
 
 use super::channel::PageBlocks;
 use super::core::Core;
 use crate::array::asynchronous::Asked;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
+use crate::engine::channel::PinnedPiece;
 use crate::ops::executor::Lane as _;
 
 /// How many pages are under way at a time.
@@ -51,7 +52,7 @@ pub struct SourceFlushAsync<'a, T: Element> {
 
 struct Copy {
     ticket: Ticket,
-    buffer: HostBuffer<dyn Device>,
+    buffer: PinnedPiece,
     page: PageBlocks,
     version: u64,
     asked: Asked,

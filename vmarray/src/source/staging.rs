@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use backend_api::{Device, HostBuffer, Ticket};
+use backend_api::{Device, Ticket};
 
 use crate::base::error::Result;
-use crate::engine::channel::PinnedPool;
+use crate::engine::channel::{PinnedPiece, PinnedPool};
 
 /// How many pieces take turns, so that one is filled or emptied while others are copied from or to.
 const CHUNKS: usize = 3;
@@ -17,7 +17,7 @@ pub(super) struct Staging {
     pinned: Arc<PinnedPool>,
     chunk_bytes: usize,
     /// Each with the last work that touches it.
-    chunks: Vec<(HostBuffer<dyn Device>, Option<Ticket>)>,
+    chunks: Vec<(PinnedPiece, Option<Ticket>)>,
     next: usize,
 }
 
@@ -36,7 +36,7 @@ impl Staging {
     pub(super) fn next(&mut self) -> Result<usize> {
         let index = self.next;
         if index == self.chunks.len() {
-            self.chunks.push((self.pinned.make(self.chunk_bytes)?.0, None));
+            self.chunks.push((self.pinned.take(self.chunk_bytes)?, None));
         }
         self.next = (index + 1) % CHUNKS;
         if let Some(ticket) = self.chunks[index].1.take() {
@@ -46,7 +46,7 @@ impl Staging {
         Ok(index)
     }
 
-    pub(super) fn chunk(&self, index: usize) -> &HostBuffer<dyn Device> {
+    pub(super) fn chunk(&self, index: usize) -> &PinnedPiece {
         &self.chunks[index].0
     }
 

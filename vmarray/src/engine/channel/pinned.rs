@@ -1,42 +1,155 @@
 //! The stock of host memory that passes between the program and home slots without a frame: lists of indices
-//! and values, answers of kernels, single elements.
+//! and values, answers of kernels, single elements, stages.
 //!
-//! To lock memory takes longer than to use it, and to give it back has the device finish all that it does. So
-//! what a thread gives back is kept for the next one, up to a limit.
+//! To lock memory takes some milliseconds for each call, whatever its length, and about a tenth of a second
+//! for each GB; to give it back has the device finish all that it does. So it is locked in slabs, which are
+//! cut into pieces, and what a thread gives back is kept for the next one, up to a limit.
 
+use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use backend_api::{Device, ErrorKind, HostBuffer, HostMemory};
+use backend_api::{Device, ErrorKind, HostBuffer, HostMemory, HostSpan};
 use parking_lot::Mutex;
 
 use crate::base::error::Result;
 use crate::base::trace;
 
 /// How much memory that nobody uses is kept, in bytes: enough for a thread on each of many cores.
-const KEPT_BYTES: usize = 128 << 20;
-/// The shortest piece: partial results of a kernel and short lists of matches fit.
-const PIECE_BYTES_MIN: usize = 192 << 10;
-const _: () = assert!(backend_api::Compute::partials_bytes() <= PIECE_BYTES_MIN as u64);
+const KEPT_BYTES: usize = 192 << 20;
+/// Pieces begin and end at multiples of this.
+const GRAIN: usize = 4096;
+/// What the first slab has at least: partial results of a kernel and short lists of matches fit.
+const SLAB_BYTES_MIN: usize = 192 << 10;
+const _: () = assert!(backend_api::Compute::partials_bytes() <= SLAB_BYTES_MIN as u64);
+/// What further slabs have: as much as there is, up to this.
+const SLAB_BYTES_MAX: usize = 32 << 20;
 /// Longer pieces are not kept: a list of all matches of a search may take a hundred times as much.
 const PIECE_BYTES_MAX: usize = 8 << 20;
+
+/// A piece of the stock.
+///
+/// The thread that has it [gives it back](PinnedPool::put) when no work touches it any more. If it is dropped
+/// instead, such as by an error, work may still be under way: then nobody gets memory of its slab any more,
+/// whose end waits for the work.
+#[derive(Debug)]
+pub(crate) struct PinnedPiece {
+    slab: Arc<Slab>,
+    range: Range<usize>,
+    is_returned: bool,
+}
+
+#[derive(Debug)]
+struct Slab {
+    memory: HostBuffer<dyn Device>,
+    is_retired: AtomicBool,
+}
+
+impl Drop for PinnedPiece {
+    fn drop(&mut self) {
+        if !self.is_returned {
+            self.slab.is_retired.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl PinnedPiece {
+    pub(crate) fn bytes(&self) -> usize {
+        self.range.len()
+    }
+
+    /// The first byte.
+    pub(crate) fn address(&self) -> NonNull<u8> {
+        // SAFETY: the range is one of the slab's memory.
+        unsafe { self.slab.memory.address().add(self.range.start) }
+    }
+
+    pub(crate) fn at(&self, offset: u64) -> HostSpan<'_> {
+        self.slab.memory.at(self.range.start as u64 + offset)
+    }
+
+    /// Copies bytes out of it.
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
+        assert!(offset + into.len() <= self.bytes(), "the bytes are inside of the piece");
+        self.slab.memory.read(self.range.start + offset, into);
+    }
+
+    /// Copies bytes to it.
+    pub(crate) fn write(&self, offset: usize, from: &[u8]) {
+        assert!(offset + from.len() <= self.bytes(), "the bytes are inside of the piece");
+        self.slab.memory.write(self.range.start + offset, from);
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct PinnedPool {
     device: Arc<dyn Device>,
     /// Whether pageable memory will do where page-locking is refused.
     fall_back: bool,
-    /// What kind of memory new pieces are made of: that of the frames.
+    /// What kind of memory new slabs are made of: that of the frames.
     kind: Mutex<HostMemory>,
-    /// In ascending order of their lengths.
-    idle: Mutex<Vec<HostBuffer<dyn Device>>>,
+    slabs: Mutex<Vec<PoolSlab>>,
+    /// Held by the thread that makes a slab, for which others wait that want one as well.
+    growing: Mutex<()>,
+}
+
+/// A slab, and what nobody has of it.
+#[derive(Debug)]
+struct PoolSlab {
+    slab: Arc<Slab>,
+    wanted: HostMemory,
+    /// In ascending order, none next to another.
+    free: Vec<Range<usize>>,
+}
+
+impl PoolSlab {
+    fn new(memory: HostBuffer<dyn Device>, wanted: HostMemory) -> Self {
+        let free = vec![0..memory.bytes()];
+        Self { slab: Arc::new(Slab { memory, is_retired: AtomicBool::new(false) }), wanted, free }
+    }
+
+    fn take(&mut self, bytes: usize) -> Option<PinnedPiece> {
+        let at = self.free.iter().position(|range| range.len() >= bytes)?;
+        let range = self.free[at].start..self.free[at].start + bytes;
+        self.free[at].start = range.end;
+        if self.free[at].is_empty() {
+            self.free.remove(at);
+        }
+        Some(PinnedPiece { slab: Arc::clone(&self.slab), range, is_returned: false })
+    }
+
+    /// Takes a piece back. Whether all of the slab is free now.
+    fn put(&mut self, range: Range<usize>) -> bool {
+        let at = self.free.partition_point(|other| other.start < range.start);
+        self.free.insert(at, range);
+        self.free.dedup_by(|next, before| {
+            let touch = before.end == next.start;
+            if touch {
+                before.end = next.end;
+            }
+            touch
+        });
+        self.free[0].len() == self.bytes()
+    }
+
+    fn bytes(&self) -> usize {
+        self.slab.memory.bytes()
+    }
 }
 
 impl PinnedPool {
     pub(crate) fn new(device: &Arc<dyn Device>, kind: HostMemory, fall_back: bool) -> Self {
-        Self { device: Arc::clone(device), fall_back, kind: Mutex::new(kind), idle: Mutex::default() }
+        Self {
+            device: Arc::clone(device),
+            fall_back,
+            kind: Mutex::new(kind),
+            slabs: Mutex::default(),
+            growing: Mutex::default(),
+        }
     }
 
-    /// What kind of memory new pieces are made of.
+    /// What kind of memory new slabs are made of.
     pub(super) fn kind(&self) -> HostMemory {
         *self.kind.lock()
     }
@@ -63,40 +176,143 @@ impl PinnedPool {
     }
 
     /// Memory of at least so many bytes, kept or new. The thread [gives it back](Self::put).
-    pub(crate) fn take(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
-        let mut idle = self.idle.lock();
-        // The shortest one that is long enough.
-        let at = idle.partition_point(|piece| piece.bytes() < bytes);
-        if at < idle.len() {
-            return Ok(idle.remove(at));
+    pub(crate) fn take(&self, bytes: usize) -> Result<PinnedPiece> {
+        let is_short = bytes <= SLAB_BYTES_MIN;
+        let bytes = bytes.max(1).next_multiple_of(GRAIN);
+        // Short pieces are page-locked whatever the frames are: a copy of an answer to other memory may block
+        // until the kernel is done.
+        let wanted = if is_short { HostMemory::Pinned } else { self.kind() };
+        if let Some(piece) = self.take_kept(bytes, wanted) {
+            return Ok(piece);
         }
-        drop(idle);
-        if bytes > PIECE_BYTES_MIN {
-            return Ok(self.make(bytes)?.0);
+        let _growing = self.growing.lock();
+        // Another thread may have made one meanwhile.
+        if let Some(piece) = self.take_kept(bytes, wanted) {
+            return Ok(piece);
         }
-        // Page-locked whatever the frames are: a copy of an answer to other memory may block until the kernel
-        // is done.
-        let pinned = HostBuffer::new(&self.device, PIECE_BYTES_MIN, HostMemory::Pinned);
-        Ok(pinned.or_else(|_| HostBuffer::new(&self.device, PIECE_BYTES_MIN, HostMemory::Pageable))?)
+        let length = match bytes {
+            PIECE_BYTES_MAX.. => bytes,
+            _ => self.bytes().clamp(SLAB_BYTES_MIN, SLAB_BYTES_MAX).max(bytes),
+        };
+        let memory = match HostBuffer::new(&self.device, length, wanted) {
+            Ok(memory) => memory,
+            Err(_) if is_short => HostBuffer::new(&self.device, bytes, HostMemory::Pageable)?,
+            // Perhaps there is memory for this one.
+            Err(_) => self.make(bytes)?.0,
+        };
+        let mut slab = PoolSlab::new(memory, wanted);
+        let piece = slab.take(bytes).expect("it is as long");
+        self.slabs.lock().push(slab);
+        Ok(piece)
+    }
+
+    fn take_kept(&self, bytes: usize, wanted: HostMemory) -> Option<PinnedPiece> {
+        let mut slabs = self.slabs.lock();
+        slabs.iter_mut().filter(|slab| slab.wanted == wanted).find_map(|slab| {
+            let is_retired = slab.slab.is_retired.load(Ordering::Relaxed);
+            if is_retired { None } else { slab.take(bytes) }
+        })
+    }
+
+    /// Makes so much memory now that is not there yet, for the calls to come.
+    pub(super) fn reserve(&self, bytes: usize) {
+        let (_growing, wanted) = (self.growing.lock(), self.kind());
+        let missing = bytes.saturating_sub(self.bytes());
+        // If there is none the calls find out.
+        if missing > 0
+            && let Ok(memory) = HostBuffer::new(&self.device, missing, wanted)
+        {
+            self.slabs.lock().push(PoolSlab::new(memory, wanted));
+        }
     }
 
     /// Takes memory back, with nothing in flight on it.
-    pub(crate) fn put(&self, piece: HostBuffer<dyn Device>) {
-        if piece.bytes() > PIECE_BYTES_MAX {
-            return;
+    pub(crate) fn put(&self, mut piece: PinnedPiece) {
+        piece.is_returned = true;
+        let mut dropped = Vec::new();
+        let mut slabs = self.slabs.lock();
+        let kept: usize = slabs.iter().map(PoolSlab::bytes).sum();
+        if let Some(at) = slabs.iter().position(|slab| Arc::ptr_eq(&slab.slab, &piece.slab)) {
+            let is_free = slabs[at].put(piece.range.clone());
+            if is_free && (kept > KEPT_BYTES || piece.bytes() > PIECE_BYTES_MAX) {
+                dropped.push(slabs.remove(at));
+            }
         }
-        let mut idle = self.idle.lock();
-        // The longer ones are kept: short lists can use them, too.
-        let at = idle.partition_point(|other| other.bytes() < piece.bytes());
-        idle.insert(at, piece);
-        let bytes: usize = idle.iter().map(HostBuffer::bytes).sum();
-        let dropped = if bytes > KEPT_BYTES && idle.len() > 1 { Some(idle.remove(0)) } else { None };
-        drop(idle);
+        dropped.extend(slabs.extract_if(.., |slab| slab.slab.is_retired.load(Ordering::Relaxed)));
+        // The device may have to finish what it does for that.
+        drop(slabs);
+        drop(piece);
         drop(dropped);
     }
 
-    /// How much memory nobody uses.
+    /// How much memory there is.
     pub(super) fn bytes(&self) -> usize {
-        self.idle.lock().iter().map(HostBuffer::bytes).sum()
+        self.slabs.lock().iter().map(PoolSlab::bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backend_api::conformance::reference::ReferenceDevice;
+
+    use super::*;
+
+    fn pool() -> PinnedPool {
+        let device: Arc<dyn Device> = Arc::new(ReferenceDevice::new(64 << 20));
+        PinnedPool::new(&device, HostMemory::Pinned, true)
+    }
+
+    #[test]
+    fn pieces_do_not_overlap_and_come_again() {
+        let pool = pool();
+        let pieces: Vec<_> = [1, 5000, 100_000, 300_000, 4096].map(|bytes| pool.take(bytes).unwrap()).into();
+        let mut places: Vec<_> =
+            pieces.iter().map(|piece| (piece.address().addr().get(), piece.bytes())).collect();
+        places.sort_unstable();
+        assert!(places.windows(2).all(|two| two[0].0 + two[0].1 <= two[1].0));
+        assert!(places.iter().all(|(address, bytes)| address % GRAIN == 0 && bytes % GRAIN == 0));
+        let made = pool.bytes();
+        for _ in 0..3 {
+            pieces_again(&pool);
+        }
+        pieces.into_iter().for_each(|piece| pool.put(piece));
+        pieces_again(&pool);
+        assert!(pool.bytes() <= 2 * made, "{} instead of {made}", pool.bytes());
+        assert!(
+            pool.slabs.lock().iter().all(|slab| slab.free == [0..slab.bytes()]),
+            "all came together again"
+        );
+    }
+
+    fn pieces_again(pool: &PinnedPool) {
+        let pieces = [7, 9000, 200_000].map(|bytes| pool.take(bytes).unwrap());
+        pieces.into_iter().for_each(|piece| pool.put(piece));
+    }
+
+    #[test]
+    fn what_is_dropped_is_never_handed_out_again() {
+        let pool = pool();
+        let lost = pool.take(4096).unwrap();
+        let place = lost.address();
+        let beside = pool.take(4096).unwrap();
+        drop(lost);
+        let next = pool.take(4096).unwrap();
+        assert!(!Arc::ptr_eq(&next.slab, &beside.slab) && next.address() != place);
+        pool.put(next);
+        assert_eq!(pool.slabs.lock().len(), 1, "the pool has let go of the slab");
+        pool.put(beside);
+    }
+
+    #[test]
+    fn long_pieces_are_not_kept_and_reserved_memory_is_used() {
+        let pool = pool();
+        let long = pool.take(PIECE_BYTES_MAX + 1).unwrap();
+        pool.put(long);
+        assert_eq!(pool.bytes(), 0);
+        pool.reserve(1 << 20);
+        pool.reserve(1 << 19);
+        let pieces: Vec<_> = (0..4).map(|_| pool.take(1 << 18).unwrap()).collect();
+        assert_eq!(pool.bytes(), 1 << 20);
+        pieces.into_iter().for_each(|piece| pool.put(piece));
     }
 }

@@ -1,10 +1,9 @@
 //! Pinned memory between home slots and the program's own, for ranges that pass by the cache.
 
-use backend_api::{Device, HostBuffer};
 use parking_lot::Mutex;
 
 use super::waiting::spin_while;
-use super::{Channel, HostPlace};
+use super::{Channel, HostPlace, PinnedPiece};
 use crate::engine::event_count::EventCount;
 
 /// How long one stage is, in bytes, unless a page is longer: the bus stands still for some microseconds
@@ -22,7 +21,7 @@ pub(crate) fn stage_pages(page_bytes: usize) -> usize {
 /// Room for some pages, on their way.
 #[derive(Debug)]
 pub(crate) struct Stage {
-    memory: HostBuffer<dyn Device>,
+    memory: PinnedPiece,
 }
 
 /// The stages of a channel. The thread that has one waits for nothing but copies, and then gives it back.
@@ -37,12 +36,6 @@ pub(super) struct Stages {
 struct Stock {
     free: Vec<Stage>,
     made: usize,
-}
-
-impl Stages {
-    pub(super) fn count(&self) -> usize {
-        self.stock.lock().made
-    }
 }
 
 impl Stage {
@@ -83,12 +76,12 @@ impl Channel {
             }
             stock.made += 1;
         }
-        let memory = self.pinned.make(stage_pages(self.layout.page_bytes) * self.layout.page_bytes);
+        let memory = self.pinned.take(stage_pages(self.layout.page_bytes) * self.layout.page_bytes);
         if memory.is_err() {
             self.stages.stock.lock().made -= 1;
             self.announce_stage();
         }
-        Some(Stage { memory: memory.ok()?.0 })
+        Some(Stage { memory: memory.ok()? })
     }
 
     /// Waits until a stage may be free; false if there are none. The caller has no stage and holds no page.

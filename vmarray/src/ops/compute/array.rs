@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::{Device, Elements, HostBuffer, Queue, Ticket};
+use backend_api::{Device, Elements, Queue, Ticket};
 
 use super::Plan;
 use super::assign::assign;
@@ -13,7 +13,7 @@ use crate::array::asynchronous::FlushAsync;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::stats::Counters;
-use crate::engine::channel::{Channel, HomeQueues};
+use crate::engine::channel::{Channel, HomeQueues, PinnedPiece};
 use crate::engine::pager::Pager;
 use crate::ops::executor::{
     AskedRun, Collecting, Lane, Operand, OperandStore, Question, Run, RunAccess, StagedRows,
@@ -37,11 +37,11 @@ impl Lane for ArrayLane<'_> {
         &self.channel.counters
     }
 
-    fn buffer(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
+    fn buffer(&self, bytes: usize) -> Result<PinnedPiece> {
         self.channel.take_pinned(bytes)
     }
 
-    fn keep(&self, memory: HostBuffer<dyn Device>) {
+    fn keep(&self, memory: PinnedPiece) {
         self.channel.put_pinned(memory);
     }
 

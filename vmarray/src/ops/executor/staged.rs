@@ -12,6 +12,7 @@ use super::{AskedRun, Lane, Operand, OperandStore, Question, Run, RunAccess};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
+use crate::engine::channel::PinnedPiece;
 
 /// Where each column of a piece begins is a multiple of this.
 const ALIGNMENT: usize = 256;
@@ -39,11 +40,11 @@ impl<L: Lane> Lane for OwnQueue<'_, L> {
         self.of.counters()
     }
 
-    fn buffer(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
+    fn buffer(&self, bytes: usize) -> Result<PinnedPiece> {
         self.of.buffer(bytes)
     }
 
-    fn keep(&self, memory: HostBuffer<dyn Device>) {
+    fn keep(&self, memory: PinnedPiece) {
         self.of.keep(memory);
     }
 

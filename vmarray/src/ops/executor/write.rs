@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use backend_api::expr::Geometry;
-use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, Queue, Ticket, Transfer};
+use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, Queue, Ticket, Transfer};
 
 use super::{Kernel, Lane, Run, RunAccess};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
+use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
 use crate::ops::compute::Plan;
 
@@ -67,7 +68,7 @@ pub(crate) struct ReadOperand {
 /// Such elements on their way to a device.
 pub(crate) struct StagedOperand {
     memory: DeviceBuffer<dyn Device>,
-    host: HostBuffer<dyn Device>,
+    host: PinnedPiece,
     stride: u64,
 }
 

@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::base::scoped_threads;
+use crate::engine::channel::Channel;
 use crate::engine::page::Refusal;
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
 
@@ -81,10 +83,21 @@ struct Failure {
 
 /// The stages of a channel that no thread fills.
 struct ScatterStages<T> {
+    device: Arc<dyn Device>,
     made: usize,
     spare: Vec<GatherStage<T>>,
     /// Those that kernels work off, with their segments, in order.
     under_way: VecDeque<(usize, GatherStage<T>, Ticket)>,
+}
+
+impl<T> Drop for ScatterStages<T> {
+    /// Waits for kernels that nobody has waited for, because something panicked: they may read the program's
+    /// values.
+    fn drop(&mut self) {
+        for (.., ticket) in self.under_way.drain(..) {
+            let _ = self.device.wait(ticket);
+        }
+    }
 }
 
 /// A segment that was looked at.
@@ -113,7 +126,10 @@ pub(crate) fn scatter<T: Element, D: Device>(
     let channels = array.pager().channels();
     let plan = StagePlan::for_values(values.as_ptr(), values.len(), channels, usize::MAX);
     let workers = workers(array, indices.len(), &plan);
-    let stages = || Mutex::new(ScatterStages { made: 0, spare: Vec::new(), under_way: VecDeque::new() });
+    let stages = |channel: &Arc<Channel>| {
+        let device = Arc::clone(channel.device());
+        Mutex::new(ScatterStages { device, made: 0, spare: Vec::new(), under_way: VecDeque::new() })
+    };
     let affordable = STAGES_MAX_BYTES / (plan.bytes::<T>() * channels.len()).max(1);
     let stages_max = ((DEPTH + 1) * workers).min(affordable).max(2 * workers);
     let call = ScatterCall {
@@ -129,7 +145,7 @@ pub(crate) fn scatter<T: Element, D: Device>(
         next: AtomicUsize::new(0),
         plan,
         order: InTurn::new(SEGMENTS_A_WORKER * workers),
-        stages: channels.iter().map(|_| stages()).collect(),
+        stages: channels.iter().map(stages).collect(),
         stages_max,
         failure: Mutex::new(Failure::default()),
     };
@@ -348,7 +364,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         }
         let channels = self.array.pager().channels();
         for (of, stages) in channels.iter().zip(self.stages) {
-            stages.into_inner().spare.into_iter().for_each(|stage| stage.give_back(of));
+            std::mem::take(&mut stages.into_inner().spare).into_iter().for_each(|stage| stage.give_back(of));
         }
         for prepared in self.order.into_left().flatten() {
             let stages = channels.iter().zip(prepared.stages);

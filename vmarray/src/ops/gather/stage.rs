@@ -7,13 +7,13 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use backend_api::{Device, Elements, Gather, HostBuffer, HostSpan, LEFT_OUT, Scatter};
+use backend_api::{Elements, Gather, HostSpan, LEFT_OUT, Scatter};
 
 use crate::array::registered::{self, RegisteredRange};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::past_caches;
-use crate::engine::channel::Channel;
+use crate::engine::channel::{Channel, PinnedPiece};
 
 /// How much one stage holds: starting a kernel costs a card some microseconds, so longer ones are faster, but
 /// what a thread fills and empties is to stay in the processor's caches. Gathers and scatters use the same
@@ -90,7 +90,7 @@ impl StagePlan {
 /// A list of elements of one channel, with room for their values: what one kernel works off.
 #[derive(Debug)]
 pub(crate) struct GatherStage<T> {
-    memory: HostBuffer<dyn Device>,
+    memory: PinnedPiece,
     plan: StagePlan,
     count: usize,
     /// The place of the first element in the program's list.
