@@ -194,11 +194,12 @@ impl PinnedPool {
             PIECE_BYTES_MAX.. => bytes,
             _ => self.bytes().clamp(SLAB_BYTES_MIN, SLAB_BYTES_MAX).max(bytes),
         };
-        let memory = match HostBuffer::new(&self.device, length, wanted) {
+        let new = |bytes, kind| HostBuffer::new(&self.device, bytes, kind);
+        // Perhaps there is memory for this one alone, or such as is not page-locked.
+        let memory = match new(length, wanted).or_else(|_| new(bytes, wanted)) {
             Ok(memory) => memory,
-            Err(_) if is_short => HostBuffer::new(&self.device, bytes, HostMemory::Pageable)?,
-            // Perhaps there is memory for this one.
-            Err(_) => self.make(bytes)?.0,
+            Err(_) if is_short => new(length, HostMemory::Pageable)?,
+            Err(_) => self.make(length)?.0,
         };
         let mut slab = PoolSlab::new(memory, wanted);
         let piece = slab.take(bytes).expect("it is as long");
@@ -208,10 +209,11 @@ impl PinnedPool {
 
     fn take_kept(&self, bytes: usize, wanted: HostMemory) -> Option<PinnedPiece> {
         let mut slabs = self.slabs.lock();
-        slabs.iter_mut().filter(|slab| slab.wanted == wanted).find_map(|slab| {
-            let is_retired = slab.slab.is_retired.load(Ordering::Relaxed);
-            if is_retired { None } else { slab.take(bytes) }
-        })
+        let retired = retired(&mut slabs);
+        let piece = slabs.iter_mut().filter(|slab| slab.wanted == wanted).find_map(|slab| slab.take(bytes));
+        drop(slabs);
+        drop(retired);
+        piece
     }
 
     /// Makes so much memory now that is not there yet, for the calls to come.
@@ -238,8 +240,8 @@ impl PinnedPool {
                 dropped.push(slabs.remove(at));
             }
         }
-        dropped.extend(slabs.extract_if(.., |slab| slab.slab.is_retired.load(Ordering::Relaxed)));
-        // The device may have to finish what it does for that.
+        dropped.extend(retired(&mut slabs));
+        // Not under the lock: the device may have to finish what it does.
         drop(slabs);
         drop(piece);
         drop(dropped);
@@ -249,6 +251,11 @@ impl PinnedPool {
     pub(super) fn bytes(&self) -> usize {
         self.slabs.lock().iter().map(PoolSlab::bytes).sum()
     }
+}
+
+/// The slabs of which pieces were dropped.
+fn retired(slabs: &mut Vec<PoolSlab>) -> Vec<PoolSlab> {
+    slabs.extract_if(.., |slab| slab.slab.is_retired.load(Ordering::Relaxed)).collect()
 }
 
 #[cfg(test)]
@@ -298,9 +305,10 @@ mod tests {
         drop(lost);
         let next = pool.take(4096).unwrap();
         assert!(!Arc::ptr_eq(&next.slab, &beside.slab) && next.address() != place);
-        pool.put(next);
         assert_eq!(pool.slabs.lock().len(), 1, "the pool has let go of the slab");
+        pool.put(next);
         pool.put(beside);
+        assert_eq!(pool.bytes(), SLAB_BYTES_MIN);
     }
 
     #[test]
