@@ -95,7 +95,7 @@ template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
                     u32 bytes = 0;
                     if (!GATHER && whole)
                         bytes = load<4>(word_at);
-                    bool outside = false;
+                    bool inside = false;  // whether any of its bytes is to be moved
                     for (u64 b = low; b < high;) {
                         Place p = place(a.stride, skew + (b - shift - from));
                         u64 index = list[p.index];
@@ -103,9 +103,9 @@ template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
                         u32 bit = (u32)(base + b - word_at) * 8;
                         // Two bytes at once where the word and the element allow it.
                         u32 step = G == 2 && (bit & 8) == 0 && high - b >= 2 && (p.offset & 1) == 0 ? 2 : 1;
-                        if (index == OUTSIDE) {
-                            outside = true;
-                        } else if (GATHER) {
+                        bool moves = index != OUTSIDE;
+                        inside |= moves;
+                        if (moves && GATHER) {
                             u32 piece = step == 2 ? load<2>(at) : load<1>(at);
                             if (whole)
                                 bytes |= piece << bit;
@@ -113,14 +113,14 @@ template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
                                 store<2>(base + b, (u16)piece);
                             else
                                 store<1>(base + b, (u8)piece);
-                        } else if (step == 2) {
+                        } else if (moves && step == 2) {
                             store<2>(at, whole ? (u16)(bytes >> bit) : load<2>(base + b));
-                        } else {
+                        } else if (moves) {
                             store<1>(at, whole ? (u8)(bytes >> bit) : load<1>(base + b));
                         }
                         b += step;
                     }
-                    if (GATHER && whole && !(outside && bytes == 0))
+                    if (GATHER && whole && inside)
                         store<4>(word_at, bytes);
                 }
             }

@@ -100,6 +100,8 @@ pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
                 indices[1..].fill(LEFT_OUT);
             }
             scene.write_indices(0, &indices);
+            // Zeroes are values, too.
+            scene.fill(0, COUNT * stride / 2, &[0]);
             let (elements, values) =
                 (scene.elements(round % 3 * 4, COUNT, stride), COUNT * 8 + round * 5 % 16);
             let ticket = scene.indexed(by, elements, COUNT, [0, values]);

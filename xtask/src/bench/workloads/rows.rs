@@ -45,7 +45,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn lists<T: Payload>(bench: &mut Bench) -> Result<()> {
-    if !bench.wants_ways("rows", &["gather", "scatter"], T::SIZE) {
+    let ways = ["gather", "gather-registered", "scatter", "scatter-registered"];
+    if !bench.wants_ways("rows", &ways, T::SIZE) {
         return Ok(());
     }
     let setup = bench.setup.clone();
@@ -66,6 +67,26 @@ fn lists<T: Payload>(bench: &mut Bench) -> Result<()> {
         })?;
         row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Down, size_of::<T>())))
     })?;
+    // Memory that the devices know, where they can.
+    if let Ok(mut known) = array.register(values) {
+        bench.row(format!("rows/gather-registered/{}", T::SIZE), Unit::MegaPerSecond, |bench, row| {
+            let mut turn = 0;
+            row.ours(&array, || {
+                calls(turns, amount, || {
+                    turn += 1;
+                    array.gather_into(&lists[turn % LISTS], &mut known)?;
+                    known[turn].check(lists[turn % LISTS][turn])
+                })
+            })?;
+            row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Down, size_of::<T>())))
+        })?;
+        bench.row(format!("rows/scatter-registered/{}", T::SIZE), Unit::MegaPerSecond, |bench, row| {
+            let list = &lists[0];
+            list.iter().zip(known.iter_mut()).for_each(|(&index, value)| *value = T::of(index));
+            row.ours(&array, || calls(turns, amount, || Ok(array.scatter(list, &known)?)))?;
+            row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Up, size_of::<T>())))
+        })?;
+    }
     let values: Vec<Vec<T>> =
         lists.iter().map(|list| list.iter().map(|&index| T::of(index)).collect()).collect();
     bench.row(format!("rows/scatter/{}", T::SIZE), Unit::MegaPerSecond, |bench, row| {
