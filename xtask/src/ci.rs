@@ -7,13 +7,10 @@ use anyhow::Result;
 use xshell::cmd;
 
 /// Commands that build in folders of their own, so that they can run beside the last steps.
-const BESIDE: [(&str, &[&str]); 6] = [
+const BESIDE: [(&str, &[&str]); 3] = [
     ("features", &["features", "--sample"]),
     ("Miri", &["miri", "--sample"]),
     ("AddressSanitizer", &["sanitize", "--sample"]),
-    ("other systems", &["cross", "--sample"]),
-    ("fuzz", &["fuzz", "--sample"]),
-    ("mutants of changed lines", &["mutants", "--since", "HEAD~1", "--count", "40", "--minutes", "2"]),
 ];
 
 /// Runs the command. Quick checks come first, then tests; a failed one does not stop the others.

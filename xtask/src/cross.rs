@@ -44,7 +44,7 @@ pub struct Args {
     /// Only these targets.
     #[arg(long, value_name = "TARGET")]
     only: Vec<String>,
-    /// What continuous integration does: one system of each kind.
+    /// One system of each kind.
     #[arg(long, conflicts_with_all = ["run", "only"])]
     sample: bool,
 }

@@ -15,7 +15,7 @@ const FLAGS: &str = "--cfg fuzzing --cfg portable_copy -Zsanitizer=address -Cpas
                      -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares";
 const TARGETS: [&str; 4] = ["programs", "kept_files", "file_devices", "wishes"];
-/// What continuous integration gives each target.
+/// What a sample gives each target.
 const SAMPLE_SECONDS: u32 = 15;
 
 /// What was found interesting is kept, and a later call begins with it.
@@ -27,7 +27,7 @@ pub struct Args {
     /// How long each target runs.
     #[arg(long, default_value_t = 600)]
     seconds: u32,
-    /// Runs only what continuous integration runs.
+    /// Runs for a minute in all.
     #[arg(long, conflicts_with = "seconds")]
     sample: bool,
 }

@@ -42,8 +42,8 @@ impl Drop for Import {
 /// A vector that the devices of an array reach directly: page-locked where it lies.
 ///
 /// [`gather_into`](crate::View::gather_into) and [`scatter`](crate::ViewMut::scatter) whose values lie in it
-/// are carried out by the devices without a copy by the processor, as far as the elements are not in the
-/// cache. It derefs to a slice and is used like one; parts of it may be used as well.
+/// are carried out by the device without a copy by the processor, as far as the elements are not in the
+/// cache; arrays of several channels copy as without. It derefs to a slice and is used like one; parts of it may be used as well.
 ///
 /// Registering takes about a tenth of a second for each GB, so it is done once, and the memory used again.
 /// Page-locked memory cannot be swapped out, and systems limit it.

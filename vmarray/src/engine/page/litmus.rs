@@ -76,7 +76,7 @@ fn frames_are_not_reused_under_threads_that_come_and_go() {
         let words = unsafe { &*at.cast::<[AtomicU64; 2]>() };
         Some([words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)])
     };
-    let reader = || {
+    let reader = &|| {
         for _ in 0..200 {
             let words = read_lock_free::<true, _>(&entry, number, 0, access)
                 .or_else(|| read_fenced(&entry, number, access));
@@ -90,7 +90,7 @@ fn frames_are_not_reused_under_threads_that_come_and_go() {
         for _ in 0..READERS {
             threads.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    thread::scope(|generation| _ = generation.spawn(&reader));
+                    thread::scope(|generation| _ = generation.spawn(reader));
                 }
             });
         }

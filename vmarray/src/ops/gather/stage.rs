@@ -57,15 +57,16 @@ impl StagePlan {
         Self { room, direct: None }
     }
 
-    /// The same, for values that the program may have in memory which all channels' devices know.
+    /// The same, for values that the program may have in memory which the only channel's device knows.
     pub(crate) fn for_values<T>(
         values: *const T,
         elements: usize,
         channels: &[Arc<Channel>],
         gap_max: usize,
     ) -> Self {
+        // With several channels each would leave out what another one brings, and may overwrite it.
         let range = registered::find(values.cast(), elements * size_of::<T>())
-            .filter(|range| channels.iter().all(|channel| range.is_known_to(channel.device())));
+            .filter(|range| channels.len() == 1 && range.is_known_to(channels[0].device()));
         match range {
             None => Self::new::<T>(elements, channels.len()),
             Some(range) => Self {

@@ -136,9 +136,9 @@ fn first(bench: &mut Bench) -> Result<()> {
     let mut random = SplitMix64::new(9);
     let list: Vec<usize> = (0..LIST.min(len)).map(|_| random.index(len)).collect();
     let many = (1 << 30).min(bytes) / size_of::<Keyed>();
-    let gather = |array: &VirtualArray<Keyed>| Ok(drop(array.gather(&list)?));
+    let gather = |array: &VirtualArray<Keyed>| array.gather(&list).map(drop).map_err(Into::into);
     let scatter = |array: &VirtualArray<Keyed>| Ok(array.scatter(&list, &vec![Keyed::of(1); list.len()])?);
-    let read = |array: &VirtualArray<Keyed>| Ok(drop(array.to_vec(..many)?));
+    let read = |array: &VirtualArray<Keyed>| array.to_vec(..many).map(drop).map_err(Into::into);
     let transform = |array: &VirtualArray<Keyed>| Ok(array.transform(.., KEY.set(KEY + 1))?);
     let kinds: [(&str, Call<'_>); 4] =
         [("gather", &gather), ("scatter", &scatter), ("read", &read), ("transform", &transform)];

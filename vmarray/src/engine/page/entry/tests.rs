@@ -44,8 +44,8 @@ fn pages_are_shared_unless_somebody_has_or_wants_them() {
             (RESIDENT | WRITER_PENDING | PIN, true, TAKEN),
             (RESIDENT | FULL_OF_PINS, true, BUSY),
             (RESIDENT | FULL_OF_GUARDS, true, BUSY),
-            (RESIDENT | FULL_OF_PINS - PIN, false, TAKEN),
-            (RESIDENT | FULL_OF_GUARDS - GUARD, false, TAKEN),
+            (RESIDENT | (FULL_OF_PINS - PIN), false, TAKEN),
+            (RESIDENT | (FULL_OF_GUARDS - GUARD), false, TAKEN),
         ];
         for (before, barging, expected) in cases {
             let entry = page(before | AHEAD | WAITED);
@@ -365,6 +365,6 @@ fn states_validate_reads_and_contradict_themselves() {
         ZEROED,
     ];
     assert!(coherent.iter().all(|&state| State(state).is_coherent()));
-    assert_eq!((State(3 * PIN | 5 * GUARD | 7 * VERSION).pins(), State(5 * GUARD).guards()), (3, 5));
-    assert_eq!(State(7 * VERSION | RESIDENT).version(), 7);
+    assert_eq!((State((3 * PIN) | (5 * GUARD) | (7 * VERSION)).pins(), State(5 * GUARD).guards()), (3, 5));
+    assert_eq!(State((7 * VERSION) | RESIDENT).version(), 7);
 }
