@@ -40,7 +40,8 @@ pub fn on(number: u32) -> bool {
 }
 "#;
 
-/// Code, and the tests that are to notice changes of it: names of unit tests and of integration tests begin so.
+/// Code, and the tests that are to notice changes of it: names of unit tests and of integration tests begin
+/// so.
 struct Area {
     name: &'static str,
     code: &'static [&'static str],

@@ -1,4 +1,5 @@
-//! Files with anything in them as devices: arrays begin with zeroes all the same, and keep what they are given.
+//! Files with anything in them as devices: arrays begin with zeroes all the same, and keep what they are
+//! given.
 
 #![no_main]
 

@@ -143,6 +143,7 @@ struct Settings {
 ///     .cache_bytes(64 << 10) // 16 frames; or `frames_per_channel(16)`, with one channel
 ///     .eviction(EvictionPolicy::TwoQueue)
 ///     .read_ahead(false)
+///     .count_hits(true)
 ///     .host_memory(HostMemory::Pageable)
 ///     .commit(Commit::Proven)
 ///     .build()?;

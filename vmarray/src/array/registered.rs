@@ -22,17 +22,17 @@ static KNOWN: RwLock<BTreeMap<usize, Arc<RegisteredRange>>> = RwLock::new(BTreeM
 pub(crate) struct RegisteredRange {
     start: usize,
     bytes: usize,
-    imports: Vec<Import>,
+    imports: Vec<DeviceImport>,
 }
 
 #[derive(Debug)]
-struct Import {
+struct DeviceImport {
     device: Arc<dyn Device>,
     /// There until the drop.
     host: ManuallyDrop<HostAllocation>,
 }
 
-impl Drop for Import {
+impl Drop for DeviceImport {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         self.device.release_host(unsafe { ManuallyDrop::take(&mut self.host) });
@@ -43,7 +43,8 @@ impl Drop for Import {
 ///
 /// [`gather_into`](crate::View::gather_into) and [`scatter`](crate::ViewMut::scatter) whose values lie in it
 /// are carried out by the device without a copy by the processor, as far as the elements are not in the
-/// cache; arrays of several channels copy as without. It derefs to a slice and is used like one; parts of it may be used as well.
+/// cache; arrays of several channels copy as without. It derefs to a slice and is used like one; parts of it
+/// may be used as well.
 ///
 /// Registering takes about a tenth of a second for each GB, so it is done once, and the memory used again.
 /// Page-locked memory cannot be swapped out, and systems limit it.
@@ -72,10 +73,19 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Errors
     /// [`PinRefused`](backend_api::ErrorKind::PinRefused) if the system locks no more memory, and
     /// [`Unsupported`](backend_api::ErrorKind::Unsupported) from devices that cannot do so.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let array = VirtualArray::<u64>::new(1000)?;
+    /// let mut values = array.register(vec![1; 3])?;
+    /// array.gather_into(&[5, 6, 7], &mut values)?;
+    /// assert_eq!(values[..], [0; 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn register(&self, mut values: Vec<T>) -> Result<Registered<T>> {
         let bytes = size_of_val(&values[..]);
         let start = NonNull::from(&mut values[..]).cast::<u8>();
-        let mut imports: Vec<Import> = Vec::new();
+        let mut imports: Vec<DeviceImport> = Vec::new();
         if bytes > 0 {
             for channel in self.pager().channels() {
                 let device = channel.device();
@@ -87,7 +97,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 // work writes.
                 let host =
                     ManuallyDrop::new(unsafe { device.import_host(start, bytes, HostMemory::Pinned)? });
-                imports.push(Import { device: Arc::clone(device), host });
+                imports.push(DeviceImport { device: Arc::clone(device), host });
             }
             let start = start.addr().get();
             KNOWN.write().insert(start, Arc::new(RegisteredRange { start, bytes, imports }));
@@ -156,7 +166,7 @@ pub(crate) fn find(address: *const u8, bytes: usize) -> Option<Arc<RegisteredRan
 }
 
 impl RegisteredRange {
-    fn import(&self, device: &Arc<dyn Device>) -> Option<&Import> {
+    fn import(&self, device: &Arc<dyn Device>) -> Option<&DeviceImport> {
         self.imports.iter().find(|import| Arc::ptr_eq(&import.device, device))
     }
 

@@ -108,7 +108,8 @@ pub(crate) type HostPlace = HostSpan<'static>;
 const NO_PAGE: u64 = u64::MAX;
 
 /// How much memory for lists and stages is made before it is needed, of all channels together: what 16
-/// threads need for a gather. It is at most this share of the slots, and not made at all if it would be short.
+/// threads need for a gather. It is at most this share of the slots, and not made at all if it would be
+/// short.
 const RESERVED_BYTES: u64 = 128 << 20;
 const RESERVED_BYTES_MIN: u64 = 8 << 20;
 const RESERVED_SHARE: u64 = 16;

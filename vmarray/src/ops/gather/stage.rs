@@ -1,6 +1,7 @@
 //! A piece of pinned memory with a list of elements of one channel, and their values.
 //!
-//! Where the program's values lie in [registered](crate::Registered) memory, the stage has the list alone, and
+//! Where the program's values lie in [registered](crate::Registered) memory, the stage has the list alone,
+//! and
 //! the device moves the values from and to their places. Then entries and values follow one another as in the
 //! program's list, and entries of other elements are left out.
 

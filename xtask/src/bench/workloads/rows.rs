@@ -1,4 +1,5 @@
-//! Rows of a table by lists of 65 536 indices, as an embedding layer asks for them; and what the first call of
+//! Rows of a table by lists of 65 536 indices, as an embedding layer asks for them; and what the first call
+//! of
 //! a kind costs.
 
 use super::Bench;
