@@ -52,9 +52,11 @@ mod context;
 mod copies;
 mod fills;
 mod indexed;
+mod launches;
 mod lifetimes;
 mod memory;
 mod ordering;
+pub mod random;
 pub mod reference;
 mod refusals;
 mod scene;
@@ -398,6 +400,17 @@ macro_rules! __conformance_list {
                 malformed_computations_are_refused
                 computations_in_flight_at_once_do_not_mix
                 preparing_changes_nothing
+            }
+            launches {
+                launches_of_nothing
+                launches_with_every_operation
+                random_launches
+                launches_with_half_precision
+                launches_on_pages_that_were_dealt_out
+                launches_keep_their_order
+                items_that_fail_go_on
+                malformed_launches_are_refused
+                preparing_launches_changes_nothing
             }
             tickets {
                 tickets_rise_by_one

@@ -4,8 +4,9 @@ use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::task::Waker;
 
+use crate::kernel::KernelFacts;
 use crate::{
-    BufferHandle, Compute, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation, MemoryStatus,
+    BufferHandle, Compute, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation, Launch, MemoryStatus,
     QueueHandle, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
 };
 
@@ -48,6 +49,7 @@ pub enum Progress {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum HostMemory {
     /// Page-locked, or [`PinRefused`](crate::ErrorKind::PinRefused).
     Pinned,
@@ -69,6 +71,7 @@ pub enum HostMemory {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum Commit {
     /// As the driver likes it: many hand out memory that they look for at first use.
     Lazy,
@@ -175,6 +178,21 @@ pub enum Commit {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
+/// Kernels of the program:
+///
+/// ```
+/// use backend_api::{Device, ErrorKind, HostMemory, Launch, expr::Geometry, kernel::Kernel};
+/// let device = backend_host::HostDevice::new(1000)?;
+/// let (queue, host) = (device.create_queue()?, device.allocate_host(32, HostMemory::Pageable)?);
+/// let nothing = Kernel::new(Default::default())?;
+/// let launch = Launch::new(&nothing, 10, Geometry::plain(0), host.at(0));
+/// device.prepare_launches(&[launch])?;
+/// device.wait(device.launch(&queue, &launch)?)?;
+/// // A device that interprets kernels knows of no registers.
+/// assert_eq!(device.kernel_facts(&launch).unwrap_err().kind(), ErrorKind::Unsupported);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+///
 /// Routes, and memory that is wiped:
 ///
 /// ```
@@ -273,7 +291,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - the program keeps to the rules on [races](crate#the-contract) with work that names them: while work
     ///   that writes them is in flight, it has no reference into them and reads or writes them by
     ///   [`racy`](crate::racy) alone; while work that reads them is in flight, it has no `&mut` into them,
-    ///   and what it writes there it writes by `racy`. A `&` into bytes that work only reads may stay.
+    ///   and what it writes there it writes by `racy`. A `&` into bytes that work only reads may stay, and so
+    ///   may a `&mut` that is not used meanwhile, if its provenance and that of `address` are exposed.
     ///
     /// The handle, and places borrowed from it, let safe code submit such work.
     unsafe fn import_host(
@@ -428,6 +447,46 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
         let _ = compute;
         Ok(())
+    }
+
+    /// Starts to run a kernel.
+    ///
+    /// - Returns before it is done. Everything but the memory is copied before that.
+    /// - May take long the first time that a kernel is met, where it has to be translated.
+    ///
+    /// Failures of items do not make the ticket fail: they are in the [report](crate::kernel::Report).
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit); whatever [`Launch`] forbids is an invalid argument;
+    /// [`Unsupported`](ErrorKind::Unsupported) for what the device does not know, of types, operations or
+    /// views: then, too, nothing was changed. A device that runs no kernels at all supports none.
+    fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
+        let _ = (queue, launch);
+        Err(Error::new(ErrorKind::Unsupported, "launch")
+            .with_detail("this device runs no kernels of the program")
+            .on(self.info()))
+    }
+
+    /// Does what launches like these would have to do once, such as translating their kernels, so that they
+    /// can be started quickly. Several at once may cost little more than one. Blocks until it is done;
+    /// nothing is launched. Without a word of its own a device has nothing to do.
+    ///
+    /// # Errors
+    /// As [`launch`](Self::launch), if there is something to do.
+    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
+        let _ = launches;
+        Ok(())
+    }
+
+    /// What became of a kernel on this device, prepared for a launch like this.
+    ///
+    /// # Errors
+    /// As [`launch`](Self::launch), and [`Unsupported`](ErrorKind::Unsupported) where nothing is known.
+    fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
+        let _ = launch;
+        Err(Error::new(ErrorKind::Unsupported, "kernel_facts")
+            .with_detail("this device tells nothing about its kernels")
+            .on(self.info()))
     }
 
     /// Whether the work up to a ticket is done.

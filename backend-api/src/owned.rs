@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     BufferHandle, BufferId, Commit, Compute, Device, DeviceSpan, Fill, Gather, HostAllocation, HostId,
-    HostMemory, HostSpan, QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
+    HostMemory, HostSpan, Launch, QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
 };
 
 /// A queue of a device; ended on drop, which blocks until its work is done.
@@ -117,6 +117,21 @@ impl<D: Device + ?Sized> Queue<D> {
     /// [`Device::compute`] on this queue, with its errors.
     pub fn compute(&self, compute: &Compute<'_>) -> Result<Ticket> {
         self.device.compute(&self.handle, compute)
+    }
+
+    /// [`Device::launch`] on this queue, with its errors.
+    ///
+    /// ```
+    /// use backend_api::{Device, HostBuffer, HostMemory, Launch, Queue, expr::Geometry, kernel::Kernel};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let (queue, host) = (Queue::new(&device)?, HostBuffer::new(&device, 32, HostMemory::Pageable)?);
+    /// let nothing = Kernel::new(Default::default())?;
+    /// device.wait(queue.launch(&Launch::new(&nothing, 10, Geometry::plain(0), host.at(0)))?)?;
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn launch(&self, launch: &Launch<'_>) -> Result<Ticket> {
+        self.device.launch(&self.handle, launch)
     }
 
     /// [`Device::order_after`] on this queue, with its errors.

@@ -51,7 +51,8 @@ macro_rules! in_assembly {
 /// # Safety
 /// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other
 /// threads may read and write both ranges meanwhile, if they do so by the functions of this module or
-/// atomically byte by byte, or are devices; no reference to a range that is being written may be in use.
+/// atomically byte by byte (see `IN_ASSEMBLY` for words), or are devices; no reference to a range that is
+/// being written may be in use.
 /// `from` must not come from a shared reference to plain data: that is what [`write()`] is for.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
@@ -133,6 +134,12 @@ impl Side for Private {
         unsafe { *at = byte }
     }
 }
+
+/// Whether [`copy`] is inline assembly, whose loads and stores of several words may be taken for relaxed
+/// atomic ones of each aligned word.
+#[doc(hidden)]
+pub const IN_ASSEMBLY: bool =
+    cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(portable_copy, miri))));
 
 /// Copies in inline assembly, which may do what some sequence of relaxed atomic byte accesses could do.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(portable_copy, miri))))]

@@ -1,8 +1,8 @@
 //! The checks that every backend makes before it starts anything.
 
 use crate::{
-    BufferId, Compute, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Result,
-    Scatter, Search, Transfer,
+    BufferId, Compute, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Launch,
+    Result, Scatter, Search, Transfer,
 };
 
 /// Knows how long each piece of memory is, and checks requests against that.
@@ -53,6 +53,10 @@ use crate::{
 /// let action = Action::Histogram { value: Value(0), filter: None, bins: 9, answer };
 /// let compute = Compute { program: &program, sources: &[elements], geometry: Geometry::plain(0), action };
 /// assert!(memory.check_compute(&compute).is_err(), "the answer has room for 8 numbers");
+/// let kernel = backend_api::kernel::Kernel::new(Default::default())?;
+/// let launch = |report| backend_api::Launch::new(&kernel, 1, Geometry::plain(0), host(report));
+/// assert!(memory.check_launch(&launch(32)).is_ok());
+/// assert!(memory.check_launch(&launch(40)).is_err(), "there is no room for the report");
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait Extents {
@@ -186,6 +190,16 @@ pub trait Extents {
     /// that is not aligned or has no room, unknown memory, a range outside of it.
     fn check_compute(&self, compute: &Compute<'_>) -> Result<()> {
         crate::expr::check(self, compute)
+    }
+
+    /// Checks a launch.
+    ///
+    /// # Errors
+    /// Other views, parameters or bytes of tables than the kernel has, a field outside of its element, a view
+    /// that is written to with too few elements or that overlaps, an atomic that is not aligned, a report
+    /// that is not aligned or has no room, unknown memory, a range outside of it.
+    fn check_launch(&self, launch: &Launch<'_>) -> Result<()> {
+        crate::kernel::check_launch(self, launch)
     }
 
     #[doc(hidden)]

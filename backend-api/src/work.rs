@@ -1,7 +1,8 @@
 //! Work of any kind, for devices that treat all kinds alike.
 
 use crate::{
-    Compute, Device, Extents, Fill, Gather, QueueHandle, Result, Route, Scatter, Search, Ticket, Transfer,
+    Compute, Device, Extents, Fill, Gather, Launch, QueueHandle, Result, Route, Scatter, Search, Ticket,
+    Transfer,
 };
 
 /// What one call asks of a queue. A device or a wrapper writes the methods that submit work by
@@ -36,6 +37,8 @@ pub enum Request<'a> {
     Scatter(&'a Scatter<'a>),
     /// [`Device::compute`].
     Compute(&'a Compute<'a>),
+    /// [`Device::launch`].
+    Launch(&'a Launch<'a>),
 }
 
 impl Request<'_> {
@@ -49,6 +52,7 @@ impl Request<'_> {
             Self::Gather(_) => "gather",
             Self::Scatter(_) => "scatter",
             Self::Compute(_) => "compute",
+            Self::Launch(_) => "launch",
         }
     }
 
@@ -64,6 +68,7 @@ impl Request<'_> {
             Self::Gather(gather) => memory.check_gather(gather),
             Self::Scatter(scatter) => memory.check_scatter(scatter),
             Self::Compute(compute) => memory.check_compute(compute),
+            Self::Launch(launch) => memory.check_launch(launch),
         }
     }
 
@@ -80,12 +85,13 @@ impl Request<'_> {
             Self::Gather(gather) => device.gather(queue, gather),
             Self::Scatter(scatter) => device.scatter(queue, scatter),
             Self::Compute(compute) => device.compute(queue, compute),
+            Self::Launch(launch) => device.launch(queue, launch),
         }
     }
 }
 
 /// Writes the methods of [`Device`](crate::Device) that submit work, all of them by one expression: `submit`,
-/// `submit_by`, `fill`, `search`, `gather`, `scatter` and `compute`.
+/// `submit_by`, `fill`, `search`, `gather`, `scatter`, `compute` and `launch`.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,7 +138,8 @@ macro_rules! requests {
         }
 
         $crate::requests! { @$self, $queue, $request => $start;
-            fill: Fill, search: Search, gather: Gather, scatter: Scatter, compute: Compute
+            fill: Fill, search: Search, gather: Gather, scatter: Scatter, compute: Compute,
+            launch: Launch
         }
     };
     (

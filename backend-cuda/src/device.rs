@@ -207,6 +207,12 @@ impl CudaDevice {
             _ => request.check(&names),
         };
         checked.map_err(|error| self.core.here(error))?;
+        if matches!(request, Request::Launch(_)) {
+            let error = Error::new(ErrorKind::Unsupported, operation);
+            return Err(self
+                .core
+                .here(error.with_detail("kernels of the program are not translated to PTX yet")));
+        }
         self.core.enqueue(operation, queue.id(), |work| match *request {
             Request::Copies(transfers, route) => copy::start(work, &names, transfers, route),
             Request::Fill(fill) => {
@@ -233,6 +239,8 @@ impl CudaDevice {
                 let answer = compute.answer().map(|answer| names.host_address(answer));
                 kernel::compute::run(work, compute, &starts(&names, compute), answer)
             }
+            // Refused above.
+            Request::Launch(_) => Ok(()),
         })
     }
 
@@ -396,6 +404,7 @@ unsafe impl Device for CudaDevice {
                         .with_detail(error.to_string()),
                 )
             })?,
+            _ => return Err(self.core.here(Error::new(ErrorKind::Unsupported, OPERATION))),
         };
         // SAFETY: new memory, zeroed, that nobody else knows; it lives until it is released, which waits for
         // work.
@@ -422,6 +431,7 @@ unsafe impl Device for CudaDevice {
                     let error = code.error_of(ErrorKind::PinRefused, OPERATION);
                     self.core.here(error.with_bytes(bytes as u64).with_advice(IMPORT_ADVICE))
                 })?,
+            _ => return Err(self.core.here(Error::new(ErrorKind::Unsupported, OPERATION))),
         };
         // SAFETY: as the caller promises.
         Ok(unsafe { self.core.memory.add_host(range, kind) })

@@ -100,7 +100,7 @@ impl Pinning {
         let refuse = |available: u64| {
             let refusal = match kind {
                 HostMemory::Pinned => ErrorKind::PinRefused,
-                HostMemory::Pageable => ErrorKind::OutOfMemory,
+                _ => ErrorKind::OutOfMemory,
             };
             Error::new(refusal, OPERATION).with_bytes(bytes as u64).with_available_bytes(available)
         };
@@ -123,6 +123,7 @@ impl Pinning {
             // SAFETY: the map is `bytes` long and is dropped after the pin.
             HostMemory::Pinned => Some(unsafe { self.pin(OPERATION, address, bytes) }?),
             HostMemory::Pageable => None,
+            _ => return Err(Error::new(ErrorKind::Unsupported, OPERATION)),
         };
         let wiping = Some(Arc::clone(&self.wiping));
         Ok(Piece { address, bytes, kind, wiping, _pin: pin, _map: Some(map) })
@@ -149,6 +150,7 @@ impl Pinning {
             // piece.
             HostMemory::Pinned => Some(unsafe { self.pin(OPERATION, address, bytes) }?),
             HostMemory::Pageable => None,
+            _ => return Err(Error::new(ErrorKind::Unsupported, OPERATION)),
         };
         Ok(Piece { address, bytes, kind, wiping: None, _pin: pin, _map: None })
     }

@@ -2,13 +2,14 @@
 //! alive.
 
 use backend_api::backends::{Direction, Memory};
-use backend_api::{DeviceSpan, Gather, HostSpan, Request, Result, Scatter, Transfer};
+use backend_api::{DeviceSpan, Gather, HostSpan, Request, Result, Scatter, Transfer, View};
 
 use crate::host_memory::Piece;
 use crate::kernel::compute::ComputeJob;
 use crate::kernel::copy::{Copies, Move};
 use crate::kernel::fill::FillJob;
 use crate::kernel::indexed::Indexed;
+use crate::kernel::launch::{CAN, LaunchJob, Placed};
 use crate::kernel::search::SearchJob;
 use crate::medium::Medium;
 use crate::queue::Job;
@@ -31,6 +32,8 @@ pub(crate) enum Work<M> {
     Indexed(Indexed<M>),
     /// `compute`.
     Compute(ComputeJob<M>),
+    /// `launch`.
+    Launch(LaunchJob<M>),
 }
 
 impl<M: Medium> Work<M> {
@@ -38,6 +41,9 @@ impl<M: Medium> Work<M> {
     pub fn new(memory: &Memory<M, Piece>, request: &Request<'_>) -> Result<Self> {
         request.check(memory)?;
         let operation = request.operation();
+        if let Request::Launch(launch) = request {
+            launch.kernel.needs().check(operation, CAN)?;
+        }
         let device = |at: DeviceSpan<'_>| -> Result<Place<M>> {
             Ok(Place { memory: memory.buffer(operation, at.buffer())?.clone(), offset: at.offset() })
         };
@@ -83,6 +89,14 @@ impl<M: Medium> Work<M> {
                 let answer = compute.answer().map(host).transpose()?;
                 Self::Compute(ComputeJob::new(compute, sources.collect::<Result<_>>()?, answer))
             }
+            Request::Launch(launch) => {
+                let placed = |(number, view): (usize, &View<'_>)| -> Result<Placed<M>> {
+                    let places = view.bases().iter().map(|base| device(*base)).collect::<Result<_>>()?;
+                    Ok(Placed::new(view, launch.writes(number), places))
+                };
+                let views = launch.views.iter().enumerate().map(placed).collect::<Result<_>>()?;
+                Self::Launch(LaunchJob::new(launch, views, host(launch.report)?))
+            }
         })
     }
 
@@ -94,6 +108,7 @@ impl<M: Medium> Work<M> {
             Self::Search(search) => search.bytes(),
             Self::Indexed(indexed) => indexed.bytes(),
             Self::Compute(compute) => compute.bytes(),
+            Self::Launch(launch) => launch.bytes(),
         }
     }
 
@@ -113,6 +128,10 @@ impl<M: Medium> Work<M> {
             Self::Compute(compute) => {
                 compute.sources.iter().any(device) || compute.answer.as_ref().is_some_and(host)
             }
+            Self::Launch(launch) => {
+                let mut bases = launch.views.iter().flat_map(|view| &view.bases);
+                host(&launch.report) || bases.any(|(base, _)| device(base))
+            }
         }
     }
 }
@@ -125,11 +144,16 @@ impl<M: Medium> Job for Work<M> {
             Self::Search(search) => search.run(crew),
             Self::Indexed(indexed) => indexed.run(crew),
             Self::Compute(compute) => compute.run(crew),
+            Self::Launch(launch) => launch.run(crew),
         }
     }
 
     fn urgency(&self) -> Urgency {
-        if self.bytes() >= LONG_BYTES { Urgency::Long } else { Urgency::Short }
+        let is_long = match self {
+            Self::Launch(launch) => launch.is_long(),
+            _ => self.bytes() >= LONG_BYTES,
+        };
+        if is_long { Urgency::Long } else { Urgency::Short }
     }
 
     fn touches(&self, memory: *const ()) -> bool {

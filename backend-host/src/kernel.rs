@@ -4,6 +4,7 @@ pub(crate) mod compute;
 pub(crate) mod copy;
 pub(crate) mod fill;
 pub(crate) mod indexed;
+pub(crate) mod launch;
 mod matcher;
 pub(crate) mod search;
 mod waves;

@@ -15,6 +15,7 @@ use crate::driver::{Sys, sys};
 use crate::error::{self, Severity};
 use crate::kernel::Kernels;
 use crate::kernel::compute::Programs;
+use crate::kernel::launch::Launches;
 use crate::options::Options;
 use crate::retry::{DOUBT, insist, keep_for_good};
 use crate::wakers::{Courier, Errand};
@@ -30,6 +31,8 @@ pub(crate) struct Core {
     pub traits: Traits,
     pub kernels: Kernels,
     pub programs: Programs,
+    /// Kernels of the program that were built.
+    pub launches: Launches,
     /// For mapping, and for asking whether the device is there. Never flooded with work.
     pub service: CommandQueue,
     probe: Memory,
@@ -86,6 +89,7 @@ impl Core {
             traits,
             kernels,
             programs: Programs::default(),
+            launches: Launches::default(),
             service,
             probe,
             context,

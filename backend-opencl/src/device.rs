@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use backend_api::backends::{Direction, Memory};
+use backend_api::kernel::{KernelFacts, Report};
 use backend_api::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Gather, HostAllocation,
-    HostMemory, HostSpan, MemoryStatus, Progress, QueueHandle, QueueId, Queues, Request, Result, Route,
-    Routing, Scatter, Search, Ticket,
+    HostMemory, HostSpan, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Queues, Request, Result,
+    Route, Routing, Scatter, Search, Ticket, View,
 };
 use parking_lot::{Mutex, RwLock};
 
@@ -20,6 +21,7 @@ use crate::host_memory::HostPiece;
 use crate::kernel::compute::compute;
 use crate::kernel::fill;
 use crate::kernel::indexed::indexed;
+use crate::kernel::launch::{Placed, launch};
 use crate::kernel::search::search;
 use crate::memory::{Budget, Buffer};
 use crate::options::Options;
@@ -184,6 +186,13 @@ impl OpenClDevice {
         self.queues.of(operation, ticket, newest).map_err(|error| self.named(error))
     }
 
+    /// Checks a launch and says where its views lie.
+    fn placed(&self, operation: &'static str, launch: &Launch<'_>) -> Result<Vec<Placed>> {
+        let memory = self.memory.read();
+        Request::Launch(launch).check(&*memory).map_err(|error| self.named(error))?;
+        placed(launch, |at| memory.buffer(operation, at.buffer()).map(Arc::clone))
+    }
+
     /// Checks a request, notes which memory it uses, and carries it out.
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
@@ -244,9 +253,28 @@ impl OpenClDevice {
                 }
                 compute(&mut submission, request, &buffers, answer)?;
             }
+            Request::Launch(request) => {
+                let views = placed(request, buffer)?;
+                let piece = host(request.report)?;
+                drop(memory);
+                piece.will_be_written(&queue, value, request.report.offset(), Report::BYTES);
+                launch(&mut submission, request, &views, (&*piece, request.report.offset()))?;
+            }
         }
         submission.finish()
     }
+}
+
+/// Where the views of a launch that was checked lie, by a look-up of buffers.
+fn placed(
+    launch: &Launch<'_>,
+    buffer: impl Fn(DeviceSpan<'_>) -> Result<Arc<Buffer>>,
+) -> Result<Vec<Placed>> {
+    let view = |view: &View<'_>| -> Result<Placed> {
+        let buffers = view.bases().iter().map(|base| buffer(*base)).collect::<Result<_>>()?;
+        Ok(Placed::new(view.ranges(), buffers))
+    };
+    launch.views.iter().map(view).collect()
 }
 
 impl Drop for OpenClDevice {
@@ -382,6 +410,20 @@ unsafe impl Device for OpenClDevice {
         self.core.alive("prepare")?;
         Request::Compute(request).check(&*self.memory.read()).map_err(|error| self.named(error))?;
         self.core.programs.prepare(&self.core, request)
+    }
+
+    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
+        const OPERATION: &str = "prepare_launches";
+        self.core.alive(OPERATION)?;
+        let views =
+            launches.iter().map(|launch| self.placed(OPERATION, launch)).collect::<Result<Vec<_>>>()?;
+        self.core.launches.prepare(&self.core, &launches.iter().zip(views).collect::<Vec<_>>())
+    }
+
+    fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
+        self.core.alive("kernel_facts")?;
+        let views = self.placed("kernel_facts", launch)?;
+        self.core.launches.facts(&self.core, launch, &views)
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

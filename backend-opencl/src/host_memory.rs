@@ -171,6 +171,7 @@ impl HostPiece {
                 None => Self::mapped(core, bytes),
             },
             HostMemory::Pinned => Self::mapped(core, bytes),
+            _ => Err(Error::new(ErrorKind::Unsupported, "allocate_host")),
         }
     }
 

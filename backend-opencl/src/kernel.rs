@@ -5,6 +5,7 @@ pub(crate) mod cache;
 pub(crate) mod compute;
 pub(crate) mod fill;
 pub(crate) mod indexed;
+pub(crate) mod launch;
 mod listing;
 pub(crate) mod search;
 
@@ -25,6 +26,9 @@ const COMMON: &str = include_str!("../kernels/common.cl");
 const CHUNKS: &str = include_str!("../kernels/chunks.cl");
 const COMPUTE: &str = include_str!("../kernels/compute.cl");
 const DIVIDE: &str = include_str!("../kernels/divide.cl");
+const ROOT: &str = include_str!("../kernels/root.cl");
+const CONTRACT_OFF: &str = "#pragma OPENCL FP_CONTRACT OFF\n";
+const LAUNCH: &str = include_str!("../kernels/launch.cl");
 const SOURCES: [&str; 6] = [
     COMMON,
     include_str!("../kernels/fill.cl"),
@@ -131,6 +135,17 @@ impl Kernels {
         build(&core.context, core.handles.device, &sources, &options, "compute")
     }
 
+    /// Builds kernels of the program.
+    ///
+    /// # Errors
+    /// `KernelFailed` with the compiler's words.
+    pub fn build_kernels(&self, core: &Core, text: &str) -> Result<Program> {
+        // Translated text has variables and labels that nothing uses.
+        let options = format!("{}{} -w", options(self.group), self.division.option());
+        let sources = [CONTRACT_OFF, COMMON, self.division.text(), self.division.root(), LAUNCH, text];
+        build(&core.context, core.handles.device, &sources, &options, "launch")
+    }
+
     /// Whether the device has numbers of 64 bits with fractions.
     pub fn has_doubles(&self, core: &Core) -> bool {
         let text = "__kernel void doubles(__global double *x) { x[0] += 1.0; }";
@@ -181,6 +196,14 @@ impl Division {
         match self {
             Self::Exact => "#define quotient(a, b) ((a) / (b))\n",
             Self::Integers => DIVIDE,
+        }
+    }
+
+    /// Square roots go with quotients.
+    fn root(self) -> &'static str {
+        match self {
+            Self::Exact => "#define root(x) sqrt(x)\n",
+            Self::Integers => ROOT,
         }
     }
 }
@@ -345,6 +368,51 @@ mod tests {
                             found.info()
                         );
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn roots_are_rounded_correctly_either_way() {
+        let mut numbers = numbers();
+        // Squares, and what is next to them.
+        let squares = (1..400_u32).flat_map(|root| {
+            let square = ((root * 10_487) as f32).powi(2);
+            [square.next_down(), square, square.next_up()]
+        });
+        numbers.extend(squares);
+        let text = "__kernel void roots(__global float *x) { uint i = get_global_id(0); x[i] = root(x[i]); }";
+        for found in crate::devices() {
+            let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
+            let device = found.handles.device;
+            let queue = context.queue(device).unwrap();
+            let buffer = context.buffer(opencl3::memory::CL_MEM_READ_WRITE, numbers.len() * 4).unwrap();
+            for division in [Division::Exact, Division::Integers] {
+                if division == Division::Exact && !found.traits.rounds_quotients {
+                    continue;
+                }
+                let options = format!("{}{}", options(1), division.option());
+                let sources = [division.text(), division.root(), text];
+                let program = build(&context, device, &sources, &options, "open").unwrap();
+                let mut kernel = program.kernel("roots").unwrap();
+                kernel.set(&[Argument::Buffer(&buffer)]).unwrap();
+                let (mut answer, bytes) = (numbers.clone(), numbers.len() * 4);
+                // SAFETY: the buffer is as long as the lists, which outlive the copies; one item for each
+                // number.
+                unsafe {
+                    queue.write(numbers.as_ptr().cast(), &buffer, 0, bytes, None).unwrap();
+                    queue.launch(&kernel, numbers.len(), 1).unwrap();
+                    queue.read(&buffer, 0, answer.as_mut_ptr().cast(), bytes, None).unwrap();
+                }
+                queue.finish().unwrap();
+                for (number, got) in numbers.iter().zip(answer) {
+                    let expected = number.sqrt();
+                    assert!(
+                        got.to_bits() == expected.to_bits() || (got.is_nan() && expected.is_nan()),
+                        "{division:?} on {}: the root of {number:e} is {expected:e}, not {got:e}",
+                        found.info()
+                    );
                 }
             }
         }

@@ -49,10 +49,15 @@
 //! counting, so as to fetch no more than there is.
 //!
 //! **Arithmetic** is that of [`backend_api::expr`], whatever OpenCL leaves open: see there. Quotients of
-//! `f32`, which may be 2.5 units in the last place off in OpenCL, are rounded correctly: by the compiler
-//! where it can be told to, else in integers. Two things are up to the device. Where
-//! [`OpenClDevice::keeps_subnormals`] says no, subnormal `f32` may count as zero, and results that would be
-//! subnormal become zero. Devices of the embedded profile may round towards zero.
+//! `f32`, which may be 2.5 units in the last place off in OpenCL, are rounded correctly, and square roots of
+//! kernels as well: by the compiler where it can be told to, else in integers. Two things are up to the
+//! device. Where [`OpenClDevice::keeps_subnormals`] says no, subnormal `f32` may count as zero, and results
+//! that would be subnormal become zero. Devices of the embedded profile may round towards zero.
+//!
+//! **Kernels of the program** ([`launch`](backend_api::Device::launch)) are translated when they are first
+//! met, or together by [`prepare_launches`](backend_api::Device::prepare_launches), up to 16 in one program,
+//! and kept for as long as the device is open. What groups, atomics, counters and arenas need is not
+//! supported; neither are views that touch more than 16 pieces of memory in all.
 //!
 //! **Many small copies** in one call go through a kernel where that helps: in place where kernels reach the
 //! host memory, else, where the host side is one range, by way of scratch memory on the device and one long
@@ -61,7 +66,8 @@
 //! # Which devices the tests use
 //!
 //! All that are found, or those that `VMARRAY_OPENCL_DEVICE` names, by index or by a part of their name,
-//! identity or platform. `VMARRAY_TEST_BYTES` sets how much memory a check of the contract may use; with
+//! identity or platform. `VMARRAY_TEST_BYTES` sets how much memory a check of the contract may use,
+//! `VMARRAY_TEST_KERNELS` how many random kernels are compared with the interpreter; with
 //! `VMARRAY_REQUIRE_DEVICE` a machine without a device fails. Where NVIDIA's driver is installed but not
 //! registered, put the path of `libnvidia-opencl.so.1` into a file `nvidia.icd` in a folder of your own, and
 //! name the folder in `OCL_ICD_VENDORS`. The example `opencl_limits` lists and measures devices.

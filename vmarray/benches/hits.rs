@@ -27,7 +27,7 @@ fn resident<T: Element>(len: usize, value: T) -> Array<T> {
     let array = VirtualArray::<T>::builder(len)
         .devices([device])
         .cache_bytes(2 * bytes)
-        .host_memory(vmarray::HostMemory::Pageable)
+        .host_memory(vmarray::device::HostMemory::Pageable)
         .build()
         .expect("an array");
     (0..len).for_each(|i| array.set(i, value).expect("a page"));

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use vmarray::host::HostDevice;
-use vmarray::{Combine, Dimension, IndexSet, VirtualArray};
+use vmarray::index_set::{Combine, Dimension};
+use vmarray::{IndexSet, VirtualArray};
 
 const TUPLES: usize = 1 << 16;
 
@@ -61,7 +62,7 @@ fn combine(c: &mut Criterion) {
     let array = VirtualArray::<u64>::builder(6 * count)
         .devices([device])
         .cache_bytes(1 << 20)
-        .host_memory(vmarray::HostMemory::Pageable)
+        .host_memory(vmarray::device::HostMemory::Pageable)
         .build()
         .expect("an array");
     group.bench_function("into an array", |bencher| {

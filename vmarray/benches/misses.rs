@@ -9,7 +9,7 @@ use vmarray::prelude::*;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use vmarray::host::HostDevice;
-use vmarray::{AnyDevice, Device, VirtualArray};
+use vmarray::{AnyDevice, VirtualArray, device::Device};
 
 const PAGE_LEN: usize = 1024;
 const PAGES: usize = 4096;

@@ -12,7 +12,7 @@ use vmarray::prelude::*;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use vmarray::boundary::{Circular, Clamp};
 use vmarray::host::HostDevice;
-use vmarray::{HostMemory, NdArray, Tiles};
+use vmarray::{NdArray, device::HostMemory, nd::Tiles};
 
 type Image = NdArray<f32, 2, HostDevice>;
 

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use vmarray::device::{self, Device};
 use vmarray::host::SimulatedDevice;
-use vmarray::{Device, Placement, Profile, device, prelude::*};
+use vmarray::{Placement, prelude::*, profile::Profile};
 
 const LEN: usize = 5 << 18;
 

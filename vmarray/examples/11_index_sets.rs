@@ -14,7 +14,8 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 use vmarray::prelude::*;
 
-use vmarray::{Combine, Device, Dimension, IndexSet, PagedIndexSet, Tuples};
+use vmarray::index_set::{Combine, Dimension, PagedIndexSet, Tuples};
+use vmarray::{IndexSet, device::Device};
 
 /// Tuples of each set, as a power of two: fewer for code that is not optimised.
 const LOG2: u32 = if cfg!(debug_assertions) { 16 } else { 22 };

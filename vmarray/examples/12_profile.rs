@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vmarray::device::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, Route, Routing, Transfer};
-use vmarray::{AnyDevice, Device, Discovery, Profile, Result};
+use vmarray::{AnyDevice, Discovery, Result, device::Device, profile::Profile};
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);

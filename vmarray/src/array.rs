@@ -24,7 +24,7 @@ pub(crate) mod testing;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use backend_api::Device;
 use bytemuck::{bytes_of, bytes_of_mut};
@@ -34,9 +34,9 @@ use crate::base::element::{self, Element, Layout};
 use crate::base::error::{Result, index_outside};
 use crate::base::memory::prefetch_write;
 use crate::base::stats::Stats;
-use crate::engine::page::state::{AHEAD, DIRTY, RESIDENT};
+use crate::engine::page::state::{DIRTY, RESIDENT};
 use crate::engine::page::{
-    Entry, HitCounter, Holder, read_fenced, read_lock_free, unpark, write_fenced, write_lock_free,
+    Entry, HitCounter, Holder, SeqLock, read_fenced, read_lock_free, write_fenced, write_lock_free,
 };
 use crate::engine::pager::{Fetch, Held, Pager};
 use crate::setup::any::AnyDevice;
@@ -50,17 +50,26 @@ const LONG_BYTES: usize = 256;
 /// Its pages live in the memory of one or several devices and are interleaved over them. The pages used
 /// lately are kept in frames, pieces of page-locked RAM. A new array reads as zeroes.
 ///
+/// Made by [`new`](Self::new), by a [`builder`](Self::builder), or of a vector or slice by `try_from`.
+///
 /// # Access
+///
+/// Most operations are methods of traits that all [views](crate::views) have; `use vmarray::prelude::*`
+/// brings them.
 ///
 /// | what | how |
 /// |---|---|
 /// | one element | [`get`](Self::get), [`set`](Self::set), [`replace`](Self::replace), [`update`](Self::update), [`compare_exchange`](Self::compare_exchange) |
-/// | one element, cache left alone | [`get_uncached`](crate::PagedView::get_uncached), [`set_uncached`](crate::PagedViewMut::set_uncached) |
-/// | ranges | [`read`](crate::View::read), [`write`](crate::ViewMut::write), [`to_vec`](crate::View::to_vec), [`fill`](crate::ViewMut::fill), [`copy_from`](crate::ViewMut::copy_from) |
-/// | a range as a slice | [`map`](crate::PagedView::map), within a closure |
-/// | pages in place | [`page`](crate::PagedView::page), [`page_mut`](crate::PagedViewMut::page_mut), [`pages`](crate::PagedView::pages), [`cursor`](crate::PagedView::cursor), [`iter`](crate::PagedView::iter) |
-/// | on the devices | [`find`](crate::View::find), [`count`](crate::View::count) |
-/// | the cache itself | [`prefetch`](crate::View::prefetch), [`flush`](crate::View::flush), [`evict`](crate::View::evict), [`discard`](crate::ViewMut::discard) |
+/// | one element, cache left alone | [`get_uncached`](crate::views::PagedView::get_uncached), [`set_uncached`](crate::views::PagedViewMut::set_uncached) |
+/// | ranges | [`read`](crate::views::View::read), [`write`](crate::views::ViewMut::write), [`to_vec`](crate::views::View::to_vec), [`fill`](crate::views::ViewMut::fill), [`copy_from`](crate::views::ViewMut::copy_from) |
+/// | a range as a slice | [`map`](crate::views::PagedView::map), within a closure |
+/// | pages in place | [`page`](crate::views::PagedView::page), [`page_mut`](crate::views::PagedViewMut::page_mut), [`pages`](crate::views::PagedView::pages), [`cursor`](crate::views::PagedView::cursor), [`iter`](crate::views::PagedView::iter) |
+/// | lists of indices | [`gather`](crate::views::View::gather), [`scatter`](crate::views::ViewMut::scatter), [`gather_iter`](crate::views::View::gather_iter), [`scatter_iter`](crate::views::ViewMut::scatter_iter) |
+/// | on the devices, by value | [`find`](crate::views::View::find), [`position`](crate::views::View::position), [`count`](crate::views::View::count) |
+/// | on the devices, by [expressions](crate::expr) | [`find_where`](crate::views::Query::find_where), [`count_where`](crate::views::Query::count_where), [`sum`](crate::views::Query::sum), [`min_max`](crate::views::Query::min_max), [`histogram`](crate::views::Query::histogram), [`select_where`](crate::views::View::select_where), [`transform`](crate::views::QueryMut::transform), [`assign_where`](crate::views::QueryMut::assign_where) |
+/// | by [tasks](crate::views::PagedView#for-tasks) | [`get_async`](crate::views::PagedView::get_async), [`set_async`](crate::views::PagedViewMut::set_async), [`read_async`](crate::views::PagedView::read_async), [`gather_async`](crate::views::PagedView::gather_async), [`page_async`](crate::views::PagedView::page_async), [`prefetch_async`](crate::views::PagedView::prefetch_async), [`flush_async`](crate::views::View::flush_async) |
+/// | a range as an array of its own | [`section`](crate::views::View::section), [`section_mut`](crate::views::ViewMut::section_mut), [`SharedSection`](crate::views::SharedSection) |
+/// | the cache itself | [`prefetch`](crate::views::View::prefetch), [`flush`](crate::views::View::flush), [`evict`](crate::views::View::evict), [`discard`](crate::views::ViewMut::discard) |
 ///
 /// # Consistency
 ///
@@ -73,27 +82,28 @@ const LONG_BYTES: usize = 256;
 ///
 /// The contents live as long as the array, on every device: an array begins as zeroes, whatever was on its
 /// devices before. Dropping it waits for copies in flight, writes nothing back and gives all memory back.
-/// What is to outlive the array, or the program, is [read](crate::View::read) from it and written to a file
-/// by the program.
+/// What is to outlive the array, or the program, is [read](crate::views::View::read) from it and written to a
+/// file by the program.
 ///
 /// # Cost
 ///
-/// A hit takes no lock and, for elements of 1, 2, 4 or 8 bytes, writes nothing that another thread reads;
-/// except under [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru), which notes every access under a lock. A
-/// miss copies one page, and a second one if it has to evict a page that was written to. Threads that miss
+/// A hit takes no lock on its page and writes nothing that another thread reads, but for the element and,
+/// to write one that has not 1, 2, 4 or 8 bytes, a lock that it shares with few others; except under
+/// [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru), which notes every access under a lock. A miss
+/// copies one page, and a second one if it has to evict a page that was written to. Threads that miss
 /// different pages do not wait for each other. Single accesses and slices taking turns on one page cost a
 /// barrier on all cores, some microseconds, each time.
 ///
 /// # Locks
 ///
-/// [Page guards](crate::PageRef), cursors and iterators hold pages; while they do, other threads that want to
-/// write to such a page (or, of a [`PageMut`](crate::PageMut), to read it) wait. A thread that holds guards
-/// itself never waits for something that might wait for it: it gets
+/// [Page guards](crate::access::PageRef), cursors and iterators hold pages; while they do, other threads that
+/// want to write to such a page (or, of a [`PageMut`](crate::access::PageMut), to read it) wait. A thread
+/// that holds guards itself never waits for something that might wait for it: it gets
 /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or [`TooManyGuards`](crate::ErrorKind::TooManyGuards)
 /// instead. Guarded pages are ordered by the age of their arrays, then by number: a thread that takes guards
 /// in ascending order may wait for other guards. A leaked guard counts as held by its thread as long as its
-/// array lives. No other operation holds anything while a closure of the caller runs; of wakers see "For
-/// tasks" at [`get_async`](crate::PagedView::get_async).
+/// array lives. No other operation holds anything while a closure of the caller runs; of wakers see
+/// [tasks](crate::views::PagedView#for-tasks).
 ///
 /// # Example
 ///
@@ -295,7 +305,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 Some(element::load(frame.cast::<T>().add(at)))
             })
         } else {
-            // SAFETY: as above; what a racing writer made of the value is found out by the version.
+            // SAFETY: as above; what a racing writer made of the value is found out by the element's lock,
+            // for which the thread may wait: no thread waits for anything that has one.
             read_lock_free::<COUNTS, _>(entry, self.counter, at, |frame| unsafe {
                 read_validated(entry, frame.cast::<T>().add(at))
             })
@@ -349,9 +360,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Writes an element.
     ///
-    /// A hit takes no lock if the element has 1, 2, 4 or 8 bytes, else the page's latch for the time of the
-    /// copy. A miss copies one page from its device, unless it was never written, and blocks until it is
-    /// there.
+    /// A hit takes no lock if the element has 1, 2, 4 or 8 bytes, else one that it shares with few others for
+    /// the time of the copy; of more than 16 KiB, the page's. A miss copies one page from its device, unless
+    /// it was never written, and blocks until it is there.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -371,28 +382,18 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     fn set_by_value(&self, index: usize, value: T) -> Result<()> {
         if let Some((entry, at)) = self.locate_quickly(index) {
-            if Layout::<T>::SINGLE_WORD {
-                // The stores that announce the write stand in line before it, and some processors ask for the
-                // lines of only a few stores ahead. A wrong guess of the address does no harm.
-                prefetch_write(entry.write_gate().cast::<T>().wrapping_add(at));
-                // SAFETY: as in `read_at`; the write gate is open to atomic writes.
-                let done = write_lock_free::<false, _>(entry, self.counter, at, |frame| unsafe {
-                    element::store(frame.cast::<T>().add(at), value);
-                });
-                if done.is_some() {
-                    return Ok(());
-                }
-            } else if self.recency
-                && let Ok(before) = entry.try_exclusive(Holder::Pin)
-            {
-                // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
-                unsafe { element::write_racy(entry.address().cast::<T>().add(at), &value) };
-                if entry.release_exclusive(Holder::Pin, DIRTY) {
-                    unpark(entry);
-                }
-                if before.any(AHEAD) {
-                    self.pager.advance((index >> self.shift) as u64);
-                }
+            // The stores that announce the write stand in line before it, and some processors ask for the
+            // lines of only a few stores ahead. A wrong guess of the address does no harm.
+            let guess = entry.write_gate().cast::<T>().wrapping_add(at);
+            prefetch_write(guess);
+            if !Layout::<T>::SINGLE_WORD {
+                prefetch_write(guess.wrapping_add(1).cast::<u8>().wrapping_sub(1));
+            }
+            // SAFETY: as in `read_at`; the write gate is open to writes that others may see.
+            let done = write_lock_free::<false, _>(entry, self.counter, at, |frame| unsafe {
+                store_shared(frame.cast::<T>().add(at), &value);
+            });
+            if done.is_some() {
                 return Ok(());
             }
         }
@@ -403,51 +404,43 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(never)]
     fn set_slowly(&self, index: usize, value: T) -> Result<()> {
         let (page, at) = self.checked(index)?;
-        if Layout::<T>::SINGLE_WORD {
-            // SAFETY: as in `set`.
-            self.write_word(page, at, |element| unsafe { element::store(element, value) }, |()| true)
-        } else {
-            self.latched(page, |held| {
-                // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
-                unsafe { element::write_racy(held.address.cast::<T>().add(at), &value) };
-                DIRTY
-            })
-        }
+        // SAFETY: as in `set`.
+        self.write_shared(page, at, |element| unsafe { store_shared(element, &value) }, |()| true)
     }
 
-    /// Runs an atomic write on a single-word element; `wrote` tells from its result whether it changed
-    /// anything.
+    /// Runs a write on an element that others may read and write, which is atomic or under the element's
+    /// lock; `wrote` tells from its result whether it changed anything.
     #[inline]
-    fn write_word<R>(
+    fn write_shared<R>(
         &self,
         page: usize,
         at: usize,
-        write: impl Fn(*mut T) -> R,
+        mut write: impl FnMut(*mut T) -> R,
         wrote: impl Fn(&R) -> bool,
     ) -> Result<R> {
         let entry = self.pager.entry(page as u64);
         // SAFETY: `at` is within the page.
-        let access = |frame: *mut u8| write(unsafe { frame.cast::<T>().add(at) });
-        if let Some(result) = write_lock_free::<true, _>(entry, self.counter, at, access) {
+        let mut access = |frame: *mut u8| write(unsafe { frame.cast::<T>().add(at) });
+        if let Some(result) = write_lock_free::<true, _>(entry, self.counter, at, &mut access) {
             return Ok(result);
         }
-        self.write_word_slowly(page, access, wrote)
+        self.write_latched(page, access, wrote)
     }
 
     #[cold]
-    fn write_word_slowly<R>(
+    fn write_latched<R>(
         &self,
         page: usize,
-        access: impl Fn(*mut u8) -> R,
+        mut access: impl FnMut(*mut u8) -> R,
         wrote: impl Fn(&R) -> bool,
     ) -> Result<R> {
         let entry = self.pager.entry(page as u64);
-        if let Some(result) = write_fenced(entry, self.counter, &access) {
+        if let Some(result) = write_fenced(entry, self.counter, &mut access) {
             return Ok(result);
         }
         let mut result = None;
         self.latched(page, |held| {
-            // Lock-free accesses may go on: this one is atomic as well.
+            // Lock-free accesses may go on: to them this one looks like theirs.
             let outcome = result.insert(access(held.address));
             if !wrote(outcome) {
                 return 0;
@@ -466,7 +459,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let page = page as u64;
         let held = self.pager.latch(page, Holder::Pin, Fetch::Contents)?;
         let bits = run(held);
-        if self.recency && !Layout::<T>::SINGLE_WORD && held.is_used_again() {
+        if self.recency && Layout::<T>::HUGE && held.is_used_again() {
             self.pager.entry(page).open_reads();
         }
         self.pager.release(page, Holder::Pin, bits);
@@ -481,7 +474,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let (page, at) = self.checked(index)?;
         if Layout::<T>::SINGLE_WORD {
             // SAFETY: a single word, aligned, reached only atomically.
-            return self.write_word(page, at, |element| unsafe { element::swap(element, value) }, |_| true);
+            return self.write_shared(page, at, |element| unsafe { element::swap(element, value) }, |_| true);
         }
         if Layout::<T>::HUGE {
             self.replace_huge(index, &value)
@@ -505,17 +498,25 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         new: &T,
         old: &mut T,
     ) -> Result<bool> {
+        // SAFETY: nobody else writes to the element while this runs; its readers find out.
+        let mut exchange = |element: *mut T| unsafe {
+            element::copy_racy(element, old);
+            let is_written = current.is_none_or(|current| bytes_of(current) == bytes_of(old));
+            if is_written {
+                element::write_racy(element, new);
+            }
+            is_written
+        };
+        if !Layout::<T>::HUGE {
+            let locked = |element: *mut T| {
+                SeqLock::of(element).lock_if(|| exchange(element), |is_written| *is_written)
+            };
+            return self.write_shared(page, at, locked, |is_written| *is_written);
+        }
         let mut is_written = false;
         self.latched(page, |held| {
-            // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
-            unsafe {
-                let element = held.address.cast::<T>().add(at);
-                element::copy_racy(element, old);
-                is_written = current.is_none_or(|current| bytes_of(current) == bytes_of(old));
-                if is_written {
-                    element::write_racy(element, new);
-                }
-            }
+            // SAFETY: `at` is within the page.
+            is_written = exchange(unsafe { held.address.cast::<T>().add(at) });
             if is_written { DIRTY } else { 0 }
         })?;
         Ok(is_written)
@@ -533,7 +534,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if Layout::<T>::SINGLE_WORD {
             // SAFETY: a single word, aligned, reached only atomically.
             let write = |element| unsafe { element::compare_exchange(element, current, new) };
-            return self.write_word(page, at, write, Result::is_ok);
+            return self.write_shared(page, at, write, Result::is_ok);
         }
         if Layout::<T>::HUGE {
             self.compare_exchange_huge(index, &current, &new)
@@ -654,17 +655,31 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// Reads an element of several words; `None` if a writer was at work.
+/// Reads an element of several words; `None` if it is huge and a writer was at work.
 ///
 /// # Safety
 /// The element is in the frame of the entry's page, and reached under a hazard slot through an open gate.
 #[inline(always)]
 unsafe fn read_validated<T: Element>(entry: &Entry, element: *const T) -> Option<T> {
-    let before = entry.state(Ordering::Acquire);
     // SAFETY: vouched for by the caller; a racing write only makes the value useless.
-    let value = unsafe { element::read_racy(element) };
-    fence(Ordering::Acquire);
-    before.validates(entry.state(Ordering::Relaxed)).then_some(value)
+    let read = || unsafe { element::read_racy(element) };
+    if Layout::<T>::HUGE { entry.read_validated(read) } else { Some(SeqLock::of(element).read(read)) }
+}
+
+/// Writes an element that is not huge, which others may read and write meanwhile.
+///
+/// # Safety
+/// The element is in a frame that is not given to another page meanwhile.
+#[inline(always)]
+pub(crate) unsafe fn store_shared<T: Element>(element: *mut T, value: &T) {
+    // SAFETY: vouched for by the caller. Words are aligned; readers of several find out by the lock.
+    unsafe {
+        if Layout::<T>::SINGLE_WORD {
+            element::store(element, *value);
+        } else {
+            SeqLock::of(element).write(|| element::write_racy(element, value));
+        }
+    }
 }
 
 impl<T: Element, D: Device> fmt::Debug for VirtualArray<T, D> {

@@ -7,6 +7,8 @@ pub(crate) mod element;
 #[forbid(unsafe_code)]
 pub(crate) mod error;
 #[cfg(not(loom))]
+pub(crate) mod imported;
+#[cfg(not(loom))]
 pub(crate) mod memory;
 pub(crate) mod past_caches;
 pub(crate) mod scoped_threads;

@@ -40,20 +40,23 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the array, and how it is described | [`VirtualArray`], [`Builder`] |
-//! | elements, ranges, lists of indices | [`View`], [`ViewMut`] |
-//! | questions and changes that run on the devices | [`Query`], [`QueryMut`], written as [expressions](expr) |
-//! | pages as slices in place, cursors, iterators, futures | [`PagedView`], [`PagedViewMut`] |
-//! | a range of an array, with all operations | [`Section`], [`SectionMut`], [`SharedSection`] |
-//! | memory of the program (a `Vec`, a mapped file), worked on by devices | [`Source`] |
-//! | several dimensions, and what lies beyond their edges | [`NdArray`], [`NdSection`], [`boundary`] |
-//! | rows of different lengths | [`RaggedArray`], [`RaggedWriter`] |
-//! | values of several arrays side by side | [`View::join`], [`compute`] |
-//! | joins of index tuples | [`IndexSet`], [`PagedIndexSet`], [`Combine`] |
-//! | which devices, and which share of the pages each gets | [`devices`], [`Discovery`], [`Placement`], [`Profile`] |
+//! | the array, and how it is described | [`VirtualArray`], [`Builder`], [`EvictionPolicy`] |
+//! | elements, ranges, lists of indices | [`View`](views::View), [`ViewMut`](views::ViewMut) |
+//! | questions and changes that run on the devices | [`Query`](views::Query), [`QueryMut`](views::QueryMut), written as [expressions](expr) |
+//! | pages as slices in place, cursors, iterators | [`PagedView`](views::PagedView), [`PagedViewMut`](views::PagedViewMut), [`access`] |
+//! | tasks | the methods called `…_async` of [`PagedView`](views::PagedView#for-tasks), [`futures`] |
+//! | a range of an array, with all operations | [`Section`](views::Section), [`SectionMut`](views::SectionMut), [`SharedSection`](views::SharedSection) |
+//! | memory of the program (a `Vec`, a mapped file), worked on by devices | [`Source`], [`source`] |
+//! | several dimensions, and what lies beyond their edges | [`NdArray`], [`nd`], [`boundary`] |
+//! | rows of different lengths | [`RaggedArray`], [`ragged`] |
+//! | values of several arrays side by side | [`View::join`](views::View::join), [`compute`] |
+//! | joins of index tuples | [`IndexSet`], [`index_set`] |
+//! | which devices, and which share of the pages each gets | [`devices()`], [`Discovery`], [`discovery`], [`Placement`], [`profile`] |
 //! | what went wrong, and what to do about it | [`Error`], [`ErrorKind`] |
-//! | what it did, and what memory it takes | [`Stats`], [`Footprint`] |
-//! | devices themselves: the contract, and the backends | [`device`], `cuda`, `opencl`, `host` |
+//! | what it did, and what memory it takes | [`Stats`], [`stats`], [`Footprint`] |
+//! | devices themselves: the contract, and the backends | [`AnyDevice`], [`device`], `cuda`, `opencl`, `host` |
+//!
+//! An item has one path. [`prelude`] has those again that programs name in every file.
 //!
 //! # Features
 //!
@@ -64,7 +67,7 @@
 //! | `host` | yes | host RAM, or a file, as a device |
 //! | `rayon` | no | parallel forms of the iterators |
 //! | `memmap2` | no | mapped files as homes of sources |
-//! | `ndarray` | no | boxes in and out of views of the `ndarray` crate |
+//! | `ndarray` | no | boxes in and out of views of the `ndarray` crate, arrays from and to its arrays |
 //! | `serde` | no | statistics and settings can be serialised |
 //! | `tracing` | no | warnings and events go to `tracing` |
 //!
@@ -83,7 +86,10 @@ mod base;
 mod engine;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
-mod index_set;
+mod facade;
+#[cfg(not(loom))]
+#[forbid(unsafe_code)]
+mod index_sets;
 #[cfg(not(loom))]
 mod ops;
 #[cfg(not(loom))]
@@ -91,7 +97,10 @@ mod setup;
 #[cfg(not(loom))]
 mod shapes;
 #[cfg(not(loom))]
-mod source;
+mod sources;
+
+#[cfg(not(loom))]
+pub use facade::*;
 
 /// How to use it, a page for each subject. All code in them is run as tests, on host RAM where there is no
 /// card; `?` stands for what a program does with an error.
@@ -112,76 +121,6 @@ pub mod guide {
     pub mod processes_and_limits {}
     #[doc = include_str!("../docs/troubles.md")]
     pub mod troubles {}
-}
-
-#[cfg(not(loom))]
-pub use facade::*;
-
-#[cfg(not(loom))]
-mod facade {
-    pub use crate::ops::expr;
-    pub use crate::shapes::boundary;
-
-    pub use crate::array::VirtualArray;
-    pub use crate::array::asynchronous::{
-        FlushAsync, GetAsync, PageAsync, PageMutAsync, PrefetchAsync, ReadAsync, SetAsync,
-    };
-    pub use crate::array::builder::Builder;
-    pub use crate::array::cursor::{Cursor, CursorMut};
-    pub use crate::array::footprint::Footprint;
-    pub use crate::array::iter::{Iter, Pages, PagesMut};
-    pub use crate::array::map::{MapBuffer, MapMode};
-    pub use crate::array::page_guard::{PageMut, PageRef};
-    pub use crate::array::registered::Registered;
-    pub use crate::base::element::{Element, Field};
-    pub use crate::base::error::{Error, ErrorKind, Result, Unmet};
-    pub use crate::base::stats::{ChannelStats, Stats};
-    pub use crate::engine::evict::EvictionPolicy;
-    pub use crate::index_set::{
-        Combination, CombinationChunks, Combine, Dimension, IndexSet, IndexSetRows, PagedIndexSet, Tuples,
-    };
-    pub use crate::ops::find::Found;
-    pub use crate::ops::gather::{GatherAsync, Gathered};
-    pub use crate::ops::view::{
-        Linear, PagedView, PagedViewMut, Query, QueryMut, Section, SectionMut, Shape, SharedSection, Store,
-        StoreMut, View, ViewMut,
-    };
-    pub use crate::setup::any::AnyDevice;
-    pub use crate::setup::discovery::{Choice, Discovery, DiscoveryReport, devices};
-    pub use crate::setup::placement::Placement;
-    pub use crate::setup::profile::{Direction, Profile};
-    pub use crate::shapes::nd::{
-        NdArray, NdBuilder, NdLayout, NdSection, NdSectionMut, NdShape, NdView, NdViewMut, Tile, TileMut,
-        TileRef, Tiles,
-    };
-    pub use crate::shapes::ragged::{
-        Items, Ragged, RaggedArray, RaggedBuilder, RaggedRow, RaggedWriter, Rows,
-    };
-    pub use crate::source::{Home, HomeMut, PageState, Source, SourceBuilder, SourceFlushAsync, Unfinished};
-
-    /// Several views of the same length, element by element, and elements that meet a condition.
-    pub mod compute {
-        pub use crate::ops::compute::{Column, Joinable, Joined, Row, Selected};
-    }
-
-    /// What programs name again and again: `use vmarray::prelude::*`.
-    pub mod prelude {
-        pub use crate::boundary::Bounded;
-        pub use crate::ops::view::{PagedView, PagedViewMut, Query, QueryMut, View, ViewMut};
-        pub use crate::shapes::nd::{NdView, NdViewMut};
-        pub use crate::{Element, Field, NdArray, Source, VirtualArray};
-    }
-
-    pub use backend_api::{self as device, Commit, Device, HostMemory};
-    /// NVIDIA cards as devices.
-    #[cfg(feature = "cuda")]
-    pub use backend_cuda as cuda;
-    /// Host RAM, files and simulations as devices.
-    #[cfg(feature = "host")]
-    pub use backend_host as host;
-    /// Cards of all vendors as devices.
-    #[cfg(feature = "opencl")]
-    pub use backend_opencl as opencl;
 }
 
 /// What fuzz targets run.

@@ -4,6 +4,8 @@
 #[forbid(unsafe_code)]
 pub(crate) mod compute;
 #[forbid(unsafe_code)]
+mod convert;
+#[forbid(unsafe_code)]
 pub(crate) mod executor;
 #[forbid(unsafe_code)]
 pub mod expr;

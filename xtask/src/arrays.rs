@@ -1,9 +1,12 @@
-//! The options of the commands that run the array, besides `bench`.
+//! The options of the commands that run the array or read what it measured, besides `bench`.
 //!
 //! They are part of xtask only with its feature `array`. Without it they start xtask again, optimised and
 //! with it.
 
 use std::path::PathBuf;
+
+/// The fewest values of which an interval between two of them has the median with 95 % confidence.
+const ROUNDS_MIN: u64 = 6;
 
 /// The genome store, then the Mandelbrot picture.
 #[derive(clap::Args, Debug)]
@@ -67,6 +70,38 @@ pub struct SoakArgs {
     /// A folder for the files of file devices. Default: that for temporary files.
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
+    /// A file that keeps how far the rounds have come: a later call with the same options goes on there.
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
+}
+
+/// Prints how much longer NEW takes than OLD: the median ratio and its 95 % confidence interval, beside those
+/// of OLD against itself. Rows whose interval is not below 1.03 are marked.
+#[derive(clap::Args, Debug)]
+pub struct CompareArgs {
+    /// An xtask of the commit before, built by `cargo build --release -p xtask --features array`.
+    pub old: PathBuf,
+    /// The same of this commit.
+    pub new: PathBuf,
+    /// Runs only workloads whose names begin so. Can be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub filter: Vec<String>,
+    /// How often OLD, NEW, NEW, OLD are run.
+    #[arg(long, value_name = "N", default_value_t = ROUNDS_MIN, value_parser = clap::value_parser!(u64).range(ROUNDS_MIN..))]
+    pub rounds: u64,
+    /// Further options of `bench`. Default: `--quick`.
+    #[arg(last = true)]
+    pub options: Vec<String>,
+}
+
+/// Prints a report of measurements that `bench --json` kept, as Markdown.
+#[derive(clap::Args, Debug)]
+pub struct ReportArgs {
+    /// The measurements.
+    pub measured: PathBuf,
+    /// Says what is faster and what slower than in these, of an earlier run.
+    #[arg(long, value_name = "FILE")]
+    pub against: Option<PathBuf>,
 }
 
 /// Runs the same command in an optimised xtask that has a feature, with some arguments more.

@@ -15,7 +15,7 @@ mod managed;
 #[cfg(feature = "array")]
 mod mapped_file;
 #[cfg(feature = "array")]
-mod measure;
+pub mod measure;
 #[cfg(feature = "array")]
 mod peer;
 #[cfg(feature = "array")]
@@ -25,7 +25,7 @@ mod raw;
 #[cfg(feature = "array")]
 mod report;
 #[cfg(feature = "array")]
-mod results;
+pub mod results;
 #[cfg(feature = "array")]
 mod session;
 #[cfg(feature = "array")]
@@ -50,9 +50,15 @@ pub struct Args {
     /// built.
     #[arg(long)]
     quick: bool,
-    /// Writes all numbers and ratios as one flat JSON object.
+    /// Keeps all numbers, as JSON: for `--against`, `cargo xtask report`, and scripts.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Writes a report to read, as Markdown: a summary, tables by family, a legend.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Says in the report what is faster and what slower than in an earlier run, kept by `--json`.
+    #[arg(long, value_name = "FILE", requires = "report")]
+    against: Option<PathBuf>,
     /// Runs only workloads whose names begin so, and no microbenchmarks. Can be given several times. `list`
     /// lists the families.
     #[arg(long, value_name = "NAME")]
@@ -97,6 +103,15 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     if args.micro { Ok(()) } else { workloads(args) }
+}
+
+/// Runs `cargo xtask report`.
+#[cfg(feature = "array")]
+pub fn report(args: crate::arrays::ReportArgs) -> Result<()> {
+    let measured = results::Measurements::read(&args.measured)?;
+    let earlier = args.against.as_deref().map(results::Measurements::read).transpose()?;
+    print!("{}", report::markdown(&measured, earlier.as_ref()));
+    Ok(())
 }
 
 /// Whether there is something for cargo to build.

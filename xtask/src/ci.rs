@@ -2,12 +2,14 @@
 
 use crate::junit::{self, Counts};
 use crate::steps::{Outcome, Steps};
-use crate::{examples, misuse, project, ptx, supply, test_host, tidy};
+use crate::{examples, kernels, misuse, package, project, ptx, supply, test_host, tidy};
 use anyhow::Result;
 use xshell::cmd;
 
 /// Commands that build in folders of their own, so that they can run beside the last steps.
-const BESIDE: [(&str, &[&str]); 3] = [
+/// A sample of `soak` needs none: it is one of the tests of xtask.
+const BESIDE: [(&str, &[&str]); 4] = [
+    ("hits", &["hits"]),
     ("features", &["features", "--sample"]),
     ("Miri", &["miri", "--sample"]),
     ("AddressSanitizer", &["sanitize", "--sample"]),
@@ -24,6 +26,8 @@ pub fn run() -> Result<()> {
     steps.run("tidy", || tidy::check(&sh));
     steps.run("supply", || supply::check(&sh));
     steps.run("deny", || supply::deny(&sh));
+    steps.run("package", || package::check(&sh, true));
+    steps.run("oldest Rust", || package::oldest_rust(&sh));
     steps.run("ptx", || ptx::check(&sh));
     steps.run("clippy", || {
         cmd!(sh, "cargo clippy --workspace --all-targets --all-features -- -D warnings").run()?;
@@ -42,6 +46,7 @@ pub fn run() -> Result<()> {
         steps.run("concurrency model", || test_host::model(&sh, &mut counts));
         steps.run("examples", || examples::check(&sh));
         steps.run("misuse", || misuse::check(&sh));
+        steps.run("kernels", || kernels::sample(&sh));
     });
     counts.add(Counts::read(&junit::report("sanitizer")).unwrap_or_default());
     let finished = steps.finish();

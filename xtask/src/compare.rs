@@ -4,35 +4,15 @@
 //! meets both alike. A round gives two ratios of NEW to OLD, and one of OLD to OLD, which shows what ratios
 //! the machine makes of nothing.
 
+use crate::arrays::CompareArgs;
+use crate::bench::results::{Measurements, Row};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What an interval has to be below.
 const BOUND: f64 = 1.03;
-/// The fewest values of which an interval between two of them has the median with 95 % confidence.
-const ROUNDS_MIN: u64 = 6;
-
-/// Prints how much longer NEW takes than OLD: the median ratio and its 95 % confidence interval, beside those
-/// of OLD against itself. Rows whose interval is not below 1.03 are marked.
-#[derive(clap::Args)]
-pub struct Args {
-    /// An xtask of the commit before, built by `cargo build --release -p xtask --features array`.
-    old: PathBuf,
-    /// The same of this commit.
-    new: PathBuf,
-    /// Runs only workloads whose names begin so. Can be given several times.
-    #[arg(long, value_name = "NAME")]
-    filter: Vec<String>,
-    /// How often OLD, NEW, NEW, OLD are run.
-    #[arg(long, value_name = "N", default_value_t = ROUNDS_MIN, value_parser = clap::value_parser!(u64).range(ROUNDS_MIN..))]
-    rounds: u64,
-    /// Further options of `bench`. Default: `--quick`.
-    #[arg(last = true)]
-    options: Vec<String>,
-}
-
 /// What one run measured: the time that a unit of work took, by workload.
 type Times = BTreeMap<String, f64>;
 
@@ -44,7 +24,7 @@ struct Ratios {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<()> {
+pub fn run(args: CompareArgs) -> Result<()> {
     let mut rows: BTreeMap<String, Ratios> = BTreeMap::new();
     for round in 1..=args.rounds {
         eprintln!("round {round} of {}", args.rounds);
@@ -69,7 +49,7 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 /// Runs one program once.
-fn measure(program: &Path, args: &Args) -> Result<Times> {
+fn measure(program: &Path, args: &CompareArgs) -> Result<Times> {
     let json = std::env::temp_dir().join(format!("vmarray-compare-{}.json", std::process::id()));
     let quick = ["--quick".to_string()];
     let status = Command::new(program)
@@ -83,21 +63,16 @@ fn measure(program: &Path, args: &Args) -> Result<Times> {
     if !status.success() {
         bail!("`{} bench` ended with {status}", program.display());
     }
-    let text = std::fs::read_to_string(&json)?;
+    let measured = Measurements::read(&json)?;
     std::fs::remove_file(&json)?;
-    times(&text)
+    Ok(times(&measured.rows))
 }
 
-/// Ours among the numbers that `bench --json` writes, rates turned over.
-fn times(json: &str) -> Result<Times> {
-    let numbers: BTreeMap<String, f64> =
-        serde_json::from_str(json).context("not what `bench --json` writes")?;
-    let time = |(key, value): (String, f64)| match key.rsplit_once(":ours:")? {
-        (_, "spread") => None,
-        (name, "ns" | "us") => Some((name.to_string(), value)),
-        (name, _) => Some((name.to_string(), 1.0 / value)),
-    };
-    Ok(numbers.into_iter().filter_map(time).collect())
+/// Ours, rates turned over.
+fn times(rows: &[Row]) -> Times {
+    let time =
+        |row: &Row| Some((row.name.clone(), 1.0 / row.unit.speed_ratio(row.base()?.summary.median, 1.0)));
+    rows.iter().filter_map(time).collect()
 }
 
 /// A line for each row, and how many of them are marked.
@@ -140,6 +115,8 @@ fn interval(values: &[f64]) -> (f64, f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::measure::Unit;
+    use crate::bench::results::row_of;
 
     #[test]
     fn intervals_are_those_of_the_sign_test() {
@@ -166,9 +143,11 @@ mod tests {
 
     #[test]
     fn rates_become_times() {
-        let times = times(
-            r#"{ "a:ours:ns": 4, "a:ours:spread": 9, "b/c:ours:GB/s": 4, "b/c:ours/vec": 2, "d:vec:ns": 1 }"#,
-        );
-        assert_eq!(times.unwrap(), BTreeMap::from([("a".to_string(), 4.0), ("b/c".to_string(), 0.25)]));
+        let rows = [
+            row_of("a", Unit::Nanoseconds, Some(4.0), &[]),
+            row_of("b/c", Unit::GigabytesPerSecond, Some(4.0), &[("vec", 2.0)]),
+            row_of("d", Unit::Nanoseconds, None, &[("vec", 1.0)]),
+        ];
+        assert_eq!(times(&rows), BTreeMap::from([("a".to_string(), 4.0), ("b/c".to_string(), 0.25)]));
     }
 }

@@ -9,26 +9,47 @@ use xshell::{Shell, cmd};
 /// A system that the crates are checked for, and what runs its programs here.
 struct Foreign {
     target: &'static str,
-    /// Linker and emulator, and the names of their Debian packages, where Debian has them.
-    runs_by: Option<(&'static str, &'static str, &'static str)>,
+    /// Whether it is in a sample: one of each kind of system and of processor.
+    sample: bool,
+    runs_by: Option<RunsBy>,
+}
+
+/// What links and runs programs, where Debian has it.
+#[derive(Clone, Copy)]
+struct RunsBy {
+    linker: &'static str,
+    /// None where they run as they are.
+    emulator: Option<&'static str>,
+    /// The names of Debian's packages.
+    packages: &'static str,
 }
 
 const FOREIGN: [Foreign; 5] = [
     Foreign {
         target: "x86_64-pc-windows-gnu",
-        runs_by: Some(("x86_64-w64-mingw32-gcc", "wine", "gcc-mingw-w64-x86-64 wine64 wine")),
+        sample: true,
+        runs_by: Some(RunsBy {
+            linker: "x86_64-w64-mingw32-gcc",
+            emulator: Some("wine"),
+            packages: "gcc-mingw-w64-x86-64 wine64 wine",
+        }),
     },
-    Foreign { target: "aarch64-apple-darwin", runs_by: None },
+    Foreign { target: "aarch64-apple-darwin", sample: true, runs_by: None },
     Foreign {
         target: "aarch64-unknown-linux-gnu",
-        runs_by: Some((
-            "aarch64-linux-gnu-gcc",
-            "qemu-aarch64",
-            "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user",
-        )),
+        sample: false,
+        runs_by: Some(RunsBy {
+            linker: "aarch64-linux-gnu-gcc",
+            emulator: Some("qemu-aarch64"),
+            packages: "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user",
+        }),
     },
-    Foreign { target: "aarch64-unknown-linux-musl", runs_by: None },
-    Foreign { target: "x86_64-unknown-linux-musl", runs_by: None },
+    Foreign { target: "aarch64-unknown-linux-musl", sample: true, runs_by: None },
+    Foreign {
+        target: "x86_64-unknown-linux-musl",
+        sample: false,
+        runs_by: Some(RunsBy { linker: "cc", emulator: None, packages: "gcc" }),
+    },
 ];
 
 /// The tests that are run: those of the host's part and of the array on it, without what measures or counts
@@ -44,22 +65,21 @@ pub struct Args {
     /// Only these targets.
     #[arg(long, value_name = "TARGET")]
     only: Vec<String>,
-    /// One system of each kind.
+    /// Compiles for one system and one processor of each kind.
     #[arg(long, conflicts_with_all = ["run", "only"])]
     sample: bool,
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
-    let sh = project::shell()?;
-    let mut steps = Steps::new();
+    let (sh, mut steps) = (project::shell()?, Steps::new());
+    if args.sample {
+        steps.run("cross", || sample(&sh));
+        return steps.finish();
+    }
     let is_wanted = |target: &str| args.only.is_empty() || args.only.iter().any(|only| only == target);
     for foreign in FOREIGN.iter().filter(|foreign| is_wanted(foreign.target)) {
-        if args.sample && foreign.target == "aarch64-unknown-linux-gnu" {
-            // The form for musl differs from it by the C library alone.
-            continue;
-        }
-        steps.run(foreign.target, || check(&sh, foreign));
+        steps.run(foreign.target, || check(&sh, foreign.target, "clippy"));
         if args.run {
             steps.run("  its tests", || test(&sh, foreign));
         }
@@ -67,9 +87,25 @@ pub fn run(args: Args) -> Result<()> {
     steps.finish()
 }
 
-/// Checks the crates with clippy, all features on.
-fn check(sh: &Shell, foreign: &Foreign) -> Result<Outcome> {
-    let Foreign { target, .. } = foreign;
+/// Compiles the crates for systems that differ in more than the C library.
+fn sample(sh: &Shell) -> Result<Outcome> {
+    let (mut done, mut left_out) = (Vec::new(), Vec::new());
+    for foreign in FOREIGN.iter().filter(|foreign| foreign.sample) {
+        match check(sh, foreign.target, "check")? {
+            Outcome::Passed(_) => done.push(foreign.target),
+            Outcome::Skipped(reason) => left_out.push(format!("{}: {reason}", foreign.target)),
+            failed => return Ok(failed),
+        }
+    }
+    Ok(if left_out.is_empty() {
+        Outcome::Passed(done.join(", "))
+    } else {
+        Outcome::Skipped(left_out.join(", "))
+    })
+}
+
+/// Has a command of cargo check the crates, all features on. No warning is let pass.
+fn check(sh: &Shell, target: &str, command: &str) -> Result<Outcome> {
     if let Some(reason) = missing(sh, target) {
         return Ok(Outcome::Skipped(reason));
     }
@@ -77,19 +113,20 @@ fn check(sh: &Shell, foreign: &Foreign) -> Result<Outcome> {
     let published = project::published(&metadata);
     let packages: Vec<&str> = published.iter().flat_map(|package| ["-p", package.name.as_str()]).collect();
     let folder = metadata.target_directory.join("cross");
+    let deny: &[&str] = if command == "clippy" { &["--", "-D", "warnings"] } else { &[] };
     cmd!(
         sh,
-        "cargo clippy {packages...} --all-features --target {target} --target-dir {folder} -- -D warnings"
+        "cargo {command} {packages...} --all-features --target {target} --target-dir {folder} {deny...}"
     )
     .run()?;
     Ok(Outcome::passed())
 }
 
 fn test(sh: &Shell, foreign: &Foreign) -> Result<Outcome> {
-    let Some((linker, emulator, packages)) = foreign.runs_by else {
+    let Some(RunsBy { linker, emulator, packages }) = foreign.runs_by else {
         return Ok(Outcome::Skipped("nothing here runs its programs".into()));
     };
-    for program in [linker, emulator] {
+    for program in [Some(linker), emulator].into_iter().flatten() {
         if tools::find(program).is_none() {
             return Ok(Outcome::Skipped(format!("no {program}: apt-get install {packages}")));
         }
@@ -98,8 +135,10 @@ fn test(sh: &Shell, foreign: &Foreign) -> Result<Outcome> {
     let name = target.to_uppercase().replace('-', "_");
     let folder = project::members()?.target_directory.join("cross");
     let _linker = sh.push_env(format!("CARGO_TARGET_{name}_LINKER"), linker);
-    let _runner = sh.push_env(format!("CARGO_TARGET_{name}_RUNNER"), emulator);
+    let _runner = emulator.map(|emulator| sh.push_env(format!("CARGO_TARGET_{name}_RUNNER"), emulator));
     let _libraries = sh.push_env("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu");
+    let _prefix = sh.push_env("WINEPREFIX", folder.join("wine"));
+    let _quiet = sh.push_env("WINEDEBUG", "-all");
     let _cases = sh.push_env("PROPTEST_CASES", "8");
     for package in RUN {
         cmd!(
@@ -109,7 +148,7 @@ fn test(sh: &Shell, foreign: &Foreign) -> Result<Outcome> {
         .args((package == "vmarray").then_some(["--features", "host"]).into_iter().flatten())
         .run()?;
     }
-    Ok(Outcome::Passed(format!("unit tests of {} by {emulator}", RUN.join(" and "))))
+    Ok(Outcome::Passed(format!("unit tests of {}", RUN.join(" and "))))
 }
 
 /// Why the compiler cannot build for a target, if it cannot.

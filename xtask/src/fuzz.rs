@@ -1,8 +1,7 @@
 //! `cargo xtask fuzz`: the fuzz targets of vmarray/fuzz, under libFuzzer and AddressSanitizer.
 //!
 //! The flags are those that cargo-fuzz sets, which therefore need not be there; with it, `cargo fuzz run`
-//! works
-//! in that folder as well.
+//! works in that folder as well.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};

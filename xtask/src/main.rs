@@ -5,6 +5,7 @@ mod arrays;
 mod bench;
 mod bundle;
 mod ci;
+#[cfg(feature = "array")]
 mod compare;
 mod cross;
 #[cfg(feature = "array")]
@@ -12,12 +13,12 @@ mod demo;
 mod examples;
 mod features;
 mod fuzz;
-#[cfg(all(feature = "hits", target_arch = "x86_64", target_os = "linux"))]
-mod hits;
 mod junit;
+mod kernels;
 mod miri;
 mod misuse;
 mod mutants;
+mod package;
 mod project;
 mod ptx;
 mod sanitizer;
@@ -61,7 +62,9 @@ enum Command {
     /// Runs the benchmarks.
     Bench(bench::Args),
     /// Compares two builds of the benchmarks, run in turns.
-    Compare(compare::Args),
+    Compare(arrays::CompareArgs),
+    /// Prints a report of what the benchmarks measured.
+    Report(arrays::ReportArgs),
     /// Counts the instructions of accesses to resident pages. Fails where there are more than are known.
     Hits,
     /// Checks everything that a change has to pass. Ends with a table of what ran, what did not, and how long
@@ -85,12 +88,17 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Changes the engine's code in small ways and looks whether its tests notice.
     Mutants(mutants::Args),
+    /// Runs random kernels in their host form and by the interpreter, and compares.
+    Kernels(kernels::Args),
     /// Checks what the compiler says of programs that must not compile.
     Misuse,
     /// Checks the small rules of the repository.
     Tidy,
     /// Checks licences, sources and bans of all dependencies against deny.toml, without any further tool.
     Supply,
+    /// Packs the published crates as for a registry, builds what was packed, and checks the crates with the
+    /// oldest Rust that they promise. Publishes nothing. A sample packs and does not build.
+    Package(SampleArgs),
     /// Builds dist/bundle: stripped tests, benchmarks and examples for machines that have GPUs but no Rust.
     Bundle(bundle::Args),
 }
@@ -116,6 +124,12 @@ fn step(name: &'static str, args: SampleArgs, check: fn(&Shell, bool) -> Result<
     steps.finish()
 }
 
+/// Builds what counts the instructions of hits, optimised, in a folder of its own, and runs it.
+fn hits(sh: &Shell, _: bool) -> Result<Outcome> {
+    xshell::cmd!(sh, "cargo run --release --package hits --target-dir target/hits --quiet").run()?;
+    Ok(Outcome::passed())
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         #[cfg(feature = "array")]
@@ -124,21 +138,20 @@ fn main() -> ExitCode {
         Command::Devices(args) => demo::devices::list(args),
         #[cfg(feature = "array")]
         Command::Soak(args) => soak::run(args),
+        #[cfg(feature = "array")]
+        Command::Compare(args) => compare::run(args),
+        #[cfg(feature = "array")]
+        Command::Report(args) => bench::report(args),
         #[cfg(not(feature = "array"))]
-        Command::Demo(_) | Command::Devices(_) | Command::Soak(_) => arrays::again("array", &[]),
-        #[cfg(not(feature = "hits"))]
-        Command::Hits => arrays::again("hits", &[]),
-        #[cfg(all(feature = "hits", target_arch = "x86_64", target_os = "linux"))]
-        Command::Hits => hits::run(),
-        #[cfg(all(feature = "hits", not(all(target_arch = "x86_64", target_os = "linux"))))]
-        Command::Hits => {
-            println!("SKIPPED, NOT CHECKED: instructions are counted on Linux on x86-64 only");
-            Ok(())
-        }
+        Command::Demo(_)
+        | Command::Devices(_)
+        | Command::Soak(_)
+        | Command::Compare(_)
+        | Command::Report(_) => arrays::again("array", &[]),
+        Command::Hits => step("hits", SampleArgs { sample: false }, hits),
         Command::TestHost(args) => test_host::run(args),
         Command::TestGpu(args) => test_gpu::run(args),
         Command::Bench(args) => bench::run(args),
-        Command::Compare(args) => compare::run(args),
         Command::Ci => ci::run(),
         Command::Miri(args) => step("Miri", args, miri::check),
         Command::Sanitize(args) => step("AddressSanitizer", args, sanitizer::check),
@@ -148,9 +161,11 @@ fn main() -> ExitCode {
         Command::Cross(args) => cross::run(args),
         Command::Fuzz(args) => fuzz::run(args),
         Command::Mutants(args) => mutants::run(args),
+        Command::Kernels(args) => kernels::run(&args),
         Command::Misuse => alone(misuse::check),
         Command::Tidy => alone(tidy::check),
         Command::Supply => alone(supply::check),
+        Command::Package(args) => package::run(args.sample),
         Command::Bundle(args) => bundle::run(args),
     };
     match result {

@@ -41,7 +41,7 @@ const PARTS: [Part; 3] = [
         package: "vmarray",
         target: &["--test", "it"],
         tests: &["interpreted::"],
-        sample: Some(&["interpreted::accesses_to_bytes", "interpreted::devices_work"]),
+        sample: Some(&["interpreted::accesses_to_bytes"]),
         has_weak_memory: false,
     },
 ];

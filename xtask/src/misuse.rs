@@ -1,6 +1,6 @@
 //! `cargo xtask misuse`: what the compiler says of programs that must not compile.
 //!
-//! The programs are vmarray/tests/misuse/*.rs. A comment `//~ text` says what the errors of its line have to
+//! The programs are those of [`PROGRAMS`]. A comment `//~ text` says what the errors of its line have to
 //! contain; lines without one have no error. That something does not compile at all is for `compile_fail`
 //! examples to check.
 
@@ -10,25 +10,33 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use xshell::{Shell, cmd};
 
+/// Packages, the names of their libraries, and where the programs that misuse them are.
+const PROGRAMS: [(&str, &str, &str); 2] = [
+    ("vmarray", "vmarray", "vmarray/tests/misuse"),
+    ("vmarray-kernel", "vmarray_kernel", "vmarray/kernel/tests/misuse"),
+];
+
 /// The check as a step. The error lists the lines of which the compiler says something else.
 pub fn check(sh: &Shell) -> Result<Outcome> {
-    let checked = cmd!(sh, "cargo check --quiet -p vmarray --lib --message-format json").read()?;
-    let library = library(&checked).context("`cargo check` names no library")?;
-    let folder = library.rsplit_once(['/', '\\']).context("the library lies in no folder")?.0;
-    let dependencies = format!("dependency={folder}");
     let (mut lines, mut faults) = (0, Vec::new());
-    for file in sh.read_dir("vmarray/tests/misuse")? {
-        let said = cmd!(sh, "rustc --edition 2024 --error-format json --emit metadata=-")
-            .args(["--extern", &format!("vmarray={library}"), "-L", &dependencies])
-            .arg(&file)
-            .ignore_status()
-            .quiet()
-            .output()?;
-        let said = errors(&String::from_utf8(said.stderr)?)?;
-        let wanted = wanted(&sh.read_file(&file)?);
-        lines += wanted.len();
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        faults.extend(compare(&wanted, &said).into_iter().map(|fault| format!("{name}:{fault}")));
+    for (package, name, programs) in PROGRAMS {
+        let checked = cmd!(sh, "cargo check --quiet -p {package} --lib --message-format json").read()?;
+        let library = library(&checked, name).context("`cargo check` names no library")?;
+        let folder = library.rsplit_once(['/', '\\']).context("the library lies in no folder")?.0;
+        let dependencies = format!("dependency={folder}");
+        for file in sh.read_dir(programs)? {
+            let said = cmd!(sh, "rustc --edition 2024 --error-format json --emit metadata=-")
+                .args(["--extern", &format!("{name}={library}"), "-L", &dependencies])
+                .arg(&file)
+                .ignore_status()
+                .quiet()
+                .output()?;
+            let said = errors(&String::from_utf8(said.stderr)?)?;
+            let wanted = wanted(&sh.read_file(&file)?);
+            lines += wanted.len();
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            faults.extend(compare(&wanted, &said).into_iter().map(|fault| format!("{name}:{fault}")));
+        }
     }
     if !faults.is_empty() {
         bail!("{} faults\n{}", faults.len(), faults.join("\n"));
@@ -37,9 +45,9 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
 }
 
 /// The library's file, from what `cargo check` prints.
-fn library(checked: &str) -> Option<String> {
+pub fn library(checked: &str, name: &str) -> Option<String> {
     let mut messages = checked.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let made = messages.rfind(|message| message["target"]["name"] == "vmarray")?;
+    let made = messages.rfind(|message| message["target"]["name"] == name)?;
     Some(made["filenames"][0].as_str()?.to_owned())
 }
 

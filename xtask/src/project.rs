@@ -4,7 +4,7 @@ use anyhow::Result;
 use cargo_metadata::camino::Utf8Path;
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 use std::path::{Path, PathBuf};
-use xshell::Shell;
+use xshell::{Shell, cmd};
 
 /// The folder of the workspace's `Cargo.toml`.
 pub fn root() -> PathBuf {
@@ -30,6 +30,14 @@ pub fn metadata() -> MetadataCommand {
 /// What it says of the members of the workspace alone.
 pub fn members() -> Result<Metadata> {
     Ok(metadata().no_deps().exec()?)
+}
+
+/// The commit that the sources were checked out from; `None` where there is no checkout. Changed files are
+/// marked.
+pub fn commit() -> Option<String> {
+    let sh = shell().ok()?;
+    let output = cmd!(sh, "git describe --always --dirty --abbrev=12").quiet().ignore_stderr().read();
+    output.ok().filter(|commit| !commit.is_empty())
 }
 
 /// The members that are meant for a registry: an empty list of registries means none, absence means any.

@@ -8,12 +8,15 @@
 //! where that is asked for.
 //!
 //! A round is an array of random shape; its seed is printed and repeats it. If nothing moves for a minute the
-//! process ends with a message.
+//! process ends with a message. Resident memory is looked at after each round, when its array is gone: if
+//! even the least of many rounds is much more than it was at the beginning, something is kept for ever.
 
 use crate::arrays::SoakArgs;
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use futures::executor::block_on;
 use futures::stream::{FuturesUnordered, TryStreamExt};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,7 +25,7 @@ use vmarray::device::wrap::{Fault, Faulty};
 use vmarray::device::{DeviceKind, ErrorKind as DeviceErrorKind};
 use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
 use vmarray::prelude::*;
-use vmarray::{AnyDevice, Device, Discovery, Element, EvictionPolicy, Placement, VirtualArray};
+use vmarray::{AnyDevice, Discovery, Element, EvictionPolicy, Placement, VirtualArray, device::Device};
 
 type OnDevice<T> = VirtualArray<T, Faulty<AnyDevice>>;
 
@@ -30,36 +33,107 @@ type OnDevice<T> = VirtualArray<T, Faulty<AnyDevice>>;
 const FAULTS: f64 = 0.002;
 /// Nothing takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How far all threads have come.
+/// Rounds of which the least resident memory is compared with that of as many at the beginning: some of all
+/// kinds of devices.
+const ROUNDS: usize = 16;
+/// By how much it may be more: what allocators and drivers keep varies by less.
+const GROWTH_MIB: u64 = 64;
+/// How far all threads of this process have come.
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
+
+/// How far the rounds have come, in all calls together.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Soaked {
+    rounds: u64,
+    operations: u64,
+    /// Calls that failed as they were made to.
+    failures: u64,
+    seconds: f64,
+}
 
 /// Runs the command.
 pub fn run(args: SoakArgs) -> Result<()> {
-    let begun = Instant::now();
+    let before = match &args.resume {
+        Some(file) if file.exists() => load(file).with_context(|| file.display().to_string())?,
+        _ => Soaked::default(),
+    };
     let is_over = AtomicBool::new(false);
-    let mut seed = args.seed;
-    let outcome = std::thread::scope(|scope| {
+    let soaked = std::thread::scope(|scope| {
         scope.spawn(|| watch(&is_over));
-        let outcome = (|| -> Result<u64> {
-            let mut failures = 0;
-            while PROGRESS.load(Ordering::Relaxed) < args.operations {
-                failures += round(&args, seed).map_err(|error| error.context(format!("seed {seed}")))?;
-                seed += 1;
-            }
-            Ok(failures)
-        })();
+        let soaked = rounds(&args, before);
         is_over.store(true, Ordering::Relaxed);
-        outcome
-    });
-    let failures = outcome?;
+        soaked
+    })?;
     println!(
-        "{} element operations in {} rounds, {:.0} s: none lost, torn, stale or stuck; {failures} calls failed as they \
-         were made to",
-        PROGRESS.load(Ordering::Relaxed),
-        seed - args.seed,
-        begun.elapsed().as_secs_f64()
+        "{} element operations in {} rounds, {:.0} s: none lost, torn, stale or stuck, no memory kept; {} calls \
+         failed as they were made to",
+        soaked.operations, soaked.rounds, soaked.seconds, soaked.failures
     );
     Ok(())
+}
+
+/// Runs one round after the other until there have been enough operations.
+fn rounds(args: &SoakArgs, before: Soaked) -> Result<Soaked> {
+    let (begun, at_first) = (Instant::now(), PROGRESS.load(Ordering::Relaxed));
+    let mut soaked = before.clone();
+    let mut memory = Memory::default();
+    while soaked.operations < args.operations {
+        let seed = args.seed + soaked.rounds;
+        soaked.failures += round(args, seed).with_context(|| format!("seed {seed}"))?;
+        soaked.rounds += 1;
+        let tenths = |operations: u64| 10 * operations / args.operations;
+        let last = soaked.operations;
+        soaked.operations = before.operations + PROGRESS.load(Ordering::Relaxed) - at_first;
+        soaked.seconds = before.seconds + begun.elapsed().as_secs_f64();
+        let resident = memory.look().with_context(|| format!("after seed {seed}"))?;
+        if tenths(last) < tenths(soaked.operations) {
+            let Soaked { rounds, operations, failures, seconds } = &soaked;
+            println!(
+                "{operations} operations, {rounds} rounds, {seconds:.0} s, {failures} failures, {resident} MiB resident"
+            );
+        }
+        if let Some(file) = &args.resume {
+            std::fs::write(file, serde_json::to_vec(&soaked)?)?;
+        }
+    }
+    Ok(soaked)
+}
+
+fn load(file: &Path) -> Result<Soaked> {
+    Ok(serde_json::from_slice(&std::fs::read(file)?)?)
+}
+
+/// Resident memory after each round, in MiB.
+#[derive(Default)]
+struct Memory {
+    after: Vec<u64>,
+}
+
+impl Memory {
+    /// Notes what there is now. An error if the least of the last rounds is too much.
+    fn look(&mut self) -> Result<u64> {
+        self.note(resident_mib().unwrap_or(0))
+    }
+
+    fn note(&mut self, mib: u64) -> Result<u64> {
+        self.after.push(mib);
+        // Drivers and allocators have had the first rounds to take what they keep.
+        if let Some([first, .., last]) = self.after.get(ROUNDS..).map(|after| after.as_chunks::<ROUNDS>().0) {
+            let [first, last] = [first, last].map(|some| some.iter().min().copied().unwrap_or(0));
+            ensure!(
+                last <= first + GROWTH_MIB,
+                "resident memory has grown from {first} to {last} MiB: {ROUNDS} rounds had no less"
+            );
+        }
+        Ok(mib)
+    }
+}
+
+/// None where the system does not say.
+fn resident_mib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? / 1024)
 }
 
 /// Ends the process if nothing moves.
@@ -399,8 +473,20 @@ mod tests {
 
     #[test]
     fn a_sample_of_rounds_finds_nothing() {
-        let (devices, folder) = (None, None);
-        run(SoakArgs { devices, operations: 5_000_000, round: 250_000, seed: 1, threads: 4, folder })
+        let (devices, folder, resume) = (None, None, None);
+        run(SoakArgs { devices, operations: 5_000_000, round: 125_000, seed: 1, threads: 4, folder, resume })
             .unwrap();
+    }
+
+    #[test]
+    fn memory_that_grows_is_found_and_memory_that_varies_is_not() {
+        let after = |of: fn(u64) -> u64| {
+            let mut memory = Memory::default();
+            (0..200).try_for_each(|round| memory.note(of(round)).map(drop))
+        };
+        after(|round| 50 + 300 * (round % 7)).unwrap();
+        after(|round| 50 + round.min(15) * 100).unwrap();
+        assert!(after(|round| 50 + round).is_err());
+        assert!(after(|round| 50 + round + 300 * (round % 7)).is_err());
     }
 }

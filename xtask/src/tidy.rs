@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use xshell::{Shell, cmd};
 
 /// The folders of the library: each knows those before it.
-const LAYERS: [&str; 8] = ["base", "engine", "setup", "array", "ops", "source", "index_set", "shapes"];
+const LAYERS: [&str; 8] = ["base", "engine", "setup", "array", "ops", "sources", "index_sets", "shapes"];
 /// The longest line of a comment, in characters, but for rows of tables, which cannot be broken. Code is
 /// rustfmt's.
 const WIDTH_MAX: usize = 110;

@@ -3,7 +3,7 @@
 use super::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
 use crate::{by_binary, by_integer, by_type};
 
-fn unary(op: Unary, of: Type, a: u64) -> u64 {
+pub(crate) fn unary(op: Unary, of: Type, a: u64) -> u64 {
     match op {
         Unary::Neg => by_type!(of, T => T::from_value(a).negative().to_value()),
         Unary::Abs => by_type!(of, T => T::from_value(a).absolute().to_value()),
@@ -11,7 +11,7 @@ fn unary(op: Unary, of: Type, a: u64) -> u64 {
     }
 }
 
-fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
+pub(crate) fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
     macro_rules! number {
         ($method:ident) => {
             by_type!(of, T => T::from_value(a).$method(T::from_value(b)).to_value())
@@ -30,7 +30,7 @@ fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
     by_binary!(op, number, integer, comparison)
 }
 
-fn cast(from: Type, to: Type, a: u64) -> u64 {
+pub(crate) fn cast(from: Type, to: Type, a: u64) -> u64 {
     match to {
         Type::Bool => 0,
         _ => by_type!(from, A => by_type!(to, R => (A::from_value(a) as R).to_value())),

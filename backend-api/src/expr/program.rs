@@ -58,6 +58,7 @@ pub enum Unary {
 /// };
 /// assert_eq!((result(Binary::Add)?, result(Binary::Max)?, result(Binary::Lt)?), (44, 200, 0), "sums wrap");
 /// assert!(Binary::Lt.is_comparison() && !Binary::Min.is_comparison());
+/// assert!(Binary::Rem.takes(Type::I8) && !Binary::Rem.takes(Type::F32));
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,7 +110,9 @@ impl Binary {
         matches!(self, Self::Eq | Self::Ne | Self::Lt | Self::Le)
     }
 
-    const fn takes(self, of: Type) -> bool {
+    /// Whether there is such an operation on two values of this type.
+    #[must_use]
+    pub const fn takes(self, of: Type) -> bool {
         match self {
             Self::Add | Self::Sub | Self::Mul | Self::Div | Self::Min | Self::Max | Self::Lt | Self::Le => {
                 !matches!(of, Type::Bool)

@@ -7,7 +7,7 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use crate::{
-    BufferHandle, BufferId, Commit, Compute, Device, HostAllocation, HostId, HostMemory, Progress,
+    BufferHandle, BufferId, Commit, Compute, Device, HostAllocation, HostId, HostMemory, Launch, Progress,
     QueueHandle, Request, Result, Ticket, Transfer,
 };
 
@@ -58,6 +58,10 @@ pub struct Work {
     pub computes: u64,
     /// The bytes of the elements of all sources that they worked on.
     pub compute_bytes: u64,
+    /// Launches of kernels.
+    pub launches: u64,
+    /// The bytes of the elements of all views that they worked on.
+    pub launch_bytes: u64,
     /// Gathers.
     pub gathers: u64,
     /// The bytes of the values that they collected.
@@ -109,6 +113,7 @@ impl Work {
                 (&mut self.scatters, &mut self.scatter_bytes, scatter.count * scatter.elements.stride)
             }
             Request::Compute(compute) => (&mut self.computes, &mut self.compute_bytes, compute.bytes()),
+            Request::Launch(launch) => (&mut self.launches, &mut self.launch_bytes, launch.bytes()),
         };
         *calls += 1;
         *moved += bytes;
@@ -255,7 +260,9 @@ impl State {
 // SAFETY: every call goes on to the inner device as it is, before or after it is counted; so what that device
 // promises holds for this one.
 unsafe impl<D: Device> Device for Counting<D> {
-    forward! { self => self.inner; info memory release_queue routes routing set_routing wipe_on_release }
+    forward! { self => self.inner;
+        info memory release_queue routes routing set_routing wipe_on_release kernel_facts
+    }
 
     fn create_queue(&self) -> Result<QueueHandle> {
         self.granted(self.inner.create_queue(), |state, _| state.counts.queues += 1)
@@ -315,6 +322,11 @@ unsafe impl<D: Device> Device for Counting<D> {
 
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
         self.granted(self.inner.prepare(compute), |state, ()| state.counts.preparations += 1)
+    }
+
+    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
+        let prepared = self.inner.prepare_launches(launches);
+        self.granted(prepared, |state, ()| state.counts.preparations += launches.len() as u64)
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

@@ -47,6 +47,8 @@ operations! {
     Scatter "scatter",
     Compute "compute",
     Prepare "prepare",
+    Launch "launch",
+    PrepareLaunches "prepare_launches",
     OrderAfter "order_after",
 }
 
@@ -62,7 +64,13 @@ impl Operation {
     pub(super) fn gives_a_ticket(self) -> bool {
         matches!(
             self,
-            Self::Submit | Self::Fill | Self::Search | Self::Gather | Self::Scatter | Self::Compute
+            Self::Submit
+                | Self::Fill
+                | Self::Search
+                | Self::Gather
+                | Self::Scatter
+                | Self::Compute
+                | Self::Launch
         )
     }
 }

@@ -8,8 +8,8 @@ use std::task::{Wake, Waker};
 use parking_lot::Mutex;
 
 use crate::{
-    BufferHandle, Commit, Compute, Device, Error, ErrorKind, HostAllocation, HostMemory, MemoryStatus,
-    Progress, QueueHandle, QueueId, Request, Result, Ticket,
+    BufferHandle, Commit, Compute, Device, Error, ErrorKind, HostAllocation, HostMemory, Launch,
+    MemoryStatus, Progress, QueueHandle, QueueId, Request, Result, Ticket,
 };
 
 use super::fault::{Fault, FaultPlan, Operation};
@@ -254,7 +254,9 @@ impl<D: Device> Faulty<D> {
 // SAFETY: what is passed on goes to the inner device as it is, but for copies that are to fail, of which some
 // go. A ticket is answered with an error only when the inner device has done what it was given for it.
 unsafe impl<D: Device> Device for Faulty<D> {
-    forward! { self => self.inner; info release release_host routes routing set_routing wipe_on_release }
+    forward! { self => self.inner;
+        info release release_host routes routing set_routing wipe_on_release kernel_facts
+    }
 
     fn memory(&self) -> Result<MemoryStatus> {
         self.grant(Operation::Memory, None, D::memory)
@@ -296,6 +298,10 @@ unsafe impl<D: Device> Device for Faulty<D> {
 
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
         self.grant(Operation::Prepare, None, |inner| inner.prepare(compute))
+    }
+
+    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
+        self.grant(Operation::PrepareLaunches, None, |inner| inner.prepare_launches(launches))
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

@@ -22,7 +22,8 @@
 ///     }
 ///     backend_api::forward! { self => self.inner;
 ///         info memory create_queue release_queue allocate release allocate_host import_host release_host
-///         wipe_on_release fill search gather scatter compute prepare poll wait wake order_after
+///         wipe_on_release fill search gather scatter compute prepare launch prepare_launches kernel_facts
+///         poll wait wake order_after
 ///     }
 /// }
 /// # let device = Counted { inner: backend_host::HostDevice::new(1 << 20)?, copies: AtomicU64::new(0) };
@@ -116,6 +117,21 @@ macro_rules! forward {
     };
     (@prepare $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to; prepare(compute: &$crate::Compute<'_>) -> $crate::Result<()> }
+    };
+    (@launch $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            launch(queue: &$crate::QueueHandle, launch: &$crate::Launch<'_>) -> $crate::Result<$crate::Ticket>
+        }
+    };
+    (@prepare_launches $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            prepare_launches(launches: &[$crate::Launch<'_>]) -> $crate::Result<()>
+        }
+    };
+    (@kernel_facts $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            kernel_facts(launch: &$crate::Launch<'_>) -> $crate::Result<$crate::kernel::KernelFacts>
+        }
     };
     (@poll $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to; poll(ticket: $crate::Ticket) -> $crate::Result<$crate::Progress> }

@@ -1,5 +1,6 @@
 //! Chance, and what it does to memory.
 
+use backend_api::kernel::Report;
 use backend_api::racy;
 use backend_api::wrap::SplitMix64;
 
@@ -91,6 +92,12 @@ impl Chance {
                 }
                 for (source, bytes) in compute.written() {
                     self.litter_device(&compute.sources[source], bytes);
+                }
+            }
+            Work::Launch(launch) => {
+                self.litter_host(&launch.report, Report::BYTES);
+                for (base, bytes) in launch.views.iter().flat_map(|view| &view.bases) {
+                    self.litter_device(base, *bytes);
                 }
             }
             Work::Search(search) => self.litter_host(&search.answer, search.answer_bytes()),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use backend_api::kernel::Report;
 use backend_api::wrap::{Fault, FaultPlan, Operation, Strike};
 use backend_api::{DeviceInfo, Error, ErrorKind, QueueId, Result, Ticket, Timeline};
 
@@ -363,6 +364,10 @@ fn describe(operation: &'static str, ticket: Ticket, work: &Work<Ram>) -> Simula
         Work::Compute(compute) => {
             description.device_bytes = work.bytes();
             description.download_bytes = compute.answer_bytes();
+        }
+        Work::Launch(_) => {
+            description.device_bytes = work.bytes();
+            description.download_bytes = Report::BYTES;
         }
         Work::Search(search) => {
             description.device_bytes = work.bytes();

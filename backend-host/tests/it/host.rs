@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use backend_api::backends::waker;
+use backend_api::expr::Geometry;
+use backend_api::kernel::{Access, Body, HostItems, Kernel, Memory, Op, Reg, Report, Type, ViewDecl};
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceKind, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Ticket,
-    Transfer,
+    Commit, Device, DeviceBuffer, DeviceKind, Elements, ErrorKind, Fill, HostBuffer, HostMemory, Launch,
+    Queue, Ticket, Transfer, View,
 };
-use backend_host::HostDevice;
+use backend_host::{FileDevice, HostDevice};
 
 #[test]
 fn memory_is_accounted_for() {
@@ -143,4 +145,56 @@ fn queues_may_race_on_device_memory_without_harm() {
     let mut bytes = vec![0; 1 << 15];
     host.read(0, &mut bytes);
     assert!(bytes.iter().all(|byte| b"abcd".contains(byte)));
+}
+
+/// A kernel that writes 1, whose form as code of the host writes 2.
+fn two_faced() -> Kernel {
+    let (of, [zero, one]) = (Memory::Value(Type::U32), [0, 1].map(Reg));
+    let body = Body {
+        registers: vec![Type::U64, Type::U32],
+        views: vec![ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, of)] }],
+        code: vec![
+            Op::Literal { to: zero, bits: 0 },
+            Op::Literal { to: one, bits: 1 },
+            Op::Store { view: 0, at: zero, offset: 0, of, value: one },
+        ],
+        ..Body::default()
+    };
+    let write_two = |items: &HostItems<'_>| {
+        let failed = items.items().filter(|item| !items.view(0).store(*item, 0, 2_u32));
+        // What is another part's cannot be written.
+        let failures = failed.count() as u64 + u64::from(items.view(0).store(items.items().end, 0, 3_u32));
+        Report { failures, ..Report::default() }
+    };
+    Kernel::new(body).unwrap().with_host(write_two)
+}
+
+fn launched<D: Device>(device: D) -> Vec<u32> {
+    const COUNT: u64 = 100_000;
+    let device = Arc::new(device);
+    let (queue, memory) =
+        (Queue::new(&device).unwrap(), DeviceBuffer::new(&device, COUNT * 4, Commit::Lazy).unwrap());
+    let host = HostBuffer::new(&device, COUNT as usize * 4 + 32, HostMemory::Pageable).unwrap();
+    let views = [View::Run(Elements { start: memory.at(0), count: COUNT, stride: 4 })];
+    let (kernel, report) = (two_faced(), host.at(COUNT * 4));
+    queue
+        .launch(&Launch { views: &views, ..Launch::new(&kernel, COUNT, Geometry::plain(0), report) })
+        .unwrap();
+    let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: COUNT * 4 };
+    device.wait(queue.submit(&[back]).unwrap()).unwrap();
+    let mut bytes = vec![0; COUNT as usize * 4 + 32];
+    host.read(0, &mut bytes);
+    let (numbers, report) = bytes.split_at(COUNT as usize * 4);
+    assert_eq!(report, [0; 32]);
+    numbers.as_chunks().0.iter().map(|number| u32::from_ne_bytes(*number)).collect()
+}
+
+#[test]
+fn kernels_run_as_code_of_the_host_where_memory_has_addresses() {
+    for threads in [1, 4] {
+        let ram = HostDevice::builder().bytes(1 << 20).threads(threads).build().unwrap();
+        assert_eq!(launched(ram), vec![2; 100_000]);
+    }
+    let file = FileDevice::builder(env!("CARGO_TARGET_TMPDIR")).create_temporary(1 << 20).unwrap();
+    assert_eq!(launched(file), vec![1; 100_000]);
 }

@@ -1,7 +1,7 @@
 //! Computations: kernels made for a program, and how the elements are cut into launches.
 
 #[forbid(unsafe_code)]
-mod codegen;
+pub(super) mod codegen;
 
 use std::sync::Arc;
 

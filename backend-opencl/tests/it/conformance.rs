@@ -56,16 +56,34 @@ fn every_device_passes_with_other_options() {
     }
 }
 
+/// Kernels of the program against the interpreter: so many as `VMARRAY_TEST_KERNELS` says (default 48).
+#[test]
+fn random_kernels_do_what_the_interpreter_does() {
+    let number = std::env::var("VMARRAY_TEST_KERNELS").ok().and_then(|text| text.parse().ok()).unwrap_or(48);
+    for found in chosen() {
+        let device = open(&found, &Options::new());
+        let run = backend_api::conformance::random::launch_all(&device, 1000..1000 + number);
+        println!("{}: {run} of {number} random kernels", device.info());
+        // Others need `f64`, which not every device has.
+        assert!(run >= number / 2);
+    }
+}
+
 /// As on devices whose own division is not rounded correctly.
 #[test]
 fn computations_pass_with_division_in_integers() {
     for found in chosen() {
         let options = Options::new().with_integer_division(true);
         let device = open(&found, &options);
-        let of_arithmetic = ["computations_with_every_operation", "random_computations"];
+        let of_arithmetic = [
+            "computations_with_every_operation",
+            "random_computations",
+            "launches_with_every_operation",
+            "random_launches",
+        ];
         let checks = checks::<OpenClDevice>();
         let checks: Vec<_> = checks.iter().filter(|check| of_arithmetic.contains(&check.name)).collect();
-        assert_eq!(checks.len(), 2);
+        assert_eq!(checks.len(), of_arithmetic.len());
         for check in checks {
             if let Outcome::Failed(why) = check.run(&device, &limits()) {
                 panic!("{}: {}: {why}", device.info(), check.name);

@@ -124,7 +124,7 @@ struct Settings {
 /// |---|---|
 /// | devices | [those of the machine](crate::devices) |
 /// | placement | equal shares |
-/// | page length | the power of two that makes a page 64 KiB long, or just below; for devices whose [profile](crate::Profile) is known what suits them |
+/// | page length | the power of two that makes a page 64 KiB long, or just below; for devices whose [profile](crate::profile::Profile) is known what suits them |
 /// | cache | 256 MiB of page-locked RAM, taken as needed |
 /// | eviction | CLOCK |
 /// | read-ahead | on |
@@ -134,7 +134,8 @@ struct Settings {
 /// # use vmarray::prelude::*;
 /// use std::sync::Arc;
 /// use vmarray::host::HostDevice;
-/// use vmarray::{Commit, EvictionPolicy, HostMemory, Placement, VirtualArray};
+/// use vmarray::{EvictionPolicy, Placement, VirtualArray};
+/// use vmarray::device::{Commit, HostMemory};
 /// // Named devices are called statically: this is a `VirtualArray<u32, HostDevice>`.
 /// let array = VirtualArray::<u32>::builder(1 << 16)
 ///     .devices([Arc::new(HostDevice::new(1 << 20)?)])
@@ -209,7 +210,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// How the pages are distributed over the devices. Placements by bandwidth measure devices that are not
-    /// yet [known](crate::Profile), which takes a fraction of a second each.
+    /// yet [known](crate::profile::Profile), which takes a fraction of a second each.
     pub fn placement(mut self, placement: Placement) -> Self {
         self.settings.common.placement = placement;
         self
@@ -221,8 +222,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// when they are not.
     ///
     /// By default the power of two that makes a page 64 KiB long, or just below. For devices whose
-    /// [profile](crate::Profile) is known in this process, the page of their profiles takes the place of 64
-    /// KiB: the longest, and no longer than a 64th of the cache. A short array has shorter pages.
+    /// [profile](crate::profile::Profile) is known in this process, the page of their profiles takes the
+    /// place of 64 KiB: the longest, and no longer than a 64th of the cache. A short array has shorter pages.
     pub fn page_len(mut self, elements: usize) -> Self {
         self.settings.common.page_len = Some(elements);
         self
@@ -267,7 +268,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// ```
     /// # use vmarray::prelude::*;
     /// use std::sync::Arc;
-    /// use vmarray::{ErrorKind, HostMemory, VirtualArray};
+    /// use vmarray::{device::HostMemory, ErrorKind, VirtualArray};
     /// use vmarray::host::HostDevice;
     /// let device = Arc::new(HostDevice::builder().bytes(1 << 20).pinned_max_bytes(0).build()?);
     /// let builder = VirtualArray::<u32>::builder(1000).devices([device.clone()]);

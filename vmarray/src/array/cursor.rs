@@ -35,10 +35,8 @@ pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
     address: *const T,
     first: usize,
     count: usize,
-    array: &'a VirtualArray<T, D>,
-    /// The range of the array that indices count in.
-    of: Range<usize>,
-    page: Option<PageRef<'a, T, D>>,
+    /// On the heap, so that calls that take it leave the others in registers.
+    held: Box<Held<'a, T, D, PageRef<'a, T, D>>>,
 }
 
 /// Reads and writes elements by index and keeps the page used last, exclusively. While it lives, that page
@@ -65,79 +63,111 @@ pub struct CursorMut<'a, T: Element, D: Device = AnyDevice> {
     count: usize,
     /// As `count`, once the page has been declared written to; until then none.
     writable: usize,
+    /// As of [`Cursor`].
+    held: Box<Held<'a, T, D, PageMut<'a, T, D>>>,
+}
+
+/// The page that is held, and where to find others.
+#[derive(Debug)]
+struct Held<'a, T: Element, D: Device, P> {
     array: &'a VirtualArray<T, D>,
     /// The range of the array that indices count in.
     of: Range<usize>,
-    page: Option<PageMut<'a, T, D>>,
+    page: Option<P>,
 }
 
-/// The part of a page that has the element of an index in a range.
-fn cut_of<T: Element, D: Device>(array: &VirtualArray<T, D>, of: &Range<usize>, index: usize) -> Result<Cut> {
-    if index >= of.len() {
-        return Err(index_outside(index, of.len()));
+impl<T: Element, D: Device, P> Held<'_, T, D, P> {
+    /// The part of a page that has the element of an index in the range.
+    fn cut(&self, index: usize) -> Result<Cut> {
+        let (array, of) = (self.array, &self.of);
+        if index >= of.len() {
+            return Err(index_outside(index, of.len()));
+        }
+        array.cut(of, array.page_of(of.start + index) - array.page_of(of.start))
     }
-    array.cut(of, array.page_of(of.start + index) - array.page_of(of.start))
+}
+
+impl<'a, T: Element, D: Device> Held<'a, T, D, PageRef<'a, T, D>> {
+    /// Lets the page go that is held, and takes that of an element. Its place, and the indices of its
+    /// elements.
+    #[cold]
+    #[inline(never)]
+    fn turn_to(&mut self, index: usize) -> Result<(*mut T, Range<usize>)> {
+        self.page = None;
+        let page = self.page.insert(self.array.visit(self.cut(index)?, Visit::Stay)?);
+        Ok((page.address().cast_mut(), page.range()))
+    }
+}
+
+impl<'a, T: Element, D: Device> Held<'a, T, D, PageMut<'a, T, D>> {
+    /// Lets the page go that is held, and takes that of an element. Its place, and the indices of its
+    /// elements.
+    #[cold]
+    #[inline(never)]
+    fn turn_to(&mut self, index: usize) -> Result<(*mut T, Range<usize>)> {
+        self.page = None;
+        let page = self.page.insert(self.array.visit_mut(self.cut(index)?, Visit::Stay)?);
+        Ok((page.address(), page.range()))
+    }
+
+    /// Declares the page that is held written to; from now on it is written to by its address.
+    #[cold]
+    #[inline(never)]
+    fn declare_written(&mut self) {
+        if let Some(page) = &mut self.page {
+            let _: &mut [T] = page;
+        }
+    }
 }
 
 impl<'a, T: Element, D: Device> Cursor<'a, T, D> {
     pub(crate) fn new(array: &'a VirtualArray<T, D>, of: Range<usize>) -> Self {
-        Self { address: std::ptr::null(), first: 0, count: 0, array, of, page: None }
+        Self { address: std::ptr::null(), first: 0, count: 0, held: Box::new(Held { array, of, page: None }) }
     }
 
     /// Reads an element.
     ///
     /// # Errors
-    /// As [`PagedView::page`](crate::PagedView::page); the page held before is let go in any case.
+    /// As [`PagedView::page`](crate::views::PagedView::page); the page held before is let go in any case.
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
-        let at = index.wrapping_sub(self.first);
-        if at < self.count {
-            // SAFETY: inside of the page that `self.page` holds.
-            return Ok(unsafe { *self.address.add(at) });
+        let mut at = index.wrapping_sub(self.first);
+        if at >= self.count {
+            self.count = 0;
+            let (address, range) = self.held.turn_to(index)?;
+            (self.address, self.first, self.count) = (address, range.start, range.len());
+            at = index - range.start;
         }
-        self.get_elsewhere(index)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn get_elsewhere(&mut self, index: usize) -> Result<T> {
-        self.release();
-        let cut = cut_of(self.array, &self.of, index)?;
-        let page = self.array.visit(cut, Visit::Stay)?;
-        self.first = page.range().start;
-        self.count = page.len();
-        self.address = page.address();
-        let value = page[index - self.first];
-        self.page = Some(page);
-        Ok(value)
+        // SAFETY: inside of the page that is held.
+        Ok(unsafe { *self.address.add(at) })
     }
 
     /// Lets the page go that is held, if any.
     pub fn release(&mut self) {
         self.count = 0;
-        self.page = None;
+        self.held.page = None;
     }
 }
 
 impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
     pub(crate) fn new(array: &'a VirtualArray<T, D>, of: Range<usize>) -> Self {
-        Self { address: std::ptr::null_mut(), first: 0, count: 0, writable: 0, array, of, page: None }
+        let held = Box::new(Held { array, of, page: None });
+        Self { address: std::ptr::null_mut(), first: 0, count: 0, writable: 0, held }
     }
 
     /// Reads an element.
     ///
     /// # Errors
-    /// As [`PagedViewMut::page_mut`](crate::PagedViewMut::page_mut); the page held before is let go in any
-    /// case.
+    /// As [`PagedViewMut::page_mut`](crate::views::PagedViewMut::page_mut); the page held before is let go in
+    /// any case.
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
-        let at = index.wrapping_sub(self.first);
-        if at < self.count {
-            // SAFETY: inside of the page that `self.page` holds.
-            return Ok(unsafe { *self.address.add(at) });
+        let mut at = index.wrapping_sub(self.first);
+        if at >= self.count {
+            at = self.turn_to(index)?;
         }
-        // SAFETY: the place is valid until the cursor moves.
-        self.move_to(index).map(|at| unsafe { *at })
+        // SAFETY: inside of the page that is held.
+        Ok(unsafe { *self.address.add(at) })
     }
 
     /// Writes an element.
@@ -146,48 +176,31 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
     /// As [`get`](Self::get).
     #[inline]
     pub fn set(&mut self, index: usize, value: T) -> Result<()> {
-        let at = index.wrapping_sub(self.first);
-        if at < self.writable {
-            // SAFETY: inside of the page that `self.page` holds, which nobody else has.
-            unsafe { *self.address.add(at) = value };
-            return Ok(());
-        }
-        self.set_first(index, value)
-    }
-
-    /// Writes the first element of a page.
-    #[cold]
-    #[inline(never)]
-    fn set_first(&mut self, index: usize, value: T) -> Result<()> {
-        if index.wrapping_sub(self.first) >= self.count {
-            self.move_to(index)?;
-        }
-        if let Some(page) = &mut self.page {
-            // Declares the page written to; from now on it is written to by its address.
-            page[index - self.first] = value;
+        let mut at = index.wrapping_sub(self.first);
+        if at >= self.writable {
+            if at >= self.count {
+                at = self.turn_to(index)?;
+            }
+            self.held.declare_written();
             self.writable = self.count;
         }
+        // SAFETY: inside of the page that is held, which nobody else has.
+        unsafe { *self.address.add(at) = value };
         Ok(())
     }
 
-    /// Takes the page of an element that is not in the one held; gives the element's place, to be read.
-    #[cold]
-    #[inline(never)]
-    fn move_to(&mut self, index: usize) -> Result<*const T> {
-        self.release();
-        let cut = cut_of(self.array, &self.of, index)?;
-        let page = self.array.visit_mut(cut, Visit::Stay)?;
-        self.first = page.range().start;
-        self.count = page.len();
-        self.address = page.address();
-        self.page = Some(page);
-        // SAFETY: the page was looked up by the index.
-        Ok(unsafe { self.address.add(index - self.first) }.cast_const())
+    /// Takes the page of an element that is not in the one held; gives the element's place in it.
+    #[inline(always)]
+    fn turn_to(&mut self, index: usize) -> Result<usize> {
+        (self.count, self.writable) = (0, 0);
+        let (address, range) = self.held.turn_to(index)?;
+        (self.address, self.first, self.count) = (address, range.start, range.len());
+        Ok(index - range.start)
     }
 
     /// Lets the page go that is held, if any.
     pub fn release(&mut self) {
         (self.count, self.writable) = (0, 0);
-        self.page = None;
+        self.held.page = None;
     }
 }

@@ -1,6 +1,8 @@
 //! What an array takes of RAM and of device memory.
 
-use backend_api::{Device, HostMemory};
+use std::fmt;
+
+use backend_api::{Device, HostMemory, readable_bytes};
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
@@ -35,6 +37,31 @@ pub struct Footprint {
     pub is_pinned: bool,
     /// RAM of the page table, in bytes.
     pub table_bytes: usize,
+}
+
+/// One line for a log.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let array = VirtualArray::<u32>::builder(1 << 20).cache_bytes(1 << 20).build()?;
+/// let text = array.footprint().to_string();
+/// assert!(text.starts_with("4.0 MiB on devices; RAM: cache "), "{text}");
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+impl fmt::Display for Footprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = |bytes: usize| readable_bytes(bytes as u64);
+        write!(
+            f,
+            "{} on devices; RAM: cache {} of {}{}, page table {}, staging {}",
+            readable_bytes(self.device_bytes),
+            bytes(self.cache_bytes),
+            bytes(self.cache_max_bytes),
+            if self.is_pinned { "" } else { " (not page-locked)" },
+            bytes(self.table_bytes),
+            bytes(self.staging_bytes),
+        )
+    }
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {

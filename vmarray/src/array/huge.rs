@@ -5,7 +5,6 @@
 //! functions that do nothing else, so that there are few of them on the stack at any one time.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{Ordering, fence};
 
 use backend_api::Device;
 
@@ -13,7 +12,7 @@ use crate::array::VirtualArray;
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::page::state::DIRTY;
-use crate::engine::page::{Entry, read_fenced, read_lock_free};
+use crate::engine::page::{read_fenced, read_lock_free};
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(never)]
@@ -29,9 +28,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let (page, at) = self.checked(index)?;
         let entry = self.pager().entry(page as u64);
         let read = |frame: *const u8| {
-            // SAFETY: the frame is one of pages of `T`, and `at` is within its page. What a racing writer
-            // made of the value is found out by the version.
-            unsafe { copy_validated(entry, frame.cast::<T>().add(at), to) }
+            // SAFETY: the frame is one of pages of `T`, and `at` is within its page; `to` is the caller's.
+            // What a racing writer made of the value is found out by the version.
+            entry.read_validated(|| unsafe { element::copy_racy(frame.cast::<T>().add(at), to) })
         };
         if read_lock_free::<true, _>(entry, self.pager().counter(), at, read).is_some()
             || read_fenced(entry, self.pager().counter(), read).is_some()
@@ -99,18 +98,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.read_uncached(self.checked(index)?, &mut value)?;
         Ok(*value)
     }
-}
-
-/// As [`read_validated`](crate::array::read_validated), to a place of the caller's.
-///
-/// # Safety
-/// As there; `to` is writable and nobody else touches it.
-unsafe fn copy_validated<T: Element>(entry: &Entry, element: *const T, to: *mut T) -> Option<()> {
-    let before = entry.state(Ordering::Acquire);
-    // SAFETY: vouched for by the caller; a racing write only makes the value useless.
-    unsafe { element::copy_racy(element, to) };
-    fence(Ordering::Acquire);
-    before.validates(entry.state(Ordering::Relaxed)).then_some(())
 }
 
 #[inline(never)]

@@ -2,6 +2,7 @@
 
 use std::iter::FusedIterator;
 use std::ops::Range;
+use std::ptr::NonNull;
 
 use backend_api::Device;
 
@@ -11,9 +12,15 @@ use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::setup::any::AnyDevice;
 
-/// An iterator over the elements of a range, by value. Holds the page it is in; ends after the first error.
+/// An iterator over the elements of a range, by value, from both ends. Holds the page it is in.
 ///
-/// Internal iteration (`for_each`, `sum`, `fold`, …) runs over slices and is faster than a `for` loop.
+/// Each element is an item. An error stands for all that are left of the range and not in the page held: it
+/// is not tried again, and each of them is that error.
+///
+/// Taking elements from both ends in turns gives a page back for the other one each time.
+///
+/// Internal iteration (`for_each`, `fold`, `rfold`, …) runs over slices, which the compiler turns into vector
+/// instructions; `for` loops, and adapters that may end early, take a comparison and a load each element.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -22,18 +29,42 @@ use crate::setup::any::AnyDevice;
 /// for (index, element) in array.iter().enumerate() {
 ///     assert_eq!(element?, index as u32);
 /// }
+/// let mut iter = array.iter();
+/// assert_eq!((iter.next().unwrap()?, iter.next_back().unwrap()?, iter.len()), (0, 999, 998));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Iter<'a, T: Element, D: Device = AnyDevice> {
-    /// The elements left of the page that is held.
+    /// What is left of the page that is held: at the front, or at the back.
+    front: Window<T>,
+    back: Window<T>,
+    /// On the heap, so that calls that take it leave the two above in registers.
+    rest: Box<Rest<'a, T, D>>,
+}
+
+/// Elements side by side in a page that is held.
+#[derive(Debug)]
+struct Window<T> {
     next: *const T,
     end: *const T,
+}
+
+/// The page that is held, and what is left of the range besides the part of that page.
+#[derive(Debug)]
+struct Rest<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     page: Option<PageRef<'a, T, D>>,
     visit: Visit,
-    /// What comes after that page.
-    rest: Range<usize>,
+    range: Range<usize>,
+    /// Why nothing more of the range is to be had.
+    failed: Option<Error>,
+}
+
+/// An end of a range.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Front,
+    Back,
 }
 
 /// An iterator over pages as shared guards.
@@ -76,9 +107,10 @@ pub struct PagesMut<'a, T: Element, D: Device = AnyDevice> {
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// The elements of a range.
-    pub(crate) fn iter_over(&self, rest: Range<usize>) -> Iter<'_, T, D> {
-        let visit = self.scan(rest.len() / self.page_len());
-        Iter { next: std::ptr::null(), end: std::ptr::null(), array: self, page: None, visit, rest }
+    pub(crate) fn iter_over(&self, range: Range<usize>) -> Iter<'_, T, D> {
+        let visit = self.scan(range.len() / self.page_len());
+        let rest = Box::new(Rest { array: self, page: None, visit, range, failed: None });
+        Iter { front: Window::EMPTY, back: Window::EMPTY, rest }
     }
 
     /// The pages of a range.
@@ -94,20 +126,93 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-impl<'a, T: Element, D: Device> Iter<'a, T, D> {
-    /// Gets hold of the next page. Nothing is left after an error.
+impl<T> Clone for Window<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Window<T> {}
+
+impl<T: Element> Window<T> {
+    const EMPTY: Self = Self { next: NonNull::dangling().as_ptr(), end: NonNull::dangling().as_ptr() };
+
+    #[inline(always)]
+    fn is_empty(self) -> bool {
+        self.next == self.end
+    }
+
+    #[inline(always)]
+    fn len(self) -> usize {
+        (self.end.addr() - self.next.addr()) / size_of::<T>()
+    }
+
+    /// Passes over so many elements at an end, or all that there are; how many there were not.
+    fn skip(&mut self, end: End, count: usize) -> usize {
+        let skipped = count.min(self.len());
+        // SAFETY: so many elements lie between the two.
+        unsafe {
+            match end {
+                End::Front => self.next = self.next.add(skipped),
+                End::Back => self.end = self.end.sub(skipped),
+            }
+        }
+        count - skipped
+    }
+
+    /// # Safety
+    /// The page is held as long as the slice is used.
+    unsafe fn slice<'a>(self) -> &'a [T] {
+        // SAFETY: elements side by side, which nobody writes to while the page is held; or none.
+        unsafe { std::slice::from_raw_parts(self.next, self.len()) }
+    }
+}
+
+impl<T: Element, D: Device> Rest<'_, T, D> {
+    /// Gets hold of the page at an end, where nothing is left of the page held before, after `other` is given
+    /// back, which is left of it at the other end. An error stands for one element.
     #[cold]
-    fn turn(&mut self) -> Option<Result<PageRef<'a, T, D>, Error>> {
-        self.page = None;
-        if self.rest.is_empty() {
-            return None;
+    #[inline(never)]
+    fn turn(&mut self, end: End, other: &mut Window<T>) -> Option<Result<Window<T>>> {
+        if self.range.is_empty() {
+            let left = std::mem::replace(other, Window::EMPTY);
+            return (!left.is_empty()).then_some(Ok(left));
         }
-        let cut = self.array.cut(&self.rest, 0);
-        let page = cut.and_then(|cut| self.array.visit(cut, self.visit));
-        if page.is_err() {
-            self.rest = 0..0;
+        if self.failed.is_none() {
+            // Before anything that may panic: nobody reads a page any more that is let go.
+            let left = std::mem::replace(other, Window::EMPTY).len();
+            match end {
+                End::Front => self.range.end += left,
+                End::Back => self.range.start -= left,
+            }
+            self.page = None;
+            let number = match end {
+                End::Front => 0,
+                End::Back => self.array.touched_pages(&self.range).count() - 1,
+            };
+            match self.array.cut(&self.range, number).and_then(|cut| self.array.visit(cut, self.visit)) {
+                Ok(page) => {
+                    let len = page.len();
+                    self.skip(end, len);
+                    let next = self.page.insert(page).address();
+                    // SAFETY: one past the part of the page.
+                    return Some(Ok(Window { next, end: unsafe { next.add(len) } }));
+                }
+                Err(error) => self.failed = Some(error),
+            }
         }
-        Some(page)
+        self.skip(end, 1);
+        self.failed.clone().map(Err)
+    }
+
+    /// Passes over so many elements at an end, or all that there are; how many there were not.
+    fn skip(&mut self, end: End, count: usize) -> usize {
+        let skipped = count.min(self.range.len());
+        match end {
+            End::Front => self.range.start += skipped,
+            End::Back => self.range.end -= skipped,
+        }
+        count - skipped
     }
 }
 
@@ -116,64 +221,100 @@ impl<T: Element, D: Device> Iterator for Iter<'_, T, D> {
 
     #[inline]
     fn next(&mut self) -> Option<Result<T>> {
-        if self.next == self.end {
-            let page = match self.turn()? {
-                Ok(page) => page,
+        if self.front.is_empty() {
+            match self.rest.turn(End::Front, &mut self.back)? {
+                Ok(window) => self.front = window,
                 Err(error) => return Some(Err(error)),
-            };
-            self.rest.start += page.len();
-            self.next = page.address();
-            // SAFETY: one past the part of the page.
-            self.end = unsafe { self.next.add(page.len()) };
-            self.page = Some(page);
+            }
         }
-        // SAFETY: between the two bounds, in a page that `self.page` holds.
-        let value = unsafe { *self.next };
+        // SAFETY: between the two bounds, in the page that is held.
+        let value = unsafe { *self.front.next };
         // SAFETY: at most one past the part.
-        self.next = unsafe { self.next.add(1) };
+        self.front.next = unsafe { self.front.next.add(1) };
         Some(Ok(value))
     }
 
     /// Passes over pages without fetching them.
     fn nth(&mut self, n: usize) -> Option<Result<T>> {
-        let left = (self.end.addr() - self.next.addr()) / size_of::<T>();
-        if n < left {
-            // SAFETY: between the two bounds.
-            self.next = unsafe { self.next.add(n) };
-        } else {
-            self.next = self.end;
-            self.rest.start = self.rest.start.saturating_add(n - left).min(self.rest.end);
-        }
+        let n = self.front.skip(End::Front, n);
+        let n = self.rest.skip(End::Front, n);
+        self.back.skip(End::Front, n);
         self.next()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = (self.end.addr() - self.next.addr()) / size_of::<T>() + self.rest.len();
-        // An error may end it early.
-        (usize::from(left > 0), Some(left))
+        let left = self.front.len() + self.rest.range.len() + self.back.len();
+        (left, Some(left))
     }
 
+    /// Fetches nothing.
+    fn count(self) -> usize {
+        self.len()
+    }
+
+    /// Fetches one page.
+    fn last(mut self) -> Option<Result<T>> {
+        self.next_back()
+    }
+
+    #[inline]
     fn fold<B, F: FnMut(B, Result<T>) -> B>(mut self, init: B, mut f: F) -> B {
         let mut sum = init;
-        if self.page.is_some() {
-            let left = (self.end.addr() - self.next.addr()) / size_of::<T>();
-            // SAFETY: what is left of the page that `self.page` holds.
-            let slice = unsafe { std::slice::from_raw_parts(self.next, left) };
+        loop {
+            // SAFETY: the page is held until `turn` is called.
+            let slice = unsafe { self.front.slice() };
             sum = slice.iter().fold(sum, |sum, value| f(sum, Ok(*value)));
-        }
-        while let Some(page) = self.turn() {
-            match page {
-                Ok(page) => {
-                    self.rest.start += page.len();
-                    sum = page.iter().fold(sum, |sum, value| f(sum, Ok(*value)));
-                }
-                Err(error) => return f(sum, Err(error)),
+            self.front = Window::EMPTY;
+            match self.rest.turn(End::Front, &mut self.back) {
+                Some(Ok(window)) => self.front = window,
+                Some(Err(error)) => sum = f(sum, Err(error)),
+                None => return sum,
             }
         }
-        sum
     }
 }
 
+impl<T: Element, D: Device> DoubleEndedIterator for Iter<'_, T, D> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Result<T>> {
+        if self.back.is_empty() {
+            match self.rest.turn(End::Back, &mut self.front)? {
+                Ok(window) => self.back = window,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        // SAFETY: not before the first element that is left, in the page that is held.
+        self.back.end = unsafe { self.back.end.sub(1) };
+        // SAFETY: as above.
+        Some(Ok(unsafe { *self.back.end }))
+    }
+
+    /// Passes over pages without fetching them.
+    fn nth_back(&mut self, n: usize) -> Option<Result<T>> {
+        let n = self.back.skip(End::Back, n);
+        let n = self.rest.skip(End::Back, n);
+        self.front.skip(End::Back, n);
+        self.next_back()
+    }
+
+    #[inline]
+    fn rfold<B, F: FnMut(B, Result<T>) -> B>(mut self, init: B, mut f: F) -> B {
+        let mut sum = init;
+        loop {
+            // SAFETY: the page is held until `turn` is called.
+            let slice = unsafe { self.back.slice() };
+            sum = slice.iter().rfold(sum, |sum, value| f(sum, Ok(*value)));
+            self.back = Window::EMPTY;
+            match self.rest.turn(End::Back, &mut self.front) {
+                Some(Ok(window)) => self.back = window,
+                Some(Err(error)) => sum = f(sum, Err(error)),
+                None => return sum,
+            }
+        }
+    }
+}
+
+impl<T: Element, D: Device> ExactSizeIterator for Iter<'_, T, D> {}
 impl<T: Element, D: Device> FusedIterator for Iter<'_, T, D> {}
 
 impl<'a, T: Element, D: Device> IntoIterator for &'a VirtualArray<T, D> {

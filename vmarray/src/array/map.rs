@@ -14,7 +14,7 @@ use crate::base::memory::zeroed_vec;
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{MapMode, VirtualArray};
+/// use vmarray::{access::MapMode, VirtualArray};
 /// let array = VirtualArray::<u32>::new(10)?;
 /// array.map_mut(.., MapMode::Write, |slice| slice.fill(2))?;
 /// array.map_mut(.., MapMode::ReadWrite, |slice| slice.iter_mut().for_each(|element| *element += 1))?;
@@ -50,7 +50,8 @@ impl MapMode {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{MapBuffer, MapMode, VirtualArray};
+/// use vmarray::VirtualArray;
+/// use vmarray::access::{MapBuffer, MapMode};
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// let mut buffer = vec![0; 100];
 /// for start in (0..1000).step_by(100) {
@@ -62,6 +63,7 @@ impl MapMode {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum MapBuffer<'a, T> {
     /// In new memory, aligned to 64 bytes at least. [`NoMemory`](ErrorKind::NoMemory) if there is not enough.
     New,

@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use backend_api::Device;
+use rayon::iter::plumbing::{Consumer, Producer, ProducerCallback, UnindexedConsumer, bridge};
 use rayon::prelude::*;
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::memory::zeroed_vec;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
@@ -47,20 +48,131 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// The elements of a range, a copy of a page at a time.
-    pub(crate) fn par_elements(&self, range: Range<usize>) -> impl ParallelIterator<Item = Result<T>> + '_ {
-        let pages = self.touched_pages(&range).into_par_iter();
-        pages.flat_map_iter(move |page| {
-            let all = self.page_range(page as usize);
-            let part = all.start.max(range.start)..all.end.min(range.end);
-            let values = zeroed_vec(part.len()).and_then(|mut values| {
-                self.read_range(part.start, &mut values)?;
-                Ok(values)
-            });
-            let (values, error) = match values {
-                Ok(values) => (values, None),
-                Err(error) => (Vec::new(), Some(Err(error))),
-            };
-            values.into_iter().map(Ok).chain(error)
-        })
+    pub(crate) fn par_elements(&self, range: Range<usize>) -> ParElements<'_, T, D> {
+        ParElements { array: self, range }
     }
 }
+
+/// Elements of a range, for rayon's threads; a part of them for each.
+pub(crate) struct ParElements<'a, T: Element, D: Device> {
+    array: &'a VirtualArray<T, D>,
+    range: Range<usize>,
+}
+
+impl<T: Element, D: Device> ParallelIterator for ParElements<'_, T, D> {
+    type Item = Result<T>;
+
+    fn drive_unindexed<C: UnindexedConsumer<Self::Item>>(self, consumer: C) -> C::Result {
+        bridge(self, consumer)
+    }
+
+    fn opt_len(&self) -> Option<usize> {
+        Some(self.range.len())
+    }
+}
+
+impl<T: Element, D: Device> IndexedParallelIterator for ParElements<'_, T, D> {
+    fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    fn drive<C: Consumer<Self::Item>>(self, consumer: C) -> C::Result {
+        bridge(self, consumer)
+    }
+
+    fn with_producer<P: ProducerCallback<Self::Item>>(self, callback: P) -> P::Output {
+        callback.callback(self)
+    }
+}
+
+impl<'a, T: Element, D: Device> Producer for ParElements<'a, T, D> {
+    type Item = Result<T>;
+    type IntoIter = Copies<'a, T, D>;
+
+    fn into_iter(self) -> Copies<'a, T, D> {
+        let [front, back] = [const { Vec::new() }; 2].map(Vec::into_iter);
+        Copies { array: self.array, front, range: self.range, back, failed: None }
+    }
+
+    fn split_at(self, index: usize) -> (Self, Self) {
+        let (array, Range { start, end }) = (self.array, self.range);
+        (Self { array, range: start..start + index }, Self { array, range: start + index..end })
+    }
+}
+
+/// Elements of a range by copies of its pages: no guard is held while the program's code runs, since rayon
+/// may run other pieces of work in the midst of it.
+pub(crate) struct Copies<'a, T: Element, D: Device> {
+    array: &'a VirtualArray<T, D>,
+    front: std::vec::IntoIter<T>,
+    range: Range<usize>,
+    back: std::vec::IntoIter<T>,
+    /// Why nothing more of the range is to be had: each element of it is that error.
+    failed: Option<Error>,
+}
+
+impl<T: Element, D: Device> Copies<'_, T, D> {
+    fn copy(&mut self, part: Range<usize>) -> Result<std::vec::IntoIter<T>> {
+        let copied = match self.failed.take() {
+            Some(error) => Err(error),
+            None => zeroed_vec(part.len()).and_then(|mut values| {
+                self.array.read_range(part.start, &mut values)?;
+                Ok(values.into_iter())
+            }),
+        };
+        copied.inspect_err(|error| self.failed = Some(error.clone()))
+    }
+}
+
+impl<T: Element, D: Device> Iterator for Copies<'_, T, D> {
+    type Item = Result<T>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Result<T>> {
+        if let Some(value) = self.front.next() {
+            return Some(Ok(value));
+        }
+        if self.range.is_empty() {
+            return self.back.next().map(Ok);
+        }
+        let start = self.range.start;
+        let end = self.array.page_range(self.array.page_of(start)).end.min(self.range.end);
+        match self.copy(start..end) {
+            Ok(values) => (self.front, self.range.start) = (values, end),
+            Err(error) => {
+                self.range.start += 1;
+                return Some(Err(error));
+            }
+        }
+        self.front.next().map(Ok)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.front.len() + self.range.len() + self.back.len();
+        (left, Some(left))
+    }
+}
+
+impl<T: Element, D: Device> DoubleEndedIterator for Copies<'_, T, D> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Result<T>> {
+        if let Some(value) = self.back.next_back() {
+            return Some(Ok(value));
+        }
+        if self.range.is_empty() {
+            return self.front.next_back().map(Ok);
+        }
+        let end = self.range.end;
+        let start = self.array.page_range(self.array.page_of(end - 1)).start.max(self.range.start);
+        match self.copy(start..end) {
+            Ok(values) => (self.back, self.range.end) = (values, start),
+            Err(error) => {
+                self.range.end -= 1;
+                return Some(Err(error));
+            }
+        }
+        self.back.next_back().map(Ok)
+    }
+}
+
+impl<T: Element, D: Device> ExactSizeIterator for Copies<'_, T, D> {}

@@ -7,12 +7,13 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use backend_api::{Device, HostAllocation, HostMemory, HostSpan};
+use backend_api::{Device, HostMemory, HostSpan};
 use parking_lot::RwLock;
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::base::imported::ImportedMemory;
 
 /// All registered memory of the process, by the address at which it begins.
 static KNOWN: RwLock<BTreeMap<usize, Arc<RegisteredRange>>> = RwLock::new(BTreeMap::new());
@@ -22,29 +23,15 @@ static KNOWN: RwLock<BTreeMap<usize, Arc<RegisteredRange>>> = RwLock::new(BTreeM
 pub(crate) struct RegisteredRange {
     start: usize,
     bytes: usize,
-    imports: Vec<DeviceImport>,
-}
-
-#[derive(Debug)]
-struct DeviceImport {
-    device: Arc<dyn Device>,
-    /// There until the drop.
-    host: ManuallyDrop<HostAllocation>,
-}
-
-impl Drop for DeviceImport {
-    fn drop(&mut self) {
-        // SAFETY: the field is not used again.
-        self.device.release_host(unsafe { ManuallyDrop::take(&mut self.host) });
-    }
+    imports: Vec<ImportedMemory>,
 }
 
 /// A vector that the devices of an array reach directly: page-locked where it lies.
 ///
-/// [`gather_into`](crate::View::gather_into) and [`scatter`](crate::ViewMut::scatter) whose values lie in it
-/// are carried out by the device without a copy by the processor, as far as the elements are not in the
-/// cache; arrays of several channels copy as without. It derefs to a slice and is used like one; parts of it
-/// may be used as well.
+/// [`gather_into`](crate::views::View::gather_into) and [`scatter`](crate::views::ViewMut::scatter) whose
+/// values lie in it are carried out by the device without a copy by the processor, as far as the elements are
+/// not in the cache; arrays of several channels copy as without. It derefs to a slice and is used like one;
+/// parts of it may be used as well.
 ///
 /// Registering takes about a tenth of a second for each GB, so it is done once, and the memory used again.
 /// Page-locked memory cannot be swapped out, and systems limit it.
@@ -84,22 +71,23 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     pub fn register(&self, mut values: Vec<T>) -> Result<Registered<T>> {
         let bytes = size_of_val(&values[..]);
-        let start = NonNull::from(&mut values[..]).cast::<u8>();
-        let mut imports: Vec<DeviceImport> = Vec::new();
+        // Exposed, as is the destination of a gather: so what a device writes there counts as written by the
+        // reference that the gather was given.
+        let start = values.as_mut_ptr().expose_provenance();
+        let mut imports: Vec<ImportedMemory> = Vec::new();
         if bytes > 0 {
             for channel in self.pager().channels() {
                 let device = channel.device();
-                if imports.iter().any(|import| Arc::ptr_eq(&import.device, device)) {
+                if imports.iter().any(|import| Arc::ptr_eq(import.device(), device)) {
                     continue;
                 }
+                let address = NonNull::new(std::ptr::with_exposed_provenance_mut(start))
+                    .expect("vectors lie somewhere");
                 // SAFETY: the vector stays as it is until `Registered` gives it back, which has the devices
                 // forget it first. Work that names it belongs to calls that borrow it: for writing where the
                 // work writes.
-                let host =
-                    ManuallyDrop::new(unsafe { device.import_host(start, bytes, HostMemory::Pinned)? });
-                imports.push(DeviceImport { device: Arc::clone(device), host });
+                imports.push(unsafe { ImportedMemory::new(device, address, bytes, HostMemory::Pinned)? });
             }
-            let start = start.addr().get();
             KNOWN.write().insert(start, Arc::new(RegisteredRange { start, bytes, imports }));
         }
         Ok(Registered { values: ManuallyDrop::new(values) })
@@ -166,8 +154,8 @@ pub(crate) fn find(address: *const u8, bytes: usize) -> Option<Arc<RegisteredRan
 }
 
 impl RegisteredRange {
-    fn import(&self, device: &Arc<dyn Device>) -> Option<&DeviceImport> {
-        self.imports.iter().find(|import| Arc::ptr_eq(&import.device, device))
+    fn import(&self, device: &Arc<dyn Device>) -> Option<&ImportedMemory> {
+        self.imports.iter().find(|import| Arc::ptr_eq(import.device(), device))
     }
 
     pub(crate) fn is_known_to(&self, device: &Arc<dyn Device>) -> bool {
@@ -176,6 +164,6 @@ impl RegisteredRange {
 
     /// Where a device finds an address of it; `None` if the device does not know it.
     pub(crate) fn span(&self, device: &Arc<dyn Device>, address: usize) -> Option<HostSpan<'_>> {
-        Some(self.import(device)?.host.at((address - self.start) as u64))
+        Some(self.import(device)?.at((address - self.start) as u64))
     }
 }

@@ -2,12 +2,12 @@
 
 use backend_api::Device;
 
-use crate::array::VirtualArray;
+use crate::array::{VirtualArray, store_shared};
 use crate::base::element::{self, Element, Layout};
 use crate::base::error::Error;
 use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY};
-use crate::engine::page::{Holder, Refusal, State, count_hit, write_fenced, write_lock_free};
+use crate::engine::page::{Holder, Refusal, SeqLock, State, count_hit, write_fenced, write_lock_free};
 use crate::engine::pager::Pager;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
@@ -51,9 +51,18 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     pub(crate) fn read_in(&self, share: &Share<'_>, at: usize) -> T {
         assert!(at < self.page_len(), "the element is in the page");
-        // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only,
-        // and those are read atomically.
-        unsafe { element::read_shared(share.address().cast::<T>().add(at)) }
+        // SAFETY: the page is shared, so it stays resident, and of huge elements nobody writes to it. Words
+        // are read atomically; what a racing writer made of others is found out by their lock.
+        unsafe {
+            let element = share.address().cast::<T>().add(at);
+            if Layout::<T>::SINGLE_WORD {
+                element::load(element)
+            } else if Layout::<T>::HUGE {
+                element.read()
+            } else {
+                SeqLock::of(element).read(|| element::read_racy(element))
+            }
+        }
     }
 
     /// Writes an element of a page that is resident and that nobody holds, and opens the page to lock-free
@@ -62,10 +71,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub(crate) fn try_write(&self, page: u64, at: usize, value: &T) -> Result<(), Refusal> {
         let pager = self.pager();
         let entry = pager.entry(page);
-        if Layout::<T>::SINGLE_WORD {
-            // SAFETY: the frame is one of pages of `T`, `at` is within its page, and access is atomic while
-            // the gate is open.
-            let access = |frame: *mut u8| unsafe { element::store(frame.cast::<T>().add(at), *value) };
+        if !Layout::<T>::HUGE {
+            // SAFETY: the frame is one of pages of `T`, and `at` is within its page.
+            let access = |frame: *mut u8| unsafe { store_shared(frame.cast::<T>().add(at), value) };
             if write_lock_free::<true, _>(entry, pager.counter(), at, access).is_some()
                 || write_fenced(entry, pager.counter(), access).is_some()
             {
@@ -73,19 +81,19 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             }
         }
         let before = entry.try_exclusive(Holder::Pin)?;
-        // SAFETY: the page is held exclusively. Lock-free readers of several words find out by the version;
-        // single words are written atomically.
+        // SAFETY: as above. Lock-free accesses may go on, to which this one looks like theirs; readers of
+        // huge elements find out by the page's version.
         unsafe {
             let element = entry.address().cast::<T>().add(at);
-            if Layout::<T>::SINGLE_WORD {
-                element::store(element, *value);
-            } else {
+            if Layout::<T>::HUGE {
                 element::write_racy(element, value);
+            } else {
+                store_shared(element, value);
             }
         }
         if !pager.recency() {
             pager.channel(page).touched(page);
-        } else if Layout::<T>::SINGLE_WORD && !before.any(AHEAD) {
+        } else if !Layout::<T>::HUGE && !before.any(AHEAD) {
             entry.open_writes();
         }
         pager.release(page, Holder::Pin, DIRTY);

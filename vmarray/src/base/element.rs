@@ -10,12 +10,15 @@ use bytemuck::{NoUninit, Pod};
 /// What can be an element: plain data without padding, any bit pattern of which is valid, and which any
 /// thread may use.
 ///
-/// Derive [`bytemuck::Pod`] and [`bytemuck::Zeroable`]; the derive checks the rest:
+/// Numbers are elements, and arrays of elements of any length: `u8`, `f64`, `[f32; 3]`, `[i32; 1000]`. Of
+/// structures of them derive [`bytemuck::Pod`] and [`bytemuck::Zeroable`]; the derive checks the rest. With
+/// the line `#[bytemuck(crate = …)]` the program needs no dependency on `bytemuck` of its own:
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use bytemuck::{Pod, Zeroable};
+/// use vmarray::bytemuck::{Pod, Zeroable};
 /// #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+/// #[bytemuck(crate = "vmarray::bytemuck")]
 /// #[repr(C)]
 /// struct Point { x: f32, y: f32, z: f32 }
 ///
@@ -34,10 +37,10 @@ use bytemuck::{NoUninit, Pod};
 /// [`update`](crate::VirtualArray::update), [`swap`](crate::VirtualArray::swap) and their uncached forms,
 /// also in a program that is built without optimisation. Longer ones, and long ones in all other operations
 /// that take or return single elements, need a thread with a larger stack; those on slices and pages
-/// ([`read`](crate::View::read), [`write`](crate::ViewMut::write), [`map`](crate::PagedView::map),
-/// [`page`](crate::PagedView::page)) move no element over the stack. Elements of more than 16 KiB are kept on
-/// the heap meanwhile where one value gives way to another; if there is no memory for that, the error is
-/// [`NoMemory`](crate::ErrorKind::NoMemory).
+/// ([`read`](crate::views::View::read), [`write`](crate::views::ViewMut::write),
+/// [`map`](crate::views::PagedView::map), [`page`](crate::views::PagedView::page)) move no element over the
+/// stack. Elements of more than 16 KiB are kept on the heap meanwhile where one value gives way to another;
+/// if there is no memory for that, the error is [`NoMemory`](crate::ErrorKind::NoMemory).
 ///
 /// Types of no bytes do not compile:
 ///
@@ -52,6 +55,14 @@ use bytemuck::{NoUninit, Pod};
 /// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<Option<u32>>::new(10);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an element of an array",
+    label = "is not plain data",
+    note = "elements are numbers, arrays of elements, and structures of elements without padding",
+    note = "derive it: `#[derive(Clone, Copy, vmarray::bytemuck::Pod, vmarray::bytemuck::Zeroable)]`, \
+            `#[bytemuck(crate = \"vmarray::bytemuck\")]` and `#[repr(C)]`; `bool`, `char`, `Option`, enumerations and \
+            references are none: use numbers for them"
+)]
 pub trait Element: Pod + Send + Sync {}
 
 impl<T: Pod + Send + Sync> Element for T {}
@@ -118,17 +129,6 @@ pub(crate) unsafe fn store<T: Element>(at: *mut T, value: T) {
     unsafe { on_word!(T, at, |word| word.store(cast(value), Ordering::Release)) }
 }
 
-/// Copies an element of any size out of a page that the caller shares. In one piece, so that it goes where
-/// its owner wants it at once.
-///
-/// # Safety
-/// `at` is readable and aligned; nobody writes to it meanwhile, but for atomic stores of single words.
-#[inline(always)]
-pub(crate) unsafe fn read_shared<T: Element>(at: *const T) -> T {
-    // SAFETY: vouched for by the caller.
-    unsafe { if Layout::<T>::SINGLE_WORD { load(at) } else { at.read() } }
-}
-
 /// Replaces a single-word element.
 ///
 /// # Safety
@@ -168,8 +168,8 @@ macro_rules! by_aligned_words {
     };
 }
 
-/// Copies an element of any size out, word by word if it can be aligned. What it holds may be a mixture if
-/// others write.
+/// Copies an element of any size out, as if word by word if it can be aligned. What it holds may be a mixture
+/// if others write.
 ///
 /// # Safety
 /// `at` is readable, aligned for `T`, and only touched atomically meanwhile.
@@ -201,11 +201,13 @@ pub(crate) unsafe fn copy_racy<T: Element>(at: *const T, to: *mut T) {
             }
         };
     }
-    // SAFETY: as above.
-    by_aligned_words!(T, words, unsafe { racy::copy(at.cast(), to.cast(), size_of::<T>()) });
+    // SAFETY: as above. In assembly: wide moves, which do what atomic loads of aligned words could.
+    let by_bytes = || unsafe { racy::copy(at.cast(), to.cast(), size_of::<T>()) };
+    if racy::IN_ASSEMBLY { by_bytes() } else { by_aligned_words!(T, words, by_bytes()) }
 }
 
-/// Copies an element of any size in, so that a racing [`read_racy`] finds out by the page's version.
+/// Copies an element of any size in, so that a racing [`read_racy`] finds out by a version that the caller
+/// changes before and after.
 ///
 /// # Safety
 /// As [`read_racy`], and writable.
@@ -323,7 +325,7 @@ impl<T: Element, F: NoUninit> Field<T, F> {
     }
 }
 
-/// Names a field of an element type, for [`find`](crate::View::find): `field!(Type, name)`, also
+/// Names a field of an element type, for [`find`](crate::views::View::find): `field!(Type, name)`, also
 /// `field!(Type, outer.inner)`. A name that does not exist does not compile. Fields of packed types can be
 /// named, too.
 ///

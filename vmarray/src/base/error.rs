@@ -285,11 +285,11 @@ impl ErrorKind {
                     readable_bytes(*usable_bytes)
                 ),
                 if all_asked_bytes <= all_usable_bytes {
-                    "all devices together have room: share by `Placement::Capacity`, or ask for a little less if that is so".into()
+                    "all devices together have room: share by `Placement::Capacity`, or ask for a little less".into()
                 } else {
                     format!(
-                        "all devices together have {} of the {} asked: ask for less (of a source by `device_bytes`), release other memory on them, or add \
-                         devices, which may be host RAM (`HostDevice`) or a file (`FileDevice`)",
+                        "all devices together have {} of the {} asked: ask for less, or add host RAM (`HostDevice`) or \
+                         a file (`FileDevice`) as a device",
                         readable_bytes(*all_usable_bytes),
                         readable_bytes(*all_asked_bytes)
                     )
@@ -452,7 +452,8 @@ impl Error {
     /// The device's own error, if a device failed.
     ///
     /// ```
-    /// use vmarray::{Device, device, host::SimulatedDevice, prelude::*};
+    /// use vmarray::{host::SimulatedDevice, prelude::*};
+    /// use vmarray::device::{self, Device};
     /// # use std::sync::Arc;
     /// let card = Arc::new(SimulatedDevice::builder(1).build());
     /// let array = VirtualArray::<u32>::builder(100).devices([card.clone()]).build()?;

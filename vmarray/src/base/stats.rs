@@ -1,8 +1,10 @@
 //! Counters that are always on.
 
+use std::fmt;
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use backend_api::readable_bytes;
 use parking_lot::Mutex;
 
 /// One number that any thread may add to. Orders nothing.
@@ -102,8 +104,7 @@ counters! {
 ///
 /// Hits are counted if the [builder](crate::Builder::count_hits) was told so, by thread, not by channel,
 /// because a hit does not find out which channel its page belongs to; more than 63 such arrays alive at once
-/// share the last counter. All numbers are exact once no access
-/// is under way.
+/// share the last counter. All numbers are exact once no access is under way.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -141,6 +142,64 @@ impl Stats {
         let hits = self.hits?;
         let all = hits + self.total().misses;
         Some(if all == 0 { 1.0 } else { hits as f64 / all as f64 })
+    }
+}
+
+/// One line for a log, without counters that are zero.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
+/// array.write(0, &[7; 1000])?;
+/// array.flush(..)?;
+/// let text = array.stats().total().to_string();
+/// assert!(text.contains("10 write-backs, 4000 bytes to the device"), "{text}");
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+impl fmt::Display for ChannelStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = [
+            (self.prefetches, "prefetches"),
+            (self.prefetches_unused, "of them unused"),
+            (self.evictions, "evictions"),
+            (self.write_backs, "write-backs"),
+            (self.failed_write_backs, "failed write-backs"),
+            (self.bypasses, "pages past the cache"),
+        ];
+        write!(f, "{} misses", self.misses)?;
+        let named = |f: &mut fmt::Formatter<'_>, (count, name)| match count {
+            0 => Ok(()),
+            _ => write!(f, ", {count} {name}"),
+        };
+        counts.into_iter().try_for_each(|count| named(f, count))?;
+        for (bytes, way) in [(self.bytes_to_device, "to"), (self.bytes_from_device, "from")] {
+            if bytes > 0 {
+                write!(f, ", {} {way} the device", readable_bytes(bytes))?;
+            }
+        }
+        let counts = [(self.submissions, "submissions"), (self.barriers, "barriers"), (self.waits, "waits")];
+        counts.into_iter().try_for_each(|count| named(f, count))
+    }
+}
+
+/// One line for a log: hits, if they are counted, and the total of all channels.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let array = VirtualArray::<u32>::builder(1000).page_len(100).count_hits(true).build()?;
+/// for i in 0..1000 {
+///     array.set(i, 7)?;
+/// }
+/// let text = array.stats().to_string();
+/// assert!(text.starts_with("990 hits (99.0 %), 10 misses"), "{text}");
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Some(hits), Some(rate)) = (self.hits, self.hit_rate()) {
+            write!(f, "{hits} hits ({:.1} %), ", 100.0 * rate)?;
+        }
+        self.total().fmt(f)
     }
 }
 

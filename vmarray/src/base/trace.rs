@@ -44,7 +44,7 @@ pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_
 }
 
 /// Nothing was found for a wish for devices; others are used.
-pub(crate) fn wish_unmet(unmet: &crate::Unmet) {
+pub(crate) fn wish_unmet(unmet: &crate::discovery::Unmet) {
     #[cfg(feature = "tracing")]
     tracing::warn!(wish = unmet.wish, reason = unmet.reason, "nothing was found for a wish for devices");
     #[cfg(not(feature = "tracing"))]

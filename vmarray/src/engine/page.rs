@@ -17,6 +17,8 @@ mod park;
 #[forbid(unsafe_code)]
 mod quiesce;
 #[forbid(unsafe_code)]
+mod seqlock;
+#[forbid(unsafe_code)]
 pub(crate) mod state;
 #[forbid(unsafe_code)]
 mod sync;
@@ -41,6 +43,8 @@ pub(crate) use hazard::Access;
 #[cfg(not(loom))]
 pub(crate) use park::{park, park_task, sleep, unpark};
 pub(crate) use quiesce::quiesce_by;
+#[cfg(not(loom))]
+pub(crate) use seqlock::SeqLock;
 pub(crate) use state::State;
 #[cfg(not(loom))]
 pub(crate) use table::PageTable;

@@ -51,9 +51,9 @@ impl<S: Store> sealed::Sealed for &S {}
 
 /// Elements that can be read: all of an array or a source, a range of one, or a box of several dimensions.
 ///
-/// Implemented for `&VirtualArray`, `&Source`, `&NdArray`, [`Section`], [`NdSection`](crate::NdSection) and
-/// [`RaggedRow`](crate::RaggedRow), all of which are small values that are copied. Come by it with `use
-/// vmarray::prelude::*`.
+/// Implemented for `&VirtualArray`, `&Source`, `&NdArray`, [`Section`], [`NdSection`](crate::nd::NdSection)
+/// and [`RaggedRow`](crate::ragged::RaggedRow), all of which are small values that are copied. Come by it
+/// with `use vmarray::prelude::*`.
 ///
 /// Bounds are ranges of the view's [`Index`](Self::Index): `5..9` of a section, `[1, 0]..[3, 4]` of a box;
 /// `..` is all. Indices, bounds and errors count from the view's first element. The calling thread may use a

@@ -20,7 +20,7 @@ const VARIABLE: &str = "VMARRAY_DEVICES";
 /// As [`Discovery::open`].
 ///
 /// ```
-/// use vmarray::Device;
+/// use vmarray::device::Device;
 /// let devices = vmarray::devices()?;
 /// assert!(!devices.is_empty());
 /// for device in devices {
@@ -44,7 +44,7 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
 /// once.
 ///
 /// ```
-/// use vmarray::{Choice, Device, Discovery};
+/// use vmarray::{device::Device, discovery::Choice, Discovery};
 /// // What is there, what would be used, and why not the rest. A machine without any card still has its RAM.
 /// let report = Discovery::new().report();
 /// println!("{report}");
@@ -168,7 +168,7 @@ fn is_built(backend: &str) -> bool {
 /// What was found, and what becomes of it.
 ///
 /// ```
-/// use vmarray::{Choice, Discovery};
+/// use vmarray::{discovery::Choice, Discovery};
 /// let report = Discovery::new().select("host").unwrap().report();
 /// let used: Vec<_> = report.devices.iter().filter(|(_, choice)| *choice == Choice::Used).collect();
 /// assert!(used.len() == 1 && used[0].0.backend == "host");
@@ -190,7 +190,7 @@ pub struct DiscoveryReport {
 /// Whether a device is used.
 ///
 /// ```
-/// use vmarray::{Choice, Discovery};
+/// use vmarray::{discovery::Choice, Discovery};
 /// let report = Discovery::new().select("no such device").unwrap().report();
 /// for (info, choice) in report.devices {
 ///     let Choice::LeftOut(reason) = choice else { panic!("{info} is used") };
@@ -276,7 +276,7 @@ impl Discovery {
     /// [`DeviceFilter`](ErrorKind::DeviceFilter) if the variable has an empty wish, or is not UTF-8.
     ///
     /// ```
-    /// use vmarray::{Choice, Discovery};
+    /// use vmarray::{discovery::Choice, Discovery};
     /// let report = Discovery::from_env()?.report();
     /// if std::env::var("VMARRAY_DEVICES").is_err() {
     ///     assert_eq!(report.devices, Discovery::new().report().devices);
@@ -341,8 +341,8 @@ impl Discovery {
         DiscoveryReport { devices: infos.into_iter().zip(choices).collect(), absences, unmet }
     }
 
-    /// Looks for devices and opens those that are chosen. Those whose [profile](crate::Profile) is known in
-    /// this process copy by it.
+    /// Looks for devices and opens those that are chosen. Those whose [profile](crate::profile::Profile) is
+    /// known in this process copy by it.
     ///
     /// # Errors
     /// [`NoneFound`](ErrorKind::NoneFound) if nothing is found or chosen, with what was asked for and what

@@ -5,7 +5,7 @@ mod turns;
 
 use std::sync::Arc;
 
-use backend_api::Device;
+use backend_api::{Device, DeviceKind};
 
 use crate::base::error::{ErrorKind, Result};
 use crate::setup::profile::{Direction, Profile};
@@ -61,8 +61,8 @@ pub enum Placement {
     /// is more. A device with less memory than one channel's part gets nothing: with a whole channel it would
     /// be full first, and the array the shorter for it.
     Capacity,
-    /// Channels in proportion to the [measured](crate::Profile) bandwidth of each device, whatever its
-    /// memory: [`DoesNotFit`](crate::ErrorKind::DoesNotFit) if that is too little.
+    /// Channels in proportion to the [measured](crate::profile::Profile) bandwidth of each device, whatever
+    /// its memory: [`DoesNotFit`](crate::ErrorKind::DoesNotFit) if that is too little.
     Bandwidth(Direction),
     /// The highest measured bandwidth of all devices together at which the array fits the memory of each.
     Balanced(Direction),
@@ -83,8 +83,10 @@ pub(crate) fn expect_room<D: Device>(devices: &[Arc<D>], asked: &[u64], usable: 
     let Some(number) = (0..devices.len()).find(|&number| asked[number] > usable[number]) else {
         return Ok(());
     };
+    let info = devices[number].info();
     let kind = ErrorKind::DoesNotFit {
-        device: devices[number].info().to_string(),
+        // The identity of a file is its path.
+        device: if info.kind == DeviceKind::File { info.name.clone() } else { info.to_string() },
         asked_bytes: asked[number],
         usable_bytes: usable[number],
         all_asked_bytes: asked.iter().sum(),

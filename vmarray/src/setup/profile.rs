@@ -18,7 +18,7 @@ use crate::base::error::Result;
 /// Which way data goes, as seen from the program: reading copies from the device.
 ///
 /// ```
-/// use vmarray::{Direction, Placement, prelude::*};
+/// use vmarray::{prelude::*, profile::Direction, Placement};
 /// let placement = Placement::Balanced(Direction::Read);
 /// let array = VirtualArray::<u32>::builder(1 << 16).placement(placement).build()?;
 /// assert_eq!(array.get(5)?, 0);
@@ -51,7 +51,8 @@ pub enum Direction {
 /// quarter longer than that of 64 KiB.
 ///
 /// It takes up to 32 MiB of device memory and 32 MiB of RAM, and less than a second a device. Other work of
-/// the card meanwhile disturbs it.
+/// the card meanwhile disturbs it. It goes by the clock of the machine: of a simulated device, whose time is
+/// its own, it says nothing of use, so that tests [declare](Self::remember) a profile.
 ///
 /// # When it is used
 /// Nothing is measured that was not asked for, by [`Profile::of`] or by a [placement](crate::Placement) by
@@ -68,7 +69,7 @@ pub enum Direction {
 /// deleting the folder all. [`remember`](Self::remember) declares what was not measured, and needs no file.
 ///
 /// ```
-/// use vmarray::{Device, Profile, host::HostDevice, prelude::*};
+/// use vmarray::{device::Device, host::HostDevice, prelude::*, profile::Profile};
 /// use std::sync::Arc;
 /// let device = Arc::new(HostDevice::new(64 << 20)?);
 /// let profile = Profile::of(&device)?;

@@ -21,7 +21,8 @@
 //! larger than its tile.
 //!
 //! ```
-//! use vmarray::{boundary::{Circular, Clamp, Zero}, prelude::*};
+//! use vmarray::prelude::*;
+//! use vmarray::boundary::{Circular, Clamp, Zero};
 //! let image = NdArray::<u8, 2>::new([3, 3])?;
 //! image.write_box(.., &[1, 2, 3, 4, 5, 6, 7, 8, 9])?;
 //! let mut window = [0; 5 * 5];

@@ -62,18 +62,18 @@ pub(crate) use shape::{Positions, element_count, position_outside, strides, volu
 ///
 /// | what | how |
 /// |---|---|
-/// | one element | [`get`](crate::View::get), [`set`](crate::ViewMut::set), [`replace`](crate::ViewMut::replace), [`update`](crate::ViewMut::update) |
-/// | boxes | [`read_box`](crate::NdView::read_box), [`write_box`](crate::NdViewMut::write_box), [`to_vec`](crate::View::to_vec), [`fill`](crate::ViewMut::fill) |
-/// | views | [`section`](crate::View::section), [`section_mut`](crate::ViewMut::section_mut), [`project`](crate::NdView::project), [`bounded`](crate::boundary::Bounded::bounded) |
+/// | one element | [`get`](crate::views::View::get), [`set`](crate::views::ViewMut::set), [`replace`](crate::views::ViewMut::replace), [`update`](crate::views::ViewMut::update) |
+/// | boxes | [`read_box`](crate::nd::NdView::read_box), [`write_box`](crate::nd::NdViewMut::write_box), [`to_vec`](crate::views::View::to_vec), [`fill`](crate::views::ViewMut::fill) |
+/// | views | [`section`](crate::views::View::section), [`section_mut`](crate::views::ViewMut::section_mut), [`project`](crate::nd::NdView::project), [`bounded`](crate::boundary::Bounded::bounded) |
 /// | tiles | [`tiles`](Self::tiles), [`for_each_tile`](Self::for_each_tile), [`tile`](Self::tile), [`tile_mut`](Self::tile_mut) |
-/// | on the devices | [`find`](crate::View::find), [`find_first`](crate::View::find_first), [`count`](crate::View::count), [`fill`](crate::ViewMut::fill) |
-/// | by expressions | [`count_where`](crate::Query::count_where), [`find_where`](crate::Query::find_where), [`select_where`](crate::View::select_where), [`any`](crate::Query::any), [`all`](crate::Query::all), [`sum`](crate::Query::sum), [`arg_min`](crate::Query::arg_min), [`histogram`](crate::Query::histogram), [`transform`](crate::QueryMut::transform), [`assign_where`](crate::QueryMut::assign_where), [`coordinate`](crate::NdView::coordinate) |
+/// | on the devices | [`find`](crate::views::View::find), [`find_first`](crate::views::View::find_first), [`count`](crate::views::View::count), [`fill`](crate::views::ViewMut::fill) |
+/// | by expressions | [`count_where`](crate::views::Query::count_where), [`find_where`](crate::views::Query::find_where), [`select_where`](crate::views::View::select_where), [`any`](crate::views::Query::any), [`all`](crate::views::Query::all), [`sum`](crate::views::Query::sum), [`arg_min`](crate::views::Query::arg_min), [`histogram`](crate::views::Query::histogram), [`transform`](crate::views::QueryMut::transform), [`assign_where`](crate::views::QueryMut::assign_where), [`coordinate`](crate::nd::NdView::coordinate) |
 /// | all else | [`elements`](Self::elements), with [`index_of`](Self::index_of) and [`element_ranges`](Self::element_ranges) |
 ///
 /// # Example
 ///
 /// ```
-/// use vmarray::{NdLayout, prelude::*};
+/// use vmarray::{nd::NdLayout, prelude::*};
 /// let image = NdArray::<f32, 2>::builder([480, 640]).tiled().build()?;
 /// image.set([10, 20], 0.5)?;
 /// let mut block = [0.0; 4 * 4];

@@ -30,7 +30,7 @@ const CHUNK: usize = 4096;
 /// What rows are made of: the elements of an array, the rows of another [`Ragged`], or what a program has.
 ///
 /// ```
-/// use vmarray::{Items, RaggedRow};
+/// use vmarray::ragged::{Items, RaggedRow};
 /// fn is_first<S: Items>(row: &RaggedRow<'_, S>) -> bool {
 ///     row.range().start == 0
 /// }
@@ -86,7 +86,7 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// at once with a [`RaggedWriter`], or [over items](Self::new) that are there already.
 ///
 /// ```
-/// use vmarray::{Ragged, RaggedArray, prelude::*};
+/// use vmarray::{prelude::*, ragged::Ragged, RaggedArray};
 /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many", "words", "in", "lines"])?;
 /// // Three words in the first line, none in the second.
 /// let lines = Ragged::new(words, [3, 0, 2], VirtualArray::builder(0))?;
@@ -112,7 +112,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     ///
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch) if there are not enough items, and what
-    /// [`Builder::build`] and [`ViewMut::write`](crate::ViewMut::write) report.
+    /// [`Builder::build`] and [`ViewMut::write`](crate::views::ViewMut::write) report.
     pub fn new(items: S, lengths: impl IntoIterator<Item = usize>, offsets: Builder<u64, D>) -> Result<Self> {
         let (offsets, rows, total) = offsets_of(lengths, &offsets)?;
         if total > items.item_count() {
@@ -200,7 +200,7 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
     /// All rows, copied.
     ///
     /// # Errors
-    /// [`NoMemory`](ErrorKind::NoMemory), and what [`View::read`](crate::View::read) reports.
+    /// [`NoMemory`](ErrorKind::NoMemory), and what [`View::read`](crate::views::View::read) reports.
     pub fn to_vecs(&self) -> Result<Vec<Vec<T>>> {
         self.rows().map(|row| row?.to_vec(..)).collect()
     }

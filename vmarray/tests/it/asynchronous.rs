@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty, Operation};
 use vmarray::host::{SimulatedDevice, SimulatedDeviceBuilder};
-use vmarray::{Device, ErrorKind, VirtualArray};
+use vmarray::{ErrorKind, VirtualArray, device::Device};
 
 /// Runs something while another thread has a page exclusively.
 fn while_another_thread_holds(array: &VirtualArray<u32>, page: usize, run: impl FnOnce()) {
@@ -380,7 +380,7 @@ fn tasks_are_served_before_a_thread_has_their_page_for_itself() {
 }
 
 /// Polls another future in the middle of being woken.
-struct PollsAnother(Mutex<Option<vmarray::GetAsync<'static, u32>>>);
+struct PollsAnother(Mutex<Option<vmarray::futures::GetAsync<'static, u32>>>);
 
 impl Wake for PollsAnother {
     fn wake(self: Arc<Self>) {

@@ -8,7 +8,7 @@ use vmarray::boundary::{
     Unchecked, Zero,
 };
 use vmarray::prelude::*;
-use vmarray::{ErrorKind, Tiles};
+use vmarray::{ErrorKind, nd::Tiles};
 
 /// A mode as its definition says, by one step at a time; `None` is an error.
 #[derive(Clone, Copy, Debug)]

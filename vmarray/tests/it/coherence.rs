@@ -15,7 +15,8 @@ use crate::common::{Numbers, POLICIES, as_any, devices};
 use vmarray::device::Device;
 use vmarray::device::wrap::Counting;
 use vmarray::expr::index;
-use vmarray::{AnyDevice, Field, Home, HomeMut, HostMemory, Placement, Source};
+use vmarray::source::{Home, HomeMut};
+use vmarray::{AnyDevice, Field, Placement, Source, device::HostMemory};
 
 /// Memory that the test sees, too, as another process sees a mapped file. One thread runs all, and no
 /// operation of the source is under way when the test looks.

@@ -7,7 +7,7 @@ use crate::common::executor::block_on;
 use crate::common::{as_any, hosts};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::host::HostDevice;
-use vmarray::{AnyDevice, Builder, ErrorKind, HostMemory, Placement, VirtualArray};
+use vmarray::{AnyDevice, Builder, ErrorKind, Placement, VirtualArray, device::HostMemory};
 
 fn describe(len: usize) -> Builder<u32, AnyDevice> {
     VirtualArray::<u32>::builder(len).devices(hosts::<1>())
@@ -124,7 +124,7 @@ fn refused_page_locking_falls_back_or_is_an_error() {
 
 #[test]
 fn an_array_gives_its_device_memory_back() {
-    use vmarray::Device;
+    use vmarray::device::Device;
     let device = Arc::new(HostDevice::new(1 << 20).unwrap());
     for _ in 0..20 {
         let array = VirtualArray::<u32>::builder(200_000).devices([as_any(&device)]).build().unwrap();
@@ -137,8 +137,8 @@ fn an_array_gives_its_device_memory_back() {
 fn borrowed_buffers_that_are_too_short() {
     let array = describe(10).build().unwrap();
     let mut short = [0; 3];
-    let buffer = vmarray::MapBuffer::Borrowed(&mut short);
-    let error = array.map_in(0..4, vmarray::MapMode::Read, buffer, |_| ()).unwrap_err();
+    let buffer = vmarray::access::MapBuffer::Borrowed(&mut short);
+    let error = array.map_in(0..4, vmarray::access::MapMode::Read, buffer, |_| ()).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the lent buffer", expected: 4, got: 3 });
 }
 

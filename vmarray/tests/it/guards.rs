@@ -1,5 +1,6 @@
 //! Guards of several arrays in one thread: in which order they may wait for each other.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use vmarray::prelude::*;
@@ -59,6 +60,68 @@ fn two_arrays_are_walked_in_parallel_while_others_do_the_same() {
     });
     assert!(a.iter().all(|x| x.unwrap() == 200));
     assert!(b.iter().all(|x| x.unwrap() == 400));
+}
+
+#[test]
+fn an_iterator_has_an_item_for_each_element_and_tries_once() {
+    let array = array();
+    array.for_each_mut(.., |index, value| *value = index as u32).unwrap();
+    let held = array.page_mut(2).unwrap();
+    let (before, behind) = (0..held.range().start, held.range().end..array.len());
+    let in_order: Vec<_> = array.iter().collect();
+    let mut backwards: Vec<_> = array.iter().rev().collect();
+    backwards.reverse();
+    let mut folded = Vec::new();
+    array.iter().for_each(|value| folded.push(value));
+    for (seen, is_read) in [(in_order, &before), (backwards, &behind), (folded, &before)] {
+        assert_eq!(seen.len(), array.len());
+        for (index, value) in seen.into_iter().enumerate() {
+            assert_eq!(value.ok(), is_read.contains(&index).then_some(index as u32));
+        }
+    }
+}
+
+/// A device that panics when it is told to.
+#[derive(Debug)]
+struct Panicking {
+    inner: vmarray::host::HostDevice,
+    panics: AtomicBool,
+}
+
+// SAFETY: the inner device does everything.
+unsafe impl vmarray::device::Device for Panicking {
+    vmarray::device::forward! { self => self.inner;
+        info memory create_queue release_queue allocate release allocate_host import_host release_host
+        fill search gather scatter compute prepare poll wait wake order_after
+    }
+
+    fn submit(
+        &self,
+        queue: &vmarray::device::QueueHandle,
+        transfers: &[vmarray::device::Transfer<'_>],
+    ) -> vmarray::device::Result<vmarray::device::Ticket> {
+        assert!(!self.panics.load(Ordering::Relaxed), "as it was told to");
+        self.inner.submit(queue, transfers)
+    }
+}
+
+#[test]
+fn an_iterator_reads_no_page_that_a_panic_made_it_let_go() {
+    let inner = vmarray::host::HostDevice::new(1 << 20).unwrap();
+    let device = std::sync::Arc::new(Panicking { inner, panics: AtomicBool::new(false) });
+    let builder = VirtualArray::<u32>::builder(40).devices([crate::common::as_any(&device)]).page_len(10);
+    let array = builder.frames_per_channel(16).build().unwrap();
+    array.for_each_mut(.., |index, value| *value = index as u32).unwrap();
+    array.evict(..).unwrap();
+    let mut iter = array.iter();
+    assert_eq!(iter.next_back().unwrap().unwrap(), 39);
+    device.panics.store(true, Ordering::Relaxed);
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| iter.next().map(drop)));
+    assert!(caught.is_err());
+    device.panics.store(false, Ordering::Relaxed);
+    // Nobody keeps others from the page that it was in, and nothing of it counts twice.
+    array.page_mut(3).unwrap().fill(7);
+    assert_eq!((iter.len(), iter.next_back().unwrap().unwrap(), iter.len()), (39, 7, 38));
 }
 
 #[test]

@@ -7,7 +7,8 @@ use vmarray::prelude::*;
 use crate::common::as_any;
 use proptest::prelude::*;
 use vmarray::host::HostDevice;
-use vmarray::{Combine, Dimension, ErrorKind, IndexSet, PagedIndexSet, Result, Tuples, VirtualArray};
+use vmarray::index_set::{Combine, Dimension, PagedIndexSet, Tuples};
+use vmarray::{ErrorKind, IndexSet, Result, VirtualArray};
 
 fn set(dimensions: &[Dimension], rows: &[&[u64]]) -> IndexSet {
     IndexSet::from_rows(dimensions.iter().copied(), rows).unwrap()

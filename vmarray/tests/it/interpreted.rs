@@ -7,7 +7,7 @@ use vmarray::prelude::*;
 
 use crate::common::{Numbers, together};
 use vmarray::host::HostDevice;
-use vmarray::{AnyDevice, Element, Field, MapMode, NdArray, Placement, Source, VirtualArray};
+use vmarray::{AnyDevice, Element, Field, NdArray, Placement, Source, VirtualArray, access::MapMode};
 
 const TURNS: usize = if cfg!(miri) { 6 } else { 500 };
 const PAGE_LEN: usize = 3;

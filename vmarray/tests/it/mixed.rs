@@ -9,7 +9,7 @@ use crate::common::{POLICIES, as_any};
 use crate::threads::storm;
 use vmarray::device::wrap::Counting;
 use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
-use vmarray::{AnyDevice, Device, Discovery, Field, Placement, VirtualArray};
+use vmarray::{AnyDevice, Discovery, Field, Placement, VirtualArray, device::Device};
 
 /// A file that goes away with the test.
 struct Scratch(PathBuf);

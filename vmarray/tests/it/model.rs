@@ -7,8 +7,9 @@ use crate::common::executor::{all, block_on};
 use crate::common::{Numbers, Shape};
 use bytemuck::{Pod, Zeroable};
 use proptest::prelude::*;
+use vmarray::access::{MapBuffer, MapMode};
 use vmarray::prelude::*;
-use vmarray::{Element, ErrorKind, Field, MapBuffer, MapMode, Result, SectionMut, VirtualArray, field};
+use vmarray::{Element, ErrorKind, Field, Result, VirtualArray, field, views::SectionMut};
 
 /// One of six values, whose bytes differ by their place.
 fn sample<T: Element>(n: u64) -> T {
@@ -202,10 +203,24 @@ fn step<T: Element + PartialEq + Debug>(
         28 => {
             let part = section.section(range.clone()).unwrap();
             let mut iter = part.iter();
-            assert_eq!(iter.size_hint().1, Some(range.len()));
-            let mut seen: Vec<T> = iter.by_ref().take(range.len() / 2).map(Result::unwrap).collect();
-            iter.for_each(|value| seen.push(value.unwrap()));
-            assert_eq!(seen, model[range]);
+            let mut expected = model[range.clone()].iter();
+            for turn in 0..range.len() / 2 {
+                assert_eq!(iter.len(), expected.len());
+                let skip = random.below(3) * (turn % 7 / 6);
+                let (seen, known) = match random.below(2) {
+                    0 => (iter.nth(skip), expected.nth(skip)),
+                    _ => (iter.nth_back(skip), expected.nth_back(skip)),
+                };
+                assert_eq!(seen.transpose().unwrap(), known.copied());
+            }
+            let mut seen = Vec::new();
+            if n % 2 == 0 {
+                iter.for_each(|value| seen.push(value.unwrap()));
+                assert!(seen.iter().eq(expected));
+            } else {
+                iter.rev().for_each(|value| seen.push(value.unwrap()));
+                assert!(seen.iter().eq(expected.rev()));
+            }
         }
         29 => section.prefetch(range).unwrap(),
         30 => section.flush(range).unwrap(),

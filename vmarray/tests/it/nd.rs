@@ -4,7 +4,8 @@ use vmarray::prelude::*;
 
 use crate::common::boxes::{build, image, position, positions, visits};
 use crate::common::{Numbers, devices, together};
-use vmarray::{ErrorKind, Field, IndexSet, MapMode, NdArray, NdLayout, PagedIndexSet, Tiles};
+use vmarray::nd::{NdLayout, Tiles};
+use vmarray::{ErrorKind, Field, IndexSet, NdArray, access::MapMode, index_set::PagedIndexSet};
 
 #[test]
 fn a_box_visits_each_of_its_pages_once() {
@@ -287,5 +288,21 @@ fn index_sets_in_ram_and_in_pages_name_elements() {
             ErrorKind::LengthMismatch { of: "the slice of values", expected: 10_000, got: 1 }
         );
         assert!(array.gather_set(&IndexSet::new([2, 9, 5]).unwrap(), [2, 9, 5]).unwrap().is_empty());
+    }
+}
+
+#[cfg(feature = "ndarray")]
+#[test]
+fn arrays_of_ndarray_are_taken_and_given() {
+    let values = ndarray::Array3::from_shape_fn((5, 6, 7), |(x, y, z)| (100 * x + 10 * y + z) as u32);
+    // Reversed strides, and a number of axes that is known at run time alone.
+    let mut turned = values.clone().reversed_axes();
+    turned.invert_axis(ndarray::Axis(1));
+    for from in [values.into_dyn(), turned.into_dyn(), ndarray::ArrayD::zeros(vec![3, 0, 2])] {
+        let array = NdArray::<u32, 3>::try_from(from.clone()).unwrap();
+        let back: ndarray::Array3<u32> = (&array).try_into().unwrap();
+        assert_eq!(back.into_dyn(), from);
+        let error = NdArray::<u32, 2>::try_from(from).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::RankMismatch { expected: 2, got: 3 }));
     }
 }

@@ -5,7 +5,7 @@ use vmarray::prelude::*;
 
 use crate::common::as_any;
 use vmarray::host::HostDevice;
-use vmarray::{Device, Field, VirtualArray};
+use vmarray::{Field, VirtualArray, device::Device};
 
 #[test]
 fn a_device_without_room_for_more_serves_all_operations() {

@@ -5,7 +5,9 @@
 use std::sync::{Arc, Condvar, Mutex};
 use vmarray::prelude::*;
 
-use vmarray::device::{Compute, Device, QueueHandle, Result, Ticket};
+use vmarray::ErrorKind;
+use vmarray::device::wrap::{Fault, Faulty, Operation};
+use vmarray::device::{Compute, Device, ErrorKind as DeviceErrorKind, QueueHandle, Result, Ticket};
 use vmarray::host::HostDevice;
 use vmarray::{Field, Source, VirtualArray};
 
@@ -14,7 +16,7 @@ use crate::common::as_any;
 /// A device whose compiler works as long as the test wants.
 #[derive(Debug)]
 struct Slow {
-    inner: HostDevice,
+    inner: Faulty<HostDevice>,
     /// How many are translating, and whether they have to wait.
     state: Mutex<(usize, bool)>,
     changed: Condvar,
@@ -22,7 +24,7 @@ struct Slow {
 
 impl Slow {
     fn new() -> Arc<Self> {
-        let inner = HostDevice::new(16 << 20).unwrap();
+        let inner = Faulty::new(HostDevice::new(16 << 20).unwrap());
         Arc::new(Self { inner, state: Mutex::new((0, true)), changed: Condvar::new() })
     }
 
@@ -97,6 +99,41 @@ fn misses_of_an_array_go_on_while_an_expression_is_translated() {
         };
         beside(&device, || operation(&array), missed);
     }
+}
+
+#[test]
+fn an_assignment_tells_of_a_write_back_that_fails_while_it_reads() {
+    let device = Slow::new();
+    let array = |value| {
+        let builder = VirtualArray::<u32>::builder(100).devices([as_any(&device)]).page_len(10);
+        let array = builder.build().unwrap();
+        array.fill(.., value).unwrap();
+        array
+    };
+    let (target, other) = (array(1), array(2));
+    let assign = || {
+        let joined = target.join((&other,)).unwrap();
+        let (to, from) = joined.rows();
+        let sum = to.get(Field::whole()) + from.get(Field::whole());
+        let error = joined.transform(.., to.set(Field::whole(), sum)).unwrap_err();
+        match error.kind() {
+            ErrorKind::Interrupted { written, unspecified, cause } => {
+                assert!(
+                    written.is_empty() && unspecified.iter().eq([&(0..100)]),
+                    "{written:?} {unspecified:?}"
+                );
+                assert_eq!(cause.kind(), DeviceErrorKind::CopyFailed);
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    beside(&device, assign, || {
+        other.set(55, 3).unwrap();
+        device.inner.inject(Fault::new(Operation::Submit, DeviceErrorKind::CopyFailed).reported_later());
+        other.flush(..).unwrap_err();
+        device.inner.clear();
+    });
+    assert_eq!(other.get(55).unwrap(), 3, "what was written is not lost");
 }
 
 #[test]

@@ -7,7 +7,8 @@ use vmarray::prelude::*;
 use crate::common::{as_any, devices};
 use vmarray::device::{DeviceKind, Route, Routing};
 use vmarray::host::{SimulatedDevice, SimulatedDeviceBuilder};
-use vmarray::{Device, Direction, EvictionPolicy, Field, Placement, Profile, Source, VirtualArray};
+use vmarray::profile::{Direction, Profile};
+use vmarray::{EvictionPolicy, Field, Placement, Source, VirtualArray, device::Device};
 
 /// A device that copies one by one at 5 us each, and by kernel at 10 us a call.
 fn builder() -> SimulatedDeviceBuilder {

@@ -8,9 +8,8 @@ use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty, Operation};
 use vmarray::host::HostDevice;
-use vmarray::{
-    AnyDevice, ErrorKind, MapMode, Ragged, RaggedArray, RaggedBuilder, RaggedWriter, VirtualArray,
-};
+use vmarray::ragged::{Ragged, RaggedBuilder, RaggedWriter};
+use vmarray::{AnyDevice, ErrorKind, RaggedArray, VirtualArray, access::MapMode};
 
 fn builder(page_len: usize, frames: usize) -> RaggedBuilder<u32, AnyDevice> {
     RaggedArray::builder()

@@ -2,10 +2,11 @@
 //! them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::common::{Shape, devices, together};
 use vmarray::prelude::*;
-use vmarray::{ErrorKind, Placement, VirtualArray};
+use vmarray::{ErrorKind, Placement, VirtualArray, views::SharedSection};
 
 /// An array whose cache is one page long, with its page numbers in it.
 fn one_frame(pages: usize) -> VirtualArray<u32> {
@@ -170,4 +171,36 @@ fn ratios_of_any_size_make_an_array_or_a_typed_error() {
     assert_eq!(channels(vec![3, 2], 4), 4, "no channel is without a page");
     let error = build(vec![u32::MAX, 1], 10).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::TooManyChannels { channels: 1 << 32, most: 1 << 16 });
+}
+
+#[test]
+fn vectors_and_slices_become_arrays() {
+    for len in [0, 1, 100_000] {
+        let values: Vec<[i32; 1000]> = (0..len / 1000).map(|i| [i as i32; 1000]).collect();
+        let rows = VirtualArray::try_from(&values[..]).unwrap();
+        assert_eq!((rows.len(), rows.to_vec(..).unwrap()), (values.len(), values));
+        let values: Vec<u64> = (0..len).collect();
+        let array: VirtualArray<u64> = values.clone().try_into().unwrap();
+        assert_eq!(array.to_vec(..).unwrap(), values);
+        assert_eq!((&array).into_iter().map(Result::unwrap).collect::<Vec<_>>(), values);
+        let shared = SharedSection::new(&Arc::new(array), ..).unwrap();
+        assert_eq!((&shared).into_iter().map(Result::unwrap).collect::<Vec<_>>(), values);
+    }
+}
+
+#[test]
+fn a_log_line_has_what_happened_and_no_more() {
+    let array = one_frame(10);
+    array.flush(..).unwrap();
+    array.reset_stats();
+    assert_eq!(array.stats().to_string(), "0 misses");
+    array.get(0).unwrap();
+    let text = array.stats().to_string();
+    assert!(
+        text.starts_with("1 misses, 1 evictions, ") && text.contains("32 bytes from the device"),
+        "{text}"
+    );
+    assert!(!text.contains("hits (") && !text.contains(" 0 "), "{text}");
+    let text = array.footprint().to_string();
+    assert!(text.starts_with("320 bytes on devices; RAM: cache 64 bytes of 64 bytes"), "{text}");
 }

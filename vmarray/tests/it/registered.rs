@@ -7,7 +7,7 @@ use vmarray::prelude::*;
 use crate::common::{Numbers, Shape, as_any, host, moved, numbered, together};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::host::{HostDevice, SimulatedDevice};
-use vmarray::{ErrorKind, Registered, VirtualArray};
+use vmarray::{ErrorKind, VirtualArray, access::Registered};
 
 /// Registers values, unless the devices cannot: OpenCL has no call for it.
 fn registered<T: Element>(array: &VirtualArray<T>, values: Vec<T>) -> Option<Registered<T>> {
@@ -153,7 +153,7 @@ fn memory_is_forgotten_when_it_is_dropped_or_given_back() {
 fn memory_that_cannot_be_locked_is_refused_and_goes_on_as_it_was() {
     let device = HostDevice::builder().bytes(1 << 20).pinned_max_bytes(4096).build().unwrap();
     let array = Shape::one(16, 1).describe::<u32, _>(160, vec![Arc::new(device)]);
-    let array = array.host_memory(vmarray::HostMemory::Pageable).build().unwrap();
+    let array = array.host_memory(vmarray::device::HostMemory::Pageable).build().unwrap();
     let error = array.register(vec![0; 1 << 16]).unwrap_err();
     let kind = error.device_error().map(|error| error.kind());
     assert_eq!(kind, Some(DeviceErrorKind::PinRefused), "{error}");

@@ -6,7 +6,8 @@ use vmarray::prelude::*;
 use crate::common::executor::{all, block_on};
 use crate::common::{KEY, Pair, Shape, VALUE, moved, moved_by};
 use vmarray::expr::{Expr, index};
-use vmarray::{ErrorKind, Field, Section, SectionMut, SharedSection, VirtualArray};
+use vmarray::views::{Section, SectionMut, SharedSection};
+use vmarray::{ErrorKind, Field, VirtualArray};
 
 /// Pages of 16 pairs: 128 bytes.
 const PAGE: u64 = 128;

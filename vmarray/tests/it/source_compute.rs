@@ -8,7 +8,7 @@ use crate::common::{Numbers, as_any, host, hosts, told};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::expr::{Expr, index};
-use vmarray::{ErrorKind, Field, HostMemory, Placement, Result, Source};
+use vmarray::{ErrorKind, Field, Placement, Result, Source, device::HostMemory};
 
 fn value() -> Field<u32, u32> {
     Field::whole()

@@ -13,7 +13,7 @@ use crate::common::{Numbers, as_any, host};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::host::{HostDevice, SimulatedDevice};
-use vmarray::{ErrorKind, Field, Home, HostMemory, Placement, Source};
+use vmarray::{ErrorKind, Field, Placement, Source, device::HostMemory, source::Home};
 
 fn count<H: Home<u32>>(source: &Source<u32, H>, value: u32) -> usize {
     source.count(.., Field::whole(), &value).unwrap()
@@ -297,8 +297,8 @@ fn a_source_is_for_any_thread() {
     fn is_shared<V: Send + Sync>() {}
     is_shared::<Source<u32>>();
     is_shared::<Source<u32, &'static mut [u32], HostDevice>>();
-    is_shared::<vmarray::Section<'static, Source<u32>>>();
-    is_shared::<vmarray::SourceFlushAsync<'static, u32>>();
+    is_shared::<vmarray::views::Section<'static, Source<u32>>>();
+    is_shared::<vmarray::futures::SourceFlushAsync<'static, u32>>();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vmarray::prelude::*;
 
 use crate::common::{Numbers, devices, together};
-use vmarray::{Device, Field, Placement, VirtualArray};
+use vmarray::{Field, Placement, VirtualArray, device::Device};
 
 /// A number from the environment, else a default that suits a machine with cards.
 fn setting(name: &str, default: u64) -> u64 {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vmarray::prelude::*;
 
 use crate::common::{Numbers, POLICIES, Shape, together};
-use vmarray::{Element, ErrorKind, Field, MapMode, VirtualArray};
+use vmarray::{Element, ErrorKind, Field, VirtualArray, access::MapMode};
 
 fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();

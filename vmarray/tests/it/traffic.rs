@@ -295,6 +295,9 @@ fn iterators_pass_over_pages_without_fetching_them() {
     let backwards = || array.pages_mut().rev().step_by(3).map(|page| page.unwrap().page());
     assert_eq!(fetched(&|| assert!(backwards().eq(lasts))), 4);
     assert_eq!(fetched(&|| assert_eq!(array.iter().nth(100).unwrap().unwrap(), 100)), 1);
+    assert_eq!(fetched(&|| assert_eq!(array.iter().nth_back(100).unwrap().unwrap(), 59)), 1);
+    assert_eq!(fetched(&|| assert_eq!(array.iter().last().unwrap().unwrap(), 159)), 1);
+    assert_eq!(fetched(&|| assert_eq!(array.iter().count(), 160)), 0);
     assert_eq!(fetched(&|| assert!(array.iter().nth(160).is_none())), 0);
     assert_eq!(fetched(&|| assert!(array.section(5..).unwrap().iter().nth(usize::MAX).is_none())), 0);
     for (start, end, step) in [(0, 160, 1), (3, 150, 5), (15, 17, 2), (7, 160, 40), (20, 20, 3)] {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 use vmarray::expr::{Expr, index};
 use vmarray::prelude::*;
-use vmarray::{ErrorKind, HostMemory, NdSection, Placement, RaggedArray, Result};
+use vmarray::{ErrorKind, Placement, RaggedArray, Result, device::HostMemory, nd::NdSection};
 
 use crate::common::boxes::{assert_padding_is_zero, is_inside, positions, random_array, random_box};
 use crate::common::{KEY, Numbers, POLICIES, Pair, Shape, VALUE, devices};

@@ -8,7 +8,7 @@ use vmarray::device::{
     BufferHandle, Commit, Device, ErrorKind as DeviceError, HostAllocation, Result as DeviceResult,
 };
 use vmarray::host::{FileDevice, SimulatedDevice};
-use vmarray::{ErrorKind, Field, MapMode, Source, VirtualArray};
+use vmarray::{ErrorKind, Field, Source, VirtualArray, access::MapMode};
 
 use crate::common::as_any;
 
@@ -134,7 +134,7 @@ unsafe impl Device for Plain {
         unreachable!("it was refused before")
     }
 
-    fn allocate_host(&self, _: usize, _: vmarray::HostMemory) -> DeviceResult<HostAllocation> {
+    fn allocate_host(&self, _: usize, _: vmarray::device::HostMemory) -> DeviceResult<HostAllocation> {
         unreachable!("it was refused before")
     }
 }

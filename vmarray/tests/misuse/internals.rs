@@ -2,7 +2,8 @@
 //! it.
 
 use vmarray::prelude::*;
-use vmarray::{Linear, Result, Section, Shape, Store, StoreMut};
+use vmarray::Result;
+use vmarray::views::{Linear, Section, Shape, Store, StoreMut};
 
 struct Mine;
 

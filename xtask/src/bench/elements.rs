@@ -18,6 +18,17 @@ pub trait Payload: Element {
     /// What [`of`](Self::of) has put there.
     fn key(&self) -> u32;
 
+    /// A number that depends on all of its bytes.
+    #[inline(always)]
+    fn digest(&self) -> u64 {
+        let bytes = bytemuck::bytes_of(self);
+        match align_of::<Self>() {
+            8 => bytemuck::cast_slice(bytes).iter().fold(0, |sum: u64, word| sum.wrapping_add(*word)),
+            4 => bytemuck::cast_slice(bytes).iter().fold(0, |sum, word: &u32| sum + u64::from(*word)),
+            _ => bytes.iter().fold(0, |sum, byte| sum + u64::from(*byte)),
+        }
+    }
+
     /// Whether this is the element of an index.
     fn belongs_to(&self, index: usize) -> bool {
         self.key() == index as u32
@@ -50,18 +61,30 @@ pub struct Block {
     words: [u64; 512],
 }
 
-impl Payload for u32 {
-    const SIZE: &'static str = "4B";
+macro_rules! words {
+    ($($word:ty: $name:literal),*) => {$(
+        impl Payload for $word {
+            const SIZE: &'static str = $name;
 
-    fn of(index: usize) -> Self {
-        index as Self
-    }
+            #[inline(always)]
+            fn of(index: usize) -> Self {
+                index as Self
+            }
 
-    #[inline(always)]
-    fn key(&self) -> u32 {
-        *self
-    }
+            #[inline(always)]
+            fn key(&self) -> u32 {
+                *self as u32
+            }
+
+            #[inline(always)]
+            fn belongs_to(&self, index: usize) -> bool {
+                *self == index as Self
+            }
+        }
+    )*};
 }
+
+words!(u8: "1B", u32: "4B", u64: "8B");
 
 impl Payload for Record {
     const SIZE: &'static str = "44B";

@@ -8,7 +8,7 @@ use lru::LruCache;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use vmarray::device::{Commit, DeviceBuffer, HostBuffer, Queue, Transfer};
-use vmarray::{AnyDevice, Device};
+use vmarray::{AnyDevice, device::Device};
 
 /// How many shards there are.
 const SHARDS: usize = 16;

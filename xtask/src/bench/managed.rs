@@ -6,7 +6,7 @@ use anyhow::Result;
 use cudarc::driver::{CudaContext, result, sys};
 use std::marker::PhantomData;
 use std::sync::Arc;
-use vmarray::Device;
+use vmarray::device::Device;
 
 /// Elements in managed memory of the first card.
 pub struct ManagedMemory<T> {

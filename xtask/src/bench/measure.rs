@@ -1,6 +1,7 @@
 //! Measuring: threads that start together, repetitions, medians and spread.
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -17,22 +18,32 @@ pub struct Sample {
     pub threads: usize,
 }
 
-/// What a number means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a number means: in words in [`UNITS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
-    /// 10^9 bytes a second.
+    #[serde(rename = "GB/s")]
     GigabytesPerSecond,
-    /// 10^9 operations a second.
+    #[serde(rename = "G/s")]
     GigaPerSecond,
-    /// 10^6 operations a second.
+    #[serde(rename = "M/s")]
     MegaPerSecond,
-    /// 10^3 operations a second.
+    #[serde(rename = "k/s")]
     KiloPerSecond,
-    /// Nanoseconds that one operation takes one thread.
+    #[serde(rename = "ns")]
     Nanoseconds,
-    /// Microseconds that one operation takes one thread.
+    #[serde(rename = "us")]
     Microseconds,
 }
+
+/// All units, and how they are written in words.
+pub const UNITS: [(Unit, &str); 6] = [
+    (Unit::GigabytesPerSecond, "10^9 bytes a second"),
+    (Unit::GigaPerSecond, "10^9 operations a second"),
+    (Unit::MegaPerSecond, "10^6 operations a second"),
+    (Unit::KiloPerSecond, "10^3 operations a second"),
+    (Unit::Nanoseconds, "nanoseconds that one operation takes one thread: less is better"),
+    (Unit::Microseconds, "microseconds that one operation takes one thread: less is better"),
+];
 
 impl Unit {
     /// How it is written; how many units or seconds go into it; and whether it is a time, so that less is
@@ -67,7 +78,7 @@ impl Unit {
 }
 
 /// The middle of several repetitions, and how far they lie apart.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The median; of an even number, the mean of the two in the middle.
     pub median: f64,
@@ -103,7 +114,7 @@ impl Summary {
 }
 
 /// How often and how long is measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Effort {
     /// Repetitions, besides one to warm up.
     pub runs: usize,

@@ -1,7 +1,7 @@
 //! Another program of its kind, run by a command template.
 
 use super::measure::Summary;
-use super::results::{Entry, Role, Row};
+use super::results::{Role, Row};
 use super::setup::Setup;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ pub fn join(rows: &mut [Row], results: &Results) {
         let row = rows.iter_mut().find(|row| row.name == *name && row.unit.symbol() == unit);
         match (row, Summary::of(values)) {
             (Some(row), Some(summary)) => {
-                row.entries.push(Entry { name: "peer", role: Role::Alternative, summary });
+                row.add("peer", Role::Alternative, summary);
             }
             _ => println!("{name}, in {unit}, is not among the workloads that were run"),
         }
@@ -83,7 +83,8 @@ mod tests {
             row_of("peer/b", Unit::KiloPerSecond, None, &[]),
         ];
         join(&mut rows, &results);
-        assert_eq!(rows[0].ratios().collect::<Vec<_>>(), [("peer", 2.0)]);
+        let ratios = rows[0].ratios().map(|(entry, ratio)| (&*entry.name, ratio));
+        assert_eq!(ratios.collect::<Vec<_>>(), [("peer", 2.0)]);
         assert!(rows[1].entries.is_empty());
     }
 }

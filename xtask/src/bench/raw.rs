@@ -9,7 +9,7 @@ use std::sync::Arc;
 use vmarray::device::{
     Commit, DeviceBuffer, Elements, Gather, HostBuffer, HostMemory, Queue, Scatter, Ticket, Transfer,
 };
-use vmarray::{AnyDevice, Device};
+use vmarray::{AnyDevice, device::Device};
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

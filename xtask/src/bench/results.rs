@@ -1,11 +1,43 @@
 //! What was measured: rows of contenders.
 
 use super::measure::{Effort, Sample, Series, Summary, Unit, repeat};
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
 use vmarray::{Element, VirtualArray};
 
+/// All that one run measured, as it is kept in a file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Measurements {
+    /// When, what, and on which machine: names and values.
+    pub about: Vec<(String, String)>,
+    /// The workloads, in the order in which they ran.
+    pub rows: Vec<Row>,
+}
+
+impl Measurements {
+    /// Those of a file that [`write`](Self::write) has written.
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        serde_json::from_slice(&bytes)
+            .with_context(|| format!("{} is not what `bench --json` writes", path.display()))
+    }
+
+    /// Keeps them in a file, as JSON.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
+    }
+
+    /// A fact about the run.
+    pub fn fact(&self, name: &str) -> &str {
+        self.about.iter().find(|(of, _)| of == name).map_or("unknown", |(_, value)| value)
+    }
+}
+
 /// What a contender stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The array.
     Ours,
@@ -16,10 +48,10 @@ pub enum Role {
 }
 
 /// One contender's result.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its name: `ours`, `bus`, `vec`, …
-    pub name: &'static str,
+    /// Its name: one of [`CONTENDERS`](super::report::CONTENDERS).
+    pub name: String,
     /// What it stands for.
     pub role: Role,
     /// Its repetitions.
@@ -27,18 +59,19 @@ pub struct Entry {
 }
 
 /// One workload.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Its name: family, what is done, sizes, threads, separated by `/`.
     pub name: String,
     /// The unit of all its numbers.
     pub unit: Unit,
     /// How often and how long its contenders are measured.
+    #[serde(skip)]
     pub effort: Effort,
     /// Those that did it, ours first if it is among them.
     pub entries: Vec<Entry>,
     /// Further numbers by name: copies, bytes, busy cores.
-    pub counts: Vec<(&'static str, f64)>,
+    pub counts: Vec<(String, f64)>,
 }
 
 impl Row {
@@ -61,9 +94,15 @@ impl Row {
     ) -> Result<Series> {
         let series = repeat(&self.effort, run)?;
         if let Some(summary) = series.summary(self.unit) {
-            self.entries.push(Entry { name, role, summary });
+            self.add(name, role, summary);
         }
         Ok(series)
+    }
+
+    /// Adds what was measured of a contender.
+    pub fn add(&mut self, name: &str, role: Role, summary: Summary) {
+        debug_assert!(super::report::meaning(name).is_some(), "{name} is not in the legend");
+        self.entries.push(Entry { name: name.into(), role, summary });
     }
 
     /// Measures the array, and what it has copied for each byte, or each operation, of the work.
@@ -76,7 +115,7 @@ impl Row {
         let series = self.measure("ours", Role::Ours, run)?;
         let (stats, amount) = (array.stats(), series.amount.max(1.0));
         let total = stats.total();
-        self.counts.extend([
+        self.count([
             ("cores", series.cores()),
             ("fetched_bytes_per_unit", total.bytes_from_device as f64 / amount),
             ("written_bytes_per_unit", total.bytes_to_device as f64 / amount),
@@ -86,6 +125,12 @@ impl Row {
         Ok(())
     }
 
+    /// Adds further numbers, those that are numbers.
+    pub fn count(&mut self, counts: impl IntoIterator<Item = (&'static str, f64)>) {
+        let counts = counts.into_iter().filter(|(_, value)| value.is_finite());
+        self.counts.extend(counts.map(|(name, value)| (name.into(), value)));
+    }
+
     /// Measures another way to do it.
     pub fn other(&mut self, name: &'static str, run: impl FnMut() -> Result<Sample>) -> Result<()> {
         self.measure(name, Role::Alternative, run).map(drop)
@@ -93,7 +138,7 @@ impl Row {
 
     /// Notes a limit that was measured before, in this row's unit.
     pub fn limit(&mut self, name: &'static str, summary: Result<Summary>) -> Result<()> {
-        self.entries.push(Entry { name, role: Role::Limit, summary: summary? });
+        self.add(name, Role::Limit, summary?);
         Ok(())
     }
 
@@ -102,27 +147,29 @@ impl Row {
         self.entries.iter().find(|entry| entry.role == Role::Ours)
     }
 
-    /// How many times faster ours is than each of the others.
-    pub fn ratios(&self) -> impl Iterator<Item = (&'static str, f64)> + '_ {
+    /// The others, each with how many times faster ours is.
+    pub fn ratios(&self) -> impl Iterator<Item = (&Entry, f64)> {
         let base = self.base().map(|entry| entry.summary.median);
         let others = self.entries.iter().filter(|entry| entry.role != Role::Ours);
         base.into_iter().flat_map(move |base| {
-            others.clone().map(move |entry| (entry.name, self.unit.speed_ratio(base, entry.summary.median)))
+            others.clone().map(move |entry| (entry, self.unit.speed_ratio(base, entry.summary.median)))
         })
+    }
+
+    /// The share that ours has of the limit that binds it: the lowest of several.
+    pub fn share_of_limit(&self) -> Option<f64> {
+        let limits = self.ratios().filter(|(entry, _)| entry.role == Role::Limit);
+        limits.map(|(_, ratio)| ratio).max_by(f64::total_cmp)
     }
 }
 
 /// A row for tests: what is given, with the roles of the array and of limits.
 #[cfg(test)]
 pub fn row_of(name: &str, unit: Unit, ours: Option<f64>, limits: &[(&'static str, f64)]) -> Row {
-    let mut row = Row::new(name.into(), unit, Effort { runs: 1, seconds: 0.0 });
-    let entry = |name, role, value| Entry {
-        name,
-        role,
-        summary: Summary { median: value, low: value, high: value, runs: 1 },
-    };
-    row.entries.extend(ours.map(|value| entry("ours", Role::Ours, value)));
-    row.entries.extend(limits.iter().map(|(name, value)| entry(name, Role::Limit, *value)));
+    let mut row = Row::new(name.into(), unit, Effort::default());
+    let summary = |value| Summary { median: value, low: value, high: value, runs: 1 };
+    ours.into_iter().for_each(|value| row.add("ours", Role::Ours, summary(value)));
+    limits.iter().for_each(|(name, value)| row.add(name, Role::Limit, summary(*value)));
     row
 }
 
@@ -133,7 +180,9 @@ mod tests {
     #[test]
     fn ratios_say_how_much_faster_ours_is() {
         let row = row_of("find/u32", Unit::Nanoseconds, Some(2.0), &[("vec", 1.0), ("peer", 16.0)]);
-        assert_eq!(row.ratios().collect::<Vec<_>>(), [("vec", 0.5), ("peer", 8.0)]);
+        let ratios = row.ratios().map(|(entry, ratio)| (&*entry.name, ratio));
+        assert_eq!(ratios.collect::<Vec<_>>(), [("vec", 0.5), ("peer", 8.0)]);
+        assert_eq!(row.share_of_limit(), Some(8.0), "the slower one binds");
         assert_eq!(row.family(), "find");
         assert_eq!(row_of("raw/x", Unit::KiloPerSecond, None, &[("raw", 1.0)]).ratios().count(), 0);
     }

@@ -4,7 +4,8 @@ use super::Args;
 use super::peer;
 use super::plain::Plain;
 use super::raw::Raw;
-use super::report::{json, line};
+use super::report::{line, markdown};
+use super::results::Measurements;
 use super::setup::Setup;
 use super::workloads::{Bench, FAMILIES, TUNING};
 use anyhow::{Context, Result, bail};
@@ -27,16 +28,18 @@ pub fn run(args: Args) -> Result<()> {
     let start = Instant::now();
     let devices = if args.host { Some("host") } else { args.devices.as_deref() };
     let setup = Rc::new(Setup::new(devices, args.threads, args.quick)?);
-    for (name, value) in setup.describe() {
+    let about = setup.describe();
+    for (name, value) in &about {
         println!("{name:13} {value}");
     }
+    let earlier = args.against.as_deref().map(Measurements::read).transpose()?;
     let raw = Raw::new(&setup).context("the devices' limits cannot be measured")?;
     let mut bench = Bench {
         setup: Rc::clone(&setup),
         raw,
         plain: Plain::new(&setup),
         only: args.only.clone(),
-        rows: Vec::new(),
+        measured: Measurements { about, rows: Vec::new() },
     };
     let (mut failed, mut times) = (Vec::new(), Vec::new());
     for family in if args.tuning { TUNING } else { FAMILIES } {
@@ -54,30 +57,33 @@ pub fn run(args: Args) -> Result<()> {
             && let Some(template) = &args.peer
         {
             match peer::run(template, &setup) {
-                Ok(results) => peer::join(&mut bench.rows, &results),
+                Ok(results) => peer::join(&mut bench.measured.rows, &results),
                 Err(error) => {
                     println!("the peer FAILED: {error:#}");
                     failed.push("the other program");
                 }
             }
-            for row in bench.rows.iter().filter(|row| row.family() == "peer") {
+            for row in bench.measured.rows.iter().filter(|row| row.family() == "peer") {
                 println!("{}", line(row));
             }
         }
         times.push((family.name, begin.elapsed().as_secs_f64()));
         // Also what comes before a run that is cut off is worth having.
         if let Some(path) = &args.json {
-            let text = json(&bench.rows)?;
-            std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
+            bench.measured.write(path)?;
+        }
+        if let Some(path) = &args.report {
+            std::fs::write(path, markdown(&bench.measured, earlier.as_ref()))
+                .with_context(|| format!("{} cannot be written", path.display()))?;
         }
     }
-    if bench.rows.is_empty() && failed.is_empty() {
+    if bench.measured.rows.is_empty() && failed.is_empty() {
         bail!("there is no workload of that name");
     }
     println!(
         "\nSeconds: {}",
         times.iter().map(|(name, time)| format!("{name} {time:.1}")).collect::<Vec<_>>().join(", ")
     );
-    println!("{} workloads in {:.1} s", bench.rows.len(), start.elapsed().as_secs_f64());
+    println!("{} workloads in {:.1} s", bench.measured.rows.len(), start.elapsed().as_secs_f64());
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }

@@ -2,12 +2,13 @@
 
 use super::elements::Payload;
 use super::measure::{Effort, on_threads};
+use crate::project;
 use anyhow::Result;
 use std::ops::Range;
 use std::sync::Arc;
 use vmarray::device::DeviceKind;
 use vmarray::prelude::*;
-use vmarray::{AnyDevice, Device, VirtualArray};
+use vmarray::{AnyDevice, VirtualArray, device::Device};
 
 /// Devices, threads, sizes and effort; the same for all workloads.
 pub struct Setup {
@@ -101,11 +102,13 @@ impl Setup {
     }
 
     /// What the setup is, in words: name and value.
-    pub fn describe(&self) -> Vec<(&'static str, String)> {
+    pub fn describe(&self) -> Vec<(String, String)> {
         let devices: Vec<String> = self.devices.iter().map(|device| device.info().to_string()).collect();
         let drivers: Vec<&str> = self.devices.iter().map(|device| &*device.info().driver).collect();
         let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
-        let all = vec![
+        let all = [
+            ("date", humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()),
+            ("commit", commit()),
             ("devices", devices.join(", ")),
             ("driver", drivers.join(", ")),
             ("processor", processor()),
@@ -114,7 +117,8 @@ impl Setup {
             ("other arrays", mib(self.medium_bytes)),
             ("repetitions", format!("{} of {} s", self.effort.runs, self.effort.seconds)),
         ];
-        all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+        let known = all.into_iter().filter(|(_, value)| !value.is_empty());
+        known.map(|(name, value)| (name.into(), value)).collect()
     }
 
     /// An array with a cache of so many bytes.
@@ -170,6 +174,11 @@ pub fn part(len: usize, threads: usize, thread: usize, unit: usize) -> Range<usi
 pub fn pieces(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.step_by(len.max(1)).map(move |start| start..(start + len).min(end))
+}
+
+/// The commit of the sources: as they are, or as they were when a bundle was built of them.
+fn commit() -> String {
+    option_env!("VMARRAY_COMMIT").map_or_else(|| project::commit().unwrap_or_default(), Into::into)
 }
 
 /// The processor's name, where the system tells.

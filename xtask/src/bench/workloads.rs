@@ -24,7 +24,7 @@ use super::measure::Unit;
 use super::plain::Plain;
 use super::raw::Raw;
 use super::report::line;
-use super::results::Row;
+use super::results::{Measurements, Row};
 use super::setup::Setup;
 use anyhow::Result;
 use std::rc::Rc;
@@ -83,7 +83,7 @@ pub struct Bench {
     /// Workloads whose names begin with one of these; all if there are none.
     pub only: Vec<String>,
     /// The rows so far.
-    pub rows: Vec<Row>,
+    pub measured: Measurements,
 }
 
 impl Bench {
@@ -117,7 +117,7 @@ impl Bench {
         fill(self, &mut row)?;
         if !row.entries.is_empty() {
             println!("{}", line(&row));
-            self.rows.push(row);
+            self.measured.rows.push(row);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use indicatif::HumanBytes;
 use std::sync::Arc;
 use vmarray::device::DeviceKind;
-use vmarray::{AnyDevice, Device, Discovery};
+use vmarray::{AnyDevice, Discovery, device::Device};
 
 /// What to look for: the list given, else what the environment says, else the default.
 fn discovery(devices: Option<&str>) -> Result<Discovery> {

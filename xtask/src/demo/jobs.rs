@@ -12,7 +12,7 @@ use indicatif::{HumanBytes, HumanCount};
 use std::path::Path;
 use std::sync::Arc;
 use vmarray::prelude::*;
-use vmarray::{AnyDevice, Device, VirtualArray};
+use vmarray::{AnyDevice, VirtualArray, device::Device};
 
 /// How much smaller a cache is than its array.
 const CACHE_SHARE: usize = 16;

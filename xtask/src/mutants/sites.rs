@@ -1,5 +1,4 @@
-//! Where a source file can be changed so that a test should notice, and the file with all those changes in
-//! it.
+//! Where a source file can be changed so that a test should notice, and the file with all those changes.
 //!
 //! Every change is compiled in beside the code that it changes, and chosen at run time by its number (*mutant
 //! schemata*: R. Untch, A. Offutt, M. Harrold, "Mutation Analysis Using Mutant Schemata", 1993). So hundreds

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::conformance::reference;
+use backend_api::kernel::{Interpreter, Needs, Views};
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind,
     Extents, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueHandle,
-    Queues, Request, Result, Ticket, Timeline, Transfer, racy,
+    Queues, Request, Result, Ticket, Timeline, Transfer, View, racy,
 };
 use parking_lot::Mutex;
 
@@ -120,6 +121,17 @@ impl Memory {
                     self.bytes_mut(compute.sources[at].start, new.len() as u64).copy_from_slice(new);
                 }
             }
+            Request::Launch(launch) => {
+                let interpreter = Interpreter {
+                    params: launch.params,
+                    table: launch.table,
+                    budget: launch.budget,
+                    ..Interpreter::new(launch.kernel, launch.items, launch.geometry)
+                };
+                // Memory of vectors has no trouble.
+                let report = interpreter.run(&mut Reached { memory: self, views: launch.views }).ok()?;
+                self.write_words(launch.report, &report.words());
+            }
         }
         Some(())
     }
@@ -178,6 +190,36 @@ impl Memory {
     }
 }
 
+/// The views of a launch that was checked.
+struct Reached<'a> {
+    memory: &'a mut Memory,
+    views: &'a [View<'a>],
+}
+
+impl<'a> Reached<'a> {
+    fn place(&self, view: usize, element: u64, offset: u32) -> DeviceSpan<'a> {
+        let (base, before) = self.views[view].place(element).expect("an element that is there");
+        base.plus(before + u64::from(offset))
+    }
+}
+
+impl Views for Reached<'_> {
+    fn count(&self, view: usize) -> u64 {
+        self.views[view].count()
+    }
+
+    fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()> {
+        to.copy_from_slice(self.memory.bytes(self.place(view, element, offset), to.len() as u64));
+        Ok(())
+    }
+
+    fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()> {
+        let place = self.place(view, element, offset);
+        self.memory.bytes_mut(place, from.len() as u64).copy_from_slice(from);
+        Ok(())
+    }
+}
+
 /// A check has found this length or place to be inside of memory, so it fits; or it is the stride of nothing.
 fn size(bytes: u64) -> usize {
     bytes.try_into().unwrap_or(usize::MAX)
@@ -207,6 +249,10 @@ impl ReferenceDevice {
         let mut memory = self.memory.lock();
         let timeline = self.on(self.queues.get(operation, queue.id()))?;
         self.on(request.check(&*memory))?;
+        if let Request::Launch(launch) = request {
+            let can = Needs { counters: false, arena: false, ..Needs::ALL };
+            self.on(launch.kernel.needs().check(operation, can))?;
+        }
         let outside = || {
             let error = Error::new(ErrorKind::KernelFailed, operation);
             error.with_detail("an index is outside").with_advice("correct the list of indices")
@@ -226,12 +272,10 @@ impl ReferenceDevice {
 
     /// Only pageable memory is to be had.
     fn check_kind(&self, operation: &'static str, bytes: usize, kind: HostMemory) -> Result<()> {
-        match kind {
-            HostMemory::Pageable => Ok(()),
-            HostMemory::Pinned => {
-                self.on(Err(Error::new(ErrorKind::PinRefused, operation).with_bytes(bytes as u64)))
-            }
+        if kind == HostMemory::Pageable {
+            return Ok(());
         }
+        self.on(Err(Error::new(ErrorKind::PinRefused, operation).with_bytes(bytes as u64)))
     }
 }
 

@@ -9,8 +9,8 @@ use backend_api::conformance::reference::ReferenceDevice;
 use backend_api::expr::{Action, Geometry};
 use backend_api::{
     BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error,
-    ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, LEFT_OUT, MemoryStatus, Progress,
-    QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
+    ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, LEFT_OUT, Launch, MemoryStatus,
+    Progress, QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
 };
 use parking_lot::Mutex;
 
@@ -30,7 +30,7 @@ super::flaws! {
     CopiesOfNothingAreRefused: copies_of_nothing;
     NothingIsRefused:
         fills_of_nothing gathers_and_scatters_of_nothing allocations_of_nothing_are_valid
-        computations_of_nothing;
+        computations_of_nothing launches_of_nothing;
     EmptyBatchesAreRefused: an_empty_batch_gives_a_ticket;
     BatchesEndAtAThousand: batches_of_thousands_of_pieces;
     RefusedBatchesAreHalfDone: a_refused_batch_changes_nothing;
@@ -62,6 +62,11 @@ super::flaws! {
     ComputationsCountFromZero: random_computations;
     AnyComputationIsAccepted: malformed_computations_are_refused;
     PreparationsCompute: preparing_changes_nothing;
+    LaunchesMissTheLast:
+        launches_with_every_operation random_launches launches_with_half_precision
+        launches_on_pages_that_were_dealt_out launches_keep_their_order items_that_fail_go_on;
+    AnyLaunchIsAccepted: malformed_launches_are_refused;
+    PreparationsLaunch: preparing_launches_changes_nothing;
     GathersMissTheLast: gathers_of_every_stride gathers_and_scatters_of_large_elements;
     GathersCutIndices: a_gather_with_an_index_outside_fails;
     GathersClampIndices: a_gather_with_an_index_outside_fails gathers_in_flight_at_once_do_not_mix;
@@ -490,6 +495,30 @@ unsafe impl Device for Flawed {
             self.inner.release_queue(queue);
         }
         self.inner.prepare(compute)
+    }
+
+    fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
+        self.refuses_nothing(launch.items)?;
+        let mut bent = *launch;
+        if self.is(Flaw::LaunchesMissTheLast) {
+            bent.items = launch.items.saturating_sub(1);
+        }
+        let result = self.inner.launch(queue, &bent);
+        if self.is(Flaw::AnyLaunchIsAccepted) && result.is_err() {
+            return self.inner.submit(queue, &[]);
+        }
+        self.refusal(queue, result)
+    }
+
+    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
+        if self.is(Flaw::PreparationsLaunch) {
+            let queue = self.inner.create_queue()?;
+            for launch in launches {
+                self.inner.wait(self.inner.launch(&queue, launch)?)?;
+            }
+            self.inner.release_queue(queue);
+        }
+        self.inner.prepare_launches(launches)
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

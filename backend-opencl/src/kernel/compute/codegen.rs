@@ -28,7 +28,7 @@ pub(super) struct Shape {
 }
 
 /// How a type is called.
-fn name(of: Type) -> &'static str {
+pub(in crate::kernel) fn name(of: Type) -> &'static str {
     match of {
         Type::Bool | Type::U32 => "uint",
         Type::U8 => "uchar",
@@ -49,7 +49,7 @@ fn unsigned(of: Type) -> &'static str {
 }
 
 /// A number without a sign, as one of an integer type: its low bits.
-fn whole(of: Type, unsigned: &str) -> String {
+pub(in crate::kernel) fn whole(of: Type, unsigned: &str) -> String {
     let name = name(of);
     if of.is_signed() { format!("as_{name}((u{name})({unsigned}))") } else { format!("({name})({unsigned})") }
 }
@@ -206,7 +206,7 @@ impl Shape {
     }
 }
 
-fn unary(op: Unary, of: Type, a: &str) -> String {
+pub(in crate::kernel) fn unary(op: Unary, of: Type, a: &str) -> String {
     let (name, unsigned) = (name(of), unsigned(of));
     match op {
         Unary::Not if of == Type::Bool => format!("!{a}"),
@@ -221,7 +221,7 @@ fn unary(op: Unary, of: Type, a: &str) -> String {
     }
 }
 
-fn binary(op: Binary, of: Type, a: &str, b: &str) -> String {
+pub(in crate::kernel) fn binary(op: Binary, of: Type, a: &str, b: &str) -> String {
     let (name, unsigned) = (name(of), unsigned(of));
     let bits = 8 * of.bytes() - 1;
     let integers = |operator: &str| whole(of, &format!("({unsigned}){a} {operator} ({unsigned}){b}"));
@@ -259,7 +259,7 @@ fn binary(op: Binary, of: Type, a: &str, b: &str) -> String {
     }
 }
 
-fn cast(from: Type, to: Type, a: &str) -> String {
+pub(in crate::kernel) fn cast(from: Type, to: Type, a: &str) -> String {
     let name = name(to);
     if from == to || (from == Type::F32 && to == Type::F64) {
         format!("({name}){a}")

@@ -21,7 +21,7 @@ use crate::setup::any::AnyDevice;
 /// [`get`](VirtualArray::get) does.
 const SHORT_BYTES: usize = 256;
 
-/// The future of [`PagedView::get_async`](crate::PagedView::get_async).
+/// The future of [`PagedView::get_async`](crate::views::PagedView::get_async).
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -39,7 +39,7 @@ pub struct GetAsync<'a, T: Element, D: Device = AnyDevice> {
     acquire: Option<Acquire<'a>>,
 }
 
-/// The future of [`PagedViewMut::set_async`](crate::PagedViewMut::set_async).
+/// The future of [`PagedViewMut::set_async`](crate::views::PagedViewMut::set_async).
 ///
 /// ```
 /// # use vmarray::prelude::*;

@@ -30,12 +30,12 @@ struct ComingGuard<'a, T: Element, D: Device> {
     not_send: PhantomData<*mut T>,
 }
 
-/// The future of [`PagedView::page_async`](crate::PagedView::page_async).
+/// The future of [`PagedView::page_async`](crate::views::PagedView::page_async).
 ///
 /// ```
 /// # use vmarray::prelude::*;
 /// use futures::executor::block_on;
-/// use vmarray::{PageAsync, VirtualArray};
+/// use vmarray::{futures::PageAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.set(5, 55)?;
 /// let coming: PageAsync<'_, u32> = array.page_async(0);
@@ -57,12 +57,12 @@ pub struct PageAsync<'a, T: Element, D: Device = AnyDevice> {
     hold: ComingGuard<'a, T, D>,
 }
 
-/// The future of [`PagedViewMut::page_mut_async`](crate::PagedViewMut::page_mut_async).
+/// The future of [`PagedViewMut::page_mut_async`](crate::views::PagedViewMut::page_mut_async).
 ///
 /// ```
 /// # use vmarray::prelude::*;
 /// use futures::executor::block_on;
-/// use vmarray::{PageMutAsync, VirtualArray};
+/// use vmarray::{futures::PageMutAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// let coming: PageMutAsync<'_, u32> = array.page_mut_async(0);
 /// block_on(coming)?[5] = 55;

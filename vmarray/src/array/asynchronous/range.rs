@@ -35,12 +35,12 @@ fn next_turn<R>(context: &Context<'_>) -> Poll<R> {
     Poll::Pending
 }
 
-/// The future of [`PagedView::read_async`](crate::PagedView::read_async).
+/// The future of [`PagedView::read_async`](crate::views::PagedView::read_async).
 ///
 /// ```
 /// # use vmarray::prelude::*;
 /// use futures::executor::block_on;
-/// use vmarray::{ReadAsync, VirtualArray};
+/// use vmarray::{futures::ReadAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.set(11, 5)?;
 /// let mut values = [0; 3];
@@ -111,12 +111,12 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
     }
 }
 
-/// The future of [`PagedView::prefetch_async`](crate::PagedView::prefetch_async).
+/// The future of [`PagedView::prefetch_async`](crate::views::PagedView::prefetch_async).
 ///
 /// ```
 /// # use vmarray::prelude::*;
 /// use futures::executor::block_on;
-/// use vmarray::{ErrorKind, PrefetchAsync, VirtualArray};
+/// use vmarray::{futures::PrefetchAsync, ErrorKind, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.fill(.., 1)?;
 /// // A range outside is told of when the future is polled.
@@ -194,12 +194,12 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
     }
 }
 
-/// The future of [`View::flush_async`](crate::View::flush_async).
+/// The future of [`View::flush_async`](crate::views::View::flush_async).
 ///
 /// ```
 /// # use vmarray::prelude::*;
 /// use futures::executor::block_on;
-/// use vmarray::{FlushAsync, VirtualArray};
+/// use vmarray::{futures::FlushAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.set(5, 55)?;
 /// let flushing: FlushAsync<'_, u32> = array.flush_async(..);

@@ -54,3 +54,21 @@ impl Channel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::RECOUNT_REFUSALS;
+    use crate::array::testing::{host, one_channel};
+
+    #[test]
+    fn pages_that_are_not_ahead_any_more_are_found_out_after_some_refusals() {
+        let array = one_channel::<u32, _>(&Arc::new(host()), (16, 16), 8).build().unwrap();
+        let (channel, table) = (&array.pager().channels()[0], array.pager().table());
+        assert_eq!(channel.ahead_room(table), 4);
+        channel.more_ahead(4);
+        (0..RECOUNT_REFUSALS).for_each(|_| assert_eq!(channel.ahead_room(table), 0));
+        assert_eq!(channel.ahead_room(table), 4);
+    }
+}

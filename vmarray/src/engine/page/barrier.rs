@@ -72,18 +72,19 @@ pub(crate) fn asymmetric() -> bool {
 }
 
 /// What a thread does between two looks at something that another thread will change within nanoseconds,
-/// unless it lost its core.
-pub(crate) fn relax(turns: u32) {
+/// unless it lost its core: then this one gives its own away, and at last sleeps, so that a thread of lower
+/// priority gets on, too.
+pub(crate) fn relax(turns: u64) {
     #[cfg(loom)]
     {
         let _ = turns;
         loom::thread::yield_now();
     }
     #[cfg(not(loom))]
-    if turns < 100 {
-        std::hint::spin_loop();
-    } else {
-        std::thread::yield_now();
+    match turns {
+        ..100 => std::hint::spin_loop(),
+        100..1000 => std::thread::yield_now(),
+        _ => std::thread::sleep(std::time::Duration::from_micros(50)),
     }
 }
 

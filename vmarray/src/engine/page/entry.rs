@@ -12,7 +12,7 @@ use super::state::{
     AHEAD, DIRTY, EXCLUSIVE, GUARD, HOME, IN_FLIGHT, PIN, READERS, RESIDENT, State, USED, VERSION, WAITED,
     WRITER_PENDING, WRITERS, ZEROED,
 };
-use super::sync::{AtomicPtr, AtomicU64, Ordering};
+use super::sync::{AtomicPtr, AtomicU64, Ordering, fence};
 
 /// Who will let go of a page again: this library by itself, or the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,16 @@ impl Entry {
     #[inline]
     pub(crate) fn state(&self, order: Ordering) -> State {
         State(self.state.load(order))
+    }
+
+    /// Reads an element of the page, by accesses that may race with a latched writer; `None` if one was at
+    /// work.
+    #[inline(always)]
+    pub(crate) fn read_validated<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
+        let before = self.state(Ordering::Acquire);
+        let value = read();
+        fence(Ordering::Acquire);
+        before.validates(self.state(Ordering::Relaxed)).then_some(value)
     }
 
     #[inline]

@@ -82,7 +82,7 @@ impl Slot {
 /// Waits until the slot does not announce such an access to the entry. The caller has shut the entry's gates
 /// so that no new access begins, and has issued [`barrier::heavy`] since.
 pub(crate) fn drain(slot: &Slot, entry: *const Entry, access: Access) {
-    let mut turns = 0_u32;
+    let mut turns = 0;
     while slot.names(entry, access) {
         turns += 1;
         barrier::relax(turns);

@@ -9,7 +9,7 @@ use super::sync::Ordering;
 use super::wakers::{Asleep, wake_tasks};
 
 /// Looks at a busy page before its waiter goes to sleep.
-const TURNS: u32 = 150;
+const TURNS: u64 = 150;
 
 /// Waits while `busy` holds of the page's state: spins, yields, then sleeps until [`unpark`]. May return
 /// early.

@@ -54,7 +54,7 @@ pub(crate) const GUARD: u64 = 1 << GUARD_SHIFT;
 /// One version.
 pub(crate) const VERSION: u64 = 1 << VERSION_SHIFT;
 
-/// The bits that tell a reader of several words that it raced with a writer: the latch and the version.
+/// The bits that tell a reader of a huge element that it raced with a writer: the latch and the version.
 const VALIDATED: u64 = EXCLUSIVE | !(VERSION - 1);
 
 /// A value of a page's state word.

@@ -102,6 +102,15 @@ fn delist() {
     });
 }
 
+/// The calling thread's. Not by a closure with all of an access in it: the compiler makes such a long one a
+/// function of its own, through which elements go by memory.
+#[inline(always)]
+fn local<'a>() -> &'a Local {
+    // SAFETY: the memory of the thread lasts as long as it runs code, and is not dropped; the reference stays
+    // within functions of this module, and so with the thread.
+    unsafe { &*LOCAL.with(ptr::from_ref) }
+}
+
 /// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit, of the element at this
 /// place, if it succeeds and hits are counted: to do so takes the processor as long as all the rest. `access`
 /// must neither panic nor touch other pages. `None`: take the slow path.
@@ -112,24 +121,23 @@ pub(crate) fn read_lock_free<const COUNTS: bool, R>(
     place: usize,
     access: impl FnOnce(*const u8) -> Option<R>,
 ) -> Option<R> {
-    LOCAL.with(|local| {
-        local.slot.enter_read(entry);
-        let frame = entry.read_gate();
-        if frame.addr() < local.threshold.get() {
-            local.slot.leave_read();
-            return None;
-        }
-        let result = access(frame);
-        compiler_fence(Ordering::SeqCst);
+    let local = local();
+    local.slot.enter_read(entry);
+    let frame = entry.read_gate();
+    if frame.addr() < local.threshold.get() {
         local.slot.leave_read();
-        if COUNTS && result.is_some() {
-            local.count_hit(counter, place);
-        }
-        result
-    })
+        return None;
+    }
+    let result = access(frame);
+    compiler_fence(Ordering::SeqCst);
+    local.slot.leave_read();
+    if COUNTS && result.is_some() {
+        local.count_hit(counter, place);
+    }
+    result
 }
 
-/// As [`read_lock_free`], for atomic writes to single words.
+/// As [`read_lock_free`], for writes that are atomic or under the element's lock.
 #[inline(always)]
 pub(crate) fn write_lock_free<const COUNTS: bool, R>(
     entry: &Entry,
@@ -137,21 +145,20 @@ pub(crate) fn write_lock_free<const COUNTS: bool, R>(
     place: usize,
     access: impl FnOnce(*mut u8) -> R,
 ) -> Option<R> {
-    LOCAL.with(|local| {
-        local.slot.enter_write(entry);
-        let frame = entry.write_gate();
-        if frame.addr() < local.threshold.get() {
-            local.slot.leave_write();
-            return None;
-        }
-        let result = access(frame);
-        compiler_fence(Ordering::SeqCst);
+    let local = local();
+    local.slot.enter_write(entry);
+    let frame = entry.write_gate();
+    if frame.addr() < local.threshold.get() {
         local.slot.leave_write();
-        if COUNTS {
-            local.count_hit(counter, place);
-        }
-        Some(result)
-    })
+        return None;
+    }
+    let result = access(frame);
+    compiler_fence(Ordering::SeqCst);
+    local.slot.leave_write();
+    if COUNTS {
+        local.count_hit(counter, place);
+    }
+    Some(result)
 }
 
 impl Local {

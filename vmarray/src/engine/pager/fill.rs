@@ -138,16 +138,20 @@ impl Pager {
         pages: &Range<u64>,
         mut work: impl FnMut() -> Result<R>,
     ) -> Result<R> {
-        let failed = || -> u64 { self.channels.iter().map(|c| c.failed_write_backs(&self.table)).sum() };
         loop {
             // What failed before is dirty still, and written back now, or its failure is told.
-            let before = failed();
+            let before = self.failed_write_backs();
             self.settle(pages)?;
             let result = work()?;
-            if failed() == before {
+            if self.failed_write_backs() == before {
                 return Ok(result);
             }
         }
+    }
+
+    /// How many pages could not be written back so far, of all writes that are done by now.
+    pub(crate) fn failed_write_backs(&self) -> u64 {
+        self.channels.iter().map(|channel| channel.failed_write_backs(&self.table)).sum()
     }
 
     /// Holds a page without contents, absent or resident, so that zeroes can be written to its slot.

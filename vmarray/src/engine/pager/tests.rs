@@ -6,10 +6,12 @@ use std::thread;
 
 use backend_api::wrap::{Fault, Faulty, Operation};
 use backend_api::{Device, ErrorKind};
+use backend_host::HostDevice;
 
 use crate::array::VirtualArray;
 use crate::array::testing::{host, one_channel};
-use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT, WRITER_PENDING};
+use crate::base::element::Field;
+use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT, WRITER_PENDING, WRITERS};
 use crate::engine::page::{Holder, Refusal};
 use crate::prelude::*;
 use crate::setup::placement::Placement;
@@ -61,6 +63,43 @@ fn a_page_whose_home_has_as_many_readers_as_can_be_counted_is_not_loaded() {
     array.pager().release_unchanged(0);
     (1..readers).for_each(|_| array.pager().unshare(0, Holder::Pin));
     assert_eq!(entry.state(Ordering::Acquire).guards(), 0);
+}
+
+/// Whoever is to find a page's bytes steady, or to have them alone, ends lock-free writes first.
+#[test]
+fn lock_free_writes_end_before_others_look_at_the_bytes_of_a_page() {
+    let array = array(&Arc::new(host()), 4, 16, 4);
+    let entry = array.pager().entry(0);
+    type Use = fn(&VirtualArray<u32, HostDevice>);
+    let uses: [(&str, Use); 4] = [
+        ("page", |array| drop(array.page(0).unwrap())),
+        ("page_mut", |array| drop(array.page_mut(0).unwrap())),
+        ("to_vec", |array| drop(array.to_vec(0..16).unwrap())),
+        ("write", |array| array.write(0, &[1; 16]).unwrap()),
+    ];
+    for (name, run) in uses {
+        (0..4).for_each(|_| array.set(3, 1).unwrap());
+        assert!(entry.state(Ordering::Acquire).any(WRITERS), "{name}");
+        run(&array);
+        assert!(!entry.state(Ordering::Acquire).any(WRITERS), "{name}");
+    }
+}
+
+/// What was found out about home slots is forgotten when a page is discarded, whether it was resident or not.
+#[test]
+fn devices_find_zeroes_in_a_page_that_was_discarded_since_they_looked() {
+    let array = array(&Arc::new(host()), 4, 16, 4);
+    for is_resident in [false, true] {
+        array.fill(.., 1).unwrap();
+        array.evict(..).unwrap();
+        let sum = || array.sum(.., Field::<u32, u32>::whole()).unwrap();
+        assert_eq!(sum(), 64);
+        if is_resident {
+            array.get(20).unwrap();
+        }
+        array.discard(16..32).unwrap();
+        assert_eq!(sum(), 48);
+    }
 }
 
 /// Each claim writes a page back once, since nobody can write to it between that and the claim.

@@ -74,6 +74,7 @@ struct ChannelWork {
 impl<T: Element, D: Device> Writer<'_, T, D> {
     fn write(&self, range: &Range<usize>) -> Outcome {
         let mut outcome = Outcome::default();
+        let failed_before = self.failed_write_backs();
         if let Err(error) = self.settle(range) {
             outcome.failure = Some(error);
             return outcome;
@@ -98,6 +99,18 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             }
         }
         self.finish_all(&mut works, &mut outcome);
+        if self.failed_write_backs() != failed_before {
+            // It may have been read what a failed copy had left in a home slot. Not to be done once more: the
+            // target's elements may be computed from themselves.
+            let failure = backend_api::Error::new(backend_api::ErrorKind::CopyFailed, "compute")
+                .with_detail("a page of another array could not be written back while it was read");
+            outcome.failure.get_or_insert_with(|| failure.into());
+            for work in &mut works {
+                for slots in std::mem::take(&mut work.written) {
+                    self.list(work, &slots, &mut outcome.unspecified);
+                }
+            }
+        }
         if outcome.failure.is_some() {
             for work in &works {
                 work.written.iter().for_each(|slots| self.list(work, slots, &mut outcome.written));
@@ -111,6 +124,11 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         pager.settle(&pages)?;
         pager.evict(&pages)?;
         self.beside.iter().try_for_each(|(other, _)| other.settle(&pages))
+    }
+
+    /// How many write-backs of the arrays beside have failed so far.
+    fn failed_write_backs(&self) -> u64 {
+        self.beside.iter().map(|(pager, _)| pager.failed_write_backs()).sum()
     }
 
     /// Has a channel work on one more run.

@@ -224,8 +224,8 @@ number_methods!([T, F: Scalar + Number] Expr<T, F>);
 number_methods!([T: Element, F: Scalar + Number + NoUninit] Field<T, F>);
 
 impl<T: Element, F: Scalar + Number + NoUninit> Field<T, F> {
-    /// What writes a value to this field, for [`transform`](crate::QueryMut::transform) and
-    /// [`assign_where`](crate::QueryMut::assign_where).
+    /// What writes a value to this field, for [`transform`](crate::views::QueryMut::transform) and
+    /// [`assign_where`](crate::views::QueryMut::assign_where).
     ///
     /// ```
     /// # use vmarray::prelude::*;

@@ -34,7 +34,7 @@ enum GatherStep {
     Over,
 }
 
-/// The future of [`PagedView::gather_async`](crate::PagedView::gather_async).
+/// The future of [`PagedView::gather_async`](crate::views::PagedView::gather_async).
 ///
 /// ```
 /// # use vmarray::prelude::*;

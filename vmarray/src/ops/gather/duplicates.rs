@@ -130,6 +130,17 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_filter_that_was_emptied_has_nothing() {
+        let mut filter = Filter::default();
+        for indices in [1000, 10, 1000] {
+            filter.clear(indices);
+            assert!((0..5000).all(|index| !filter.has(index)));
+            (0..indices).for_each(|index| _ = filter.insert(index));
+            assert!((0..indices).all(|index| filter.has(index)));
+        }
+    }
+
     proptest! {
         #[test]
         fn all_but_the_last_of_equal_indices_are_superseded(

@@ -87,6 +87,8 @@ pub(crate) fn gather<T: Element, D: Device>(
     into: &mut [T],
 ) -> Result<()> {
     assert_eq!(indices.len(), into.len());
+    // A device may write there by the address under which the memory was registered.
+    into.as_mut_ptr().expose_provenance();
     let plan = StagePlan::for_values(into.as_ptr(), into.len(), array.pager().channels(), GAP_MAX);
     let workers = workers(array, indices.len(), &plan);
     let call = GatherCall {

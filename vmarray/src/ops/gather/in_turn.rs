@@ -47,8 +47,7 @@ impl<P> InTurn<P> {
     /// Waits until a number may be worked on: until fewer than the window are not finished before it. False
     /// if all is over. The thread that has the first number that is not finished never waits.
     pub(super) fn wait_for_room(&self, number: usize) -> bool {
-        let is_far = || number - self.next.load(Ordering::Acquire).min(number) >= self.window;
-        let waits = || is_far() && !self.is_over();
+        let waits = || self.is_far(number) && !self.is_over();
         if waits() && !contended::spin_while(SPIN, PATIENCE, waits) {
             let mut queue = self.queue.lock();
             while waits() {
@@ -56,6 +55,10 @@ impl<P> InTurn<P> {
             }
         }
         !self.is_over()
+    }
+
+    fn is_far(&self, number: usize) -> bool {
+        number - self.next.load(Ordering::Acquire).min(number) >= self.window
     }
 
     /// Leaves a piece to be finished, and finishes those whose turn it is, unless somebody else does.
@@ -121,6 +124,7 @@ mod tests {
     #[test]
     fn pieces_are_finished_in_order_and_not_too_far_ahead() {
         let (order, next) = (InTurn::new(3), AtomicUsize::new(0));
+        assert!(!order.is_far(2) && order.is_far(3));
         let (finished, in_work) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
         together(4, || {
             loop {

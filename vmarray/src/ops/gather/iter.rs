@@ -97,7 +97,7 @@ impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Gathered<'a, V, I> {
     /// it. `None` at the end.
     ///
     /// # Errors
-    /// As [`gather`](crate::View::gather), with positions in the whole sequence.
+    /// As [`gather`](crate::views::View::gather), with positions in the whole sequence.
     ///
     /// ```
     /// # use vmarray::prelude::*;

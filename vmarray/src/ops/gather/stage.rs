@@ -1,9 +1,8 @@
 //! A piece of pinned memory with a list of elements of one channel, and their values.
 //!
-//! Where the program's values lie in [registered](crate::Registered) memory, the stage has the list alone,
-//! and
-//! the device moves the values from and to their places. Then entries and values follow one another as in the
-//! program's list, and entries of other elements are left out.
+//! Where the program's values lie in [registered](crate::access::Registered) memory, the stage has the list
+//! alone, and the device moves the values from and to their places. Then entries and values follow one
+//! another as in the program's list, and entries of other elements are left out.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -137,7 +136,7 @@ impl<T: Element> GatherStage<T> {
 
     /// How many entries it has, those that are left out included.
     fn entries(&self) -> usize {
-        if self.plan.is_direct() && self.count > 0 { self.next - self.first } else { self.count }
+        self.entry_at(self.next)
     }
 
     /// The number that the entry of an element at a place of the list gets, behind all others.

@@ -6,6 +6,7 @@ use backend_api::Device;
 
 use super::section::Section;
 use super::shape::{Linear, Shape};
+use super::shared::SharedSection;
 use super::{View, ViewMut};
 use crate::array::VirtualArray;
 use crate::array::asynchronous::{GetAsync, PageAsync, PageMutAsync, PrefetchAsync, ReadAsync, SetAsync};
@@ -29,6 +30,9 @@ use crate::ops::gather::GatherAsync;
 /// Each of these returns a future that does what the operation without `_async` does, and leaves its thread
 /// to others wherever that would block. Thousands can be under way from one thread: the loads of those that
 /// are polled one after another are submitted to their device in one call.
+///
+/// All of them are [`Send`], so that tasks may move from thread to thread, but for those of page guards
+/// ([`page_async`](Self::page_async), [`page_mut_async`](PagedViewMut::page_mut_async)).
 ///
 /// A future does nothing until it is polled. It can be dropped at any time and leaves nothing behind: it
 /// holds neither page nor frame while it waits, and loads that it began end up in the cache. One that is not
@@ -133,7 +137,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.pages_of(shape.range())
     }
 
-    /// The elements one after the other. Holds a page at a time, so what writes to that page waits.
+    /// The elements one after the other, from both ends. Holds a page at a time, so what writes to that page
+    /// waits.
     #[must_use = "iterators are lazy: nothing is read unless they are consumed"]
     fn iter(self) -> Iter<'a, T, D> {
         let (array, shape) = self.parts();
@@ -219,8 +224,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.par_fold(range, identity, fold, combine)
     }
 
-    /// All elements by value as a parallel iterator, in order. Copies a page at a time; nothing is held while
-    /// the items are used.
+    /// All elements by value as an indexed parallel iterator. Copies a page at a time; nothing is held while
+    /// the items are used. An error is the item of one element.
     ///
     /// ```
     /// use rayon::prelude::*;
@@ -229,10 +234,12 @@ pub trait PagedView<'a, T: Element, D: Device>:
     /// array.fill(.., 2)?;
     /// let sum = array.par_iter().sum::<Result<u32, _>>()?;
     /// assert_eq!(sum, 200_000);
+    /// array.set(77_777, 3)?;
+    /// assert_eq!(array.par_iter().rev().position_any(|value| value == Ok(3)), Some(99_999 - 77_777));
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[cfg(feature = "rayon")]
-    fn par_iter(self) -> impl rayon::iter::ParallelIterator<Item = Result<T>> + 'a
+    fn par_iter(self) -> impl rayon::iter::IndexedParallelIterator<Item = Result<T>> + 'a
     where
         T: 'a,
         D: 'a,
@@ -275,7 +282,9 @@ pub trait PagedView<'a, T: Element, D: Device>:
         GatherAsync::new(array, shape.range(), indices)
     }
 
-    /// [`page`](Self::page) for tasks. The guard stays with the thread that polled last.
+    /// [`page`](Self::page) for tasks. Neither the future nor the guard is [`Send`]: a guard counts for the
+    /// thread that polled it. So the task has to stay on one thread, as `LocalSet` of tokio or
+    /// `LocalExecutor` of smol have it; [`read_async`](Self::read_async) is for tasks that move.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -396,7 +405,7 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     /// As [`map`](PagedView::map), and what [`write`](ViewMut::write) reports.
     ///
     /// ```
-    /// use vmarray::{MapMode, prelude::*};
+    /// use vmarray::{access::MapMode, prelude::*};
     ///
     /// let array = VirtualArray::<u32>::new(10_000)?;
     /// array.map_mut(100..200, MapMode::Write, |slice| {
@@ -422,7 +431,8 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     /// As there; [`LengthMismatch`](ErrorKind::LengthMismatch) if a lent buffer is too short.
     ///
     /// ```
-    /// use vmarray::{MapBuffer, MapMode, prelude::*};
+    /// use vmarray::prelude::*;
+    /// use vmarray::access::{MapBuffer, MapMode};
     ///
     /// let array = VirtualArray::<u32>::new(1000)?;
     /// let mut buffer = vec![0; 100];
@@ -483,8 +493,9 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         SetAsync::new(array, shape.place(index), value)
     }
 
-    /// [`page_mut`](Self::page_mut) for tasks. The guard stays with the thread that polled last. Readers in a
-    /// row may keep it waiting, as for [`set_async`](Self::set_async).
+    /// [`page_mut`](Self::page_mut) for tasks. Neither the future nor the guard is [`Send`], as of
+    /// [`page_async`](PagedView::page_async). Readers in a row may keep it waiting, as for
+    /// [`set_async`](Self::set_async).
     ///
     /// # Errors
     /// As [`page_mut`](Self::page_mut).
@@ -500,6 +511,15 @@ impl<'a, T: Element, D: Device, V> PagedViewMut<'a, T, D> for V where
 }
 
 impl<'a, T: Element, D: Device, const WRITES: bool> IntoIterator for Section<'a, VirtualArray<T, D>, WRITES> {
+    type Item = Result<T>;
+    type IntoIter = Iter<'a, T, D>;
+
+    fn into_iter(self) -> Iter<'a, T, D> {
+        PagedView::iter(self)
+    }
+}
+
+impl<'a, T: Element, D: Device> IntoIterator for &'a SharedSection<VirtualArray<T, D>> {
     type Item = Result<T>;
     type IntoIter = Iter<'a, T, D>;
 

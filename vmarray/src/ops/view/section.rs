@@ -52,7 +52,7 @@ pub struct Section<'a, S: Store, const WRITES: bool = false> {
 /// A [`Section`] that can be written to.
 ///
 /// ```
-/// use vmarray::{SectionMut, prelude::*};
+/// use vmarray::{prelude::*, views::SectionMut};
 ///
 /// let array = VirtualArray::<u32>::new(100)?;
 /// let tail: SectionMut<'_, VirtualArray<u32>> = array.section_mut(90..)?;

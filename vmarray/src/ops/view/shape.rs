@@ -14,11 +14,12 @@ use super::store::{Store, StoreMut};
 
 /// How the index of an element in a view becomes its place in the store, and back.
 ///
-/// [`Linear`] is a range, and [`NdShape`](crate::NdShape) a box of several dimensions. There are no others.
+/// [`Linear`] is a range, and [`NdShape`](crate::nd::NdShape) a box of several dimensions. There are no
+/// others.
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{NdSection, NdShape};
+/// use vmarray::nd::{NdSection, NdShape};
 ///
 /// let array = VirtualArray::<u8>::new(12)?;
 /// let table: NdSection<'_, _, 2> = NdSection::over(&array, [3, 4])?;
@@ -163,7 +164,7 @@ impl<T> Lowered<T> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::Linear;
+/// use vmarray::views::Linear;
 ///
 /// // Any range: of an array or of a source.
 /// fn first<'a, T>(view: impl View<'a, Element = T, Shape = Linear, Index = usize>) -> vmarray::Result<T> {

@@ -15,7 +15,7 @@ use crate::base::error::Result;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use vmarray::{SharedSection, prelude::*};
+/// use vmarray::{prelude::*, views::SharedSection};
 ///
 /// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
 /// let halves = [SharedSection::new(&array, ..500)?, SharedSection::new(&array, 500..)?];
@@ -29,12 +29,12 @@ use crate::base::error::Result;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// A task takes one with it and uses the futures of [`PagedView`](crate::PagedView#for-tasks):
+/// A task takes one with it and uses the futures of [`PagedView`](crate::views::PagedView#for-tasks):
 ///
 /// ```
 /// # use futures::executor::block_on;
 /// use std::sync::Arc;
-/// use vmarray::{Result, SharedSection, prelude::*};
+/// use vmarray::{prelude::*, views::SharedSection, Result};
 ///
 /// fn spawn<R>(task: impl Future<Output = R> + Send + 'static) -> R {
 ///     block_on(task)

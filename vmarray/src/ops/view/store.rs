@@ -15,7 +15,8 @@ use crate::ops::executor::{Operand, OperandStore, Question};
 /// others.
 ///
 /// ```
-/// use vmarray::{Section, Store, prelude::*};
+/// use vmarray::prelude::*;
+/// use vmarray::views::{Section, Store};
 ///
 /// // Of an array or of a source, whatever its elements.
 /// fn bytes<S: Store>(section: Section<'_, S>) -> usize {
@@ -29,7 +30,7 @@ pub trait Store: Sealed + Sized {
     type Element: Element;
     /// The type of its devices.
     type Device: Device;
-    /// See [`View::flush_async`](crate::View::flush_async).
+    /// See [`View::flush_async`](crate::views::View::flush_async).
     type FlushAsync<'a>: Future<Output = Result<()>>
     where
         Self: 'a;
@@ -97,7 +98,8 @@ pub trait Store: Sealed + Sized {
 /// A [`Store`] whose elements can be changed: an array, or a source over memory that can be written to.
 ///
 /// ```
-/// use vmarray::{SectionMut, StoreMut, prelude::*};
+/// use vmarray::prelude::*;
+/// use vmarray::views::{SectionMut, StoreMut};
 ///
 /// fn double<S: StoreMut<Element = u32>>(section: SectionMut<'_, S>) -> vmarray::Result<()> {
 ///     section.transform(.., Field::whole().set(Field::whole() * 2))

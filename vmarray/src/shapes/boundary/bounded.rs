@@ -13,7 +13,8 @@ use crate::shapes::nd::{NdShape, Segment};
 /// There are no others.
 ///
 /// ```
-/// use vmarray::{boundary::{Bounded, BoxShape, Zero}, prelude::*};
+/// use vmarray::prelude::*;
+/// use vmarray::boundary::{Bounded, BoxShape, Zero};
 /// // An array or a source of one axis, or a part of one.
 /// fn before<'a>(view: impl View<'a, Element = u8, Shape: BoxShape<1>>) -> vmarray::Result<u8> {
 ///     view.bounded(Zero).get([-1])
@@ -133,7 +134,8 @@ pub trait Bounded<'a, const N: usize>: View<'a, Shape: BoxShape<N>> {
     /// A view that says what is read outside. See [`boundary`](crate::boundary).
     ///
     /// ```
-    /// use vmarray::{boundary::{Circular, Clamp, Ignored}, prelude::*};
+    /// use vmarray::prelude::*;
+    /// use vmarray::boundary::{Circular, Clamp, Ignored};
     /// let image = NdArray::<u8, 2>::new([4, 4])?;
     /// image.set([3, 0], 1)?;
     /// assert_eq!(image.bounded(Clamp).get([9, -5])?, 1);

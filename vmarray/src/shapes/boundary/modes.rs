@@ -31,7 +31,8 @@ pub enum Place<T> {
 /// value decides; an error does before all values.
 ///
 /// ```
-/// use vmarray::{boundary::{Boundary, Place}, prelude::*};
+/// use vmarray::prelude::*;
+/// use vmarray::boundary::{Boundary, Place};
 /// /// Every other copy is blank.
 /// struct Chequered;
 ///
@@ -58,7 +59,8 @@ pub trait Boundary<T, const N: usize> {
 /// A mode for writes: [`Checked`], [`Ignored`] or [`Unchecked`]. There are no others.
 ///
 /// ```
-/// use vmarray::{boundary::{Ignored, Zero}, prelude::*};
+/// use vmarray::prelude::*;
+/// use vmarray::boundary::{Ignored, Zero};
 /// let array = vmarray::VirtualArray::<u8>::new(4)?;
 /// assert!(array.bounded(Zero).set([4], 1).is_err());
 /// array.bounded(Zero).with_writes(Ignored).set([4], 1)?;
@@ -95,7 +97,8 @@ pub struct Checked;
 /// Writes outside are left out.
 ///
 /// ```
-/// use vmarray::{boundary::{Clamp, Ignored}, prelude::*};
+/// use vmarray::prelude::*;
+/// use vmarray::boundary::{Clamp, Ignored};
 /// let array = vmarray::VirtualArray::<u8>::new(4)?;
 /// array.bounded(Clamp).with_writes(Ignored).write_window([-2], [4], &[1, 2, 3, 4])?;
 /// assert_eq!(array.to_vec(..)?, [3, 4, 0, 0]);

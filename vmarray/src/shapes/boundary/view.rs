@@ -19,7 +19,8 @@ use crate::shapes::nd::{element_count, position_outside, strides};
 /// [`with_writes`](Self::with_writes) says otherwise. Copied freely, and used from any thread.
 ///
 /// ```
-/// use vmarray::{boundary::{Circular, Constant, Ignored}, prelude::*};
+/// use vmarray::prelude::*;
+/// use vmarray::boundary::{Circular, Constant, Ignored};
 /// let image = NdArray::<u8, 2>::new([3, 4])?;
 /// image.set([2, 3], 9)?;
 /// let torus = image.bounded(Circular);
@@ -161,10 +162,10 @@ where
     }
 
     /// Starts to fetch what a window has of the elements that it shows in their own places, and returns
-    /// without waiting. As [`NdArray::prefetch`](crate::View::prefetch).
+    /// without waiting. As [`NdArray::prefetch`](crate::views::View::prefetch).
     ///
     /// # Errors
-    /// As [`NdArray::prefetch`](crate::View::prefetch).
+    /// As [`NdArray::prefetch`](crate::views::View::prefetch).
     pub fn prefetch_window(&self, origin: [isize; N], extent: [usize; N]) -> Result<()> {
         let extents = self.extents();
         let start: [usize; N] =

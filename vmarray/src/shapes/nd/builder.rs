@@ -18,7 +18,7 @@ use crate::setup::any::AnyDevice;
 /// | all others | those of [`Builder`] |
 ///
 /// ```
-/// use vmarray::{NdLayout, host::HostDevice, prelude::*};
+/// use vmarray::{host::HostDevice, nd::NdLayout, prelude::*};
 /// use std::sync::Arc;
 /// let volume = NdArray::<u16, 3>::builder([100, 200, 300]).tiled().build()?;
 /// assert_eq!(volume.layout(), NdLayout::Tiled([32, 32, 32]));

@@ -8,13 +8,14 @@ use crate::base::error::{ErrorKind, Result};
 /// How an N-dimensional array is stored in its elements.
 ///
 /// ```
-/// use vmarray::{NdLayout, prelude::*};
+/// use vmarray::{nd::NdLayout, prelude::*};
 /// let rows = NdArray::<u8, 2>::builder([100, 100]).layout(NdLayout::RowMajor).build()?;
 /// let tiles = NdArray::<u8, 2>::builder([100, 100]).layout(NdLayout::Tiled([50, 50])).build()?;
 /// assert_eq!((rows.index_of([0, 50])?, tiles.index_of([0, 50])?), (50, 2500));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum NdLayout<const N: usize> {
     /// Rows follow one another; the last axis is the fastest. A page holds as much of that as fits.
     RowMajor,

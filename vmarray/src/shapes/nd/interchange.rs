@@ -1,10 +1,12 @@
 //! Boxes in and out of the views of the `ndarray` crate.
 
+use backend_api::Device;
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
 
 use super::shape::{self, Bounds};
-use super::{NdView, NdViewMut};
-use crate::base::error::{ErrorKind, Result};
+use super::{NdArray, NdView, NdViewMut};
+use crate::base::element::Element;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 
 /// What an `ndarray` array of a box is indexed by.
@@ -61,4 +63,56 @@ where
     Array::from_shape_vec(extent.into_dimension().set_f(false), values).map_err(|_| {
         ErrorKind::LengthMismatch { of: "the box", expected: shape::volume(&extent), got }.into()
     })
+}
+
+/// A row-major copy of an `ndarray` array, whatever its strides, over the [devices of the
+/// machine](crate::devices). Arrays with a number of axes known at run time alone (`ArrayD`) have to have
+/// `N`.
+///
+/// # Errors
+/// [`RankMismatch`](ErrorKind::RankMismatch), and as [`NdArray::new`] and
+/// [`write_view`](NdViewMut::write_view).
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let matrix = ndarray::array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
+/// let array = NdArray::<f64, 2>::try_from(matrix.t().to_owned())?;
+/// assert_eq!((array.shape(), array.get([2, 1])?), ([3, 2], 6.0));
+/// let error = NdArray::<f64, 3>::try_from(matrix).unwrap_err();
+/// assert!(error.to_string().starts_with("3 axes are wanted, 2 were given"));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+impl<T: Element, E: Dimension, const N: usize> TryFrom<Array<T, E>> for NdArray<T, N> {
+    type Error = Error;
+
+    fn try_from(from: Array<T, E>) -> Result<Self> {
+        let rank = ErrorKind::RankMismatch { expected: N, got: from.ndim() };
+        let array = Self::new(from.shape().try_into().map_err(|_| rank)?)?;
+        write(&array, [0; N], &from.view())?;
+        Ok(array)
+    }
+}
+
+/// A copy of all elements in RAM, row-major whatever the layout. Of up to six axes, as `ndarray` has them.
+///
+/// # Errors
+/// As [`to_ndarray`](NdView::to_ndarray).
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let image = NdArray::<u8, 2>::builder([2, 3]).tiled().build()?;
+/// image.set([1, 2], 7)?;
+/// let copy: ndarray::Array2<u8> = (&image).try_into()?;
+/// assert_eq!(copy, ndarray::array![[0, 0, 0], [0, 0, 7]]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+impl<T: Element, D: Device, const N: usize> TryFrom<&NdArray<T, N, D>> for Array<T, Dim<N>>
+where
+    [usize; N]: IntoDimension,
+{
+    type Error = Error;
+
+    fn try_from(from: &NdArray<T, N, D>) -> Result<Self> {
+        from.to_ndarray(..)
+    }
 }

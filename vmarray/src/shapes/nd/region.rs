@@ -23,7 +23,7 @@ use crate::ops::view::{INTERNAL, Lowered, Shape, Store, StoreMut, View, ViewMut}
 /// A box of a store that holds `N` dimensions, of which it has `M` axes: a [`Shape`].
 ///
 /// ```
-/// use vmarray::{NdShape, prelude::*};
+/// use vmarray::{nd::NdShape, prelude::*};
 /// // Planes of volumes: two axes of three.
 /// fn area<'a>(plane: impl View<'a, Index = [usize; 2], Shape = NdShape<3, 2>>) -> usize {
 ///     plane.len()

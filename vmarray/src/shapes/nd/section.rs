@@ -15,12 +15,12 @@ use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 ///
 /// Its positions count from the box's start. Any number of views can overlap, those that write among them;
 /// they are copied freely and used from any thread. All operations of [`View`], [`ViewMut`],
-/// [`NdView`](crate::NdView) and [`NdViewMut`](crate::NdViewMut) work on boxes. In expressions
-/// [`coordinate`](crate::NdView::coordinate) is the index along an axis of the view, and
+/// [`NdView`](crate::nd::NdView) and [`NdViewMut`](crate::nd::NdViewMut) work on boxes. In expressions
+/// [`coordinate`](crate::nd::NdView::coordinate) is the index along an axis of the view, and
 /// [`index`](crate::expr::index) the place in the store.
 ///
 /// ```
-/// use vmarray::{NdSection, prelude::*};
+/// use vmarray::{nd::NdSection, prelude::*};
 /// let volume = NdArray::<u32, 3>::new([8, 8, 8])?;
 /// let inner = volume.section_mut([2, 2, 2]..[6, 6, 6])?;
 /// let row = inner.project_mut::<2>(0, 1)?.project_mut::<1>(0, 3)?;
@@ -52,7 +52,7 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 /// An [`NdSection`] that can be written to.
 ///
 /// ```
-/// use vmarray::{NdSectionMut, prelude::*};
+/// use vmarray::{nd::NdSectionMut, prelude::*};
 /// let image = NdArray::<u8, 2>::new([4, 5])?;
 /// let corner: NdSectionMut<'_, VirtualArray<u8>, 2> = image.section_mut([2, 3]..)?;
 /// corner.fill(.., 1)?;
@@ -69,7 +69,7 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
     /// [`ShapeOverflow`](ErrorKind::ShapeOverflow).
     ///
     /// ```
-    /// use vmarray::{NdSection, prelude::*};
+    /// use vmarray::{nd::NdSection, prelude::*};
     /// let source = Source::new((0..12_u32).collect::<Vec<_>>())?;
     /// let table = NdSection::over(&source, [3, 4])?;
     /// assert_eq!((table.get([1, 2])?, table.store().len()), (6, 12));

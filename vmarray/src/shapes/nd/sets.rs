@@ -4,7 +4,7 @@ use super::region::NdShape;
 use super::shape::position_outside;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
-use crate::index_set::{Dimension, Tuples, distinct};
+use crate::index_sets::{Dimension, Tuples, distinct};
 use crate::ops::view::Shape as _;
 
 /// How many tuples are read at a time.

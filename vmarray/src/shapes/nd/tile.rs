@@ -28,11 +28,11 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 
     /// Lends a tile of a tiled array in place. `[1, 2]` is the third tile of the second row of tiles. As
-    /// [`VirtualArray::page`](crate::PagedView::page).
+    /// [`VirtualArray::page`](crate::views::PagedView::page).
     ///
     /// # Errors
     /// [`NotTiled`](ErrorKind::NotTiled); [`PositionOutside`](ErrorKind::PositionOutside), with tiles as
-    /// index and extent; and what [`VirtualArray::page`](crate::PagedView::page) reports.
+    /// index and extent; and what [`VirtualArray::page`](crate::views::PagedView::page) reports.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -49,7 +49,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 
     /// Lends a tile of a tiled array in place, mutably. As
-    /// [`VirtualArray::page_mut`](crate::PagedViewMut::page_mut).
+    /// [`VirtualArray::page_mut`](crate::views::PagedViewMut::page_mut).
     ///
     /// # Errors
     /// As [`tile`](Self::tile).
@@ -63,7 +63,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 /// when this is dropped. A [`PageRef`] or [`PageMut`] in all else.
 ///
 /// ```
-/// use vmarray::{Tile, prelude::*};
+/// use vmarray::{nd::Tile, prelude::*};
 /// let image = NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
 /// image.tile_mut([1, 1])?.row_mut([0]).copy_from_slice(&[1, 2]);
 /// assert_eq!((image.get([8, 9])?, image.count(.., Field::whole(), &0)?), (2, 98));
@@ -82,7 +82,7 @@ pub struct Tile<P: TilePage, const N: usize> {
 /// ```
 /// # use vmarray::prelude::*;
 /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
-/// let corner: vmarray::TileRef<'_, u8, 2> = image.tile([1, 1])?;
+/// let corner: vmarray::nd::TileRef<'_, u8, 2> = image.tile([1, 1])?;
 /// assert_eq!(corner[..], [0; 64]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
@@ -93,7 +93,7 @@ pub type TileRef<'a, T, const N: usize, D = AnyDevice> = Tile<PageRef<'a, T, D>,
 /// ```
 /// # use vmarray::prelude::*;
 /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
-/// let mut corner: vmarray::TileMut<'_, u8, 2> = image.tile_mut([1, 1])?;
+/// let mut corner: vmarray::nd::TileMut<'_, u8, 2> = image.tile_mut([1, 1])?;
 /// corner.fill(1);
 /// drop(corner);
 /// assert_eq!(image.get([9, 9])?, 1);

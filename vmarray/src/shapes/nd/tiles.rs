@@ -20,7 +20,7 @@ const LOOKAHEAD_PAGES: usize = 8;
 /// iterator.
 ///
 /// ```
-/// use vmarray::{Tiles, prelude::*};
+/// use vmarray::{nd::Tiles, prelude::*};
 /// let image = NdArray::<u8, 2>::builder([5, 6]).tile([4, 4]).build()?;
 /// let boxes: Vec<_> = image.tiles().collect();
 /// assert_eq!(boxes, [[0, 0]..[4, 4], [0, 4]..[4, 6], [4, 0]..[5, 4], [4, 4]..[5, 6]]);
@@ -134,10 +134,11 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     ///
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes are those of a larger
-    /// shape; and as [`read_box`](crate::NdView::read_box) and [`write_box`](crate::NdViewMut::write_box).
+    /// shape; and as [`read_box`](crate::nd::NdView::read_box) and
+    /// [`write_box`](crate::nd::NdViewMut::write_box).
     ///
     /// ```
-    /// use vmarray::{MapMode, prelude::*};
+    /// use vmarray::{access::MapMode, prelude::*};
     /// let image = NdArray::<u32, 2>::builder([100, 100]).tiled().build()?;
     /// image.for_each_tile(image.tiles(), MapMode::Write, |_, tile| tile.fill(2))?;
     /// let mut sum = 0;
@@ -219,7 +220,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// As [`for_each_tile`](Self::for_each_tile); ends soon after the first.
     ///
     /// ```
-    /// use vmarray::{MapMode, prelude::*};
+    /// use vmarray::{access::MapMode, prelude::*};
     /// let image = NdArray::<u32, 2>::builder([100, 100]).tiled().build()?;
     /// image.par_for_each_tile(image.tiles(), MapMode::ReadWrite, |of, tile| {
     ///     tile.iter_mut().for_each(|pixel| *pixel += of.start[0] as u32 + 1);

@@ -12,7 +12,7 @@ use super::shape;
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::index_set::{Dimension, Tuples};
+use crate::index_sets::{Dimension, Tuples};
 use crate::ops::expr::Expr;
 use crate::ops::gather::equal_lengths;
 use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut};
@@ -205,7 +205,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the set has a label twice, what reading the
-    /// tuples reports, and as [`scatter`](crate::ViewMut::scatter).
+    /// tuples reports, and as [`scatter`](crate::views::ViewMut::scatter).
     fn scatter_set<S: Tuples + ?Sized>(
         self,
         set: &S,

@@ -18,9 +18,10 @@ use crate::setup::any::AnyDevice;
 ///
 /// Rows are numbered in the order in which pushes begin. Threads share a lock for as long as it takes to add
 /// two numbers, and copy at the same time, but for those that copy to one page; a thread that has many short
-/// rows pushes them [together](Self::push_joined). Where the [capacity](crate::RaggedBuilder::capacity) ends,
-/// longer arrays are built beside the present ones, of twice the length if there is room, and all threads
-/// wait while what is there is copied. To fill more than half of the devices, state the capacity.
+/// rows pushes them [together](Self::push_joined). Where the
+/// [capacity](crate::ragged::RaggedBuilder::capacity) ends, longer arrays are built beside the present ones,
+/// of twice the length if there is room, and all threads wait while what is there is copied. To fill more
+/// than half of the devices, state the capacity.
 ///
 /// ```
 /// use vmarray::{RaggedArray, prelude::*};
@@ -76,8 +77,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// # Errors
     /// [`TooLong`](ErrorKind::TooLong); [`NoRoomToGrow`](ErrorKind::NoRoomToGrow), or what [`Builder::build`]
     /// reports, where there is no room for a longer array: nothing is done then, and shorter rows may still
-    /// fit. What [`VirtualArray::write`](crate::ViewMut::write) reports: the row has a number then but no
-    /// contents, and [`freeze`](Self::freeze) refuses.
+    /// fit. What [`VirtualArray::write`](crate::views::ViewMut::write) reports: the row has a number then but
+    /// no contents, and [`freeze`](Self::freeze) refuses.
     pub fn push(&self, row: &[T]) -> Result<usize> {
         self.push_joined(row, &[row.len()]).map(|rows| rows.start)
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use vmarray::prelude::*;
 
-use vmarray::{Element, EvictionPolicy, NdArray, NdLayout};
+use vmarray::{Element, EvictionPolicy, NdArray, nd::NdLayout};
 
 use super::{Numbers, devices};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use vmarray::device::Device;
 use vmarray::device::wrap::Counting;
 use vmarray::host::HostDevice;
-use vmarray::{Home, Placement, Source, SourceBuilder};
+use vmarray::source::{Home, SourceBuilder};
+use vmarray::{Placement, Source};
 
 use super::{as_any, host};
 

@@ -1,63 +1,87 @@
 //! Elements whose pages are in the cache: what a hit costs, beside a `Vec` and a cache behind a lock.
 
 use super::Bench;
-use crate::bench::elements::{Payload, Record};
+use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::lru::LockedCache;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::bench::results::Role;
 use anyhow::{Result, ensure};
+use std::cell::UnsafeCell;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use vmarray::VirtualArray;
+use vmarray::device::racy;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
 /// More than the second-level cache of most processors.
 const BYTES: usize = 8 << 20;
-/// Random indices that are looked up again and again.
+/// Indices that are looked up again and again.
 const STEPS: usize = 1 << 16;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
+    elements::<u8>(bench)?;
     elements::<u32>(bench)?;
+    elements::<u64>(bench)?;
     elements::<Record>(bench)?;
-    scan(bench)
+    elements::<Block>(bench)?;
+    scan::<u8>(bench)?;
+    scan::<u32>(bench)?;
+    scan::<u64>(bench)?;
+    scan::<Record>(bench)?;
+    scan::<Block>(bench)
 }
 
-/// Calls `access` with a thread's random indices, again and again. The sum of what it gives is kept, so that
-/// nothing is left out.
-fn lookups(
-    threads: usize,
-    seconds: f64,
-    len: usize,
-    access: impl Fn(usize) -> Result<u32> + Sync,
-) -> Result<Sample> {
-    let list = |thread| {
-        let mut random = SplitMix64::new(thread + 1);
-        (0..STEPS).map(|_| random.index(len) as u32).collect()
+/// A `Vec` whose elements any thread writes to.
+struct Shared<T>(Vec<UnsafeCell<T>>);
+
+// SAFETY: the elements are written to by `set` alone, whose accesses may race, and read by nobody.
+unsafe impl<T: Payload> Sync for Shared<T> {}
+
+impl<T: Payload> Shared<T> {
+    /// Writes an element as a plain assignment would, which threads must not do.
+    #[inline(always)]
+    fn set(&self, index: usize, value: T) {
+        let to = self.0[index].get();
+        let bytes = bytemuck::bytes_of(&value);
+        // SAFETY: the place is that of an element, aligned for it, and only written to in one of these ways,
+        // which one follows from the type.
+        unsafe {
+            match size_of::<T>() {
+                1 => (*to.cast::<AtomicU8>()).store(bytes[0], Ordering::Relaxed),
+                4 => (*to.cast::<AtomicU32>()).store(bytemuck::pod_read_unaligned(bytes), Ordering::Relaxed),
+                8 => (*to.cast::<AtomicU64>()).store(bytemuck::pod_read_unaligned(bytes), Ordering::Relaxed),
+                _ => racy::write(to.cast(), bytes),
+            }
+        }
+    }
+}
+
+/// The indices that each thread uses again and again: random ones, or some side by side in a part of its own.
+fn lists(threads: usize, len: usize, in_order: bool) -> Vec<Vec<u32>> {
+    let list = |thread: usize| {
+        let mut random = SplitMix64::new(thread as u64 + 1);
+        let first = thread * (len / threads);
+        let index = |step| if in_order { (first + step) % len } else { random.index(len) };
+        (0..STEPS).map(index).map(|index| index as u32).collect()
     };
-    let lists: Vec<Vec<u32>> = (0..threads as u64).map(list).collect();
-    on_threads(threads, |thread| {
+    (0..threads).map(list).collect()
+}
+
+/// Calls `access` with a thread's indices. The sum of what it gives is kept, so that nothing is left out.
+fn lookups(lists: &[Vec<u32>], seconds: f64, access: impl Fn(usize) -> Result<u64> + Sync) -> Result<Sample> {
+    on_threads(lists.len(), |thread| {
         let rounds = until(seconds, 1, || {
             let mut list = black_box(&lists[thread]).iter();
-            black_box(list.try_fold(0, |sum: u32, &at| anyhow::Ok(sum.wrapping_add(access(at as usize)?)))?);
+            black_box(list.try_fold(0, |sum: u64, &at| anyhow::Ok(sum.wrapping_add(access(at as usize)?)))?);
             Ok(())
         })?;
         Ok(rounds * STEPS as f64)
     })
 }
 
-/// Writes an element as threads can that share a `Vec`. Gives its key.
-#[inline(always)]
-fn store<T: Payload>(to: &[AtomicU32], index: usize, value: &T) -> u32 {
-    let words: &[u32] = bytemuck::cast_slice(std::slice::from_ref(value));
-    for (to, word) in to[index * words.len()..].iter().zip(words) {
-        to.store(*word, Ordering::Relaxed);
-    }
-    value.key()
-}
-
 fn elements<T: Payload>(bench: &mut Bench) -> Result<()> {
-    if !bench.wants_ways("cached", &["get", "set"], T::SIZE) {
+    if !bench.wants_ways("cached", &["get", "set", "get-in-order", "set-in-order"], T::SIZE) {
         return Ok(());
     }
     let setup = bench.setup.clone();
@@ -65,66 +89,99 @@ fn elements<T: Payload>(bench: &mut Bench) -> Result<()> {
     let array: VirtualArray<T> = setup.filled(BYTES, None, 2 * BYTES)?;
     let len = array.len();
     let values: Vec<T> = (0..len).map(T::of).collect();
-    let words: Vec<AtomicU32> = (0..len * size_of::<T>() / 4).map(|_| AtomicU32::new(0)).collect();
+    let targets = Shared(values.iter().map(|value| UnsafeCell::new(*value)).collect());
     let locked = LockedCache::<T>::new(&setup.devices, len, array.page_len(), 2 * BYTES)?;
     for index in 0..len {
         array.get(index)?.check(index)?;
         locked.get(index)?;
     }
-    for threads in setup.thread_counts(true) {
-        let name = |what: &str| format!("cached/{what}/{}/t{threads}", T::SIZE);
+    for (threads, order) in setup.thread_counts(true).into_iter().flat_map(|n| [(n, ""), (n, "-in-order")]) {
+        let lists = &lists(threads, len, !order.is_empty());
+        let name = |what: &str| format!("cached/{what}{order}/{}/t{threads}", T::SIZE);
         bench.row(name("get"), Unit::MegaPerSecond, |_, row| {
             row.effort = setup.brief;
-            row.ours(&array, || lookups(threads, seconds, len, |i| Ok(array.get(i)?.key())))?;
-            row.measure("vec", Role::Limit, || lookups(threads, seconds, len, |i| Ok(values[i].key())))?;
-            row.other("lru", || lookups(threads, seconds, len, |i| Ok(locked.get(i)?.key())))
+            row.ours(&array, || lookups(lists, seconds, |i| Ok(array.get(i)?.digest())))?;
+            row.measure("vec", Role::Limit, || lookups(lists, seconds, |i| Ok(values[i].digest())))?;
+            row.other("lru", || lookups(lists, seconds, |i| Ok(locked.get(i)?.digest())))
         })?;
         bench.row(name("set"), Unit::MegaPerSecond, |_, row| {
             row.effort = setup.brief;
-            row.ours(&array, || {
-                lookups(threads, seconds, len, |i| Ok(array.set(i, T::of(i)).map(|()| 0)?))
-            })?;
+            row.ours(&array, || lookups(lists, seconds, |i| Ok(array.set(i, T::of(i)).map(|()| 0)?)))?;
             row.measure("vec", Role::Limit, || {
-                lookups(threads, seconds, len, |i| Ok(store(&words, i, &T::of(i))))
+                lookups(lists, seconds, |i| {
+                    targets.set(i, T::of(i));
+                    Ok(0)
+                })
             })?;
-            row.other("lru", || lookups(threads, seconds, len, |i| locked.set(i, T::of(i)).map(|()| 0)))
+            row.other("lru", || lookups(lists, seconds, |i| locked.set(i, T::of(i)).map(|()| 0)))
         })?;
     }
     Ok(())
 }
 
+fn sum<T: Payload>(values: &[T]) -> u64 {
+    values.iter().fold(0, |sum, value| sum.wrapping_add(value.digest()))
+}
+
 /// All elements in order, through each way that there is.
-fn scan(bench: &mut Bench) -> Result<()> {
-    if !bench.wants_any("cached/scan-by-") {
+fn scan<T: Payload>(bench: &mut Bench) -> Result<()> {
+    let ways = ["scan-by-get", "scan-by-cursor", "scan-by-iter", "scan-by-fold", "scan-by-pages"];
+    if !bench.wants_ways("cached", &ways, T::SIZE) {
         return Ok(());
     }
     let setup = bench.setup.clone();
     let seconds = setup.brief.seconds;
-    let array: VirtualArray<u32> = setup.filled(BYTES, None, 2 * BYTES)?;
-    let values: Vec<u32> = (0..array.len()).map(u32::of).collect();
-    let sum = |values: &[u32]| values.iter().map(|value| u64::from(*value)).sum::<u64>();
+    let array: VirtualArray<T> = setup.filled(BYTES, None, 2 * BYTES)?;
+    let values: Vec<T> = (0..array.len()).map(T::of).collect();
     let expected = sum(&values);
     let vec = || Ok(sum(black_box(&values)));
+    let vec_by_index = || {
+        let (values, mut sum) = (&black_box(&values)[..], 0_u64);
+        #[expect(clippy::needless_range_loop, reason = "the same loop as that of the array")]
+        for index in 0..values.len() {
+            sum = sum.wrapping_add(values[index].digest());
+        }
+        Ok(sum)
+    };
     let get = || {
-        let mut sum = 0;
+        let (array, mut sum) = (black_box(&array), 0_u64);
         for index in 0..array.len() {
-            sum += u64::from(array.get(index)?);
+            sum = sum.wrapping_add(array.get(index)?.digest());
         }
         Ok(sum)
     };
     let cursor = || {
-        let (mut cursor, mut sum) = (array.cursor(), 0);
+        let (mut cursor, mut sum) = (black_box(&array).cursor(), 0_u64);
         for index in 0..array.len() {
-            sum += u64::from(cursor.get(index)?);
+            sum = sum.wrapping_add(cursor.get(index)?.digest());
         }
         Ok(sum)
     };
-    let iter = || Ok(array.iter().try_fold(0, |sum, value| value.map(|value| sum + u64::from(value)))?);
-    let pages = || array.pages().try_fold(0, |all, page| Ok(all + sum(&page?)));
-    let ways: [(&str, &(dyn Fn() -> Result<u64> + Sync)); 4] =
-        [("get", &get), ("cursor", &cursor), ("iter", &iter), ("pages", &pages)];
+    let iter = || {
+        let mut sum = 0_u64;
+        for value in black_box(&array) {
+            sum = sum.wrapping_add(value?.digest());
+        }
+        Ok(sum)
+    };
+    let fold = || {
+        let mut failed = None;
+        let sum = black_box(&array).iter().fold(0_u64, |sum, value| match value {
+            Ok(value) => sum.wrapping_add(value.digest()),
+            Err(error) => {
+                failed = Some(error);
+                sum
+            }
+        });
+        failed.map_or(Ok(sum), |error| Err(error.into()))
+    };
+    let pages =
+        || black_box(&array).pages().try_fold(0, |all: u64, page| Ok(all.wrapping_add(sum::<T>(&page?))));
+    type Way<'a> = &'a (dyn Fn() -> Result<u64> + Sync);
+    let runs: [(Way<'_>, Way<'_>); 5] =
+        [(&get, &vec_by_index), (&cursor, &vec_by_index), (&iter, &vec), (&fold, &vec), (&pages, &vec)];
     for threads in setup.thread_counts(false) {
-        let all = |run: &(dyn Fn() -> Result<u64> + Sync)| {
+        let all = |run: Way<'_>| {
             on_threads(threads, |_| {
                 let rounds = until(seconds, 1, || {
                     let sum = run()?;
@@ -134,12 +191,12 @@ fn scan(bench: &mut Bench) -> Result<()> {
                 Ok(rounds * values.len() as f64)
             })
         };
-        for (way, run) in ways {
-            let name = format!("cached/scan-by-{way}/4B/t{threads}");
+        for (way, (ours, vec)) in ways.into_iter().zip(runs) {
+            let name = format!("cached/{way}/{}/t{threads}", T::SIZE);
             bench.row(name, Unit::MegaPerSecond, |_, row| {
                 row.effort = setup.brief;
-                row.ours(&array, || all(run))?;
-                row.measure("vec", Role::Limit, || all(&vec)).map(drop)
+                row.ours(&array, || all(ours))?;
+                row.measure("vec", Role::Limit, || all(vec)).map(drop)
             })?;
         }
     }

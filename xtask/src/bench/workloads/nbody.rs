@@ -9,9 +9,10 @@ use anyhow::{Result, anyhow, ensure};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use vmarray::VirtualArray;
+use vmarray::access::{MapBuffer, MapMode};
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
-use vmarray::{MapBuffer, MapMode, VirtualArray};
 
 /// Bodies of a tile.
 const TILE: usize = 4096;

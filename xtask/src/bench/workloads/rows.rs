@@ -1,6 +1,5 @@
 //! Rows of a table by lists of 65 536 indices, as an embedding layer asks for them; and what the first call
-//! of
-//! a kind costs.
+//! of a kind costs.
 
 use super::Bench;
 use crate::bench::elements::Payload;
@@ -57,30 +56,23 @@ fn lists<T: Payload>(bench: &mut Bench) -> Result<()> {
         (0..LISTS).map(|_| (0..LIST).map(|_| random.index(array.len())).collect()).collect();
     let mut values: Vec<T> = lists[0].iter().map(|&index| T::of(index)).collect();
     let (turns, amount) = (4 * LISTS, LIST as f64);
-    bench.row(format!("rows/gather/{}", T::SIZE), Unit::MegaPerSecond, |bench, row| {
-        let mut turn = 0;
-        row.ours(&array, || {
-            calls(turns, amount, || {
-                turn += 1;
-                array.gather_into(&lists[turn % LISTS], &mut values)?;
-                values[turn].check(lists[turn % LISTS][turn])
-            })
-        })?;
-        row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Down, size_of::<T>())))
-    })?;
-    // Memory that the devices know, where they can.
-    if let Ok(mut known) = array.register(values) {
-        bench.row(format!("rows/gather-registered/{}", T::SIZE), Unit::MegaPerSecond, |bench, row| {
+    let gather = |bench: &mut Bench, way: &str, values: &mut [T]| {
+        bench.row(format!("rows/{way}/{}", T::SIZE), Unit::MegaPerSecond, |bench, row| {
             let mut turn = 0;
             row.ours(&array, || {
                 calls(turns, amount, || {
                     turn += 1;
-                    array.gather_into(&lists[turn % LISTS], &mut known)?;
-                    known[turn].check(lists[turn % LISTS][turn])
+                    array.gather_into(&lists[turn % LISTS], values)?;
+                    values[turn].check(lists[turn % LISTS][turn])
                 })
             })?;
             row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Down, size_of::<T>())))
-        })?;
+        })
+    };
+    gather(bench, "gather", &mut values)?;
+    // Memory that the devices know, where they can.
+    if let Ok(mut known) = array.register(values) {
+        gather(bench, "gather-registered", &mut known)?;
         bench.row(format!("rows/scatter-registered/{}", T::SIZE), Unit::MegaPerSecond, |bench, row| {
             let list = &lists[0];
             list.iter().zip(known.iter_mut()).for_each(|(&index, value)| *value = T::of(index));
@@ -137,8 +129,10 @@ fn first(bench: &mut Bench) -> Result<()> {
     let mut random = SplitMix64::new(9);
     let list: Vec<usize> = (0..LIST.min(len)).map(|_| random.index(len)).collect();
     let many = (1 << 30).min(bytes) / size_of::<Keyed>();
-    let gather = |array: &VirtualArray<Keyed>| array.gather(&list).map(drop).map_err(Into::into);
-    let scatter = |array: &VirtualArray<Keyed>| Ok(array.scatter(&list, &vec![Keyed::of(1); list.len()])?);
+    // Memory that the system has given before: pages that a new vector touches first are not the library's.
+    let values = std::cell::RefCell::new(vec![Keyed::of(1); list.len()]);
+    let gather = |array: &VirtualArray<Keyed>| Ok(array.gather_into(&list, &mut values.borrow_mut())?);
+    let scatter = |array: &VirtualArray<Keyed>| Ok(array.scatter(&list, &values.borrow())?);
     let read = |array: &VirtualArray<Keyed>| array.to_vec(..many).map(drop).map_err(Into::into);
     let transform = |array: &VirtualArray<Keyed>| Ok(array.transform(.., KEY.set(KEY + 1))?);
     let kinds: [(&str, Call<'_>); 4] =

@@ -9,7 +9,7 @@ use crate::bench::setup::Setup;
 use anyhow::{Result, ensure};
 use std::hint::black_box;
 use vmarray::prelude::*;
-use vmarray::{AnyDevice, Field, HostMemory, Source, VirtualArray};
+use vmarray::{AnyDevice, Field, Source, VirtualArray, device::HostMemory};
 
 type Words = Source<u32, Vec<u32>, AnyDevice>;
 
@@ -69,7 +69,7 @@ fn ours(row: &mut Row, source: &Words, mut work: impl FnMut() -> Result<()>) -> 
     let bytes = (source.len() * 4) as f64;
     let series = row.measure("ours", Role::Ours, || calls(1, bytes, &mut work))?;
     let (total, amount) = (source.stats().total(), series.amount.max(1.0));
-    row.counts.extend([
+    row.count([
         ("cores", series.cores()),
         ("to_device_bytes_per_unit", total.bytes_to_device as f64 / amount),
         ("from_device_bytes_per_unit", total.bytes_from_device as f64 / amount),

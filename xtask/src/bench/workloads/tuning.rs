@@ -15,7 +15,7 @@ use std::fmt;
 use vmarray::device::Routing;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
-use vmarray::{Device, Placement, Profile, VirtualArray};
+use vmarray::{Placement, VirtualArray, device::Device, profile::Profile};
 
 /// The page lengths that are tried, in bytes.
 const PAGES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -169,7 +169,7 @@ fn all<T: Payload>(bench: &mut Bench, profiles: &Profiles, workloads: &[Workload
                 row.measure(name, role, || (workload.run)(&setup, &array, setup.brief.seconds))?;
             }
             if let Setting::ByHand { page_bytes, channels, read_ahead } = best {
-                row.counts.extend([
+                row.count([
                     ("best_page_bytes", page_bytes as f64),
                     ("best_channels", f64::from(channels)),
                     ("best_read_ahead", f64::from(u8::from(read_ahead))),

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use backend_api::wrap::{Fault, Faulty, Operation};
 use backend_api::{
-    Device, Elements, Gather, HostBuffer, HostMemory, Progress, Scatter, Search, Ticket, Transfer,
+    Device, Elements, ErrorKind, Gather, HostBuffer, HostMemory, Progress, Scatter, Search, Ticket, Transfer,
 };
 use backend_host::SimulatedDevice;
 
@@ -252,6 +253,21 @@ fn kernels_that_read_slots_of_other_channels_have_their_place_among_what_writes_
             }
         }
         scenes.iter().for_each(Scene::check);
+    }
+}
+
+#[test]
+fn work_that_another_channel_cannot_be_ordered_after_is_waited_for() {
+    for (is_refused, state) in [(false, Progress::Pending), (true, Progress::Done)] {
+        let device = Arc::new(Faulty::new(SimulatedDevice::builder(7).build()));
+        let arrays = [(); 2].map(|()| one_channel::<u32, _>(&device, (PAGES, PAGE_LEN), 2).build().unwrap());
+        let [left, right] = arrays.each_ref().map(|array| &array.pager().channels()[0]);
+        let copy = Transfer::Internal { from: right.home(SLOT), to: left.home(SLOT), bytes: PAGE_BYTES };
+        if is_refused {
+            device.inject(Fault::new(Operation::OrderAfter, ErrorKind::Driver));
+        }
+        let ticket = left.queues.between_all_writes(&[&right.queues], |queue| queue.submit(&[copy])).unwrap();
+        assert_eq!(device.poll(ticket).unwrap(), state);
     }
 }
 

@@ -1,0 +1,652 @@
+//! Random kernels with random memory, and what the interpreter makes of them. For tests of backends that run
+//! more of them than the suite does.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::expr::Geometry;
+use crate::kernel::{
+    Access, ArrayDecl, Binary, Body, Interpreter, Kernel, Memory, Op, Reg, Report, Slices, Space, TableDecl,
+    Type, Unary, ViewDecl, Where,
+};
+use crate::wrap::SplitMix64;
+use crate::{Device, Result};
+
+use super::{Context, Limits};
+
+/// A kernel, what a launch of it brings along, and the bytes of its views.
+///
+/// ```
+/// use backend_api::conformance::random::Case;
+/// let case = Case::new(7, true);
+/// assert_eq!(case.kernel, Case::new(7, true).kernel, "a seed always gives the same");
+/// let (views, report) = case.expected()?;
+/// assert!(case.check(&views, report).is_ok());
+/// let mut wrong = report;
+/// wrong.failures += 1;
+/// assert!(case.check(&views, wrong).is_err());
+/// let small = case.shrink(|case| !case.kernel.body().code.is_empty());
+/// assert_eq!(small.kernel.body().code.len(), 1);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// How many items it is launched with.
+    pub items: u64,
+    /// Which index they have.
+    pub geometry: Geometry,
+    /// The parameters.
+    pub params: Vec<u64>,
+    /// The bytes of the tables.
+    pub table: Vec<u8>,
+    /// The views.
+    pub views: Vec<CaseView>,
+    /// How many back edges an item may take.
+    pub budget: Option<u64>,
+}
+
+/// Launches the cases of some seeds on a device, and compares all memory and the reports with the
+/// interpreter's. Gives how many the device carried out; the others it does not support.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use backend_api::conformance::{random, reference::ReferenceDevice};
+/// assert_eq!(random::launch_all(&Arc::new(ReferenceDevice::new(8 << 20)), 100..110), 10);
+/// ```
+///
+/// # Panics
+/// At the first difference, with the kernel.
+pub fn launch_all<D: Device>(device: &Arc<D>, seeds: Range<u64>) -> u64 {
+    super::launches::launch_all(&Context::new(device, Limits::default()), seeds)
+}
+
+/// A view of a [`Case`].
+///
+/// ```
+/// use backend_api::conformance::random::Case;
+/// let case = Case::new(1, false);
+/// assert!(case.views.iter().all(|view| view.bytes.len() as u64 == view.count * view.stride));
+/// ```
+#[derive(Clone, Debug)]
+pub struct CaseView {
+    /// Bytes from one element to the next.
+    pub stride: u64,
+    /// How many elements there are.
+    pub count: u64,
+    /// What lies there at first.
+    pub bytes: Vec<u8>,
+    /// Where it is best put: so many bytes behind a multiple of 8.
+    pub shift: u64,
+}
+
+impl Case {
+    /// The case of a seed, with numbers of type `F64` or without.
+    #[must_use]
+    pub fn new(seed: u64, doubles: bool) -> Self {
+        let mut rng = SplitMix64::new(seed ^ 0x6B65_726E_656C);
+        let mut maker = Maker::new(&mut rng, doubles);
+        maker.declare();
+        maker.begin();
+        let code = maker.program();
+        maker.body.code.extend(code);
+        let (body, counts) = (maker.body, maker.counts);
+        let tiles = |view: &ViewDecl| if let Access::Write { tile } = view.access { tile } else { 1 };
+        let items = [1, 7, 64, 100, 257][rng.index(5)];
+        let views = body.views.iter().zip(counts).map(|(view, count)| {
+            let stride = view.extent() + rng.pick(&[0, 0, 1, 3, 8]);
+            let tile = u64::from(tiles(view));
+            let count = match view.access {
+                // Now and then the last tile is not whole.
+                Access::Write { .. } => items * tile - rng.below(tile),
+                _ => count,
+            };
+            let mut bytes = vec![0; (stride * count) as usize];
+            rng.fill(&mut bytes);
+            CaseView { stride, count, bytes, shift: rng.pick(&[0, 0, 4, 1, 2, 3]) }
+        });
+        let views = views.collect();
+        let params = body.params.iter().map(|of| number(&mut rng, *of)).collect();
+        let mut table = vec![0; body.table_bytes() as usize];
+        rng.fill(&mut table);
+        let first = rng.below(1 << 40);
+        let geometry = match rng.below(3) {
+            0 => Geometry { first, page_len: 1 + rng.below(50), channel: rng.below(3), channels: 3 },
+            1 => Geometry { first: 0, page_len: 16, channel: 1, channels: 2 },
+            _ => Geometry::plain(first),
+        };
+        let budget = rng.pick(&[None, None, Some(0), Some(7), Some(1000)]);
+        let kernel =
+            Kernel::new(body).expect("a generator of verified bodies").named(&format!("case {seed}"));
+        Self { kernel, items, geometry, params, table, views, budget }
+    }
+
+    fn interpreter(&self) -> Interpreter<'_> {
+        let (params, table, budget) = (&self.params[..], &self.table[..], self.budget);
+        Interpreter { params, table, budget, ..Interpreter::new(&self.kernel, self.items, self.geometry) }
+    }
+
+    /// What the views hold afterwards, and the report.
+    ///
+    /// # Errors
+    /// None: slices have no trouble.
+    pub fn expected(&self) -> Result<(Vec<Vec<u8>>, Report)> {
+        let mut views: Vec<Vec<u8>> = self.views.iter().map(|view| view.bytes.clone()).collect();
+        let slices =
+            views.iter_mut().zip(&self.views).map(|(bytes, view)| (&mut bytes[..], view.stride as usize));
+        let report = self.interpreter().run(&mut Slices::new(slices.collect()))?;
+        Ok((views, report))
+    }
+
+    /// Compares what a device made of it: all bytes but those of NaN, and the report, whose item may be any
+    /// that failed.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn check(&self, views: &[Vec<u8>], report: Report) -> Result<(), String> {
+        let (expected, truth) = self.expected().map_err(|error| error.to_string())?;
+        for (number, (found, expected)) in views.iter().zip(&expected).enumerate() {
+            self.check_view(number, found, expected)?;
+        }
+        if report.failures != truth.failures {
+            return Err(format!("{} items failed, not {}", report.failures, truth.failures));
+        }
+        if report.failures == 0 {
+            return if report == truth { Ok(()) } else { Err(format!("{report:?} without a failure")) };
+        }
+        // The first failure of that very item.
+        let mut views: Vec<Vec<u8>> = self.views.iter().map(|view| view.bytes.clone()).collect();
+        let slices =
+            views.iter_mut().zip(&self.views).map(|(bytes, view)| (&mut bytes[..], view.stride as usize));
+        let mut slices = Slices::new(slices.collect());
+        if report.item >= self.items {
+            return Err(format!("item {} failed, of {}", report.item, self.items));
+        }
+        let own = self.interpreter().run_part(report.item..report.item + 1, &mut [], &mut slices);
+        let own = own.map_err(|error| error.to_string())?;
+        let found = Report { failures: 1, ..report };
+        if found == own { Ok(()) } else { Err(format!("{found:?} is reported, {own:?} is right")) }
+    }
+
+    fn check_view(&self, number: usize, found: &[u8], expected: &[u8]) -> Result<(), String> {
+        if found == expected {
+            return Ok(());
+        }
+        let (view, decl) = (&self.views[number], &self.kernel.body().views[number]);
+        let elements = found.chunks(view.stride as usize).zip(expected.chunks(view.stride as usize));
+        for (at, (found, expected)) in elements.enumerate() {
+            let mut found = found.to_vec();
+            for (offset, of) in &decl.fields {
+                let range = *offset as usize..(*offset + of.bytes()) as usize;
+                if is_nan(*of, &found[range.clone()]) && is_nan(*of, &expected[range.clone()]) {
+                    found[range.clone()].copy_from_slice(&expected[range]);
+                }
+            }
+            if found != expected {
+                return Err(format!("element {at} of view {number}: {found:02x?}, not {expected:02x?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A case of fewer operations for which this holds as for this one. It is asked about each attempt.
+    #[must_use]
+    pub fn shrink(&self, mut fails: impl FnMut(&Self) -> bool) -> Self {
+        let mut best = self.clone();
+        let count = |case: &Self| case.kernel.body().code.iter().map(Op::count).sum::<usize>() as u32;
+        // From the end on, as what is read has to be written before; again after each success.
+        let (mut site, mut shrunk) = (count(&best), false);
+        loop {
+            if site == 0 {
+                if !std::mem::take(&mut shrunk) {
+                    return best;
+                }
+                site = count(&best);
+            }
+            site -= 1;
+            let Some(op) = best.kernel.body().operation(site) else { continue };
+            // Without all of it; with what is within it alone.
+            let attempts = if op.count() > 1 { 2 } else { 1 };
+            let shorter = (0..attempts).find_map(|keep_within| {
+                let mut body = best.kernel.body().clone();
+                remove(&mut body.code, site as usize, keep_within == 1);
+                let kernel = Kernel::new(body).ok()?.named(best.kernel.name());
+                let attempt = Self { kernel, ..best.clone() };
+                fails(&attempt).then_some(attempt)
+            });
+            if let Some(shorter) = shorter {
+                (best, shrunk) = (shorter, true);
+                site = site.min(count(&best));
+            }
+        }
+    }
+}
+
+/// Removes an operation, or puts what is within it into its place.
+fn remove(code: &mut Vec<Op>, mut left: usize, keep_within: bool) {
+    for at in 0..code.len() {
+        let count = code[at].count();
+        if left >= count {
+            left -= count;
+            continue;
+        }
+        if left == 0 {
+            let op = code.remove(at);
+            if keep_within {
+                let within = op.within().concat();
+                code.splice(at..at, within);
+            }
+            return;
+        }
+        left -= 1;
+        return match &mut code[at] {
+            Op::If { then, otherwise, .. } => {
+                let first: usize = then.iter().map(Op::count).sum();
+                if left < first {
+                    remove(then, left, keep_within);
+                } else {
+                    remove(otherwise, left - first, keep_within);
+                }
+            }
+            Op::Block { body } | Op::Loop { body } => remove(body, left, keep_within),
+            _ => {}
+        };
+    }
+}
+
+fn is_nan(of: Memory, bytes: &[u8]) -> bool {
+    match (of, bytes) {
+        (Memory::F16, [a, b]) => crate::kernel::f16_to_f32(u16::from_ne_bytes([*a, *b])).is_nan(),
+        (Memory::Value(Type::F32), [a, b, c, d]) => f32::from_ne_bytes([*a, *b, *c, *d]).is_nan(),
+        (Memory::Value(Type::F64), _) => {
+            bytes.try_into().is_ok_and(|bytes| f64::from_ne_bytes(bytes).is_nan())
+        }
+        _ => false,
+    }
+}
+
+/// A value of a type: often one at which something turns.
+fn number(rng: &mut SplitMix64, of: Type) -> u64 {
+    let top = 1 << (8 * of.bytes() - 1);
+    let bits = match rng.below(6) {
+        0 => rng.pick(&[0, 1, 2, top, top - 1, u64::MAX]),
+        1 => rng.below(20),
+        2 if of == Type::F32 => {
+            rng.pick(&[-0.0_f32, 0.5, 2.5, 1e-40, f32::INFINITY, -7.0, 3e9]).to_bits().into()
+        }
+        2 if of == Type::F64 => rng.pick(&[-0.0_f64, 0.5, -2.5, 1e-310, f64::INFINITY, 7.0, 1e19]).to_bits(),
+        3 if of == Type::F32 => ((rng.below(2001) as f32 - 1000.0) / 8.0).to_bits().into(),
+        3 if of == Type::F64 => ((rng.below(2001) as f64 - 1000.0) / 8.0).to_bits(),
+        _ => rng.next(),
+    };
+    bits & of.mask()
+}
+
+/// Registers of each type that anything may read and write.
+const EACH: usize = 3;
+/// How many statements a program has at most.
+const STATEMENTS: usize = 40;
+
+struct Maker<'r> {
+    rng: &'r mut SplitMix64,
+    types: Vec<Type>,
+    body: Body,
+    /// The first register of each type in [`Self::types`]; [`EACH`] follow one another.
+    pools: Vec<u32>,
+    left: usize,
+    /// The lengths of views that are only read.
+    counts: Vec<u64>,
+    /// The blocks and loops around: whether it is a loop.
+    labels: Vec<bool>,
+    loops: usize,
+}
+
+impl<'r> Maker<'r> {
+    fn new(rng: &'r mut SplitMix64, doubles: bool) -> Self {
+        let mut types = vec![Type::Bool, Type::U64];
+        let all = Type::NUMBERS.into_iter().filter(|of| *of != Type::U64 && (doubles || *of != Type::F64));
+        let others: Vec<Type> = all.collect();
+        // A few types a program, so that values meet.
+        while types.len() < 5 {
+            let of = rng.pick(&others);
+            if !types.contains(&of) {
+                types.push(of);
+            }
+        }
+        let left = 5 + rng.index(STATEMENTS);
+        let (body, pools, counts, labels) = Default::default();
+        Self { rng, types, body, pools, left, counts, labels, loops: 0 }
+    }
+
+    fn fresh(&mut self, of: Type) -> Reg {
+        self.body.registers.push(of);
+        Reg(self.body.registers.len() as u32 - 1)
+    }
+
+    fn reg(&mut self, of: Type) -> Reg {
+        let pool = self.types.iter().position(|known| *known == of).expect("a type of the program");
+        Reg(self.pools[pool] + self.rng.index(EACH) as u32)
+    }
+
+    fn any_type(&mut self) -> Type {
+        let types = self.types.clone();
+        self.rng.pick(&types)
+    }
+
+    fn number_type(&mut self) -> Type {
+        let types = self.types.clone();
+        self.rng.pick(&types[1..])
+    }
+
+    fn memory(&mut self) -> Memory {
+        match self.number_type() {
+            Type::F32 if self.rng.below(3) == 0 => Memory::F16,
+            of => Memory::Value(of),
+        }
+    }
+
+    fn declare(&mut self) {
+        for of in self.types.clone() {
+            let first = self.body.registers.len() as u32;
+            self.pools.push(first);
+            self.body.registers.extend([of; EACH]);
+        }
+        for number in 0..2 + self.rng.index(3) {
+            let tile = [1, 1, 3][self.rng.index(3)];
+            let access = if number % 2 == 0 { Access::Write { tile } } else { Access::Read };
+            let mut fields = Vec::new();
+            let mut offset: u32 = self.rng.pick(&[0, 0, 1, 4]);
+            for _ in 0..1 + self.rng.index(3) {
+                let of = self.memory();
+                if self.rng.below(3) > 0 {
+                    offset = offset.next_multiple_of(of.bytes());
+                }
+                fields.push((offset, of));
+                offset += of.bytes();
+            }
+            self.body.views.push(ViewDecl { access, fields });
+            let count = self.rng.pick(&[1, 5, 40, 300]);
+            self.counts.push(count);
+        }
+        for _ in 0..self.rng.index(3) {
+            let table = TableDecl { of: self.memory(), len: 1 + self.rng.below(20) as u32 };
+            self.body.tables.push(table);
+        }
+        for _ in 0..self.rng.index(3) {
+            let array =
+                ArrayDecl { space: Space::Item, of: self.any_type(), len: 1 + self.rng.below(20) as u32 };
+            self.body.arrays.push(array);
+        }
+        for _ in 0..self.rng.index(4) {
+            let of = self.any_type();
+            self.body.params.push(of);
+        }
+    }
+
+    /// Writes every register of the pools.
+    fn begin(&mut self) {
+        for at in 0..self.body.registers.len() {
+            let (to, of) = (Reg(at as u32), self.body.registers[at]);
+            let params: Vec<u16> = (0..self.body.params.len() as u16)
+                .filter(|number| self.body.params[usize::from(*number)] == of)
+                .collect();
+            let op = match self.rng.below(3) {
+                0 if !params.is_empty() => Op::Param { to, number: self.rng.pick(&params) },
+                1 if of == Type::U64 => Op::Where { to, what: self.rng.pick(&[Where::Item, Where::Index]) },
+                1 if of == Type::Bool => Op::Where { to, what: Where::Live },
+                _ => Op::Literal { to, bits: number(self.rng, of) },
+            };
+            self.body.code.push(op);
+        }
+    }
+
+    /// The program, as a block that can be left, and stores of what came out.
+    fn program(&mut self) -> Vec<Op> {
+        self.labels.push(false);
+        let mut body = Vec::new();
+        while self.left > 0 {
+            self.statement(&mut body);
+        }
+        self.labels.pop();
+        let mut code = vec![Op::Block { body }];
+        for _ in 0..4 {
+            self.store(&mut code);
+        }
+        code
+    }
+
+    fn statements(&mut self, most: usize) -> Vec<Op> {
+        let mut code = Vec::new();
+        for _ in 0..self.rng.index(most + 1) {
+            if self.left > 0 {
+                self.statement(&mut code);
+            }
+        }
+        code
+    }
+
+    fn statement(&mut self, code: &mut Vec<Op>) {
+        self.left -= 1;
+        let deep = self.labels.len() > 5;
+        match self.rng.below(20) {
+            0 | 1 if !deep => {
+                let when = self.reg(Type::Bool);
+                let then = self.statements(5);
+                let otherwise = self.statements(4);
+                code.push(Op::If { when, then, otherwise });
+            }
+            2 if !deep => {
+                self.labels.push(false);
+                let body = self.statements(6);
+                self.labels.pop();
+                code.push(Op::Block { body });
+            }
+            3 | 4 if !deep && self.loops < 3 => self.looped(code),
+            5 => {
+                // Not always, so that what follows is reached.
+                let out = self.rng.index(self.labels.len());
+                let is_loop = self.labels[self.labels.len() - 1 - out];
+                let out = out as u16;
+                let jump =
+                    if is_loop && self.rng.below(2) == 0 { Op::Continue { out } } else { Op::Break { out } };
+                let when = self.condition(code);
+                code.push(Op::If { when, then: vec![jump], otherwise: vec![] });
+            }
+            6 => {
+                let when = self.condition(code);
+                let detail = self.reg(Type::U64);
+                if self.rng.below(3) > 0 {
+                    return;
+                }
+                let then = vec![Op::Fail { code: self.rng.below(9) as u16, detail }];
+                code.push(Op::If { when, then, otherwise: vec![] });
+            }
+            7 | 8 => self.load(code),
+            9 | 10 => self.store(code),
+            11 | 12 => self.local(code),
+            _ => self.arithmetic(code),
+        }
+    }
+
+    /// A loop of a few turns.
+    fn looped(&mut self, code: &mut Vec<Op>) {
+        let [turn, last, one] = [Type::U64; 3].map(|of| self.fresh(of));
+        let done = self.fresh(Type::Bool);
+        if self.rng.below(3) == 0 {
+            let (of, most) = (self.reg(Type::U64), 7);
+            code.push(Op::Literal { to: last, bits: most });
+            code.push(Op::Binary { op: Binary::And, to: last, left: last, right: of });
+        } else {
+            code.push(Op::Literal { to: last, bits: self.rng.below(6) });
+        }
+        code.push(Op::Literal { to: one, bits: 1 });
+        code.push(Op::Literal { to: turn, bits: 0 });
+        self.labels.push(true);
+        self.loops += 1;
+        let mut body = vec![
+            Op::Binary { op: Binary::Le, to: done, left: last, right: turn },
+            Op::If { when: done, then: vec![Op::Break { out: 0 }], otherwise: vec![] },
+            Op::Binary { op: Binary::Add, to: turn, left: turn, right: one },
+        ];
+        body.extend(self.statements(6));
+        self.loops -= 1;
+        self.labels.pop();
+        code.push(Op::Loop { body });
+    }
+
+    fn condition(&mut self, code: &mut Vec<Op>) -> Reg {
+        if self.rng.below(2) == 0 {
+            return self.reg(Type::Bool);
+        }
+        let (to, of) = (self.reg(Type::Bool), self.number_type());
+        let op = self.rng.pick(&[Binary::Lt, Binary::Le, Binary::Ne, Binary::Eq]);
+        let (left, right) = (self.reg(of), self.reg(of));
+        code.push(Op::Binary { op, to, left, right });
+        to
+    }
+
+    /// An index that is mostly below a length.
+    fn index(&mut self, code: &mut Vec<Op>, len: u64) -> Reg {
+        if self.rng.below(60) == 0 {
+            return self.reg(Type::U64);
+        }
+        let (at, bound) = (self.fresh(Type::U64), self.fresh(Type::U64));
+        let left = self.reg(Type::U64);
+        let more = u64::from(self.rng.below(40) == 0);
+        code.push(Op::Literal { to: bound, bits: len + more });
+        code.push(Op::Binary { op: Binary::Rem, to: at, left, right: bound });
+        at
+    }
+
+    fn load(&mut self, code: &mut Vec<Op>) {
+        let view = self.rng.index(self.body.views.len());
+        let count = self.counts[view];
+        let len = if let Access::Write { tile } = self.body.views[view].access { tile.into() } else { count };
+        let at = self.index(code, len);
+        let fields = self.body.views[view].fields.clone();
+        let (offset, of) = self.rng.pick(&fields);
+        let to = self.reg(of.value());
+        code.push(Op::Load { to, view: view as u16, at, offset, of });
+    }
+
+    fn store(&mut self, code: &mut Vec<Op>) {
+        // Every second one is written to.
+        let view = self.rng.index(self.body.views.len()) & !1;
+        let Access::Write { tile } = self.body.views[view].access else { return };
+        let at = self.index(code, tile.into());
+        let fields = self.body.views[view].fields.clone();
+        let (offset, of) = self.rng.pick(&fields);
+        let value = self.reg(of.value());
+        code.push(Op::Store { view: view as u16, at, offset, of, value });
+    }
+
+    fn local(&mut self, code: &mut Vec<Op>) {
+        if !self.body.tables.is_empty() && self.rng.below(3) == 0 {
+            let table = self.rng.index(self.body.tables.len());
+            let TableDecl { of, len } = self.body.tables[table];
+            let at = self.index(code, len.into());
+            let to = self.reg(of.value());
+            return code.push(Op::Lookup { to, table: table as u16, at });
+        }
+        if self.body.arrays.is_empty() {
+            return self.arithmetic(code);
+        }
+        let array = self.rng.index(self.body.arrays.len());
+        let ArrayDecl { of, len, .. } = self.body.arrays[array];
+        let at = self.index(code, len.into());
+        let (value, array) = (self.reg(of), array as u16);
+        code.push(match self.rng.below(2) {
+            0 => Op::Get { to: value, array, at },
+            _ => Op::Put { array, at, value },
+        });
+    }
+
+    fn arithmetic(&mut self, code: &mut Vec<Op>) {
+        let of = self.any_type();
+        let (to, a, b) = (self.reg(of), self.reg(of), self.reg(of));
+        match self.rng.below(12) {
+            0 => code.push(Op::Literal { to, bits: number(self.rng, of) }),
+            1 => code.push(Op::Copy { to, of: a }),
+            2 => {
+                let when = self.reg(Type::Bool);
+                code.push(Op::Select { to, when, yes: a, no: b });
+            }
+            3 if of != Type::Bool => {
+                let from = self.any_type();
+                let from = self.reg(from);
+                code.push(Op::Cast { to, of: from });
+            }
+            4 if of.is_float() => {
+                let c = self.reg(of);
+                code.push(Op::Fma { to, a, b, c });
+            }
+            4 if of.is_integer() => code.push(Op::MulHigh { to, left: a, right: b }),
+            5 if of != Type::Bool => self.bits(code, of),
+            6 | 7 => {
+                let ops: Vec<Unary> = Unary::ALL.into_iter().filter(|op| op.takes(of)).collect();
+                code.push(Op::Unary { op: self.rng.pick(&ops), to, of: a });
+            }
+            _ => {
+                let ops: Vec<Binary> = Binary::ALL.into_iter().filter(|op| op.takes(of)).collect();
+                let op = self.rng.pick(&ops);
+                let to = if op.is_comparison() { self.reg(Type::Bool) } else { to };
+                code.push(Op::Binary { op, to, left: a, right: b });
+            }
+        }
+    }
+
+    /// The bits of a number, but not of a NaN, which are nobody's.
+    fn bits(&mut self, code: &mut Vec<Op>, from: Type) {
+        let types: Vec<Type> = self.types.iter().copied().filter(|of| of.bytes() == from.bytes()).collect();
+        let of = self.rng.pick(&types);
+        if of == Type::Bool {
+            return;
+        }
+        let (source, to) = (self.reg(from), self.reg(of));
+        if !from.is_float() || of.is_float() {
+            return code.push(Op::Bits { to, of: source });
+        }
+        let (same, bits, zero) = (self.fresh(Type::Bool), self.fresh(of), self.fresh(of));
+        code.push(Op::Binary { op: Binary::Eq, to: same, left: source, right: source });
+        code.push(Op::Bits { to: bits, of: source });
+        code.push(Op::Literal { to: zero, bits: 0 });
+        code.push(Op::Select { to, when: same, yes: bits, no: zero });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too long for an interpreter")]
+    fn random_cases_are_sound_and_do_many_things() {
+        let (mut failing, mut clean, mut changed, mut operations) = (0, 0, 0, 0);
+        for seed in 0..2000 {
+            let case = Case::new(seed, seed % 2 == 0);
+            assert!(seed % 2 == 0 || !case.kernel.needs().f64);
+            let (views, report) = case.expected().unwrap();
+            case.check(&views, report).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+            *if report.failures > 0 { &mut failing } else { &mut clean } += 1;
+            changed +=
+                usize::from(views.iter().zip(&case.views).any(|(after, before)| *after != before.bytes));
+            operations += case.kernel.body().code.iter().map(Op::count).sum::<usize>();
+        }
+        assert!(failing > 500 && clean > 500 && changed > 1500, "{failing} {clean} {changed}");
+        assert!(operations > 2000 * 40, "{operations}");
+    }
+
+    #[test]
+    fn a_case_shrinks_to_what_makes_it_fail() {
+        let has_sqrt = |case: &Case| {
+            let mut found = false;
+            case.kernel.body().operations(|_, op| found |= matches!(op, Op::Unary { op: Unary::Sqrt, .. }));
+            found
+        };
+        let case = (0..).map(|seed| Case::new(seed, true)).find(has_sqrt).unwrap();
+        let small = case.shrink(has_sqrt);
+        // What it is of has to be written before.
+        assert_eq!(small.kernel.body().code.len(), 2, "{:?}", small.kernel.body().code);
+    }
+}

@@ -1,0 +1,122 @@
+//! What operations on values give, value by value: for interpreters, and for those who fold constants.
+//!
+//! Values are passed as [`Type`] says: 64 bits, of which higher ones are zero. Types are those that
+//! [`Body::verify`](super::Body::verify) lets pass.
+//!
+//! ```
+//! use backend_api::kernel::{Binary, Memory, Type, Unary, arithmetic};
+//! let float = |x: f32| u64::from(x.to_bits());
+//! assert_eq!(arithmetic::unary(Unary::Sqrt, Type::F32, float(2.0)), float(2_f32.sqrt()));
+//! assert_eq!(arithmetic::binary(Binary::Sub, Type::U8, 1, 2), 255);
+//! assert_eq!(arithmetic::mul_high(Type::I8, 0x80, 0x80), 0x40, "-128 * -128 is 0x4000");
+//! assert_eq!(arithmetic::fma(Type::F32, float(3.0), float(0.5), float(1.0)), float(2.5));
+//! assert_eq!(arithmetic::cast(Type::F32, Type::I16, float(-1.5)), 0xFFFF);
+//! assert_eq!(arithmetic::loaded(Memory::F16, 0x3C00), float(1.0));
+//! assert_eq!(arithmetic::stored(Memory::F16, float(1.0)), 0x3C00);
+//! ```
+
+use super::{Binary, Memory, Type, Unary, f16_to_f32, f32_to_f16};
+use crate::by_integer;
+use crate::expr::{self, Number};
+
+/// An operation on one value of a type.
+#[must_use]
+pub fn unary(op: Unary, of: Type, a: u64) -> u64 {
+    macro_rules! float {
+        ($function:ident) => {
+            match of {
+                Type::F32 => f32::from_value(a).$function().to_value(),
+                _ => f64::from_value(a).$function().to_value(),
+            }
+        };
+    }
+    macro_rules! bits {
+        ($function:ident) => {
+            by_integer!(of, T => u64::from(T::from_value(a).$function()), _ => 0)
+        };
+    }
+    match op {
+        Unary::Neg => expr::unary(expr::Unary::Neg, of, a),
+        Unary::Abs => expr::unary(expr::Unary::Abs, of, a),
+        Unary::Not => expr::unary(expr::Unary::Not, of, a),
+        Unary::Sqrt => float!(sqrt),
+        Unary::Floor => float!(floor),
+        Unary::Ceil => float!(ceil),
+        Unary::Trunc => float!(trunc),
+        Unary::RoundEven => float!(round_ties_even),
+        Unary::CountOnes => bits!(count_ones),
+        Unary::LeadingZeros => bits!(leading_zeros),
+        Unary::TrailingZeros => bits!(trailing_zeros),
+        Unary::ReverseBits => by_integer!(of, T => T::from_value(a).reverse_bits().to_value(), _ => 0),
+    }
+}
+
+/// An operation on two values of a type.
+#[must_use]
+pub fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
+    expr::binary(op, of, a, b)
+}
+
+/// The upper half of the product of two integers of a type.
+#[must_use]
+pub fn mul_high(of: Type, a: u64, b: u64) -> u64 {
+    // Two numbers of 64 bits without a sign can leave `i128`, but not its bits.
+    let wide = |bits: u64| by_integer!(of, T => T::from_value(bits) as i128, _ => 0);
+    let product = wide(a).wrapping_mul(wide(b)) as u128;
+    (product >> (8 * of.bytes())) as u64 & of.mask()
+}
+
+/// `a * b + c` of a type of floats, rounded once.
+#[must_use]
+pub fn fma(of: Type, a: u64, b: u64, c: u64) -> u64 {
+    match of {
+        Type::F32 => f32::from_value(a).mul_add(f32::from_value(b), f32::from_value(c)).to_value(),
+        _ => f64::from_value(a).mul_add(f64::from_value(b), f64::from_value(c)).to_value(),
+    }
+}
+
+/// A value as another type of number.
+#[must_use]
+pub fn cast(from: Type, to: Type, a: u64) -> u64 {
+    expr::cast(from, to, a)
+}
+
+/// What a register gets, of the bits in memory.
+#[must_use]
+pub fn loaded(of: Memory, bits: u64) -> u64 {
+    match of {
+        Memory::Value(_) => bits,
+        Memory::F16 => f16_to_f32(bits as u16).to_value(),
+    }
+}
+
+/// What memory gets, of the bits of a register.
+#[must_use]
+pub fn stored(of: Memory, value: u64) -> u64 {
+    match of {
+        Memory::Value(_) => value,
+        Memory::F16 => f32_to_f16(f32::from_value(value)).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_those_of_rust_for_every_type() {
+        assert_eq!(unary(Unary::LeadingZeros, Type::I16, 1), 15);
+        assert_eq!(unary(Unary::TrailingZeros, Type::U8, 0), 8);
+        assert_eq!(unary(Unary::CountOnes, Type::I8, 0xFF), 8);
+        assert_eq!(unary(Unary::ReverseBits, Type::I32, 1), 0x8000_0000);
+        let float = |x: f64| x.to_bits();
+        assert_eq!(unary(Unary::RoundEven, Type::F64, float(2.5)), float(2.0));
+        assert_eq!(unary(Unary::Floor, Type::F64, float(-0.5)), float(-1.0));
+        assert_eq!(unary(Unary::Trunc, Type::F64, float(-0.5)), float(-0.0));
+        assert_eq!(unary(Unary::Ceil, Type::F64, float(-0.5)), float(-0.0));
+        assert_eq!(mul_high(Type::U64, u64::MAX, u64::MAX), u64::MAX - 1);
+        assert_eq!(mul_high(Type::I64, u64::MAX, u64::MAX), 0, "-1 * -1");
+        assert_eq!(mul_high(Type::U32, 1 << 31, 6), 3);
+        assert_eq!(mul_high(Type::I32, 0xFFFF_FFFF, 6), 0xFFFF_FFFF, "-1 * 6");
+    }
+}

@@ -1,0 +1,741 @@
+//! What kernels consist of.
+
+use crate::expr::{Binary, Type};
+
+/// A register: a variable of the item. Its type is that of the same number in [`Body::registers`].
+///
+/// ```
+/// use backend_api::kernel::{Op, Reg};
+/// assert_eq!((Op::Copy { to: Reg(1), of: Reg(0) }.written(), Reg(7).at()), (Some(Reg(1)), 7));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reg(pub u32);
+
+impl Reg {
+    /// Its place among the registers.
+    #[must_use]
+    pub const fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Who shares an array.
+///
+/// ```
+/// use backend_api::kernel::{ArrayDecl, Space, Type};
+/// let tile = ArrayDecl { space: Space::Group, of: Type::F32, len: 256 };
+/// assert_eq!(tile.bytes(), 1024);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Space {
+    /// Each item has its own.
+    Item,
+    /// The items of a group have one together. Races leave either value, never another element's.
+    Group,
+}
+
+/// What a kernel does with a view.
+///
+/// ```
+/// use backend_api::kernel::{Access, Memory, Type, ViewDecl};
+/// let image = ViewDecl { access: Access::Read, fields: vec![(0, Memory::Value(Type::F32))] };
+/// let tiles = ViewDecl { access: Access::Write { tile: 4 }, ..image.clone() };
+/// assert!(!image.access.is_written() && tiles.access.is_written());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Loads of any element; indices are numbers of elements.
+    Read,
+    /// Loads and stores of the item's own tile: elements `item * tile ..` of so many. Indices are numbers
+    /// within the tile, so no item reaches what another one has.
+    Write {
+        /// Elements of a tile; at least 1.
+        tile: u32,
+    },
+    /// Loads, and atomics, of any element.
+    Atomic,
+}
+
+impl Access {
+    /// Whether a launch may change the view.
+    #[must_use]
+    pub const fn is_written(self) -> bool {
+        !matches!(self, Self::Read)
+    }
+}
+
+/// How a value lies in memory.
+///
+/// ```
+/// use backend_api::kernel::{Memory, Type};
+/// assert_eq!((Memory::Value(Type::I16).bytes(), Memory::Value(Type::I16).value()), (2, Type::I16));
+/// assert_eq!((Memory::F16.bytes(), Memory::F16.value()), (2, Type::F32));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// As it is; not a bool.
+    Value(Type),
+    /// A half-precision float, loaded and stored as `F32`.
+    F16,
+}
+
+impl Memory {
+    /// Its length in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::Value(of) => of.bytes(),
+            Self::F16 => 2,
+        }
+    }
+
+    /// The type of the register that it is loaded to and stored from.
+    #[must_use]
+    pub const fn value(self) -> Type {
+        match self {
+            Self::Value(of) => of,
+            Self::F16 => Type::F32,
+        }
+    }
+}
+
+/// A local array. It is zero at first.
+///
+/// ```
+/// use backend_api::kernel::{ArrayDecl, Space, Type};
+/// assert_eq!(ArrayDecl { space: Space::Item, of: Type::U16, len: 9 }.bytes(), 18);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ArrayDecl {
+    /// Who shares it.
+    pub space: Space,
+    /// The type of its elements.
+    pub of: Type,
+    /// How many there are; at least 1.
+    pub len: u32,
+}
+
+impl ArrayDecl {
+    /// Its length in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.len as u64 * self.of.bytes() as u64
+    }
+}
+
+/// A row of elements that a launch brings along and no item changes: see [`Body::table_offset`].
+///
+/// ```
+/// use backend_api::kernel::{Body, Memory, TableDecl, Type};
+/// let weights = TableDecl { of: Memory::Value(Type::F32), len: 17 };
+/// let body = Body { tables: vec![weights, weights], ..Body::default() };
+/// assert_eq!((weights.bytes(), body.table_offset(1), body.table_bytes()), (68, 72, 144));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TableDecl {
+    /// How its elements lie, one after the other.
+    pub of: Memory,
+    /// How many there are; at least 1.
+    pub len: u32,
+}
+
+impl TableDecl {
+    /// Its length in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.len as u64 * self.of.bytes() as u64
+    }
+}
+
+/// A row of elements in device memory.
+///
+/// ```
+/// use backend_api::kernel::{Access, Memory, Type, ViewDecl};
+/// // Of structures, the `f64` at byte 8 and the half-precision float at byte 16.
+/// let fields = vec![(8, Memory::Value(Type::F64)), (16, Memory::F16)];
+/// assert_eq!(ViewDecl { access: Access::Read, fields }.extent(), 18);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ViewDecl {
+    /// What is done with it.
+    pub access: Access,
+    /// The fields of an element that are touched: the bytes from its start, and what lies there.
+    pub fields: Vec<(u32, Memory)>,
+}
+
+impl ViewDecl {
+    /// How many bytes an element has at least.
+    #[must_use]
+    pub fn extent(&self) -> u64 {
+        let ends = self.fields.iter().map(|(offset, of)| u64::from(*offset) + u64::from(of.bytes()));
+        ends.max().unwrap_or(0)
+    }
+}
+
+/// An operation on one value, whose type is that of the result as well.
+///
+/// ```
+/// use backend_api::kernel::{Type, Unary};
+/// assert!(Unary::Sqrt.takes(Type::F32) && !Unary::Sqrt.takes(Type::U8));
+/// assert!(Unary::Not.takes(Type::Bool) && !Unary::CountOnes.takes(Type::Bool));
+/// assert_eq!(Unary::from(backend_api::expr::Unary::Neg), Unary::Neg);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unary {
+    /// The negative of a signed number or float.
+    Neg,
+    /// The absolute value of a number.
+    Abs,
+    /// All other bits of an integer; the opposite of a bool.
+    Not,
+    /// The square root of a float.
+    Sqrt,
+    /// The largest whole number that is not larger than a float.
+    Floor,
+    /// The smallest whole number that is not smaller than a float.
+    Ceil,
+    /// A float without its fraction.
+    Trunc,
+    /// The nearest whole number; of two, the even one.
+    RoundEven,
+    /// How many bits of an integer are set.
+    CountOnes,
+    /// How many bits of an integer above the highest one that is set are not.
+    LeadingZeros,
+    /// How many bits of an integer below the lowest one that is set are not.
+    TrailingZeros,
+    /// The bits of an integer in the opposite order.
+    ReverseBits,
+}
+
+impl Unary {
+    /// All of them.
+    pub const ALL: [Self; 12] = {
+        use Unary::{Abs, Ceil, CountOnes, Floor, LeadingZeros, Neg, Not, ReverseBits, RoundEven, Sqrt};
+        use Unary::{TrailingZeros, Trunc};
+        [
+            Neg,
+            Abs,
+            Not,
+            Sqrt,
+            Floor,
+            Ceil,
+            Trunc,
+            RoundEven,
+            CountOnes,
+            LeadingZeros,
+            TrailingZeros,
+            ReverseBits,
+        ]
+    };
+
+    /// Whether there is such an operation on values of this type.
+    #[must_use]
+    pub const fn takes(self, of: Type) -> bool {
+        match self {
+            Self::Neg => of.is_signed() || of.is_float(),
+            Self::Abs => !matches!(of, Type::Bool),
+            Self::Not => !of.is_float(),
+            Self::Sqrt | Self::Floor | Self::Ceil | Self::Trunc | Self::RoundEven => of.is_float(),
+            Self::CountOnes | Self::LeadingZeros | Self::TrailingZeros | Self::ReverseBits => of.is_integer(),
+        }
+    }
+}
+
+impl From<crate::expr::Unary> for Unary {
+    fn from(op: crate::expr::Unary) -> Self {
+        match op {
+            crate::expr::Unary::Neg => Self::Neg,
+            crate::expr::Unary::Abs => Self::Abs,
+            crate::expr::Unary::Not => Self::Not,
+        }
+    }
+}
+
+/// What an item can ask about itself. All are `U64` but `Live`, which is a bool.
+///
+/// ```
+/// use backend_api::kernel::{Type, Where};
+/// assert_eq!((Where::Item.gives(), Where::Live.gives()), (Type::U64, Type::Bool));
+/// assert!(Where::Group.is_of_group() && !Where::Index.is_of_group());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Where {
+    /// Its number in the launch.
+    Item,
+    /// The index that belongs to this number; see [`Geometry`](crate::expr::Geometry).
+    Index,
+    /// Its number in its group.
+    InGroup,
+    /// The number of its group.
+    Group,
+    /// How many groups there are.
+    Groups,
+    /// Whether it is one of the launch's items, rather than there to fill up the last group.
+    Live,
+}
+
+impl Where {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Item, Self::Index, Self::InGroup, Self::Group, Self::Groups, Self::Live];
+
+    /// The type of the answer.
+    #[must_use]
+    pub const fn gives(self) -> Type {
+        match self {
+            Self::Live => Type::Bool,
+            _ => Type::U64,
+        }
+    }
+
+    /// Whether only kernels that say the length of a group can ask it.
+    #[must_use]
+    pub const fn is_of_group(self) -> bool {
+        matches!(self, Self::InGroup | Self::Group | Self::Groups)
+    }
+}
+
+/// What an atomic changes: a field of an element, or an element of an array of the group.
+///
+/// ```
+/// use backend_api::kernel::{Place, Reg};
+/// let bin = Place::Array { array: 0, at: Reg(2) };
+/// assert_eq!(bin.at(), Reg(2));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Of a view with [`Access::Atomic`]: the field of this offset with the type of the operand.
+    View {
+        /// Which view.
+        view: u16,
+        /// The number of the element, a `U64`.
+        at: Reg,
+        /// Bytes from its start.
+        offset: u32,
+    },
+    /// Of an array of the group.
+    Array {
+        /// Which array.
+        array: u16,
+        /// The number of the element, a `U64`.
+        at: Reg,
+    },
+}
+
+impl Place {
+    /// The register with the number of the element.
+    #[must_use]
+    pub const fn at(self) -> Reg {
+        match self {
+            Self::View { at, .. } | Self::Array { at, .. } => at,
+        }
+    }
+}
+
+/// Who sees an atomic as one step.
+///
+/// ```
+/// use backend_api::kernel::Scope;
+/// assert!(Scope::Group < Scope::Device && Scope::Device < Scope::System);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scope {
+    /// The group's items.
+    Group,
+    /// All items on the device.
+    Device,
+    /// Those on other devices that map the memory, too.
+    System,
+}
+
+/// What an atomic does.
+///
+/// ```
+/// use backend_api::kernel::{Reg, Rmw, Type};
+/// assert!(Rmw::Add.takes(Type::F32) && !Rmw::Max.takes(Type::F32) && !Rmw::Add.takes(Type::U16));
+/// assert!(Rmw::CompareExchange { expected: Reg(0) }.takes(Type::U64));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rmw {
+    /// Adds.
+    Add,
+    /// Leaves the smaller one.
+    Min,
+    /// Leaves the larger one.
+    Max,
+    /// Leaves the bits that both have.
+    And,
+    /// Leaves the bits that any has.
+    Or,
+    /// Leaves the bits that differ.
+    Xor,
+    /// Leaves the operand.
+    Exchange,
+    /// Leaves the operand if this was there.
+    CompareExchange {
+        /// What has to be there.
+        expected: Reg,
+    },
+}
+
+impl Rmw {
+    /// Whether there is such an atomic on values of this type: of 32 and 64 bits, floats for `Add` alone.
+    #[must_use]
+    pub const fn takes(self, of: Type) -> bool {
+        match of {
+            Type::U32 | Type::U64 | Type::I32 | Type::I64 => true,
+            Type::F32 | Type::F64 => matches!(self, Self::Add),
+            _ => false,
+        }
+    }
+}
+
+/// An operation across the 32 lanes of which groups consist: an item's lane is its number in the group modulo
+/// 32.
+///
+/// ```
+/// use backend_api::kernel::{Across, Binary, Type};
+/// assert_eq!(Across::Ballot.gives(Type::Bool), Some(Type::U32));
+/// assert_eq!(Across::Reduce(Binary::Add).gives(Type::F32), Some(Type::F32));
+/// assert_eq!(Across::Scan(Binary::Sub).gives(Type::F32), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Across {
+    /// The value of another lane.
+    Shuffle {
+        /// Which, a `U32`, modulo 32.
+        lane: Reg,
+    },
+    /// The value of the lane whose number differs in these bits; less than 32.
+    ShuffleXor(u8),
+    /// Of bools: for each lane a bit, a `U32`.
+    Ballot,
+    /// Whether a bool is true in any lane.
+    Any,
+    /// Whether it is true in all lanes.
+    All,
+    /// The values of all lanes in one: `Add`, `Min`, `Max`, `And`, `Or` or `Xor`.
+    Reduce(Binary),
+    /// Those up to and with the own one, by the same operations.
+    Scan(Binary),
+}
+
+impl Across {
+    /// The type of the result for operands of a type; `None` if there is no such operation.
+    #[must_use]
+    pub const fn gives(self, of: Type) -> Option<Type> {
+        match self {
+            Self::Shuffle { .. } => Some(of),
+            Self::ShuffleXor(mask) => {
+                if mask < 32 {
+                    Some(of)
+                } else {
+                    None
+                }
+            }
+            Self::Ballot if matches!(of, Type::Bool) => Some(Type::U32),
+            Self::Any | Self::All if matches!(of, Type::Bool) => Some(Type::Bool),
+            Self::Ballot | Self::Any | Self::All => None,
+            Self::Reduce(op) | Self::Scan(op) => {
+                use Binary::{Add, And, Max, Min, Or, Xor};
+                if matches!(op, Add | Min | Max | And | Or | Xor) && op.takes(of) { Some(of) } else { None }
+            }
+        }
+    }
+}
+
+/// One operation. Registers that it names must have the types that are said here; indices are `U64`.
+///
+/// ```
+/// use backend_api::kernel::{Op, Reg};
+/// let step = Op::Copy { to: Reg(0), of: Reg(1) };
+/// let looped = Op::Loop { body: vec![step, Op::Break { out: 0 }] };
+/// assert_eq!((looped.count(), looped.written(), looped.within()[0].len()), (3, None, 2));
+/// let mut read = Vec::new();
+/// Op::Fma { to: Reg(3), a: Reg(0), b: Reg(1), c: Reg(2) }.each_read(|reg| read.push(reg.0));
+/// assert_eq!(read, [0, 1, 2]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "fields: `to` is written; the others are said beside each operation")]
+pub enum Op {
+    /// These bits, of the register's type.
+    Literal { to: Reg, bits: u64 },
+    /// The parameter of this number.
+    Param { to: Reg, number: u16 },
+    /// What the item asks about itself.
+    Where { to: Reg, what: Where },
+    /// The value of another register of the type.
+    Copy { to: Reg, of: Reg },
+    /// An operation on one value of the type.
+    Unary { op: Unary, to: Reg, of: Reg },
+    /// An operation on two values of one type, which the result has as well, or is a bool of a comparison.
+    Binary { op: Binary, to: Reg, left: Reg, right: Reg },
+    /// The upper half of the product of two integers of the type.
+    MulHigh { to: Reg, left: Reg, right: Reg },
+    /// `a * b + c` of floats of the type, rounded once.
+    Fma { to: Reg, a: Reg, b: Reg, c: Reg },
+    /// Of two values of the type `yes` if the bool `when` is true, else `no`.
+    Select { to: Reg, when: Reg, yes: Reg, no: Reg },
+    /// A value as another type of number. Bools become 0 and 1; nothing becomes a bool.
+    Cast { to: Reg, of: Reg },
+    /// The bits of a number as another type of number of the same length.
+    Bits { to: Reg, of: Reg },
+    /// A declared field of the element of a view; of a view with [`Access::Write`], of the item's tile.
+    Load { to: Reg, view: u16, at: Reg, offset: u32, of: Memory },
+    /// Writes to a declared field of an element of the item's tile, in a view with [`Access::Write`].
+    Store { view: u16, at: Reg, offset: u32, of: Memory, value: Reg },
+    /// The element of a table.
+    Lookup { to: Reg, table: u16, at: Reg },
+    /// The element of a local array.
+    Get { to: Reg, array: u16, at: Reg },
+    /// Writes to the element of a local array.
+    Put { array: u16, at: Reg, value: Reg },
+    /// Changes a place as one step, and gives what was there; 0 outside of the view or array.
+    Atomic { op: Rmw, to: Option<Reg>, place: Place, value: Reg, scope: Scope },
+    /// Adds `count`, a `U64`, to a counter of the launch, and gives what was there, a `U64`.
+    Reserve { to: Reg, counter: u8, count: Reg },
+    /// Takes `bytes` bytes, a `U64`, of the item's arena, and gives where they begin, a `U64`: at a multiple
+    /// of 8. If there are not so many, that is a failure, and no place at all.
+    Arena { to: Reg, bytes: Reg },
+    /// The number, not a bool, at a place of the arena that was taken: a `U64`, a multiple of the number's
+    /// length; else it is outside.
+    ArenaLoad { to: Reg, at: Reg },
+    /// Writes a number there.
+    ArenaStore { at: Reg, value: Reg },
+    /// A failure, with a `U64`. The item goes on.
+    Fail { code: u16, detail: Reg },
+    /// One of two pieces of code, by a bool.
+    If { when: Reg, then: Vec<Op>, otherwise: Vec<Op> },
+    /// Code that `Break` can leave.
+    Block { body: Vec<Op> },
+    /// Code that starts again when it has come to its end, until `Break` leaves it.
+    Loop { body: Vec<Op> },
+    /// Goes on behind the block or loop that is number `out` around this, the innermost being 0.
+    Break { out: u16 },
+    /// Goes on at the beginning of the loop that is number `out`; blocks count.
+    Continue { out: u16 },
+    /// Waits until all items of the group are here.
+    Barrier,
+    /// An operation across lanes.
+    Across { how: Across, to: Reg, of: Reg },
+}
+
+impl Op {
+    /// The register that it writes.
+    #[must_use]
+    pub const fn written(&self) -> Option<Reg> {
+        match *self {
+            Self::Literal { to, .. }
+            | Self::Param { to, .. }
+            | Self::Where { to, .. }
+            | Self::Copy { to, .. }
+            | Self::Unary { to, .. }
+            | Self::Binary { to, .. }
+            | Self::MulHigh { to, .. }
+            | Self::Fma { to, .. }
+            | Self::Select { to, .. }
+            | Self::Cast { to, .. }
+            | Self::Bits { to, .. }
+            | Self::Load { to, .. }
+            | Self::Lookup { to, .. }
+            | Self::Get { to, .. }
+            | Self::Reserve { to, .. }
+            | Self::Arena { to, .. }
+            | Self::ArenaLoad { to, .. }
+            | Self::Across { to, .. } => Some(to),
+            Self::Atomic { to, .. } => to,
+            Self::Store { .. }
+            | Self::Put { .. }
+            | Self::ArenaStore { .. }
+            | Self::Fail { .. }
+            | Self::If { .. }
+            | Self::Block { .. }
+            | Self::Loop { .. }
+            | Self::Break { .. }
+            | Self::Continue { .. }
+            | Self::Barrier => None,
+        }
+    }
+
+    /// Calls `visit` for each register that it reads itself, not what is within it.
+    pub fn each_read(&self, mut visit: impl FnMut(Reg)) {
+        let mut all = |registers: &[Reg]| registers.iter().for_each(|register| visit(*register));
+        match *self {
+            Self::Literal { .. }
+            | Self::Param { .. }
+            | Self::Where { .. }
+            | Self::Block { .. }
+            | Self::Loop { .. }
+            | Self::Break { .. }
+            | Self::Continue { .. }
+            | Self::Barrier => {}
+            Self::Copy { of, .. }
+            | Self::Unary { of, .. }
+            | Self::Cast { of, .. }
+            | Self::Bits { of, .. } => {
+                all(&[of]);
+            }
+            Self::Binary { left, right, .. } | Self::MulHigh { left, right, .. } => all(&[left, right]),
+            Self::Fma { a, b, c, .. } => all(&[a, b, c]),
+            Self::Select { when, yes, no, .. } => all(&[when, yes, no]),
+            Self::Load { at, .. }
+            | Self::Lookup { at, .. }
+            | Self::Get { at, .. }
+            | Self::ArenaLoad { at, .. } => all(&[at]),
+            Self::Store { at, value, .. } | Self::Put { at, value, .. } | Self::ArenaStore { at, value } => {
+                all(&[at, value]);
+            }
+            Self::Atomic { op, place, value, .. } => {
+                all(&[place.at(), value]);
+                if let Rmw::CompareExchange { expected } = op {
+                    all(&[expected]);
+                }
+            }
+            Self::Reserve { count, .. } => all(&[count]),
+            Self::Arena { bytes, .. } => all(&[bytes]),
+            Self::Fail { detail, .. } => all(&[detail]),
+            Self::If { when, .. } => all(&[when]),
+            Self::Across { how, of, .. } => {
+                all(&[of]);
+                if let Across::Shuffle { lane } = how {
+                    all(&[lane]);
+                }
+            }
+        }
+    }
+
+    /// The code within it: of an `If` both pieces, of a `Block` or `Loop` its body and nothing.
+    #[must_use]
+    pub fn within(&self) -> [&[Self]; 2] {
+        match self {
+            Self::If { then, otherwise, .. } => [then, otherwise],
+            Self::Block { body } | Self::Loop { body } => [body, &[]],
+            _ => [&[], &[]],
+        }
+    }
+
+    /// How many operations it is, with all that is within it.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        1 + self.within().into_iter().flatten().map(Self::count).sum::<usize>()
+    }
+}
+
+/// Code and what it is about.
+///
+/// ```
+/// use backend_api::kernel::{Access, Body, Memory, Op, Reg, Type, ViewDecl, Where};
+/// // out[i] = i
+/// let of = Memory::Value(Type::U64);
+/// let body = Body {
+///     registers: vec![Type::U64, Type::U64],
+///     views: vec![ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, of)] }],
+///     code: vec![
+///         Op::Where { to: Reg(0), what: Where::Item },
+///         Op::Literal { to: Reg(1), bits: 0 },
+///         Op::Store { view: 0, at: Reg(1), offset: 0, of, value: Reg(0) },
+///     ],
+///     ..Body::default()
+/// };
+/// assert!(body.verify().is_ok());
+/// let mut sites = Vec::new();
+/// body.operations(|site, op| sites.push((site, op.written())));
+/// assert_eq!(sites, [(0, Some(Reg(0))), (1, Some(Reg(1))), (2, None)]);
+/// assert_eq!(body.operation(1), Some(&body.code[1]));
+/// assert_eq!((body.type_of(Reg(0)), body.table_offset(0), body.table_bytes()), (Some(Type::U64), 0, 0));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Body {
+    /// The type of each register.
+    pub registers: Vec<Type>,
+    /// The type of each parameter of the launch.
+    pub params: Vec<Type>,
+    /// The views.
+    pub views: Vec<ViewDecl>,
+    /// The tables.
+    pub tables: Vec<TableDecl>,
+    /// The local arrays.
+    pub arrays: Vec<ArrayDecl>,
+    /// How many counters there are.
+    pub counters: u8,
+    /// How many items a group has; without it, groups are the device's own affair.
+    pub group_len: Option<u32>,
+    /// The operations.
+    pub code: Vec<Op>,
+}
+
+impl Body {
+    /// The most operations.
+    pub const OPERATIONS_MAX: usize = 65_536;
+    /// The most registers.
+    pub const REGISTERS_MAX: usize = 65_536;
+    /// How deep `If`, `Block` and `Loop` can lie within one another.
+    pub const DEPTH_MAX: usize = 128;
+    /// The most parameters.
+    pub const PARAMS_MAX: usize = 64;
+    /// The most views.
+    pub const VIEWS_MAX: usize = 16;
+    /// The most bytes of all [tables](Self::tables).
+    pub const TABLE_BYTES_MAX: u64 = 64 << 10;
+    /// The most bytes of all arrays of an item.
+    pub const ITEM_BYTES_MAX: u64 = 8 << 10;
+    /// The most bytes of all arrays of a group.
+    pub const GROUP_BYTES_MAX: u64 = 48 << 10;
+    /// The most items of a group.
+    pub const GROUP_LEN_MAX: u32 = 1024;
+
+    /// The type of a register; `None` if there is none of this number.
+    #[must_use]
+    pub fn type_of(&self, register: Reg) -> Option<Type> {
+        self.registers.get(register.at()).copied()
+    }
+
+    /// Where a table begins in the bytes that come with a launch: each at a multiple of 8 bytes, in order.
+    #[must_use]
+    pub fn table_offset(&self, table: usize) -> u64 {
+        self.tables.iter().take(table).map(|table| table.bytes().next_multiple_of(8)).sum()
+    }
+
+    /// How many bytes all tables have together.
+    #[must_use]
+    pub fn table_bytes(&self) -> u64 {
+        self.table_offset(self.tables.len())
+    }
+
+    /// Calls `visit` for each operation with its number: in the order of the text, one that has code within
+    /// before that code.
+    pub fn operations(&self, mut visit: impl FnMut(u32, &Op)) {
+        fn walk(code: &[Op], site: &mut u32, visit: &mut impl FnMut(u32, &Op)) {
+            for op in code {
+                visit(*site, op);
+                *site += 1;
+                op.within().into_iter().for_each(|within| walk(within, site, visit));
+            }
+        }
+        walk(&self.code, &mut 0, &mut visit);
+    }
+
+    /// The operation of this number.
+    #[must_use]
+    pub fn operation(&self, site: u32) -> Option<&Op> {
+        fn find(code: &[Op], mut left: usize) -> Option<&Op> {
+            for op in code {
+                if left == 0 {
+                    return Some(op);
+                }
+                let count = op.count();
+                if left >= count {
+                    left -= count;
+                    continue;
+                }
+                left -= 1;
+                let [first, second] = op.within();
+                let first_count = first.iter().map(Op::count).sum();
+                return if left < first_count { find(first, left) } else { find(second, left - first_count) };
+            }
+            None
+        }
+        find(&self.code, site as usize)
+    }
+}

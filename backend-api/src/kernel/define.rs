@@ -1,0 +1,200 @@
+//! Bodies that were verified.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use super::hash::StableHasher;
+use super::{Body, HostForm, Memory, Op, Space, Type};
+use crate::{Error, ErrorKind, Result};
+
+/// A [`Body`] that was verified. Cheap to clone; equal kernels have equal bodies.
+///
+/// ```
+/// use backend_api::kernel::{Body, Kernel, Op, Reg, Type};
+/// let body = |bits| Body {
+///     registers: vec![Type::F64],
+///     code: vec![Op::Literal { to: Reg(0), bits }],
+///     ..Body::default()
+/// };
+/// let kernel = Kernel::new(body(1))?;
+/// assert_eq!((kernel.body(), kernel.name()), (&body(1), "kernel"));
+/// assert!(kernel == Kernel::new(body(1))?.named("blur") && kernel != Kernel::new(body(2))?);
+/// assert_ne!(kernel.hash128(), Kernel::new(body(2))?.hash128());
+/// assert!(kernel.needs().f64 && !kernel.needs().atomics && kernel.host().is_none());
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Kernel(Arc<Verified>);
+
+#[derive(Clone, Debug)]
+struct Verified {
+    name: String,
+    body: Body,
+    hash: u128,
+    needs: Needs,
+    host: Option<HostForm>,
+}
+
+/// What a device has to be able to do for a kernel.
+///
+/// ```
+/// use backend_api::kernel::{Body, Kernel, Needs};
+/// assert_eq!(Kernel::new(Body::default())?.needs(), Needs::default());
+/// let grouped = Kernel::new(Body { group_len: Some(64), ..Body::default() })?.needs();
+/// assert!(grouped.check("launch", Needs::ALL).is_ok());
+/// let error = grouped.check("launch", Needs { groups: false, ..Needs::ALL }).unwrap_err();
+/// assert_eq!((error.kind(), error.detail()), (backend_api::ErrorKind::Unsupported, "the kernel needs groups"));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Registers, arrays, fields or tables of `F64`.
+    pub f64: bool,
+    /// [`Memory::F16`].
+    pub f16: bool,
+    /// The length of a group is said.
+    pub groups: bool,
+    /// [`Op::Across`].
+    pub across: bool,
+    /// [`Op::Atomic`].
+    pub atomics: bool,
+    /// [`Op::Reserve`].
+    pub counters: bool,
+    /// [`Op::Arena`].
+    pub arena: bool,
+}
+
+impl Needs {
+    /// All there is.
+    pub const ALL: Self =
+        Self { f64: true, f16: true, groups: true, across: true, atomics: true, counters: true, arena: true };
+
+    /// Checks it against what a device can do.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported), naming the first thing that is missing.
+    pub fn check(self, operation: &'static str, can: Self) -> Result<()> {
+        let all = [
+            (self.f64, can.f64, "f64"),
+            (self.f16, can.f16, "half-precision floats"),
+            (self.groups, can.groups, "groups"),
+            (self.across, can.across, "operations across lanes"),
+            (self.atomics, can.atomics, "atomics"),
+            (self.counters, can.counters, "counters"),
+            (self.arena, can.arena, "an arena"),
+        ];
+        let Some((_, _, missing)) = all.into_iter().find(|(needed, can, _)| *needed && !can) else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Unsupported, operation).with_detail(format!("the kernel needs {missing}")))
+    }
+
+    fn of(body: &Body) -> Self {
+        let fields = body.views.iter().flat_map(|view| view.fields.iter().map(|field| field.1));
+        let memory: Vec<Memory> = fields.chain(body.tables.iter().map(|table| table.of)).collect();
+        let arrays = body.arrays.iter().map(|array| array.of);
+        let types = body.registers.iter().chain(&body.params).copied().chain(arrays);
+        let mut needs = Self {
+            f64: types.chain(memory.iter().map(|of| of.value())).any(|of| of == Type::F64),
+            f16: memory.contains(&Memory::F16),
+            groups: body.group_len.is_some(),
+            ..Self::default()
+        };
+        body.operations(|_, op| match op {
+            Op::Across { .. } => needs.across = true,
+            Op::Atomic { .. } => needs.atomics = true,
+            Op::Reserve { .. } => needs.counters = true,
+            Op::Arena { .. } | Op::ArenaLoad { .. } | Op::ArenaStore { .. } => needs.arena = true,
+            _ => {}
+        });
+        needs
+    }
+}
+
+impl Kernel {
+    /// Verifies a body.
+    ///
+    /// # Errors
+    /// As [`Body::verify`].
+    pub fn new(body: Body) -> Result<Self> {
+        body.verify()?;
+        let mut hasher = StableHasher::new();
+        body.hash(&mut hasher);
+        let (hash, needs) = (hasher.finish_both(), Needs::of(&body));
+        Ok(Self(Arc::new(Verified { name: "kernel".into(), body, hash, needs, host: None })))
+    }
+
+    /// The same kernel with a name for people, which errors and listings show.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        Arc::make_mut(&mut self.0).name = name.into();
+        self
+    }
+
+    /// The same kernel with a form as code of the host, which does what the body says. Devices that compute
+    /// with the processor run it instead of interpreting the body, where they can.
+    ///
+    /// ```
+    /// use backend_api::kernel::{Body, Kernel, Report};
+    /// let kernel = Kernel::new(Body::default())?.with_host(|_| Report::default());
+    /// assert!(kernel.host().is_some());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_host(mut self, form: HostForm) -> Self {
+        Arc::make_mut(&mut self.0).host = Some(form);
+        self
+    }
+
+    /// The form as code of the host.
+    #[must_use]
+    pub fn host(&self) -> Option<HostForm> {
+        self.0.host
+    }
+
+    /// The name for people.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn body(&self) -> &Body {
+        &self.0.body
+    }
+
+    /// A hash of the body, the same in every run of one version of this crate.
+    #[must_use]
+    pub fn hash128(&self) -> u128 {
+        self.0.hash
+    }
+
+    /// What a device has to be able to do.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        self.0.needs
+    }
+}
+
+impl PartialEq for Kernel {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || (self.0.hash == other.0.hash && self.0.body == other.0.body)
+    }
+}
+
+impl Eq for Kernel {}
+
+impl Hash for Kernel {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u128(self.0.hash);
+    }
+}
+
+impl Body {
+    /// How many bytes the arrays of this space have together, each from a multiple of 8 on.
+    pub(super) fn array_bytes(&self, space: Space) -> u64 {
+        let arrays = self.arrays.iter().filter(|array| array.space == space);
+        arrays.map(|array| array.bytes().next_multiple_of(8)).sum()
+    }
+}

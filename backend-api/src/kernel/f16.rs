@@ -1,0 +1,69 @@
+//! Half-precision floats, as they lie in memory.
+
+/// The `f32` that equals a half-precision float, given by its bits.
+///
+/// ```
+/// use backend_api::kernel::f16_to_f32;
+/// assert_eq!([0x3C00, 0xC000, 0x0001, 0xFC00].map(f16_to_f32), [1.0, -2.0, 2_f32.powi(-24), f32::NEG_INFINITY]);
+/// ```
+#[must_use]
+pub const fn f16_to_f32(bits: u16) -> f32 {
+    let sign = (bits as u32 & 0x8000) << 16;
+    let (exponent, fraction) = (bits as u32 >> 10 & 0x1F, bits as u32 & 0x3FF);
+    match (exponent, fraction) {
+        (0x1F, _) => f32::from_bits(sign | 0x7F80_0000 | fraction << 13),
+        // Subnormal: a multiple of 2^-24, which f32 has exactly.
+        (0, _) => f32::from_bits(sign | (fraction as f32 * (1.0 / 16_777_216.0)).to_bits()),
+        _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
+    }
+}
+
+/// The bits of the half-precision float that is nearest to an `f32`; of two, the even one.
+///
+/// ```
+/// use backend_api::kernel::f32_to_f16;
+/// assert_eq!([1.0, -2.0, 65_519.9, 65_520.0, 1e-9].map(f32_to_f16), [0x3C00, 0xC000, 0x7BFF, 0x7C00, 0]);
+/// ```
+#[must_use]
+pub const fn f32_to_f16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7FFF_FFFF);
+    if magnitude > 0x7F80_0000 {
+        return sign | 0x7E00;
+    }
+    // 2^-14, the least normal number, and 65520, from where on infinity is nearer than 65504.
+    if magnitude >= 0x477F_F000 {
+        return sign | 0x7C00;
+    }
+    if magnitude < 0x3880_0000 {
+        // A multiple of 2^-24: the addition of 0.5 leaves just these bits, rounded by the processor.
+        let rounded = f32::from_bits(magnitude) + 0.5;
+        return sign | (rounded.to_bits() - 0x3F00_0000) as u16;
+    }
+    let even = magnitude >> 13 & 1;
+    sign | ((magnitude + 0xFFF + even - (112 << 23)) >> 13) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_comes_back_and_the_middles_go_to_the_even_one() {
+        for bits in 0..=u16::MAX {
+            let float = f16_to_f32(bits);
+            if float.is_nan() {
+                assert!(f16_to_f32(f32_to_f16(float)).is_nan());
+                continue;
+            }
+            assert_eq!(f32_to_f16(float), bits);
+            let next = f16_to_f32(bits + 1);
+            if bits & 0x7FFF < 0x7BFF {
+                let middle = (float + next) / 2.0;
+                assert_eq!(f32_to_f16(middle), bits + (bits & 1), "between {float} and {next}");
+                assert_eq!(f32_to_f16(middle.next_up()), bits + u16::from(!middle.is_sign_negative()));
+                assert_eq!(f32_to_f16(middle.next_down()), bits + u16::from(middle.is_sign_negative()));
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Kernels as code of the host, and what such code sees.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use super::interpret::{from_bits, to_bits};
+use super::{Access, Interpreter, Report, f16_to_f32, f32_to_f16};
+use crate::expr::{Geometry, Number};
+use crate::racy;
+
+/// A kernel as code of the host: runs some items of a launch, as the kernel's body would, and reports those
+/// that failed. For [`Kernel::with_host`](super::Kernel::with_host).
+///
+/// ```
+/// use backend_api::kernel::{HostForm, HostItems, Report};
+/// /// `x[i] += index`, of numbers of 32 bits.
+/// fn add_indices(items: &HostItems<'_>) -> Report {
+///     for item in items.items() {
+///         let old: u32 = items.view(0).load(item, 0).unwrap_or(0);
+///         items.view(0).store(item, 0, old.wrapping_add(items.index(item) as u32));
+///     }
+///     Report::default()
+/// }
+/// let form: HostForm = add_indices;
+/// ```
+pub type HostForm = fn(&HostItems<'_>) -> Report;
+
+/// Some items of a launch, for code of the host. It can reach elements that are there, and write those of
+/// its own items alone: whatever safe code does with it, no two threads of a launch write to one place.
+/// Accesses are those of [`racy`], as other queues may use the memory too.
+///
+/// ```
+/// use backend_api::expr::Geometry;
+/// use backend_api::kernel::{Access, Body, HostItems, Interpreter, Kernel, Memory, Type, ViewDecl};
+/// use std::ptr::NonNull;
+/// fn see(items: &HostItems<'_>) -> (u64, u64, u64, usize, Option<u64>) {
+///     (items.items().end, items.index(3), items.param(0), items.table().len(), items.budget())
+/// }
+/// let fields = vec![(0, Memory::Value(Type::U8))];
+/// let views = vec![ViewDecl { access: Access::Write { tile: 1 }, fields }];
+/// let kernel = Kernel::new(Body { views, params: vec![Type::U8], ..Body::default() })?;
+/// let launch = Interpreter { params: &[9], ..Interpreter::new(&kernel, 4, Geometry::plain(100)) };
+/// let mut bytes = [1_u8, 2, 3, 4];
+/// let bases = [NonNull::from(&mut bytes).cast()];
+/// // SAFETY: there are four elements of a byte each.
+/// let items = unsafe { HostItems::new(&launch, 2..4, [(&bases[..], 4, 1, 4)].into_iter()) };
+/// assert_eq!(see(&items), (4, 103, 9, 0, None));
+/// // Element 1 is another thread's.
+/// assert!(items.view(0).store(2, 0, 7_u8) && !items.view(0).store(1, 0, 7_u8));
+/// assert_eq!(bytes, [1, 2, 7, 4]);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct HostItems<'a> {
+    items: Range<u64>,
+    geometry: Geometry,
+    params: &'a [u64],
+    table: &'a [u8],
+    budget: Option<u64>,
+    views: Vec<HostView<'a>>,
+}
+
+/// A view of a launch, for code of the host.
+///
+/// ```
+/// use backend_api::kernel::HostView;
+/// fn read_and_write(view: &HostView<'_>) -> bool {
+///     let (half, byte): (Option<f32>, Option<u8>) = (view.load_half(2, 4), view.load(2, 0));
+///     view.store(2, 0, byte.unwrap_or(1));
+///     view.count() > 0 && half.is_some_and(|half| view.store_half(2, 4, half * 2.0))
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct HostView<'a> {
+    bases: &'a [NonNull<u8>],
+    page_len: u64,
+    stride: u64,
+    count: u64,
+    /// Elements that can be read, and written.
+    readable: Range<u64>,
+    writable: Range<u64>,
+    memory: PhantomData<&'a u8>,
+}
+
+impl<'a> HostItems<'a> {
+    /// Some of the items that an interpreter would run, for a device. Of each view: where its pages lie,
+    /// elements of a page, bytes of an element, how many elements.
+    ///
+    /// # Safety
+    /// The elements of each view lie as [`View`](super::View) says and, if they are written to, are writable
+    /// for as long as the value lives. Others may race as [`racy`] says.
+    #[must_use]
+    pub unsafe fn new(
+        launch: &Interpreter<'a>,
+        items: Range<u64>,
+        views: impl Iterator<Item = (&'a [NonNull<u8>], u64, u64, u64)>,
+    ) -> Self {
+        let view = |((bases, page_len, stride, count), decl): ((_, _, _, u64), &super::ViewDecl)| {
+            let (readable, writable) = match decl.access {
+                Access::Write { tile } => {
+                    let tile = u64::from(tile);
+                    let own = items.start.saturating_mul(tile)..items.end.saturating_mul(tile).min(count);
+                    (own.clone(), own)
+                }
+                _ => (0..count, 0..0),
+            };
+            HostView { bases, page_len, stride, count, readable, writable, memory: PhantomData }
+        };
+        let views = views.zip(&launch.kernel.body().views).map(view).collect();
+        let Interpreter { geometry, params, table, budget, .. } = *launch;
+        Self { items, geometry, params, table, budget, views }
+    }
+
+    /// The numbers of the items.
+    #[must_use]
+    pub fn items(&self) -> Range<u64> {
+        self.items.clone()
+    }
+
+    /// The index of an item.
+    #[must_use]
+    pub fn index(&self, item: u64) -> u64 {
+        self.geometry.index(item)
+    }
+
+    /// A parameter, as [`Type`](super::Type) says.
+    ///
+    /// # Panics
+    /// If there is none of this number.
+    #[must_use]
+    pub fn param(&self, number: usize) -> u64 {
+        self.params[number]
+    }
+
+    /// The bytes of the tables; see [`Body::table_offset`](super::Body::table_offset).
+    #[must_use]
+    pub fn table(&self) -> &'a [u8] {
+        self.table
+    }
+
+    /// How many back edges of loops an item may take.
+    #[must_use]
+    pub fn budget(&self) -> Option<u64> {
+        self.budget
+    }
+
+    /// A view.
+    ///
+    /// # Panics
+    /// If there is none of this number.
+    #[must_use]
+    pub fn view(&self, number: usize) -> &HostView<'a> {
+        &self.views[number]
+    }
+}
+
+impl HostView<'_> {
+    /// How many elements it has.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Where a field of an element that is there is.
+    #[inline(always)]
+    fn place(&self, element: u64, offset: u32) -> *mut u8 {
+        let (base, before) = match self.bases {
+            [base] => (base, element),
+            bases => {
+                let page = element / self.page_len;
+                let number = bases.len() as u64;
+                let before = page / number * self.page_len + element % self.page_len;
+                (&bases[(page % number) as usize], before)
+            }
+        };
+        base.as_ptr().wrapping_add((before * self.stride) as usize + offset as usize)
+    }
+
+    #[inline(always)]
+    fn load_bits(&self, element: u64, offset: u32, bytes: u32) -> Option<u64> {
+        let inside = u64::from(offset) + u64::from(bytes) <= self.stride;
+        if !inside || !self.readable.contains(&element) {
+            return None;
+        }
+        let place = self.place(element, offset);
+        let mut field = [0; 8];
+        let field = &mut field[..bytes as usize];
+        // SAFETY: the element is there, and the field inside of it; who made these items vouches for it.
+        unsafe { racy::read(place, field) };
+        Some(to_bits(field))
+    }
+
+    #[inline(always)]
+    fn store_bits(&self, element: u64, offset: u32, bytes: u32, bits: u64) -> bool {
+        let inside = u64::from(offset) + u64::from(bytes) <= self.stride;
+        if !inside || !self.writable.contains(&element) {
+            return false;
+        }
+        let place = self.place(element, offset);
+        let mut field = [0; 8];
+        let field = &mut field[..bytes as usize];
+        from_bits(field, bits.to_le_bytes());
+        // SAFETY: as in `load_bits`; the view is written to.
+        unsafe { racy::write(place, field) };
+        true
+    }
+
+    /// A number in an element; `None` if the element is not there, is none of these items' in a view that is
+    /// written to, or ends before the number does. Elements are counted through the whole view here, also of
+    /// one that is written to.
+    #[inline(always)]
+    #[must_use]
+    pub fn load<T: Number>(&self, element: u64, offset: u32) -> Option<T> {
+        self.load_bits(element, offset, T::NUMBER_TYPE.bytes()).map(T::from_value)
+    }
+
+    /// Writes a number to an element; whether there was a place for it, as for [`load`](Self::load), in a
+    /// view that is written to.
+    #[inline(always)]
+    pub fn store<T: Number>(&self, element: u64, offset: u32, value: T) -> bool {
+        self.store_bits(element, offset, T::NUMBER_TYPE.bytes(), value.to_value())
+    }
+
+    /// A half-precision float, as [`load`](Self::load).
+    #[inline(always)]
+    #[must_use]
+    pub fn load_half(&self, element: u64, offset: u32) -> Option<f32> {
+        self.load_bits(element, offset, 2).map(|bits| f16_to_f32(bits as u16))
+    }
+
+    /// Writes a half-precision float, as [`store`](Self::store).
+    #[inline(always)]
+    pub fn store_half(&self, element: u64, offset: u32, value: f32) -> bool {
+        self.store_bits(element, offset, 2, f32_to_f16(value).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Body, Kernel, Memory, Type, ViewDecl};
+    use super::*;
+
+    #[test]
+    fn items_reach_their_own_tiles_and_read_what_is_there() {
+        let decl = |access| ViewDecl { access, fields: vec![(0, Memory::Value(Type::U8))] };
+        let views = vec![decl(Access::Read), decl(Access::Write { tile: 2 })];
+        let kernel = Kernel::new(Body { views, ..Body::default() }).unwrap();
+        let (mut input, mut output) = ([1_u8, 2, 3, 4, 5, 6], [0_u8; 7]);
+        let bases = [[NonNull::from(&mut input).cast::<u8>()], [NonNull::from(&mut output).cast::<u8>()]];
+        let view = |number: usize, stride, count| (&bases[number][..], 1 << 63, stride, count);
+        let launch = Interpreter::new(&kernel, 4, Geometry::plain(0));
+        // SAFETY: both arrays live as long, and have so many elements.
+        let items = unsafe { HostItems::new(&launch, 1..3, [view(0, 2, 3), view(1, 1, 7)].into_iter()) };
+        let (read, own) = (items.view(0), items.view(1));
+        assert_eq!(
+            (read.load::<u8>(2, 1), read.load::<u16>(0, 1), read.load::<u8>(3, 0)),
+            (Some(6), None, None)
+        );
+        assert!(!read.store(0, 0, 9_u8), "it is not written to");
+        let stored: Vec<bool> = (0..7).map(|element| own.store(element, 0, 8_u8)).collect();
+        assert_eq!(stored, [false, false, true, true, true, true, false]);
+        assert_eq!((own.load::<u8>(1, 0), own.load::<u8>(2, 0)), (None, Some(8)));
+        assert_eq!(output, [0, 0, 8, 8, 8, 8, 0]);
+    }
+}

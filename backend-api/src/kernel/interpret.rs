@@ -1,0 +1,838 @@
+//! The interpreter: plain, and what all backends are measured against.
+
+use std::ops::Range;
+
+use super::arithmetic::{self, binary};
+use super::{Access, Across, Binary, Body, Kernel, Memory, Op, Place, Reg, Report, Rmw, Space, Type, Where};
+use crate::Result;
+use crate::expr::Geometry;
+
+/// Where the views of a launch lie.
+///
+/// The interpreter asks for places inside of elements that are there only.
+///
+/// ```
+/// use backend_api::kernel::{Slices, Views};
+/// let mut bytes = [1, 2, 3, 4, 5, 6];
+/// let mut views = Slices::new(vec![(&mut bytes, 3)]);
+/// assert_eq!(views.count(0), 2);
+/// let mut field = [0; 2];
+/// views.read(0, 1, 1, &mut field)?;
+/// assert_eq!(field, [5, 6]);
+/// views.write(0, 0, 2, &[9])?;
+/// assert_eq!(bytes, [1, 2, 9, 4, 5, 6]);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+pub trait Views {
+    /// How many elements a view has.
+    fn count(&self, view: usize) -> u64;
+
+    /// Reads a field of an element.
+    ///
+    /// # Errors
+    /// What memory says.
+    fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()>;
+
+    /// Writes a field of an element.
+    ///
+    /// # Errors
+    /// What memory says.
+    fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()>;
+}
+
+/// [`Views`] of slices of bytes, with a stride each.
+///
+/// ```
+/// use backend_api::kernel::{Slices, Views};
+/// assert_eq!(Slices::new(vec![(&mut [0; 9], 4)]).count(0), 2);
+/// ```
+#[derive(Debug)]
+pub struct Slices<'a>(Vec<(&'a mut [u8], usize)>);
+
+impl<'a> Slices<'a> {
+    /// Of slices with their strides. Bytes after the last whole element belong to none.
+    ///
+    /// # Panics
+    /// If a stride is 0.
+    #[must_use]
+    pub fn new(slices: Vec<(&'a mut [u8], usize)>) -> Self {
+        assert!(slices.iter().all(|(_, stride)| *stride > 0), "a stride of 0");
+        Self(slices)
+    }
+}
+
+impl Views for Slices<'_> {
+    fn count(&self, view: usize) -> u64 {
+        let (bytes, stride) = &self.0[view];
+        (bytes.len() / stride) as u64
+    }
+
+    fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()> {
+        let (bytes, stride) = &self.0[view];
+        let at = element as usize * stride + offset as usize;
+        to.copy_from_slice(&bytes[at..at + to.len()]);
+        Ok(())
+    }
+
+    fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()> {
+        let (bytes, stride) = &mut self.0[view];
+        let at = element as usize * *stride + offset as usize;
+        bytes[at..at + from.len()].copy_from_slice(from);
+        Ok(())
+    }
+}
+
+/// A kernel with what a launch of it brings along, ready to be interpreted.
+///
+/// ```
+/// use backend_api::expr::Geometry;
+/// use backend_api::kernel::{
+///     Access, Binary, Body, Interpreter, Kernel, Memory, Op, Reg, Slices, Type, ViewDecl, Where,
+/// };
+/// // out[i] = in[i + 1] + 5
+/// let (of, [item, one, zero, value, five]) = (Memory::Value(Type::U8), [0, 1, 2, 3, 4].map(Reg));
+/// let view = |access| ViewDecl { access, fields: vec![(0, of)] };
+/// let kernel = Kernel::new(Body {
+///     registers: vec![Type::U64, Type::U64, Type::U64, Type::U8, Type::U8],
+///     params: vec![Type::U8],
+///     views: vec![view(Access::Read), view(Access::Write { tile: 1 })],
+///     code: vec![
+///         Op::Where { to: item, what: Where::Item },
+///         Op::Literal { to: one, bits: 1 },
+///         Op::Literal { to: zero, bits: 0 },
+///         Op::Binary { op: Binary::Add, to: item, left: item, right: one },
+///         Op::Load { to: value, view: 0, at: item, offset: 0, of },
+///         Op::Param { to: five, number: 0 },
+///         Op::Binary { op: Binary::Add, to: value, left: value, right: five },
+///         Op::Store { view: 1, at: zero, offset: 0, of, value },
+///     ],
+///     ..Body::default()
+/// })?;
+/// let interpreter = Interpreter {
+///     params: &[5],
+///     ..Interpreter::new(&kernel, 3, Geometry::plain(0))
+/// };
+/// let (mut input, mut output) = ([1, 2, 3], [0; 3]);
+/// let mut views = Slices::new(vec![(&mut input, 1), (&mut output, 1)]);
+/// let report = interpreter.run(&mut views)?;
+/// // The last item reads behind the end.
+/// assert_eq!((report.failures, report.site, report.detail, report.item), (1, 4, 3, 2));
+/// assert_eq!(output, [7, 8, 5]);
+/// // The same in parts.
+/// assert_eq!(interpreter.parts(), 3);
+/// let mut views = Slices::new(vec![(&mut input, 1), (&mut output, 1)]);
+/// assert_eq!(interpreter.run_part(0..2, &mut [], &mut views)?.failures, 0);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Interpreter<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// How many items there are.
+    pub items: u64,
+    /// Which index they have.
+    pub geometry: Geometry,
+    /// The parameters, as [`Type`] says.
+    pub params: &'a [u64],
+    /// The bytes of the tables.
+    pub table: &'a [u8],
+    /// How many back edges of loops an item may take.
+    pub budget: Option<u64>,
+    /// How much memory of its own an item has.
+    pub arena_bytes: u64,
+}
+
+impl<'a> Interpreter<'a> {
+    /// Of a kernel without parameters and tables, with no budget and no arena.
+    #[must_use]
+    pub fn new(kernel: &'a Kernel, items: u64, geometry: Geometry) -> Self {
+        Self { kernel, items, geometry, params: &[], table: &[], budget: None, arena_bytes: 0 }
+    }
+
+    /// Runs all items, one after the other; of kernels with groups, one group after the other.
+    ///
+    /// # Errors
+    /// What memory says. Part of the items may have run then.
+    ///
+    /// # Panics
+    /// If parameters, tables or views are missing.
+    pub fn run(&self, views: &mut impl Views) -> Result<Report> {
+        let mut counters = vec![0; usize::from(self.kernel.body().counters)];
+        self.run_part(0..self.parts(), &mut counters, views)
+    }
+
+    /// How many parts can be run apart from one another: items, or groups if the kernel has them.
+    #[must_use]
+    pub fn parts(&self) -> u64 {
+        self.items.div_ceil(u64::from(self.group_len()))
+    }
+
+    fn group_len(&self) -> u32 {
+        self.kernel.body().group_len.unwrap_or(1)
+    }
+
+    /// Runs some parts, with a value for each counter.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub fn run_part(
+        &self,
+        parts: Range<u64>,
+        counters: &mut [u64],
+        views: &mut impl Views,
+    ) -> Result<Report> {
+        let flat = Flat::new(self.kernel.body());
+        let mut state = State {
+            launch: self,
+            body: self.kernel.body(),
+            flat: &flat,
+            views,
+            counters,
+            shared: Vec::new(),
+            group: 0,
+        };
+        let mut items: Vec<Item> = (0..self.group_len()).map(|_| Item::new(state.body)).collect();
+        let mut report = Report::default();
+        for part in parts {
+            state.group(part, &mut items)?;
+            for item in &items {
+                if let Some((site, detail)) = item.failed {
+                    report = report.and(Report { failures: 1, site, detail, item: item.number });
+                }
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// Where an item goes on.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// At the operation of this number.
+    At(u32),
+    /// At the beginning of the loop of this number, once more.
+    Again(u32),
+    /// Nowhere: it is over.
+    End,
+}
+
+/// The operations by number.
+struct Flat<'a> {
+    ops: Vec<Step<'a>>,
+}
+
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    op: &'a Op,
+    /// Where it leads when it is done.
+    next: Next,
+    /// Where the code within it begins: both pieces of an `If`, the body of a block or loop.
+    within: [Next; 2],
+}
+
+impl<'a> Flat<'a> {
+    fn new(body: &'a Body) -> Self {
+        let mut flat = Self { ops: Vec::new() };
+        flat.add(&body.code, Next::End, &mut Vec::new());
+        flat
+    }
+
+    /// Adds code after which it goes on at `after`; gives where it begins. `labels`: of the blocks and loops
+    /// around, where a `Break` and where a `Continue` leads.
+    fn add(&mut self, code: &'a [Op], after: Next, labels: &mut Vec<(Next, Next)>) -> Next {
+        let begin = self.ops.len() as u32;
+        let mut at = begin;
+        for (number, op) in code.iter().enumerate() {
+            let site = at;
+            at += op.count() as u32;
+            let next = if number + 1 < code.len() { Next::At(at) } else { after };
+            let next = match *op {
+                Op::Break { out } => labels[labels.len() - 1 - usize::from(out)].0,
+                Op::Continue { out } => labels[labels.len() - 1 - usize::from(out)].1,
+                _ => next,
+            };
+            self.ops.push(Step { op, next, within: [next; 2] });
+            match op {
+                Op::If { then, otherwise, .. } => {
+                    let within = [self.add(then, next, labels), self.add(otherwise, next, labels)];
+                    self.ops[site as usize].within = within;
+                }
+                Op::Block { body } => {
+                    labels.push((next, next));
+                    self.ops[site as usize].within[0] = self.add(body, next, labels);
+                    labels.pop();
+                }
+                Op::Loop { body } => {
+                    labels.push((next, Next::Again(site)));
+                    self.ops[site as usize].within[0] = self.add(body, Next::Again(site), labels);
+                    labels.pop();
+                }
+                _ => {}
+            }
+        }
+        if code.is_empty() { after } else { Next::At(begin) }
+    }
+}
+
+/// What an item is and has.
+struct Item {
+    number: u64,
+    in_group: u64,
+    live: bool,
+    registers: Vec<u64>,
+    /// The elements of each array of the item's own.
+    arrays: Vec<Vec<u64>>,
+    arena: Vec<u8>,
+    next: Next,
+    turns: u64,
+    failed: Option<(u32, u64)>,
+}
+
+fn arrays_of(body: &Body, space: Space) -> Vec<Vec<u64>> {
+    let len = |array: &super::ArrayDecl| if array.space == space { array.len as usize } else { 0 };
+    body.arrays.iter().map(|array| vec![0; len(array)]).collect()
+}
+
+impl Item {
+    fn new(body: &Body) -> Self {
+        Self {
+            number: 0,
+            in_group: 0,
+            live: true,
+            registers: vec![0; body.registers.len()],
+            arrays: arrays_of(body, Space::Item),
+            arena: Vec::new(),
+            next: Next::End,
+            turns: 0,
+            failed: None,
+        }
+    }
+
+    fn start(&mut self, number: u64, in_group: u64, live: bool) {
+        (self.number, self.in_group, self.live) = (number, in_group, live);
+        (self.next, self.turns, self.failed) = (Next::At(0), 0, None);
+        self.arena.clear();
+        self.arrays.iter_mut().for_each(|array| array.fill(0));
+    }
+
+    fn get(&self, register: Reg) -> u64 {
+        self.registers[register.at()]
+    }
+
+    fn set(&mut self, register: Reg, value: u64) {
+        self.registers[register.at()] = value;
+    }
+
+    fn fail(&mut self, site: u32, detail: u64) {
+        if self.live && self.failed.is_none() {
+            self.failed = Some((site, detail));
+        }
+    }
+}
+
+/// All that items share.
+struct State<'s, V> {
+    launch: &'s Interpreter<'s>,
+    body: &'s Body,
+    flat: &'s Flat<'s>,
+    views: &'s mut V,
+    counters: &'s mut [u64],
+    /// The elements of each array of the group.
+    shared: Vec<Vec<u64>>,
+    group: u64,
+}
+
+impl<V: Views> State<'_, V> {
+    /// Runs a group: each item up to where it waits for the others, then all on from there.
+    fn group(&mut self, group: u64, items: &mut [Item]) -> Result<()> {
+        self.group = group;
+        self.shared = arrays_of(self.body, Space::Group);
+        let first = group * items.len() as u64;
+        for (lane, item) in items.iter_mut().enumerate() {
+            let number = first + lane as u64;
+            item.start(number, lane as u64, number < self.launch.items);
+            if self.body.code.is_empty() {
+                item.next = Next::End;
+            }
+        }
+        loop {
+            let mut waiting = None;
+            for item in items.iter_mut() {
+                waiting = self.run(item)?.or(waiting);
+            }
+            let Some(site) = waiting else { return Ok(()) };
+            let Step { op, next, .. } = self.flat.ops[site as usize];
+            if let Op::Across { how, to, of } = *op {
+                self.across(how, to, of, items);
+            }
+            items.iter_mut().filter(|item| !matches!(item.next, Next::End)).for_each(|item| item.next = next);
+        }
+    }
+
+    /// Runs an item until it is over, or waits at the operation that is given.
+    fn run(&mut self, item: &mut Item) -> Result<Option<u32>> {
+        loop {
+            let site = match item.next {
+                Next::End => return Ok(None),
+                Next::At(site) => site,
+                Next::Again(site) => {
+                    if let Some(budget) = self.launch.budget
+                        && item.turns >= budget
+                    {
+                        item.fail(site, budget);
+                        item.next = Next::End;
+                        return Ok(None);
+                    }
+                    item.turns += 1;
+                    site
+                }
+            };
+            let Step { op, next, within: [first, second] } = self.flat.ops[site as usize];
+            item.next = next;
+            match op {
+                Op::If { when, .. } => item.next = if item.get(*when) != 0 { first } else { second },
+                Op::Block { .. } | Op::Loop { .. } => item.next = first,
+                Op::Break { .. } | Op::Continue { .. } => {}
+                Op::Barrier | Op::Across { .. } => {
+                    item.next = Next::At(site);
+                    return Ok(Some(site));
+                }
+                _ => self.step(item, site, op)?,
+            }
+        }
+    }
+
+    fn of(&self, register: Reg) -> Type {
+        self.body.registers[register.at()]
+    }
+
+    /// An operation that leads to the next one.
+    fn step(&mut self, item: &mut Item, site: u32, op: &Op) -> Result<()> {
+        let value = match *op {
+            Op::Literal { bits, .. } => bits,
+            Op::Param { number, .. } => self.launch.params[usize::from(number)],
+            Op::Where { what, .. } => self.place(item, what),
+            Op::Copy { of, .. } | Op::Bits { of, .. } => item.get(of),
+            Op::Unary { op, of, .. } => arithmetic::unary(op, self.of(of), item.get(of)),
+            Op::Binary { op, left, right, .. } => binary(op, self.of(left), item.get(left), item.get(right)),
+            Op::MulHigh { to, left, right } => {
+                arithmetic::mul_high(self.of(to), item.get(left), item.get(right))
+            }
+            Op::Fma { to, a, b, c } => arithmetic::fma(self.of(to), item.get(a), item.get(b), item.get(c)),
+            Op::Select { when, yes, no, .. } => item.get(if item.get(when) != 0 { yes } else { no }),
+            Op::Cast { to, of } => arithmetic::cast(self.of(of), self.of(to), item.get(of)),
+            Op::Load { view, at, offset, of, .. } => match self.element(item, site, view, item.get(at)) {
+                Some(element) => arithmetic::loaded(of, self.read(view, element, offset, of)?),
+                None => 0,
+            },
+            Op::Store { view, at, offset, of, value } => {
+                if let Some(element) = self.element(item, site, view, item.get(at)) {
+                    self.write(view, element, offset, of, arithmetic::stored(of, item.get(value)))?;
+                }
+                return Ok(());
+            }
+            Op::Lookup { table, at, .. } => self.lookup(item, site, usize::from(table), item.get(at)),
+            Op::Get { array, at, .. } => {
+                self.array(item, site, array, item.get(at)).map_or(0, |place| *place)
+            }
+            Op::Put { array, at, value } => {
+                let value = item.get(value);
+                if let Some(place) = self.array(item, site, array, item.get(at)) {
+                    *place = value;
+                }
+                return Ok(());
+            }
+            Op::Atomic { op, place, value, .. } => self.atomic(item, site, op, place, value)?,
+            Op::Reserve { counter, count, .. } => {
+                let (count, counter) = (item.get(count), &mut self.counters[usize::from(counter)]);
+                if item.live { std::mem::replace(counter, counter.wrapping_add(count)) } else { 0 }
+            }
+            Op::Arena { bytes, .. } => self.arena(item, site, item.get(bytes)),
+            Op::ArenaLoad { to, at } => match arena_place(item, site, item.get(at), self.of(to)) {
+                Some(place) => to_bits(place),
+                None => 0,
+            },
+            Op::ArenaStore { at, value } => {
+                let bits = item.get(value).to_le_bytes();
+                if let Some(place) = arena_place(item, site, item.get(at), self.of(value)) {
+                    from_bits(place, bits);
+                }
+                return Ok(());
+            }
+            Op::Fail { detail, .. } => {
+                item.fail(site, item.get(detail));
+                return Ok(());
+            }
+            // These lead elsewhere: see `run`.
+            Op::If { .. }
+            | Op::Block { .. }
+            | Op::Loop { .. }
+            | Op::Break { .. }
+            | Op::Continue { .. }
+            | Op::Barrier
+            | Op::Across { .. } => return Ok(()),
+        };
+        if let Some(to) = op.written() {
+            item.set(to, value);
+        }
+        Ok(())
+    }
+
+    fn place(&self, item: &Item, what: Where) -> u64 {
+        match what {
+            Where::Item => item.number,
+            Where::Index => self.launch.geometry.index(item.number),
+            Where::InGroup => item.in_group,
+            Where::Group => self.group,
+            Where::Groups => self.launch.parts(),
+            Where::Live => item.live.into(),
+        }
+    }
+
+    /// The element of a view that an item names, if it is there.
+    fn element(&self, item: &mut Item, site: u32, view: u16, at: u64) -> Option<u64> {
+        let count = self.views.count(view.into());
+        let element = match self.body.views[usize::from(view)].access {
+            Access::Write { tile } if at < tile.into() => {
+                item.number.checked_mul(tile.into()).and_then(|first| first.checked_add(at))
+            }
+            Access::Write { .. } => None,
+            Access::Read | Access::Atomic => Some(at),
+        };
+        let inside = element.filter(|element| *element < count);
+        if inside.is_none() {
+            item.fail(site, at);
+        }
+        inside.filter(|_| item.live)
+    }
+
+    fn read(&mut self, view: u16, element: u64, offset: u32, of: Memory) -> Result<u64> {
+        let mut bytes = [0; 8];
+        let field = &mut bytes[..of.bytes() as usize];
+        self.views.read(view.into(), element, offset, field)?;
+        Ok(to_bits(field))
+    }
+
+    fn write(&mut self, view: u16, element: u64, offset: u32, of: Memory, bits: u64) -> Result<()> {
+        let mut bytes = [0; 8];
+        let field = &mut bytes[..of.bytes() as usize];
+        from_bits(field, bits.to_le_bytes());
+        self.views.write(view.into(), element, offset, field)
+    }
+
+    fn lookup(&self, item: &mut Item, site: u32, table: usize, at: u64) -> u64 {
+        let decl = self.body.tables[table];
+        if at >= decl.len.into() {
+            item.fail(site, at);
+            return 0;
+        }
+        let begin = self.body.table_offset(table) + at * u64::from(decl.of.bytes());
+        let field = &self.launch.table[begin as usize..][..decl.of.bytes() as usize];
+        arithmetic::loaded(decl.of, to_bits(field))
+    }
+
+    fn array<'i>(&'i mut self, item: &'i mut Item, site: u32, array: u16, at: u64) -> Option<&'i mut u64> {
+        let array = usize::from(array);
+        if at >= self.body.arrays[array].len.into() {
+            item.fail(site, at);
+            return None;
+        }
+        let of = match self.body.arrays[array].space {
+            Space::Item => &mut item.arrays,
+            Space::Group => &mut self.shared,
+        };
+        Some(&mut of[array][at as usize])
+    }
+
+    fn atomic(&mut self, item: &mut Item, site: u32, op: Rmw, place: Place, operand: Reg) -> Result<u64> {
+        let (of, value) = (self.of(operand), item.get(operand));
+        let expected = if let Rmw::CompareExchange { expected } = op { item.get(expected) } else { 0 };
+        let changed = |old: u64| match op {
+            Rmw::Add => binary(Binary::Add, of, old, value),
+            Rmw::Min => binary(Binary::Min, of, old, value),
+            Rmw::Max => binary(Binary::Max, of, old, value),
+            Rmw::And => binary(Binary::And, of, old, value),
+            Rmw::Or => binary(Binary::Or, of, old, value),
+            Rmw::Xor => binary(Binary::Xor, of, old, value),
+            Rmw::Exchange => value,
+            Rmw::CompareExchange { .. } if old == expected => value,
+            Rmw::CompareExchange { .. } => old,
+        };
+        match place {
+            Place::View { view, at, offset } => {
+                let Some(element) = self.element(item, site, view, item.get(at)) else { return Ok(0) };
+                let old = self.read(view, element, offset, Memory::Value(of))?;
+                self.write(view, element, offset, Memory::Value(of), changed(old))?;
+                Ok(old)
+            }
+            Place::Array { array, at } => Ok(match self.array(item, site, array, item.get(at)) {
+                Some(place) => std::mem::replace(place, changed(*place)),
+                None => 0,
+            }),
+        }
+    }
+
+    fn arena(&self, item: &mut Item, site: u32, bytes: u64) -> u64 {
+        let begin = item.arena.len() as u64;
+        let end = bytes.checked_next_multiple_of(8).and_then(|bytes| begin.checked_add(bytes));
+        match end.filter(|end| *end <= self.launch.arena_bytes) {
+            Some(end) => {
+                item.arena.resize(end as usize, 0);
+                begin
+            }
+            None => {
+                item.fail(site, bytes);
+                u64::MAX
+            }
+        }
+    }
+
+    fn across(&self, how: Across, to: Reg, of: Reg, items: &mut [Item]) {
+        let of_type = self.of(of);
+        for warp in items.chunks_mut(32) {
+            let values: Vec<u64> = warp.iter().map(|item| item.get(of)).collect();
+            let lanes: Vec<u64> = (0..warp.len() as u64).collect();
+            let ballot = values.iter().rev().fold(0, |bits, value| bits << 1 | value);
+            let results: Vec<u64> = match how {
+                Across::Shuffle { lane } => {
+                    warp.iter().map(|item| values[item.get(lane) as usize % 32]).collect()
+                }
+                Across::ShuffleXor(mask) => {
+                    lanes.iter().map(|lane| values[*lane as usize ^ usize::from(mask)]).collect()
+                }
+                Across::Ballot => vec![ballot; warp.len()],
+                Across::Any => vec![u64::from(ballot != 0); warp.len()],
+                Across::All => vec![u64::from(ballot == 0xFFFF_FFFF); warp.len()],
+                Across::Reduce(op) => [16, 8, 4, 2, 1].into_iter().fold(values, |values, apart| {
+                    let one = |lane: usize| {
+                        let (low, high) = (lane & !apart, lane | apart);
+                        binary(op, of_type, values[low], values[high])
+                    };
+                    (0..32).map(one).collect()
+                }),
+                Across::Scan(op) => [1, 2, 4, 8, 16].into_iter().fold(values, |values, below| {
+                    let one = |lane: usize| match lane.checked_sub(below) {
+                        Some(other) => binary(op, of_type, values[other], values[lane]),
+                        None => values[lane],
+                    };
+                    (0..32).map(one).collect()
+                }),
+            };
+            warp.iter_mut().zip(results).for_each(|(item, result)| item.set(to, result));
+        }
+    }
+}
+
+#[inline(always)]
+pub(super) fn to_bits(field: &[u8]) -> u64 {
+    match *field {
+        [a] => a.into(),
+        [a, b] => u16::from_ne_bytes([a, b]).into(),
+        [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).into(),
+        [a, b, c, d, e, f, g, h] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        _ => 0,
+    }
+}
+
+/// Writes the low bytes, given from the lowest on.
+#[inline(always)]
+pub(super) fn from_bits(field: &mut [u8], bits: [u8; 8]) {
+    let len = field.len();
+    field.copy_from_slice(&bits[..len]);
+    if cfg!(target_endian = "big") {
+        field.reverse();
+    }
+}
+
+fn arena_place(item: &mut Item, site: u32, at: u64, of: Type) -> Option<&mut [u8]> {
+    let bytes = u64::from(of.bytes());
+    let end = at.checked_add(bytes).filter(|end| at.is_multiple_of(bytes) && *end <= item.arena.len() as u64);
+    if end.is_none() {
+        item.fail(site, at);
+    }
+    end.map(|end| &mut item.arena[at as usize..end as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ArrayDecl, Scope, ViewDecl};
+    use super::*;
+
+    const OF: Memory = Memory::Value(Type::U64);
+
+    /// A body with so many registers of 64 bits, bools after them, and one view that items write to.
+    fn body(numbers: usize, bools: usize, code: Vec<Op>) -> Body {
+        let registers = [vec![Type::U64; numbers], vec![Type::Bool; bools]].concat();
+        let views = vec![ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, OF)] }];
+        Body { registers, views, code, ..Body::default() }
+    }
+
+    fn literal(to: u32, bits: u64) -> Op {
+        Op::Literal { to: Reg(to), bits }
+    }
+
+    fn binary_op(op: Binary, to: u32, left: u32, right: u32) -> Op {
+        Op::Binary { op, to: Reg(to), left: Reg(left), right: Reg(right) }
+    }
+
+    fn place(to: u32, what: Where) -> Op {
+        Op::Where { to: Reg(to), what }
+    }
+
+    /// Stores a register, with a 0 in another one.
+    fn store(value: u32, zero: u32) -> Vec<Op> {
+        vec![literal(zero, 0), Op::Store { view: 0, at: Reg(zero), offset: 0, of: OF, value: Reg(value) }]
+    }
+
+    fn run(body: Body, items: u64) -> (Vec<u64>, Report) {
+        let kernel = Kernel::new(body).unwrap();
+        let interpreter = Interpreter {
+            budget: Some(100),
+            arena_bytes: 24,
+            ..Interpreter::new(&kernel, items, Geometry::plain(0))
+        };
+        let mut bytes = vec![0; items as usize * 8];
+        let report = interpreter.run(&mut Slices::new(vec![(&mut bytes, 8)])).unwrap();
+        (bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect(), report)
+    }
+
+    #[test]
+    fn jumps_lead_where_they_should() {
+        // Counts the pairs a, b below 5 with a < b, but not those of a = 2.
+        let leave_if = |when: u32, jump: Op| Op::If { when: Reg(when), then: vec![jump], otherwise: vec![] };
+        let [a, b, five, one, sum, two, when] = [0, 1, 2, 3, 4, 5, 6];
+        let inner = vec![
+            binary_op(Binary::Le, when, five, b),
+            leave_if(when, Op::Break { out: 0 }),
+            binary_op(Binary::Eq, when, a, two),
+            leave_if(when, Op::Continue { out: 1 }),
+            binary_op(Binary::Add, b, b, one),
+            binary_op(Binary::Le, when, b, a),
+            leave_if(when, Op::Continue { out: 0 }),
+            binary_op(Binary::Add, sum, sum, one),
+        ];
+        let outer = vec![
+            Op::Block {
+                body: vec![
+                    binary_op(Binary::Lt, when, a, five),
+                    leave_if(when, Op::Break { out: 0 }),
+                    Op::Break { out: 1 },
+                ],
+            },
+            binary_op(Binary::Add, a, a, one),
+            literal(b, 0),
+            Op::Loop { body: inner },
+        ];
+        let mut code =
+            vec![literal(a, 0), literal(five, 5), literal(one, 1), literal(two, 2), literal(sum, 0)];
+        code.extend([Op::Loop { body: outer }, Op::If { when: Reg(when), then: vec![], otherwise: vec![] }]);
+        code.extend(store(sum, b));
+        // Of a from 1 to 5 and b from 1 to 5: those with b > a, where a is not 2.
+        let truth = (1..=5).flat_map(|a| (1..=5).map(move |b| (a, b))).filter(|(a, b)| b > a && *a != 2);
+        assert_eq!(run(body(6, 1, code), 1), (vec![truth.count() as u64], Report::default()));
+    }
+
+    #[test]
+    fn a_budget_ends_an_item_and_no_other() {
+        let forever = Op::Loop { body: vec![] };
+        let code = [
+            vec![place(0, Where::Item), literal(1, 3), binary_op(Binary::Eq, 3, 0, 1)],
+            vec![Op::If { when: Reg(3), then: vec![forever], otherwise: vec![] }],
+            store(1, 2),
+        ];
+        let (values, report) = run(body(3, 1, code.concat()), 5);
+        assert_eq!(values, [3, 3, 3, 0, 3]);
+        assert_eq!(report, Report { failures: 1, site: 4, detail: 100, item: 3 });
+    }
+
+    #[test]
+    fn items_of_a_group_meet_at_barriers() {
+        // Each item gives its number to the one at the other end of its group of four.
+        let [number, own, other, three] = [0, 1, 2, 3];
+        let code = [
+            vec![
+                place(number, Where::Item),
+                place(own, Where::InGroup),
+                Op::Put { array: 0, at: Reg(own), value: Reg(number) },
+                Op::Barrier,
+                literal(three, 3),
+                binary_op(Binary::Sub, other, three, own),
+                Op::Get { to: Reg(other), array: 0, at: Reg(other) },
+            ],
+            store(other, three),
+        ];
+        let arrays = vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 4 }];
+        let body = Body { arrays, group_len: Some(4), ..body(4, 0, code.concat()) };
+        // Two of the last four fill the group up: their numbers are seen, and they store nothing.
+        assert_eq!(run(body, 6), (vec![3, 2, 1, 0, 7, 6], Report::default()));
+    }
+
+    #[test]
+    fn operations_go_across_lanes() {
+        let result = |how: Across, gives: Type| {
+            let registers = vec![Type::U64, Type::U64, Type::U64, Type::Bool, gives, Type::U32];
+            let of = if matches!(how, Across::Ballot | Across::Any | Across::All) { Reg(3) } else { Reg(0) };
+            let code = [
+                vec![
+                    place(0, Where::Item),
+                    literal(1, 3),
+                    literal(5, 7),
+                    binary_op(Binary::Lt, 3, 0, 1),
+                    Op::Across { how, to: Reg(4), of },
+                    Op::Cast { to: Reg(2), of: Reg(4) },
+                ],
+                store(2, 1),
+            ];
+            run(Body { registers, group_len: Some(32), ..body(0, 0, code.concat()) }, 40).0
+        };
+        let all = |value: u64, later: u64| [vec![value; 32], vec![later; 8]].concat();
+        assert_eq!(result(Across::Ballot, Type::U32), all(7, 0));
+        assert_eq!(result(Across::Any, Type::Bool), all(1, 0));
+        assert_eq!(result(Across::All, Type::Bool), all(0, 0));
+        assert_eq!(result(Across::Reduce(Binary::Add), Type::U64), all(31 * 16, (32..64).sum()));
+        assert_eq!(result(Across::Shuffle { lane: Reg(5) }, Type::U64), all(7, 39));
+        let scanned = result(Across::Scan(Binary::Add), Type::U64);
+        assert_eq!((scanned[0], scanned[5], scanned[31], scanned[33]), (0, 15, 31 * 16, 65));
+        let changed = result(Across::ShuffleXor(3), Type::U64);
+        assert_eq!((changed[0], changed[1], changed[31], changed[32]), (3, 2, 28, 35));
+    }
+
+    #[test]
+    fn atomics_counters_and_arenas_do_what_they_say() {
+        // All items add their number to the first of the group's array; the last to come sees the sum.
+        let [item, zero, old, sum] = [0, 1, 2, 3];
+        let add = Op::Atomic {
+            op: Rmw::Add,
+            to: Some(Reg(old)),
+            place: Place::Array { array: 0, at: Reg(zero) },
+            value: Reg(item),
+            scope: Scope::Group,
+        };
+        let code = [
+            vec![place(item, Where::Item), literal(zero, 0), add],
+            vec![Op::Barrier, Op::Get { to: Reg(sum), array: 0, at: Reg(zero) }],
+            vec![binary_op(Binary::Add, sum, sum, old)],
+            store(sum, zero),
+        ];
+        let arrays = vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 1 }];
+        let grouped = Body { arrays, group_len: Some(4), ..body(4, 0, code.concat()) };
+        assert_eq!(run(grouped, 4).0, [6, 6, 7, 9]);
+        // Items reserve one place each, and take memory of 16 bytes twice, which is more than there is.
+        let [place_of, bytes, first, second, value] = [0, 1, 2, 3, 4];
+        let code = [
+            vec![literal(bytes, 1), Op::Reserve { to: Reg(place_of), counter: 0, count: Reg(bytes) }],
+            vec![literal(bytes, 9), Op::Arena { to: Reg(first), bytes: Reg(bytes) }],
+            vec![Op::Arena { to: Reg(second), bytes: Reg(bytes) }],
+            vec![Op::ArenaStore { at: Reg(first), value: Reg(place_of) }],
+            vec![Op::ArenaStore { at: Reg(second), value: Reg(bytes) }],
+            vec![Op::ArenaLoad { to: Reg(value), at: Reg(first) }],
+            store(value, bytes),
+        ];
+        let (values, report) = run(Body { counters: 1, ..body(5, 0, code.concat()) }, 3);
+        assert_eq!(values, [0, 1, 2]);
+        assert_eq!(report, Report { failures: 3, site: 4, detail: 9, item: 0 });
+    }
+}

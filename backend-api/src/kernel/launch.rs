@@ -1,0 +1,318 @@
+//! What a device is asked to do with a kernel.
+
+use std::ops::Range;
+
+use super::{Access, Kernel, Memory, Report};
+use crate::expr::Geometry;
+use crate::validate::check_aligned;
+use crate::{BufferId, DeviceSpan, Elements, Error, ErrorKind, Extents, HostSpan, Result};
+
+const OPERATION: &str = "launch";
+
+/// Where the elements of a view lie.
+///
+/// ```
+/// use backend_api::{BufferHandle, Elements, View};
+/// let memory = BufferHandle::unique();
+/// let row = View::Run(Elements { start: memory.at(0), count: 5, stride: 4 });
+/// assert_eq!((row.count(), row.stride(), row.place(3)), (5, 4, Some((memory.at(0), 12))));
+/// // Pages of two elements, dealt out to two places in turn.
+/// let bases = [memory.at(100), memory.at(200)];
+/// let dealt = View::Dealt { bases: &bases, page_len: 2, count: 7, stride: 4 };
+/// assert_eq!(dealt.place(3), Some((memory.at(200), 4)));
+/// assert_eq!((dealt.place(5), dealt.place(7)), (Some((memory.at(100), 12)), None));
+/// assert_eq!(dealt.ranges().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [16, 12]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View<'a> {
+    /// One after the other.
+    Run(Elements<'a>),
+    /// In pages, of which number `p` is the `p / bases.len()`-th at `bases[p % bases.len()]`.
+    Dealt {
+        /// Where the pages of each residue begin: 1 to [`View::BASES_MAX`].
+        bases: &'a [DeviceSpan<'a>],
+        /// Elements of a page; at least 1.
+        page_len: u64,
+        /// How many elements there are.
+        count: u64,
+        /// Bytes from one element to the next; at least 1.
+        stride: u64,
+    },
+}
+
+impl<'a> View<'a> {
+    /// The most places that pages are dealt out to.
+    pub const BASES_MAX: usize = 64;
+
+    /// How many elements there are.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        match self {
+            Self::Run(elements) => elements.count,
+            Self::Dealt { count, .. } => *count,
+        }
+    }
+
+    /// Bytes from one element to the next.
+    #[must_use]
+    pub const fn stride(&self) -> u64 {
+        match self {
+            Self::Run(elements) => elements.stride,
+            Self::Dealt { stride, .. } => *stride,
+        }
+    }
+
+    /// Of which places its elements come.
+    #[must_use]
+    pub const fn bases(&self) -> &[DeviceSpan<'a>] {
+        match self {
+            Self::Run(elements) => std::slice::from_ref(&elements.start),
+            Self::Dealt { bases, .. } => bases,
+        }
+    }
+
+    /// Elements that follow one another.
+    #[must_use]
+    pub const fn page_len(&self) -> u64 {
+        match self {
+            Self::Run(_) => 1 << 63,
+            Self::Dealt { page_len, .. } => *page_len,
+        }
+    }
+
+    /// Where an element begins: one of the places, and how many bytes behind it.
+    #[must_use]
+    pub fn place(&self, element: u64) -> Option<(DeviceSpan<'a>, u64)> {
+        if element >= self.count() {
+            return None;
+        }
+        let (bases, page_len) = (self.bases().len() as u64, self.page_len());
+        let page = element / page_len;
+        let before = page / bases * page_len + element % page_len;
+        Some((self.bases()[(page % bases) as usize], before * self.stride()))
+    }
+
+    /// Each place with the number of bytes that its elements have. Those of views that passed the check.
+    pub fn ranges(&self) -> impl Iterator<Item = (DeviceSpan<'a>, u64)> {
+        let (bases, page_len, count) = (self.bases().len() as u64, self.page_len(), self.count());
+        let (stride, pages) = (self.stride(), count.div_ceil(page_len));
+        // Of all pages here all are whole but perhaps the last one of all.
+        let elements = move |base: u64| {
+            let here = (pages + bases - 1 - base) / bases;
+            let missing = pages * page_len.min(count) - count;
+            let has_last = pages > 0 && (pages - 1) % bases == base;
+            here * page_len.min(count) - if has_last { missing } else { 0 }
+        };
+        let places: Vec<_> = self.bases().to_vec();
+        places.into_iter().zip(0..).map(move |(place, base)| (place, elements(base) * stride))
+    }
+}
+
+/// Runs a kernel.
+///
+/// The [report](Report) is written when it is over. Views that are written to hold anything if the launch
+/// fails as a whole; items that fail leave what they wrote.
+///
+/// ```
+/// use backend_api::expr::Geometry;
+/// use backend_api::kernel::{
+///     Access, Binary, Body, Kernel, Launch, Memory, Op, Reg, Report, Type, View, ViewDecl, Where,
+/// };
+/// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue, Transfer};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+/// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// // x[i] += i
+/// let (of, [at, value, index]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
+/// let kernel = Kernel::new(Body {
+///     registers: vec![Type::U64; 3],
+///     views: vec![ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, of)] }],
+///     code: vec![
+///         Op::Literal { to: at, bits: 0 },
+///         Op::Load { to: value, view: 0, at, offset: 0, of },
+///         Op::Where { to: index, what: Where::Index },
+///         Op::Binary { op: Binary::Add, to: value, left: value, right: index },
+///         Op::Store { view: 0, at, offset: 0, of, value },
+///     ],
+///     ..Body::default()
+/// })?;
+/// queue.fill(&Fill { to: memory.at(0), bytes: 64, pattern: &100_u64.to_ne_bytes() })?;
+/// let views = [View::Run(Elements { start: memory.at(0), count: 4, stride: 8 })];
+/// let launch = Launch { views: &views, ..Launch::new(&kernel, 4, Geometry::plain(7), host.at(32)) };
+/// assert!(launch.writes(0) && launch.bytes() == 32);
+/// device.prepare_launches(&[launch])?; // From here on nothing waits for a compiler.
+/// queue.launch(&launch)?;
+/// let result = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 32 };
+/// device.wait(queue.submit(&[result])?)?;
+/// let mut words = [[0; 8]; 8];
+/// host.read(0, words.as_flattened_mut());
+/// let words = words.map(u64::from_ne_bytes);
+/// assert_eq!((words[..4].to_vec(), words[4]), (vec![107, 108, 109, 110], 0), "no failure");
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// How many items run.
+    pub items: u64,
+    /// Which index they have.
+    pub geometry: Geometry,
+    /// The views, as many as the kernel has. One that is written to has an element at least in each item's
+    /// tile, and does not overlap with any other, nor with itself.
+    pub views: &'a [View<'a>],
+    /// The parameters, as many as the kernel has, as [`Type`](super::Type) says. They are copied before the
+    /// call returns.
+    pub params: &'a [u64],
+    /// The bytes of the tables; see [`Body::table_offset`](super::Body::table_offset). They are copied before
+    /// the call returns.
+    pub table: &'a [u8],
+    /// How many back edges of loops an item may take. Without a budget, a loop without an end keeps the
+    /// device for ever.
+    pub budget: Option<u64>,
+    /// Where the report goes, at a multiple of 8: [`Report::BYTES`].
+    pub report: HostSpan<'a>,
+}
+
+impl<'a> Launch<'a> {
+    /// Of a kernel without views, parameters and tables, and with no budget.
+    #[must_use]
+    pub const fn new(kernel: &'a Kernel, items: u64, geometry: Geometry, report: HostSpan<'a>) -> Self {
+        Self { kernel, items, geometry, views: &[], params: &[], table: &[], budget: None, report }
+    }
+
+    /// How many bytes the elements of all views have.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let bytes = self.views.iter().map(|view| view.count().saturating_mul(view.stride()));
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Whether the view of this number is written to.
+    #[must_use]
+    pub fn writes(&self, view: usize) -> bool {
+        self.kernel.body().views[view].access.is_written()
+    }
+}
+
+/// A range of device memory that a view reaches.
+struct Reached {
+    view: usize,
+    buffer: BufferId,
+    bytes: Range<u64>,
+}
+
+/// The check of a launch.
+pub(crate) fn check<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Result<()> {
+    let body = launch.kernel.body();
+    let equal = |what: &str, given: u64, wanted: u64| {
+        let refused = || invalid(format!("{given} {what}, the kernel has {wanted}"));
+        if given == wanted { Ok(()) } else { Err(refused()) }
+    };
+    equal("views", launch.views.len() as u64, body.views.len() as u64)?;
+    equal("parameters", launch.params.len() as u64, body.params.len() as u64)?;
+    equal("bytes of tables", launch.table.len() as u64, body.table_bytes())?;
+    for (number, (bits, of)) in launch.params.iter().zip(&body.params).enumerate() {
+        if bits & !of.mask() != 0 {
+            return Err(invalid(format!("parameter {number} has more bits than {of}")));
+        }
+    }
+    if launch.geometry.page_len == 0 || launch.geometry.channels == 0 {
+        return Err(invalid("a geometry has pages of one element and one channel at least".into()));
+    }
+    let mut reached = Vec::new();
+    for (number, view) in launch.views.iter().enumerate() {
+        check_view(extents, launch, number, view, &mut reached)?;
+    }
+    for (at, one) in reached.iter().enumerate().filter(|(_, one)| launch.writes(one.view)) {
+        // Of two that are written to, the second finds the first.
+        for (_, other) in reached.iter().enumerate().filter(|(number, _)| *number != at) {
+            let apart = one.buffer != other.buffer
+                || one.bytes.is_empty()
+                || other.bytes.is_empty()
+                || one.bytes.end <= other.bytes.start
+                || other.bytes.end <= one.bytes.start;
+            if !apart {
+                let detail =
+                    format!("view {}, which is written to, overlaps with view {}", one.view, other.view);
+                return Err(invalid(detail).with_offset(one.bytes.start));
+            }
+        }
+    }
+    check_aligned(OPERATION, "report", launch.report)?;
+    extents.check_host(OPERATION, launch.report, Report::BYTES)
+}
+
+fn check_view<E: Extents + ?Sized>(
+    extents: &E,
+    launch: &Launch<'_>,
+    number: usize,
+    view: &View<'_>,
+    reached: &mut Vec<Reached>,
+) -> Result<()> {
+    let decl = &launch.kernel.body().views[number];
+    if let View::Dealt { bases, page_len, count, stride } = *view {
+        if !(1..=View::BASES_MAX).contains(&bases.len()) || page_len == 0 || stride == 0 {
+            let (places, most) = (bases.len(), View::BASES_MAX);
+            return Err(invalid(format!(
+                "view {number}: pages of {page_len} elements of {stride} bytes at {places} places (1 to {most})"
+            )));
+        }
+        // All later products are less.
+        let rounds_up = count.checked_add(page_len.min(count)).and_then(|most| most.checked_mul(stride));
+        if rounds_up.is_none() {
+            return Err(invalid(format!("view {number}: count times stride overflows")));
+        }
+    } else if let View::Run(elements) = view {
+        extents.check_elements(OPERATION, elements)?;
+    }
+    if decl.extent() > view.stride() {
+        let detail = format!("view {number}: a field leaves its element of {} bytes", view.stride());
+        return Err(invalid(detail).with_bytes(decl.extent()));
+    }
+    for (place, bytes) in view.ranges() {
+        extents.check_device(OPERATION, place, bytes)?;
+        let bytes = place.offset()..place.offset() + bytes;
+        reached.push(Reached { view: number, buffer: place.buffer(), bytes });
+        let aligned = |(offset, of): &(u32, Memory)| {
+            let bytes = u64::from(of.bytes());
+            (place.offset() + u64::from(*offset)).is_multiple_of(bytes) && view.stride().is_multiple_of(bytes)
+        };
+        if decl.access == Access::Atomic && !decl.fields.iter().all(aligned) {
+            let detail = format!("view {number}: a field for atomics is not at a multiple of its length");
+            return Err(invalid(detail).with_offset(place.offset()));
+        }
+    }
+    if let (Access::Write { tile }, Some(before)) = (decl.access, launch.items.checked_sub(1)) {
+        let needed = before.checked_mul(tile.into());
+        if needed.is_none_or(|needed| view.count() <= needed) {
+            let (count, items) = (view.count(), launch.items);
+            return Err(invalid(format!(
+                "view {number}: {count} elements for {items} items with {tile} each"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn invalid(detail: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, OPERATION).with_detail(detail)
+}
+
+/// What became of a kernel on a device: `None` where the driver does not tell.
+///
+/// ```
+/// use backend_api::kernel::KernelFacts;
+/// assert_eq!(KernelFacts::default().registers, None);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KernelFacts {
+    /// Registers of 32 bits that an item has.
+    pub registers: Option<u32>,
+    /// Bytes of an item's registers that are kept in memory.
+    pub spilled_bytes: Option<u64>,
+    /// Items of a group.
+    pub group_len: Option<u32>,
+}

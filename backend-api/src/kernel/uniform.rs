@@ -1,0 +1,183 @@
+//! Where all items of a group take the same way, so that they meet at barriers.
+
+use super::{Across, Body, Op, Where};
+use crate::{Error, ErrorKind, Result};
+
+/// Refuses `Barrier` and `Across` where items of a group may take different ways.
+pub(super) fn check(body: &Body) -> Result<()> {
+    let mut meets = false;
+    body.operations(|_, op| meets |= matches!(op, Op::Barrier | Op::Across { .. }));
+    if !meets {
+        return Ok(());
+    }
+    let mut flow = Flow {
+        body,
+        varying: vec![false; body.registers.len()],
+        loops: vec![false; body.code.iter().map(Op::count).sum()],
+        changed: true,
+        site: 0,
+        labels: Vec::new(),
+        until: None,
+        fault: None,
+    };
+    while std::mem::take(&mut flow.changed) {
+        flow.site = 0;
+        flow.fault = None;
+        flow.code(&body.code, false);
+    }
+    let Some(site) = flow.fault else { return Ok(()) };
+    let detail = format!("operation {site}: not all items of a group need to come here, or equally often");
+    Err(Error::new(ErrorKind::InvalidArgument, "kernel").with_detail(detail))
+}
+
+/// Finds registers that may differ among the items of a group, and loops that may take some of them more
+/// turns than others: both grow until nothing changes.
+struct Flow<'a> {
+    body: &'a Body,
+    varying: Vec<bool>,
+    /// By site.
+    loops: Vec<bool>,
+    changed: bool,
+    site: usize,
+    /// The blocks and loops around: the site of a loop.
+    labels: Vec<Option<usize>>,
+    /// Some items may have left for the end of this label: up to there the others are alone.
+    until: Option<usize>,
+    fault: Option<usize>,
+}
+
+impl Flow<'_> {
+    fn set(list: &mut [bool], at: usize, changed: &mut bool) {
+        *changed |= !std::mem::replace(&mut list[at], true);
+    }
+
+    fn code(&mut self, code: &[Op], alone: bool) {
+        for op in code {
+            self.op(op, alone || self.until.is_some());
+        }
+    }
+
+    fn op(&mut self, op: &Op, alone: bool) {
+        let site = self.site;
+        self.site += 1;
+        let mut differs = false;
+        op.each_read(|register| differs |= self.varying[register.at()]);
+        match op {
+            Op::If { then, otherwise, .. } => {
+                self.code(then, alone || differs);
+                self.code(otherwise, alone || differs);
+            }
+            Op::Block { body } | Op::Loop { body } => {
+                let is_loop = matches!(op, Op::Loop { .. });
+                self.labels.push(is_loop.then_some(site));
+                self.code(body, alone || (is_loop && self.loops[site]));
+                self.labels.pop();
+                if self.until == Some(self.labels.len()) {
+                    self.until = None;
+                }
+            }
+            Op::Break { out } | Op::Continue { out } if alone => {
+                let at = self.labels.len() - 1 - usize::from(*out);
+                self.until = Some(self.until.map_or(at, |until| until.min(at)));
+                // Who continues a loop meets the others at its beginning.
+                let first = if matches!(op, Op::Continue { .. }) { at + 1 } else { at };
+                for site in self.labels[first..].iter().flatten() {
+                    Self::set(&mut self.loops, *site, &mut self.changed);
+                }
+            }
+            Op::Barrier | Op::Across { .. } if alone => self.fault = self.fault.or(Some(site)),
+            _ => {}
+        }
+        if let Some(to) = op.written()
+            && (alone || self.gives_different(op, differs))
+        {
+            Self::set(&mut self.varying, to.at(), &mut self.changed);
+        }
+    }
+
+    /// Whether an operation may give the items of a group different values.
+    fn gives_different(&self, op: &Op, differs: bool) -> bool {
+        match op {
+            Op::Where { what, .. } => !matches!(what, Where::Group | Where::Groups),
+            Op::Load { .. }
+            | Op::Get { .. }
+            | Op::Atomic { .. }
+            | Op::Reserve { .. }
+            | Op::Arena { .. }
+            | Op::ArenaLoad { .. } => true,
+            Op::Across { how, .. } => match how {
+                Across::Any | Across::All | Across::Ballot | Across::Reduce(_) => {
+                    differs && self.body.group_len != Some(32)
+                }
+                Across::Scan(_) => true,
+                Across::Shuffle { .. } | Across::ShuffleXor(_) => differs,
+            },
+            _ => differs,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Binary, Reg, Type};
+    use super::*;
+
+    /// Registers: 0 a bool that differs, 1 one that does not, 2 and 3 `U64`, 4 another bool; then the code.
+    fn verify(group_len: u32, code: Vec<Op>) -> Result<()> {
+        let mut all = vec![
+            Op::Where { to: Reg(2), what: Where::InGroup },
+            Op::Where { to: Reg(3), what: Where::Group },
+            Op::Binary { op: Binary::Ne, to: Reg(0), left: Reg(2), right: Reg(3) },
+            Op::Binary { op: Binary::Ne, to: Reg(1), left: Reg(3), right: Reg(3) },
+            Op::Copy { to: Reg(4), of: Reg(1) },
+        ];
+        all.extend(code);
+        let registers = vec![Type::Bool, Type::Bool, Type::U64, Type::U64, Type::Bool];
+        Body { registers, group_len: Some(group_len), code: all, ..Body::default() }.verify()
+    }
+
+    fn on(when: u32, then: Vec<Op>) -> Op {
+        Op::If { when: Reg(when), then, otherwise: vec![] }
+    }
+
+    const LEAVE: Op = Op::Break { out: 0 };
+
+    #[test]
+    fn barriers_are_where_all_items_of_a_group_come() {
+        assert!(verify(64, vec![Op::Barrier, on(1, vec![Op::Barrier])]).is_ok());
+        let error = verify(64, vec![on(0, vec![Op::Barrier])]).unwrap_err();
+        assert!(error.detail().starts_with("operation 6: not all items"), "{error}");
+        // After the end of what some leave, all are there again.
+        let some_leave = |then| Op::Block { body: vec![on(0, vec![LEAVE]), then] };
+        assert!(verify(64, vec![some_leave(LEAVE), Op::Barrier]).is_ok());
+        assert!(verify(64, vec![some_leave(Op::Barrier)]).is_err());
+    }
+
+    #[test]
+    fn barriers_in_loops_are_met_equally_often() {
+        let turns = |when| vec![Op::Loop { body: vec![Op::Barrier, on(when, vec![LEAVE])] }];
+        assert!(verify(64, turns(1)).is_ok());
+        assert!(verify(64, turns(0)).is_err(), "some have left when the others come again");
+        // Who continues is there again at the beginning, unless it is an outer loop's.
+        let skip = |out| vec![on(1, vec![LEAVE]), Op::Barrier, on(0, vec![Op::Continue { out }])];
+        assert!(verify(64, vec![Op::Loop { body: skip(0) }]).is_ok());
+        let leave_late = vec![on(0, vec![Op::Continue { out: 0 }]), on(1, vec![LEAVE]), Op::Barrier];
+        assert!(verify(64, vec![Op::Loop { body: leave_late }]).is_err(), "who continues does not leave");
+        let nested = Op::Loop { body: vec![Op::Loop { body: skip(1) }, on(1, vec![LEAVE])] };
+        assert!(verify(64, vec![nested]).is_err());
+        // A register that differs only after the first turn.
+        let late = Op::Loop {
+            body: vec![on(4, vec![Op::Barrier]), Op::Copy { to: Reg(4), of: Reg(0) }, on(1, vec![LEAVE])],
+        };
+        assert!(verify(64, vec![late]).is_err());
+    }
+
+    #[test]
+    fn what_lanes_agree_on_is_the_same_for_a_group_of_32() {
+        let vote = |how| vec![Op::Across { how, to: Reg(4), of: Reg(0) }, on(4, vec![Op::Barrier])];
+        assert!(verify(32, vote(Across::Any)).is_ok());
+        assert!(verify(64, vote(Across::Any)).is_err());
+        assert!(verify(32, vote(Across::ShuffleXor(1))).is_err());
+        assert!(verify(48, vote(Across::All)).is_err(), "not a multiple of 32");
+    }
+}

@@ -1,0 +1,489 @@
+//! The check of a body: structure, types, and that nothing is read before it is written.
+
+use super::{Access, Across, Body, Memory, Op, Place, Reg, Rmw, Space, Type};
+use crate::{Error, ErrorKind, Result};
+
+impl Body {
+    /// Checks it.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) with the number of the operation: too much of
+    /// something; a register, view, table, array, counter or parameter that is not declared; a type that does
+    /// not fit; a field that is not declared; a bool in memory; a `Break` or `Continue` that leads nowhere; a
+    /// register that is read before it is written on every way there; `Barrier` or `Across` where not all
+    /// items of a group need to be.
+    ///
+    /// ```
+    /// use backend_api::kernel::{Body, Op, Reg, Type};
+    /// let code = vec![Op::Copy { to: Reg(0), of: Reg(1) }];
+    /// let body = Body { registers: vec![Type::U8, Type::U8], code, ..Body::default() };
+    /// let error = body.verify().unwrap_err();
+    /// assert_eq!(error.detail(), "operation 0: register 1 is read before it is written");
+    /// ```
+    pub fn verify(&self) -> Result<()> {
+        check_depth(&self.code, Self::DEPTH_MAX)?;
+        self.check_declarations()?;
+        let mut check = Check { body: self, site: 0, labels: Vec::new() };
+        check.code(&self.code, Some(Written::none(self.registers.len())))?;
+        super::uniform::check(self)
+    }
+
+    fn check_declarations(&self) -> Result<()> {
+        let operations: usize = self.code.iter().map(Op::count).sum();
+        most("operations", operations as u64, Self::OPERATIONS_MAX as u64)?;
+        most("registers", self.registers.len() as u64, Self::REGISTERS_MAX as u64)?;
+        most("parameters", self.params.len() as u64, Self::PARAMS_MAX as u64)?;
+        most("views", self.views.len() as u64, Self::VIEWS_MAX as u64)?;
+        most("tables", self.tables.len() as u64, u16::MAX.into())?;
+        most("arrays", self.arrays.len() as u64, u16::MAX.into())?;
+        most("bytes of tables", self.table_bytes(), Self::TABLE_BYTES_MAX)?;
+        most("bytes of item arrays", self.array_bytes(Space::Item), Self::ITEM_BYTES_MAX)?;
+        most("bytes of group arrays", self.array_bytes(Space::Group), Self::GROUP_BYTES_MAX)?;
+        if let Some(len) = self.group_len {
+            most("items of a group", len.into(), Self::GROUP_LEN_MAX.into())?;
+        }
+        if self.group_len == Some(0) {
+            return Err(invalid("a group has one item at least".into()));
+        }
+        if self.tables.iter().any(|table| table.len == 0) || self.arrays.iter().any(|array| array.len == 0) {
+            return Err(invalid("a table or an array has one element at least".into()));
+        }
+        if self.group_len.is_none() && self.arrays.iter().any(|array| array.space == Space::Group) {
+            return Err(invalid("arrays of the group, whose length is not said".into()));
+        }
+        for view in &self.views {
+            if matches!(view.access, Access::Write { tile: 0 }) {
+                return Err(invalid("a tile has one element at least".into()));
+            }
+            if view.extent() > u64::from(u32::MAX) {
+                return Err(invalid("a field ends beyond 4 GiB".into()));
+            }
+        }
+        let fields = self.views.iter().flat_map(|view| view.fields.iter().map(|field| field.1));
+        if fields.chain(self.tables.iter().map(|table| table.of)).any(|of| of.value() == Type::Bool) {
+            return Err(invalid("a bool in memory".into()));
+        }
+        Ok(())
+    }
+}
+
+fn invalid(detail: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "kernel").with_detail(detail)
+}
+
+fn most(what: &str, number: u64, most: u64) -> Result<()> {
+    if number <= most {
+        Ok(())
+    } else {
+        Err(invalid(format!("{number} {what}, at most {most} are possible")))
+    }
+}
+
+/// The only walk over code of any depth: all others come after it.
+fn check_depth(code: &[Op], left: usize) -> Result<()> {
+    for op in code {
+        let within = op.within();
+        if within.iter().all(|code| code.is_empty()) {
+            continue;
+        }
+        if left == 0 {
+            return Err(invalid(format!("code is nested more than {} deep", Body::DEPTH_MAX)));
+        }
+        within.into_iter().try_for_each(|code| check_depth(code, left - 1))?;
+    }
+    Ok(())
+}
+
+/// Which registers were written on every way here.
+#[derive(Clone)]
+struct Written(Vec<u64>);
+
+impl Written {
+    fn none(registers: usize) -> Self {
+        Self(vec![0; registers.div_ceil(64)])
+    }
+
+    fn has(&self, register: Reg) -> bool {
+        self.0[register.at() / 64] >> (register.at() % 64) & 1 == 1
+    }
+
+    fn add(&mut self, register: Reg) {
+        self.0[register.at() / 64] |= 1 << (register.at() % 64);
+    }
+
+    fn meet(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(mine, other)| *mine &= other);
+    }
+}
+
+/// What was written where two ways meet; `None` is a way that nothing comes along.
+fn meet(one: Option<Written>, other: Option<Written>) -> Option<Written> {
+    match (one, other) {
+        (Some(mut one), Some(other)) => {
+            one.meet(&other);
+            Some(one)
+        }
+        (one, other) => one.or(other),
+    }
+}
+
+/// A block or loop around the operation.
+struct Label {
+    is_loop: bool,
+    /// What was written on all ways that left it so far.
+    left: Option<Written>,
+}
+
+struct Check<'a> {
+    body: &'a Body,
+    site: u32,
+    labels: Vec<Label>,
+}
+
+impl Check<'_> {
+    fn error(&self, detail: String) -> Error {
+        invalid(format!("operation {}: {detail}", self.site))
+    }
+
+    fn code(&mut self, code: &[Op], mut written: Option<Written>) -> Result<Option<Written>> {
+        for op in code {
+            written = self.op(op, written)?;
+        }
+        Ok(written)
+    }
+
+    fn op(&mut self, op: &Op, written: Option<Written>) -> Result<Option<Written>> {
+        self.types(op)?;
+        let mut unwritten = None;
+        if let Some(written) = &written {
+            op.each_read(|register| {
+                if !written.has(register) {
+                    unwritten = Some(register);
+                }
+            });
+        }
+        if let Some(register) = unwritten {
+            return Err(self.error(format!("register {} is read before it is written", register.0)));
+        }
+        self.flow(op, written)
+    }
+
+    fn flow(&mut self, op: &Op, mut written: Option<Written>) -> Result<Option<Written>> {
+        let label = match *op {
+            Op::Break { out } | Op::Continue { out } => Some(usize::from(out)),
+            _ => None,
+        };
+        if let Some(out) = label {
+            let Some(at) = self.labels.len().checked_sub(out + 1) else {
+                return Err(self.error(format!("there are not more than {out} blocks and loops around it")));
+            };
+            if matches!(op, Op::Continue { .. }) {
+                if !self.labels[at].is_loop {
+                    return Err(self.error("a block cannot be continued".into()));
+                }
+            } else {
+                let left = self.labels[at].left.take();
+                self.labels[at].left = meet(left, written);
+            }
+            self.site += 1;
+            return Ok(None);
+        }
+        self.site += 1;
+        match op {
+            Op::If { then, otherwise, .. } => {
+                let yes = self.code(then, written.clone())?;
+                let no = self.code(otherwise, written)?;
+                Ok(meet(yes, no))
+            }
+            Op::Block { body } | Op::Loop { body } => {
+                let is_loop = matches!(op, Op::Loop { .. });
+                self.labels.push(Label { is_loop, left: None });
+                let end = self.code(body, written)?;
+                let left = self.labels.pop().and_then(|label| label.left);
+                Ok(if is_loop { left } else { meet(left, end) })
+            }
+            _ => {
+                if let (Some(written), Some(to)) = (&mut written, op.written()) {
+                    written.add(to);
+                }
+                Ok(written)
+            }
+        }
+    }
+
+    fn of(&self, register: Reg) -> Result<Type> {
+        let found = self.body.type_of(register);
+        found.ok_or_else(|| self.error(format!("there is no register {}", register.0)))
+    }
+
+    fn want(&self, register: Reg, wanted: Type) -> Result<()> {
+        let found = self.of(register)?;
+        if found == wanted {
+            return Ok(());
+        }
+        Err(self.error(format!("register {} is {found}, {wanted} is wanted", register.0)))
+    }
+
+    fn fits(&self, fits: bool, what: &str, of: Type) -> Result<()> {
+        if fits { Ok(()) } else { Err(self.error(format!("{what} of {of}"))) }
+    }
+
+    fn declared<'d, T>(&self, list: &'d [T], number: u16, what: &str) -> Result<&'d T> {
+        list.get(usize::from(number)).ok_or_else(|| self.error(format!("there is no {what} {number}")))
+    }
+
+    fn field(&self, view: u16, offset: u32, of: Memory) -> Result<Access> {
+        let view = self.declared(&self.body.views, view, "view")?;
+        if view.fields.contains(&(offset, of)) {
+            return Ok(view.access);
+        }
+        Err(self.error(format!("the view has no field {of:?} at byte {offset}")))
+    }
+
+    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
+    fn types(&self, op: &Op) -> Result<()> {
+        let body = self.body;
+        match *op {
+            Op::Literal { to, bits } => {
+                let of = self.of(to)?;
+                self.fits(bits & !of.mask() == 0, "a literal with more bits than those", of)
+            }
+            Op::Param { to, number } => self.want(to, *self.declared(&body.params, number, "parameter")?),
+            Op::Where { to, what } => {
+                if what.is_of_group() && body.group_len.is_none() {
+                    return Err(self.error(format!("{what:?}, but the length of a group is not said")));
+                }
+                self.want(to, what.gives())
+            }
+            Op::Copy { to, of } => self.want(of, self.of(to)?),
+            Op::Unary { op, to, of } => {
+                let found = self.of(of)?;
+                self.fits(op.takes(found), &format!("{op:?}"), found)?;
+                self.want(to, found)
+            }
+            Op::Binary { op, to, left, right } => {
+                let found = self.of(left)?;
+                self.want(right, found)?;
+                self.fits(op.takes(found), &format!("{op:?}"), found)?;
+                self.want(to, if op.is_comparison() { Type::Bool } else { found })
+            }
+            Op::MulHigh { to, left, right } => {
+                let found = self.of(to)?;
+                self.fits(found.is_integer(), "MulHigh", found)?;
+                self.want(left, found)?;
+                self.want(right, found)
+            }
+            Op::Fma { to, a, b, c } => {
+                let found = self.of(to)?;
+                self.fits(found.is_float(), "Fma", found)?;
+                [a, b, c].into_iter().try_for_each(|register| self.want(register, found))
+            }
+            Op::Select { to, when, yes, no } => {
+                self.want(when, Type::Bool)?;
+                let found = self.of(to)?;
+                self.want(yes, found)?;
+                self.want(no, found)
+            }
+            Op::Cast { to, of } => {
+                self.of(of)?;
+                let found = self.of(to)?;
+                self.fits(found != Type::Bool, "a cast to a value", found)
+            }
+            Op::Bits { to, of } => {
+                let (to, of) = (self.of(to)?, self.of(of)?);
+                self.fits(to != Type::Bool && of != Type::Bool, "the bits", Type::Bool)?;
+                self.fits(to.bytes() == of.bytes(), &format!("the bits as {to}"), of)
+            }
+            Op::Load { to, view, at, offset, of } => {
+                self.field(view, offset, of)?;
+                self.want(at, Type::U64)?;
+                self.want(to, of.value())
+            }
+            Op::Store { view, at, offset, of, value } => {
+                if !matches!(self.field(view, offset, of)?, Access::Write { .. }) {
+                    return Err(self.error(format!("view {view} is not written to")));
+                }
+                self.want(at, Type::U64)?;
+                self.want(value, of.value())
+            }
+            Op::Lookup { to, table, at } => {
+                self.want(at, Type::U64)?;
+                self.want(to, self.declared(&body.tables, table, "table")?.of.value())
+            }
+            Op::Get { to, array, at } => {
+                self.want(at, Type::U64)?;
+                self.want(to, self.declared(&body.arrays, array, "array")?.of)
+            }
+            Op::Put { array, at, value } => {
+                self.want(at, Type::U64)?;
+                self.want(value, self.declared(&body.arrays, array, "array")?.of)
+            }
+            Op::Atomic { op, to, place, value, .. } => self.atomic(op, to, place, value),
+            Op::Reserve { to, counter, count } => {
+                if counter >= body.counters {
+                    return Err(self.error(format!("there is no counter {counter}")));
+                }
+                self.want(to, Type::U64)?;
+                self.want(count, Type::U64)
+            }
+            Op::Arena { to, bytes } => {
+                self.want(to, Type::U64)?;
+                self.want(bytes, Type::U64)
+            }
+            Op::ArenaLoad { to: value, at } | Op::ArenaStore { at, value } => {
+                self.want(at, Type::U64)?;
+                let found = self.of(value)?;
+                self.fits(found != Type::Bool, "a value in the arena", found)
+            }
+            Op::Fail { detail, .. } => self.want(detail, Type::U64),
+            Op::If { when, .. } => self.want(when, Type::Bool),
+            Op::Block { .. } | Op::Loop { .. } | Op::Break { .. } | Op::Continue { .. } => Ok(()),
+            Op::Barrier => {
+                let said = body.group_len.is_some();
+                if said { Ok(()) } else { Err(self.error("the length of a group is not said".into())) }
+            }
+            Op::Across { how, to, of } => self.across(how, to, of),
+        }
+    }
+
+    fn atomic(&self, op: Rmw, to: Option<Reg>, place: Place, value: Reg) -> Result<()> {
+        let found = self.of(value)?;
+        self.fits(op.takes(found), &format!("the atomic {op:?}"), found)?;
+        self.want(place.at(), Type::U64)?;
+        match place {
+            Place::View { view, offset, .. } => {
+                if self.field(view, offset, Memory::Value(found))? != Access::Atomic {
+                    return Err(self.error(format!("view {view} is not one for atomics")));
+                }
+            }
+            Place::Array { array, .. } => {
+                let array = self.declared(&self.body.arrays, array, "array")?;
+                if array.space != Space::Group {
+                    return Err(self.error("an atomic on an array of the item".into()));
+                }
+                self.want(value, array.of)?;
+            }
+        }
+        if let Rmw::CompareExchange { expected } = op {
+            self.want(expected, found)?;
+        }
+        to.map_or(Ok(()), |to| self.want(to, found))
+    }
+
+    fn across(&self, how: Across, to: Reg, of: Reg) -> Result<()> {
+        if !self.body.group_len.is_some_and(|len| len.is_multiple_of(32)) {
+            return Err(self.error("groups do not have a multiple of 32 items".into()));
+        }
+        let found = self.of(of)?;
+        if let Across::Shuffle { lane } = how {
+            self.want(lane, Type::U32)?;
+        }
+        let Some(gives) = how.gives(found) else {
+            return Err(self.error(format!("{how:?} of {found}")));
+        };
+        self.want(to, gives)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ArrayDecl, Binary, Scope, Unary, ViewDecl, Where};
+    use super::*;
+
+    /// Registers 0 and 1 are bools, 2 and 3 `U64`, 4 `F32`, 5 `U32`; the item's number is in 2, 0 is false.
+    fn body(code: Vec<Op>) -> Body {
+        let mut all = vec![
+            Op::Where { to: Reg(2), what: Where::Item },
+            Op::Binary { op: Binary::Ne, to: Reg(0), left: Reg(2), right: Reg(2) },
+        ];
+        all.extend(code);
+        Body {
+            registers: vec![Type::Bool, Type::Bool, Type::U64, Type::U64, Type::F32, Type::U32],
+            views: vec![
+                ViewDecl { access: Access::Read, fields: vec![(4, Memory::F16)] },
+                ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, Memory::Value(Type::U64))] },
+            ],
+            arrays: vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 4 }],
+            group_len: Some(64),
+            code: all,
+            ..Body::default()
+        }
+    }
+
+    #[track_caller]
+    fn refused(code: Vec<Op>, why: &str) {
+        let error = body(code).verify().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.detail().contains(why), "{error}");
+    }
+
+    const WRITE_3: Op = Op::Literal { to: Reg(3), bits: 1 };
+    const READ_3: Op = Op::Fail { code: 0, detail: Reg(3) };
+
+    fn on(when: u32, then: Vec<Op>, otherwise: Vec<Op>) -> Op {
+        Op::If { when: Reg(when), then, otherwise }
+    }
+
+    #[test]
+    fn registers_are_written_on_every_way_to_where_they_are_read() {
+        assert!(body(vec![on(0, vec![WRITE_3], vec![WRITE_3]), READ_3]).verify().is_ok());
+        refused(vec![on(0, vec![WRITE_3], vec![]), READ_3], "operation 4: register 3 is read before");
+        // What breaks does not come along.
+        let leave = |out| Op::Break { out };
+        assert!(
+            body(vec![Op::Block { body: vec![on(0, vec![WRITE_3], vec![leave(0)]), READ_3] }])
+                .verify()
+                .is_ok()
+        );
+        let block = Op::Block { body: vec![on(0, vec![WRITE_3], vec![leave(0)]), WRITE_3] };
+        refused(vec![block, READ_3], "register 3");
+        let looped = |body| Op::Loop { body };
+        assert!(body(vec![looped(vec![WRITE_3, on(0, vec![leave(0)], vec![])]), READ_3]).verify().is_ok());
+        refused(vec![looped(vec![on(0, vec![leave(0)], vec![]), WRITE_3]), READ_3], "register 3");
+        refused(vec![looped(vec![READ_3, WRITE_3])], "register 3");
+        assert!(body(vec![looped(vec![]), READ_3]).verify().is_ok(), "nothing comes there");
+    }
+
+    #[test]
+    fn jumps_lead_somewhere() {
+        refused(vec![Op::Break { out: 0 }], "not more than 0 blocks");
+        refused(vec![Op::Block { body: vec![Op::Break { out: 1 }] }], "not more than 1 blocks");
+        refused(vec![Op::Block { body: vec![Op::Continue { out: 0 }] }], "a block cannot be continued");
+        let inner = Op::Block { body: vec![Op::Continue { out: 1 }] };
+        assert!(body(vec![Op::Loop { body: vec![inner] }]).verify().is_ok());
+        let mut deep = Op::Barrier;
+        (0..=Body::DEPTH_MAX)
+            .for_each(|_| deep = Op::Block { body: vec![std::mem::replace(&mut deep, Op::Barrier)] });
+        refused(vec![deep], "nested more than 128 deep");
+    }
+
+    #[test]
+    fn types_fields_and_declarations_fit() {
+        let (to, at) = (Reg(4), Reg(2));
+        refused(vec![Op::Copy { to: Reg(9), of: Reg(2) }], "there is no register 9");
+        refused(vec![Op::Copy { to: Reg(4), of: Reg(2) }], "register 2 is u64, f32 is wanted");
+        refused(vec![Op::Literal { to: Reg(5), bits: 1 << 32 }], "more bits");
+        refused(vec![Op::Unary { op: Unary::Sqrt, to: at, of: at }], "Sqrt of u64");
+        refused(vec![Op::Cast { to: Reg(1), of: at }], "a cast to a value of bool");
+        refused(vec![Op::Bits { to, of: at }], "the bits as f32 of u64");
+        refused(vec![Op::Load { to, view: 0, at, offset: 2, of: Memory::F16 }], "no field F16 at byte 2");
+        refused(vec![Op::Load { to, view: 7, at, offset: 4, of: Memory::F16 }], "there is no view 7");
+        assert!(body(vec![Op::Load { to, view: 0, at, offset: 4, of: Memory::F16 }]).verify().is_ok());
+        let value = Memory::Value(Type::U64);
+        assert!(body(vec![Op::Store { view: 1, at, offset: 0, of: value, value: at }]).verify().is_ok());
+        let load = Op::Load { to, view: 0, at, offset: 4, of: Memory::F16 };
+        refused(
+            vec![load, Op::Store { view: 0, at, offset: 4, of: Memory::F16, value: to }],
+            "not written to",
+        );
+        let place = Place::View { view: 1, at, offset: 0 };
+        let atomic = Op::Atomic { op: Rmw::Add, to: None, place, value: at, scope: Scope::Device };
+        refused(vec![atomic], "not one for atomics");
+        refused(vec![Op::Reserve { to: Reg(3), counter: 0, count: at }], "no counter 0");
+        let bools = ViewDecl { access: Access::Read, fields: vec![(0, Memory::Value(Type::Bool))] };
+        assert!(Body { views: vec![bools], ..Body::default() }.verify().is_err());
+        let large = ArrayDecl { space: Space::Item, of: Type::F64, len: 1025 };
+        let error = Body { arrays: vec![large], ..Body::default() }.verify().unwrap_err();
+        assert!(error.detail().contains("8200 bytes of item arrays, at most 8192"), "{error}");
+    }
+}

@@ -1,0 +1,189 @@
+//! Launches: kernels of the program, interpreted item by item.
+
+use std::ptr::NonNull;
+
+use backend_api::expr::Geometry;
+use backend_api::kernel::{HostForm, HostItems, Interpreter, Kernel, Needs, Report, Views};
+use backend_api::{Launch, Result, View, racy};
+use parking_lot::Mutex;
+
+use super::each_part;
+use crate::host_memory::Piece;
+use crate::medium::Medium;
+use crate::registry::Place;
+use crate::worker::Crew;
+
+const OPERATION: &str = "launch";
+/// What a thread interprets before it looks for more: about a millisecond's work.
+const PART_ITEMS: u64 = 512;
+/// As much by the kernel's form as code of the host.
+const PART_ITEMS_BY_CODE: u64 = 16 << 10;
+/// So many items are worth a thread's waking.
+const LONG_ITEMS: u64 = 256;
+
+/// What is carried out here: atomics would need items that do not run at the same time, and a launch has no
+/// counters or arena.
+pub(crate) const CAN: Needs =
+    Needs { f64: true, f16: true, groups: true, across: true, atomics: false, counters: false, arena: false };
+
+/// A launch, checked.
+#[derive(Debug)]
+pub(crate) struct LaunchJob<M> {
+    /// Where the views lie.
+    pub views: Vec<Placed<M>>,
+    /// Where the report goes.
+    pub report: Place<Piece>,
+    kernel: Kernel,
+    items: u64,
+    geometry: Geometry,
+    params: Box<[u64]>,
+    table: Box<[u8]>,
+    budget: Option<u64>,
+    bytes: u64,
+}
+
+/// A view whose names were looked up.
+#[derive(Debug)]
+pub(crate) struct Placed<M> {
+    /// Where its pages begin, and how many bytes are written there.
+    pub bases: Vec<(Place<M>, u64)>,
+    page_len: u64,
+    count: u64,
+    stride: u64,
+}
+
+impl<M: Medium> Placed<M> {
+    /// A view of a launch, with the places of its bases.
+    pub fn new(view: &View<'_>, is_written: bool, places: Vec<Place<M>>) -> Self {
+        let bytes = view.ranges().map(|(_, bytes)| if is_written { bytes } else { 0 });
+        Self {
+            bases: places.into_iter().zip(bytes).collect(),
+            page_len: view.page_len(),
+            count: view.count(),
+            stride: view.stride(),
+        }
+    }
+
+    /// Where a field of an element that is there begins.
+    fn field(&self, element: u64, offset: u32) -> (&M, u64) {
+        let (page, bases) = (element / self.page_len, self.bases.len() as u64);
+        let before = page / bases * self.page_len + element % self.page_len;
+        let place = &self.bases[(page % bases) as usize].0;
+        (&place.memory, place.offset + before * self.stride + u64::from(offset))
+    }
+}
+
+impl<M: Medium> LaunchJob<M> {
+    /// A launch whose names were looked up.
+    pub fn new(launch: &Launch<'_>, views: Vec<Placed<M>>, report: Place<Piece>) -> Self {
+        Self {
+            views,
+            report,
+            kernel: launch.kernel.clone(),
+            items: launch.items,
+            geometry: launch.geometry,
+            params: launch.params.into(),
+            table: launch.table.into(),
+            budget: launch.budget,
+            bytes: launch.bytes(),
+        }
+    }
+
+    /// How many bytes its views have.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it takes longer than waking a thread.
+    pub fn is_long(&self) -> bool {
+        self.items >= LONG_ITEMS
+    }
+
+    /// The kernel's form as code of the host, if all views can be reached in place. Items of a group meet,
+    /// which such code does not.
+    fn by_code(&self) -> Option<ByCode> {
+        let form = self.kernel.host().filter(|_| self.kernel.body().group_len.is_none())?;
+        let address = |(base, _): &(Place<M>, u64)| {
+            NonNull::new(base.memory.address()?.wrapping_add(base.offset as usize))
+        };
+        let bases = self.views.iter().map(|view| view.bases.iter().map(address).collect());
+        Some(ByCode { form, bases: bases.collect::<Option<_>>()? })
+    }
+
+    /// Carries it out.
+    pub fn run(&self, crew: Crew<'_>) -> Result<()> {
+        let interpreter = Interpreter {
+            params: &self.params,
+            table: &self.table,
+            budget: self.budget,
+            ..Interpreter::new(&self.kernel, self.items, self.geometry)
+        };
+        let by_code = self.by_code();
+        let (all, group) = (interpreter.parts(), self.kernel.body().group_len.unwrap_or(1));
+        let each = match by_code {
+            Some(_) => PART_ITEMS_BY_CODE,
+            None => (PART_ITEMS / u64::from(group)).max(1),
+        };
+        // The failure of the lowest part is told, whichever was done first.
+        let reported: Mutex<(usize, Report)> = Mutex::new((usize::MAX, Report::default()));
+        each_part(crew, all.div_ceil(each) as usize, &|part| {
+            let first = part as u64 * each;
+            let part_of_all = first..(first + each).min(all);
+            let report = match &by_code {
+                Some(ByCode { form, bases }) => {
+                    let views = bases.iter().zip(&self.views);
+                    let views = views.map(|(bases, at)| (&bases[..], at.page_len, at.stride, at.count));
+                    // SAFETY: the launch was checked, and places keep the views' memory. Others may race as
+                    // on all memory of the device.
+                    form(&unsafe { HostItems::new(&interpreter, part_of_all, views) })
+                }
+                None => interpreter.run_part(part_of_all, &mut [], &mut Reached(&self.views))?,
+            };
+            if report.failures > 0 {
+                let mut reported = reported.lock();
+                let (lowest, others) = *reported;
+                let both = if part < lowest { report.and(others) } else { others.and(report) };
+                *reported = (part.min(lowest), both);
+            }
+            Ok(())
+        })?;
+        let words = reported.into_inner().1.words();
+        // SAFETY: the report was checked to have room.
+        unsafe { racy::write(self.report.memory.at(self.report.offset), bytemuck::cast_slice(&words)) };
+        Ok(())
+    }
+}
+
+/// A kernel's form as code of the host, and where the pages of each view begin.
+struct ByCode {
+    form: HostForm,
+    bases: Vec<Vec<NonNull<u8>>>,
+}
+
+// SAFETY: the addresses are of memory that any thread may use; what is done with them says why it may.
+unsafe impl Sync for ByCode {}
+
+/// The views of a launch, for one thread.
+struct Reached<'a, M>(&'a [Placed<M>]);
+
+impl<M: Medium> Views for Reached<'_, M> {
+    fn count(&self, view: usize) -> u64 {
+        self.0[view].count
+    }
+
+    fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()> {
+        assert!(element < self.0[view].count);
+        let (memory, at) = self.0[view].field(element, offset);
+        // SAFETY: all elements were checked to be inside of the memory, and fields to be inside of elements.
+        // The target is the interpreter's own.
+        unsafe { memory.read(OPERATION, at, to.as_mut_ptr(), to.len()) }
+    }
+
+    fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()> {
+        assert!(element < self.0[view].count);
+        let (memory, at) = self.0[view].field(element, offset);
+        // SAFETY: as above; views that are written to overlap with nothing, and an item writes to elements of
+        // its own alone.
+        unsafe { memory.store(OPERATION, at, from) }
+    }
+}

@@ -1,0 +1,200 @@
+//! Launches: kernels of the program, translated and kept, and their arguments.
+
+#[forbid(unsafe_code)]
+mod codegen;
+
+use std::sync::Arc;
+
+use backend_api::expr::ProgramCache;
+use backend_api::kernel::{KernelFacts, Needs, Report};
+use backend_api::{DeviceSpan, Error, ErrorKind, Launch, Result};
+
+use self::codegen::{Shape, ViewShape};
+use crate::core::Core;
+use crate::driver::objects::{Argument, Program};
+use crate::host_memory::HostPiece;
+use crate::memory::Buffer;
+use crate::queue::{Scratch, Submission};
+
+const OPERATION: &str = "launch";
+/// What is carried out. Groups, and what they need, are for other devices still.
+const CAN: Needs = Needs {
+    f64: true,
+    f16: true,
+    groups: false,
+    across: false,
+    atomics: false,
+    counters: false,
+    arena: false,
+};
+/// So many pieces of buffers can be arguments.
+const PIECES_MAX: usize = 16;
+/// So many kernels are translated at once: compilers are slow to start, and slow with long texts.
+const KERNELS_IN_A_PROGRAM: usize = 16;
+
+/// A kernel of a built program.
+#[derive(Debug)]
+struct Built {
+    program: Arc<Program>,
+    name: String,
+}
+
+/// The built kernels of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Launches(ProgramCache<Shape, Built>);
+
+/// Where a view lies: of each of its bases the buffer, the first piece that is touched, and how many.
+pub(crate) struct Placed {
+    bases: Vec<(Arc<Buffer>, usize, usize, u64)>,
+}
+
+impl Placed {
+    /// Of the buffers that the bases are in.
+    pub(crate) fn new<'a>(
+        ranges: impl Iterator<Item = (DeviceSpan<'a>, u64)>,
+        buffers: Vec<Arc<Buffer>>,
+    ) -> Self {
+        let base = |((start, bytes), buffer): ((DeviceSpan<'_>, u64), Arc<Buffer>)| {
+            let first = start.offset() >> buffer.shift;
+            let pieces =
+                if bytes == 0 { 0 } else { ((start.offset() + bytes - 1) >> buffer.shift) - first + 1 };
+            let before = start.offset() - (first << buffer.shift);
+            (buffer, first as usize, pieces as usize, before)
+        };
+        Self { bases: ranges.zip(buffers).map(base).collect() }
+    }
+}
+
+/// What decides the code for a launch.
+///
+/// # Errors
+/// `Unsupported` for what is not carried out here.
+fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape> {
+    launch.kernel.needs().check(OPERATION, CAN).map_err(|error| error.on(&core.info))?;
+    let pieces: usize = views.iter().flat_map(|view| &view.bases).map(|(_, _, pieces, _)| pieces).sum();
+    if pieces > PIECES_MAX {
+        let detail =
+            format!("the views lie in {pieces} pieces of buffers, at most {PIECES_MAX} can be reached");
+        return Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail).on(&core.info));
+    }
+    let view = |(view, placed): (&backend_api::View<'_>, &Placed)| {
+        let starts = view.bases().iter().fold(view.stride() | 8, |all, base| all | base.offset());
+        ViewShape {
+            stride: view.stride(),
+            align: 1 << starts.trailing_zeros(),
+            page_len: view.page_len(),
+            bases: placed.bases.iter().map(|(buffer, _, pieces, _)| (*pieces, buffer.shift)).collect(),
+        }
+    };
+    let needs_index = Shape::needs_index(launch.kernel.body());
+    let of_index = |number: u64| if needs_index { number } else { 1 };
+    Ok(Shape {
+        kernel: launch.kernel.clone(),
+        views: launch.views.iter().zip(views).map(view).collect(),
+        page_len: of_index(launch.geometry.page_len),
+        channels: of_index(launch.geometry.channels),
+        has_budget: launch.budget.is_some(),
+    })
+}
+
+impl Launches {
+    /// Sees to it that the kernels for launches that were checked are built, several in one program.
+    pub(crate) fn prepare(&self, core: &Core, launches: &[(&Launch<'_>, Vec<Placed>)]) -> Result<()> {
+        let mut missing: Vec<Shape> = Vec::new();
+        for (launch, views) in launches {
+            let shape = shape_of(core, launch, views)?;
+            if self.0.find(&shape).is_none() && !missing.contains(&shape) {
+                missing.push(shape);
+            }
+        }
+        missing.chunks(KERNELS_IN_A_PROGRAM).try_for_each(|shapes| self.build(core, shapes).map(drop))
+    }
+
+    /// The kernel for a shape, built now if it is not known.
+    fn get(&self, core: &Core, shape: Shape) -> Result<Arc<Built>> {
+        match self.0.find(&shape) {
+            Some(found) => Ok(found),
+            None => self.build(core, &[shape]),
+        }
+    }
+
+    /// Builds kernels in one program; gives the last one.
+    fn build(&self, core: &Core, shapes: &[Shape]) -> Result<Arc<Built>> {
+        let name = |number: usize| format!("launch_{number}");
+        let text: String =
+            shapes.iter().enumerate().map(|(number, shape)| shape.text(&name(number))).collect();
+        // Other programs go on meanwhile.
+        let program = core.kernels.build_kernels(core, &text).map_err(|error| {
+            let needs_doubles = shapes.iter().any(|shape| shape.kernel.needs().f64);
+            if needs_doubles && !core.kernels.has_doubles(core) {
+                return Error::new(ErrorKind::Unsupported, OPERATION)
+                    .with_detail("the device has no f64")
+                    .on(&core.info);
+            }
+            error.on(&core.info)
+        })?;
+        let program = Arc::new(program);
+        let add = |(number, shape): (usize, &Shape)| {
+            let built = Built { program: Arc::clone(&program), name: name(number) };
+            // Drivers keep the programs that commands use, so one that is forgotten may go at once.
+            self.0.add(shape.clone(), built).0
+        };
+        let last = shapes.iter().enumerate().map(add).last();
+        last.ok_or_else(|| Error::new(ErrorKind::KernelFailed, OPERATION).with_detail("no kernel"))
+    }
+
+    /// What the driver tells of a kernel.
+    pub(crate) fn facts(&self, core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<KernelFacts> {
+        self.get(core, shape_of(core, launch, views)?)?;
+        let mut facts = KernelFacts::default();
+        facts.group_len = u32::try_from(core.kernels.group).ok();
+        Ok(facts)
+    }
+}
+
+/// Carries a checked launch out.
+pub(crate) fn launch(
+    submission: &mut Submission<'_>,
+    launch: &Launch<'_>,
+    views: &[Placed],
+    (host, at): (&HostPiece, u64),
+) -> Result<()> {
+    let core = submission.core;
+    let built = core.launches.get(core, shape_of(core, launch, views)?)?;
+    let report = submission.scratch(Scratch::Answer, Report::BYTES)?;
+    submission.upload(vec![0; Report::BYTES as usize], &report)?;
+    if launch.items > 0 {
+        let tables = match launch.table.len() as u64 {
+            0 => None,
+            bytes => {
+                let tables = submission.scratch(Scratch::Parameters, bytes)?;
+                submission.upload(launch.table.to_vec(), &tables)?;
+                Some(tables)
+            }
+        };
+        let mut arguments = Vec::new();
+        for (view, placed) in launch.views.iter().zip(views) {
+            for (buffer, first, pieces, before) in &placed.bases {
+                let touched = &buffer.pieces[*first..(first + pieces).min(buffer.pieces.len())];
+                arguments.extend(touched.iter().map(|piece| Argument::Buffer(piece)));
+                arguments.push(Argument::U64(*before));
+            }
+            arguments.push(Argument::U64(view.count()));
+        }
+        arguments.extend(launch.params.iter().map(|bits| Argument::U64(*bits)));
+        arguments.extend(tables.as_ref().map(|tables| Argument::Buffer(tables)));
+        arguments.extend([
+            Argument::U64(launch.items),
+            Argument::U64(launch.geometry.first),
+            Argument::U64(launch.geometry.channel),
+            Argument::U64(launch.budget.unwrap_or(0)),
+            Argument::Buffer(&report),
+        ]);
+        let groups = core.kernels.groups_for(launch.items);
+        // SAFETY: views were checked to be inside of their memory, fields inside of their elements, and
+        // tables to be as long as declared; the kernel compares every index with these lengths.
+        unsafe { submission.launch_of(&built.program, &built.name, groups, &arguments)? };
+    }
+    // SAFETY: the report was checked to have room.
+    unsafe { submission.read(&report, 0, host.at(at), Report::BYTES, true) }
+}

@@ -1,0 +1,256 @@
+//! Methods of numbers that are made of those of the rule table: kernel functions themselves, so that the host
+//! and lowering take them from one text.
+//!
+//! They are Rust's functions of the same names, but that nothing panics: sums wrap, and a division by zero is
+//! that of the rule table.
+
+pub use crate::math::*;
+use crate::number::{Float, Integer, Number, Signed};
+use vmarray_macros::kernel;
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn clamp<T: Number>(x: T, low: T, high: T) -> T {
+    if x < low {
+        low
+    } else if x > high {
+        high
+    } else {
+        x
+    }
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn abs_diff<T: Integer>(x: T, y: T) -> T::Unsigned {
+    let larger = if x > y { x - y } else { y - x };
+    larger as T::Unsigned
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn unsigned_abs<T: Integer + Signed>(x: T) -> T::Unsigned {
+    x.abs() as T::Unsigned
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn signum<T: Signed>(x: T) -> T {
+    if x > T::ZERO {
+        T::ONE
+    } else if x < T::ZERO {
+        -T::ONE
+    } else if T::IS_FLOAT && x == T::ZERO {
+        // Of zeros the sign, which the quotient shows.
+        if T::ONE / x > T::ZERO { T::ONE } else { -T::ONE }
+    } else {
+        x
+    }
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn copysign<T: Float>(x: T, sign: T) -> T {
+    let bits = (x.to_bits() & !T::SIGN) | (sign.to_bits() & T::SIGN);
+    T::from_bits(bits)
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn round<T: Float>(x: T) -> T {
+    let whole = x.trunc();
+    // The difference is exact.
+    if (x - whole).abs() >= T::HALF { whole + T::ONE.copysign(x) } else { whole }
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn fract<T: Float>(x: T) -> T {
+    x - x.trunc()
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn recip<T: Float>(x: T) -> T {
+    T::ONE / x
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn is_nan<T: Float>(x: T) -> bool {
+    x != x
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn is_finite<T: Float>(x: T) -> bool {
+    x.abs() < T::INFINITY
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn is_infinite<T: Float>(x: T) -> bool {
+    x.abs() == T::INFINITY
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn is_sign_negative<T: Float>(x: T) -> bool {
+    (x.to_bits() & T::SIGN) == T::SIGN
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn is_sign_positive<T: Float>(x: T) -> bool {
+    (x.to_bits() & T::SIGN) != T::SIGN
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn is_negative<T: Integer + Signed>(x: T) -> bool {
+    x < T::ZERO
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn is_positive<T: Integer + Signed>(x: T) -> bool {
+    x > T::ZERO
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn is_power_of_two<T: Integer>(x: T) -> bool {
+    x.count_ones() == 1
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn count_zeros<T: Integer>(x: T) -> u32 {
+    (!x).count_ones()
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn leading_ones<T: Integer>(x: T) -> u32 {
+    (!x).leading_zeros()
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn trailing_ones<T: Integer>(x: T) -> u32 {
+    (!x).trailing_zeros()
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn rotate_left<T: Integer>(x: T, by: u32) -> T {
+    let bits = x as T::Unsigned;
+    // Shifts take their width modulo the number of bits.
+    ((bits << by) | (bits >> (T::BITS - by % T::BITS))) as T
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn rotate_right<T: Integer>(x: T, by: u32) -> T {
+    let bits = x as T::Unsigned;
+    ((bits >> by) | (bits << (T::BITS - by % T::BITS))) as T
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn swap_bytes<T: Integer>(x: T) -> T {
+    let mut swapped = T::ZERO;
+    for byte in 0..T::BITS / 8 {
+        swapped = (swapped << 8) | ((x >> (8 * byte)) & (255 as T));
+    }
+    swapped
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn saturating_add<T: Integer>(x: T, y: T) -> T {
+    let sum = x + y;
+    if y >= T::ZERO {
+        if sum < x { T::MAX } else { sum }
+    } else if sum > x {
+        T::MIN
+    } else {
+        sum
+    }
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn saturating_sub<T: Integer>(x: T, y: T) -> T {
+    let difference = x - y;
+    if y >= T::ZERO {
+        if difference > x { T::MIN } else { difference }
+    } else if difference < x {
+        T::MAX
+    } else {
+        difference
+    }
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn rem_euclid<T: Integer>(x: T, by: T) -> T {
+    let rest = x % by;
+    if rest >= T::ZERO {
+        rest
+    } else if by < T::ZERO {
+        rest - by
+    } else {
+        rest + by
+    }
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn div_euclid<T: Integer>(x: T, by: T) -> T {
+    let quotient = x / by;
+    if x % by >= T::ZERO {
+        quotient
+    } else if by > T::ZERO {
+        quotient - T::ONE
+    } else {
+        quotient + T::ONE
+    }
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn div_ceil<T: Integer>(x: T, by: T) -> T {
+    let (quotient, rest) = (x / by, x % by);
+    let is_above = (rest > T::ZERO && by > T::ZERO) || (rest < T::ZERO && by < T::ZERO);
+    if is_above { quotient + T::ONE } else { quotient }
+}
+
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn pow<T: Integer>(x: T, exponent: u32) -> T {
+    let (mut power, mut square, mut left) = (T::ONE, x, exponent);
+    while left != 0 {
+        if left & 1 == 1 {
+            power *= square;
+        }
+        square *= square;
+        left >>= 1;
+    }
+    power
+}
+
+/// By squares, from the lowest bit of the exponent up; of negative exponents one over the power.
+#[kernel(crate = crate)]
+#[inline(always)]
+pub fn powi<T: Float>(x: T, exponent: i32) -> T {
+    let (mut power, mut square, mut left) = (T::ONE, x, exponent.unsigned_abs());
+    while left != 0 {
+        if left & 1 == 1 {
+            power *= square;
+        }
+        square *= square;
+        left >>= 1;
+    }
+    if exponent < 0 { T::ONE / power } else { power }
+}

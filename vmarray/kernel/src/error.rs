@@ -1,0 +1,92 @@
+//! What can go wrong when a kernel is lowered.
+
+use std::fmt;
+
+/// Why a kernel cannot be lowered. What rustc can find is an error when the program is compiled; here is what
+/// shows only with its type and const parameters.
+///
+/// ```
+/// use vmarray_kernel::{ErrorKind, At, Own, kernel, lower};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn endless(n: u64) -> u64 {
+///     if n == 0 { 1 } else { n * endless(n - 1) }
+/// }
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn factorials(at: At<1>, out: &mut Own<u64>) {
+///     out.set(endless(at.index() as u64));
+/// }
+/// let error = lower::<factorials>().unwrap_err();
+/// assert_eq!((error.kind(), error.function()), (ErrorKind::TooDeep, "endless"));
+/// assert!(error.line() > 0 && error.to_string().contains("write a loop"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    function: &'static str,
+    file: &'static str,
+    line: u32,
+    detail: String,
+}
+
+/// What kind of trouble it is.
+///
+/// ```
+/// use vmarray_kernel::ErrorKind;
+/// assert_ne!(ErrorKind::TooDeep, ErrorKind::TooLarge);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Calls or blocks lie too deep within one another, as those of a recursion do.
+    TooDeep,
+    /// Too many operations, registers, parameters, or too large arrays.
+    TooLarge,
+    /// Something that kernels do not know.
+    Unsupported,
+}
+
+impl Error {
+    pub(crate) const fn new(
+        kind: ErrorKind,
+        function: &'static str,
+        file: &'static str,
+        line: u32,
+        detail: String,
+    ) -> Self {
+        Self { kind, function, file, line, detail }
+    }
+
+    /// What the representation says of a body.
+    pub(crate) fn refused(function: &'static str, detail: &str) -> Self {
+        Self::new(ErrorKind::TooLarge, function, "", 0, detail.to_owned())
+    }
+
+    /// The kind.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The name of the kernel function.
+    #[must_use]
+    pub const fn function(&self) -> &'static str {
+        self.function
+    }
+
+    /// The line in its file.
+    #[must_use]
+    pub const fn line(&self) -> u32 {
+        self.line
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { function, file, line, detail, .. } = self;
+        write!(f, "kernel function `{function}` ({file}:{line}): {detail}")
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,122 @@
+//! Kernels by the interpreter of their lowered form.
+
+use crate::error::Error;
+use crate::host::Kernel;
+use crate::lower::{Lowered, ScalarSource, TableSource, lower};
+use backend_api::expr::Geometry;
+use backend_api::kernel::{Interpreter, Report, Slices};
+use std::ops::Range;
+
+/// What a launch is given for a parameter.
+#[derive(Debug)]
+pub enum Argument<'s> {
+    /// Nothing: the item's place.
+    Place,
+    /// The bits of the scalars of a value, or of a table.
+    Values(Vec<u64>),
+    /// Elements that are read: their bytes, and the bytes of one.
+    Read(&'s [u8], usize),
+    /// Elements that are read and written.
+    Write(&'s mut [u8], usize),
+}
+
+/// Runs the lowered form of a kernel by the interpreter, one item after the other: what
+/// [`run_on_host`](crate::run_on_host) does by the function itself, with the same results. For tests; devices
+/// run the same form.
+///
+/// # Errors
+/// What lowering says.
+///
+/// # Panics
+/// If a slice has too few elements.
+///
+/// ```
+/// use vmarray_kernel::{At, Own, interpret, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn collatz(at: At<1>, steps: &mut Own<u32>) {
+///     let (mut n, mut count) = (at.index(), 0);
+///     while n > 1 {
+///         n = if n % 2 == 0 { n / 2 } else { 3 * n + 1 };
+///         count += 1;
+///     }
+///     steps.set(count);
+/// }
+/// let (mut steps, mut others) = ([0; 100], [0; 100]);
+/// run_on_host::<collatz>(0..100, ((), &mut steps))?;
+/// let report = interpret::<collatz>(0..100, ((), &mut others))?;
+/// assert_eq!((report.failures, steps[27]), (0, 111));
+/// assert_eq!(steps, others);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Result<Report, Error> {
+    let lowered = lower::<K>()?;
+    // Lowering has verified it, and slices are never out of order.
+    let refused = |error: backend_api::Error| Error::refused(lowered.name, error.detail());
+    let mut arguments = K::arguments(sources);
+    let params: Vec<u64> = lowered.scalars.iter().map(|source| scalar(&arguments, *source)).collect();
+    let table = table(&lowered, &arguments);
+    let kernel = backend_api::kernel::Kernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
+    let mut copies: Vec<Vec<u8>> = Vec::new();
+    for view in &lowered.views {
+        if let Argument::Read(bytes, _) = &arguments[*view] {
+            copies.push(bytes.to_vec());
+        }
+    }
+    let (mut copies, mut views) = (copies.iter_mut(), Vec::new());
+    for (number, argument) in arguments.iter_mut().enumerate() {
+        match argument {
+            Argument::Read(_, stride) if lowered.views.contains(&number) => {
+                views.extend(copies.next().map(|copy| (copy.as_mut_slice(), *stride)));
+            }
+            Argument::Write(bytes, stride) => views.push((&mut **bytes, *stride)),
+            _ => {}
+        }
+    }
+    let geometry = Geometry::plain(items.start as u64);
+    let interpreter = Interpreter {
+        params: &params,
+        table: &table,
+        ..Interpreter::new(&kernel, items.len() as u64, geometry)
+    };
+    interpreter.run(&mut Slices::new(views)).map_err(refused)
+}
+
+/// A scalar that the body takes.
+fn scalar(arguments: &[Argument<'_>], source: ScalarSource) -> u64 {
+    match source {
+        ScalarSource::Value { parameter, position } => match &arguments[parameter] {
+            Argument::Values(values) => values[position],
+            _ => 0,
+        },
+        ScalarSource::Length { parameter } => match &arguments[parameter] {
+            Argument::Read(bytes, stride) => (bytes.len() / stride) as u64,
+            Argument::Write(bytes, stride) => (bytes.len() / *stride) as u64,
+            _ => 0,
+        },
+    }
+}
+
+/// The bytes of all tables.
+fn table(lowered: &Lowered, arguments: &[Argument<'_>]) -> Vec<u8> {
+    let mut bytes = vec![0; lowered.body.table_bytes() as usize];
+    for (number, source) in lowered.tables.iter().enumerate() {
+        let values: Vec<u64> = match source {
+            TableSource::Constant(values) => values.clone(),
+            TableSource::Parameter { parameter, positions } => match &arguments[*parameter] {
+                Argument::Values(values) => positions.iter().map(|position| values[*position]).collect(),
+                _ => Vec::new(),
+            },
+        };
+        let (len, mut at) =
+            (lowered.body.tables[number].of.bytes() as usize, lowered.body.table_offset(number) as usize);
+        for value in values {
+            // The low bytes, in the order of this machine.
+            let all = value.to_ne_bytes();
+            let own = if cfg!(target_endian = "little") { &all[..len] } else { &all[8 - len..] };
+            bytes[at..at + len].copy_from_slice(own);
+            at += len;
+        }
+    }
+    bytes
+}

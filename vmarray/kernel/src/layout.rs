@@ -1,0 +1,178 @@
+//! Types of values that kernels hold.
+
+use backend_api::expr::Type;
+
+/// A type, as lowering sees it.
+///
+/// ```
+/// use vmarray_kernel::{KernelType, Layout};
+/// let layout = <(u8, [f32; 3])>::layout();
+/// assert_eq!((layout.scalars(), layout.parts().len(), layout.part("1")), (4, 2, Some(1)));
+/// assert_eq!((layout.parts()[1].bytes(), Layout::UNIT.scalars()), (12, 0));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// A number or a bool; `usize` and `isize` have 64 bits.
+    Scalar(Type),
+    /// A tuple, which has no place in memory.
+    Tuple(Vec<Self>),
+    /// So many values of a type, one after the other.
+    Array(Box<Self>, usize),
+    /// A struct.
+    Struct {
+        /// Its name.
+        name: &'static str,
+        /// Its fields, as declared.
+        fields: Vec<Field>,
+        /// Its size in memory.
+        bytes: usize,
+    },
+}
+
+/// A field of a struct.
+///
+/// ```
+/// use vmarray_kernel::{Field, KernelType, Layout};
+/// let field = Field { name: "x", offset: 0, layout: f32::layout() };
+/// let layout = Layout::Struct { name: "Point", fields: vec![field], bytes: 4 };
+/// assert_eq!((layout.bytes(), layout.part("x")), (4, Some(0)));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name, or number.
+    pub name: &'static str,
+    /// Bytes from the start of the struct.
+    pub offset: usize,
+    /// Its type.
+    pub layout: Layout,
+}
+
+impl Layout {
+    /// The type of nothing.
+    pub const UNIT: Self = Self::Tuple(Vec::new());
+
+    /// Its size in memory. Tuples have none.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Scalar(of) => of.bytes() as usize,
+            Self::Tuple(_) => 0,
+            Self::Array(of, len) => of.bytes() * len,
+            Self::Struct { bytes, .. } => *bytes,
+        }
+    }
+
+    /// How many scalars it has.
+    #[must_use]
+    pub fn scalars(&self) -> usize {
+        match self {
+            Self::Scalar(_) => 1,
+            Self::Tuple(parts) => parts.iter().map(Self::scalars).sum(),
+            Self::Array(of, len) => of.scalars() * len,
+            Self::Struct { fields, .. } => fields.iter().map(|field| field.layout.scalars()).sum(),
+        }
+    }
+
+    /// The types of its parts, for tuples and structs.
+    #[must_use]
+    pub fn parts(&self) -> Vec<&Self> {
+        match self {
+            Self::Tuple(parts) => parts.iter().collect(),
+            Self::Struct { fields, .. } => fields.iter().map(|field| &field.layout).collect(),
+            Self::Scalar(_) | Self::Array(..) => Vec::new(),
+        }
+    }
+
+    /// The number of a part by its name.
+    #[must_use]
+    pub fn part(&self, name: &str) -> Option<usize> {
+        match self {
+            Self::Tuple(parts) => name.parse().ok().filter(|number| *number < parts.len()),
+            Self::Struct { fields, .. } => fields.iter().position(|field| field.name == name),
+            Self::Scalar(_) | Self::Array(..) => None,
+        }
+    }
+}
+
+/// A value that kernels hold: a number, a bool, a tuple, an array, or a struct that derives it.
+///
+/// ```
+/// use vmarray_kernel::KernelType;
+///
+/// #[derive(Clone, Copy, Debug, PartialEq, KernelType)]
+/// #[kernel_type(crate = vmarray_kernel)]
+/// struct Point {
+///     x: f32,
+///     y: f32,
+/// }
+/// assert_eq!(Point::ZERO, Point { x: 0.0, y: 0.0 });
+/// assert_eq!((Point::layout().bytes(), Point::layout().part("y")), (8, Some(1)));
+/// let mut values = Vec::new();
+/// [Point { x: 1.0, y: 2.0 }].values(&mut values);
+/// assert_eq!(values, [1_f32.to_bits().into(), 2_f32.to_bits().into()]);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "kernels cannot hold a `{Self}`",
+    note = "they hold numbers of at most 64 bits, `bool`, tuples and arrays of these, and structs with \
+            `#[derive(Clone, Copy, KernelType)]`"
+)]
+pub trait KernelType: Copy + Send + Sync + 'static {
+    /// What is read where there is nothing.
+    const ZERO: Self;
+
+    /// The type as a value.
+    fn layout() -> Layout;
+
+    /// Appends the bits of all scalars in it, in the order of the layout.
+    fn values(self, into: &mut Vec<u64>);
+}
+
+impl<T: KernelType, const N: usize> KernelType for [T; N] {
+    const ZERO: Self = [T::ZERO; N];
+
+    fn layout() -> Layout {
+        Layout::Array(Box::new(T::layout()), N)
+    }
+
+    fn values(self, into: &mut Vec<u64>) {
+        self.into_iter().for_each(|element| element.values(into));
+    }
+}
+
+macro_rules! tuples {
+    ($($($T:ident $number:tt)*;)*) => { $(
+        impl<$($T: KernelType),*> KernelType for ($($T,)*) {
+            const ZERO: Self = ($($T::ZERO,)*);
+
+            fn layout() -> Layout {
+                Layout::Tuple(vec![$($T::layout()),*])
+            }
+
+            #[allow(unused_variables, reason = "there is an empty tuple")]
+            fn values(self, into: &mut Vec<u64>) {
+                $(self.$number.values(into);)*
+            }
+        }
+    )* };
+}
+tuples! {
+    ;
+    A 0;
+    A 0 B 1;
+    A 0 B 1 C 2;
+    A 0 B 1 C 2 D 3;
+    A 0 B 1 C 2 D 3 E 4;
+    A 0 B 1 C 2 D 3 E 4 F 5;
+    A 0 B 1 C 2 D 3 E 4 F 5 G 6;
+    A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7;
+}
+
+/// The layout of a type.
+pub fn layout<T: KernelType>() -> Layout {
+    T::layout()
+}
+
+/// A field of a type.
+pub fn field<T: KernelType>(name: &'static str, offset: usize) -> Field {
+    Field { name, offset, layout: T::layout() }
+}

@@ -1,0 +1,75 @@
+//! Kernels: functions in Rust that run on the host as they stand, and that are lowered to the representation
+//! from which backends make code for their devices.
+//!
+//! `#[kernel]` writes a function down as a [`Tree`](tree::Tree), and lets rustc infer the types of its
+//! literals and callees ([`Definition`]). What it leaves callable follows the rule table of
+//! `backend_api::expr`, by the functions of a hidden module; so the host and all devices agree bit by bit,
+//! but for the bits of a NaN.
+//!
+//! ```
+//! use vmarray_kernel::{Anywhere, At, Own, kernel, run_on_host};
+//!
+//! #[kernel(crate = vmarray_kernel)]
+//! fn smooth<const R: usize>(at: At<1>, image: &Anywhere<f32>, out: &mut Own<f32>) {
+//!     let (i, last) = (at.index(), image.len() - 1);
+//!     let mut sum = 0.0;
+//!     for k in 0..2 * R + 1 {
+//!         sum += image[(i + k).saturating_sub(R).min(last)];
+//!     }
+//!     out.set(sum / (2 * R + 1) as f32);
+//! }
+//!
+//! let mut out = [0.0; 4];
+//! run_on_host::<smooth<1>>(0..4, ((), &[3.0, 0.0, 0.0, 6.0], &mut out))?;
+//! assert_eq!(out, [2.0, 1.0, 2.0, 4.0]);
+//! # Ok::<_, vmarray_kernel::Outside>(())
+//! ```
+
+// Kernels of this crate are named as in others.
+extern crate self as vmarray_kernel;
+
+#[doc(hidden)]
+#[allow(missing_docs, reason = "they are Rust's functions of these names")]
+pub mod composed;
+mod error;
+mod host;
+mod interpret;
+mod layout;
+mod lower;
+#[allow(missing_docs, reason = "they are Rust's functions of these names")]
+mod math;
+mod number;
+mod outside;
+#[allow(missing_docs, reason = "the rule table says what they are")]
+mod rules;
+mod slots;
+#[doc(hidden)]
+pub mod tree;
+mod views;
+
+pub use error::{Error, ErrorKind};
+pub use host::{Kernel, run_on_host};
+pub use interpret::interpret;
+pub use layout::{Field, KernelType, Layout};
+pub use lower::{Lowered, ScalarSource, TableSource, lower};
+pub use number::{Bits, Float, Integer, Number, Scalar, Signed};
+pub use outside::Outside;
+pub use slots::{Define, Definition, Function};
+pub use views::{Anywhere, At, Memory, Own, Parameter, ParameterInfo, ParameterKind};
+pub use vmarray_macros::{KernelType, kernel};
+
+/// What generated code names. Nobody else should.
+#[doc(hidden)]
+pub mod k {
+    pub use crate::composed;
+    pub use crate::host::Kernel;
+    pub use crate::interpret::Argument;
+    pub use crate::layout::{KernelType, Layout, field, layout};
+    pub use crate::rules::*;
+    pub use crate::slots::{
+        Call, Constant, Define, Definition, Function, Lit, Of, call, constant, never, slots, typed_call,
+    };
+    pub use crate::tree::{Arm, Expr, NO_LABEL, Operator, Pattern, Range, Stmt, Tree};
+    pub use crate::views::{Item, Parameter, ParameterInfo};
+    pub use backend_api::expr::Type;
+}

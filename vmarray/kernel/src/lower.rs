@@ -1,0 +1,432 @@
+//! Lowering: from the trees of a kernel and its callees, with the types that rustc inferred, to the
+//! representation that devices run.
+//!
+//! Calls are inlined. Types are found bottom-up, on the way. Constants are folded; branches whose condition
+//! is one are taken; loops of few and constant turns are unrolled. [`clean`] then makes registers of arrays
+//! that only constants index, and drops what nobody reads.
+
+mod call;
+mod clean;
+mod expr;
+mod flow;
+mod fold;
+mod frame;
+mod pattern;
+mod tables;
+mod value;
+
+use crate::error::{Error, ErrorKind};
+use crate::host::Kernel;
+use crate::layout::Layout;
+use crate::views::{ParameterInfo, ParameterKind};
+use backend_api::kernel::arithmetic;
+use backend_api::kernel::{Access, ArrayDecl, Binary, Body, Op, Reg, Type, Unary, ViewDecl, Where};
+use frame::Frame;
+use std::collections::HashMap;
+pub use tables::TableSource;
+use tables::Tables;
+use value::{Check, Index, Node, Operand, Value};
+
+/// Why lowering of a piece of code ended early.
+#[derive(Debug)]
+enum Exit {
+    /// What comes next is never reached.
+    Diverges,
+    Error(Box<Error>),
+}
+
+type Result<T, E = Exit> = std::result::Result<T, E>;
+
+/// Where a launch takes a scalar of the representation from.
+///
+/// ```
+/// use vmarray_kernel::{Anywhere, Own, ScalarSource, kernel, lower};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn last(by: (f32, f32), of: &Anywhere<f32>, out: &mut Own<f32>) {
+///     out.set(of[of.len() - 1] * by.1);
+/// }
+/// let sources = lower::<last>()?.scalars;
+/// assert_eq!(sources[1], ScalarSource::Value { parameter: 0, position: 1 });
+/// assert_eq!(sources[2], ScalarSource::Length { parameter: 1 });
+/// # Ok::<_, vmarray_kernel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScalarSource {
+    /// A parameter of the kernel: which of its [values](crate::KernelType::values).
+    Value {
+        /// The number of the parameter.
+        parameter: usize,
+        /// Which of its values.
+        position: usize,
+    },
+    /// How many elements a view has.
+    Length {
+        /// The number of the parameter.
+        parameter: usize,
+    },
+}
+
+/// A kernel as devices run it, and where a launch takes its arguments from.
+///
+/// ```
+/// use vmarray_kernel::{At, Own, kernel, lower};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn threes<const N: u64>(at: At<1>, out: &mut Own<u64>) {
+///     out.set(at.index() as u64 * N);
+/// }
+/// let lowered = lower::<threes<3>>()?;
+/// assert!(lowered.body.verify().is_ok());
+/// assert_eq!((lowered.name, lowered.views, lowered.parameters.len()), ("threes", vec![1], 2));
+/// # Ok::<_, vmarray_kernel::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// The name of the function.
+    pub name: &'static str,
+    /// What devices run.
+    pub body: Body,
+    /// The parameters of the kernel.
+    pub parameters: Vec<ParameterInfo>,
+    /// For each parameter of the body where it comes from.
+    pub scalars: Vec<ScalarSource>,
+    /// For each view of the body the number of the kernel's parameter.
+    pub views: Vec<usize>,
+    /// For each table of the body where it comes from.
+    pub tables: Vec<TableSource>,
+}
+
+/// A view among the parameters.
+struct View {
+    parameter: usize,
+    layout: Layout,
+    access: Access,
+    /// Whether items have an element of their own, rather than all.
+    is_own: bool,
+}
+
+/// A kernel on its way.
+struct Lower {
+    registers: Vec<Type>,
+    /// Whether a register is written more than once.
+    is_variable: Vec<bool>,
+    /// Whether the operation that writes a register can be left out if nobody reads it.
+    removable: Vec<bool>,
+    /// What comes before all else: literals and the like.
+    prelude: Vec<Op>,
+    code: Vec<Op>,
+    literals: HashMap<(Type, u64), Reg>,
+    questions: HashMap<Where, Reg>,
+    scalars: Vec<(ScalarSource, Type, Reg)>,
+    /// Arrays, and at which depth they are used.
+    arrays: Vec<(ArrayDecl, Option<usize>)>,
+    tables: Tables,
+    views: Vec<View>,
+    frames: Vec<Frame>,
+    /// How many calls and unrolled turns this is within.
+    depth: usize,
+    /// How many blocks and loops of the representation this is within.
+    nesting: usize,
+    /// Whether loops are unrolled.
+    is_unrolled: bool,
+    /// How often the code here is written out.
+    turns: usize,
+    /// Whether an access with the same index is there already.
+    is_checked: bool,
+}
+
+/// Lowers a kernel.
+///
+/// # Errors
+/// What shows only with the kernel's type and const parameters; see [`ErrorKind`].
+///
+/// ```
+/// use vmarray_kernel::{Own, kernel, lower};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn increment(out: &mut Own<u32>) {
+///     out.set(out.get() + 1);
+/// }
+/// // Load, add, store; and the literals.
+/// assert!(lower::<increment>()?.body.code.len() <= 5);
+/// # Ok::<_, vmarray_kernel::Error>(())
+/// ```
+pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
+    let attempt = |is_unrolled| {
+        Lower::new(is_unrolled).kernel(K::parameters(), K::define()).map_err(|exit| match exit {
+            Exit::Error(error) => *error,
+            Exit::Diverges => unreachable!("the end of a function takes what diverges"),
+        })
+    };
+    match attempt(true) {
+        Err(error) if error.kind() == ErrorKind::TooLarge => attempt(false),
+        result => result,
+    }
+}
+
+impl Lower {
+    fn new(is_unrolled: bool) -> Self {
+        Self {
+            registers: Vec::new(),
+            is_variable: Vec::new(),
+            removable: Vec::new(),
+            prelude: Vec::new(),
+            code: Vec::new(),
+            literals: HashMap::new(),
+            questions: HashMap::new(),
+            scalars: Vec::new(),
+            arrays: Vec::new(),
+            tables: Tables::default(),
+            views: Vec::new(),
+            frames: Vec::new(),
+            depth: 0,
+            nesting: 0,
+            is_unrolled,
+            turns: 1,
+            is_checked: false,
+        }
+    }
+
+    fn kernel(
+        mut self,
+        parameters: Vec<ParameterInfo>,
+        definition: crate::slots::Definition,
+    ) -> Result<Lowered> {
+        let name = definition.tree.name;
+        let mut arguments = Vec::with_capacity(parameters.len());
+        for (number, parameter) in parameters.iter().enumerate() {
+            arguments.push(self.parameter(number, &parameter.kind)?);
+        }
+        let file = definition.tree.file;
+        self.inline(definition, &arguments)?;
+        let mut body = Body {
+            params: self.scalars.iter().map(|scalar| scalar.1).collect(),
+            tables: self.tables.decls(),
+            arrays: self.arrays.iter().map(|array| array.0).collect(),
+            views: self
+                .views
+                .iter()
+                .map(|view| ViewDecl { access: view.access, fields: Vec::new() })
+                .collect(),
+            code: self.prelude.iter().chain(&self.code).cloned().collect(),
+            registers: self.registers.clone(),
+            ..Body::default()
+        };
+        clean::clean(&mut body, self.removable.clone());
+        if let Err(refused) = body.verify() {
+            let detail = refused.detail().to_owned();
+            return Err(Exit::Error(Box::new(Error::new(ErrorKind::TooLarge, name, file, 0, detail))));
+        }
+        Ok(Lowered {
+            name,
+            body,
+            parameters,
+            scalars: self.scalars.iter().map(|scalar| scalar.0).collect(),
+            views: self.views.iter().map(|view| view.parameter).collect(),
+            tables: self.tables.sources(),
+        })
+    }
+
+    /// What a parameter of the launched kernel is bound to.
+    fn parameter(&mut self, number: usize, kind: &ParameterKind) -> Result<Value> {
+        let (layout, access, is_own) = match kind {
+            ParameterKind::At(_) => {
+                let index = self.question(Where::Index);
+                return Ok(Value::scalar(Type::U64, Operand::Register(index)));
+            }
+            ParameterKind::Value(layout) => return self.given(number, layout, &mut 0),
+            ParameterKind::Table(layout) => {
+                let node = self.tables.parameter(number, layout);
+                return Ok(Value { is_reference: true, ..Value::new(layout.clone(), node) });
+            }
+            ParameterKind::Own(layout) => (layout, Access::Read, true),
+            ParameterKind::OwnMut(layout) => (layout, Access::Write { tile: 1 }, true),
+            ParameterKind::Anywhere(layout) => (layout, Access::Read, false),
+        };
+        let view = View { parameter: number, layout: layout.clone(), access, is_own };
+        self.views.push(view);
+        Ok(Value { is_reference: true, ..Value::new(Layout::UNIT, Node::View(self.views.len() - 1)) })
+    }
+
+    /// A value that the launch gives.
+    fn given(&mut self, parameter: usize, layout: &Layout, position: &mut usize) -> Result<Value> {
+        match layout {
+            Layout::Scalar(of) => {
+                let source = ScalarSource::Value { parameter, position: *position };
+                *position += 1;
+                let register = self.scalar(source, *of);
+                Ok(Value::scalar(*of, Operand::Register(register)))
+            }
+            Layout::Array(of, len) => {
+                let place = self.place(layout, 0)?;
+                for at in 0..*len as u64 {
+                    let value = self.given(parameter, of, position)?;
+                    let to = self.element(&place, Operand::Constant(Type::U64, at))?;
+                    self.assign(&to, &value)?;
+                }
+                Ok(place.fresh())
+            }
+            Layout::Tuple(_) | Layout::Struct { .. } => {
+                let mut nodes = Vec::new();
+                for part in layout.parts() {
+                    nodes.push(self.given(parameter, part, position)?.node);
+                }
+                Ok(Value::new(layout.clone(), Node::Parts(nodes)))
+            }
+        }
+    }
+
+    /// The register of a scalar that the launch gives.
+    fn scalar(&mut self, source: ScalarSource, of: Type) -> Reg {
+        if let Some((.., register)) = self.scalars.iter().find(|(known, ..)| *known == source) {
+            return *register;
+        }
+        let to = self.new_register(of);
+        self.prelude.push(Op::Param { to, number: self.scalars.len() as u16 });
+        self.scalars.push((source, of, to));
+        to
+    }
+
+    /// The element of a view with an index; its own for items that have one.
+    fn view_element(&mut self, view: usize, at: Option<Operand>) -> Value {
+        let View { layout, access, is_own, .. } = &self.views[view];
+        let (layout, access, is_own) = (layout.clone(), *access, *is_own);
+        let at = match at {
+            Some(at) if !is_own => at,
+            _ if access.is_written() => Operand::Constant(Type::U64, 0),
+            _ => Operand::Register(self.question(Where::Item)),
+        };
+        let check = if is_own { Check::Proven } else { Check::ByAccess };
+        let node = Node::of_element(&layout, view as u16, 0);
+        // The length is not known, so constant indices are checked by the access, too.
+        Value { index: Some(Index { at, len: 0, check }), is_shared: true, ..Value::new(layout, node) }
+    }
+
+    fn new_register(&mut self, of: Type) -> Reg {
+        self.registers.push(of);
+        self.is_variable.push(false);
+        self.removable.push(true);
+        Reg((self.registers.len() - 1) as u32)
+    }
+
+    fn new_variable(&mut self, of: Type) -> Reg {
+        let register = self.new_register(of);
+        self.is_variable[register.at()] = true;
+        register
+    }
+
+    /// A register with a literal, one for all uses.
+    fn literal(&mut self, of: Type, bits: u64) -> Reg {
+        if let Some(register) = self.literals.get(&(of, bits)) {
+            return *register;
+        }
+        let to = self.new_register(of);
+        self.prelude.push(Op::Literal { to, bits });
+        self.literals.insert((of, bits), to);
+        to
+    }
+
+    /// A register with what the item asks about itself.
+    fn question(&mut self, what: Where) -> Reg {
+        if let Some(register) = self.questions.get(&what) {
+            return *register;
+        }
+        let to = self.new_register(what.gives());
+        self.prelude.push(Op::Where { to, what });
+        self.questions.insert(what, to);
+        to
+    }
+
+    fn unary(&mut self, op: Unary, of: Operand) -> Operand {
+        let found = self.type_of(of);
+        if let Operand::Constant(of, bits) = of {
+            let bits = arithmetic::unary(op, of, bits);
+            return Operand::Constant(of, bits);
+        }
+        let (to, of) = (self.new_register(found), self.register(of));
+        self.code.push(Op::Unary { op, to, of });
+        Operand::Register(to)
+    }
+
+    fn binary(&mut self, op: Binary, left: Operand, right: Operand) -> Operand {
+        let of = self.type_of(left);
+        let gives = if op.is_comparison() { Type::Bool } else { of };
+        match (left, right) {
+            (Operand::Constant(_, a), Operand::Constant(_, b)) => {
+                return Operand::Constant(gives, arithmetic::binary(op, of, a, b));
+            }
+            (_, Operand::Constant(_, b)) if fold::is_neutral(op, of, b) => return left,
+            (Operand::Constant(_, a), _)
+                if fold::is_neutral(op, of, a)
+                    && matches!(op, Binary::Add | Binary::Mul | Binary::And | Binary::Or | Binary::Xor) =>
+            {
+                return right;
+            }
+            (Operand::Constant(_, 0), _) | (_, Operand::Constant(_, 0))
+                if !of.is_float() && matches!(op, Binary::Mul | Binary::And) =>
+            {
+                return Operand::Constant(of, 0);
+            }
+            (Operand::Constant(_, 1), _) | (_, Operand::Constant(_, 1))
+                if of == Type::Bool && op == Binary::Or =>
+            {
+                return Operand::Constant(of, 1);
+            }
+            _ => {}
+        }
+        let to = self.new_register(gives);
+        let (left, right) = (self.register(left), self.register(right));
+        self.code.push(Op::Binary { op, to, left, right });
+        Operand::Register(to)
+    }
+
+    fn select(&mut self, when: Operand, yes: Operand, no: Operand) -> Operand {
+        match when {
+            Operand::Constant(_, 0) => return no,
+            Operand::Constant(..) => return yes,
+            Operand::Register(_) if yes == no => return yes,
+            Operand::Register(_) => {}
+        }
+        let to = self.new_register(self.type_of(yes));
+        let (when, yes, no) = (self.register(when), self.register(yes), self.register(no));
+        self.code.push(Op::Select { to, when, yes, no });
+        Operand::Register(to)
+    }
+
+    fn cast(&mut self, of: Operand, to: Type) -> Operand {
+        let from = self.type_of(of);
+        if from == to {
+            return of;
+        }
+        if let Operand::Constant(from, bits) = of {
+            return Operand::Constant(to, arithmetic::cast(from, to, bits));
+        }
+        let (to, of) = (self.new_register(to), self.register(of));
+        self.code.push(Op::Cast { to, of });
+        Operand::Register(to)
+    }
+
+    fn bits(&mut self, of: Operand, to: Type) -> Operand {
+        if let Operand::Constant(_, bits) = of {
+            return Operand::Constant(to, bits);
+        }
+        let (to, of) = (self.new_register(to), self.register(of));
+        self.code.push(Op::Bits { to, of });
+        Operand::Register(to)
+    }
+
+    /// An error at the place that is being lowered.
+    fn error(&self, kind: ErrorKind, detail: String) -> Exit {
+        let (name, file, line) = match self.frames.last() {
+            Some(frame) => (frame.definition.tree.name, frame.definition.tree.file, frame.line),
+            None => ("", "", 0),
+        };
+        Exit::Error(Box::new(Error::new(kind, name, file, line, detail)))
+    }
+
+    /// What cannot be, since rustc has checked the function.
+    fn unexpected(&self, what: &str) -> Exit {
+        self.error(ErrorKind::Unsupported, format!("kernels do not know {what}"))
+    }
+}

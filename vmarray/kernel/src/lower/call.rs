@@ -1,0 +1,235 @@
+//! Calls: of kernel functions, which are inlined; of the rule table's functions; of methods of parameters.
+
+use super::frame::{Frame, Outcome};
+use super::value::{Node, Operand, Value};
+use super::{Exit, Lower, Result};
+use crate::error::ErrorKind;
+use crate::slots::{Definition, Slot};
+use crate::tree::Expr;
+use backend_api::kernel::{Access, Binary, Op, Type, Unary, arithmetic};
+
+/// How deep calls can lie within one another.
+const CALLS_MAX: usize = 64;
+
+impl Lower {
+    /// Calls the function of a slot.
+    pub fn call_slot(&mut self, slot: u16, arguments: &[Value]) -> Result<Value> {
+        match self.frame()?.definition.slots.get(usize::from(slot)) {
+            Some(Slot::Callee(define)) => {
+                let define = *define;
+                self.inline(define(), arguments)
+            }
+            _ => Err(self.unexpected("this call")),
+        }
+    }
+
+    /// The body of a function in the place of a call.
+    pub fn inline(&mut self, definition: Definition, arguments: &[Value]) -> Result<Value> {
+        let tree = definition.tree;
+        let mut frame = Frame::new(definition);
+        frame.outcome.depth = self.depth;
+        let outer = std::mem::take(&mut self.code);
+        (self.depth, self.nesting) = (self.depth + 1, self.nesting + 1);
+        (frame.depth, frame.level) = (self.depth, self.nesting);
+        self.frames.push(frame);
+        if self.frames.len() > CALLS_MAX {
+            let detail = format!(
+                "calls lie more than {CALLS_MAX} deep within one another, as those of a recursion do: \
+                 write a loop"
+            );
+            return Err(self.error(ErrorKind::TooDeep, detail));
+        }
+        let mut run = || {
+            for (pattern, argument) in tree.parameters.iter().zip(arguments) {
+                self.bind(pattern, argument)?;
+            }
+            let value = self.expr(&tree.body)?;
+            self.settled(&value)
+        };
+        let result = run();
+        // Errors are told with the frames as they are.
+        let result = match result {
+            Err(Exit::Error(error)) => return Err(Exit::Error(error)),
+            Err(Exit::Diverges) => None,
+            Ok(value) => Some(value),
+        };
+        let Some(mut frame) = self.frames.pop() else { return Err(self.unexpected("this call")) };
+        let value = self.joined(&mut frame.outcome, frame.is_left, result)?;
+        (self.depth, self.nesting) = (self.depth - 1, self.nesting - 1);
+        let value = match value {
+            Some(value) if value.has_arrays() && !frame.is_left => {
+                let place = self.place(&value.layout, self.depth)?;
+                self.assign(&place, &value)?;
+                Some(place.fresh())
+            }
+            value => value,
+        };
+        let body = std::mem::replace(&mut self.code, outer);
+        self.code.push(Op::Block { body });
+        self.release();
+        value.ok_or(Exit::Diverges)
+    }
+
+    /// What comes out of code with one end of its own and, if it is left otherwise, other ones that gave a
+    /// value to `outcome`; `None` if it has no end.
+    pub fn joined(
+        &mut self,
+        outcome: &mut Outcome,
+        is_left: bool,
+        end: Option<Value>,
+    ) -> Result<Option<Value>> {
+        if !is_left {
+            return Ok(end);
+        }
+        if let Some(end) = end {
+            self.give(outcome, &end)?;
+        }
+        Ok(Some(outcome.place.take().map_or_else(Value::unit, Value::fresh)))
+    }
+
+    /// Writes a value to where the outcome is expected.
+    pub fn give(&mut self, outcome: &mut Outcome, value: &Value) -> Result<()> {
+        let value = self.settled(value)?;
+        let place = match &outcome.place {
+            Some(place) => place.clone(),
+            None => self.place(&value.layout, outcome.depth)?,
+        };
+        self.assign(&place, &value)?;
+        outcome.place = Some(place);
+        Ok(())
+    }
+
+    /// Gives back the arrays of what is over.
+    pub fn release(&mut self) {
+        let depth = self.depth;
+        for array in self.arrays.iter_mut().filter(|array| array.1.is_some_and(|of| of > depth)) {
+            array.1 = None;
+        }
+    }
+
+    /// A function of the rule table.
+    pub fn call_number(&mut self, name: &str, arguments: &'static [Expr]) -> Result<Value> {
+        let mut operands = Vec::with_capacity(arguments.len());
+        for value in self.several(arguments)? {
+            operands.push(self.operand(&value)?);
+        }
+        let result = match operands[..] {
+            [of] => self.call_unary(name, of),
+            [left, right] => self.call_binary(name, left, right),
+            [a, b, c] if name == "mul_add" => {
+                let of = self.type_of(a);
+                if let (Operand::Constant(_, a), Operand::Constant(_, b), Operand::Constant(_, c)) = (a, b, c)
+                {
+                    let bits = arithmetic::fma(of, a, b, c);
+                    return Ok(Value::scalar(of, Operand::Constant(of, bits)));
+                }
+                let to = self.new_register(of);
+                let (a, b, c) = (self.register(a), self.register(b), self.register(c));
+                self.code.push(Op::Fma { to, a, b, c });
+                Some(Operand::Register(to))
+            }
+            _ => None,
+        };
+        let result = result.ok_or_else(|| self.unexpected(&format!("the function `{name}`")))?;
+        Ok(Value::scalar(self.type_of(result), result))
+    }
+
+    fn call_unary(&mut self, name: &str, of: Operand) -> Option<Operand> {
+        let op = match name {
+            "neg" | "wrapping_neg" => {
+                // Of a number without sign it is the difference from zero.
+                let found = self.type_of(of);
+                if !Unary::Neg.takes(found) {
+                    return Some(self.binary(Binary::Sub, Operand::Constant(found, 0), of));
+                }
+                Unary::Neg
+            }
+            "not" => Unary::Not,
+            "abs" | "wrapping_abs" => Unary::Abs,
+            "sqrt" => Unary::Sqrt,
+            "floor" => Unary::Floor,
+            "ceil" => Unary::Ceil,
+            "trunc" => Unary::Trunc,
+            "round_ties_even" => Unary::RoundEven,
+            "reverse_bits" => Unary::ReverseBits,
+            "count_ones" | "leading_zeros" | "trailing_zeros" => {
+                let op = match name {
+                    "count_ones" => Unary::CountOnes,
+                    "leading_zeros" => Unary::LeadingZeros,
+                    _ => Unary::TrailingZeros,
+                };
+                let number = self.unary(op, of);
+                return Some(self.cast(number, Type::U32));
+            }
+            "to_bits" => {
+                let to = if self.type_of(of) == Type::F32 { Type::U32 } else { Type::U64 };
+                return Some(self.bits(of, to));
+            }
+            _ => return None,
+        };
+        Some(self.unary(op, of))
+    }
+
+    fn call_binary(&mut self, name: &str, left: Operand, right: Operand) -> Option<Operand> {
+        let op = match name {
+            "min" => Binary::Min,
+            "max" => Binary::Max,
+            "wrapping_add" => Binary::Add,
+            "wrapping_sub" => Binary::Sub,
+            "wrapping_mul" => Binary::Mul,
+            "wrapping_div" => Binary::Div,
+            "wrapping_rem" => Binary::Rem,
+            "wrapping_shl" | "wrapping_shr" => {
+                let of = self.type_of(left);
+                let right = self.cast(right, of);
+                let op = if name == "wrapping_shl" { Binary::Shl } else { Binary::Shr };
+                return Some(self.binary(op, left, right));
+            }
+            "mul_high" => {
+                let of = self.type_of(left);
+                if let (Operand::Constant(_, a), Operand::Constant(_, b)) = (left, right) {
+                    return Some(Operand::Constant(of, arithmetic::mul_high(of, a, b)));
+                }
+                let to = self.new_register(of);
+                let (left, right) = (self.register(left), self.register(right));
+                self.code.push(Op::MulHigh { to, left, right });
+                return Some(Operand::Register(to));
+            }
+            _ => return None,
+        };
+        Some(self.binary(op, left, right))
+    }
+
+    /// A method of a parameter.
+    pub fn method(&mut self, of: &'static Expr, name: &str, arguments: &'static [Expr]) -> Result<Value> {
+        let of = self.expr(of)?;
+        let arguments = self.several(arguments)?;
+        if let Node::View(view) = of.node {
+            return match (name, &arguments[..]) {
+                ("get", []) => Ok(self.view_element(view, None)),
+                ("len", []) => {
+                    let parameter = self.views[view].parameter;
+                    let length = self.scalar(super::ScalarSource::Length { parameter }, Type::U64);
+                    Ok(Value::scalar(Type::U64, Operand::Register(length)))
+                }
+                ("set", [value]) if matches!(self.views[view].access, Access::Write { .. }) => {
+                    let place = self.view_element(view, None);
+                    self.assign(&place, value)?;
+                    Ok(Value::unit())
+                }
+                _ => Err(self.unexpected(&format!("the method `{name}` of a view"))),
+            };
+        }
+        // A place is the number of its element.
+        let at = self.operand(&of)?;
+        match (name, &arguments[..]) {
+            ("index", []) => Ok(Value::scalar(Type::U64, at)),
+            ("plus", [by]) => {
+                let by = self.operand(by)?;
+                let by = self.cast(by, Type::U64);
+                Ok(Value::scalar(Type::U64, self.binary(Binary::Add, at, by)))
+            }
+            _ => Err(self.unexpected(&format!("the method `{name}`"))),
+        }
+    }
+}

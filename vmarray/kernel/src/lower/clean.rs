@@ -1,0 +1,386 @@
+//! What is tidied up in a body at the end.
+
+use backend_api::kernel::{Body, Memory, Op, Reg, Type};
+use std::collections::{BTreeSet, HashMap};
+
+/// Arrays of at most so many elements become registers where only constants index them.
+const REGISTERS_MAX: u32 = 256;
+
+/// Makes registers of arrays that only constants index, takes blocks apart that nobody leaves, replaces
+/// copies by what they are copies of, and drops what nobody reads; what is not `removable` stays.
+pub fn clean(body: &mut Body, mut removable: Vec<bool>) {
+    let literals = literals(&body.code);
+    arrays_to_registers(body, &literals, &mut removable);
+    body.code = flattened(std::mem::take(&mut body.code));
+    replace_copies(body);
+    while drop_unread(&mut body.code, body.registers.len(), &removable) {}
+    declare_fields(body);
+    number_anew(body);
+}
+
+/// Calls `visit` for each register of an operation itself: those it reads, then the one it writes, with
+/// whether that is it.
+fn registers(op: &mut Op, visit: &mut impl FnMut(&mut Reg, bool)) {
+    let mut read = |register: &mut Reg| visit(register, false);
+    match op {
+        Op::Copy { of, .. } | Op::Unary { of, .. } | Op::Cast { of, .. } | Op::Bits { of, .. } => read(of),
+        Op::Binary { left, right, .. } | Op::MulHigh { left, right, .. } => {
+            read(left);
+            read(right);
+        }
+        Op::Fma { a, b, c, .. } => {
+            read(a);
+            read(b);
+            read(c);
+        }
+        Op::Select { when, yes, no, .. } => {
+            read(when);
+            read(yes);
+            read(no);
+        }
+        Op::Load { at, .. } | Op::Lookup { at, .. } | Op::Get { at, .. } => read(at),
+        Op::Store { at, value, .. } | Op::Put { at, value, .. } => {
+            read(at);
+            read(value);
+        }
+        Op::If { when, .. } => read(when),
+        _ => {}
+    }
+    match op {
+        Op::Literal { to, .. }
+        | Op::Param { to, .. }
+        | Op::Where { to, .. }
+        | Op::Copy { to, .. }
+        | Op::Unary { to, .. }
+        | Op::Binary { to, .. }
+        | Op::MulHigh { to, .. }
+        | Op::Fma { to, .. }
+        | Op::Select { to, .. }
+        | Op::Cast { to, .. }
+        | Op::Bits { to, .. }
+        | Op::Load { to, .. }
+        | Op::Lookup { to, .. }
+        | Op::Get { to, .. } => visit(to, true),
+        _ => {}
+    }
+}
+
+/// Calls `visit` for each operation, those within others included.
+fn each(code: &mut [Op], visit: &mut impl FnMut(&mut Op)) {
+    for op in code {
+        visit(op);
+        match op {
+            Op::If { then, otherwise, .. } => {
+                each(then, visit);
+                each(otherwise, visit);
+            }
+            Op::Block { body } | Op::Loop { body } => each(body, visit),
+            _ => {}
+        }
+    }
+}
+
+/// The same without changing them.
+fn each_of(code: &[Op], visit: &mut impl FnMut(&Op)) {
+    for op in code {
+        visit(op);
+        op.within().into_iter().for_each(|code| each_of(code, visit));
+    }
+}
+
+/// Registers that are a literal and nothing else, with its bits.
+fn literals(code: &[Op]) -> HashMap<Reg, u64> {
+    let (mut literals, mut written) = (HashMap::new(), BTreeSet::new());
+    each_of(code, &mut |op| {
+        if let Some(to) = op.written() {
+            match op {
+                Op::Literal { bits, .. } if written.insert(to) => {
+                    literals.insert(to, *bits);
+                }
+                _ => {
+                    written.insert(to);
+                    literals.remove(&to);
+                }
+            }
+        }
+    });
+    literals
+}
+
+fn arrays_to_registers(body: &mut Body, literals: &HashMap<Reg, u64>, removable: &mut Vec<bool>) {
+    let mut fits: Vec<bool> = body.arrays.iter().map(|array| array.len <= REGISTERS_MAX).collect();
+    each_of(&body.code, &mut |op| {
+        if let Op::Get { array, at, .. } | Op::Put { array, at, .. } = op {
+            let number = usize::from(*array);
+            let is_inside = literals.get(at).is_some_and(|at| *at < u64::from(body.arrays[number].len));
+            fits[number] &= is_inside;
+        }
+    });
+    // The first register of each that fits.
+    let mut first = Vec::with_capacity(fits.len());
+    for (array, fits) in body.arrays.iter().zip(&fits) {
+        first.push(fits.then_some(body.registers.len() as u32));
+        if *fits {
+            body.registers.extend(std::iter::repeat_n(array.of, array.len as usize));
+        }
+    }
+    removable.resize(body.registers.len(), true);
+    let place = |array: &u16, at: &Reg| {
+        let first = first[usize::from(*array)]?;
+        Some(Reg(first + *literals.get(at)? as u32))
+    };
+    each(&mut body.code, &mut |op| {
+        let copy = match op {
+            Op::Get { to, array, at } => place(array, at).map(|of| Op::Copy { to: *to, of }),
+            Op::Put { array, at, value } => place(array, at).map(|to| Op::Copy { to, of: *value }),
+            _ => None,
+        };
+        if let Some(copy) = copy {
+            *op = copy;
+        }
+    });
+    let mut left = Vec::new();
+    let mut numbers = vec![0_u16; fits.len()];
+    for (number, array) in body.arrays.iter().enumerate() {
+        if !fits[number] {
+            numbers[number] = left.len() as u16;
+            left.push(*array);
+        }
+    }
+    body.arrays = left;
+    each(&mut body.code, &mut |op| {
+        if let Op::Get { array, .. } | Op::Put { array, .. } = op {
+            *array = numbers[usize::from(*array)];
+        }
+    });
+}
+
+/// Code without blocks that nothing within leaves, and without a last operation that leaves its own block.
+fn flattened(code: Vec<Op>) -> Vec<Op> {
+    let mut flat = Vec::with_capacity(code.len());
+    for op in code {
+        match op {
+            Op::If { when, then, otherwise } => {
+                let (then, otherwise) = (flattened(then), flattened(otherwise));
+                if !(then.is_empty() && otherwise.is_empty()) {
+                    flat.push(Op::If { when, then, otherwise });
+                }
+            }
+            Op::Loop { body } => flat.push(Op::Loop { body: flattened(body) }),
+            Op::Block { body } => {
+                let mut body = flattened(body);
+                without_last_break(&mut body);
+                if is_left(&body, 0) {
+                    flat.push(Op::Block { body });
+                } else {
+                    nearer(&mut body, 0);
+                    flat.append(&mut body);
+                }
+            }
+            op => {
+                let is_end = matches!(op, Op::Break { .. } | Op::Continue { .. });
+                flat.push(op);
+                if is_end {
+                    break;
+                }
+            }
+        }
+    }
+    flat
+}
+
+/// Drops breaks out of a block after which the block ends anyway.
+fn without_last_break(code: &mut Vec<Op>) {
+    match code.last_mut() {
+        Some(Op::Break { out: 0 }) => {
+            code.pop();
+        }
+        Some(Op::If { then, otherwise, .. }) => {
+            without_last_break(then);
+            without_last_break(otherwise);
+            if then.is_empty() && otherwise.is_empty() {
+                code.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether something leaves the block `out` around it.
+fn is_left(code: &[Op], out: u16) -> bool {
+    code.iter().any(|op| match op {
+        Op::Break { out: of } | Op::Continue { out: of } => *of == out,
+        Op::Block { body } | Op::Loop { body } => is_left(body, out + 1),
+        Op::If { then, otherwise, .. } => is_left(then, out) || is_left(otherwise, out),
+        _ => false,
+    })
+}
+
+/// Makes what leaves more than the block `out` around it leave one less.
+fn nearer(code: &mut [Op], out: u16) {
+    for op in code {
+        match op {
+            Op::Break { out: of } | Op::Continue { out: of } if *of > out => *of -= 1,
+            Op::Block { body } | Op::Loop { body } => nearer(body, out + 1),
+            Op::If { then, otherwise, .. } => {
+                nearer(then, out);
+                nearer(otherwise, out);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Replaces copies by what they are copies of, where both are written once.
+///
+/// What is read was written on every way there, by the copy alone; a way on which the original is written
+/// after the copy and before the reader would, begun at the original, miss the copy.
+fn replace_copies(body: &mut Body) {
+    let mut writes = vec![0_u32; body.registers.len()];
+    let mut copies: HashMap<Reg, Reg> = HashMap::new();
+    each_of(&body.code, &mut |op| {
+        if let Some(to) = op.written() {
+            writes[to.at()] += 1;
+        }
+        if let Op::Copy { to, of } = op {
+            copies.insert(*to, *of);
+        }
+    });
+    copies.retain(|to, of| writes[to.at()] == 1 && writes[of.at()] == 1);
+    each(&mut body.code, &mut |op| {
+        registers(op, &mut |register, is_written| {
+            while let Some(of) = copies.get(register).filter(|_| !is_written) {
+                *register = *of;
+            }
+        });
+    });
+}
+
+/// Drops operations whose result nobody reads; whether there were any.
+fn drop_unread(code: &mut Vec<Op>, registers: usize, removable: &[bool]) -> bool {
+    let mut is_read = vec![false; registers];
+    each_of(code, &mut |op| op.each_read(|register| is_read[register.at()] = true));
+    let mut has_dropped = false;
+    retain(code, &mut |op| {
+        let stays = match op {
+            Op::If { then, otherwise, .. } => !(then.is_empty() && otherwise.is_empty()),
+            Op::Block { body } => !body.is_empty(),
+            op => op.written().is_none_or(|to| is_read[to.at()] || !removable[to.at()]),
+        };
+        has_dropped |= !stays;
+        stays
+    });
+    has_dropped
+}
+
+fn retain(code: &mut Vec<Op>, stays: &mut impl FnMut(&Op) -> bool) {
+    for op in code.iter_mut() {
+        match op {
+            Op::If { then, otherwise, .. } => {
+                retain(then, stays);
+                retain(otherwise, stays);
+            }
+            Op::Block { body } | Op::Loop { body } => retain(body, stays),
+            _ => {}
+        }
+    }
+    code.retain(|op| stays(op));
+}
+
+/// Declares the fields of views that are touched.
+fn declare_fields(body: &mut Body) {
+    let mut fields: Vec<Vec<(u32, Memory)>> = vec![Vec::new(); body.views.len()];
+    each_of(&body.code, &mut |op| {
+        if let Op::Load { view, offset, of, .. } | Op::Store { view, offset, of, .. } = op {
+            let fields = &mut fields[usize::from(*view)];
+            if !fields.contains(&(*offset, *of)) {
+                fields.push((*offset, *of));
+            }
+        }
+    });
+    for (view, mut fields) in body.views.iter_mut().zip(fields) {
+        fields.sort_by_key(|field| field.0);
+        view.fields = fields;
+    }
+}
+
+/// Leaves out registers that nobody uses.
+fn number_anew(body: &mut Body) {
+    let mut numbers: HashMap<Reg, Reg> = HashMap::new();
+    let mut types: Vec<Type> = Vec::new();
+    let old = std::mem::take(&mut body.registers);
+    each(&mut body.code, &mut |op| {
+        registers(op, &mut |register, _| {
+            let new = *numbers.entry(*register).or_insert_with(|| {
+                types.push(old[register.at()]);
+                Reg((types.len() - 1) as u32)
+            });
+            *register = new;
+        });
+    });
+    body.registers = types;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backend_api::kernel::Binary;
+
+    const LEAVE: Op = Op::Break { out: 0 };
+    const NEXT: Op = Op::Literal { to: Reg(0), bits: 1 };
+
+    #[test]
+    fn blocks_that_nobody_leaves_are_taken_apart() {
+        let on = |then| Op::If { when: Reg(1), then, otherwise: vec![] };
+        // The inner block goes; what left the outer one is nearer to it.
+        let inner = Op::Block { body: vec![on(vec![Op::Break { out: 1 }]), NEXT] };
+        let code = vec![Op::Block { body: vec![inner, NEXT] }];
+        let flat = flattened(code);
+        assert_eq!(flat, [Op::Block { body: vec![on(vec![LEAVE]), NEXT, NEXT] }]);
+        assert_eq!(
+            flattened(vec![Op::Block { body: vec![NEXT, on(vec![NEXT, LEAVE])] }]),
+            [NEXT, on(vec![NEXT])]
+        );
+        assert_eq!(flattened(vec![Op::Loop { body: vec![LEAVE, NEXT] }]), [Op::Loop { body: vec![LEAVE] }]);
+    }
+
+    #[test]
+    fn arrays_that_constants_index_become_registers() {
+        use backend_api::kernel::{ArrayDecl, Space};
+        let array = ArrayDecl { space: Space::Item, of: Type::U64, len: 2 };
+        let (at, value) = (Reg(0), Reg(1));
+        let mut body = Body {
+            registers: vec![Type::U64, Type::U64, Type::U64],
+            arrays: vec![array, array],
+            code: vec![
+                Op::Literal { to: at, bits: 1 },
+                Op::Param { to: value, number: 0 },
+                Op::Put { array: 0, at, value },
+                Op::Get { to: Reg(2), array: 0, at },
+                Op::Put { array: 1, at: Reg(2), value },
+            ],
+            ..Body::default()
+        };
+        clean(&mut body, vec![true; 3]);
+        // The copies are gone, and so is the literal.
+        let value = Reg(0);
+        assert_eq!(body.code, [Op::Param { to: value, number: 0 }, Op::Put { array: 0, at: value, value }]);
+        assert_eq!((body.arrays.len(), body.registers.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_is_written_twice_is_no_copy() {
+        let (a, b, c) = (Reg(0), Reg(1), Reg(2));
+        let code = vec![
+            Op::Param { to: a, number: 0 },
+            Op::Copy { to: b, of: a },
+            Op::Param { to: a, number: 1 },
+            Op::Binary { op: Binary::Add, to: c, left: a, right: b },
+            Op::Fail { code: 0, detail: c },
+        ];
+        let mut body = Body { registers: vec![Type::U64; 3], code: code.clone(), ..Body::default() };
+        replace_copies(&mut body);
+        assert_eq!(body.code, code);
+        assert!(!drop_unread(&mut body.code, 3, &[true; 3]));
+    }
+}

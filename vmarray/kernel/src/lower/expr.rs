@@ -1,0 +1,395 @@
+//! Expressions.
+
+use super::value::{Node, Operand, Value};
+use super::{Exit, Lower, Result, fold};
+use crate::error::ErrorKind;
+use crate::layout::Layout;
+use crate::lower::frame::{Frame, is_pure, may_assign};
+use crate::slots::Slot;
+use crate::tree::{Expr, Operator};
+use backend_api::kernel::{Binary, Type};
+
+/// An expression without its line.
+pub fn bare(expr: &'static Expr) -> &'static Expr {
+    match expr {
+        Expr::Line(_, of) => bare(of),
+        other => other,
+    }
+}
+
+/// The operation of an operator, and whether its operands change places.
+const fn operation(operator: Operator) -> (Binary, bool) {
+    match operator {
+        Operator::Add => (Binary::Add, false),
+        Operator::Sub => (Binary::Sub, false),
+        Operator::Mul => (Binary::Mul, false),
+        Operator::Div => (Binary::Div, false),
+        Operator::Rem => (Binary::Rem, false),
+        Operator::And => (Binary::And, false),
+        Operator::Or => (Binary::Or, false),
+        Operator::Xor => (Binary::Xor, false),
+        Operator::Shl => (Binary::Shl, false),
+        Operator::Shr => (Binary::Shr, false),
+        Operator::Eq => (Binary::Eq, false),
+        Operator::Ne => (Binary::Ne, false),
+        Operator::Lt => (Binary::Lt, false),
+        Operator::Le => (Binary::Le, false),
+        Operator::Gt => (Binary::Lt, true),
+        Operator::Ge => (Binary::Le, true),
+    }
+}
+
+impl Lower {
+    /// The function that is being inlined.
+    pub fn frame(&mut self) -> Result<&mut Frame> {
+        match self.frames.last_mut() {
+            Some(frame) => Ok(frame),
+            None => Err(Exit::Error(Box::new(crate::Error::new(
+                ErrorKind::Unsupported,
+                "",
+                "",
+                0,
+                "code outside of a function".into(),
+            )))),
+        }
+    }
+
+    /// An expression, as a place if it is one.
+    pub fn expr(&mut self, expr: &'static Expr) -> Result<Value> {
+        match expr {
+            Expr::Line(line, of) => {
+                self.frame()?.line = *line;
+                self.expr(of)
+            }
+            Expr::Bool(value) => Ok(constant(Type::Bool, u64::from(*value))),
+            Expr::Literal(slot, text) => match self.frame()?.definition.slots.get(usize::from(*slot)) {
+                Some(Slot::Literal(of)) => {
+                    let of = *of;
+                    self.number(of, text)
+                }
+                _ => Err(self.unexpected("this literal")),
+            },
+            Expr::Number(of, text) => self.number(*of, text),
+            Expr::Local(number) => match self.frame()?.locals.get(usize::from(*number)) {
+                Some(Some(value)) => Ok(Value { is_fresh: false, ..value.clone() }),
+                _ => Err(self.unexpected("a variable without a value")),
+            },
+            Expr::Constant(number) => {
+                let Some(constant) = self.frame()?.definition.constants.get(usize::from(*number)).cloned()
+                else {
+                    return Err(self.unexpected("this constant"));
+                };
+                Ok(self.constant(&constant.layout, &constant.values))
+            }
+            Expr::Binary(operator, left, right) => {
+                let [left, right] = self.two(left, right)?;
+                let value = self.operated(*operator, left, right);
+                Ok(Value::scalar(self.type_of(value), value))
+            }
+            Expr::Both(left, right) => self.both(left, right, true),
+            Expr::Either(left, right) => self.both(left, right, false),
+            Expr::Cast(of, to) => {
+                let (of, to) = (self.computed(of)?, self.scalar_type(*to)?);
+                Ok(Value::scalar(to, self.cast(of, to)))
+            }
+            Expr::FromBits(of, to) => {
+                let (of, to) = (self.computed(of)?, self.scalar_type(*to)?);
+                Ok(Value::scalar(to, self.bits(of, to)))
+            }
+            Expr::Index(of, at) => self.index(of, at),
+            Expr::Field(of, name) => {
+                let of = self.expr(of)?;
+                let part = of.layout.part(name).and_then(|number| of.part(number));
+                part.ok_or_else(|| self.unexpected("this field"))
+            }
+            Expr::Reference(of) => Ok(Value { is_reference: true, ..self.expr(of)? }),
+            Expr::Deref(of) => Ok(Value { is_reference: false, ..self.expr(of)? }),
+            Expr::Tuple(parts) => {
+                let parts = self.several(parts)?;
+                let layout = Layout::Tuple(parts.iter().map(|part| part.layout.clone()).collect());
+                Ok(assembled(layout, parts))
+            }
+            Expr::Array(parts) => {
+                let parts = self.several(parts)?;
+                let Some(first) = parts.first() else {
+                    return Err(self.error(ErrorKind::Unsupported, "an empty array is of no use".into()));
+                };
+                let layout = Layout::Array(Box::new(first.layout.clone()), parts.len());
+                let place = self.place(&layout, self.depth)?;
+                for (at, part) in (0..).zip(&parts) {
+                    let to = self.element(&place, Operand::Constant(Type::U64, at))?;
+                    self.assign(&to, part)?;
+                }
+                Ok(place.fresh())
+            }
+            Expr::Repeat(value, len) => self.repeat(value, *len),
+            Expr::Struct(of, fields, rest) => self.structure(*of, fields, *rest),
+            Expr::Assign(place, value) => self.assignment(place, value),
+            Expr::Compound(operator, place, value) => {
+                let mut value = self.computed(value)?;
+                if let Operand::Register(register) = value
+                    && self.is_variable[register.at()]
+                    && may_assign(place)
+                {
+                    value = self.kept_operand(value)?;
+                }
+                let place = self.place_of(place)?;
+                let before = self.operand(&place)?;
+                let after = self.operated(*operator, before, value);
+                self.assign(&place, &Value::scalar(self.type_of(after), after))?;
+                Ok(Value::unit())
+            }
+            Expr::Call(name, arguments) => self.call_number(name, arguments),
+            Expr::CallSlot(slot, arguments) => {
+                let arguments = self.several(arguments)?;
+                self.call_slot(*slot, &arguments)
+            }
+            Expr::CallTuple(slot, arguments) => {
+                let of = self.expr(arguments)?;
+                let of = self.settled(&of)?;
+                let arguments: Vec<Value> = (0..of.layout.parts().len()).filter_map(|n| of.part(n)).collect();
+                self.call_slot(*slot, &arguments)
+            }
+            Expr::Method(of, name, arguments) => self.method(of, name, arguments),
+            other => self.flow(other),
+        }
+    }
+
+    /// The scalar that an expression gives.
+    pub fn computed(&mut self, expr: &'static Expr) -> Result<Operand> {
+        let value = self.expr(expr)?;
+        self.operand(&value)
+    }
+
+    /// An operand that does not change whatever is assigned later.
+    pub fn kept_operand(&mut self, operand: Operand) -> Result<Operand> {
+        let value = Value::scalar(self.type_of(operand), operand);
+        let value = self.kept(&value)?;
+        self.operand(&value)
+    }
+
+    /// The scalars that two expressions give, the first one evaluated first.
+    fn two(&mut self, left: &'static Expr, right: &'static Expr) -> Result<[Operand; 2]> {
+        let mut first = self.computed(left)?;
+        if may_assign(right) {
+            first = self.kept_operand(first)?;
+        }
+        Ok([first, self.computed(right)?])
+    }
+
+    /// Expressions, evaluated one after the other.
+    pub fn several(&mut self, exprs: &'static [Expr]) -> Result<Vec<Value>> {
+        let mut values = Vec::with_capacity(exprs.len());
+        for (number, expr) in exprs.iter().enumerate() {
+            let value = self.expr(expr)?;
+            values.push(if value.is_reference {
+                value
+            } else if exprs[number + 1..].iter().any(may_assign) {
+                self.kept(&value)?
+            } else {
+                self.settled(&value)?
+            });
+        }
+        Ok(values)
+    }
+
+    /// A literal.
+    fn number(&self, of: Type, text: &str) -> Result<Value> {
+        let bits = fold::literal(of, text).ok_or_else(|| self.unexpected("this literal"))?;
+        Ok(constant(of, bits))
+    }
+
+    /// A constant, whose arrays become tables.
+    pub fn constant(&mut self, layout: &Layout, values: &[u64]) -> Value {
+        match layout {
+            Layout::Scalar(of) => constant(*of, values.first().copied().unwrap_or(0)),
+            Layout::Array(..) => {
+                let node = self.tables.of_constant(layout, values);
+                Value::new(layout.clone(), node)
+            }
+            Layout::Tuple(_) | Layout::Struct { .. } => {
+                let mut left = values;
+                let mut parts = Vec::new();
+                for part in layout.parts() {
+                    let (own, rest) = left.split_at(part.scalars());
+                    parts.push(self.constant(part, own));
+                    left = rest;
+                }
+                assembled(layout.clone(), parts)
+            }
+        }
+    }
+
+    /// A number that is the type of a cast.
+    fn scalar_type(&mut self, number: u16) -> Result<Type> {
+        match self.frame()?.definition.types.get(usize::from(number)) {
+            Some(Layout::Scalar(of)) => Ok(*of),
+            _ => Err(self.unexpected("a cast to this type")),
+        }
+    }
+
+    /// An operation of the rule table.
+    pub fn operated(&mut self, operator: Operator, left: Operand, right: Operand) -> Operand {
+        let (op, is_swapped) = operation(operator);
+        let (left, mut right) = if is_swapped { (right, left) } else { (left, right) };
+        if matches!(op, Binary::Shl | Binary::Shr) {
+            let of = self.type_of(left);
+            right = self.cast(right, of);
+        }
+        self.binary(op, left, right)
+    }
+
+    /// `a && b`, or `a || b`.
+    fn both(&mut self, left: &'static Expr, right: &'static Expr, is_and: bool) -> Result<Value> {
+        let mut first = self.computed(left)?;
+        if let Operand::Constant(_, bits) = first {
+            return if (bits != 0) == is_and { self.expr(right) } else { Ok(constant(Type::Bool, bits)) };
+        }
+        if is_pure(right) {
+            let second = self.computed(right)?;
+            let op = if is_and { Binary::And } else { Binary::Or };
+            return Ok(Value::scalar(Type::Bool, self.binary(op, first, second)));
+        }
+        first = self.kept_operand(first)?;
+        let evaluated = |lower: &mut Self| lower.expr(right);
+        let known = |_: &mut Self| Ok(constant(Type::Bool, u64::from(!is_and)));
+        if is_and { self.branches(first, evaluated, known) } else { self.branches(first, known, evaluated) }
+    }
+
+    fn index(&mut self, of: &'static Expr, at: &'static Expr) -> Result<Value> {
+        let mut of = self.expr(of)?;
+        if may_assign(at) && !matches!(of.node, Node::View(_)) {
+            of = self.kept(&of)?;
+        }
+        let at = self.computed(at)?;
+        match of.node {
+            Node::View(view) => Ok(self.view_element(view, Some(at))),
+            _ => self.element(&of, at),
+        }
+    }
+
+    /// The place that an expression is, to be assigned: never a copy, whatever its indices do.
+    fn place_of(&mut self, expr: &'static Expr) -> Result<Value> {
+        match expr {
+            Expr::Line(line, of) => {
+                self.frame()?.line = *line;
+                self.place_of(of)
+            }
+            Expr::Index(of, at) => {
+                let of = self.place_of(of)?;
+                let at = self.computed(at)?;
+                let at = self.kept_operand(at)?;
+                self.element(&of, at)
+            }
+            Expr::Field(of, name) => {
+                let of = self.place_of(of)?;
+                let part = of.layout.part(name).and_then(|number| of.part(number));
+                part.ok_or_else(|| self.unexpected("this field"))
+            }
+            other => self.expr(other),
+        }
+    }
+
+    fn repeat(&mut self, value: &'static Expr, len: u16) -> Result<Value> {
+        let value = self.expr(value)?;
+        let value = self.kept(&value)?;
+        let len = self.frame()?.definition.constants.get(usize::from(len)).and_then(|len| {
+            let len = len.values.first()?;
+            usize::try_from(*len).ok()
+        });
+        let Some(len) = len.filter(|len| *len > 0) else {
+            return Err(self.error(ErrorKind::Unsupported, "an empty array is of no use".into()));
+        };
+        if len > usize::from(u16::MAX) {
+            let detail = format!("an array of {len} elements, at most 8 KiB of arrays are possible");
+            return Err(self.error(ErrorKind::TooLarge, detail));
+        }
+        let layout = Layout::Array(Box::new(value.layout.clone()), len);
+        let place = self.place(&layout, self.depth)?;
+        let fill = |lower: &mut Self, at| {
+            let to = lower.element(&place, at)?;
+            lower.assign(&to, &value)
+        };
+        if len <= 32 {
+            (0..len as u64).try_for_each(|at| fill(self, Operand::Constant(Type::U64, at)))?;
+        } else {
+            self.repeated(len, fill)?;
+        }
+        Ok(place.fresh())
+    }
+
+    fn structure(
+        &mut self,
+        of: u16,
+        fields: &'static [(&'static str, Expr)],
+        rest: Option<&'static Expr>,
+    ) -> Result<Value> {
+        let layout = match self.frame()?.definition.slots.get(usize::from(of)) {
+            Some(Slot::Struct(layout)) => layout(),
+            _ => return Err(self.unexpected("this struct")),
+        };
+        let mut parts: Vec<Option<Value>> = vec![None; layout.parts().len()];
+        for (number, (name, value)) in fields.iter().enumerate() {
+            let value = self.expr(value)?;
+            let later = fields[number + 1..].iter().map(|field| &field.1).chain(rest);
+            let assigns = later.into_iter().any(may_assign);
+            let value = if assigns { self.kept(&value)? } else { self.settled(&value)? };
+            let place = layout.part(name).ok_or_else(|| self.unexpected("this field"))?;
+            parts[place] = Some(value);
+        }
+        if let Some(rest) = rest {
+            let rest = self.expr(rest)?;
+            for (number, part) in parts.iter_mut().enumerate().filter(|(_, part)| part.is_none()) {
+                let value = rest.part(number).ok_or_else(|| self.unexpected("this struct"))?;
+                *part = Some(self.settled(&value)?);
+            }
+        }
+        let parts: Option<Vec<Value>> = parts.into_iter().collect();
+        let parts = parts.ok_or_else(|| self.unexpected("a struct with fields left out"))?;
+        Ok(assembled(layout, parts))
+    }
+
+    fn assignment(&mut self, place: &'static Expr, value: &'static Expr) -> Result<Value> {
+        let value = self.expr(value)?;
+        let is_scalar = matches!(value.node, Node::Leaf(_));
+        // Parts could be taken from what is assigned.
+        let value = if is_scalar && !may_assign(place) { self.settled(&value)? } else { self.kept(&value)? };
+        if let Expr::Tuple(places) = bare(place) {
+            for (number, place) in places.iter().enumerate() {
+                let part = value.part(number).ok_or_else(|| self.unexpected("this tuple"))?;
+                self.assigned(place, &part)?;
+            }
+        } else {
+            self.assigned(place, &value)?;
+        }
+        Ok(Value::unit())
+    }
+
+    /// Assigns to a place, or gives a variable that was declared without one its place.
+    fn assigned(&mut self, place: &'static Expr, value: &Value) -> Result<()> {
+        if let Expr::Local(number) = bare(place)
+            && let Some(None) = self.frame()?.locals.get(usize::from(*number))
+        {
+            let depth = self.frame()?.depth;
+            let place = self.place(&value.layout, depth)?;
+            self.assign(&place, value)?;
+            self.frame()?.locals[usize::from(*number)] = Some(place);
+            return Ok(());
+        }
+        let place = self.place_of(place)?;
+        self.assign(&place, value)
+    }
+}
+
+/// A constant scalar.
+pub fn constant(of: Type, bits: u64) -> Value {
+    Value::scalar(of, Operand::Constant(of, bits))
+}
+
+/// A tuple or struct of settled parts.
+fn assembled(layout: Layout, parts: Vec<Value>) -> Value {
+    let mut arrays = parts.iter().filter(|part| part.has_arrays());
+    let (is_shared, is_fresh) = (arrays.clone().any(|part| part.is_shared), arrays.all(|part| part.is_fresh));
+    let nodes = parts.into_iter().map(|part| part.node).collect();
+    Value { is_shared, is_fresh, ..Value::new(layout, Node::Parts(nodes)) }
+}

@@ -1,0 +1,476 @@
+//! Blocks, branches and loops.
+
+use super::expr::constant;
+use super::frame::{Next, Outcome, Target};
+use super::value::{Leaf, Node, Operand, Value};
+use super::{Exit, Lower, Result};
+use crate::layout::Layout;
+use crate::tree::{Arm, Expr, NO_LABEL, Operator, Pattern, Range, Stmt};
+use backend_api::kernel::{Binary, Op, Type};
+
+/// Loops of at most so many turns are unrolled.
+const TURNS_MAX: usize = 32;
+/// Unrolled loops within one another have at most so many turns in all.
+const WRITTEN_OUT_MAX: usize = 1024;
+/// Both sides of a branch are evaluated if each has at most so many operations, all of them harmless.
+const SELECT_MAX: usize = 8;
+
+impl Lower {
+    /// An expression that changes what is done next.
+    pub fn flow(&mut self, expr: &'static Expr) -> Result<Value> {
+        match expr {
+            Expr::Block(NO_LABEL, statements, value) => self.block(statements, *value),
+            Expr::Block(label, statements, value) => {
+                let outer = self.open(*label, None)?;
+                let end = self.ended(|lower| lower.block(statements, *value))?;
+                let (value, body) = self.close(outer, end)?;
+                self.code.push(Op::Block { body });
+                value.ok_or(Exit::Diverges)
+            }
+            Expr::If(condition, then, otherwise) => {
+                let condition = self.computed(condition)?;
+                self.branches(
+                    condition,
+                    |lower| lower.expr(then),
+                    |lower| otherwise.map_or_else(|| Ok(Value::unit()), |otherwise| lower.expr(otherwise)),
+                )
+            }
+            Expr::Match(of, arms) => self.choice(of, arms),
+            Expr::Loop(label, body) => {
+                let outer = self.open(*label, Some(Next::Continue(self.nesting + 1)))?;
+                let _ = self.ended(|lower| lower.expr(body))?;
+                let (value, body) = self.close(outer, None)?;
+                self.code.push(Op::Loop { body });
+                value.ok_or(Exit::Diverges)
+            }
+            Expr::While(label, condition, body) => {
+                let outer = self.open(*label, Some(Next::Continue(self.nesting + 1)))?;
+                let level = self.nesting;
+                let end = self.ended(|lower| {
+                    let condition = lower.computed(condition)?;
+                    if condition != Operand::Constant(Type::Bool, 1) {
+                        let (when, out) = (lower.register(condition), lower.out(level));
+                        lower.code.push(Op::If {
+                            when,
+                            then: Vec::new(),
+                            otherwise: vec![Op::Break { out }],
+                        });
+                        if let Some(target) = lower.frame()?.targets.last_mut() {
+                            target.is_left = true;
+                        }
+                    }
+                    lower.expr(body)
+                })?;
+                drop(end);
+                let (value, body) = self.close(outer, None)?;
+                self.code.push(Op::Loop { body });
+                value.ok_or(Exit::Diverges)
+            }
+            Expr::For(label, pattern, range, body) => self.counted(*label, pattern, range, body),
+            Expr::Break(label, value) => {
+                let value = match value {
+                    Some(value) => Some(self.expr(value)?),
+                    None => None,
+                };
+                self.leave(*label, value.as_ref())
+            }
+            Expr::Continue(label) => {
+                let target = self.frame()?.targets.iter().rev().find(|target| target.label == *label);
+                let op = match target.and_then(|target| target.next) {
+                    Some(Next::Continue(level)) => Op::Continue { out: self.out(level) },
+                    Some(Next::Leave(level)) => Op::Break { out: self.out(level) },
+                    None => return Err(self.unexpected("this `continue`")),
+                };
+                self.code.push(op);
+                Err(Exit::Diverges)
+            }
+            Expr::Return(value) => {
+                let value = match value {
+                    Some(value) => self.expr(value)?,
+                    None => Value::unit(),
+                };
+                let mut outcome = std::mem::take(&mut self.frame()?.outcome);
+                let given = self.give(&mut outcome, &value);
+                let frame = self.frame()?;
+                (frame.outcome, frame.is_left) = (outcome, true);
+                let level = frame.level;
+                given?;
+                let out = self.out(level);
+                self.code.push(Op::Break { out });
+                Err(Exit::Diverges)
+            }
+            _ => Err(self.unexpected("this")),
+        }
+    }
+
+    /// How many blocks and loops out a level is.
+    fn out(&self, level: usize) -> u16 {
+        (self.nesting - level) as u16
+    }
+
+    /// Code whose end may never be reached.
+    fn ended(&mut self, code: impl FnOnce(&mut Self) -> Result<Value>) -> Result<Option<Value>> {
+        match code(self) {
+            Ok(value) => Ok(Some(value)),
+            Err(Exit::Diverges) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A block or loop of the representation begins; the code so far.
+    fn open(&mut self, label: u16, next: Option<Next>) -> Result<Vec<Op>> {
+        self.nesting += 1;
+        let outcome = Outcome { place: None, depth: self.depth };
+        let target = Target { label, level: self.nesting, next, outcome, is_left: false };
+        self.frame()?.targets.push(target);
+        Ok(std::mem::take(&mut self.code))
+    }
+
+    /// It ends, with a value or without an end: its value, `None` if it has no end at all, and its code.
+    fn close(&mut self, outer: Vec<Op>, end: Option<Value>) -> Result<(Option<Value>, Vec<Op>)> {
+        let Some(mut target) = self.frame()?.targets.pop() else { return Err(self.unexpected("this")) };
+        let value = self.joined(&mut target.outcome, target.is_left, end)?;
+        self.nesting -= 1;
+        Ok((value, std::mem::replace(&mut self.code, outer)))
+    }
+
+    /// `break` out of a loop or block, with a value or without.
+    fn leave(&mut self, label: u16, value: Option<&Value>) -> Result<Value> {
+        let targets = &mut self.frame()?.targets;
+        let Some(at) = targets.iter().rposition(|target| target.label == label) else {
+            return Err(self.unexpected("this `break`"));
+        };
+        targets[at].is_left = true;
+        let level = targets[at].level;
+        if let Some(value) = value {
+            let mut outcome = std::mem::take(&mut targets[at].outcome);
+            self.give(&mut outcome, value)?;
+            self.frame()?.targets[at].outcome = outcome;
+        }
+        let out = self.out(level);
+        self.code.push(Op::Break { out });
+        Err(Exit::Diverges)
+    }
+
+    fn block(&mut self, statements: &'static [Stmt], value: Option<&'static Expr>) -> Result<Value> {
+        for statement in statements {
+            match statement {
+                Stmt::Let(pattern, None) => self.declare(pattern)?,
+                Stmt::Let(pattern, Some(value)) => {
+                    let value = self.expr(value)?;
+                    self.bind(pattern, &value)?;
+                }
+                Stmt::Expr(expr) => {
+                    let value = self.expr(expr)?;
+                    if !value.is_reference {
+                        self.settled(&value)?;
+                    }
+                }
+            }
+        }
+        value.map_or_else(|| Ok(Value::unit()), |value| self.expr(value))
+    }
+
+    /// Code by itself, and what it ends with; it stays behind what comes next.
+    fn apart(&mut self, code: impl FnOnce(&mut Self) -> Result<Value>) -> Result<(Vec<Op>, Option<Value>)> {
+        let outer = std::mem::take(&mut self.code);
+        let end = self.ended(|lower| {
+            let value = code(lower)?;
+            lower.settled(&value)
+        })?;
+        Ok((std::mem::replace(&mut self.code, outer), end))
+    }
+
+    /// One of two pieces of code.
+    pub fn branches(
+        &mut self,
+        condition: Operand,
+        then: impl FnOnce(&mut Self) -> Result<Value>,
+        otherwise: impl FnOnce(&mut Self) -> Result<Value>,
+    ) -> Result<Value> {
+        match condition {
+            Operand::Constant(_, 0) => return otherwise(self),
+            Operand::Constant(..) => return then(self),
+            Operand::Register(_) => {}
+        }
+        let (mut yes, yes_value) = self.apart(then)?;
+        let (mut no, no_value) = self.apart(otherwise)?;
+        let when = self.register(condition);
+        let (yes_value, no_value) = match (yes_value, no_value) {
+            (Some(yes), Some(no)) => (yes, no),
+            (one, other) => {
+                self.code.push(Op::If { when, then: yes, otherwise: no });
+                return one.or(other).ok_or(Exit::Diverges);
+            }
+        };
+        if yes_value.layout == Layout::UNIT {
+            self.code.push(Op::If { when, then: yes, otherwise: no });
+            return Ok(Value::unit());
+        }
+        if let (Node::Leaf(Leaf::Value(a)), Node::Leaf(Leaf::Value(b))) = (&yes_value.node, &no_value.node)
+            && self.is_harmless(&yes)
+            && self.is_harmless(&no)
+        {
+            let (a, b) = (*a, *b);
+            self.code.append(&mut yes);
+            self.code.append(&mut no);
+            let value = self.select(condition, a, b);
+            return Ok(Value::scalar(self.type_of(value), value));
+        }
+        let mut outcome = Outcome { place: None, depth: self.depth };
+        for (code, value) in [(&mut yes, &yes_value), (&mut no, &no_value)] {
+            std::mem::swap(&mut self.code, code);
+            self.give(&mut outcome, value)?;
+            std::mem::swap(&mut self.code, code);
+        }
+        self.code.push(Op::If { when, then: yes, otherwise: no });
+        let place = outcome.place.ok_or_else(|| self.unexpected("this branch"))?;
+        Ok(place.fresh())
+    }
+
+    /// Whether code can run where it is not wanted, at little cost.
+    fn is_harmless(&self, code: &[Op]) -> bool {
+        code.len() <= SELECT_MAX
+            && code.iter().all(|op| match op {
+                Op::Unary { to, .. }
+                | Op::Binary { to, .. }
+                | Op::MulHigh { to, .. }
+                | Op::Fma { to, .. }
+                | Op::Select { to, .. }
+                | Op::Cast { to, .. }
+                | Op::Bits { to, .. }
+                | Op::Copy { to, .. } => !self.is_variable[to.at()],
+                _ => false,
+            })
+    }
+
+    fn choice(&mut self, of: &'static Expr, arms: &'static [Arm]) -> Result<Value> {
+        let of = self.expr(of)?;
+        let of = Value { is_fresh: false, ..self.kept(&of)? };
+        let mut outcome = Outcome { place: None, depth: self.depth };
+        let outer = std::mem::take(&mut self.code);
+        self.nesting += 1;
+        let level = self.nesting;
+        let (mut is_left, mut end) = (false, None);
+        for (number, arm) in arms.iter().enumerate() {
+            let mut fits = self.fits(&arm.pattern, &of)?;
+            if arm.guard.is_none() && number + 1 == arms.len() {
+                // Rustc has seen that nothing else is left.
+                fits = Operand::Constant(Type::Bool, 1);
+            }
+            match (fits, &arm.guard) {
+                (Operand::Constant(_, 0), _) => {}
+                (Operand::Constant(..), None) => {
+                    end = self.ended(|lower| {
+                        lower.bind(&arm.pattern, &of)?;
+                        let value = lower.expr(&arm.body)?;
+                        lower.settled(&value)
+                    })?;
+                    break;
+                }
+                _ => {
+                    let (then, _) = self.apart(|lower| {
+                        lower.bind(&arm.pattern, &of)?;
+                        let holds = match &arm.guard {
+                            Some(guard) => lower.computed(guard)?,
+                            None => Operand::Constant(Type::Bool, 1),
+                        };
+                        let body = |lower: &mut Self| {
+                            let value = lower.expr(&arm.body)?;
+                            lower.give(&mut outcome, &value)?;
+                            is_left = true;
+                            let out = lower.out(level);
+                            lower.code.push(Op::Break { out });
+                            Err(Exit::Diverges)
+                        };
+                        lower.branches(holds, body, |_| Ok(Value::unit()))
+                    })?;
+                    match fits {
+                        Operand::Constant(..) => self.code.extend(then),
+                        Operand::Register(when) => {
+                            self.code.push(Op::If { when, then, otherwise: Vec::new() });
+                        }
+                    }
+                }
+            }
+        }
+        let value = self.joined(&mut outcome, is_left, end)?;
+        self.nesting -= 1;
+        let body = std::mem::replace(&mut self.code, outer);
+        self.code.push(Op::Block { body });
+        value.ok_or(Exit::Diverges)
+    }
+
+    /// A loop over a range.
+    fn counted(
+        &mut self,
+        label: u16,
+        pattern: &'static Pattern,
+        range: &'static Range,
+        body: &'static Expr,
+    ) -> Result<Value> {
+        let start = self.computed(range.start)?;
+        let start = self.kept_operand(start)?;
+        let end = self.computed(range.end)?;
+        let end = self.kept_operand(end)?;
+        let step = match range.step {
+            Some(step) => {
+                let step = self.computed(step)?;
+                let step = self.kept_operand(step)?;
+                self.binary(Binary::Max, step, Operand::Constant(Type::U64, 1))
+            }
+            None => Operand::Constant(Type::U64, 1),
+        };
+        if let (Operand::Constant(of, a), Operand::Constant(_, b), Operand::Constant(_, step)) =
+            (start, end, step)
+        {
+            let numbers = numbers(of, [a, b], range, step);
+            if numbers.len() <= TURNS_MAX && self.is_unrolled && self.turns * numbers.len() <= WRITTEN_OUT_MAX
+            {
+                return self.unrolled(label, pattern, of, &numbers, body);
+            }
+        }
+        let of = self.type_of(start);
+        let one = Operand::Constant(of, 1);
+        let op = if range.is_closed { Binary::Le } else { Binary::Lt };
+        let some = self.binary(op, start, end);
+        self.branches(
+            some,
+            |lower| {
+                let greatest = if range.is_closed { end } else { lower.binary(Binary::Sub, end, one) };
+                let (first, last) = if range.is_reversed { (greatest, start) } else { (start, greatest) };
+                let counter = lower.new_variable(of);
+                let first = lower.register(first);
+                lower.code.push(Op::Copy { to: counter, of: first });
+                lower.counting(
+                    label,
+                    pattern,
+                    range.is_reversed,
+                    [Operand::Register(counter), last, step],
+                    body,
+                )
+            },
+            |_| Ok(Value::unit()),
+        )
+    }
+
+    /// The loop of a range that is not empty: `counter` has its first number.
+    fn counting(
+        &mut self,
+        label: u16,
+        pattern: &'static Pattern,
+        is_reversed: bool,
+        [counter, last, step]: [Operand; 3],
+        body: &'static Expr,
+    ) -> Result<Value> {
+        let of = self.type_of(counter);
+        let outer = self.open(label, None)?;
+        let level = self.nesting;
+        // `continue` leaves the body; then the counter goes on.
+        let before = std::mem::take(&mut self.code);
+        self.nesting += 1;
+        let next = Next::Leave(self.nesting);
+        if let Some(target) = self.frame()?.targets.last_mut() {
+            target.next = Some(next);
+            target.is_left = true;
+        }
+        let _ = self.ended(|lower| {
+            let number = Value::scalar(of, counter);
+            // The counter does not change within a turn, so what is not mutable stands for it.
+            if let Pattern::Bind(local, false, None) = pattern {
+                let register = lower.register(counter);
+                lower.is_variable[register.at()] = false;
+                lower.frame()?.locals[usize::from(*local)] = Some(number);
+            } else {
+                lower.bind(pattern, &number)?;
+            }
+            lower.expr(body)
+        })?;
+        self.nesting -= 1;
+        let inner = std::mem::replace(&mut self.code, before);
+        self.code.push(Op::Block { body: inner });
+        let is_last = if step == Operand::Constant(Type::U64, 1) {
+            self.binary(Binary::Eq, counter, last)
+        } else {
+            let (from, to) = if is_reversed { (last, counter) } else { (counter, last) };
+            let (from, to) = (self.cast(from, Type::U64), self.cast(to, Type::U64));
+            let left = self.binary(Binary::Sub, to, from);
+            self.binary(Binary::Lt, left, step)
+        };
+        let (when, out) = (self.register(is_last), self.out(level));
+        self.code.push(Op::If { when, then: vec![Op::Break { out }], otherwise: Vec::new() });
+        let step = self.cast(step, of);
+        let to = self.register(counter);
+        let op = if is_reversed { Operator::Sub } else { Operator::Add };
+        let after = self.operated(op, counter, step);
+        let after = self.register(after);
+        self.code.push(Op::Copy { to, of: after });
+        self.is_variable[to.at()] = true;
+        let (_, body) = self.close(outer, None)?;
+        self.code.push(Op::Loop { body });
+        Ok(Value::unit())
+    }
+
+    /// A loop of few turns, each written out.
+    fn unrolled(
+        &mut self,
+        label: u16,
+        pattern: &'static Pattern,
+        of: Type,
+        numbers: &[u64],
+        body: &'static Expr,
+    ) -> Result<Value> {
+        let outer = self.open(label, None)?;
+        let turns = self.turns;
+        self.turns *= numbers.len().max(1);
+        let mut end = Some(Value::unit());
+        for number in numbers {
+            let before = std::mem::take(&mut self.code);
+            (self.nesting, self.depth) = (self.nesting + 1, self.depth + 1);
+            let next = Next::Leave(self.nesting);
+            if let Some(target) = self.frame()?.targets.last_mut() {
+                target.next = Some(next);
+            }
+            let turn = self.ended(|lower| {
+                lower.bind(pattern, &constant(of, *number))?;
+                lower.expr(body)
+            })?;
+            (self.nesting, self.depth) = (self.nesting - 1, self.depth - 1);
+            let inner = std::mem::replace(&mut self.code, before);
+            let goes_on = turn.is_some() || leaves(&inner, 0);
+            self.code.push(Op::Block { body: inner });
+            self.release();
+            if !goes_on {
+                end = None;
+                break;
+            }
+        }
+        self.turns = turns;
+        let (value, body) = self.close(outer, end)?;
+        self.code.push(Op::Block { body });
+        value.ok_or(Exit::Diverges)
+    }
+}
+
+/// Whether code leaves what is `out` around it.
+fn leaves(code: &[Op], out: u16) -> bool {
+    code.iter().any(|op| match op {
+        Op::Break { out: of } => *of == out,
+        Op::Block { body } | Op::Loop { body } => leaves(body, out + 1),
+        Op::If { then, otherwise, .. } => leaves(then, out) || leaves(otherwise, out),
+        _ => false,
+    })
+}
+
+/// The numbers of a range between constants; one too many if there are more than are unrolled.
+fn numbers(of: Type, [start, end]: [u64; 2], range: &Range, step: u64) -> Vec<u64> {
+    let wide = |bits: u64| match of.is_signed() {
+        true => i128::from(((bits << (64 - 8 * of.bytes())) as i64) >> (64 - 8 * of.bytes())),
+        false => i128::from(bits),
+    };
+    let (start, end) = (wide(start), wide(end) - i128::from(!range.is_closed));
+    let numbers = std::iter::successors(Some(0_i128), |number| Some(number + i128::from(step)));
+    let numbers = numbers.map(|by| if range.is_reversed { end - by } else { start + by });
+    let numbers = numbers.take_while(|number| (start..=end).contains(number));
+    numbers.map(|number| number as u64 & of.mask()).take(TURNS_MAX + 1).collect()
+}

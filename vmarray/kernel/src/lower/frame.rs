@@ -1,0 +1,117 @@
+//! A function that is being inlined.
+
+use super::value::Value;
+use crate::slots::Definition;
+use crate::tree::Expr;
+
+/// The result of a block, a branch, a loop or a call, which several places give.
+#[derive(Default)]
+pub struct Outcome {
+    /// The place it is written to, once its type is known.
+    pub place: Option<Value>,
+    /// The depth at which that place is needed.
+    pub depth: usize,
+}
+
+/// What `break` and `continue` lead to.
+pub struct Target {
+    /// Its number in the function.
+    pub label: u16,
+    /// How many blocks and loops of the representation were around when it was opened, itself included.
+    pub level: usize,
+    /// The same for what `continue` leaves or continues; `None` for blocks.
+    pub next: Option<Next>,
+    /// What it gives.
+    pub outcome: Outcome,
+    /// Whether something breaks out of it.
+    pub is_left: bool,
+}
+
+/// How a loop's next turn is reached.
+#[derive(Clone, Copy)]
+pub enum Next {
+    /// By `Continue` of the loop at this level.
+    Continue(usize),
+    /// By `Break` out of the block at this level.
+    Leave(usize),
+}
+
+/// A function that is being inlined.
+pub struct Frame {
+    /// The function.
+    pub definition: Definition,
+    /// Its variables: what they are bound to, if they are by now.
+    pub locals: Vec<Option<Value>>,
+    /// The loops and blocks around.
+    pub targets: Vec<Target>,
+    /// The level of the block that `return` leaves.
+    pub level: usize,
+    /// What it returns.
+    pub outcome: Outcome,
+    /// Whether something returns from within.
+    pub is_left: bool,
+    /// The depth of its own variables.
+    pub depth: usize,
+    /// The line that is being lowered.
+    pub line: u32,
+}
+
+impl Frame {
+    /// A function, at its beginning.
+    pub fn new(definition: Definition) -> Self {
+        let locals = vec![None; usize::from(definition.tree.locals)];
+        let line = definition.tree.line;
+        Self {
+            definition,
+            locals,
+            targets: Vec::new(),
+            level: 0,
+            outcome: Outcome::default(),
+            is_left: false,
+            depth: 0,
+            line,
+        }
+    }
+}
+
+/// Whether an expression may assign a variable, or write.
+pub fn may_assign(expr: &Expr) -> bool {
+    match expr {
+        Expr::Line(_, of)
+        | Expr::Field(of, _)
+        | Expr::Cast(of, _)
+        | Expr::FromBits(of, _)
+        | Expr::Repeat(of, _)
+        | Expr::Deref(of) => may_assign(of),
+        Expr::Bool(_) | Expr::Literal(..) | Expr::Number(..) | Expr::Local(_) | Expr::Constant(_) => false,
+        Expr::Binary(_, a, b) | Expr::Both(a, b) | Expr::Either(a, b) | Expr::Index(a, b) => {
+            may_assign(a) || may_assign(b)
+        }
+        Expr::Call(_, parts) | Expr::Tuple(parts) | Expr::Array(parts) => parts.iter().any(may_assign),
+        // A variable may be a reference.
+        Expr::CallSlot(_, parts) => {
+            parts.iter().any(|part| matches!(part, Expr::Local(_)) || may_assign(part))
+        }
+        Expr::CallTuple(_, of) => may_assign(of),
+        Expr::Method(of, name, parts) => *name == "set" || may_assign(of) || parts.iter().any(may_assign),
+        Expr::Struct(_, fields, rest) => {
+            fields.iter().any(|(_, part)| may_assign(part)) || rest.is_some_and(may_assign)
+        }
+        _ => true,
+    }
+}
+
+/// Whether an expression can be evaluated where its value may not be wanted: it is short and cannot fail.
+pub fn is_pure(expr: &Expr) -> bool {
+    match expr {
+        Expr::Line(_, of)
+        | Expr::Field(of, _)
+        | Expr::Cast(of, _)
+        | Expr::FromBits(of, _)
+        | Expr::Deref(of) => is_pure(of),
+        Expr::Bool(_) | Expr::Literal(..) | Expr::Number(..) | Expr::Local(_) | Expr::Constant(_) => true,
+        Expr::Binary(_, a, b) | Expr::Both(a, b) | Expr::Either(a, b) => is_pure(a) && is_pure(b),
+        Expr::Call(_, parts) => parts.iter().all(is_pure),
+        _ => false,
+    }
+}

@@ -1,0 +1,497 @@
+//! Values while a kernel is lowered: where their scalars are, and how they are read and written.
+
+use super::{Lower, Result};
+use crate::error::ErrorKind;
+use crate::layout::Layout;
+use backend_api::kernel::{ArrayDecl, Binary, Memory, Op, Reg, Space, Type};
+
+/// Copies of at most so many scalars are written out; longer ones are loops.
+const WRITTEN_OUT_MAX: usize = 64;
+
+/// A scalar that was computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// A constant of a type.
+    Constant(Type, u64),
+    /// What a register holds now.
+    Register(Reg),
+}
+
+/// Where a scalar is.
+#[derive(Clone, Debug)]
+pub enum Leaf {
+    /// Computed.
+    Value(Operand),
+    /// In a register that may change.
+    Variable(Reg),
+    /// In a local array; the index is the value's.
+    Element(Type, u16),
+    /// In a table; the index is the value's.
+    Table(Type, u16),
+    /// At an offset of an element of a view; the index is the value's.
+    Field(Type, u16, u32),
+}
+
+/// Where the scalars of a value are.
+#[derive(Clone, Debug)]
+pub enum Node {
+    /// One.
+    Leaf(Leaf),
+    /// Those of a tuple's or struct's parts.
+    Parts(Vec<Self>),
+    /// So many, of one that stands for all.
+    Array(usize, Box<Self>),
+    /// None: a view, by its number.
+    View(usize),
+}
+
+/// What is known of an index.
+#[derive(Clone, Copy, Debug)]
+pub enum Check {
+    /// It is inside.
+    Proven,
+    /// The access checks it.
+    ByAccess,
+    /// It is inside if this bool holds.
+    By(Operand),
+}
+
+/// The index of an element.
+#[derive(Clone, Copy, Debug)]
+pub struct Index {
+    pub at: Operand,
+    /// How many elements there are.
+    pub len: usize,
+    pub check: Check,
+}
+
+/// A value, or a place that holds one.
+#[derive(Clone, Debug)]
+pub struct Value {
+    pub layout: Layout,
+    pub node: Node,
+    /// The index for leaves in arrays, tables and views.
+    pub index: Option<Index>,
+    /// Whether it stands for the place itself, as a reference does.
+    pub is_reference: bool,
+    /// Whether its arrays may be changed by somebody else.
+    pub is_shared: bool,
+    /// Whether nobody else knows its arrays, so that a variable can have them.
+    pub is_fresh: bool,
+}
+
+impl Value {
+    /// A computed scalar.
+    pub fn scalar(of: Type, operand: Operand) -> Self {
+        Self::new(Layout::Scalar(of), Node::Leaf(Leaf::Value(operand)))
+    }
+
+    /// A value that nobody else holds.
+    pub const fn new(layout: Layout, node: Node) -> Self {
+        Self { layout, node, index: None, is_reference: false, is_shared: false, is_fresh: false }
+    }
+
+    /// Nothing.
+    pub const fn unit() -> Self {
+        Self::new(Layout::UNIT, Node::Parts(Vec::new()))
+    }
+
+    /// A place as the value that was written there, which nobody else knows.
+    pub fn fresh(self) -> Self {
+        Self { is_shared: false, is_fresh: true, ..self }
+    }
+
+    /// A part of a tuple or struct.
+    pub fn part(&self, number: usize) -> Option<Self> {
+        let Node::Parts(parts) = &self.node else { return None };
+        let layout = (*self.layout.parts().get(number)?).clone();
+        Some(Self { layout, node: parts.get(number)?.clone(), is_reference: false, ..self.clone() })
+    }
+}
+
+impl Value {
+    /// Whether there are arrays in it.
+    pub fn has_arrays(&self) -> bool {
+        self.node.has_arrays()
+    }
+}
+
+impl Node {
+    /// The first scalar.
+    fn first(&self) -> Option<&Leaf> {
+        match self {
+            Self::Leaf(leaf) => Some(leaf),
+            Self::Parts(parts) => parts.iter().find_map(Self::first),
+            Self::Array(_, element) => element.first(),
+            Self::View(_) => None,
+        }
+    }
+
+    /// Whether there are arrays in it.
+    fn has_arrays(&self) -> bool {
+        match self {
+            Self::Array(..) => true,
+            Self::Parts(parts) => parts.iter().any(Self::has_arrays),
+            Self::Leaf(_) | Self::View(_) => false,
+        }
+    }
+
+    /// Moves the fields of a view's element.
+    fn shifted(self, by: u32) -> Self {
+        match self {
+            Self::Leaf(Leaf::Field(of, view, offset)) => Self::Leaf(Leaf::Field(of, view, offset + by)),
+            Self::Leaf(leaf) => Self::Leaf(leaf),
+            Self::Parts(parts) => Self::Parts(parts.into_iter().map(|part| part.shifted(by)).collect()),
+            Self::Array(len, element) => Self::Array(len, Box::new(element.shifted(by))),
+            Self::View(view) => Self::View(view),
+        }
+    }
+
+    /// The fields of an element of a view.
+    pub fn of_element(layout: &Layout, view: u16, offset: usize) -> Self {
+        match layout {
+            Layout::Scalar(of) => Self::Leaf(Leaf::Field(*of, view, offset as u32)),
+            Layout::Array(of, len) => Self::Array(*len, Box::new(Self::of_element(of, view, offset))),
+            Layout::Struct { fields, .. } => Self::Parts(
+                fields
+                    .iter()
+                    .map(|field| Self::of_element(&field.layout, view, offset + field.offset))
+                    .collect(),
+            ),
+            Layout::Tuple(_) => Self::Parts(Vec::new()),
+        }
+    }
+}
+
+impl Lower {
+    /// The type of an operand.
+    pub fn type_of(&self, operand: Operand) -> Type {
+        match operand {
+            Operand::Constant(of, _) => of,
+            Operand::Register(register) => self.registers[register.at()],
+        }
+    }
+
+    /// An operand in a register.
+    pub fn register(&mut self, operand: Operand) -> Reg {
+        match operand {
+            Operand::Register(register) => register,
+            Operand::Constant(of, bits) => self.literal(of, bits),
+        }
+    }
+
+    /// The scalar that a value is.
+    pub fn operand(&mut self, value: &Value) -> Result<Operand> {
+        let Node::Leaf(leaf) = &value.node else {
+            return Err(self.error(ErrorKind::Unsupported, "a number or a bool is wanted here".into()));
+        };
+        let (of, leaf) = match leaf {
+            Leaf::Value(operand) => return Ok(*operand),
+            Leaf::Variable(register) => return Ok(Operand::Register(*register)),
+            Leaf::Element(of, _) | Leaf::Table(of, _) | Leaf::Field(of, ..) => (*of, leaf.clone()),
+        };
+        let Some(index) = value.index else {
+            return Err(self.error(ErrorKind::Unsupported, "an element without an index".into()));
+        };
+        if let (Leaf::Table(_, table), Operand::Constant(_, at)) = (&leaf, index.at)
+            && let Some(bits) = self.tables.constant(*table, at)
+        {
+            return Ok(Operand::Constant(of, bits));
+        }
+        let is_inside = self.is_checked || self.is_inside(index);
+        let at = self.index_register(index);
+        let to = self.new_register(of);
+        self.removable[to.at()] = is_inside;
+        let op = match leaf {
+            Leaf::Element(_, array) => Op::Get { to, array, at },
+            Leaf::Table(Type::Bool, table) => {
+                let byte = self.new_register(Type::U8);
+                self.removable[byte.at()] = is_inside;
+                self.code.push(Op::Lookup { to: byte, table, at });
+                let zero = self.literal(Type::U8, 0);
+                self.removable[to.at()] = true;
+                Op::Binary { op: Binary::Ne, to, left: byte, right: zero }
+            }
+            Leaf::Table(_, table) => Op::Lookup { to, table, at },
+            Leaf::Field(of, view, offset) => Op::Load { to, view, at, offset, of: Memory::Value(of) },
+            Leaf::Value(_) | Leaf::Variable(_) => unreachable!("these were returned"),
+        };
+        self.code.push(op);
+        Ok(Operand::Register(to))
+    }
+
+    /// Whether an index is known to be inside.
+    fn is_inside(&self, index: Index) -> bool {
+        match (index.check, index.at) {
+            (Check::Proven, _) => true,
+            (Check::ByAccess, Operand::Constant(_, at)) => at < index.len as u64,
+            _ => false,
+        }
+    }
+
+    /// An index in a register: one far outside where its check does not hold.
+    fn index_register(&mut self, index: Index) -> Reg {
+        let at = match index.check {
+            Check::Proven | Check::ByAccess => index.at,
+            Check::By(holds) => {
+                let outside = Operand::Constant(Type::U64, u64::MAX);
+                self.select(holds, index.at, outside)
+            }
+        };
+        self.register(at)
+    }
+
+    /// The element of an array.
+    pub fn element(&mut self, of: &Value, at: Operand) -> Result<Value> {
+        let (Node::Array(len, element), Layout::Array(layout, _)) = (&of.node, &of.layout) else {
+            return Err(self.error(ErrorKind::Unsupported, "an array is wanted here".into()));
+        };
+        let (len, layout) = (*len, (**layout).clone());
+        let node = (**element).clone();
+        let value = |index, node| Value {
+            layout: layout.clone(),
+            node,
+            index,
+            is_reference: false,
+            is_shared: of.is_shared,
+            is_fresh: false,
+        };
+        if let Some(Leaf::Field(..)) = element.first() {
+            if let Operand::Constant(_, number) = at
+                && number < len as u64
+            {
+                return Ok(value(of.index, node.shifted(number as u32 * layout.bytes() as u32)));
+            }
+            let copy = self.copied(of)?;
+            return self.element(&copy, at);
+        }
+        let Some(outer) = of.index else {
+            return Ok(value(Some(Index { at, len, check: Check::ByAccess }), node));
+        };
+        let factor = Operand::Constant(Type::U64, len as u64);
+        let row = self.binary(Binary::Mul, outer.at, factor);
+        let flat = self.binary(Binary::Add, row, at);
+        let outer_holds = match outer.check {
+            Check::Proven => Operand::Constant(Type::Bool, 1),
+            Check::By(holds) => holds,
+            Check::ByAccess => {
+                let len = Operand::Constant(Type::U64, outer.len as u64);
+                self.binary(Binary::Lt, outer.at, len)
+            }
+        };
+        let inner_holds = self.binary(Binary::Lt, at, factor);
+        let holds = self.binary(Binary::And, outer_holds, inner_holds);
+        let check = match holds {
+            Operand::Constant(_, 1) => Check::Proven,
+            holds => Check::By(holds),
+        };
+        Ok(value(Some(Index { at: flat, len: outer.len * len, check }), node))
+    }
+
+    /// A value whose scalars are computed now; its arrays stay where they are, if they can be reached from
+    /// there without an index.
+    pub fn settled(&mut self, value: &Value) -> Result<Value> {
+        match &value.node {
+            Node::Leaf(_) => {
+                let operand = self.operand(value)?;
+                Ok(Value::scalar(self.type_of(operand), operand))
+            }
+            Node::Parts(parts) => {
+                let (mut nodes, mut is_shared) = (Vec::with_capacity(parts.len()), value.is_shared);
+                let is_checked = self.is_checked;
+                for number in 0..parts.len() {
+                    let Some(part) = value.part(number) else { break };
+                    let part = self.settled(&part)?;
+                    is_shared |= part.is_shared;
+                    nodes.push(part.node);
+                    // All have the same index, so one access that is never left out does for it.
+                    self.is_checked |= value.index.is_some();
+                }
+                self.is_checked = is_checked;
+                let is_fresh = value.is_fresh;
+                Ok(Value { is_shared, is_fresh, ..Value::new(value.layout.clone(), Node::Parts(nodes)) })
+            }
+            Node::Array(_, element) => {
+                let is_field = matches!(element.first(), Some(Leaf::Field(..)));
+                if value.index.is_some() || is_field { self.copied(value) } else { Ok(value.clone()) }
+            }
+            Node::View(_) => Ok(value.clone()),
+        }
+    }
+
+    /// A value that does not change whatever is assigned later.
+    pub fn kept(&mut self, value: &Value) -> Result<Value> {
+        let value = self.settled(value)?;
+        self.kept_settled(value)
+    }
+
+    fn kept_settled(&mut self, value: Value) -> Result<Value> {
+        match &value.node {
+            Node::Leaf(Leaf::Value(Operand::Register(register))) if self.is_variable[register.at()] => {
+                let of = self.registers[register.at()];
+                let to = self.new_register(of);
+                self.code.push(Op::Copy { to, of: *register });
+                Ok(Value::scalar(of, Operand::Register(to)))
+            }
+            Node::Parts(parts) => {
+                let mut nodes = Vec::with_capacity(parts.len());
+                for number in 0..parts.len() {
+                    let Some(part) = value.part(number) else { break };
+                    nodes.push(self.kept_settled(part)?.node);
+                }
+                let is_fresh = value.is_fresh || value.is_shared;
+                Ok(Value { is_fresh, ..Value::new(value.layout.clone(), Node::Parts(nodes)) })
+            }
+            Node::Array(..) if value.is_shared => self.copied(&value),
+            _ => Ok(value),
+        }
+    }
+
+    /// A place for a value, whose arrays last as long as what lies at a depth.
+    pub fn place(&mut self, layout: &Layout, depth: usize) -> Result<Value> {
+        let node = self.place_node(layout, None, depth)?;
+        Ok(Value { is_shared: true, ..Value::new(layout.clone(), node) })
+    }
+
+    fn place_node(&mut self, layout: &Layout, len: Option<usize>, depth: usize) -> Result<Node> {
+        Ok(match layout {
+            Layout::Scalar(of) => Node::Leaf(match len {
+                None => Leaf::Variable(self.new_variable(*of)),
+                Some(len) => Leaf::Element(*of, self.new_array(*of, len, depth)?),
+            }),
+            Layout::Array(of, own) => {
+                let len = len.unwrap_or(1) * own;
+                Node::Array(*own, Box::new(self.place_node(of, Some(len), depth)?))
+            }
+            Layout::Tuple(_) | Layout::Struct { .. } => {
+                let parts = layout.parts().into_iter().map(|part| self.place_node(part, len, depth));
+                Node::Parts(parts.collect::<Result<_>>()?)
+            }
+        })
+    }
+
+    /// A local array, an old one if there is one that nobody uses any more.
+    fn new_array(&mut self, of: Type, len: usize, depth: usize) -> Result<u16> {
+        let len = len.max(1);
+        let decl = ArrayDecl { space: Space::Item, of, len: u32::try_from(len).unwrap_or(u32::MAX) };
+        let old = (0..self.arrays.len()).find(|number| self.arrays[*number] == (decl, None));
+        let number = old.unwrap_or(self.arrays.len());
+        if old.is_none() {
+            self.arrays.push((decl, None));
+        }
+        self.arrays[number].1 = Some(depth);
+        u16::try_from(number).map_err(|_| self.error(ErrorKind::TooLarge, "more than 65536 arrays".into()))
+    }
+
+    /// A copy of a value in a place of its own.
+    pub fn copied(&mut self, value: &Value) -> Result<Value> {
+        let place = self.place(&value.layout, self.depth)?;
+        self.assign(&place, value)?;
+        Ok(place.fresh())
+    }
+
+    /// The place of a variable whose first value this is. It takes the value's arrays if nobody else has
+    /// them.
+    pub fn variable(&mut self, value: &Value) -> Result<Value> {
+        let value = self.settled(value)?;
+        let node = self.variable_node(&value)?;
+        Ok(Value { is_shared: true, ..Value::new(value.layout, node) })
+    }
+
+    fn variable_node(&mut self, value: &Value) -> Result<Node> {
+        match &value.node {
+            Node::Parts(parts) => {
+                let parts = (0..parts.len()).filter_map(|number| value.part(number));
+                let parts = parts.map(|part| self.variable_node(&part));
+                Ok(Node::Parts(parts.collect::<Result<_>>()?))
+            }
+            Node::Array(..) if value.is_fresh => Ok(value.node.clone()),
+            _ => {
+                let place = self.place(&value.layout, self.depth)?;
+                self.assign(&place, value)?;
+                Ok(place.node)
+            }
+        }
+    }
+
+    /// Writes a value, of which nothing is in that place.
+    pub fn assign(&mut self, place: &Value, value: &Value) -> Result<()> {
+        match &place.node {
+            Node::Leaf(leaf) => {
+                let leaf = leaf.clone();
+                let operand = self.operand(value)?;
+                self.assign_leaf(place, &leaf, operand)
+            }
+            Node::Parts(parts) => {
+                for number in 0..parts.len() {
+                    let (Some(place), Some(value)) = (place.part(number), value.part(number)) else { break };
+                    self.assign(&place, &value)?;
+                }
+                Ok(())
+            }
+            Node::Array(len, _) => {
+                let len = *len;
+                let is_field = matches!(value.node.first(), Some(Leaf::Field(..)))
+                    || matches!(place.node.first(), Some(Leaf::Field(..)));
+                let is_short = len <= WRITTEN_OUT_MAX && value.layout.scalars() <= WRITTEN_OUT_MAX;
+                let assign = |lower: &mut Self, at| {
+                    let (to, from) = (lower.element(place, at)?, lower.element(value, at)?);
+                    lower.assign(&to, &from)
+                };
+                if is_short || is_field {
+                    (0..len as u64).try_for_each(|at| assign(self, Operand::Constant(Type::U64, at)))
+                } else {
+                    self.repeated(len, assign)
+                }
+            }
+            Node::View(_) => Ok(()),
+        }
+    }
+
+    fn assign_leaf(&mut self, place: &Value, leaf: &Leaf, operand: Operand) -> Result<()> {
+        if let Leaf::Variable(to) = leaf {
+            self.code.push(match operand {
+                Operand::Constant(_, bits) => Op::Literal { to: *to, bits },
+                Operand::Register(of) => Op::Copy { to: *to, of },
+            });
+            return Ok(());
+        }
+        let Some(index) = place.index else {
+            return Err(self.error(ErrorKind::Unsupported, "a place without an index".into()));
+        };
+        let value = self.register(operand);
+        let at = self.index_register(index);
+        match leaf {
+            Leaf::Element(_, array) => self.code.push(Op::Put { array: *array, at, value }),
+            Leaf::Field(of, view, offset) => {
+                self.code.push(Op::Store { view: *view, at, offset: *offset, of: Memory::Value(*of), value });
+            }
+            _ => return Err(self.error(ErrorKind::Unsupported, "this cannot be assigned".into())),
+        }
+        Ok(())
+    }
+
+    /// Code for each number below `len`, as a loop.
+    pub fn repeated(
+        &mut self,
+        len: usize,
+        body: impl FnOnce(&mut Self, Operand) -> Result<()>,
+    ) -> Result<()> {
+        let counter = self.new_variable(Type::U64);
+        let (zero, one) = (Operand::Constant(Type::U64, 0), Operand::Constant(Type::U64, 1));
+        let last = Operand::Constant(Type::U64, len as u64 - 1);
+        self.code.push(Op::Literal { to: counter, bits: 0 });
+        debug_assert_ne!(zero, last, "short ones are written out");
+        let outer = std::mem::take(&mut self.code);
+        let result = body(self, Operand::Register(counter));
+        let is_last = self.binary(Binary::Eq, Operand::Register(counter), last);
+        let when = self.register(is_last);
+        self.code.push(Op::If { when, then: vec![Op::Break { out: 0 }], otherwise: Vec::new() });
+        let next = self.binary(Binary::Add, Operand::Register(counter), one);
+        let of = self.register(next);
+        self.code.push(Op::Copy { to: counter, of });
+        let body = std::mem::replace(&mut self.code, outer);
+        self.code.push(Op::Loop { body });
+        result
+    }
+}

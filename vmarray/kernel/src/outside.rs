@@ -1,0 +1,60 @@
+//! Accesses outside of arrays, as the host counts them.
+
+use crate::KernelType;
+use std::cell::Cell;
+
+thread_local! {
+    static OUTSIDE: Cell<Option<Outside>> = const { Cell::new(None) };
+}
+
+/// Accesses outside of arrays and views: they read zero, write nothing, and are counted.
+///
+/// ```
+/// use vmarray_kernel::{kernel, Anywhere, At, Own, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn next(at: At<1>, of: &Anywhere<u8>, out: &mut Own<u8>) {
+///     out.set(of[at.index() + 1]);
+/// }
+/// let mut out = [9; 3];
+/// let outside = run_on_host::<next>(0..3, ((), &[1, 2, 3], &mut out)).unwrap_err();
+/// assert_eq!((out, outside.count, outside.index), ([2, 3, 0], 1, 3));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outside {
+    /// How many there were.
+    pub count: u64,
+    /// The index of the first one.
+    pub index: u64,
+}
+
+impl std::fmt::Display for Outside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} accesses outside of an array or a view, the first at index {}", self.count, self.index)
+    }
+}
+
+impl std::error::Error for Outside {}
+
+/// Counts an access of this thread.
+#[cold]
+pub(crate) fn note(index: usize) {
+    let index = index as u64;
+    let next = match OUTSIDE.get() {
+        Some(before) => Outside { count: before.count + 1, ..before },
+        None => Outside { count: 1, index },
+    };
+    OUTSIDE.set(Some(next));
+}
+
+/// Counts an access and gives what it reads.
+#[cold]
+pub(crate) fn read<T: KernelType>(index: usize) -> T {
+    note(index);
+    T::ZERO
+}
+
+/// What was counted on this thread since it was last asked.
+pub(crate) fn take() -> Option<Outside> {
+    OUTSIDE.take()
+}

@@ -1,0 +1,343 @@
+//! The rule table as functions: what operators, indices and methods are in the host form of a kernel.
+//!
+//! They are those of `backend_api::expr`, which every device keeps to.
+
+use crate::number::{Bits, Float, Integer, Number, Rounded, Scalar, Signed};
+use crate::outside;
+use crate::views::Anywhere;
+use crate::{KernelType, views::Memory};
+use backend_api::expr::{Integer as _, Number as _};
+
+macro_rules! numbers {
+    ($($name:ident $method:ident;)*) => { $(
+        #[inline(always)]
+        pub fn $name<T: Number>(a: T, b: T) -> T {
+            T::of_native(a.native().$method(b.native()))
+        }
+    )* };
+}
+numbers! {
+    add plus;
+    sub minus;
+    mul times;
+    div divide;
+    min least;
+    max greatest;
+    wrapping_add plus;
+    wrapping_sub minus;
+    wrapping_mul times;
+    wrapping_div divide;
+}
+
+macro_rules! bits {
+    ($($name:ident $operator:tt;)*) => { $(
+        #[inline(always)]
+        pub fn $name<T: Bits>(a: T, b: T) -> T {
+            T::from_value(a.to_value() $operator b.to_value())
+        }
+    )* };
+}
+bits! {
+    and &;
+    or |;
+    xor ^;
+}
+
+macro_rules! comparisons {
+    ($($name:ident $Trait:ident $operator:tt;)*) => { $(
+        #[inline(always)]
+        pub fn $name<T: $Trait>(a: T, b: T) -> bool {
+            a $operator b
+        }
+    )* };
+}
+comparisons! {
+    eq Scalar ==;
+    ne Scalar !=;
+    lt Number <;
+    le Number <=;
+    gt Number >;
+    ge Number >=;
+}
+
+macro_rules! roundings {
+    ($($name:ident $How:ident;)*) => { $(
+        #[inline(always)]
+        pub fn $name<T: Float>(x: T) -> T {
+            x.rounded(Rounded::$How)
+        }
+    )* };
+}
+roundings! {
+    sqrt Sqrt;
+    floor Floor;
+    ceil Ceil;
+    trunc Trunc;
+    round_ties_even Even;
+}
+
+#[inline(always)]
+pub fn rem<T: Integer>(a: T, b: T) -> T {
+    T::of_native_integer(a.native_integer().remainder(b.native_integer()))
+}
+
+#[inline(always)]
+pub fn wrapping_rem<T: Integer>(a: T, b: T) -> T {
+    rem(a, b)
+}
+
+#[inline(always)]
+pub fn shl<T: Integer, U: Integer>(a: T, by: U) -> T {
+    T::of_native_integer(a.native_integer().shift_left(cast::<U, T>(by).native_integer()))
+}
+
+#[inline(always)]
+pub fn shr<T: Integer, U: Integer>(a: T, by: U) -> T {
+    T::of_native_integer(a.native_integer().shift_right(cast::<U, T>(by).native_integer()))
+}
+
+#[inline(always)]
+pub fn wrapping_shl<T: Integer>(a: T, by: u32) -> T {
+    shl(a, by)
+}
+
+#[inline(always)]
+pub fn wrapping_shr<T: Integer>(a: T, by: u32) -> T {
+    shr(a, by)
+}
+
+#[inline(always)]
+pub fn not<T: Bits>(a: T) -> T {
+    // Higher bits are left out by `from_value`.
+    T::from_value(!a.to_value())
+}
+
+#[inline(always)]
+pub fn neg<T: Signed>(a: T) -> T {
+    T::of_native(a.native().negative())
+}
+
+#[inline(always)]
+pub fn wrapping_neg<T: Integer>(a: T) -> T {
+    T::of_native(a.native().negative())
+}
+
+#[inline(always)]
+pub fn abs<T: Signed>(a: T) -> T {
+    T::of_native(a.native().absolute())
+}
+
+#[inline(always)]
+pub fn wrapping_abs<T: Signed>(a: T) -> T {
+    abs(a)
+}
+
+#[inline(always)]
+pub fn cast<T: Scalar, U: Number>(a: T) -> U {
+    U::of_widened(a.widened())
+}
+
+#[inline(always)]
+pub fn mul_add<T: Float>(a: T, b: T, c: T) -> T {
+    a.fused(b, c)
+}
+
+#[inline(always)]
+pub fn mul_high<T: Integer>(a: T, b: T) -> T {
+    a.high_product(b)
+}
+
+#[inline(always)]
+pub fn count_ones<T: Integer>(a: T) -> u32 {
+    a.ones()
+}
+
+#[inline(always)]
+pub fn leading_zeros<T: Integer>(a: T) -> u32 {
+    a.zeros_above()
+}
+
+#[inline(always)]
+pub fn trailing_zeros<T: Integer>(a: T) -> u32 {
+    a.zeros_below()
+}
+
+#[inline(always)]
+pub fn reverse_bits<T: Integer>(a: T) -> T {
+    a.reversed()
+}
+
+#[inline(always)]
+pub fn to_bits<T: Float>(a: T) -> T::Bits {
+    a.bits()
+}
+
+#[inline(always)]
+pub fn from_bits<T: Float>(bits: T::Bits) -> T {
+    T::of_bits(bits)
+}
+
+/// What has elements that are read by an index.
+#[diagnostic::on_unimplemented(
+    message = "a `{Self}` has no elements with an index of type `{I}`",
+    note = "indices of arrays are `usize`: write `a[i as usize]`"
+)]
+pub trait Elements<I> {
+    type Element: KernelType;
+
+    /// The element, or zero outside.
+    fn element(&self, index: I) -> Self::Element;
+}
+
+impl<T: KernelType, const N: usize> Elements<usize> for [T; N] {
+    type Element = T;
+
+    #[inline(always)]
+    fn element(&self, index: usize) -> T {
+        match self.get(index) {
+            Some(element) => *element,
+            None => outside::read(index),
+        }
+    }
+}
+
+impl<T: Memory> Elements<usize> for Anywhere<T> {
+    type Element = T;
+
+    #[inline(always)]
+    fn element(&self, index: usize) -> T {
+        match self.elements().get(index) {
+            Some(element) => *element,
+            None => outside::read(index),
+        }
+    }
+}
+
+/// What has elements that are assigned by an index.
+#[diagnostic::on_unimplemented(
+    message = "elements of a `{Self}` are not assigned by an index of type `{I}`",
+    note = "local arrays are assigned, by `usize`; results are written by `.set(value)`"
+)]
+pub trait ElementsMut<I> {
+    type Element;
+
+    /// The element's place, if there is one.
+    fn place(&mut self, index: I) -> Option<&mut Self::Element>;
+}
+
+impl<T: KernelType, const N: usize> ElementsMut<usize> for [T; N] {
+    type Element = T;
+
+    #[inline(always)]
+    fn place(&mut self, index: usize) -> Option<&mut T> {
+        let place = self.get_mut(index);
+        if place.is_none() {
+            outside::note(index);
+        }
+        place
+    }
+}
+
+/// `a[index]` as a value.
+#[inline(always)]
+pub fn at<A: Elements<I> + ?Sized, I>(a: &A, index: I) -> A::Element {
+    a.element(index)
+}
+
+/// `a[index]` as a place.
+#[inline(always)]
+pub fn element<A: ElementsMut<I> + ?Sized, I>(a: &mut A, index: I) -> Option<&mut A::Element> {
+    a.place(index)
+}
+
+/// The numbers of a loop.
+pub struct Numbers<T, const REVERSED: bool> {
+    next: Option<T>,
+    last: T,
+    step: u64,
+}
+
+/// Numbers from `start` to `end`, inclusive if `CLOSED`, counted down if `REVERSED`. A step of 0 is one of 1.
+#[inline(always)]
+pub fn range<T: Integer, const CLOSED: bool, const REVERSED: bool>(
+    start: T,
+    end: T,
+    step: usize,
+) -> Numbers<T, REVERSED> {
+    let is_empty = if CLOSED { start > end } else { start >= end };
+    let greatest = if CLOSED { end } else { sub(end, T::ONE) };
+    let (first, last) = if REVERSED { (greatest, start) } else { (start, greatest) };
+    Numbers { next: (!is_empty).then_some(first), last, step: step.max(1) as u64 }
+}
+
+impl<T: Integer, const REVERSED: bool> Iterator for Numbers<T, REVERSED> {
+    type Item = T;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<T> {
+        let number = self.next?;
+        let (from, to): (u64, u64) = (cast(number), cast(self.last));
+        let left = if REVERSED { from.wrapping_sub(to) } else { to.wrapping_sub(from) };
+        let step = cast(self.step);
+        let after = if REVERSED { sub(number, step) } else { add(number, step) };
+        self.next = (left >= self.step).then_some(after);
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_loops_are_those_of_rust() {
+        let ends = [i8::MIN, -3, -1, 0, 1, 5, i8::MAX];
+        for (start, end) in ends.into_iter().flat_map(|start| ends.map(|end| (start, end))) {
+            for step in [1, 2, 7, 100, 255, 300] {
+                let open: Vec<i8> = range::<_, false, false>(start, end, step).collect();
+                assert_eq!(open, (start..end).step_by(step).collect::<Vec<i8>>(), "{start}..{end} by {step}");
+                let closed: Vec<i8> = range::<_, true, false>(start, end, step).collect();
+                assert_eq!(closed, (start..=end).step_by(step).collect::<Vec<i8>>());
+                let down: Vec<i8> = range::<_, true, true>(start, end, step).collect();
+                assert_eq!(down, (start..=end).rev().step_by(step).collect::<Vec<i8>>());
+                let down: Vec<i8> = range::<_, false, true>(start, end, step).collect();
+                assert_eq!(down, (start..end).rev().step_by(step).collect::<Vec<i8>>());
+            }
+        }
+        assert_eq!(range::<_, true, false>(u64::MAX - 1, u64::MAX, 1).count(), 2);
+        assert_eq!(range::<u8, false, false>(0, 2, 0).count(), 2);
+    }
+
+    #[test]
+    fn casts_are_those_of_rust() {
+        for x in [-1e30_f64, -129.5, -1.0, -0.0, 0.99, 255.5, 3e9, 1e20, f64::NAN, f64::INFINITY] {
+            assert_eq!(
+                (cast::<_, u8>(x), cast::<_, i64>(x), cast::<_, u64>(x)),
+                (x as u8, x as i64, x as u64)
+            );
+            assert_eq!(cast::<_, f32>(x).to_bits(), (x as f32).to_bits());
+        }
+        for x in [i64::MIN, -1, 0, 77, (1 << 53) + 1, i64::MAX] {
+            assert_eq!(
+                (cast::<_, u8>(x), cast::<_, i16>(x), cast::<_, u64>(x)),
+                (x as u8, x as i16, x as u64)
+            );
+            assert_eq!((cast::<_, f32>(x), cast::<_, f64>(x)), (x as f32, x as f64));
+        }
+        assert_eq!(cast::<_, f32>(true), 1.0);
+    }
+
+    #[test]
+    fn shifts_take_their_width_modulo() {
+        assert_eq!((shl(1_u8, 9_i64), shr(-8_i32, -31_i8), shl(1_u64, 256_u16)), (2, -4, 1));
+    }
+
+    #[test]
+    fn indices_outside_read_zero_and_write_nothing() {
+        let mut array = [1, 2, 3];
+        assert_eq!((at(&array, 2), at(&array, 3)), (3, 0));
+        assert!(element(&mut array, 7).is_none());
+        assert_eq!(outside::take().map(|outside| outside.count), Some(2));
+        assert_eq!(outside::take(), None);
+    }
+}

@@ -1,0 +1,191 @@
+//! What rustc inferred for a kernel function: types of literals, and which functions are called.
+
+use crate::layout::{KernelType, Layout};
+use crate::number::Scalar;
+use crate::tree::Tree;
+use backend_api::expr::Type;
+use std::marker::PhantomData;
+
+/// A literal whose type is `T`. Of a type that is inferred, in the parameter of a closure that is never
+/// called.
+pub struct Lit<T>(PhantomData<fn() -> T>);
+
+impl<T> Lit<T> {
+    /// Says that the literal is of this type.
+    pub fn is(&self, value: T) -> T {
+        value
+    }
+}
+
+/// A callee: the type that stands for a kernel function.
+pub struct Call<C>(PhantomData<fn() -> C>);
+
+/// A literal of a struct, whose type is `T`.
+pub struct Of<T>(PhantomData<fn() -> T>);
+
+impl<T> Of<T> {
+    /// Says that the literal is of this type.
+    pub fn is(&self, value: T) -> T {
+        value
+    }
+}
+
+/// What a slot turned out to be.
+#[derive(Clone, Copy, Debug)]
+pub enum Slot {
+    /// A literal of a type.
+    Literal(Type),
+    /// A literal of a struct.
+    Struct(fn() -> Layout),
+    /// A kernel function.
+    Callee(fn() -> Definition),
+}
+
+/// A slot, or a tuple of them.
+pub trait Slots {
+    /// Appends its slots.
+    fn append(into: &mut Vec<Slot>);
+}
+
+impl<T: Scalar> Slots for Lit<T> {
+    fn append(into: &mut Vec<Slot>) {
+        into.push(Slot::Literal(T::TYPE));
+    }
+}
+
+impl<T: KernelType> Slots for Of<T> {
+    fn append(into: &mut Vec<Slot>) {
+        into.push(Slot::Struct(T::layout));
+    }
+}
+
+impl<C: Define> Slots for Call<C> {
+    fn append(into: &mut Vec<Slot>) {
+        into.push(Slot::Callee(C::define));
+    }
+}
+
+macro_rules! tuples {
+    ($($($S:ident)*;)*) => { $(
+        impl<$($S: Slots),*> Slots for ($($S,)*) {
+            #[allow(unused_variables, reason = "there is an empty tuple")]
+            fn append(into: &mut Vec<Slot>) {
+                $($S::append(into);)*
+            }
+        }
+    )* };
+}
+tuples! { ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; }
+
+/// The slots of a closure, which is not called.
+pub fn slots<S: Slots, R>(_: impl Fn(S) -> R) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    S::append(&mut slots);
+    slots
+}
+
+/// A value of any type, for code that is compiled and never run.
+pub fn never<T>() -> T {
+    unreachable!("this code is there for its types")
+}
+
+/// A constant: its parts as bits, in the order of its type.
+#[derive(Clone, Debug)]
+pub struct Constant {
+    /// Its type.
+    pub layout: Layout,
+    /// The bits of all scalars in it.
+    pub values: Vec<u64>,
+}
+
+/// A constant of a value.
+pub fn constant<T: KernelType>(value: T) -> Constant {
+    let mut values = Vec::new();
+    value.values(&mut values);
+    Constant { layout: T::layout(), values }
+}
+
+/// All that is known of a kernel function with its type and const parameters.
+///
+/// ```
+/// use vmarray_kernel::{Define, Definition, kernel};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn half(x: f64) -> f64 {
+///     x / 2.0
+/// }
+/// let Definition { tree, slots, .. } = half::define();
+/// assert_eq!((tree.name, slots.len()), ("half", 1));
+/// ```
+#[derive(Debug)]
+pub struct Definition {
+    /// Its text.
+    pub tree: &'static Tree,
+    /// What was inferred.
+    pub slots: Vec<Slot>,
+    /// The types that it names.
+    pub types: Vec<Layout>,
+    /// The constants that it names.
+    pub constants: Vec<Constant>,
+}
+
+/// A kernel function, as a type. `#[kernel]` implements it for the type with the name of the function.
+///
+/// ```
+/// use vmarray_kernel::{kernel, Define};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn double(x: u32) -> u32 {
+///     x * 2
+/// }
+///
+/// fn name_of<F: Define>() -> &'static str {
+///     F::define().tree.name
+/// }
+/// assert_eq!(name_of::<double>(), "double");
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no kernel function",
+    note = "put `#[kernel]` above the function"
+)]
+pub trait Define {
+    /// What it is made of.
+    fn define() -> Definition;
+}
+
+/// A kernel function that can be given as a type parameter: with these arguments, and this output.
+///
+/// ```
+/// use vmarray_kernel::{kernel, Function};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn square(x: f32) -> f32 {
+///     x * x
+/// }
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn twice<F: Function<(f32,), f32>>(x: f32) -> f32 {
+///     F::call((F::call((x,)),))
+/// }
+/// assert_eq!(twice::<square>(3.0), 81.0);
+/// assert_eq!(<square as Function<_, _>>::call((3.0,)), 9.0);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no kernel function with these arguments and this output",
+    note = "functions with references among their parameters cannot be given as type parameters"
+)]
+pub trait Function<Arguments, Output>: Define {
+    /// Calls it on the host.
+    fn call(arguments: Arguments) -> Output;
+}
+
+/// Calls a function that is a type parameter.
+#[inline(always)]
+pub fn call<F: Function<A, R>, A, R>(arguments: A) -> R {
+    F::call(arguments)
+}
+
+/// The type of such a call.
+pub fn typed_call<F: Function<A, R>, A, R>(_: &Call<F>, _: A) -> R {
+    never()
+}

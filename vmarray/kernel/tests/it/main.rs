@@ -1,0 +1,12 @@
+//! Kernels in their host form and in their lowered form, which have to give the same.
+
+mod arrays;
+mod calls;
+mod errors;
+mod flow;
+mod harness;
+mod lowered;
+mod math;
+mod numbers;
+mod parameters;
+mod structs;

@@ -1,0 +1,76 @@
+//! What is outside of the subset of Rust that kernels are written in. What the compiler has to say of each
+//! line stands behind it.
+
+#![allow(unused)]
+
+use vmarray_kernel::{Anywhere, At, KernelType, Number, Own, kernel};
+
+#[kernel(crate = vmarray_kernel)]
+fn expressions(at: At<1>, of: &Anywhere<f32>, x: f32, out: &mut Own<f32>) {
+    let double = |y: f32| y * 2.0; //~ write a kernel function and pass it as a type parameter
+    let r = &x; //~ references are made as arguments of kernel functions only
+    println!("{x}"); //~ macros are outside of the subset
+    let text = "a"; //~ kernels know numbers and bools
+    let letter = 'a'; //~ write letters as `b'a'`
+    let wide = 1_u128; //~ kernels know integers of at most 64 bits
+    let range = 0..3; //~ ranges stand behind `in` of a `for` only
+    let some = Some(x)?; //~ `?` is outside of the subset
+    if let y = x {} //~ `let` in conditions is outside of the subset
+    let z: f32 = x as _; //~ name the type
+    for y in [1, 2] {} //~ loops run over ranges: write `for i in 0..n` and `a[i]`
+    for i in (0..9).step_by(2).rev() {} //~ ranges have `.rev()`
+    for i in 0.. {} //~ give the range both ends
+    fn inner() {} //~ put this outside of the kernel function
+    const N: u32 = 3; //~ put this outside of the kernel function
+    let y = x.exp(); //~ call the kernel function `math::exp(x)`
+    let y = x.checked_add(1); //~ there is no `Option` in kernels
+    let y = x.frobnicate(); //~ make it a kernel function and call `frobnicate(x)`
+    let y = x.max(); //~ `max` takes 1 arguments
+    let y = x.max::<f32>(x); //~ methods of kernels have no parameters
+    let y @ 1.0.. = x else { return }; //~ `let … else` is outside of the subset
+    let [a, b] = [x, x]; //~ take arrays apart by indices
+    let ref y = x; //~ leave `ref` out
+    x + 1.0 = 3.0; //~ only variables, their fields and elements are assigned
+    double(x); //~ functions are no values in kernels
+    unsafe { out.set(x) } //~ leave `unsafe` out
+    break; //~ there is no such loop or block around this
+    #[cfg(unix)] //~ attributes belong to the whole kernel function
+    out.set(x);
+    match at.index() { 0 | 1 => {} (y | 2) => {} _ => {} } //~ bind the whole
+}
+
+#[kernel(crate = vmarray_kernel)]
+async fn waits() {} //~ kernels do not wait
+
+#[kernel(crate = vmarray_kernel)]
+unsafe fn careless() {} //~ kernels are safe
+
+#[kernel(crate = vmarray_kernel)]
+fn with_lifetime<'a>(x: &Own<f32>) {} //~ leave lifetimes out
+
+#[kernel(crate = vmarray_kernel)]
+fn with_slice(x: &[f32]) {} //~ kernels need the length: write `&[T; N]`
+
+#[kernel(crate = vmarray_kernel)]
+fn with_trait(x: impl Number) {} //~ name the type: `fn f<T: Trait>(x: T)`
+
+#[kernel(crate = vmarray_kernel)]
+fn with_object(x: &dyn Send) {} //~ take a type parameter
+
+#[kernel(crate = vmarray_kernel)]
+fn with_pointer(x: *const f32) {} //~ kernels have no pointers
+
+#[kernel(crate = vmarray_kernel)]
+fn with_function(f: fn(f32) -> f32) {} //~ functions are type parameters
+
+#[kernel(crate = vmarray_kernel)]
+fn with_reference() -> &'static f32 { loop {} } //~ references stand before a parameter's whole type only
+
+#[kernel(somewhere)] //~ the only argument is `crate =
+fn with_argument() {}
+
+#[derive(Clone, Copy, KernelType)]
+#[kernel_type(crate = vmarray_kernel)]
+enum Choice { A, B } //~ only structs are values of kernels
+
+fn main() {}

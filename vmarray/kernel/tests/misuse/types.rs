@@ -1,0 +1,51 @@
+//! Types that do not fit. What the compiler has to say of each line stands behind it.
+
+#![allow(unused)]
+
+use vmarray_kernel::{Anywhere, At, Function, KernelType, Own, kernel};
+
+#[derive(Clone, Copy)]
+struct Opaque(u32);
+
+#[derive(Clone, Copy, KernelType)]
+#[kernel_type(crate = vmarray_kernel)]
+struct Wide(u128); //~ kernels cannot hold a `u128`
+
+fn plain(x: u32) -> u32 {
+    x
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn square(x: f32) -> f32 {
+    x * x
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn applied<F: Function<(f32,), f32>>(x: f32) -> f32 {
+    F::call((x,))
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn operators(of: &Anywhere<f32>, x: f32, i: i32, out: &mut Own<f32>) {
+    let a = x + i; //~ mismatched types
+    let b = x % 2.0; //~ `f32` is no integer of at most 64 bits
+    let c = x & x; //~ `f32` has no bits for operators
+    let d = i.sqrt(); //~ `i32` is no `f32` or `f64`
+    let e = -(i as u32); //~ `u32` has no sign
+    let f = of[i]; //~ expected `usize`, found `i32`
+    let g = [x, x][0_u8]; //~ expected `usize`, found `u8`
+    let h = (x, 1) == (x, 1); //~ is no number of at most 64 bits, and no `bool`
+    let j = plain(3); //~ cannot find
+    let k = applied::<square>(i); //~ mismatched types
+    out.set(i); //~ mismatched types
+    of.set(x); //~ no method named `set` found
+    if i {} //~ mismatched types
+}
+
+#[kernel(crate = vmarray_kernel)] //~ kernels cannot hold a `Opaque`
+fn parameters(at: At<1>, x: Opaque) {} //~ a kernel that is launched cannot take a `Opaque`
+
+#[kernel(crate = vmarray_kernel)] //~ a kernel that is launched cannot take
+fn elements(x: &Own<bool>) {}
+
+fn main() {}

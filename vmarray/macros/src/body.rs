@@ -1,0 +1,356 @@
+//! Expressions.
+
+use crate::code::{Code, located};
+use crate::scope::Scope;
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{BinOp, Expr, ExprBinary, ExprUnary, Lit, Type, UnOp};
+
+/// A function whose body is read.
+pub struct Body<'a> {
+    /// The path of the module that generated code names.
+    pub k: TokenStream,
+    /// The name of the function.
+    pub name: &'a syn::Ident,
+    /// Variables and loops.
+    pub scope: Scope,
+    /// The types of the slots.
+    pub slots: Vec<TokenStream>,
+    /// The types that the tree refers to.
+    pub types: Vec<TokenStream>,
+    /// The constants that the tree refers to.
+    pub constants: Vec<TokenStream>,
+    /// What was refused.
+    pub errors: Option<syn::Error>,
+}
+
+/// The name of a slot.
+pub fn slot_name(number: usize) -> syn::Ident {
+    format_ident!("slot_{number}", span = Span::mixed_site())
+}
+
+/// The operator of the tree, and the function of the rule table.
+pub fn operator(op: &BinOp) -> Option<(&'static str, &'static str)> {
+    Some(match op {
+        BinOp::Add(_) | BinOp::AddAssign(_) => ("Add", "add"),
+        BinOp::Sub(_) | BinOp::SubAssign(_) => ("Sub", "sub"),
+        BinOp::Mul(_) | BinOp::MulAssign(_) => ("Mul", "mul"),
+        BinOp::Div(_) | BinOp::DivAssign(_) => ("Div", "div"),
+        BinOp::Rem(_) | BinOp::RemAssign(_) => ("Rem", "rem"),
+        BinOp::BitAnd(_) | BinOp::BitAndAssign(_) => ("And", "and"),
+        BinOp::BitOr(_) | BinOp::BitOrAssign(_) => ("Or", "or"),
+        BinOp::BitXor(_) | BinOp::BitXorAssign(_) => ("Xor", "xor"),
+        BinOp::Shl(_) | BinOp::ShlAssign(_) => ("Shl", "shl"),
+        BinOp::Shr(_) | BinOp::ShrAssign(_) => ("Shr", "shr"),
+        BinOp::Eq(_) => ("Eq", "eq"),
+        BinOp::Ne(_) => ("Ne", "ne"),
+        BinOp::Lt(_) => ("Lt", "lt"),
+        BinOp::Le(_) => ("Le", "le"),
+        BinOp::Gt(_) => ("Gt", "gt"),
+        BinOp::Ge(_) => ("Ge", "ge"),
+        _ => return None,
+    })
+}
+
+/// Whether an operator assigns too.
+fn is_compound(op: &BinOp) -> bool {
+    use BinOp::*;
+    matches!(
+        op,
+        AddAssign(_)
+            | SubAssign(_)
+            | MulAssign(_)
+            | DivAssign(_)
+            | RemAssign(_)
+            | BitAndAssign(_)
+            | BitOrAssign(_)
+            | BitXorAssign(_)
+            | ShlAssign(_)
+            | ShrAssign(_)
+    )
+}
+
+/// The expression without parentheses around it.
+pub fn bare(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Paren(inner) => bare(&inner.expr),
+        Expr::Group(inner) => bare(&inner.expr),
+        other => other,
+    }
+}
+
+/// The literal that an expression is, and whether a minus stands before it.
+fn literal_of(expr: &Expr) -> Option<(&Lit, bool)> {
+    match bare(expr) {
+        Expr::Lit(literal) => Some((&literal.lit, false)),
+        Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => match bare(expr) {
+            Expr::Lit(literal) if matches!(literal.lit, Lit::Int(_) | Lit::Float(_)) => {
+                Some((&literal.lit, true))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl Body<'_> {
+    /// Refuses something, and gives code that fits anywhere in its place.
+    pub fn error(&mut self, at: impl ToTokens, text: impl std::fmt::Display) -> Code {
+        let error = syn::Error::new_spanned(at, text);
+        match &mut self.errors {
+            Some(errors) => errors.combine(error),
+            none => *none = Some(error),
+        }
+        let k = &self.k;
+        Code::same(quote!(#k::never()), quote!(#k::Expr::Bool(false)))
+    }
+
+    /// Refuses attributes, which would mean something in one form alone.
+    pub fn no_attributes(&mut self, attributes: &[syn::Attribute]) {
+        for attribute in attributes {
+            self.error(attribute, "attributes belong to the whole kernel function: put this one there");
+        }
+    }
+
+    /// A new slot of a type; its name.
+    pub fn slot(&mut self, of: TokenStream) -> syn::Ident {
+        let name = slot_name(self.slots.len());
+        self.slots.push(of);
+        name
+    }
+
+    /// The number of a type for the tree.
+    pub fn type_number(&mut self, of: impl ToTokens) -> u16 {
+        let k = located(&self.k, of.span());
+        self.types.push(quote_spanned!(of.span()=> #k::layout::<#of>()));
+        (self.types.len() - 1) as u16
+    }
+
+    /// The number of a constant for the tree.
+    pub fn constant_number(&mut self, value: impl ToTokens) -> u16 {
+        let k = located(&self.k, value.span());
+        self.constants.push(quote_spanned!(value.span()=> #k::constant(#value)));
+        (self.constants.len() - 1) as u16
+    }
+
+    /// A piece of the tree that knows its line, for errors.
+    pub fn lined(&self, span: Span, tree: TokenStream) -> TokenStream {
+        let (k, line) = (&self.k, span.unwrap().line() as u32);
+        quote!(#k::Expr::Line(#line, &#tree))
+    }
+
+    /// An expression as a value.
+    pub fn expr(&mut self, expr: &Expr) -> Code {
+        if let Some((literal, is_negative)) = literal_of(expr) {
+            return self.literal(literal, is_negative, None);
+        }
+        match expr {
+            Expr::Paren(inner) => self.expr(&inner.expr),
+            Expr::Group(inner) => self.expr(&inner.expr),
+            Expr::Path(path) => self.path(path),
+            Expr::Unary(unary) => self.unary(unary),
+            Expr::Binary(binary) => self.binary(binary),
+            Expr::Cast(cast) => self.cast(&cast.expr, &cast.ty, cast.as_token.span),
+            Expr::Index(index) => self.index(index),
+            Expr::Field(field) => self.field(field),
+            Expr::Tuple(tuple) => {
+                let parts: Vec<Code> = tuple.elems.iter().map(|part| self.expr(part)).collect();
+                let k = self.k.clone();
+                let comma = (parts.len() == 1).then(|| quote!(,));
+                Code::list(&parts)
+                    .with_rust(|parts| quote!((#parts #comma)))
+                    .with_tree(|parts| quote!(#k::Expr::Tuple(#parts)))
+            }
+            Expr::Array(array) => {
+                let parts: Vec<Code> = array.elems.iter().map(|part| self.expr(part)).collect();
+                let k = self.k.clone();
+                Code::list(&parts)
+                    .with_rust(|parts| quote!([#parts]))
+                    .with_tree(|parts| quote!(#k::Expr::Array(#parts)))
+            }
+            Expr::Repeat(repeat) => {
+                let (value, len) = (self.expr(&repeat.expr), &repeat.len);
+                let k = self.k.clone();
+                self.constants.push(quote_spanned!(len.span()=> #k::constant::<usize>(#len)));
+                let number = (self.constants.len() - 1) as u16;
+                let tree = |value| self.lined(repeat.span(), quote!(#k::Expr::Repeat(&#value, #number)));
+                value.with_rust(|value| quote!([#value; #len])).with_tree(tree)
+            }
+            Expr::Struct(literal) => self.struct_literal(literal),
+            Expr::Call(call) => self.call(call),
+            Expr::MethodCall(call) => self.method_call(call),
+            Expr::Assign(assign) => self.assign(assign),
+            Expr::If(_)
+            | Expr::Match(_)
+            | Expr::Loop(_)
+            | Expr::While(_)
+            | Expr::ForLoop(_)
+            | Expr::Block(_)
+            | Expr::Break(_)
+            | Expr::Continue(_)
+            | Expr::Return(_) => self.control(expr),
+            other => self.refused(other),
+        }
+    }
+
+    /// What is outside of the subset, with what to write instead.
+    fn refused(&mut self, expr: &Expr) -> Code {
+        let text = match expr {
+            Expr::Reference(_) => {
+                "references are made as arguments of kernel functions only: use the variable itself"
+            }
+            Expr::Closure(_) => {
+                "closures are outside of the subset: write a kernel function and pass it as a type parameter"
+            }
+            Expr::Macro(_) => "macros are outside of the subset: write out what it stands for",
+            Expr::Range(_) => "ranges stand behind `in` of a `for` only: compare with both ends",
+            Expr::Try(_) => "`?` is outside of the subset: use `if` and `return`",
+            Expr::Let(_) => "`let` in conditions is outside of the subset: use `match` on a number",
+            Expr::Async(_) | Expr::Await(_) => "kernels do not wait: leave `async` out",
+            Expr::Unsafe(_) => "kernels are safe: leave `unsafe` out",
+            Expr::Const(_) => "put the constant outside of the function",
+            Expr::Infer(_) => "`_` stands for no value here: write it out",
+            _ => "this is outside of the subset of Rust that kernels are written in",
+        };
+        self.error(expr, text)
+    }
+
+    /// A variable, or a constant.
+    fn path(&mut self, path: &syn::ExprPath) -> Code {
+        self.no_attributes(&path.attrs);
+        let k = self.k.clone();
+        if let Some(name) = path.path.get_ident()
+            && path.qself.is_none()
+            && let Some(local) = self.scope.find(&name.to_string())
+        {
+            let number = local.number;
+            return Code::same(quote!(#path), quote!(#k::Expr::Local(#number)));
+        }
+        let number = self.constant_number(path);
+        Code::same(quote!(#path), quote!(#k::Expr::Constant(#number)))
+    }
+
+    fn unary(&mut self, unary: &ExprUnary) -> Code {
+        let span = unary.op.span();
+        let k = located(&self.k, span);
+        match unary.op {
+            UnOp::Neg(_) => Code::of(
+                [&self.expr(&unary.expr)],
+                |[of]| quote_spanned!(span=> #k::neg(#of)),
+                |[of]| quote!(#k::Expr::Call("neg", &[#of])),
+            ),
+            UnOp::Not(_) => Code::of(
+                [&self.expr(&unary.expr)],
+                |[of]| quote_spanned!(span=> #k::not(#of)),
+                |[of]| quote!(#k::Expr::Call("not", &[#of])),
+            ),
+            UnOp::Deref(_) if self.reference(&unary.expr).is_some() => {
+                let of = self.expr(&unary.expr);
+                of.with_rust(|of| quote!((*#of))).with_tree(|of| quote!(#k::Expr::Deref(&#of)))
+            }
+            _ => self.error(unary, "`*` follows references among the parameters only: leave it out"),
+        }
+    }
+
+    fn binary(&mut self, binary: &ExprBinary) -> Code {
+        self.no_attributes(&binary.attrs);
+        if is_compound(&binary.op) {
+            return self.compound(binary);
+        }
+        let (left, right) = (self.expr(&binary.left), self.expr(&binary.right));
+        let k = self.k.clone();
+        match binary.op {
+            BinOp::And(and) => Code::of(
+                [&left, &right],
+                |[left, right]| quote!((#left #and #right)),
+                |[left, right]| quote!(#k::Expr::Both(&#left, &#right)),
+            ),
+            BinOp::Or(or) => Code::of(
+                [&left, &right],
+                |[left, right]| quote!((#left #or #right)),
+                |[left, right]| quote!(#k::Expr::Either(&#left, &#right)),
+            ),
+            op => self.operation(&op, &left, &right),
+        }
+    }
+
+    /// An operation of the rule table on two values.
+    pub fn operation(&mut self, op: &BinOp, left: &Code, right: &Code) -> Code {
+        let k = located(&self.k, op.span());
+        let Some((operator, function)) = operator(op) else {
+            return self.error(op, "kernels do not know this operator");
+        };
+        let name = syn::Ident::new(operator, Span::call_site());
+        let function = syn::Ident::new(function, op.span());
+        Code::of(
+            [left, right],
+            |[left, right]| quote_spanned!(op.span()=> #k::#function(#left, #right)),
+            |[left, right]| quote!(#k::Expr::Binary(#k::Operator::#name, &#left, &#right)),
+        )
+    }
+
+    fn cast(&mut self, of: &Expr, to: &Type, span: Span) -> Code {
+        if let Type::Infer(_) = to {
+            return self.error(to, "name the type: `as _` is outside of the subset");
+        }
+        let name = to.to_token_stream().to_string();
+        if let Some((literal, is_negative)) = literal_of(of)
+            && (!is_negative || !name.starts_with('u'))
+            && crate::literal::NUMBERS.contains(&name.as_str())
+            && (matches!(literal, Lit::Float(_)) == name.starts_with('f'))
+            && matches!(literal, Lit::Int(_) | Lit::Float(_))
+            && !has_suffix(literal)
+        {
+            return self.literal(literal, is_negative, Some(&name));
+        }
+        let (of, number) = (self.expr(of), self.type_number(to));
+        let k = located(&self.k, span);
+        Code::of(
+            [&of],
+            |[of]| quote_spanned!(span=> #k::cast::<_, #to>(#of)),
+            |[of]| quote!(#k::Expr::Cast(&#of, #number)),
+        )
+    }
+
+    fn struct_literal(&mut self, literal: &syn::ExprStruct) -> Code {
+        self.no_attributes(&literal.attrs);
+        let (path, mut fields) = (&literal.path, Vec::new());
+        for field in &literal.fields {
+            self.no_attributes(&field.attrs);
+            let (name, value) = (&field.member, self.expr(&field.expr));
+            let text = name.to_token_stream().to_string();
+            fields.push(
+                value.with_rust(|value| quote!(#name: #value)).with_tree(|value| quote!((#text, #value))),
+            );
+        }
+        let fields = Code::list(&fields);
+        let code = match &literal.rest {
+            Some(rest) => Code::of(
+                [&fields, &self.expr(rest)],
+                |[fields, rest]| quote!(#path { #fields, ..#rest }),
+                |[fields, rest]| quote!(#fields, Some(&#rest)),
+            ),
+            None => {
+                fields.with_rust(|fields| quote!(#path { #fields })).with_tree(|fields| quote!(#fields, None))
+            }
+        };
+        self.structure(code)
+    }
+
+    /// A literal of a struct, whose type is inferred; its tree is fields and what the others are taken from.
+    pub fn structure(&mut self, code: Code) -> Code {
+        let (k, number) = (self.k.clone(), self.slots.len() as u16);
+        let slot = self.slot(quote!(#k::Of<_>));
+        let Code { host, slots, tree } = code;
+        Code { host, slots: quote!(#slot.is(#slots)), tree: quote!(#k::Expr::Struct(#number, #tree)) }
+    }
+}
+
+fn has_suffix(literal: &Lit) -> bool {
+    match literal {
+        Lit::Int(int) => !int.suffix().is_empty(),
+        Lit::Float(float) => !float.suffix().is_empty(),
+        _ => false,
+    }
+}

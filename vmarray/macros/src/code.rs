@@ -1,0 +1,64 @@
+//! One piece of a function in all of its forms.
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+
+/// A path as if it was written at another place, so that errors are told there; names mean what they did.
+pub fn located(path: &TokenStream, at: Span) -> TokenStream {
+    let located = path.clone().into_iter().map(|mut token| {
+        token.set_span(token.span().located_at(at));
+        token
+    });
+    located.collect()
+}
+
+/// An expression, a statement or a block, three times.
+#[derive(Clone)]
+pub struct Code {
+    /// As the host runs it.
+    pub host: TokenStream,
+    /// As rustc infers its types: with literals and callees in slots.
+    pub slots: TokenStream,
+    /// As a value of the syntax tree.
+    pub tree: TokenStream,
+}
+
+impl Code {
+    /// What is the same in both functions.
+    pub fn same(rust: TokenStream, tree: TokenStream) -> Self {
+        Self { host: rust.clone(), slots: rust, tree }
+    }
+
+    /// Made of parts in the same way in both functions.
+    pub fn of<const N: usize>(
+        parts: [&Self; N],
+        rust: impl Fn([&TokenStream; N]) -> TokenStream,
+        tree: impl FnOnce([&TokenStream; N]) -> TokenStream,
+    ) -> Self {
+        Self {
+            host: rust(parts.map(|part| &part.host)),
+            slots: rust(parts.map(|part| &part.slots)),
+            tree: tree(parts.map(|part| &part.tree)),
+        }
+    }
+
+    /// Parts as a list: with commas in the functions, as a slice in the tree.
+    pub fn list(parts: &[Self]) -> Self {
+        let rust = |form: fn(&Self) -> &TokenStream| {
+            let parts = parts.iter().map(form);
+            quote!(#(#parts),*)
+        };
+        let trees = parts.iter().map(|part| &part.tree);
+        Self { host: rust(|part| &part.host), slots: rust(|part| &part.slots), tree: quote!(&[#(#trees),*]) }
+    }
+
+    /// The same with another tree.
+    pub fn with_tree(self, tree: impl FnOnce(TokenStream) -> TokenStream) -> Self {
+        Self { tree: tree(self.tree), ..self }
+    }
+
+    /// The same with other functions around.
+    pub fn with_rust(self, rust: impl Fn(TokenStream) -> TokenStream) -> Self {
+        Self { host: rust(self.host), slots: rust(self.slots), tree: self.tree }
+    }
+}

@@ -1,0 +1,266 @@
+//! Blocks, branches and loops.
+
+use crate::body::{Body, bare};
+use crate::code::Code;
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Block, Expr, ExprForLoop, ExprIf, ExprMatch, Label, Lifetime, RangeLimits, Stmt};
+
+impl Body<'_> {
+    /// What changes what is done next.
+    pub fn control(&mut self, expr: &Expr) -> Code {
+        let k = self.k.clone();
+        match expr {
+            Expr::If(branch) => self.branch(branch),
+            Expr::Match(choice) => self.choice(choice),
+            Expr::Block(block) => {
+                self.no_attributes(&block.attrs);
+                let label = &block.label;
+                let number = label.as_ref().map(|label| self.open(label, false));
+                let code = self.block(&block.block, number);
+                if number.is_some() {
+                    self.scope.close();
+                }
+                code.with_rust(|body| quote!(#label #body))
+            }
+            Expr::Loop(endless) => {
+                self.no_attributes(&endless.attrs);
+                let number = self.open_loop(&endless.label);
+                let body = self.block(&endless.body, None);
+                self.scope.close();
+                let label = &endless.label;
+                body.with_rust(|body| quote!(#label loop #body))
+                    .with_tree(|body| quote!(#k::Expr::Loop(#number, &#body)))
+            }
+            Expr::While(until) => {
+                self.no_attributes(&until.attrs);
+                let number = self.open_loop(&until.label);
+                let (condition, body) = (self.expr(&until.cond), self.block(&until.body, None));
+                self.scope.close();
+                let label = &until.label;
+                Code::of(
+                    [&condition, &body],
+                    |[condition, body]| quote!(#label while #condition #body),
+                    |[condition, body]| quote!(#k::Expr::While(#number, &#condition, &#body)),
+                )
+            }
+            Expr::ForLoop(counted) => self.counted(counted),
+            Expr::Break(leave) => {
+                self.no_attributes(&leave.attrs);
+                let number = self.target(&leave.label, expr);
+                let (value, label) = (self.optional(leave.expr.as_deref()), &leave.label);
+                value
+                    .with_rust(|value| quote!(break #label #value))
+                    .with_tree(|value| quote!(#k::Expr::Break(#number, #value)))
+            }
+            Expr::Continue(next) => {
+                self.no_attributes(&next.attrs);
+                let (number, label) = (self.target(&next.label, expr), &next.label);
+                Code::same(quote!(continue #label), quote!(#k::Expr::Continue(#number)))
+            }
+            Expr::Return(end) => {
+                self.no_attributes(&end.attrs);
+                self.optional(end.expr.as_deref())
+                    .with_rust(|value| quote!(return #value))
+                    .with_tree(|value| quote!(#k::Expr::Return(#value)))
+            }
+            other => self.error(other, "this is outside of the subset of Rust that kernels are written in"),
+        }
+    }
+
+    /// An expression that may be missing, as an `Option` of the tree.
+    fn optional(&mut self, expr: Option<&Expr>) -> Code {
+        match expr {
+            Some(expr) => self.expr(expr).with_tree(|tree| quote!(Some(&#tree))),
+            None => Code::same(TokenStream::new(), quote!(None)),
+        }
+    }
+
+    fn open(&mut self, label: &Label, is_loop: bool) -> u16 {
+        self.scope.open(Some(label.name.ident.to_string()), is_loop)
+    }
+
+    fn open_loop(&mut self, label: &Option<Label>) -> u16 {
+        self.scope.open(label.as_ref().map(|label| label.name.ident.to_string()), true)
+    }
+
+    /// The loop that is meant; what does not exist is for rustc to refuse.
+    fn target(&mut self, label: &Option<Lifetime>, at: impl ToTokens) -> u16 {
+        let name = label.as_ref().map(|label| label.ident.to_string());
+        match self.scope.target(name.as_deref()) {
+            Some(number) => number,
+            None => {
+                self.error(at, "there is no such loop or block around this");
+                0
+            }
+        }
+    }
+
+    /// A block, whose label has been opened before.
+    pub fn block(&mut self, block: &Block, label: Option<u16>) -> Code {
+        let k = self.k.clone();
+        let names = self.scope.enter();
+        let mut statements: Vec<Code> = Vec::new();
+        let mut value = None;
+        for (at, statement) in block.stmts.iter().enumerate() {
+            match statement {
+                Stmt::Expr(expr, None) if at + 1 == block.stmts.len() => value = Some(self.expr(expr)),
+                Stmt::Expr(expr, semicolon) => {
+                    let expr = self.expr(expr);
+                    statements.push(expr.with_rust(|expr| quote!(#expr #semicolon)).with_tree(|tree| {
+                        let tree = self.lined(statement.span(), tree);
+                        quote!(#k::Stmt::Expr(#tree))
+                    }));
+                }
+                Stmt::Local(local) => statements.push(self.local_statement(local)),
+                Stmt::Item(item) => {
+                    self.error(item, "put this outside of the kernel function");
+                }
+                Stmt::Macro(call) => {
+                    self.error(call, "macros are outside of the subset: write out what it stands for");
+                }
+            }
+        }
+        self.scope.leave(names);
+        let value = match value {
+            Some(value) => value.with_tree(|tree| quote!(Some(&#tree))),
+            None => Code::same(quote!(), quote!(None)),
+        };
+        let lines = statements.iter().fold(Code::same(quote!(), quote!()), |all, statement| {
+            Code::of([&all, statement], |[all, next]| quote!(#all #next), |[all, next]| quote!(#all #next,))
+        });
+        let label = match label {
+            Some(number) => quote!(#number),
+            None => quote!(#k::NO_LABEL),
+        };
+        Code::of(
+            [&lines, &value],
+            |[lines, value]| quote!({ #lines #value }),
+            |[lines, value]| quote!(#k::Expr::Block(#label, &[#lines], #value)),
+        )
+    }
+
+    fn local_statement(&mut self, local: &syn::Local) -> Code {
+        self.no_attributes(&local.attrs);
+        let k = self.k.clone();
+        let value = match &local.init {
+            Some(init) => {
+                if let Some((_, other)) = &init.diverge {
+                    self.error(other, "`let … else` is outside of the subset: use `if` or `match`");
+                }
+                // A reference would be a second name for a place.
+                let value = self.expr(&init.expr);
+                value.with_rust(|value| quote!(= #value)).with_tree(|tree| {
+                    let tree = self.lined(init.expr.span(), tree);
+                    quote!(Some(#tree))
+                })
+            }
+            None => Code::same(quote!(), quote!(None)),
+        };
+        let tree = self.pattern(&local.pat, false);
+        let pattern = &local.pat;
+        value
+            .with_rust(|value| quote!(let #pattern #value;))
+            .with_tree(|value| quote!(#k::Stmt::Let(#tree, #value)))
+    }
+
+    fn branch(&mut self, branch: &ExprIf) -> Code {
+        self.no_attributes(&branch.attrs);
+        let k = self.k.clone();
+        let (condition, then) = (self.expr(&branch.cond), self.block(&branch.then_branch, None));
+        match &branch.else_branch {
+            Some((_, otherwise)) => Code::of(
+                [&condition, &then, &self.expr(otherwise)],
+                |[condition, then, otherwise]| quote!(if #condition #then else #otherwise),
+                |[condition, then, otherwise]| quote!(#k::Expr::If(&#condition, &#then, Some(&#otherwise))),
+            ),
+            None => Code::of(
+                [&condition, &then],
+                |[condition, then]| quote!(if #condition #then),
+                |[condition, then]| quote!(#k::Expr::If(&#condition, &#then, None)),
+            ),
+        }
+    }
+
+    fn choice(&mut self, choice: &ExprMatch) -> Code {
+        self.no_attributes(&choice.attrs);
+        let (k, of) = (self.k.clone(), self.expr(&choice.expr));
+        let mut arms = Code::same(quote!(), quote!());
+        for arm in &choice.arms {
+            self.no_attributes(&arm.attrs);
+            let names = self.scope.enter();
+            let (tree, pattern) = (self.pattern(&arm.pat, false), &arm.pat);
+            let guard = match &arm.guard {
+                Some((_, guard)) => self
+                    .expr(guard)
+                    .with_rust(|guard| quote!(if #guard))
+                    .with_tree(|guard| quote!(Some(#guard))),
+                None => Code::same(quote!(), quote!(None)),
+            };
+            let body = self.expr(&arm.body);
+            self.scope.leave(names);
+            arms = Code::of(
+                [&arms, &guard, &body],
+                |[arms, guard, body]| quote!(#arms #pattern #guard => #body,),
+                |[arms, guard, body]| quote!(#arms #k::Arm { pattern: #tree, guard: #guard, body: #body },),
+            );
+        }
+        let span = choice.match_token.span;
+        let rust = |[of, arms]: [&TokenStream; 2]| quote_spanned!(span=> match #of { #arms });
+        Code::of([&of, &arms], rust, |[of, arms]| quote!(#k::Expr::Match(&#of, &[#arms])))
+    }
+
+    fn counted(&mut self, counted: &ExprForLoop) -> Code {
+        self.no_attributes(&counted.attrs);
+        let (k, mut range) = (self.k.clone(), bare(&counted.expr));
+        let (mut is_reversed, mut step) = (false, None);
+        while let Expr::MethodCall(call) = range {
+            match (call.method.to_string().as_str(), call.args.len()) {
+                ("step_by", 1) if step.is_none() && !is_reversed => step = Some(&call.args[0]),
+                ("rev", 0) if !is_reversed => is_reversed = true,
+                _ => {
+                    let text = "ranges have `.rev()`, `.step_by(n)`, or `.rev().step_by(n)`: for all else \
+                                compute the number from the loop's";
+                    return self.error(&call.method, text);
+                }
+            }
+            range = bare(&call.receiver);
+        }
+        let Expr::Range(range) = range else {
+            return self.error(&counted.expr, "loops run over ranges: write `for i in 0..n` and `a[i]`");
+        };
+        let (Some(start), Some(end)) = (&range.start, &range.end) else {
+            return self.error(range, "give the range both ends, or use `loop`");
+        };
+        let is_closed = matches!(range.limits, RangeLimits::Closed(_));
+        let (start, end) = (self.expr(start), self.expr(end));
+        let step = match step {
+            Some(step) => self.expr(step).with_tree(|step| quote!(Some(&#step))),
+            None => Code::same(quote!(1), quote!(None)),
+        };
+        let names = self.scope.enter();
+        let number = self.open_loop(&counted.label);
+        let tree = self.pattern(&counted.pat, false);
+        let body = self.block(&counted.body, None);
+        self.scope.close();
+        self.scope.leave(names);
+        let (label, pattern, span) = (&counted.label, &counted.pat, range.span());
+        Code::of(
+            [&start, &end, &step, &body],
+            |[start, end, step, body]| {
+                let range =
+                    quote_spanned!(span=> #k::range::<_, #is_closed, #is_reversed>(#start, #end, #step));
+                quote!(#label for #pattern in #range #body)
+            },
+            |[start, end, step, body]| {
+                let range = quote! {
+                    #k::Range {
+                        start: &#start, end: &#end, is_closed: #is_closed, is_reversed: #is_reversed, step: #step
+                    }
+                };
+                quote!(#k::Expr::For(#number, #tree, #range, &#body))
+            },
+        )
+    }
+}

@@ -1,0 +1,333 @@
+//! A whole kernel function.
+
+use crate::arguments::Arguments;
+use crate::body::{Body, slot_name};
+use crate::code::{Code, located};
+use crate::scope::Scope;
+use proc_macro2::TokenStream;
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{FnArg, GenericParam, Generics, ItemFn, Pat, Signature, Type};
+
+/// The parameters that say where a kernel function is launched; one without them is called by others alone.
+const PLACED: [&str; 3] = ["At", "Own", "Anywhere"];
+/// The most entries of a tuple of slots.
+const SLOTS_MAX: usize = 8;
+
+/// The parameters of a function, in parts.
+struct Parameters<'a> {
+    patterns: Vec<&'a Pat>,
+    types: Vec<&'a Type>,
+}
+
+/// All that is made of a function.
+pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
+    let mut body = Body {
+        k: arguments.module(),
+        name: &function.sig.ident,
+        scope: Scope::default(),
+        slots: Vec::new(),
+        types: Vec::new(),
+        constants: Vec::new(),
+        errors: None,
+    };
+    let parameters = check(&mut body, &function.sig);
+    if let Some(errors) = &body.errors {
+        // Without a signature nothing of it makes sense.
+        return errors.to_compile_error();
+    }
+    let patterns: Vec<TokenStream> = parameters
+        .patterns
+        .iter()
+        .zip(&parameters.types)
+        .map(|(pattern, of)| body.pattern(pattern, matches!(of, Type::Reference(_))))
+        .collect();
+    let mut code = body.block(&function.block, None);
+    if body.errors.is_some() {
+        let k = &body.k;
+        code = Code::same(quote!({ #k::never() }), quote!(#k::Expr::Bool(false)));
+        (body.slots, body.types, body.constants) = (Vec::new(), Vec::new(), Vec::new());
+    }
+    let host = host_form(function, &code);
+    let of = type_form(&body, function, &parameters, &patterns, &code);
+    let errors = body.errors.map(|errors| errors.to_compile_error());
+    quote!(#host #of #errors)
+}
+
+/// Refuses what signatures of kernels do not have.
+fn check<'a>(body: &mut Body<'_>, signature: &'a Signature) -> Parameters<'a> {
+    let mut parameters = Parameters { patterns: Vec::new(), types: Vec::new() };
+    if let Some(word) = &signature.asyncness {
+        body.error(word, "kernels do not wait: leave `async` out");
+    }
+    if let Some(word) = &signature.unsafety {
+        body.error(word, "kernels are safe: leave `unsafe` out");
+    }
+    if let Some(word) = &signature.constness {
+        body.error(word, "kernels do not run at compile time: leave `const` out");
+    }
+    if let Some(abi) = &signature.abi {
+        body.error(abi, "kernels have the calling convention of Rust: leave `extern` out");
+    }
+    for parameter in &signature.generics.params {
+        match parameter {
+            GenericParam::Lifetime(lifetime) => {
+                body.error(lifetime, "leave lifetimes out: references last for the call");
+            }
+            GenericParam::Type(of) => {
+                body.scope.type_parameters.insert(of.ident.to_string());
+            }
+            GenericParam::Const(_) => {}
+        }
+    }
+    for input in &signature.inputs {
+        match input {
+            FnArg::Receiver(receiver) => {
+                body.error(receiver, "kernels are functions, not methods: take `value: Type`");
+            }
+            FnArg::Typed(input) => {
+                body.no_attributes(&input.attrs);
+                check_type(body, &input.ty, true);
+                parameters.patterns.push(&input.pat);
+                parameters.types.push(&input.ty);
+            }
+        }
+    }
+    if let syn::ReturnType::Type(_, of) = &signature.output {
+        check_type(body, of, false);
+    }
+    parameters
+}
+
+/// Refuses types that kernels do not know, and references but for the outermost one of a parameter.
+fn check_type(body: &mut Body<'_>, of: &Type, may_refer: bool) {
+    let text = match of {
+        Type::Reference(reference) if may_refer => {
+            if let Some(lifetime) = &reference.lifetime {
+                body.error(lifetime, "leave lifetimes out: references last for the call");
+            }
+            return check_type(body, &reference.elem, false);
+        }
+        Type::Reference(_) => "references stand before a parameter's whole type only: leave this one out",
+        Type::Slice(_) => {
+            "kernels need the length: write `&[T; N]`, or `&Anywhere<T>` for elements of an array"
+        }
+        Type::Ptr(_) => "kernels have no pointers: take `&Anywhere<T>` and an index",
+        Type::ImplTrait(_) => "name the type: `fn f<T: Trait>(x: T)`",
+        Type::TraitObject(_) => "kernels know all types when they are compiled: take a type parameter",
+        Type::BareFn(_) => {
+            "functions are type parameters: `F: Function<(A, B), C>`, called by `F::call((a, b))`"
+        }
+        Type::Never(_) => "kernels come to an end: return a value, or nothing",
+        Type::Array(array) => return check_type(body, &array.elem, false),
+        Type::Tuple(tuple) => return tuple.elems.iter().for_each(|part| check_type(body, part, false)),
+        Type::Paren(inner) => return check_type(body, &inner.elem, may_refer),
+        Type::Group(inner) => return check_type(body, &inner.elem, may_refer),
+        _ => return,
+    };
+    body.error(of, text);
+}
+
+/// The function that the host runs.
+fn host_form(function: &ItemFn, code: &Code) -> TokenStream {
+    let ItemFn { attrs, vis, sig, .. } = function;
+    let body = &code.host;
+    quote! {
+        #(#attrs)*
+        #[allow(unused_braces, unused_parens, clippy::too_many_arguments, clippy::let_and_return, clippy::unit_arg)]
+        #[allow(clippy::useless_conversion, clippy::needless_return, clippy::blocks_in_conditions)]
+        #vis #sig #body
+    }
+}
+
+/// The type by which it is named, with what it is lowered from.
+fn type_form(
+    body: &Body<'_>,
+    function: &ItemFn,
+    parameters: &Parameters<'_>,
+    trees: &[TokenStream],
+    code: &Code,
+) -> TokenStream {
+    let (k, name, vis) = (&body.k, body.name, &function.vis);
+    let generics = &function.sig.generics;
+    let (implemented, of, condition) = generics.split_for_impl();
+    let (patterns, types) = (&parameters.patterns, &parameters.types);
+    let output = match &function.sig.output {
+        syn::ReturnType::Default => quote!(()),
+        syn::ReturnType::Type(_, of) => of.to_token_stream(),
+    };
+    let line = name.span().unwrap().line() as u32;
+    let names = (0..types.len()).map(|number| format_ident!("argument_{number}"));
+    let marker = type_parameters(generics);
+    let (slot_patterns, slot_types) = nested(&body.slots);
+    let (locals, text, slots, tree) = (body.scope.locals(), name.to_string(), &code.slots, &code.tree);
+    let (layouts, constants) = (&body.types, &body.constants);
+    let is_placed = types.iter().any(|of| is_placed(of));
+    let launched = is_placed.then(|| kernel_impl(body, generics, parameters));
+    let callable = (!types.iter().any(|of| matches!(of, Type::Reference(_))) && !is_placed)
+        .then(|| function_impl(body, generics, types, &output));
+    quote! {
+        #[doc(hidden)]
+        #[allow(non_camel_case_types, missing_docs, dead_code, missing_debug_implementations)]
+        #vis struct #name #generics #condition {
+            parameters: ::core::marker::PhantomData<fn() -> (#(#marker,)*)>,
+        }
+
+        #[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction)]
+        const _: () = {
+            impl #implemented #name #of #condition {
+                #[doc(hidden)]
+                #vis fn typed(_: &#k::Call<Self>, #(#names: #types),*) -> #output {
+                    #k::never()
+                }
+            }
+
+            impl #implemented #k::Define for #name #of #condition {
+                fn define() -> #k::Definition {
+                    static TREE: #k::Tree = #k::Tree {
+                        name: #text,
+                        file: ::core::file!(),
+                        line: #line,
+                        locals: #locals,
+                        parameters: &[#(#trees),*],
+                        body: #tree,
+                    };
+                    let slots = #k::slots(|#slot_patterns: #slot_types| -> #output {
+                        let (#(#patterns,)*): (#(#types,)*) = #k::never();
+                        #slots
+                    });
+                    #k::Definition {
+                        tree: &TREE,
+                        slots,
+                        types: ::std::vec![#(#layouts),*],
+                        constants: ::std::vec![#(#constants),*],
+                    }
+                }
+            }
+
+            #launched
+            #callable
+        };
+    }
+}
+
+/// The type parameters, for a marker that names them.
+fn type_parameters(generics: &Generics) -> Vec<TokenStream> {
+    generics.type_params().map(|parameter| parameter.ident.to_token_stream()).collect()
+}
+
+/// Whether a type is one of those that say where a kernel is launched.
+fn is_placed(of: &Type) -> bool {
+    match of {
+        Type::Reference(reference) => is_placed(&reference.elem),
+        Type::Path(path) => {
+            path.path.segments.last().is_some_and(|last| PLACED.contains(&last.ident.to_string().as_str()))
+        }
+        _ => false,
+    }
+}
+
+/// What makes it a kernel that can be launched.
+fn kernel_impl(body: &Body<'_>, generics: &Generics, parameters: &Parameters<'_>) -> TokenStream {
+    let (k, name) = (&body.k, body.name);
+    let (implemented, of, condition) = generics.split_for_impl();
+    let turbofish = of.as_turbofish();
+    let lasting: Vec<TokenStream> = parameters
+        .types
+        .iter()
+        .map(|of| match of {
+            Type::Reference(reference) => {
+                let (mutability, of) = (&reference.mutability, &reference.elem);
+                quote!(&'static #mutability #of)
+            }
+            other => quote!(#other),
+        })
+        .collect();
+    // As a parameter of a launch: errors are told where the type is written.
+    let lasting: Vec<TokenStream> = lasting
+        .iter()
+        .zip(&parameters.types)
+        .map(|(lasting, of)| {
+            let k = located(k, of.span());
+            quote_spanned!(of.span()=> <#lasting as #k::Parameter>)
+        })
+        .collect();
+    let names: Vec<_> = (0..lasting.len()).map(|number| format_ident!("source_{number}")).collect();
+    let texts = parameters.patterns.iter().map(|pattern| match pattern {
+        Pat::Ident(ident) => ident.ident.to_string(),
+        other => other.to_token_stream().to_string(),
+    });
+    quote! {
+        impl #implemented #k::Kernel for #name #of #condition {
+            type Sources<'s> = (#(#lasting::Source<'s>,)*);
+
+            fn parameters() -> ::std::vec::Vec<#k::ParameterInfo> {
+                ::std::vec![#(#lasting::info(#texts)),*]
+            }
+
+            fn run_item(sources: &mut Self::Sources<'_>, item: #k::Item) {
+                let (#(#names,)*) = sources;
+                let _ = #name #turbofish(#(#lasting::of_item(#names, item)),*);
+            }
+
+            fn arguments(sources: Self::Sources<'_>) -> ::std::vec::Vec<#k::Argument<'_>> {
+                let (#(#names,)*) = sources;
+                ::std::vec![#(#lasting::argument(#names)),*]
+            }
+        }
+    }
+}
+
+/// What makes it a function that can be given as a type parameter.
+fn function_impl(body: &Body<'_>, generics: &Generics, types: &[&Type], output: &TokenStream) -> TokenStream {
+    let (k, name) = (&body.k, body.name);
+    let (implemented, of, condition) = generics.split_for_impl();
+    let turbofish = of.as_turbofish();
+    let names: Vec<_> = (0..types.len()).map(|number| format_ident!("argument_{number}")).collect();
+    quote! {
+        impl #implemented #k::Function<(#(#types,)*), #output> for #name #of #condition {
+            fn call((#(#names,)*): (#(#types,)*)) -> #output {
+                #name #turbofish(#(#names),*)
+            }
+        }
+    }
+}
+
+/// Slots as a pattern and a type of nested tuples.
+fn nested(slots: &[TokenStream]) -> (TokenStream, TokenStream) {
+    let mut parts: Vec<(TokenStream, TokenStream)> = slots
+        .iter()
+        .enumerate()
+        .map(|(number, of)| (slot_name(number).into_token_stream(), of.clone()))
+        .collect();
+    loop {
+        let tuples: Vec<(TokenStream, TokenStream)> = parts
+            .chunks(SLOTS_MAX)
+            .map(|chunk| {
+                let (patterns, types): (Vec<_>, Vec<_>) = chunk.iter().cloned().unzip();
+                (quote!((#(#patterns,)*)), quote!((#(#types,)*)))
+            })
+            .collect();
+        match <[_; 1]>::try_from(tuples) {
+            Ok([whole]) => return whole,
+            Err(tuples) if tuples.is_empty() => return (quote!(()), quote!(())),
+            Err(tuples) => parts = tuples,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_nested_in_tuples_of_eight() {
+        let slots = |number| nested(&vec![quote!(S); number]).1.to_string().replace(' ', "");
+        assert_eq!(slots(0), "()");
+        assert_eq!(slots(1), "(S,)");
+        assert_eq!(slots(8), "(S,S,S,S,S,S,S,S,)");
+        assert_eq!(slots(9), "((S,S,S,S,S,S,S,S,),(S,),)");
+        assert_eq!(slots(65).matches('S').count(), 65);
+        assert!(slots(65).starts_with("(((S,"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Literals.
+
+use crate::body::Body;
+use crate::code::Code;
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote, quote_spanned};
+use syn::Lit;
+
+/// The suffixes of numbers that kernels know.
+pub const NUMBERS: [&str; 12] =
+    ["u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64"];
+
+/// The digits and the suffix of a literal of a number: no suffix if there is none.
+fn number(literal: &Lit) -> Option<(String, String)> {
+    match literal {
+        Lit::Int(int) => Some((int.base10_digits().into(), int.suffix().into())),
+        Lit::Float(float) => Some((float.base10_digits().into(), float.suffix().into())),
+        Lit::Byte(byte) => Some((byte.value().to_string(), "u8".into())),
+        _ => None,
+    }
+}
+
+impl Body<'_> {
+    /// A literal as an expression, negative if it stands behind a minus; `of` is the type that a cast gives
+    /// it.
+    pub fn literal(&mut self, literal: &Lit, is_negative: bool, of: Option<&str>) -> Code {
+        let k = &self.k;
+        if let Lit::Bool(truth) = literal {
+            let value = truth.value;
+            return Code::same(literal.to_token_stream(), quote!(#k::Expr::Bool(#value)));
+        }
+        let Some((digits, suffix)) = number(literal) else {
+            return self.error(literal, "kernels know numbers and bools: write letters as `b'a'`");
+        };
+        let minus = is_negative.then(|| quote_spanned!(literal.span()=> -));
+        let text = if is_negative { format!("-{digits}") } else { digits };
+        let known = of.filter(|_| suffix.is_empty()).unwrap_or(&suffix);
+        if known.is_empty() {
+            let number = self.slots.len() as u16;
+            let slot = self.slot(quote!(#k::Lit<_>));
+            let k = &self.k;
+            return Code {
+                host: quote!(#minus #literal),
+                slots: quote_spanned!(literal.span()=> #slot.is(#minus #literal)),
+                tree: quote!(#k::Expr::Literal(#number, #text)),
+            };
+        }
+        if !NUMBERS.contains(&known) {
+            return self.error(literal, "kernels know integers of at most 64 bits, `f32` and `f64`");
+        }
+        let of = syn::Ident::new(known, literal.span());
+        let rust = if suffix.is_empty() { quote!(#minus #literal as #of) } else { quote!(#minus #literal) };
+        let kind = self.kind(known);
+        let k = &self.k;
+        Code::same(quote!((#rust)), quote!(#k::Expr::Number(#kind, #text)))
+    }
+
+    /// A literal as a pattern of the tree.
+    pub fn literal_pattern(&mut self, literal: &Lit) -> TokenStream {
+        let k = self.k.clone();
+        if let Lit::Bool(truth) = literal {
+            let value = if truth.value { "1" } else { "0" };
+            return quote!(#k::Pattern::Literal(#value));
+        }
+        match number(literal) {
+            Some((digits, _)) => quote!(#k::Pattern::Literal(#digits)),
+            None => {
+                self.error(literal, "kernels compare with numbers and bools: write letters as `b'a'`");
+                quote!(#k::Pattern::Wild)
+            }
+        }
+    }
+
+    /// The type of the tree for a number's name in Rust.
+    fn kind(&self, name: &str) -> TokenStream {
+        let k = &self.k;
+        let name = match name {
+            "usize" => "U64".to_owned(),
+            "isize" => "I64".to_owned(),
+            other => other.to_uppercase(),
+        };
+        let name = syn::Ident::new(&name, proc_macro2::Span::call_site());
+        quote!(#k::Type::#name)
+    }
+}

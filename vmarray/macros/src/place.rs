@@ -1,0 +1,183 @@
+//! Elements and fields, read and assigned.
+
+use crate::body::{Body, bare, operator};
+use crate::code::{Code, located};
+use crate::scope::Local;
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Expr, ExprAssign, ExprBinary, ExprField, ExprIndex, UnOp};
+
+/// A step from a variable to the place that is assigned.
+enum Step {
+    Field(TokenStream),
+    /// The name of a variable that holds the index, and where it was written.
+    Index(syn::Ident, Span),
+}
+
+impl Body<'_> {
+    /// The variable that an expression is.
+    fn local(&self, expr: &Expr) -> Option<Local> {
+        let Expr::Path(path) = bare(expr) else { return None };
+        self.scope.find(&path.path.get_ident()?.to_string())
+    }
+
+    /// The reference among the parameters that an expression is.
+    pub fn reference(&self, expr: &Expr) -> Option<Local> {
+        self.local(expr).filter(|local| local.is_reference)
+    }
+
+    /// `a[i]` as a value.
+    pub fn index(&mut self, index: &ExprIndex) -> Code {
+        self.no_attributes(&index.attrs);
+        let is_reference = self.reference(&index.expr).is_some();
+        let (of, at) = (self.expr(&index.expr), self.expr(&index.index));
+        let span = index.index.span();
+        let k = located(&self.k, span);
+        let star = is_reference.then(|| quote!(*));
+        let tree = |[of, at]: [&TokenStream; 2]| self.lined(span, quote!(#k::Expr::Index(&#of, &#at)));
+        Code::of([&of, &at], |[of, at]| quote_spanned!(span=> #k::at(&#star #of, #at)), tree)
+    }
+
+    /// `p.x` as a value.
+    pub fn field(&mut self, field: &ExprField) -> Code {
+        self.no_attributes(&field.attrs);
+        let (of, name) = (self.expr(&field.base), &field.member);
+        let (k, text) = (self.k.clone(), name.to_token_stream().to_string());
+        let is_plain = matches!(bare(&field.base), Expr::Path(_) | Expr::Field(_) | Expr::Call(_));
+        Code::of(
+            [&of],
+            |[of]| if is_plain { quote!(#of.#name) } else { quote!((#of).#name) },
+            |[of]| quote!(#k::Expr::Field(&#of, #text)),
+        )
+    }
+
+    /// `place = value`.
+    pub fn assign(&mut self, assign: &ExprAssign) -> Code {
+        self.no_attributes(&assign.attrs);
+        let value = self.expr(&assign.right);
+        let k = self.k.clone();
+        if let Expr::Infer(_) = *assign.left {
+            return value
+                .with_rust(|value| quote!({ let _ = #value; }))
+                .with_tree(|value| quote!(#k::Expr::Block(#k::NO_LABEL, &[#k::Stmt::Expr(#value)], None)));
+        }
+        if let Expr::Tuple(tuple) = bare(&assign.left) {
+            let places: Vec<Code> = tuple.elems.iter().map(|part| self.plain_place(part)).collect();
+            let places = Code::list(&places);
+            return Code::of(
+                [&places, &value],
+                |[places, value]| quote!((#places,) = #value),
+                |[places, value]| quote!(#k::Expr::Assign(&#k::Expr::Tuple(#places), &#value)),
+            );
+        }
+        let place = self.place(&assign.left, None, &value);
+        let tree = quote!(#k::Expr::Assign);
+        place.with_tree(|place| quote!(#tree(#place)))
+    }
+
+    /// `place += value` and the like.
+    pub fn compound(&mut self, binary: &ExprBinary) -> Code {
+        let value = self.expr(&binary.right);
+        let Some((operator, function)) = operator(&binary.op) else {
+            return self.error(binary.op, "kernels do not know this operator");
+        };
+        let (k, operator) = (self.k.clone(), syn::Ident::new(operator, Span::call_site()));
+        let function = syn::Ident::new(function, binary.op.span());
+        let place = self.place(&binary.left, Some(&function), &value);
+        place.with_tree(|place| quote!(#k::Expr::Compound(#k::Operator::#operator, #place)))
+    }
+
+    /// Assigns to a place: the value is evaluated first, then the indices. With a function of the rule table
+    /// what it gives for the place and the value is assigned.
+    fn place(&mut self, expr: &Expr, function: Option<&syn::Ident>, value: &Code) -> Code {
+        let (mut steps, mut indices) = (Vec::new(), Vec::new());
+        let Some((root, tree)) = self.steps(expr, &mut steps, &mut indices) else {
+            return self.error(expr, "only variables, their fields and elements are assigned");
+        };
+        let (k, name) = (self.k.clone(), syn::Ident::new("value", Span::mixed_site()));
+        let mut place = root;
+        let mut around: Vec<TokenStream> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Field(field) => place = quote!(#place.#field),
+                Step::Index(index, span) => {
+                    let inner = format_ident!("place_{}", around.len(), span = Span::mixed_site());
+                    around
+                        .push(quote_spanned!(span=> if let Some(#inner) = #k::element(&mut #place, #index)));
+                    place = quote!((*#inner));
+                }
+            }
+        }
+        let assigned = match function {
+            Some(function) => quote_spanned!(function.span()=> #k::#function(#place, #name)),
+            None => quote!(#name),
+        };
+        let mut innermost = quote!(#place = #assigned;);
+        for around in around.into_iter().rev() {
+            innermost = quote!(#around { #innermost });
+        }
+        let indices = indices.into_iter().fold(Code::same(quote!(), quote!()), |all, index| {
+            Code::of([&all, &index], |[all, index]| quote!(#all #index), |_| quote!())
+        });
+        Code::of(
+            [value, &indices],
+            |[value, indices]| quote!({ let #name = #value; #indices #innermost }),
+            |[value, _]| quote!(&#tree, &#value),
+        )
+    }
+
+    /// The way from a variable to a place: the variable, and the place as a tree.
+    fn steps(
+        &mut self,
+        expr: &Expr,
+        steps: &mut Vec<Step>,
+        indices: &mut Vec<Code>,
+    ) -> Option<(TokenStream, TokenStream)> {
+        let k = self.k.clone();
+        match bare(expr) {
+            Expr::Path(path) => {
+                let local = self.local(expr)?;
+                let number = local.number;
+                let root = if local.is_reference { quote!((*#path)) } else { quote!(#path) };
+                Some((root, quote!(#k::Expr::Local(#number))))
+            }
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Deref(_)) => {
+                self.reference(&unary.expr)?;
+                self.steps(&unary.expr, steps, indices)
+            }
+            Expr::Field(field) => {
+                let (root, tree) = self.steps(&field.base, steps, indices)?;
+                let name = field.member.to_token_stream();
+                let text = name.to_string();
+                steps.push(Step::Field(name));
+                Some((root, quote!(#k::Expr::Field(&#tree, #text))))
+            }
+            Expr::Index(index) => {
+                let (root, tree) = self.steps(&index.expr, steps, indices)?;
+                let name = format_ident!("index_{}", indices.len(), span = Span::mixed_site());
+                let at = self.expr(&index.index);
+                let at_tree = at.tree.clone();
+                indices.push(at.with_rust(|at| quote!(let #name = #at;)));
+                steps.push(Step::Index(name, index.index.span()));
+                Some((root, self.lined(expr.span(), quote!(#k::Expr::Index(&#tree, &#at_tree)))))
+            }
+            _ => None,
+        }
+    }
+
+    /// A variable or a field of one: what a tuple is taken apart into, and what references are made to.
+    pub fn plain_place(&mut self, expr: &Expr) -> Code {
+        let (mut steps, mut indices) = (Vec::new(), Vec::new());
+        match self.steps(expr, &mut steps, &mut indices) {
+            Some((root, tree)) if indices.is_empty() => {
+                let fields = steps.iter().filter_map(|step| match step {
+                    Step::Field(name) => Some(name),
+                    Step::Index(..) => None,
+                });
+                Code::same(quote!(#root #(.#fields)*), tree)
+            }
+            _ => self.error(expr, "only a variable or a field of one can stand here: use a variable for it"),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Which names mean variables and loops.
+
+use std::collections::HashSet;
+
+/// A variable of the function.
+#[derive(Clone, Copy)]
+pub struct Local {
+    /// Its number in the function.
+    pub number: u16,
+    /// Whether it is a parameter whose type begins with `&`.
+    pub is_reference: bool,
+}
+
+/// A loop, or a block with a label.
+struct Target {
+    label: Option<String>,
+    is_loop: bool,
+    number: u16,
+}
+
+/// What is in scope at a place of the function.
+#[derive(Default)]
+pub struct Scope {
+    names: Vec<(String, Local)>,
+    locals: u16,
+    targets: Vec<Target>,
+    labels: u16,
+    /// The type parameters of the function.
+    pub type_parameters: HashSet<String>,
+}
+
+impl Scope {
+    /// A new variable, which hides others of its name.
+    pub fn declare(&mut self, name: String, is_reference: bool) -> Local {
+        let local = Local { number: self.locals, is_reference };
+        self.locals += 1;
+        self.names.push((name, local));
+        local
+    }
+
+    /// The variable that a name means here.
+    pub fn find(&self, name: &str) -> Option<Local> {
+        self.names.iter().rev().find(|(known, _)| known == name).map(|(_, local)| *local)
+    }
+
+    /// How many names there are, for [`Scope::leave`].
+    pub fn enter(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Forgets the names that came after.
+    pub fn leave(&mut self, names: usize) {
+        self.names.truncate(names);
+    }
+
+    /// How many variables there are in all.
+    pub fn locals(&self) -> u16 {
+        self.locals
+    }
+
+    /// A loop or a block begins that `break` can leave.
+    pub fn open(&mut self, label: Option<String>, is_loop: bool) -> u16 {
+        let number = self.labels;
+        self.labels += 1;
+        self.targets.push(Target { label, is_loop, number });
+        number
+    }
+
+    /// The last one that was opened ends.
+    pub fn close(&mut self) {
+        self.targets.pop();
+    }
+
+    /// Which one a `break` or `continue` means.
+    pub fn target(&self, label: Option<&str>) -> Option<u16> {
+        let is_meant = |target: &&Target| match label {
+            Some(label) => target.label.as_deref() == Some(label),
+            None => target.is_loop,
+        };
+        self.targets.iter().rev().find(is_meant).map(|target| target.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_mean_the_last_variable_in_scope() {
+        let mut scope = Scope::default();
+        let outer = scope.declare("x".into(), true).number;
+        let names = scope.enter();
+        let inner = scope.declare("x".into(), false).number;
+        assert_eq!(scope.find("x").map(|local| (local.number, local.is_reference)), Some((inner, false)));
+        scope.leave(names);
+        assert_eq!(scope.find("x").map(|local| (local.number, local.is_reference)), Some((outer, true)));
+        assert!(scope.find("y").is_none());
+        assert_eq!(scope.locals(), 2);
+    }
+
+    #[test]
+    fn breaks_leave_the_innermost_loop_or_what_is_named() {
+        let mut scope = Scope::default();
+        let outer = scope.open(Some("a".into()), true);
+        let block = scope.open(Some("b".into()), false);
+        assert_eq!((scope.target(None), scope.target(Some("b"))), (Some(outer), Some(block)));
+        scope.close();
+        assert_eq!((scope.target(Some("a")), scope.target(Some("b"))), (Some(outer), None));
+    }
+}

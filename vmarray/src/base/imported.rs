@@ -1,0 +1,49 @@
+//! Memory of the program that a device was told of.
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use backend_api::{Device, HostAllocation, HostMemory, HostSpan, Result};
+
+/// A device's import of memory that the program owns. The device forgets it at the drop.
+#[derive(Debug)]
+pub(crate) struct ImportedMemory {
+    device: Arc<dyn Device>,
+    /// There until the drop.
+    host: ManuallyDrop<HostAllocation>,
+}
+
+impl ImportedMemory {
+    /// Tells the device of the memory.
+    ///
+    /// # Safety
+    /// The memory stays allocated until this is dropped, also if it never is. What
+    /// [`import_host`](Device::import_host) asks of work that names it is kept.
+    pub(crate) unsafe fn new(
+        device: &Arc<dyn Device>,
+        start: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<Self> {
+        // SAFETY: vouched for by the caller.
+        let host = ManuallyDrop::new(unsafe { device.import_host(start, bytes, kind)? });
+        Ok(Self { device: Arc::clone(device), host })
+    }
+
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Where the device finds the byte at an offset.
+    pub(crate) fn at(&self, offset: u64) -> HostSpan<'_> {
+        self.host.at(offset)
+    }
+}
+
+impl Drop for ImportedMemory {
+    fn drop(&mut self) {
+        // SAFETY: the field is not used again.
+        self.device.release_host(unsafe { ManuallyDrop::take(&mut self.host) });
+    }
+}

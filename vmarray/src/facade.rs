@@ -1,0 +1,165 @@
+//! What other crates see, each item at one path: the root has what a first program names, modules the rest.
+
+pub use crate::ops::expr;
+pub use crate::shapes::boundary;
+pub use backend_api as device;
+/// NVIDIA cards as devices.
+#[cfg(feature = "cuda")]
+pub use backend_cuda as cuda;
+/// Host RAM, files and simulations as devices.
+#[cfg(feature = "host")]
+pub use backend_host as host;
+/// Cards of all vendors as devices.
+#[cfg(feature = "opencl")]
+pub use backend_opencl as opencl;
+
+/// The crate that [`Element`] types are derived with.
+pub use bytemuck;
+/// The crate whose mapped files can be the home of a [`Source`].
+#[cfg(feature = "memmap2")]
+pub use memmap2;
+/// The crate that [boxes](crate::nd) can be copied from and to.
+#[cfg(feature = "ndarray")]
+pub use ndarray;
+
+pub use crate::array::VirtualArray;
+pub use crate::array::builder::Builder;
+pub use crate::array::footprint::Footprint;
+pub use crate::base::element::{Element, Field};
+pub use crate::base::error::{Error, ErrorKind, Result};
+pub use crate::base::stats::Stats;
+pub use crate::engine::evict::EvictionPolicy;
+pub use crate::index_sets::IndexSet;
+pub use crate::setup::any::AnyDevice;
+pub use crate::setup::discovery::{Discovery, devices};
+pub use crate::setup::placement::Placement;
+pub use crate::shapes::nd::NdArray;
+pub use crate::shapes::ragged::RaggedArray;
+pub use crate::sources::Source;
+
+pub mod views {
+    //! Every operation, as traits that all views have, and sections: views of a range.
+    //!
+    //! [`View`] and [`ViewMut`] have elements, ranges and lists of indices, [`Query`] and [`QueryMut`]
+    //! questions and changes by [expressions](crate::expr), [`PagedView`] and [`PagedViewMut`] what pages and
+    //! tasks need. Programs come by all of them with `use vmarray::prelude::*`; functions that take any view
+    //! name them.
+
+    pub use crate::ops::find::Found;
+    pub use crate::ops::view::{
+        Linear, PagedView, PagedViewMut, Query, QueryMut, Section, SectionMut, Shape, SharedSection, Store,
+        StoreMut, View, ViewMut,
+    };
+}
+
+pub mod access {
+    //! Pages in place, and a walk over elements: guards, mapped slices, cursors, iterators.
+    //!
+    //! These are what methods of [`PagedView`](crate::views::PagedView) and
+    //! [`PagedViewMut`](crate::views::PagedViewMut) return, and what they need. Guards, cursors and iterators
+    //! hold pages: see "Locks" at [`VirtualArray`](crate::VirtualArray#locks).
+
+    pub use crate::array::cursor::{Cursor, CursorMut};
+    pub use crate::array::iter::{Iter, Pages, PagesMut};
+    pub use crate::array::map::{MapBuffer, MapMode};
+    pub use crate::array::page_guard::{PageMut, PageRef};
+    pub use crate::array::registered::Registered;
+    pub use crate::ops::gather::Gathered;
+}
+
+pub mod futures {
+    //! The futures that methods called `…_async` return, by name.
+    //!
+    //! They run on any executor and need no reactor: the library's own threads wake them. All but
+    //! [`PageAsync`] and [`PageMutAsync`] are [`Send`]. What holds for all is at
+    //! [`PagedView`](crate::views::PagedView#for-tasks).
+    //!
+    //! ```
+    //! use vmarray::futures::*;
+    //! fn may_move<F: Send>() {}
+    //! may_move::<(GetAsync<'_, u32>, SetAsync<'_, u32>, ReadAsync<'_, u32>, GatherAsync<'_, u32>)>();
+    //! may_move::<(PrefetchAsync<'_, u32>, FlushAsync<'_, u32>, SourceFlushAsync<'_, u32>)>();
+    //! ```
+
+    pub use crate::array::asynchronous::{
+        FlushAsync, GetAsync, PageAsync, PageMutAsync, PrefetchAsync, ReadAsync, SetAsync,
+    };
+    pub use crate::ops::gather::GatherAsync;
+    pub use crate::sources::SourceFlushAsync;
+}
+
+pub mod compute {
+    //! Several views of the same length, element by element, and elements that meet a condition.
+    //!
+    //! [`View::join`](crate::views::View::join) makes a [`Joined`], and
+    //! [`View::select_where`](crate::views::View::select_where) a [`Selected`].
+
+    pub use crate::ops::compute::{Column, Joinable, Joined, Row, Selected};
+}
+
+pub mod nd {
+    //! Several dimensions: boxes of arrays and sources, and the tiles that they are kept in.
+    //!
+    //! [`NdArray`](crate::NdArray) is the array; [`NdView`] and [`NdViewMut`] have
+    //! what boxes can do beside what all [views](crate::views) can. What lies beyond the edges of a box is a
+    //! matter of [`boundary`](crate::boundary) modes.
+
+    pub use crate::shapes::nd::{
+        NdBuilder, NdLayout, NdSection, NdSectionMut, NdShape, NdView, NdViewMut, Tile, TileMut, TileRef,
+        Tiles,
+    };
+}
+
+pub mod ragged {
+    //! Rows of different lengths: how a [`RaggedArray`](crate::RaggedArray) is described, written and read.
+    //!
+    //! Rows are [pushed](RaggedWriter) by any number of threads, then frozen and read as
+    //! [views](RaggedRow). A [`Ragged`] is what reading needs, so that rows of rows are
+    //! possible.
+
+    pub use crate::shapes::ragged::{Items, Ragged, RaggedBuilder, RaggedRow, RaggedWriter, Rows};
+}
+
+pub mod index_set {
+    //! Joins of index tuples: how an [`IndexSet`](crate::IndexSet) is combined with others, in RAM or in
+    //! arrays.
+
+    pub use crate::index_sets::{
+        Combination, CombinationChunks, Combine, Dimension, IndexSetRows, PagedIndexSet, Tuples,
+    };
+}
+
+pub mod source {
+    //! Memory of the program as a [`Source`](crate::Source): what can be one, and how it is described.
+
+    pub use crate::sources::{Home, HomeMut, PageState, SourceBuilder, Unfinished};
+}
+
+pub mod discovery {
+    //! What [`Discovery`](crate::Discovery) is told and what it tells.
+
+    pub use crate::base::error::Unmet;
+    pub use crate::setup::discovery::{Choice, DiscoveryReport};
+}
+
+pub mod profile {
+    //! How fast a device is: what [`Placement`](crate::Placement) by bandwidth and the choice of routes rest
+    //! on.
+
+    pub use crate::setup::profile::{Direction, Profile};
+}
+
+pub mod stats {
+    //! The parts of [`Stats`](crate::Stats).
+
+    pub use crate::base::stats::ChannelStats;
+}
+
+pub mod prelude {
+    //! What programs name again and again: `use vmarray::prelude::*`.
+
+    pub use crate::boundary::Bounded;
+    pub use crate::ops::view::{PagedView, PagedViewMut, Query, QueryMut, View, ViewMut};
+    pub use crate::shapes::nd::{NdView, NdViewMut};
+    pub use crate::{Element, Field, NdArray, Source, VirtualArray};
+}

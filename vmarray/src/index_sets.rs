@@ -1,0 +1,316 @@
+//! Sets of index tuples whose columns are labelled with dimensions, and the natural join of two of them.
+
+#[forbid(unsafe_code)]
+mod chunks;
+#[forbid(unsafe_code)]
+mod combination;
+#[forbid(unsafe_code)]
+mod combine;
+#[forbid(unsafe_code)]
+mod edit;
+#[forbid(unsafe_code)]
+mod emit;
+#[forbid(unsafe_code)]
+mod engine;
+#[forbid(unsafe_code)]
+mod keys;
+#[forbid(unsafe_code)]
+mod merge;
+#[forbid(unsafe_code)]
+mod paged;
+#[forbid(unsafe_code)]
+mod partition;
+#[forbid(unsafe_code)]
+mod runs;
+#[forbid(unsafe_code)]
+mod source;
+#[forbid(unsafe_code)]
+mod threads;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::iter::FusedIterator;
+
+pub use chunks::CombinationChunks;
+pub use combination::Combination;
+pub use combine::Combine;
+pub use paged::PagedIndexSet;
+pub use source::Tuples;
+
+use crate::base::error::{ErrorKind, Result};
+
+/// The label of a column: which dimension of a space its values are indices of.
+///
+/// ```
+/// use vmarray::{index_set::Dimension, IndexSet};
+/// const TIME: Dimension = 7;
+/// let set = IndexSet::from_rows([TIME], [[10], [20]])?;
+/// assert_eq!(set.dimensions(), [TIME]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub type Dimension = u32;
+
+/// A multiset of tuples of `u64`, all of one width, each column labelled with a dimension.
+///
+/// Tuples keep their order, and duplicates are kept. Labels are any numbers in any order, none of them twice.
+/// The values lie in one vector, tuple after tuple. A set of no dimensions holds empty tuples: nothing but
+/// their number.
+///
+/// Two sets are equal (`==`) if they have the same columns and the same tuples in the same order.
+///
+/// [`combine`](Self::combine) merges two sets on the dimensions that they have in common, and [`Combine`]
+/// does so within bounded memory, in chunks, or into an array larger than RAM.
+///
+/// ```
+/// use vmarray::{ErrorKind, IndexSet};
+/// let mut set = IndexSet::new([7, 0])?;
+/// set.push(&[1, 0])?;
+/// assert!(set.push(&[3]).is_err() && IndexSet::new([3, 3]).is_err());
+/// set.push(&[2, u64::MAX])?;
+/// assert!(set.len() == 2 && !set.is_empty() && set.dimensions() == [7, 0]);
+/// assert_eq!(set.rows().nth(1), Some(&[2, u64::MAX][..]));
+/// assert!(set.column(0)?.eq([0, u64::MAX]));
+///
+/// let other = IndexSet::from_rows([0, 3], [[0, 8], [u64::MAX, 9], [0, 8]])?;
+/// let mut merged = set.combine(&other)?;
+/// assert_eq!(merged.dimensions(), [7, 0, 3]);
+/// assert!(merged.rows().eq([[1, 0, 8], [1, 0, 8], [2, u64::MAX, 9]]));
+/// merged.dedup();
+/// let mut pairs = merged.project([3, 7])?.relabel([0, 1])?;
+/// assert_eq!(pairs.values(), [8, 1, 9, 2]);
+/// pairs.push(&[8, 0])?;
+/// pairs.sort()?;
+/// assert_eq!(pairs, IndexSet::from_values([0, 1], vec![8, 0, 8, 1, 9, 2])?);
+/// assert_eq!(pairs, IndexSet::from_columns([(0, [8, 8, 9]), (1, [0, 1, 2])])?);
+///
+/// let error = IndexSet::from_rows([0, 1], [vec![5, 6], vec![7]]).unwrap_err();
+/// assert_eq!(*error.kind(), ErrorKind::RaggedTuple { tuple: 1, expected: 2, got: 1 });
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexSet {
+    dimensions: Vec<Dimension>,
+    values: Vec<u64>,
+    /// Told apart from the values, since tuples of no dimensions have none.
+    len: usize,
+}
+
+impl IndexSet {
+    /// A set without tuples.
+    ///
+    /// # Errors
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension).
+    pub fn new(dimensions: impl IntoIterator<Item = Dimension>) -> Result<Self> {
+        Ok(Self { dimensions: distinct(dimensions)?, values: Vec::new(), len: 0 })
+    }
+
+    /// A set of the given tuples, in their order.
+    ///
+    /// # Errors
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if a
+    /// tuple has not one value for each dimension; [`NoMemory`](ErrorKind::NoMemory).
+    pub fn from_rows<R: AsRef<[u64]>>(
+        dimensions: impl IntoIterator<Item = Dimension>,
+        rows: impl IntoIterator<Item = R>,
+    ) -> Result<Self> {
+        let mut set = Self::new(dimensions)?;
+        rows.into_iter().try_for_each(|row| set.push(row.as_ref()))?;
+        Ok(set)
+    }
+
+    /// A set of the tuples that the given columns make up: the first values of all columns are the first
+    /// tuple. Copies them.
+    ///
+    /// # Errors
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedColumn`](ErrorKind::RaggedColumn) if a
+    /// column is not as long as the first one; [`NoMemory`](ErrorKind::NoMemory).
+    pub fn from_columns<C: AsRef<[u64]>>(columns: impl IntoIterator<Item = (Dimension, C)>) -> Result<Self> {
+        let (labels, columns): (Vec<Dimension>, Vec<C>) = columns.into_iter().unzip();
+        let dimensions = distinct(labels)?;
+        let (width, len) = (dimensions.len(), columns.first().map_or(0, |column| column.as_ref().len()));
+        let mut values = crate::base::memory::zeroed_vec(count_of(len, width)?)?;
+        for (at, column) in columns.iter().enumerate() {
+            let column = column.as_ref();
+            if column.len() != len {
+                let dimension = dimensions[at];
+                return Err(ErrorKind::RaggedColumn { dimension, expected: len, got: column.len() }.into());
+            }
+            values[at..].iter_mut().step_by(width).zip(column).for_each(|(to, &from)| *to = from);
+        }
+        Ok(Self { dimensions, values, len })
+    }
+
+    /// A set of the tuples that lie in a vector one after the other. Copies nothing.
+    ///
+    /// # Errors
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if the
+    /// last tuple is not complete, or there are values but no dimensions.
+    pub fn from_values(dimensions: impl IntoIterator<Item = Dimension>, values: Vec<u64>) -> Result<Self> {
+        let dimensions = distinct(dimensions)?;
+        let len = whole_tuples(values.len(), dimensions.len())?;
+        Ok(Self { dimensions, values, len })
+    }
+
+    /// Of parts that are known to fit together.
+    pub(crate) fn assemble(dimensions: Vec<Dimension>, values: Vec<u64>, len: usize) -> Self {
+        debug_assert_eq!(values.len(), len * dimensions.len());
+        Self { dimensions, values, len }
+    }
+
+    /// Adds a tuple behind the others.
+    ///
+    /// # Errors
+    /// [`RaggedTuple`](ErrorKind::RaggedTuple); [`NoMemory`](ErrorKind::NoMemory). The set is as before then.
+    pub fn push(&mut self, tuple: &[u64]) -> Result<()> {
+        let (expected, got) = (self.width(), tuple.len());
+        if got != expected {
+            return Err(ErrorKind::RaggedTuple { tuple: self.len, expected, got }.into());
+        }
+        let len = count_of(self.len.saturating_add(1), 1)?;
+        let no_memory = |_| ErrorKind::NoMemory { bytes: size_of_val(tuple) };
+        self.values.try_reserve(got).map_err(no_memory)?;
+        self.values.extend_from_slice(tuple);
+        self.len = len;
+        Ok(())
+    }
+
+    /// How many tuples there are, each duplicate counted.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no tuple.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn width(&self) -> usize {
+        self.dimensions.len()
+    }
+
+    /// The labels of the columns, in the order of a tuple's values.
+    #[must_use]
+    pub fn dimensions(&self) -> &[Dimension] {
+        &self.dimensions
+    }
+
+    /// All values, tuple after tuple.
+    #[must_use]
+    pub fn values(&self) -> &[u64] {
+        &self.values
+    }
+
+    /// All tuples as slices, in order. One by its number is `rows().nth(number)`, which costs no search.
+    #[must_use]
+    pub fn rows(&self) -> IndexSetRows<'_> {
+        IndexSetRows { values: &self.values, width: self.width(), len: self.len }
+    }
+
+    /// The values of a dimension, in the order of the tuples.
+    ///
+    /// # Errors
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension).
+    pub fn column(&self, dimension: Dimension) -> Result<impl ExactSizeIterator<Item = u64> + '_> {
+        let at = self.position(dimension)?;
+        Ok(self.rows().map(move |row| row[at]))
+    }
+
+    fn position(&self, dimension: Dimension) -> Result<usize> {
+        let unknown = || ErrorKind::UnknownDimension { dimension }.into();
+        self.dimensions.iter().position(|&label| label == dimension).ok_or_else(unknown)
+    }
+}
+
+/// All values, tuple after tuple, without a copy.
+impl From<IndexSet> for Vec<u64> {
+    fn from(set: IndexSet) -> Self {
+        set.values
+    }
+}
+
+impl<'a> IntoIterator for &'a IndexSet {
+    type Item = &'a [u64];
+    type IntoIter = IndexSetRows<'a>;
+
+    fn into_iter(self) -> IndexSetRows<'a> {
+        self.rows()
+    }
+}
+
+/// The tuples of an [`IndexSet`] as slices, from either end.
+///
+/// ```
+/// let set = vmarray::IndexSet::from_rows([0], [[1], [2], [3]])?;
+/// let mut rows = set.rows();
+/// assert_eq!(rows.next_back(), Some(&[3][..]));
+/// assert_eq!(rows.len(), 2);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct IndexSetRows<'a> {
+    values: &'a [u64],
+    width: usize,
+    len: usize,
+}
+
+impl<'a> Iterator for IndexSetRows<'a> {
+    type Item = &'a [u64];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u64]> {
+        self.len = self.len.checked_sub(1)?;
+        let (row, rest) = self.values.split_at(self.width);
+        self.values = rest;
+        Some(row)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len, Some(self.len))
+    }
+
+    fn nth(&mut self, n: usize) -> Option<&'a [u64]> {
+        let skipped = n.min(self.len);
+        self.len -= skipped;
+        self.values = &self.values[skipped * self.width..];
+        self.next()
+    }
+}
+
+impl DoubleEndedIterator for IndexSetRows<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.len = self.len.checked_sub(1)?;
+        let (rest, row) = self.values.split_at(self.len * self.width);
+        self.values = rest;
+        Some(row)
+    }
+}
+
+impl ExactSizeIterator for IndexSetRows<'_> {}
+impl FusedIterator for IndexSetRows<'_> {}
+
+/// Labels, none of which comes twice.
+pub(crate) fn distinct(dimensions: impl IntoIterator<Item = Dimension>) -> Result<Vec<Dimension>> {
+    let dimensions: Vec<Dimension> = dimensions.into_iter().collect();
+    let mut seen = HashSet::with_capacity(dimensions.len());
+    match dimensions.iter().find(|&&dimension| !seen.insert(dimension)) {
+        Some(&dimension) => Err(ErrorKind::DuplicateDimension { dimension }.into()),
+        None => Ok(dimensions),
+    }
+}
+
+/// How many tuples `values` values are.
+fn whole_tuples(values: usize, width: usize) -> Result<usize> {
+    let (tuple, got) = (values.checked_div(width).unwrap_or(0), values.checked_rem(width).unwrap_or(values));
+    if got > 0 { Err(ErrorKind::RaggedTuple { tuple, expected: width, got }.into()) } else { Ok(tuple) }
+}
+
+/// How many values `len` tuples have.
+fn count_of(len: usize, width: usize) -> Result<usize> {
+    let too_long = || ErrorKind::TooLong { elements: len as u64, element_bytes: width.saturating_mul(8) };
+    let values = len.checked_mul(width).filter(|&values| values <= isize::MAX as usize / 8 || width == 0);
+    values.filter(|_| len < usize::MAX).ok_or_else(|| too_long().into())
+}

@@ -1,0 +1,177 @@
+//! The merged tuples of two sets, written where they are wanted.
+
+use std::fmt;
+use std::ops::Range;
+
+use backend_api::Device;
+
+use super::chunks::CombinationChunks;
+use super::engine::{Engine, Limits, Piece};
+use super::keys::FoldedMultiply;
+use super::merge::Merge;
+use super::{Dimension, IndexSet, PagedIndexSet, Tuples, count_of, threads};
+use crate::array::VirtualArray;
+use crate::array::builder::Builder;
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
+use crate::ops::view::{Linear, ViewMut as _};
+use crate::setup::any::AnyDevice;
+
+/// The merged tuples of two sets: counted, and written where they are wanted.
+///
+/// The way to results larger than RAM: their number is known before there is a place for them.
+///
+/// ```
+/// use vmarray::{prelude::*, IndexSet};
+/// use vmarray::index_set::{Combine, Tuples};
+/// let a = IndexSet::from_rows([0, 1], [[0, 0], [0, 1], [1, 0]])?;
+/// let b = IndexSet::from_rows([0, 2], [[0, 2], [1, 3]])?;
+/// let merged = Combine::new(&a, &b).run()?;
+/// assert!(merged.len() == 3 && !merged.is_empty() && merged.dimensions() == [0, 1, 2]);
+/// let array = VirtualArray::<u64>::new(merged.len() * merged.dimensions().len())?;
+/// merged.write_to(&array, 0)?;
+/// assert_eq!(array.to_vec(..)?, [0, 0, 2, 0, 1, 2, 1, 0, 3]);
+/// assert_eq!(merged.to_index_set()?.values(), array.to_vec(..)?);
+/// let lengths = merged.chunks(2).map(|chunk| chunk.map(|set| set.len()));
+/// assert_eq!(lengths.collect::<Result<Vec<_>, _>>()?, [2, 1]);
+/// assert_eq!(merged.to_paged(|array| array.page_len(64))?.len(), 3);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct Combination<'a, A: ?Sized, B: ?Sized> {
+    engine: Engine<'a, A, B, FoldedMultiply>,
+    threads: usize,
+}
+
+impl<A: Tuples + ?Sized, B: Tuples + ?Sized> fmt::Debug for Combination<'_, A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Combination")
+            .field("dimensions", &self.dimensions())
+            .field("len", &self.len())
+            .field("pieces", &self.engine.pieces())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
+    pub(super) fn find(a: &'a A, b: &'a B, merge: Merge, limits: Limits) -> Result<Self> {
+        Ok(Self { engine: Engine::new(a, b, merge, limits)?, threads: limits.threads })
+    }
+
+    /// How many results there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.engine.len()
+    }
+
+    /// Whether there is no result.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The dimensions of a result: all of the first set, then the others of the second one.
+    #[must_use]
+    pub fn dimensions(&self) -> &[Dimension] {
+        &self.engine.merge().dimensions
+    }
+
+    fn width(&self) -> usize {
+        self.engine.merge().width()
+    }
+
+    /// All results in memory, which is taken once and written in place by all threads.
+    ///
+    /// # Errors
+    /// [`NoMemory`](ErrorKind::NoMemory), [`TooLong`](ErrorKind::TooLong);
+    /// [`InputChanged`](ErrorKind::InputChanged) and what the sources report, if they are read again.
+    pub fn to_index_set(&self) -> Result<IndexSet> {
+        CombinationChunks::new(&self.engine, usize::MAX, self.threads).chunk()
+    }
+
+    /// All results in sets of `tuples` tuples each (at least one), the last one shorter. One of them is in
+    /// memory at a time.
+    pub fn chunks(&self, tuples: usize) -> CombinationChunks<'_, 'a, A, B> {
+        CombinationChunks::new(&self.engine, tuples.max(1), self.threads)
+    }
+
+    /// Writes all results to the elements from `start` on, tuple after tuple. Pages that are overwritten
+    /// whole are not fetched; each thread holds two pages' worth of results in memory.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside) if the array is too short; what
+    /// [`to_index_set`](Self::to_index_set) and [`ViewMut::write`](crate::views::ViewMut::write) report. The
+    /// elements are unspecified then.
+    pub fn write_to<D: Device>(&self, array: &VirtualArray<u64, D>, start: usize) -> Result<()> {
+        let width = self.width();
+        let count = count_of(self.len(), width)?;
+        Linear::whole(array.len()).places_at(start, count)?;
+        let mut walk = None;
+        let mut at = start;
+        for number in 0..self.engine.pieces() {
+            let values = self.engine.len_of(number) * width;
+            if values > 0 {
+                let piece = self.engine.piece(number, &mut walk)?;
+                write_piece(&piece, width, self.threads, array, at..at + values)?;
+            }
+            at += values;
+        }
+        Ok(())
+    }
+
+    /// All results in an array of their own, which `describe` may give devices and a cache.
+    ///
+    /// # Errors
+    /// What [`Builder::build`] and [`write_to`](Self::write_to) report.
+    pub fn to_paged<D: Device>(
+        &self,
+        describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, D>,
+    ) -> Result<PagedIndexSet<D>> {
+        let array = describe(VirtualArray::builder(count_of(self.len(), self.width())?)).build()?;
+        self.write_to(&array, 0)?;
+        Ok(PagedIndexSet::assemble(self.dimensions().to_vec(), array, self.len()))
+    }
+}
+
+/// Writes results of a piece from number `first` on.
+pub(super) fn emit_from(
+    piece: &Piece<'_>,
+    first: usize,
+    width: usize,
+    threads: usize,
+    into: &mut [u64],
+) -> Result<()> {
+    /// How much a thread writes at a time.
+    const VALUES: usize = 128 << 10;
+    let at_once = (VALUES / width).max(1);
+    let parts = into.chunks_mut(at_once * width).zip((first..).step_by(at_once));
+    threads::for_each(threads, parts, |(into, first)| {
+        piece.emit(first, into);
+        Ok(())
+    })
+}
+
+/// Writes all results of a piece to a range of elements, each thread a page at a time.
+fn write_piece<D: Device>(
+    piece: &Piece<'_>,
+    width: usize,
+    threads: usize,
+    array: &VirtualArray<u64, D>,
+    range: Range<usize>,
+) -> Result<()> {
+    let pages = array.page_of(range.start)..array.page_of(range.end - 1) + 1;
+    threads::for_each_with(threads, pages, Vec::new, |buffer: &mut Vec<u64>, page| {
+        let page = array.page_range(page);
+        let part = page.start.max(range.start)..page.end.min(range.end);
+        // The tuples that touch the page, and what of the first one lies before it.
+        let (from, to) = (part.start - range.start, part.end - range.start);
+        let tuples = from / width..to.div_ceil(width);
+        if buffer.len() < tuples.len() * width {
+            *buffer = zeroed_vec(tuples.len() * width)?;
+        }
+        let values = &mut buffer[..tuples.len() * width];
+        piece.emit(tuples.start, values);
+        array.write(part.start, &values[from - tuples.start * width..][..part.len()])
+    })
+}

@@ -1,0 +1,138 @@
+//! Where tuples come from: RAM, or an array of pages.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::{Dimension, IndexSet, threads};
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec_large;
+
+/// Tuples that can be combined: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a source of
+/// your own, which any number of threads may read at a time.
+///
+/// A source must have the same labels and length as long as it is in use. One that breaks its word gets wrong
+/// results or a panic, but no undefined behaviour.
+///
+/// ```
+/// use vmarray::{IndexSet, Result};
+/// use vmarray::index_set::{Combine, Dimension, Tuples};
+/// /// The first so many square numbers.
+/// struct Squares(usize);
+///
+/// impl Tuples for Squares {
+///     fn dimensions(&self) -> &[Dimension] {
+///         &[0]
+///     }
+///     fn len(&self) -> usize {
+///         self.0
+///     }
+///     fn read_tuples(&self, first: usize, into: &mut [u64]) -> Result<()> {
+///         into.iter_mut().zip(first as u64..).for_each(|(value, i)| *value = i * i);
+///         Ok(())
+///     }
+/// }
+///
+/// let set = IndexSet::from_rows([0], [[3], [4], [9]])?;
+/// assert_eq!((set.in_memory(), Squares(9).in_memory()), (Some(&[3, 4, 9][..]), None));
+/// let squares = Combine::new(&set, &Squares(100)).run()?.to_index_set()?;
+/// assert_eq!(squares.values(), [4, 9]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[allow(clippy::len_without_is_empty, reason = "nobody needs it here")]
+pub trait Tuples: Sync {
+    /// The labels of the columns, none of them twice: operations refuse that as
+    /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension).
+    fn dimensions(&self) -> &[Dimension];
+
+    /// How many tuples there are.
+    fn len(&self) -> usize;
+
+    /// Copies tuples from number `first` on into a slice, as many as it has room for.
+    ///
+    /// # Errors
+    /// Those of the source; they end the operation.
+    fn read_tuples(&self, first: usize, into: &mut [u64]) -> Result<()>;
+
+    /// All values, tuple after tuple, if they are in RAM; they are used in place then.
+    fn in_memory(&self) -> Option<&[u64]> {
+        None
+    }
+}
+
+impl Tuples for IndexSet {
+    fn dimensions(&self) -> &[Dimension] {
+        self.dimensions()
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn read_tuples(&self, first: usize, into: &mut [u64]) -> Result<()> {
+        into.copy_from_slice(&self.values()[first * self.width()..][..into.len()]);
+        Ok(())
+    }
+
+    fn in_memory(&self) -> Option<&[u64]> {
+        Some(self.values())
+    }
+}
+
+/// Tuples in RAM, lent or owned. Tuples of no dimensions have a number only.
+#[derive(Debug)]
+pub(super) struct Block<'a> {
+    values: Cow<'a, [u64]>,
+    width: usize,
+    len: usize,
+}
+
+impl<'a> Block<'a> {
+    /// Lends tuples that are in RAM, and loads others, on several threads.
+    pub(super) fn load<S: Tuples + ?Sized>(
+        source: &'a S,
+        tuples: Range<usize>,
+        threads: usize,
+    ) -> Result<Self> {
+        /// How much a thread reads at a time.
+        const VALUES: usize = 128 << 10;
+        let (width, len) = (source.dimensions().len(), tuples.len());
+        if let Some(values) = source.in_memory() {
+            let values = Cow::Borrowed(&values[tuples.start * width..tuples.end * width]);
+            return Ok(Self { values, width, len });
+        }
+        let mut values = zeroed_vec_large(super::count_of(len, width)?)?;
+        if let Some(at_once) = VALUES.checked_div(width) {
+            let at_once = at_once.max(1);
+            let parts = values.chunks_mut(at_once * width).zip((tuples.start..).step_by(at_once));
+            threads::for_each(threads, parts, |(into, first)| source.read_tuples(first, into))?;
+        }
+        Ok(Self { values: Cow::Owned(values), width, len })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    pub(super) fn values(&self) -> &[u64] {
+        &self.values
+    }
+
+    #[inline(always)]
+    pub(super) fn row(&self, number: usize) -> &[u64] {
+        &self.values[number * self.width..][..self.width]
+    }
+
+    /// Gives the memory back. No tuple may be asked for afterwards.
+    pub(super) fn forget(&mut self) {
+        self.values = Cow::Owned(Vec::new());
+    }
+
+    /// Whether the tuples are its own, and dropping it gives memory back.
+    pub(super) fn is_owned(&self) -> bool {
+        matches!(self.values, Cow::Owned(_))
+    }
+}

@@ -1,0 +1,46 @@
+//! Arrays made of memory of the program, by the traits of the standard library.
+
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
+use crate::ops::view::ViewMut as _;
+
+/// A copy of a slice, over the [devices of the machine](crate::devices).
+///
+/// Not `From`: there may be no device, or none with room, which is an error and no panic. The slice is copied
+/// to the devices past the cache.
+///
+/// # Errors
+/// As [`Builder::build`](crate::Builder::build) and [`write`](crate::views::ViewMut::write).
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let array = VirtualArray::try_from(&[1_u32, 2, 3][..])?;
+/// assert_eq!(array.to_vec(..)?, [1, 2, 3]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+impl<T: Element> TryFrom<&[T]> for VirtualArray<T> {
+    type Error = Error;
+
+    fn try_from(elements: &[T]) -> Result<Self> {
+        let array = Self::new(elements.len())?;
+        array.write(0, elements)?;
+        Ok(array)
+    }
+}
+
+/// As of a slice. The vector is dropped when its elements are copied; a [`Source`](crate::Source) keeps it.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let array: VirtualArray<f64> = vec![0.5; 1000].try_into()?;
+/// assert_eq!((array.len(), array.get(999)?), (1000, 0.5));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+impl<T: Element> TryFrom<Vec<T>> for VirtualArray<T> {
+    type Error = Error;
+
+    fn try_from(elements: Vec<T>) -> Result<Self> {
+        Self::try_from(&elements[..])
+    }
+}

@@ -1,0 +1,123 @@
+//! The end of a batch: what its pages are now.
+
+use std::ops::{ControlFlow, Range};
+
+use super::{Core, Hold, Operation, PageBatch, SlotRun};
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
+use crate::ops::executor::{Lane as _, RunAccess};
+use crate::sources::channel::PageBlocks;
+
+impl<T: Element> Core<T> {
+    /// Waits for a batch, notes what its pages are now, and takes in what was found.
+    pub(super) fn finish<O: Operation<T>>(
+        &self,
+        mut batch: PageBatch<'_, O::Work>,
+        operation: &O,
+        outcome: &mut O::Found,
+    ) -> Result<ControlFlow<()>> {
+        let mut result = batch.error.take().map_or(Ok(()), Err);
+        // If the fetches were not all started, who knows which; what came is fetched again.
+        let mut arrived = batch.is_fetched;
+        for ticket in std::mem::take(&mut batch.uploads) {
+            if let Err(error) = batch.channel.device().wait(ticket) {
+                arrived = false;
+                result = result.and(Err(error.into()));
+            }
+        }
+        if arrived {
+            let fetched = batch.members.iter().filter(|member| member.fetched != 0);
+            fetched.for_each(|member| self.entries[member.page].fetched(member.fetched));
+        }
+        let by_run = operation.access() != RunAccess::Read && operation.value().is_none();
+        let mut flow = ControlFlow::Continue(());
+        while let Some((run, tickets, work)) = batch.works.pop_front() {
+            // All of them, so that nothing is under way any more.
+            let waits = tickets.iter().map(|ticket| batch.channel.device().wait(*ticket));
+            let done = waits.reduce(Result::and).unwrap_or(Ok(())).map_err(Error::from);
+            if by_run {
+                self.note_changed(&batch, &run, arrived, done.is_ok(), operation, outcome);
+            }
+            if result.is_err() || flow.is_break() {
+                continue;
+            }
+            match done.and_then(|()| operation.finish(batch.channel, &run, work, outcome)) {
+                Ok(next) => flow = next,
+                Err(error) => result = Err(error),
+            }
+            if result.is_ok() && flow.is_continue() {
+                result = self.launch(&mut batch, operation);
+            }
+        }
+        if operation.access() != RunAccess::Read && result.is_err() {
+            // Of work that was refused a part may be under way.
+            let rest = batch.channel.kernels().submit(&[]);
+            let _ = rest.and_then(|ticket| batch.channel.device().wait(ticket));
+        }
+        if let Some(run) = batch.refused.take().filter(|_| by_run) {
+            self.note_changed(&batch, &run, arrived, false, operation, outcome);
+        }
+        if let Some(value) = operation.value() {
+            result = self.note_overwritten(&mut batch, value, result);
+        }
+        result.map(|()| flow)
+    }
+
+    /// Notes what has become of the pages of a run that was to change them.
+    ///
+    /// What the device does not have for certain, but the home has, is as it was. What only the device has is
+    /// written, or holds anything.
+    fn note_changed<O: Operation<T>>(
+        &self,
+        batch: &PageBatch<'_, O::Work>,
+        run: &SlotRun,
+        arrived: bool,
+        done: bool,
+        operation: &O,
+        outcome: &mut O::Found,
+    ) {
+        for member in &batch.members[run.members.clone()] {
+            let entry = &self.entries[member.page];
+            let changed = if done {
+                let changed = if arrived { member.touched } else { member.touched & !member.fetched };
+                entry.changed_on_device(changed);
+                changed
+            } else {
+                let lost = member.touched & entry.dirty();
+                entry.invalidate(member.touched & !lost);
+                lost
+            };
+            let first = member.page * self.cuts.page_len;
+            let within = &member.within;
+            for blocks in self.cuts.ranges(member.page, changed) {
+                let elements: Range<usize> = blocks.start.max(within.start)..blocks.end.min(within.end);
+                operation.changed(first + elements.start..first + elements.end, done, outcome);
+            }
+        }
+    }
+
+    /// Notes that a batch's elements were overwritten with a value. If a device has failed, that is done at
+    /// home.
+    fn note_overwritten<W>(&self, batch: &mut PageBatch<'_, W>, value: T, result: Result<()>) -> Result<()> {
+        let Err(error) = result else {
+            batch.members.iter().for_each(|m| self.entries[m.page].changed_on_device(m.touched));
+            return Ok(());
+        };
+        for member in &mut batch.members {
+            let Some(Hold::Exclusive(held)) = &mut member.hold else { continue };
+            let entry = &self.entries[member.page];
+            let covered = self.cuts.covered(member.page, &member.within);
+            // The device holds anything there now; what lies beside it is as it was.
+            entry.invalidate(covered);
+            let beside = member.touched & !covered;
+            let newer = entry.dirty() & beside;
+            if newer != 0 {
+                let blocks = PageBlocks { page: member.page, slot: member.slot, blocks: newer };
+                self.bring_page_home(held, blocks).map_err(|_| error.clone())?;
+            }
+            entry.invalidate(beside);
+            self.elements_mut(held, member.page, &member.within).fill(value);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,466 @@
+//! One channel of a source: a bounded number of slots on a device, and the copies between them and the home.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use backend_api::{
+    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostMemory, HostSpan, Queue, Ticket, Transfer,
+};
+use parking_lot::Mutex;
+
+use super::directory::{Cuts, DirectoryEntry, ExclusivePage};
+use super::staging::Staging;
+use crate::base::error::{Error, Result};
+use crate::base::imported::ImportedMemory;
+use crate::base::stats::Counters;
+use crate::engine::channel::{PinnedPiece, PinnedPool};
+use crate::engine::evict::{EvictionPolicy, Evictor, Verdict};
+use crate::ops::executor::{Lane, RunAccess};
+
+/// How much is copied by way of one piece of staging memory.
+const CHUNK_BYTES: usize = 8 << 20;
+/// How many copies a submission has at most.
+const BATCH: usize = 256;
+/// In place of the page of a slot that has none.
+const NO_PAGE: usize = usize::MAX;
+
+/// Where a source's elements are at home, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HomeBytes {
+    pub(super) first: NonNull<u8>,
+    pub(super) element_bytes: usize,
+    pub(super) cuts: Cuts,
+}
+
+// SAFETY: an address and figures; who may touch the bytes is decided by the directory's locks.
+unsafe impl Send for HomeBytes {}
+// SAFETY: as above.
+unsafe impl Sync for HomeBytes {}
+
+impl HomeBytes {
+    /// # Safety
+    /// The offset is within the home's bytes.
+    unsafe fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: vouched for by the caller.
+        unsafe { self.first.as_ptr().add(offset) }
+    }
+}
+
+/// Blocks of a page that has a slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PageBlocks {
+    pub(super) page: usize,
+    pub(super) slot: u32,
+    pub(super) blocks: u64,
+}
+
+/// Bytes that follow one another both at home and on the device.
+#[derive(Clone, Copy, Debug)]
+struct BlockPiece {
+    home: usize,
+    device: u64,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct SourceChannel {
+    // Declared first, dropped first: ending a queue waits for its work.
+    uploads: Queue<dyn Device>,
+    downloads: Queue<dyn Device>,
+    kernels: Queue<dyn Device>,
+    /// The home, as the device knows it: one for all of the device's channels.
+    import: Option<Arc<ImportedMemory>>,
+    slots: DeviceBuffer<dyn Device>,
+    device: Arc<dyn Device>,
+    page_bytes: usize,
+    home: HomeBytes,
+    /// Held by the thread that works on several pages.
+    pub(super) pool: Mutex<Pool>,
+    /// For answers, single pages, and pieces of the home on their way.
+    pinned: Arc<PinnedPool>,
+    pub(super) counters: Counters,
+}
+
+/// Who has which slot.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// The page of each slot.
+    pages: Vec<usize>,
+    /// Whether the slot was used again since the policy last asked.
+    referenced: Vec<bool>,
+    free: Vec<u32>,
+    evictor: Evictor,
+    pub(super) staging: Staging,
+}
+
+impl Pool {
+    pub(super) fn slots(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// A page that has a slot is used.
+    pub(super) fn touched(&mut self, slot: u32) {
+        self.referenced[slot as usize] = true;
+        self.evictor.touched(slot);
+    }
+
+    /// A page gets a slot that nobody has.
+    pub(super) fn policy_insert(&mut self, slot: u32, page: usize) {
+        self.pages[slot as usize] = page;
+        self.referenced[slot as usize] = false;
+        self.evictor.inserted(slot, page as u64);
+    }
+
+    /// A page has given up its slot.
+    pub(super) fn policy_remove(&mut self, slot: u32) {
+        self.evictor.removed(slot);
+        self.pages[slot as usize] = NO_PAGE;
+        self.free.push(slot);
+    }
+
+    /// The pages that have slots.
+    pub(super) fn tenants(&self) -> impl Iterator<Item = usize> + '_ {
+        self.pages.iter().copied().filter(|&page| page != NO_PAGE)
+    }
+}
+
+impl SourceChannel {
+    pub(super) fn new(
+        device: Arc<dyn Device>,
+        slots: usize,
+        home: HomeBytes,
+        policy: EvictionPolicy,
+        import: Option<Arc<ImportedMemory>>,
+    ) -> Result<Self> {
+        let page_bytes = home.cuts.page_len * home.element_bytes;
+        let chunk_bytes = CHUNK_BYTES.min(slots * page_bytes).max(page_bytes);
+        let pinned = Arc::new(PinnedPool::new(&device, HostMemory::Pinned, true));
+        let pool = Pool {
+            pages: vec![NO_PAGE; slots],
+            referenced: vec![false; slots],
+            // Taken from the end, so ascending.
+            free: (0..slots as u32).rev().collect(),
+            evictor: Evictor::new(policy, slots),
+            staging: Staging::new(&device, &pinned, chunk_bytes),
+        };
+        Ok(Self {
+            uploads: Queue::new(&device)?,
+            downloads: Queue::new(&device)?,
+            kernels: Queue::new(&device)?,
+            import,
+            slots: DeviceBuffer::new(&device, (slots * page_bytes) as u64, Commit::Lazy)?,
+            device,
+            page_bytes,
+            home,
+            pool: Mutex::new(pool),
+            pinned,
+            counters: Counters::default(),
+        })
+    }
+
+    pub(super) fn kernels(&self) -> &Queue<dyn Device> {
+        &self.kernels
+    }
+
+    /// All slots, as elements one after the other.
+    pub(super) fn all_elements(&self) -> Elements<'_> {
+        let stride = self.home.element_bytes as u64;
+        Elements { start: self.slots.at(0), count: self.slots.bytes() / stride, stride }
+    }
+
+    pub(super) fn slot_bytes(&self) -> u64 {
+        self.slots.bytes()
+    }
+
+    /// The place of an element of a slot.
+    pub(super) fn place(&self, slot: u32, at: usize) -> DeviceSpan<'static> {
+        let offset = slot as u64 * self.page_bytes as u64 + (at * self.home.element_bytes) as u64;
+        // SAFETY: the channel owns the slots as long as it lives, and work on them is submitted by the source
+        // alone.
+        unsafe { self.slots.at(offset).detach() }
+    }
+
+    fn pieces(&self, pages: &[PageBlocks]) -> Vec<BlockPiece> {
+        let mut pieces: Vec<BlockPiece> = Vec::new();
+        let HomeBytes { element_bytes, cuts, .. } = self.home;
+        for &PageBlocks { page, slot, blocks } in pages {
+            for range in cuts.ranges(page, blocks) {
+                let piece = BlockPiece {
+                    home: (page * cuts.page_len + range.start) * element_bytes,
+                    device: self.place(slot, range.start).offset(),
+                    bytes: range.len() * element_bytes,
+                };
+                match pieces.last_mut() {
+                    Some(last)
+                        if last.home + last.bytes == piece.home
+                            && last.device + last.bytes as u64 == piece.device =>
+                    {
+                        last.bytes += piece.bytes;
+                    }
+                    _ => pieces.push(piece),
+                }
+            }
+        }
+        pieces
+    }
+
+    fn upload_of<'a>(&'a self, piece: &BlockPiece, from: HostSpan<'a>) -> Transfer<'a> {
+        Transfer::Upload { from, to: self.slots.at(piece.device), bytes: piece.bytes as u64 }
+    }
+
+    fn download_of<'a>(&'a self, piece: &BlockPiece, to: HostSpan<'a>) -> Transfer<'a> {
+        Transfer::Download { from: self.slots.at(piece.device), to, bytes: piece.bytes as u64 }
+    }
+
+    /// Starts to copy pieces to a buffer, one after the other.
+    fn download(&self, pieces: &[BlockPiece], buffer: &PinnedPiece) -> Result<Ticket> {
+        let mut at = 0;
+        let copy = |piece: &BlockPiece| {
+            let to = buffer.at(at);
+            at += piece.bytes as u64;
+            self.download_of(piece, to)
+        };
+        self.submit(&self.downloads, &pieces.iter().map(copy).collect::<Vec<_>>())
+    }
+
+    fn submit(&self, queue: &Queue<dyn Device>, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+        self.counters.submissions.add(1);
+        Ok(queue.submit(transfers)?)
+    }
+
+    /// Starts to copy blocks from home to the device. The caller holds the pages. Adds the tickets of all
+    /// that is under way, also if it fails.
+    pub(super) fn fetch(
+        &self,
+        staging: &mut Staging,
+        pages: &[PageBlocks],
+        tickets: &mut Vec<Ticket>,
+    ) -> Result<()> {
+        let pieces = self.pieces(pages);
+        if let Some(import) = &self.import {
+            for batch in pieces.chunks(BATCH) {
+                let copy = |piece: &BlockPiece| self.upload_of(piece, import.at(piece.home as u64));
+                tickets.push(self.submit(&self.uploads, &batch.iter().map(copy).collect::<Vec<_>>())?);
+            }
+        } else {
+            for batch in batches(&pieces, staging.chunk_bytes()) {
+                let chunk = staging.next()?;
+                let (mut at, mut transfers) = (0, Vec::with_capacity(batch.len()));
+                for piece in &batch {
+                    let buffer = staging.chunk(chunk);
+                    // SAFETY: the piece is within the home, and nobody writes to it while the page is held.
+                    let bytes = unsafe { std::slice::from_raw_parts(self.home.at(piece.home), piece.bytes) };
+                    buffer.write(at, bytes);
+                    transfers.push(self.upload_of(piece, buffer.at(at as u64)));
+                    at += piece.bytes;
+                }
+                let ticket = self.submit(&self.uploads, &transfers)?;
+                staging.busy(chunk, ticket);
+                tickets.push(ticket);
+            }
+        }
+        self.counters.bytes_to_device.add(pieces.iter().map(|piece| piece.bytes as u64).sum());
+        Ok(())
+    }
+
+    /// Copies blocks from the device to the home, and waits. The caller has the pages exclusively, and notes
+    /// the outcome; after an error any of the blocks may be home or not.
+    pub(super) fn bring_home(&self, staging: &mut Staging, pages: &[PageBlocks]) -> Result<()> {
+        if let Some(done) = self.bring_home_directly(pages) {
+            return done;
+        }
+        let pieces = self.pieces(pages);
+        let land =
+            |staging: &Staging, (ticket, chunk, batch): (Ticket, usize, Vec<BlockPiece>)| -> Result<()> {
+                self.device.wait(ticket)?;
+                // SAFETY: the caller has the pages exclusively, and the copy is done.
+                unsafe { self.land(staging.chunk(chunk), &batch) };
+                Ok(())
+            };
+        // One batch is copied home by this thread while the next is copied by the device.
+        let mut former = None;
+        for batch in batches(&pieces, staging.chunk_bytes()) {
+            let chunk = staging.next()?;
+            let ticket = self.download(&batch, staging.chunk(chunk))?;
+            staging.busy(chunk, ticket);
+            if let Some(former) = former.replace((ticket, chunk, batch)) {
+                land(staging, former)?;
+            }
+        }
+        former.map_or(Ok(()), |last| land(staging, last))
+    }
+
+    /// The same if the device knows the home; else nothing is done.
+    pub(super) fn bring_home_directly(&self, pages: &[PageBlocks]) -> Option<Result<()>> {
+        let (import, pieces) = (self.import.as_ref()?, self.pieces(pages));
+        let copy = |piece: &BlockPiece| self.download_of(piece, import.at(piece.home as u64));
+        let mut tickets = Vec::new();
+        let submitted: Result<()> = pieces.chunks(BATCH).try_for_each(|batch| {
+            tickets.push(self.submit(&self.downloads, &batch.iter().map(copy).collect::<Vec<_>>())?);
+            Ok(())
+        });
+        // Nothing may be under way when this returns, so all are waited for.
+        let waits = tickets.into_iter().map(|ticket| self.device.wait(ticket).map_err(Error::from));
+        let done = waits.fold(submitted, Result::and);
+        if done.is_ok() {
+            self.counters.bytes_from_device.add(pieces.iter().map(|piece| piece.bytes as u64).sum());
+        }
+        Some(done)
+    }
+
+    /// Copies pieces home that have arrived in a buffer, one after the other.
+    ///
+    /// # Safety
+    /// The pages are the caller's alone, and nothing is copied to the buffer any more.
+    unsafe fn land(&self, buffer: &PinnedPiece, pieces: &[BlockPiece]) {
+        let mut at = 0;
+        for piece in pieces {
+            // SAFETY: the piece is within the home; by the caller's word nobody else touches it.
+            let home = unsafe { std::slice::from_raw_parts_mut(self.home.at(piece.home), piece.bytes) };
+            buffer.read(at, home);
+            at += piece.bytes;
+        }
+        self.counters.bytes_from_device.add(at as u64);
+    }
+
+    /// Starts to copy blocks of a page to a buffer, one after the other.
+    pub(super) fn start_to_read(&self, page: PageBlocks) -> Result<(PinnedPiece, Ticket)> {
+        let buffer = self.buffer(self.page_bytes)?;
+        let ticket = self.download(&self.pieces(&[page]), &buffer)?;
+        Ok((buffer, ticket))
+    }
+
+    /// Slots that nobody has, ascending; if need be, taken from other pages, whose newer copies are brought
+    /// home.
+    ///
+    /// The caller sees to it that it does not hold so many pages itself that there are too few.
+    pub(super) fn allocate(
+        &self,
+        pool: &mut Pool,
+        entries: &[DirectoryEntry],
+        want: usize,
+    ) -> Result<Vec<u32>> {
+        let at_hand = pool.free.len().min(want);
+        let mut slots = pool.free.split_off(pool.free.len() - at_hand);
+        while slots.len() < want {
+            let victims = self.victims(pool, entries, want - slots.len());
+            if victims.is_empty() {
+                // Others use all that are left, one page each and for a moment only.
+                std::thread::yield_now();
+            } else if let Err(error) = self.evict(pool, entries, victims, &mut slots) {
+                pool.free.append(&mut slots);
+                return Err(error);
+            }
+        }
+        slots.sort_unstable();
+        Ok(slots)
+    }
+
+    fn victims<'e>(
+        &self,
+        pool: &mut Pool,
+        entries: &'e [DirectoryEntry],
+        want: usize,
+    ) -> Vec<(u32, ExclusivePage<'e>)> {
+        let mut victims = Vec::new();
+        let Pool { pages, referenced, evictor, .. } = pool;
+        evictor.victims(want, &mut |slot| {
+            if std::mem::take(&mut referenced[slot as usize]) {
+                return Verdict::Referenced;
+            }
+            match entries[pages[slot as usize]].try_take() {
+                Some(guard) => {
+                    victims.push((slot, guard));
+                    Verdict::Take
+                }
+                None => Verdict::Skip,
+            }
+        });
+        victims
+    }
+
+    /// Takes their slots from pages.
+    fn evict(
+        &self,
+        pool: &mut Pool,
+        entries: &[DirectoryEntry],
+        victims: Vec<(u32, ExclusivePage<'_>)>,
+        slots: &mut Vec<u32>,
+    ) -> Result<()> {
+        let of = |slot: u32, pool: &Pool| pool.pages[slot as usize];
+        let mut dirty: Vec<PageBlocks> = victims
+            .iter()
+            .map(|&(slot, _)| (slot, of(slot, pool)))
+            .map(|(slot, page)| PageBlocks { page, slot, blocks: entries[page].dirty() })
+            .filter(|page| page.blocks != 0)
+            .collect();
+        dirty.sort_unstable_by_key(|page| page.page);
+        if let Err(error) = self.bring_home(&mut pool.staging, &dirty) {
+            self.counters.failed_write_backs.add(dirty.len() as u64);
+            for (slot, _) in &victims {
+                pool.evictor.inserted(*slot, of(*slot, pool) as u64);
+            }
+            return Err(error);
+        }
+        self.counters.write_backs.add(dirty.len() as u64);
+        self.counters.evictions.add(victims.len() as u64);
+        for (slot, _guard) in &victims {
+            let entry = &entries[of(*slot, pool)];
+            entry.invalidate(u64::MAX);
+            entry.place(None);
+            pool.pages[*slot as usize] = NO_PAGE;
+            slots.push(*slot);
+        }
+        Ok(())
+    }
+}
+
+impl Lane for SourceChannel {
+    fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<PinnedPiece> {
+        self.pinned.take(bytes)
+    }
+
+    fn keep(&self, buffer: PinnedPiece) {
+        self.pinned.put(buffer);
+    }
+
+    fn submit(
+        &self,
+        _: RunAccess,
+        work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>,
+    ) -> backend_api::Result<Ticket> {
+        work(&self.kernels)
+    }
+}
+
+/// Cuts pieces into batches of so many bytes at most.
+fn batches(pieces: &[BlockPiece], most_bytes: usize) -> Vec<Vec<BlockPiece>> {
+    let (mut batches, mut room) = (Vec::new(), 0);
+    for mut piece in pieces.iter().copied() {
+        while piece.bytes > 0 {
+            if room == 0 || batches.last().is_none_or(|batch: &Vec<BlockPiece>| batch.len() == BATCH) {
+                batches.push(Vec::new());
+                room = most_bytes;
+            }
+            let bytes = piece.bytes.min(room);
+            if let Some(batch) = batches.last_mut() {
+                batch.push(BlockPiece { bytes, ..piece });
+            }
+            room -= bytes;
+            piece = BlockPiece {
+                home: piece.home + bytes,
+                device: piece.device + bytes as u64,
+                bytes: piece.bytes - bytes,
+            };
+        }
+    }
+    batches
+}

@@ -1,0 +1,65 @@
+//! `cargo xtask kernels`: random programs of the subset of Rust that kernels are written in, each run as the
+//! function that it is and by the interpreter of its lowered form.
+//!
+//! Both have to give the same bits, NaNs apart, and to agree on whether something outside was accessed.
+
+mod random;
+
+use crate::misuse;
+use crate::project;
+use crate::steps::Outcome;
+use anyhow::{Context, Result, bail};
+use xshell::{Shell, cmd};
+
+/// Kernels of one source, which the compiler takes at once.
+const SOURCE: usize = 100;
+/// How many kernels continuous integration runs.
+const SAMPLE: usize = 40;
+
+/// Runs random kernels in their host form and by the interpreter, and compares.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How many kernels.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    count: usize,
+    /// The first kernel's seed; later ones count up from it.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    compare(&project::shell()?, args.seed, args.count)?.print();
+    Ok(())
+}
+
+/// A sample as a step.
+pub fn sample(sh: &Shell) -> Result<Outcome> {
+    compare(sh, 1, SAMPLE)
+}
+
+fn compare(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
+    let built = cmd!(sh, "cargo build --quiet -p vmarray-kernel --lib --message-format json").read()?;
+    let library = misuse::library(&built, "vmarray_kernel").context("`cargo build` names no library")?;
+    let folder = library.rsplit_once(['/', '\\']).context("the library lies in no folder")?.0;
+    // What was built lies beside the folder of its dependencies.
+    let dependencies = format!("dependency={folder}/deps");
+    let target = project::members()?.target_directory.join("kernels");
+    sh.create_dir(&target)?;
+    for first in (0..count).step_by(SOURCE) {
+        let number = SOURCE.min(count - first);
+        let seed = seed + first as u64;
+        let (source, program) = (target.join("random.rs"), target.join("random"));
+        sh.write_file(&source, random::source(seed, number))?;
+        cmd!(sh, "rustc --edition 2024 --crate-name random -A warnings -C debuginfo=0 -o {program} {source}")
+            .args(["--extern", &format!("vmarray_kernel={library}"), "-L", &dependencies])
+            .quiet()
+            .run()
+            .with_context(|| format!("kernels from seed {seed} on do not compile: {source}"))?;
+        if cmd!(sh, "{program}").quiet().run().is_err() {
+            bail!("both forms of a kernel differ: see {source}");
+        }
+        eprintln!("{} kernels", first + number);
+    }
+    Ok(Outcome::Passed(format!("{count} kernels")))
+}
