@@ -51,6 +51,7 @@ mod computes;
 mod context;
 mod copies;
 mod fills;
+mod groups;
 mod indexed;
 mod launches;
 mod lifetimes;
@@ -411,6 +412,13 @@ macro_rules! __conformance_list {
                 items_that_fail_go_on
                 malformed_launches_are_refused
                 preparing_launches_changes_nothing
+            }
+            groups {
+                groups_share_memory_and_meet
+                operations_across_lanes
+                atomics_of_every_kind
+                items_append_what_they_have
+                items_that_meet_leave_loops_by_their_budget
             }
             tickets {
                 tickets_rise_by_one

@@ -4,7 +4,8 @@
 //! written any number of times. It reads and writes [views](ViewDecl), rows of elements in device memory;
 //! local [arrays](ArrayDecl); [tables](TableDecl) and parameters that come with the launch. A [`Kernel`] is a
 //! body that was verified: types fit, nothing is read before it is written, and an item writes to a view at
-//! its own place alone, so that items of one launch cannot race.
+//! its own place alone, by atomics, or where an atomic gave it a place, so that items of one launch cannot
+//! race.
 //!
 //! # Arithmetic
 //!
@@ -27,6 +28,8 @@
 //! | atomics | relaxed; of floats only `Add`, in an order that is not said |
 //! | items past the last in its group | run with `Live` false: load 0, store nothing, never fail, join barriers |
 //! | budget | counted at the back edges of loops; one edge too many is a failure and ends the item |
+//! | budget where items [meet](Body::meets) | such an edge leaves the loop; [those of all](Body::common_loops) count apart |
+//! | registers | zero before they are written, as code behind a loop that a budget ended may see |
 //!
 //! # Failures
 //!

@@ -32,7 +32,7 @@
 //! assert_eq!(to, [0; 4]);
 //! ```
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Chooses between assembly and atomics.
 macro_rules! in_assembly {
@@ -78,6 +78,54 @@ pub unsafe fn read(from: *const u8, into: &mut [u8]) {
 pub unsafe fn write(to: *mut u8, from: &[u8]) {
     // SAFETY: passed on; nobody writes to what is borrowed.
     unsafe { copy_by::<Private, Shared>(from.as_ptr(), to, from.len()) }
+}
+
+/// Loads a word of 1, 2, 4 or 8 bytes, relaxed, as one step.
+///
+/// # Safety
+/// As [`change`].
+#[inline]
+#[must_use]
+pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
+    // SAFETY: passed on.
+    unsafe {
+        match bytes {
+            1 => (*at.cast::<AtomicU8>()).load(Ordering::Relaxed).into(),
+            2 => (*at.cast::<AtomicU16>()).load(Ordering::Relaxed).into(),
+            4 => (*at.cast::<AtomicU32>()).load(Ordering::Relaxed).into(),
+            _ => (*at.cast::<AtomicU64>()).load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Changes a word of 4 or 8 bytes, relaxed, as one step, and gives what was there. `change` may be asked more
+/// than once.
+///
+/// ```
+/// use backend_api::racy;
+/// let mut word = 40_u32;
+/// // SAFETY: the word is aligned, and nobody else has it.
+/// let old = unsafe { racy::change((&raw mut word).cast(), 4, |old| old + 2) };
+/// assert_eq!((old, word), (40, 42));
+/// // SAFETY: as above.
+/// assert_eq!(unsafe { racy::load((&raw const word).cast(), 4) }, 42);
+/// ```
+///
+/// # Safety
+/// `at` must be readable and writable for `bytes` bytes, and a multiple of so many. Other threads may use the
+/// word meanwhile by this function and by [`load`] of the same length.
+#[inline]
+pub unsafe fn change(at: *mut u8, bytes: u32, mut change: impl FnMut(u64) -> u64) -> u64 {
+    let relaxed = Ordering::Relaxed;
+    if bytes == 4 {
+        // SAFETY: passed on.
+        let word = unsafe { &*at.cast::<AtomicU32>() };
+        let new = |old: u32| Some(change(old.into()) as u32);
+        return word.fetch_update(relaxed, relaxed, new).unwrap_or_else(|old| old).into();
+    }
+    // SAFETY: passed on.
+    let word = unsafe { &*at.cast::<AtomicU64>() };
+    word.fetch_update(relaxed, relaxed, |old| Some(change(old))).unwrap_or_else(|old| old)
 }
 
 /// # Safety

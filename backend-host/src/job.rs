@@ -92,7 +92,7 @@ impl<M: Medium> Work<M> {
             Request::Launch(launch) => {
                 let placed = |(number, view): (usize, &View<'_>)| -> Result<Placed<M>> {
                     let places = view.bases().iter().map(|base| device(*base)).collect::<Result<_>>()?;
-                    Ok(Placed::new(view, launch.writes(number), places))
+                    Ok(Placed::new(view, launch.kernel.body().views[number].access, places))
                 };
                 let views = launch.views.iter().enumerate().map(placed).collect::<Result<_>>()?;
                 Self::Launch(LaunchJob::new(launch, views, host(launch.report)?))

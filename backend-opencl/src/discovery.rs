@@ -10,12 +10,12 @@ use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, numa_node};
 use opencl3::device::{
     CL_DEVICE_AVAILABLE, CL_DEVICE_COMPILER_AVAILABLE, CL_DEVICE_EXTENSIONS,
     CL_DEVICE_GLOBAL_FREE_MEMORY_AMD, CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_HOST_UNIFIED_MEMORY,
-    CL_DEVICE_INTEGRATED_MEMORY_NV, CL_DEVICE_MAX_COMPUTE_UNITS, CL_DEVICE_MAX_MEM_ALLOC_SIZE,
-    CL_DEVICE_MAX_WORK_GROUP_SIZE, CL_DEVICE_NAME, CL_DEVICE_PCI_BUS_ID_NV, CL_DEVICE_PCI_BUS_INFO_KHR,
-    CL_DEVICE_PCI_SLOT_ID_NV, CL_DEVICE_SINGLE_FP_CONFIG, CL_DEVICE_SVM_CAPABILITIES,
-    CL_DEVICE_SVM_FINE_GRAIN_BUFFER, CL_DEVICE_TOPOLOGY_AMD, CL_DEVICE_TYPE, CL_DEVICE_TYPE_ALL,
-    CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_CUSTOM, CL_DEVICE_UUID_KHR, CL_DEVICE_VENDOR, CL_DRIVER_VERSION,
-    CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, CL_FP_DENORM,
+    CL_DEVICE_INTEGRATED_MEMORY_NV, CL_DEVICE_LOCAL_MEM_SIZE, CL_DEVICE_MAX_COMPUTE_UNITS,
+    CL_DEVICE_MAX_MEM_ALLOC_SIZE, CL_DEVICE_MAX_WORK_GROUP_SIZE, CL_DEVICE_NAME, CL_DEVICE_PCI_BUS_ID_NV,
+    CL_DEVICE_PCI_BUS_INFO_KHR, CL_DEVICE_PCI_SLOT_ID_NV, CL_DEVICE_SINGLE_FP_CONFIG,
+    CL_DEVICE_SVM_CAPABILITIES, CL_DEVICE_SVM_FINE_GRAIN_BUFFER, CL_DEVICE_TOPOLOGY_AMD, CL_DEVICE_TYPE,
+    CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_CUSTOM, CL_DEVICE_UUID_KHR, CL_DEVICE_VENDOR,
+    CL_DRIVER_VERSION, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, CL_FP_DENORM,
 };
 use opencl3::error_codes::{CL_DEVICE_NOT_FOUND, CL_INVALID_VALUE, CL_PLATFORM_NOT_FOUND_KHR};
 use opencl3::types::{cl_device_id, cl_int, cl_platform_id, cl_uint};
@@ -63,11 +63,24 @@ unsafe impl Send for Handles {}
 // SAFETY: as above.
 unsafe impl Sync for Handles {}
 
+/// Which atomics of 64 bits a device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WideAtomics {
+    None,
+    /// `cl_khr_int64_base_atomics`: additions and exchanges.
+    Base,
+    /// `cl_khr_int64_extended_atomics` as well: all others.
+    All,
+}
+
 /// What decides how kernels are built and run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traits {
     pub compute_units: u32,
     pub max_group: usize,
+    /// How much local memory a group has at most.
+    pub local_bytes: u64,
+    pub wide_atomics: WideAtomics,
     /// Kernels can work on host memory that the program reads at the same time.
     pub shares_fine_grained: bool,
     /// Whether the driver has NVIDIA's `cl_nv_create_buffer`.
@@ -332,6 +345,12 @@ fn describe(
         traits: Traits {
             compute_units: device.query::<u32>(CL_DEVICE_MAX_COMPUTE_UNITS).unwrap_or(1).max(1),
             max_group: device.query::<usize>(CL_DEVICE_MAX_WORK_GROUP_SIZE).unwrap_or(1).max(1),
+            local_bytes: device.query::<u64>(CL_DEVICE_LOCAL_MEM_SIZE).unwrap_or(0),
+            wide_atomics: match (has("cl_khr_int64_base_atomics"), has("cl_khr_int64_extended_atomics")) {
+                (true, true) => WideAtomics::All,
+                (true, false) => WideAtomics::Base,
+                (false, _) => WideAtomics::None,
+            },
             shares_fine_grained: shares_memory && shared & CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0,
             has_host_buffers_nv: has("cl_nv_create_buffer"),
             rounds_quotients: single & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0,

@@ -308,7 +308,7 @@ impl<'q> Submission<'q> {
         self.launched(name, result)
     }
 
-    /// Runs a kernel of a program that was made for this submission.
+    /// Runs a kernel of a program that was made for this submission, in so many groups of so many items.
     ///
     /// # Safety
     /// With these arguments, the kernel stays within its buffers.
@@ -316,12 +316,11 @@ impl<'q> Submission<'q> {
         &mut self,
         program: &Program,
         name: &str,
-        groups: usize,
+        (groups, group): (usize, usize),
         arguments: &[Argument<'_>],
     ) -> Result<()> {
         let result = program.kernel(name).and_then(|mut kernel| {
             kernel.set(arguments)?;
-            let group = self.core.kernels.group;
             // SAFETY: passed on. The driver keeps the kernel as long as it runs.
             unsafe { self.queue.commands.launch(&kernel, groups, group) }
         });

@@ -20,13 +20,17 @@ const REPORT: usize = 1032;
 /// So many random kernels: each is a program to be translated.
 const RANDOM_CASES: u64 = 12;
 
-fn scene<'a, D: Device>(cx: &'a Context<'_, D>) -> Scene<'a, D> {
+pub(super) fn scene<'a, D: Device>(cx: &'a Context<'_, D>) -> Scene<'a, D> {
     Scene::new(cx, MEMORY_BYTES, HOST_BYTES)
 }
 
 /// Whether a launch was accepted. A device that cannot carry it out is not asked further, and the check is
 /// noted as skipped.
-fn accepted<D: Device>(cx: &Context<'_, D>, what: &str, launched: Result<Ticket>) -> Option<Ticket> {
+pub(super) fn accepted<D: Device>(
+    cx: &Context<'_, D>,
+    what: &str,
+    launched: Result<Ticket>,
+) -> Option<Ticket> {
     match launched {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             cx.skip(format!("{what}: {}", error.detail()));
@@ -36,7 +40,11 @@ fn accepted<D: Device>(cx: &Context<'_, D>, what: &str, launched: Result<Ticket>
     }
 }
 
-fn launch_of<'a, D: Device>(case: &'a Case, views: &'a [View<'a>], scene: &Scene<'_, D>) -> Launch<'a> {
+pub(super) fn launch_of<'a, D: Device>(
+    case: &'a Case,
+    views: &'a [View<'a>],
+    scene: &Scene<'_, D>,
+) -> Launch<'a> {
     Launch {
         views,
         params: &case.params,
@@ -59,7 +67,7 @@ fn places(case: &Case) -> Vec<usize> {
     places
 }
 
-fn views_of<D: Device>(case: &Case, scene: &Scene<'_, D>) -> Vec<View<'static>> {
+pub(super) fn views_of<D: Device>(case: &Case, scene: &Scene<'_, D>) -> Vec<View<'static>> {
     let view = |(at, view): (usize, &CaseView)| {
         let (start, count, stride) = (scene.at(at as u64), view.count, view.stride);
         View::Run(Elements { start, count, stride })
@@ -68,7 +76,7 @@ fn views_of<D: Device>(case: &Case, scene: &Scene<'_, D>) -> Vec<View<'static>> 
 }
 
 /// The report in the host memory, which is taken as expected.
-fn report<D: Device>(scene: &mut Scene<'_, D>) -> Report {
+pub(super) fn report<D: Device>(scene: &mut Scene<'_, D>) -> Report {
     let mut bytes = [0; Report::BYTES as usize];
     scene.host.read(REPORT, &mut bytes);
     scene.write_host_expected(REPORT, &bytes);
@@ -76,7 +84,7 @@ fn report<D: Device>(scene: &mut Scene<'_, D>) -> Report {
 }
 
 /// Launches a case and compares all memory, unless the device cannot carry it out. Waits.
-fn run<D: Device>(cx: &Context<'_, D>, scene: &mut Scene<'_, D>, case: &Case) -> bool {
+pub(super) fn run<D: Device>(cx: &Context<'_, D>, scene: &mut Scene<'_, D>, case: &Case) -> bool {
     let what = case.kernel.name().to_owned();
     let places = places(case);
     for (at, view) in places.iter().zip(&case.views) {
@@ -101,7 +109,7 @@ fn run<D: Device>(cx: &Context<'_, D>, scene: &mut Scene<'_, D>, case: &Case) ->
 }
 
 /// A case without parameters and tables.
-fn case(name: &str, body: Body, items: u64, views: Vec<CaseView>) -> Case {
+pub(super) fn case(name: &str, body: Body, items: u64, views: Vec<CaseView>) -> Case {
     Case {
         kernel: Kernel::new(body).expect("a kernel").named(name),
         items,
@@ -114,7 +122,7 @@ fn case(name: &str, body: Body, items: u64, views: Vec<CaseView>) -> Case {
 }
 
 /// A view of numbers of 64 bits that only the item itself reaches.
-fn own() -> ViewDecl {
+pub(super) fn own() -> ViewDecl {
     ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, Memory::Value(Type::U64))] }
 }
 

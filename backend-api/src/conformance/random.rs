@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use crate::expr::Geometry;
 use crate::kernel::{
-    Access, ArrayDecl, Binary, Body, Interpreter, Kernel, Memory, Op, Reg, Report, Slices, Space, TableDecl,
-    Type, Unary, ViewDecl, Where,
+    Access, Across, ArrayDecl, Binary, Body, Interpreter, Kernel, Memory, Op, Place, Reg, Report, Rmw, Scope,
+    Slices, Space, TableDecl, Type, Unary, ViewDecl, Where,
 };
 use crate::wrap::SplitMix64;
 use crate::{Device, Result};
 
 use super::{Context, Limits};
 
-/// A kernel, what a launch of it brings along, and the bytes of its views.
+/// A kernel, what a launch of it brings along, and the bytes of its views. Some have groups, whose items
+/// exchange values at barriers and across lanes; some have atomics, whose order does not matter.
 ///
 /// ```
 /// use backend_api::conformance::random::Case;
@@ -95,7 +96,11 @@ impl Case {
         let tiles = |view: &ViewDecl| if let Access::Write { tile } = view.access { tile } else { 1 };
         let items = [1, 7, 64, 100, 257][rng.index(5)];
         let views = body.views.iter().zip(counts).map(|(view, count)| {
-            let stride = view.extent() + rng.pick(&[0, 0, 1, 3, 8]);
+            let mut stride = view.extent() + rng.pick(&[0, 0, 1, 3, 8]);
+            let mut shift = rng.pick(&[0, 0, 4, 1, 2, 3]);
+            if view.access == Access::Atomic {
+                (stride, shift) = (stride.next_multiple_of(8), 0);
+            }
             let tile = u64::from(tiles(view));
             let count = match view.access {
                 // Now and then the last tile is not whole.
@@ -104,7 +109,7 @@ impl Case {
             };
             let mut bytes = vec![0; (stride * count) as usize];
             rng.fill(&mut bytes);
-            CaseView { stride, count, bytes, shift: rng.pick(&[0, 0, 4, 1, 2, 3]) }
+            CaseView { stride, count, bytes, shift }
         });
         let views = views.collect();
         let params = body.params.iter().map(|of| number(&mut rng, *of)).collect();
@@ -163,10 +168,12 @@ impl Case {
         if report.item >= self.items {
             return Err(format!("item {} failed, of {}", report.item, self.items));
         }
-        let own = self.interpreter().run_part(report.item..report.item + 1, &mut [], &mut slices);
+        let part = report.item / u64::from(self.kernel.body().group_len.unwrap_or(1));
+        let own = self.interpreter().reports(part..part + 1, &mut slices);
         let own = own.map_err(|error| error.to_string())?;
+        let own = own.into_iter().find(|own| own.item == report.item);
         let found = Report { failures: 1, ..report };
-        if found == own { Ok(()) } else { Err(format!("{found:?} is reported, {own:?} is right")) }
+        if Some(found) == own { Ok(()) } else { Err(format!("{found:?} is reported, {own:?} is right")) }
     }
 
     fn check_view(&self, number: usize, found: &[u8], expected: &[u8]) -> Result<(), String> {
@@ -206,6 +213,10 @@ impl Case {
             }
             site -= 1;
             let Some(op) = best.kernel.body().operation(site) else { continue };
+            // Without a barrier items may race.
+            if *op == Op::Barrier {
+                continue;
+            }
             // Without all of it; with what is within it alone.
             let attempts = if op.count() > 1 { 2 } else { 1 };
             let shorter = (0..attempts).find_map(|keep_within| {
@@ -295,8 +306,15 @@ struct Maker<'r> {
     /// The first register of each type in [`Self::types`]; [`EACH`] follow one another.
     pools: Vec<u32>,
     left: usize,
-    /// The lengths of views that are only read.
+    /// The lengths of views that are only read, or changed by atomics.
     counts: Vec<u64>,
+    /// How many views are not for atomics; those come first.
+    plain: usize,
+    /// For each field of each view for atomics, and for the array of the group, the one that changes it: of
+    /// several the order would matter.
+    changes: Vec<Vec<Rmw>>,
+    /// The arrays of the group: where items leave what others get, and what atomics change.
+    shared: Option<[u16; 2]>,
     /// The blocks and loops around: whether it is a loop.
     labels: Vec<bool>,
     loops: usize,
@@ -315,8 +333,9 @@ impl<'r> Maker<'r> {
             }
         }
         let left = 5 + rng.index(STATEMENTS);
-        let (body, pools, counts, labels) = Default::default();
-        Self { rng, types, body, pools, left, counts, labels, loops: 0 }
+        let (body, pools, counts, labels, changes) = Default::default();
+        let (plain, shared, loops) = (0, None, 0);
+        Self { rng, types, body, pools, left, counts, plain, changes, shared, labels, loops }
     }
 
     fn fresh(&mut self, of: Type) -> Reg {
@@ -382,6 +401,52 @@ impl<'r> Maker<'r> {
             let of = self.any_type();
             self.body.params.push(of);
         }
+        self.plain = self.body.views.len();
+        if self.rng.below(3) == 0 {
+            self.declare_atomics();
+        }
+        if self.rng.below(3) == 0 {
+            self.declare_group();
+        }
+    }
+
+    /// A type that all atomics are there for.
+    fn atomic_type(&mut self) -> Type {
+        let has = |of: &Type| of.is_integer() && of.bytes() >= 4;
+        let types: Vec<Type> = self.types.iter().copied().filter(has).collect();
+        self.rng.pick(&types)
+    }
+
+    /// An atomic that gives the same in any order.
+    fn change(&mut self) -> Rmw {
+        self.rng.pick(&[Rmw::Add, Rmw::Min, Rmw::Max, Rmw::And, Rmw::Or, Rmw::Xor])
+    }
+
+    fn declare_atomics(&mut self) {
+        let (mut fields, mut changes, mut offset) = (Vec::new(), Vec::new(), 0_u32);
+        for _ in 0..1 + self.rng.index(2) {
+            let of = self.atomic_type();
+            offset = offset.next_multiple_of(of.bytes());
+            fields.push((offset, Memory::Value(of)));
+            changes.push(self.change());
+            offset += of.bytes();
+        }
+        self.changes.push(changes);
+        self.body.views.push(ViewDecl { access: Access::Atomic, fields });
+        let count = self.rng.pick(&[1, 5, 40]);
+        self.counts.push(count);
+    }
+
+    fn declare_group(&mut self) {
+        let len = self.rng.pick(&[1, 5, 32, 32, 64, 64, 128]);
+        self.body.group_len = Some(len);
+        let first = self.body.arrays.len() as u16;
+        let (of, changed) = (self.any_type(), self.atomic_type());
+        let array = |of, len| ArrayDecl { space: Space::Group, of, len };
+        self.body.arrays.extend([array(of, len), array(changed, 1 + self.rng.below(9) as u32)]);
+        let change = self.change();
+        self.changes.push(vec![change]);
+        self.shared = Some([first, first + 1]);
     }
 
     /// Writes every register of the pools.
@@ -393,6 +458,9 @@ impl<'r> Maker<'r> {
                 .collect();
             let op = match self.rng.below(3) {
                 0 if !params.is_empty() => Op::Param { to, number: self.rng.pick(&params) },
+                1 if of == Type::U64 && self.shared.is_some() => {
+                    Op::Where { to, what: self.rng.pick(&[Where::InGroup, Where::Group, Where::Groups]) }
+                }
                 1 if of == Type::U64 => Op::Where { to, what: self.rng.pick(&[Where::Item, Where::Index]) },
                 1 if of == Type::Bool => Op::Where { to, what: Where::Live },
                 _ => Op::Literal { to, bits: number(self.rng, of) },
@@ -401,19 +469,124 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// The program, as a block that can be left, and stores of what came out.
+    /// The program, as blocks that can be left, and stores of what came out. Between blocks items meet.
     fn program(&mut self) -> Vec<Op> {
-        self.labels.push(false);
-        let mut body = Vec::new();
+        let mut code = Vec::new();
         while self.left > 0 {
-            self.statement(&mut body);
+            let end = if self.shared.is_some() { self.left.saturating_sub(12) } else { 0 };
+            self.block(&mut code, end);
+            if self.shared.is_some() {
+                self.meeting(&mut code);
+            }
         }
-        self.labels.pop();
-        let mut code = vec![Op::Block { body }];
         for _ in 0..4 {
             self.store(&mut code);
         }
         code
+    }
+
+    /// A block of statements until so many are left, which nothing within leaves but for its end.
+    fn block(&mut self, code: &mut Vec<Op>, end: usize) {
+        let labels = std::mem::replace(&mut self.labels, vec![false]);
+        let mut body = Vec::new();
+        while self.left > end {
+            self.statement(&mut body);
+        }
+        self.labels = labels;
+        code.push(Op::Block { body });
+    }
+
+    /// Something that all items of a group do together.
+    fn meeting(&mut self, code: &mut Vec<Op>) {
+        let Some([left, changed]) = self.shared else { return };
+        let lanes = self.body.group_len.is_some_and(|len| len.is_multiple_of(32));
+        match self.rng.below(6) {
+            0 if self.loops == 0 => {
+                let [turn, last, one] = [Type::U64; 3].map(|of| self.fresh(of));
+                let done = self.fresh(Type::Bool);
+                for (to, bits) in [(last, 1 + self.rng.below(3)), (one, 1), (turn, 0)] {
+                    code.push(Op::Literal { to, bits });
+                }
+                let mut body = vec![
+                    Op::Binary { op: Binary::Le, to: done, left: last, right: turn },
+                    Op::If { when: done, then: vec![Op::Break { out: 0 }], otherwise: vec![] },
+                    Op::Binary { op: Binary::Add, to: turn, left: turn, right: one },
+                ];
+                self.loops += 1;
+                let end = self.left.saturating_sub(5);
+                self.block(&mut body, end);
+                self.meeting(&mut body);
+                self.loops -= 1;
+                code.push(Op::Loop { body });
+            }
+            1 | 2 if lanes => self.across(code),
+            3 => {
+                // What atomics have made of it.
+                let ArrayDecl { of, len, .. } = self.body.arrays[usize::from(changed)];
+                code.push(Op::Barrier);
+                let (at, to) = (self.index(code, len.into()), self.reg(of));
+                code.extend([Op::Get { to, array: changed, at }, Op::Barrier]);
+            }
+            _ => {
+                let ArrayDecl { of, len, .. } = self.body.arrays[usize::from(left)];
+                let (own, value) = (self.fresh(Type::U64), self.reg(of));
+                code.extend([
+                    Op::Where { to: own, what: Where::InGroup },
+                    Op::Put { array: left, at: own, value },
+                    Op::Barrier,
+                ]);
+                let (at, to) = (self.index(code, len.into()), self.reg(of));
+                code.extend([Op::Get { to, array: left, at }, Op::Barrier]);
+            }
+        }
+    }
+
+    fn across(&mut self, code: &mut Vec<Op>) {
+        let found = self.any_type();
+        let (lane, number) = (self.fresh(Type::U32), self.reg(Type::U64));
+        let op =
+            self.rng.pick(&[Binary::Add, Binary::Min, Binary::Max, Binary::And, Binary::Or, Binary::Xor]);
+        let all = [
+            Across::Shuffle { lane },
+            Across::ShuffleXor(self.rng.below(32) as u8),
+            Across::Ballot,
+            Across::Any,
+            Across::All,
+            Across::Reduce(op),
+            Across::Scan(op),
+        ];
+        let possible: Vec<Across> = all.into_iter().filter(|how| how.gives(found).is_some()).collect();
+        let (how, of) = (self.rng.pick(&possible), self.reg(found));
+        if let Across::Shuffle { .. } = how {
+            code.push(Op::Cast { to: lane, of: number });
+        }
+        if how == Across::Ballot {
+            let bits = self.fresh(Type::U32);
+            code.extend([Op::Across { how, to: bits, of }, Op::Cast { to: number, of: bits }]);
+        } else {
+            let to = how.gives(found).map_or(of, |gives| self.reg(gives));
+            code.push(Op::Across { how, to, of });
+        }
+    }
+
+    /// An atomic whose result nobody sees, on a view or on the group's array.
+    fn atomic(&mut self, code: &mut Vec<Op>) {
+        let views = self.body.views.len() - self.plain;
+        let on_view = views > 0 && (self.shared.is_none() || self.rng.below(2) == 0);
+        let (place, of, op) = if on_view {
+            let at = self.index(code, self.counts[self.plain]);
+            let fields = &self.body.views[self.plain].fields;
+            let field = self.rng.index(fields.len());
+            let (offset, of) = fields[field];
+            (Place::View { view: self.plain as u16, at, offset }, of.value(), self.changes[0][field])
+        } else if let Some([_, array]) = self.shared {
+            let ArrayDecl { of, len, .. } = self.body.arrays[usize::from(array)];
+            (Place::Array { array, at: self.index(code, len.into()) }, of, self.changes[views][0])
+        } else {
+            return self.arithmetic(code);
+        };
+        let scope = if on_view { Scope::Device } else { Scope::Group };
+        code.push(Op::Atomic { op, to: None, place, value: self.reg(of), scope });
     }
 
     fn statements(&mut self, most: usize) -> Vec<Op> {
@@ -465,6 +638,7 @@ impl<'r> Maker<'r> {
             7 | 8 => self.load(code),
             9 | 10 => self.store(code),
             11 | 12 => self.local(code),
+            13 => self.atomic(code),
             _ => self.arithmetic(code),
         }
     }
@@ -520,7 +694,7 @@ impl<'r> Maker<'r> {
     }
 
     fn load(&mut self, code: &mut Vec<Op>) {
-        let view = self.rng.index(self.body.views.len());
+        let view = self.rng.index(self.plain);
         let count = self.counts[view];
         let len = if let Access::Write { tile } = self.body.views[view].access { tile.into() } else { count };
         let at = self.index(code, len);
@@ -532,7 +706,7 @@ impl<'r> Maker<'r> {
 
     fn store(&mut self, code: &mut Vec<Op>) {
         // Every second one is written to.
-        let view = self.rng.index(self.body.views.len()) & !1;
+        let view = self.rng.index(self.plain) & !1;
         let Access::Write { tile } = self.body.views[view].access else { return };
         let at = self.index(code, tile.into());
         let fields = self.body.views[view].fields.clone();
@@ -549,10 +723,11 @@ impl<'r> Maker<'r> {
             let to = self.reg(of.value());
             return code.push(Op::Lookup { to, table: table as u16, at });
         }
-        if self.body.arrays.is_empty() {
+        let own = self.shared.map_or(self.body.arrays.len(), |[first, _]| usize::from(first));
+        if own == 0 {
             return self.arithmetic(code);
         }
-        let array = self.rng.index(self.body.arrays.len());
+        let array = self.rng.index(own);
         let ArrayDecl { of, len, .. } = self.body.arrays[array];
         let at = self.index(code, len.into());
         let (value, array) = (self.reg(of), array as u16);
@@ -622,7 +797,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn random_cases_are_sound_and_do_many_things() {
-        let (mut failing, mut clean, mut changed, mut operations) = (0, 0, 0, 0);
+        let (mut failing, mut clean, mut changed, mut operations, mut meeting) = (0, 0, 0, 0, 0);
         for seed in 0..2000 {
             let case = Case::new(seed, seed % 2 == 0);
             assert!(seed % 2 == 0 || !case.kernel.needs().f64);
@@ -631,10 +806,11 @@ mod tests {
             *if report.failures > 0 { &mut failing } else { &mut clean } += 1;
             changed +=
                 usize::from(views.iter().zip(&case.views).any(|(after, before)| *after != before.bytes));
+            meeting += usize::from(case.kernel.body().meets());
             operations += case.kernel.body().code.iter().map(Op::count).sum::<usize>();
         }
         assert!(failing > 500 && clean > 500 && changed > 1500, "{failing} {clean} {changed}");
-        assert!(operations > 2000 * 40, "{operations}");
+        assert!(operations > 2000 * 40 && meeting > 400, "{operations} {meeting}");
     }
 
     #[test]

@@ -54,6 +54,9 @@ pub enum Access {
     },
     /// Loads, and atomics, of any element.
     Atomic,
+    /// Stores to any element, and no loads. Kernels name elements that an atomic has given to them alone, as
+    /// the next number of a counter in another view does; of two items that name one, either's value stays.
+    Append,
 }
 
 impl Access {
@@ -483,7 +486,8 @@ pub enum Op {
     Bits { to: Reg, of: Reg },
     /// A declared field of the element of a view; of a view with [`Access::Write`], of the item's tile.
     Load { to: Reg, view: u16, at: Reg, offset: u32, of: Memory },
-    /// Writes to a declared field of an element of the item's tile, in a view with [`Access::Write`].
+    /// Writes to a declared field of an element: of the item's tile in a view with [`Access::Write`], of any
+    /// in one with [`Access::Append`].
     Store { view: u16, at: Reg, offset: u32, of: Memory, value: Reg },
     /// The element of a table.
     Lookup { to: Reg, table: u16, at: Reg },
@@ -491,10 +495,9 @@ pub enum Op {
     Get { to: Reg, array: u16, at: Reg },
     /// Writes to the element of a local array.
     Put { array: u16, at: Reg, value: Reg },
-    /// Changes a place as one step, and gives what was there; 0 outside of the view or array.
+    /// Changes a place as one step, and gives what was there; 0 outside of the view or array. The order in
+    /// which items come is not said, so devices may carry out several at once.
     Atomic { op: Rmw, to: Option<Reg>, place: Place, value: Reg, scope: Scope },
-    /// Adds `count`, a `U64`, to a counter of the launch, and gives what was there, a `U64`.
-    Reserve { to: Reg, counter: u8, count: Reg },
     /// Takes `bytes` bytes, a `U64`, of the item's arena, and gives where they begin, a `U64`: at a multiple
     /// of 8. If there are not so many, that is a failure, and no place at all.
     Arena { to: Reg, bytes: Reg },
@@ -540,7 +543,6 @@ impl Op {
             | Self::Load { to, .. }
             | Self::Lookup { to, .. }
             | Self::Get { to, .. }
-            | Self::Reserve { to, .. }
             | Self::Arena { to, .. }
             | Self::ArenaLoad { to, .. }
             | Self::Across { to, .. } => Some(to),
@@ -592,7 +594,6 @@ impl Op {
                     all(&[expected]);
                 }
             }
-            Self::Reserve { count, .. } => all(&[count]),
             Self::Arena { bytes, .. } => all(&[bytes]),
             Self::Fail { detail, .. } => all(&[detail]),
             Self::If { when, .. } => all(&[when]),
@@ -657,8 +658,6 @@ pub struct Body {
     pub tables: Vec<TableDecl>,
     /// The local arrays.
     pub arrays: Vec<ArrayDecl>,
-    /// How many counters there are.
-    pub counters: u8,
     /// How many items a group has; without it, groups are the device's own affair.
     pub group_len: Option<u32>,
     /// The operations.

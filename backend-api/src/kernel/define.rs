@@ -58,16 +58,23 @@ pub struct Needs {
     pub across: bool,
     /// [`Op::Atomic`].
     pub atomics: bool,
-    /// [`Op::Reserve`].
-    pub counters: bool,
+    /// [`Op::Atomic`] of 64 bits.
+    pub atomics_of_64_bits: bool,
     /// [`Op::Arena`].
     pub arena: bool,
 }
 
 impl Needs {
     /// All there is.
-    pub const ALL: Self =
-        Self { f64: true, f16: true, groups: true, across: true, atomics: true, counters: true, arena: true };
+    pub const ALL: Self = Self {
+        f64: true,
+        f16: true,
+        groups: true,
+        across: true,
+        atomics: true,
+        atomics_of_64_bits: true,
+        arena: true,
+    };
 
     /// Checks it against what a device can do.
     ///
@@ -80,7 +87,7 @@ impl Needs {
             (self.groups, can.groups, "groups"),
             (self.across, can.across, "operations across lanes"),
             (self.atomics, can.atomics, "atomics"),
-            (self.counters, can.counters, "counters"),
+            (self.atomics_of_64_bits, can.atomics_of_64_bits, "atomics of 64 bits"),
             (self.arena, can.arena, "an arena"),
         ];
         let Some((_, _, missing)) = all.into_iter().find(|(needed, can, _)| *needed && !can) else {
@@ -102,8 +109,10 @@ impl Needs {
         };
         body.operations(|_, op| match op {
             Op::Across { .. } => needs.across = true,
-            Op::Atomic { .. } => needs.atomics = true,
-            Op::Reserve { .. } => needs.counters = true,
+            Op::Atomic { value, .. } => {
+                needs.atomics = true;
+                needs.atomics_of_64_bits |= body.type_of(*value).is_some_and(|of| of.bytes() == 8);
+            }
             Op::Arena { .. } | Op::ArenaLoad { .. } | Op::ArenaStore { .. } => needs.arena = true,
             _ => {}
         });

@@ -27,8 +27,8 @@ use crate::racy;
 pub type HostForm = fn(&HostItems<'_>) -> Report;
 
 /// Some items of a launch, for code of the host. It can reach elements that are there, and write those of
-/// its own items alone: whatever safe code does with it, no two threads of a launch write to one place.
-/// Accesses are those of [`racy`], as other queues may use the memory too.
+/// its own items alone; in views for atomics and for appending it can change any. Of a kernel with groups it
+/// has whole ones. Accesses are those of [`racy`], as other threads and queues may use the memory too.
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -54,6 +54,7 @@ pub type HostForm = fn(&HostItems<'_>) -> Report;
 #[derive(Debug)]
 pub struct HostItems<'a> {
     items: Range<u64>,
+    launched: u64,
     geometry: Geometry,
     params: &'a [u64],
     table: &'a [u8],
@@ -80,6 +81,7 @@ pub struct HostView<'a> {
     /// Elements that can be read, and written.
     readable: Range<u64>,
     writable: Range<u64>,
+    is_atomic: bool,
     memory: PhantomData<&'a u8>,
 }
 
@@ -103,19 +105,28 @@ impl<'a> HostItems<'a> {
                     let own = items.start.saturating_mul(tile)..items.end.saturating_mul(tile).min(count);
                     (own.clone(), own)
                 }
-                _ => (0..count, 0..0),
+                Access::Append => (0..0, 0..count),
+                Access::Read | Access::Atomic => (0..count, 0..0),
             };
-            HostView { bases, page_len, stride, count, readable, writable, memory: PhantomData }
+            let is_atomic = decl.access == Access::Atomic;
+            HostView { bases, page_len, stride, count, readable, writable, is_atomic, memory: PhantomData }
         };
         let views = views.zip(&launch.kernel.body().views).map(view).collect();
-        let Interpreter { geometry, params, table, budget, .. } = *launch;
-        Self { items, geometry, params, table, budget, views }
+        let Interpreter { items: launched, geometry, params, table, budget, .. } = *launch;
+        Self { items, launched, geometry, params, table, budget, views }
     }
 
-    /// The numbers of the items.
+    /// The numbers of the items. Those of kernels with groups begin at a multiple of their length, and leave
+    /// out items past the last.
     #[must_use]
     pub fn items(&self) -> Range<u64> {
         self.items.clone()
+    }
+
+    /// How many items the launch has, in all of its parts.
+    #[must_use]
+    pub fn launched(&self) -> u64 {
+        self.launched
     }
 
     /// The index of an item.
@@ -184,6 +195,10 @@ impl HostView<'_> {
             return None;
         }
         let place = self.place(element, offset);
+        if self.is_atomic && place.addr().is_multiple_of(bytes as usize) {
+            // SAFETY: as below, and the place is aligned.
+            return Some(unsafe { racy::load(place, bytes) });
+        }
         let mut field = [0; 8];
         let field = &mut field[..bytes as usize];
         // SAFETY: the element is there, and the field inside of it; who made these items vouches for it.
@@ -220,6 +235,33 @@ impl HostView<'_> {
     #[inline(always)]
     pub fn store<T: Number>(&self, element: u64, offset: u32, value: T) -> bool {
         self.store_bits(element, offset, T::NUMBER_TYPE.bytes(), value.to_value())
+    }
+
+    /// Changes a number of 32 or 64 bits in an element of a view for atomics as one step, and gives what was
+    /// there: `None` if the element or the number is not there, or not at a multiple of its length. `change`
+    /// may be asked more than once.
+    ///
+    /// ```
+    /// use backend_api::kernel::HostView;
+    /// fn count(view: &HostView<'_>, bin: u64) -> Option<u32> {
+    ///     view.change(bin, 0, |old: u32| old.wrapping_add(1))
+    /// }
+    /// ```
+    #[inline(always)]
+    pub fn change<T: Number>(&self, element: u64, offset: u32, mut change: impl FnMut(T) -> T) -> Option<T> {
+        let bytes = T::NUMBER_TYPE.bytes();
+        let inside = u64::from(offset) + u64::from(bytes) <= self.stride && element < self.count;
+        if !(inside && self.is_atomic && bytes >= 4) {
+            return None;
+        }
+        let place = self.place(element, offset);
+        if !place.addr().is_multiple_of(bytes as usize) {
+            return None;
+        }
+        // SAFETY: the element is there, and the number inside of it and aligned; who made these items vouches
+        // for the memory. All items of the launch change it so, and load it as `load_bits` does.
+        let old = unsafe { racy::change(place, bytes, |old| change(T::from_value(old)).to_value()) };
+        Some(T::from_value(old))
     }
 
     /// A half-precision float, as [`load`](Self::load).

@@ -38,6 +38,36 @@ pub trait Views {
     /// # Errors
     /// What memory says.
     fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()>;
+
+    /// Changes a number of 4 or 8 bytes in a field as one step: `change` says what the bits become, and may
+    /// be asked more than once. Gives the bits before. As it is here it is one step for this thread alone.
+    ///
+    /// ```
+    /// use backend_api::kernel::{Slices, Views};
+    /// let mut bytes = 5_u32.to_ne_bytes();
+    /// let old = Slices::new(vec![(&mut bytes, 4)]).change(0, 0, 0, 4, &mut |old| old + 2)?;
+    /// assert_eq!((old, u32::from_ne_bytes(bytes)), (5, 7));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What memory says.
+    fn change(
+        &mut self,
+        view: usize,
+        element: u64,
+        offset: u32,
+        bytes: u32,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64> {
+        let mut field = [0; 8];
+        let field = &mut field[..bytes as usize];
+        self.read(view, element, offset, field)?;
+        let old = to_bits(field);
+        from_bits(field, change(old).to_le_bytes());
+        self.write(view, element, offset, field)?;
+        Ok(old)
+    }
 }
 
 /// [`Views`] of slices of bytes, with a stride each.
@@ -121,7 +151,10 @@ impl Views for Slices<'_> {
 /// // The same in parts.
 /// assert_eq!(interpreter.parts(), 3);
 /// let mut views = Slices::new(vec![(&mut input, 1), (&mut output, 1)]);
-/// assert_eq!(interpreter.run_part(0..2, &mut [], &mut views)?.failures, 0);
+/// assert_eq!(interpreter.run_part(0..2, &mut views)?.failures, 0);
+/// // Each failure by itself.
+/// let failed = interpreter.reports(0..3, &mut views)?;
+/// assert_eq!((failed.len(), failed[0].item), (1, 2));
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -157,8 +190,7 @@ impl<'a> Interpreter<'a> {
     /// # Panics
     /// If parameters, tables or views are missing.
     pub fn run(&self, views: &mut impl Views) -> Result<Report> {
-        let mut counters = vec![0; usize::from(self.kernel.body().counters)];
-        self.run_part(0..self.parts(), &mut counters, views)
+        self.run_part(0..self.parts(), views)
     }
 
     /// How many parts can be run apart from one another: items, or groups if the kernel has them.
@@ -171,40 +203,57 @@ impl<'a> Interpreter<'a> {
         self.kernel.body().group_len.unwrap_or(1)
     }
 
-    /// Runs some parts, with a value for each counter.
+    /// Runs some parts.
     ///
     /// # Errors
     /// As [`run`](Self::run).
     ///
     /// # Panics
     /// As [`run`](Self::run).
-    pub fn run_part(
+    pub fn run_part(&self, parts: Range<u64>, views: &mut impl Views) -> Result<Report> {
+        let mut all = Report::default();
+        self.each_report(parts, views, |report| all = all.and(report))?;
+        Ok(all)
+    }
+
+    /// Runs some parts; the report of each item that failed, in order.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub fn reports(&self, parts: Range<u64>, views: &mut impl Views) -> Result<Vec<Report>> {
+        let mut all = Vec::new();
+        self.each_report(parts, views, |report| all.push(report))?;
+        Ok(all)
+    }
+
+    fn each_report(
         &self,
         parts: Range<u64>,
-        counters: &mut [u64],
         views: &mut impl Views,
-    ) -> Result<Report> {
+        mut failed: impl FnMut(Report),
+    ) -> Result<()> {
         let flat = Flat::new(self.kernel.body());
         let mut state = State {
             launch: self,
             body: self.kernel.body(),
             flat: &flat,
             views,
-            counters,
             shared: Vec::new(),
             group: 0,
         };
         let mut items: Vec<Item> = (0..self.group_len()).map(|_| Item::new(state.body)).collect();
-        let mut report = Report::default();
         for part in parts {
             state.group(part, &mut items)?;
             for item in &items {
                 if let Some((site, detail)) = item.failed {
-                    report = report.and(Report { failures: 1, site, detail, item: item.number });
+                    failed(Report { failures: 1, site, detail, item: item.number });
                 }
             }
         }
-        Ok(report)
+        Ok(())
     }
 }
 
@@ -222,6 +271,9 @@ enum Next {
 /// The operations by number.
 struct Flat<'a> {
     ops: Vec<Step<'a>>,
+    /// Whether items meet, and the loops that they turn together.
+    meets: bool,
+    common: Vec<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -235,7 +287,7 @@ struct Step<'a> {
 
 impl<'a> Flat<'a> {
     fn new(body: &'a Body) -> Self {
-        let mut flat = Self { ops: Vec::new() };
+        let mut flat = Self { ops: Vec::new(), meets: body.meets(), common: body.common_loops() };
         flat.add(&body.code, Next::End, &mut Vec::new());
         flat
     }
@@ -287,7 +339,8 @@ struct Item {
     arrays: Vec<Vec<u64>>,
     arena: Vec<u8>,
     next: Next,
-    turns: u64,
+    /// Back edges that it took: by itself, and with its group.
+    turns: [u64; 2],
     failed: Option<(u32, u64)>,
 }
 
@@ -306,15 +359,17 @@ impl Item {
             arrays: arrays_of(body, Space::Item),
             arena: Vec::new(),
             next: Next::End,
-            turns: 0,
+            turns: [0; 2],
             failed: None,
         }
     }
 
     fn start(&mut self, number: u64, in_group: u64, live: bool) {
         (self.number, self.in_group, self.live) = (number, in_group, live);
-        (self.next, self.turns, self.failed) = (Next::At(0), 0, None);
+        (self.next, self.turns, self.failed) = (Next::At(0), [0; 2], None);
         self.arena.clear();
+        // Who leaves a loop early may read what it has not written.
+        self.registers.fill(0);
         self.arrays.iter_mut().for_each(|array| array.fill(0));
     }
 
@@ -339,7 +394,6 @@ struct State<'s, V> {
     body: &'s Body,
     flat: &'s Flat<'s>,
     views: &'s mut V,
-    counters: &'s mut [u64],
     /// The elements of each array of the group.
     shared: Vec<Vec<u64>>,
     group: u64,
@@ -364,11 +418,12 @@ impl<V: Views> State<'_, V> {
                 waiting = self.run(item)?.or(waiting);
             }
             let Some(site) = waiting else { return Ok(()) };
+            debug_assert!(items.iter().all(|item| matches!(item.next, Next::At(at) if at == site)));
             let Step { op, next, .. } = self.flat.ops[site as usize];
             if let Op::Across { how, to, of } = *op {
                 self.across(how, to, of, items);
             }
-            items.iter_mut().filter(|item| !matches!(item.next, Next::End)).for_each(|item| item.next = next);
+            items.iter_mut().for_each(|item| item.next = next);
         }
     }
 
@@ -379,15 +434,20 @@ impl<V: Views> State<'_, V> {
                 Next::End => return Ok(None),
                 Next::At(site) => site,
                 Next::Again(site) => {
-                    if let Some(budget) = self.launch.budget
-                        && item.turns >= budget
-                    {
-                        item.fail(site, budget);
-                        item.next = Next::End;
-                        return Ok(None);
+                    let turns = &mut item.turns[usize::from(self.flat.common.contains(&site))];
+                    match self.launch.budget.filter(|budget| *turns >= *budget) {
+                        None => {
+                            *turns += 1;
+                            site
+                        }
+                        Some(budget) => {
+                            item.fail(site, budget);
+                            // Others may wait for it further on.
+                            let after = self.flat.ops[site as usize].next;
+                            item.next = if self.flat.meets { after } else { Next::End };
+                            continue;
+                        }
                     }
-                    item.turns += 1;
-                    site
                 }
             };
             let Step { op, next, within: [first, second] } = self.flat.ops[site as usize];
@@ -446,10 +506,6 @@ impl<V: Views> State<'_, V> {
                 return Ok(());
             }
             Op::Atomic { op, place, value, .. } => self.atomic(item, site, op, place, value)?,
-            Op::Reserve { counter, count, .. } => {
-                let (count, counter) = (item.get(count), &mut self.counters[usize::from(counter)]);
-                if item.live { std::mem::replace(counter, counter.wrapping_add(count)) } else { 0 }
-            }
             Op::Arena { bytes, .. } => self.arena(item, site, item.get(bytes)),
             Op::ArenaLoad { to, at } => match arena_place(item, site, item.get(at), self.of(to)) {
                 Some(place) => to_bits(place),
@@ -500,7 +556,7 @@ impl<V: Views> State<'_, V> {
                 item.number.checked_mul(tile.into()).and_then(|first| first.checked_add(at))
             }
             Access::Write { .. } => None,
-            Access::Read | Access::Atomic => Some(at),
+            Access::Read | Access::Atomic | Access::Append => Some(at),
         };
         let inside = element.filter(|element| *element < count);
         if inside.is_none() {
@@ -564,9 +620,7 @@ impl<V: Views> State<'_, V> {
         match place {
             Place::View { view, at, offset } => {
                 let Some(element) = self.element(item, site, view, item.get(at)) else { return Ok(0) };
-                let old = self.read(view, element, offset, Memory::Value(of))?;
-                self.write(view, element, offset, Memory::Value(of), changed(old))?;
-                Ok(old)
+                self.views.change(view.into(), element, offset, of.bytes(), &mut |old| changed(old))
             }
             Place::Array { array, at } => Ok(match self.array(item, site, array, item.get(at)) {
                 Some(place) => std::mem::replace(place, changed(*place)),
@@ -771,6 +825,26 @@ mod tests {
     }
 
     #[test]
+    fn items_that_meet_leave_loops_when_their_budget_is_used_up() {
+        // Odd items never leave the first loop by themselves; nobody leaves the second one.
+        let [number, one, odd, sum] = [0, 1, 2, 3];
+        let odd_loop = Op::Loop { body: vec![binary_op(Binary::Add, sum, sum, one)] };
+        let code = [
+            vec![place(number, Where::Item), literal(one, 1), literal(sum, 0)],
+            vec![binary_op(Binary::And, odd, number, one), binary_op(Binary::Eq, 4, odd, one)],
+            vec![Op::If { when: Reg(4), then: vec![odd_loop], otherwise: vec![] }, Op::Barrier],
+            vec![Op::Loop { body: vec![Op::Barrier, binary_op(Binary::Add, sum, sum, one)] }],
+            store(sum, odd),
+        ];
+        let body = Body { group_len: Some(4), ..body(4, 1, code.concat()) };
+        assert_eq!(body.common_loops(), [9]);
+        // A budget of 100: 101 turns of each loop, counted apart.
+        let (values, report) = run(body, 6);
+        assert_eq!(values, [101, 202, 101, 202, 101, 202]);
+        assert_eq!(report, Report { failures: 6, site: 9, detail: 100, item: 0 });
+    }
+
+    #[test]
     fn operations_go_across_lanes() {
         let result = |how: Across, gives: Type| {
             let registers = vec![Type::U64, Type::U64, Type::U64, Type::Bool, gives, Type::U32];
@@ -801,7 +875,7 @@ mod tests {
     }
 
     #[test]
-    fn atomics_counters_and_arenas_do_what_they_say() {
+    fn atomics_and_arenas_do_what_they_say() {
         // All items add their number to the first of the group's array; the last to come sees the sum.
         let [item, zero, old, sum] = [0, 1, 2, 3];
         let add = Op::Atomic {
@@ -820,19 +894,19 @@ mod tests {
         let arrays = vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 1 }];
         let grouped = Body { arrays, group_len: Some(4), ..body(4, 0, code.concat()) };
         assert_eq!(run(grouped, 4).0, [6, 6, 7, 9]);
-        // Items reserve one place each, and take memory of 16 bytes twice, which is more than there is.
+        // Items take memory of 16 bytes twice, which is more than there is.
         let [place_of, bytes, first, second, value] = [0, 1, 2, 3, 4];
         let code = [
-            vec![literal(bytes, 1), Op::Reserve { to: Reg(place_of), counter: 0, count: Reg(bytes) }],
-            vec![literal(bytes, 9), Op::Arena { to: Reg(first), bytes: Reg(bytes) }],
+            vec![place(place_of, Where::Item), literal(bytes, 9)],
+            vec![Op::Arena { to: Reg(first), bytes: Reg(bytes) }],
             vec![Op::Arena { to: Reg(second), bytes: Reg(bytes) }],
             vec![Op::ArenaStore { at: Reg(first), value: Reg(place_of) }],
             vec![Op::ArenaStore { at: Reg(second), value: Reg(bytes) }],
             vec![Op::ArenaLoad { to: Reg(value), at: Reg(first) }],
             store(value, bytes),
         ];
-        let (values, report) = run(Body { counters: 1, ..body(5, 0, code.concat()) }, 3);
+        let (values, report) = run(body(5, 0, code.concat()), 3);
         assert_eq!(values, [0, 1, 2]);
-        assert_eq!(report, Report { failures: 3, site: 4, detail: 9, item: 0 });
+        assert_eq!(report, Report { failures: 3, site: 3, detail: 9, item: 0 });
     }
 }

@@ -5,29 +5,49 @@ use crate::{Error, ErrorKind, Result};
 
 /// Refuses `Barrier` and `Across` where items of a group may take different ways.
 pub(super) fn check(body: &Body) -> Result<()> {
-    let mut meets = false;
-    body.operations(|_, op| meets |= matches!(op, Op::Barrier | Op::Across { .. }));
-    if !meets {
-        return Ok(());
-    }
-    let mut flow = Flow {
-        body,
-        varying: vec![false; body.registers.len()],
-        loops: vec![false; body.code.iter().map(Op::count).sum()],
-        changed: true,
-        site: 0,
-        labels: Vec::new(),
-        until: None,
-        fault: None,
-    };
-    while std::mem::take(&mut flow.changed) {
-        flow.site = 0;
-        flow.fault = None;
-        flow.code(&body.code, false);
-    }
-    let Some(site) = flow.fault else { return Ok(()) };
+    let Some(site) = Flow::of(body).and_then(|flow| flow.fault) else { return Ok(()) };
     let detail = format!("operation {site}: not all items of a group need to come here, or equally often");
     Err(Error::new(ErrorKind::InvalidArgument, "kernel").with_detail(detail))
+}
+
+impl Body {
+    /// Whether items of a group meet: whether there is a [`Barrier`](Op::Barrier) or an
+    /// [`Across`](Op::Across).
+    #[must_use]
+    pub fn meets(&self) -> bool {
+        let mut meets = false;
+        self.operations(|_, op| meets |= matches!(op, Op::Barrier | Op::Across { .. }));
+        meets
+    }
+
+    /// The loops that all items of a group enter, repeat and leave together, by their numbers in ascending
+    /// order: a budget counts their turns apart from others. None if the body does not [meet](Self::meets).
+    ///
+    /// ```
+    /// use backend_api::kernel::{Body, Op, Reg, Type, Where};
+    /// let looped = |when| {
+    ///     let leave = Op::If { when: Reg(when), then: vec![Op::Break { out: 0 }], otherwise: vec![] };
+    ///     Op::Loop { body: vec![leave] }
+    /// };
+    /// let body = Body {
+    ///     registers: vec![Type::Bool; 2],
+    ///     group_len: Some(64),
+    ///     code: vec![
+    ///         Op::Literal { to: Reg(0), bits: 1 },
+    ///         Op::Where { to: Reg(1), what: Where::Live },
+    ///         looped(0),
+    ///         Op::Barrier,
+    ///         looped(1),
+    ///     ],
+    ///     ..Body::default()
+    /// };
+    /// assert!(body.meets() && body.verify().is_ok());
+    /// assert_eq!(body.common_loops(), [2]);
+    /// ```
+    #[must_use]
+    pub fn common_loops(&self) -> Vec<u32> {
+        Flow::of(self).map_or_else(Vec::new, |flow| flow.common)
+    }
 }
 
 /// Finds registers that may differ among the items of a group, and loops that may take some of them more
@@ -43,10 +63,36 @@ struct Flow<'a> {
     labels: Vec<Option<usize>>,
     /// Some items may have left for the end of this label: up to there the others are alone.
     until: Option<usize>,
+    /// The loops of which no item is ever alone.
+    common: Vec<u32>,
     fault: Option<usize>,
 }
 
-impl Flow<'_> {
+impl<'a> Flow<'a> {
+    /// What is found in a body of which items meet.
+    fn of(body: &'a Body) -> Option<Self> {
+        if !body.meets() {
+            return None;
+        }
+        let mut flow = Self {
+            body,
+            varying: vec![false; body.registers.len()],
+            loops: vec![false; body.code.iter().map(Op::count).sum()],
+            changed: true,
+            site: 0,
+            labels: Vec::new(),
+            until: None,
+            common: Vec::new(),
+            fault: None,
+        };
+        while std::mem::take(&mut flow.changed) {
+            (flow.site, flow.fault) = (0, None);
+            flow.common.clear();
+            flow.code(&body.code, false);
+        }
+        Some(flow)
+    }
+
     fn set(list: &mut [bool], at: usize, changed: &mut bool) {
         *changed |= !std::mem::replace(&mut list[at], true);
     }
@@ -69,6 +115,9 @@ impl Flow<'_> {
             }
             Op::Block { body } | Op::Loop { body } => {
                 let is_loop = matches!(op, Op::Loop { .. });
+                if is_loop && !alone && !self.loops[site] {
+                    self.common.push(site as u32);
+                }
                 self.labels.push(is_loop.then_some(site));
                 self.code(body, alone || (is_loop && self.loops[site]));
                 self.labels.pop();
@@ -102,7 +151,6 @@ impl Flow<'_> {
             Op::Load { .. }
             | Op::Get { .. }
             | Op::Atomic { .. }
-            | Op::Reserve { .. }
             | Op::Arena { .. }
             | Op::ArenaLoad { .. } => true,
             Op::Across { how, .. } => match how {

@@ -8,7 +8,7 @@ impl Body {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) with the number of the operation: too much of
-    /// something; a register, view, table, array, counter or parameter that is not declared; a type that does
+    /// something; a register, view, table, array or parameter that is not declared; a type that does
     /// not fit; a field that is not declared; a bool in memory; a `Break` or `Continue` that leads nowhere; a
     /// register that is read before it is written on every way there; `Barrier` or `Across` where not all
     /// items of a group need to be.
@@ -240,7 +240,6 @@ impl Check<'_> {
         Err(self.error(format!("the view has no field {of:?} at byte {offset}")))
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     fn types(&self, op: &Op) -> Result<()> {
         let body = self.body;
         match *op {
@@ -295,12 +294,14 @@ impl Check<'_> {
                 self.fits(to.bytes() == of.bytes(), &format!("the bits as {to}"), of)
             }
             Op::Load { to, view, at, offset, of } => {
-                self.field(view, offset, of)?;
+                if self.field(view, offset, of)? == Access::Append {
+                    return Err(self.error(format!("view {view} is not read")));
+                }
                 self.want(at, Type::U64)?;
                 self.want(to, of.value())
             }
             Op::Store { view, at, offset, of, value } => {
-                if !matches!(self.field(view, offset, of)?, Access::Write { .. }) {
+                if !matches!(self.field(view, offset, of)?, Access::Write { .. } | Access::Append) {
                     return Err(self.error(format!("view {view} is not written to")));
                 }
                 self.want(at, Type::U64)?;
@@ -319,13 +320,6 @@ impl Check<'_> {
                 self.want(value, self.declared(&body.arrays, array, "array")?.of)
             }
             Op::Atomic { op, to, place, value, .. } => self.atomic(op, to, place, value),
-            Op::Reserve { to, counter, count } => {
-                if counter >= body.counters {
-                    return Err(self.error(format!("there is no counter {counter}")));
-                }
-                self.want(to, Type::U64)?;
-                self.want(count, Type::U64)
-            }
             Op::Arena { to, bytes } => {
                 self.want(to, Type::U64)?;
                 self.want(bytes, Type::U64)
@@ -479,7 +473,11 @@ mod tests {
         let place = Place::View { view: 1, at, offset: 0 };
         let atomic = Op::Atomic { op: Rmw::Add, to: None, place, value: at, scope: Scope::Device };
         refused(vec![atomic], "not one for atomics");
-        refused(vec![Op::Reserve { to: Reg(3), counter: 0, count: at }], "no counter 0");
+        let append = ViewDecl { access: Access::Append, fields: vec![(0, value)] };
+        let reading = vec![Op::Load { to: at, view: 2, at, offset: 0, of: value }];
+        let mut with_append = body(reading);
+        with_append.views.push(append);
+        assert!(with_append.verify().unwrap_err().detail().contains("view 2 is not read"));
         let bools = ViewDecl { access: Access::Read, fields: vec![(0, Memory::Value(Type::Bool))] };
         assert!(Body { views: vec![bools], ..Body::default() }.verify().is_err());
         let large = ArrayDecl { space: Space::Item, of: Type::F64, len: 1025 };

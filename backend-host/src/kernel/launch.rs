@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{HostForm, HostItems, Interpreter, Kernel, Needs, Report, Views};
+use backend_api::kernel::{Access, HostForm, HostItems, Interpreter, Kernel, Needs, Report, Views};
 use backend_api::{Launch, Result, View, racy};
 use parking_lot::Mutex;
 
@@ -21,10 +21,11 @@ const PART_ITEMS_BY_CODE: u64 = 16 << 10;
 /// So many items are worth a thread's waking.
 const LONG_ITEMS: u64 = 256;
 
-/// What is carried out here: atomics would need items that do not run at the same time, and a launch has no
-/// counters or arena.
-pub(crate) const CAN: Needs =
-    Needs { f64: true, f16: true, groups: true, across: true, atomics: false, counters: false, arena: false };
+/// What is carried out here: a launch has no arena.
+pub(crate) const CAN: Needs = Needs { arena: false, ..Needs::ALL };
+
+/// Who changes a word of memory without an address, which is read and written in two steps.
+static CHANGING: Mutex<()> = Mutex::new(());
 
 /// A launch, checked.
 #[derive(Debug)]
@@ -47,6 +48,7 @@ pub(crate) struct LaunchJob<M> {
 pub(crate) struct Placed<M> {
     /// Where its pages begin, and how many bytes are written there.
     pub bases: Vec<(Place<M>, u64)>,
+    is_atomic: bool,
     page_len: u64,
     count: u64,
     stride: u64,
@@ -54,10 +56,11 @@ pub(crate) struct Placed<M> {
 
 impl<M: Medium> Placed<M> {
     /// A view of a launch, with the places of its bases.
-    pub fn new(view: &View<'_>, is_written: bool, places: Vec<Place<M>>) -> Self {
-        let bytes = view.ranges().map(|(_, bytes)| if is_written { bytes } else { 0 });
+    pub fn new(view: &View<'_>, access: Access, places: Vec<Place<M>>) -> Self {
+        let bytes = view.ranges().map(|(_, bytes)| if access.is_written() { bytes } else { 0 });
         Self {
             bases: places.into_iter().zip(bytes).collect(),
+            is_atomic: access == Access::Atomic,
             page_len: view.page_len(),
             count: view.count(),
             stride: view.stride(),
@@ -99,10 +102,9 @@ impl<M: Medium> LaunchJob<M> {
         self.items >= LONG_ITEMS
     }
 
-    /// The kernel's form as code of the host, if all views can be reached in place. Items of a group meet,
-    /// which such code does not.
+    /// The kernel's form as code of the host, if all views can be reached in place.
     fn by_code(&self) -> Option<ByCode> {
-        let form = self.kernel.host().filter(|_| self.kernel.body().group_len.is_none())?;
+        let form = self.kernel.host()?;
         let address = |(base, _): &(Place<M>, u64)| {
             NonNull::new(base.memory.address()?.wrapping_add(base.offset as usize))
         };
@@ -119,11 +121,9 @@ impl<M: Medium> LaunchJob<M> {
             ..Interpreter::new(&self.kernel, self.items, self.geometry)
         };
         let by_code = self.by_code();
-        let (all, group) = (interpreter.parts(), self.kernel.body().group_len.unwrap_or(1));
-        let each = match by_code {
-            Some(_) => PART_ITEMS_BY_CODE,
-            None => (PART_ITEMS / u64::from(group)).max(1),
-        };
+        let (all, group) = (interpreter.parts(), u64::from(self.kernel.body().group_len.unwrap_or(1)));
+        let items = if by_code.is_some() { PART_ITEMS_BY_CODE } else { PART_ITEMS };
+        let each = (items / group).max(1);
         // The failure of the lowest part is told, whichever was done first.
         let reported: Mutex<(usize, Report)> = Mutex::new((usize::MAX, Report::default()));
         each_part(crew, all.div_ceil(each) as usize, &|part| {
@@ -133,11 +133,12 @@ impl<M: Medium> LaunchJob<M> {
                 Some(ByCode { form, bases }) => {
                     let views = bases.iter().zip(&self.views);
                     let views = views.map(|(bases, at)| (&bases[..], at.page_len, at.stride, at.count));
+                    let items = part_of_all.start * group..(part_of_all.end * group).min(self.items);
                     // SAFETY: the launch was checked, and places keep the views' memory. Others may race as
                     // on all memory of the device.
-                    form(&unsafe { HostItems::new(&interpreter, part_of_all, views) })
+                    form(&unsafe { HostItems::new(&interpreter, items, views) })
                 }
-                None => interpreter.run_part(part_of_all, &mut [], &mut Reached(&self.views))?,
+                None => interpreter.run_part(part_of_all, &mut Reached(&self.views))?,
             };
             if report.failures > 0 {
                 let mut reported = reported.lock();
@@ -174,6 +175,17 @@ impl<M: Medium> Views for Reached<'_, M> {
     fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()> {
         assert!(element < self.0[view].count);
         let (memory, at) = self.0[view].field(element, offset);
+        if let Some(address) = memory.address().filter(|_| self.0[view].is_atomic) {
+            // SAFETY: as below; fields of views for atomics were checked to be aligned, and other items change
+            // them by words of this length.
+            let bits = unsafe { racy::load(address.wrapping_add(at as usize), to.len() as u32) };
+            let bits = bits.to_le_bytes();
+            to.copy_from_slice(&bits[..to.len()]);
+            if cfg!(target_endian = "big") {
+                to.reverse();
+            }
+            return Ok(());
+        }
         // SAFETY: all elements were checked to be inside of the memory, and fields to be inside of elements.
         // The target is the interpreter's own.
         unsafe { memory.read(OPERATION, at, to.as_mut_ptr(), to.len()) }
@@ -183,7 +195,39 @@ impl<M: Medium> Views for Reached<'_, M> {
         assert!(element < self.0[view].count);
         let (memory, at) = self.0[view].field(element, offset);
         // SAFETY: as above; views that are written to overlap with nothing, and an item writes to elements of
-        // its own alone.
+        // its own, or that it was given, alone.
         unsafe { memory.store(OPERATION, at, from) }
+    }
+
+    fn change(
+        &mut self,
+        view: usize,
+        element: u64,
+        offset: u32,
+        bytes: u32,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64> {
+        assert!(element < self.0[view].count && self.0[view].is_atomic);
+        let (memory, at) = self.0[view].field(element, offset);
+        if let Some(address) = memory.address() {
+            // SAFETY: as above; the field is aligned, and items use it by words of this length alone.
+            return Ok(unsafe { racy::change(address.wrapping_add(at as usize), bytes, change) });
+        }
+        let _one_by_one = CHANGING.lock();
+        let mut word = [0; 8];
+        let word = &mut word[..bytes as usize];
+        self.read(view, element, offset, word)?;
+        // Numbers lie as they do in registers.
+        let old = match bytes {
+            4 => u32::from_ne_bytes([word[0], word[1], word[2], word[3]]).into(),
+            _ => u64::from_ne_bytes(std::array::from_fn(|byte| word[byte])),
+        };
+        let new = change(old);
+        match bytes {
+            4 => word.copy_from_slice(&(new as u32).to_ne_bytes()),
+            _ => word.copy_from_slice(&new.to_ne_bytes()),
+        }
+        self.write(view, element, offset, word)?;
+        Ok(old)
     }
 }

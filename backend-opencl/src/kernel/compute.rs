@@ -160,9 +160,10 @@ impl Work<'_> {
         let mut arguments = self.arguments(segment);
         arguments.extend_from_slice(more);
         self.straddle(submission, segment, false)?;
+        let shape = (groups, submission.core.kernels.group);
         // SAFETY: the segment lies in its buffers, and fields in their elements, as was checked; the rest is
         // passed on.
-        unsafe { submission.launch_of(&self.program, name, groups, &arguments)? };
+        unsafe { submission.launch_of(&self.program, name, shape, &arguments)? };
         if matches!(self.compute.action, Action::Store { .. }) {
             self.straddle(submission, segment, true)?;
         }
@@ -295,9 +296,9 @@ fn histogram(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&Hos
             Argument::U32(u32::from(number == 0)),
             Argument::Buffer(&totals),
         ];
-        let groups = core.kernels.groups_for(bins.into());
+        let shape = (core.kernels.groups_for(bins.into()), core.kernels.group);
         // SAFETY: see above.
-        unsafe { submission.launch_of(&work.program, "compute_histogram_answer", groups, &arguments)? };
+        unsafe { submission.launch_of(&work.program, "compute_histogram_answer", shape, &arguments)? };
     }
     // SAFETY: the answer was checked to have room for all bins.
     unsafe { submission.read(&totals, 0, host.at(at), u64::from(bins) * 8, true)? };

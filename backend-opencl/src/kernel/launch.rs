@@ -11,22 +11,18 @@ use backend_api::{DeviceSpan, Error, ErrorKind, Launch, Result};
 
 use self::codegen::{Shape, ViewShape};
 use crate::core::Core;
+use crate::discovery::WideAtomics;
 use crate::driver::objects::{Argument, Program};
 use crate::host_memory::HostPiece;
 use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
 
 const OPERATION: &str = "launch";
-/// What is carried out. Groups, and what they need, are for other devices still.
-const CAN: Needs = Needs {
-    f64: true,
-    f16: true,
-    groups: false,
-    across: false,
-    atomics: false,
-    counters: false,
-    arena: false,
-};
+/// What is carried out: a launch has no arena. Whether there are atomics of 64 bits is up to the device.
+fn can(core: &Core) -> Needs {
+    let atomics_of_64_bits = core.traits.wide_atomics != WideAtomics::None;
+    Needs { groups: false, across: false, atomics_of_64_bits, arena: false, ..Needs::ALL }
+}
 /// So many pieces of buffers can be arguments.
 const PIECES_MAX: usize = 16;
 /// So many kernels are translated at once: compilers are slow to start, and slow with long texts.
@@ -70,7 +66,17 @@ impl Placed {
 /// # Errors
 /// `Unsupported` for what is not carried out here.
 fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape> {
-    launch.kernel.needs().check(OPERATION, CAN).map_err(|error| error.on(&core.info))?;
+    launch.kernel.needs().check(OPERATION, can(core)).map_err(|error| error.on(&core.info))?;
+    let body = launch.kernel.body();
+    let at_most = |what: &str, wanted: u64, most: u64| {
+        if wanted <= most {
+            return Ok(());
+        }
+        let detail = format!("{wanted} {what}, the device has at most {most}");
+        Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail).on(&core.info))
+    };
+    at_most("items of a group", body.group_len.unwrap_or(1).into(), core.traits.max_group as u64)?;
+    at_most("bytes of group memory", Shape::local_bytes(body), core.traits.local_bytes)?;
     let pieces: usize = views.iter().flat_map(|view| &view.bases).map(|(_, _, pieces, _)| pieces).sum();
     if pieces > PIECES_MAX {
         let detail =
@@ -86,7 +92,7 @@ fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape>
             bases: placed.bases.iter().map(|(buffer, _, pieces, _)| (*pieces, buffer.shift)).collect(),
         }
     };
-    let needs_index = Shape::needs_index(launch.kernel.body());
+    let needs_index = Shape::needs_index(body);
     let of_index = |number: u64| if needs_index { number } else { 1 };
     Ok(Shape {
         kernel: launch.kernel.clone(),
@@ -94,6 +100,7 @@ fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape>
         page_len: of_index(launch.geometry.page_len),
         channels: of_index(launch.geometry.channels),
         has_budget: launch.budget.is_some(),
+        has_wide_atomics: core.traits.wide_atomics == WideAtomics::All,
     })
 }
 
@@ -121,8 +128,14 @@ impl Launches {
     /// Builds kernels in one program; gives the last one.
     fn build(&self, core: &Core, shapes: &[Shape]) -> Result<Arc<Built>> {
         let name = |number: usize| format!("launch_{number}");
-        let text: String =
-            shapes.iter().enumerate().map(|(number, shape)| shape.text(&name(number))).collect();
+        let mut text = String::new();
+        if shapes.iter().any(|shape| shape.kernel.needs().atomics_of_64_bits) {
+            text.push_str("#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n");
+            if shapes.iter().any(|shape| shape.has_wide_atomics) {
+                text.push_str("#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable\n");
+            }
+        }
+        text.extend(shapes.iter().enumerate().map(|(number, shape)| shape.text(&name(number))));
         // Other programs go on meanwhile.
         let program = core.kernels.build_kernels(core, &text).map_err(|error| {
             let needs_doubles = shapes.iter().any(|shape| shape.kernel.needs().f64);
@@ -147,7 +160,8 @@ impl Launches {
     pub(crate) fn facts(&self, core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<KernelFacts> {
         self.get(core, shape_of(core, launch, views)?)?;
         let mut facts = KernelFacts::default();
-        facts.group_len = u32::try_from(core.kernels.group).ok();
+        let own = launch.kernel.body().group_len;
+        facts.group_len = own.or_else(|| u32::try_from(core.kernels.group).ok());
         Ok(facts)
     }
 }
@@ -190,10 +204,11 @@ pub(crate) fn launch(
             Argument::U64(launch.budget.unwrap_or(0)),
             Argument::Buffer(&report),
         ]);
-        let groups = core.kernels.groups_for(launch.items);
+        let own = launch.kernel.body().group_len.map_or(core.kernels.group, |len| len as usize);
+        let groups = core.kernels.groups_up_to(launch.items.div_ceil(own as u64));
         // SAFETY: views were checked to be inside of their memory, fields inside of their elements, and
         // tables to be as long as declared; the kernel compares every index with these lengths.
-        unsafe { submission.launch_of(&built.program, &built.name, groups, &arguments)? };
+        unsafe { submission.launch_of(&built.program, &built.name, (groups, own), &arguments)? };
     }
     // SAFETY: the report was checked to have room.
     unsafe { submission.read(&report, 0, host.at(at), Report::BYTES, true) }

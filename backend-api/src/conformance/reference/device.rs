@@ -250,7 +250,7 @@ impl ReferenceDevice {
         let timeline = self.on(self.queues.get(operation, queue.id()))?;
         self.on(request.check(&*memory))?;
         if let Request::Launch(launch) = request {
-            let can = Needs { counters: false, arena: false, ..Needs::ALL };
+            let can = Needs { arena: false, ..Needs::ALL };
             self.on(launch.kernel.needs().check(operation, can))?;
         }
         let outside = || {

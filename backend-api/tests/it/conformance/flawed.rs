@@ -7,6 +7,7 @@ use std::task::Waker;
 
 use backend_api::conformance::reference::ReferenceDevice;
 use backend_api::expr::{Action, Geometry};
+use backend_api::kernel::{Across, Kernel, Op, Rmw};
 use backend_api::{
     BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error,
     ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, LEFT_OUT, Launch, MemoryStatus,
@@ -66,6 +67,10 @@ super::flaws! {
         launches_with_every_operation random_launches launches_with_half_precision
         launches_on_pages_that_were_dealt_out launches_keep_their_order items_that_fail_go_on;
     AnyLaunchIsAccepted: malformed_launches_are_refused;
+    BarriersAreLeftOut:
+        groups_share_memory_and_meet atomics_of_every_kind items_that_meet_leave_loops_by_their_budget;
+    LanesAreOthers: operations_across_lanes;
+    AtomicsDoNotAdd: atomics_of_every_kind items_append_what_they_have;
     PreparationsLaunch: preparing_launches_changes_nothing;
     GathersMissTheLast: gathers_of_every_stride gathers_and_scatters_of_large_elements;
     GathersCutIndices: a_gather_with_an_index_outside_fails;
@@ -227,6 +232,27 @@ impl Flawed {
         let start = self.state.lock().hosts[&at.host()] + at.offset() as usize;
         assert!(start.is_multiple_of(8) && words > 0);
         std::ptr::with_exposed_provenance_mut(start)
+    }
+
+    /// What becomes of a kernel's code.
+    fn bend_code(&self, code: &mut Vec<Op>) {
+        code.retain(|op| !(self.is(Flaw::BarriersAreLeftOut) && *op == Op::Barrier));
+        for op in code {
+            match op {
+                Op::Across { how: Across::ShuffleXor(mask), .. } if self.is(Flaw::LanesAreOthers) => {
+                    *mask ^= 1
+                }
+                Op::Atomic { op, .. } if self.is(Flaw::AtomicsDoNotAdd) && *op == Rmw::Add => {
+                    *op = Rmw::Exchange;
+                }
+                Op::If { then, otherwise, .. } => {
+                    self.bend_code(then);
+                    self.bend_code(otherwise);
+                }
+                Op::Block { body } | Op::Loop { body } => self.bend_code(body),
+                _ => {}
+            }
+        }
     }
 
     /// Other indices in place of those of a request, in host memory of the inner device that is left to it.
@@ -503,6 +529,11 @@ unsafe impl Device for Flawed {
         if self.is(Flaw::LaunchesMissTheLast) {
             bent.items = launch.items.saturating_sub(1);
         }
+        let mut body = launch.kernel.body().clone();
+        self.bend_code(&mut body.code);
+        // Not all that is bent is a kernel.
+        let kernel = Kernel::new(body).unwrap_or_else(|_| launch.kernel.clone());
+        bent.kernel = &kernel;
         let result = self.inner.launch(queue, &bent);
         if self.is(Flaw::AnyLaunchIsAccepted) && result.is_err() {
             return self.inner.submit(queue, &[]);

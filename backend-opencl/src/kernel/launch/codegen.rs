@@ -6,10 +6,15 @@
 //! Buffers have no addresses that could lie in memory: the pieces that a view touches are arguments, and an
 //! access selects its piece by comparisons. A field that may lie across two pieces is read and written byte
 //! by byte.
+//!
+//! A kernel with groups has work-groups of that length, which run its groups in turn. Operations across lanes
+//! go through local memory, since sub-groups are an extension, and as long as the device likes.
 
 use std::fmt::Write;
 
-use backend_api::kernel::{Access, Body, Kernel, Memory, Op, Reg, Type, Unary, Where};
+use backend_api::kernel::{
+    Access, Across, Binary, Body, Kernel, Memory, Op, Place, Reg, Rmw, Space, Type, Unary, Where,
+};
 
 use crate::kernel::compute::codegen::{binary, cast, name, unary, whole};
 
@@ -22,6 +27,8 @@ pub(super) struct Shape {
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
+    /// Whether the device compares, bounds and combines 64 bits in one step, rather than exchanges them.
+    pub has_wide_atomics: bool,
 }
 
 /// The form of a view.
@@ -43,11 +50,24 @@ impl Shape {
         needs
     }
 
+    /// How many bytes of local memory its groups have.
+    pub fn local_bytes(body: &Body) -> u64 {
+        // Bools have 4 bytes.
+        let arrays = body.arrays.iter().filter(|array| array.space == Space::Group);
+        let arrays: u64 = arrays.map(|array| u64::from(array.len) * u64::from(array.of.bytes().max(4))).sum();
+        let lanes =
+            lanes_bytes(body).map_or(0, |bytes| u64::from(bytes) * u64::from(body.group_len.unwrap_or(0)));
+        arrays + lanes
+    }
+
     /// The kernel under a name.
     pub fn text(&self, called: &str) -> String {
+        let body = self.kernel.body();
         let mut writer = Writer {
             shape: self,
-            body: self.kernel.body(),
+            body,
+            common: body.common_loops(),
+            meets: body.meets(),
             text: String::new(),
             indent: 2,
             site: 0,
@@ -57,6 +77,8 @@ impl Shape {
         writer.text
     }
 }
+
+const BARRIER: &str = "barrier(CLK_LOCAL_MEM_FENCE);";
 
 /// A block or loop around the code that is written.
 struct Label {
@@ -70,6 +92,9 @@ struct Label {
 struct Writer<'a> {
     shape: &'a Shape,
     body: &'a Body,
+    /// Whether items of a group meet, and the loops that they turn together.
+    meets: bool,
+    common: Vec<u32>,
     text: String,
     indent: usize,
     site: u32,
@@ -97,6 +122,18 @@ fn unsigned_name(bytes: u32) -> &'static str {
         4 => "uint",
         _ => "ulong",
     }
+}
+
+/// How long the values are that lanes exchange, if they do.
+fn lanes_bytes(body: &Body) -> Option<u32> {
+    let mut bytes = None;
+    body.operations(|_, op| {
+        if let Op::Across { of, .. } = op {
+            let of = body.registers[of.at()];
+            bytes = bytes.max(Some(of.bytes().max(4)));
+        }
+    });
+    bytes
 }
 
 fn r(register: Reg) -> String {
@@ -159,20 +196,31 @@ impl Writer<'_> {
             self.places(view, shape);
         }
         self.indent = 0;
-        self.line(&format!("KERNEL void {called}({}) {{", parameters.join(", ")));
+        let head = match self.body.group_len {
+            Some(len) => format!("__kernel __attribute__((reqd_work_group_size({len}, 1, 1)))"),
+            None => "KERNEL".into(),
+        };
+        self.line(&format!("{head} void {called}({}) {{", parameters.join(", ")));
         self.indent = 1;
-        self.line("for (ulong item = get_global_id(0); item < items; item += get_global_size(0)) {");
+        match self.body.group_len {
+            Some(len) => self.begin_group(len),
+            None => {
+                self.line("for (ulong item = get_global_id(0); item < items; item += get_global_size(0)) {");
+            }
+        }
         self.indent = 2;
         self.line("uint failed = 0u, site = 0u;");
         self.line("ulong detail = 0ul;");
         if self.shape.has_budget {
-            self.line("ulong turns = 0ul;");
+            self.line("ulong turns = 0ul, common_turns = 0ul;");
         }
         for (number, of) in self.body.registers.iter().enumerate() {
             self.line(&format!("{} r{number} = 0;", name(*of)));
         }
         for (number, array) in self.body.arrays.iter().enumerate() {
-            self.line(&format!("{} a{number}[{}] = {{0}};", name(array.of), array.len));
+            if array.space == Space::Item {
+                self.line(&format!("{} a{number}[{}] = {{0}};", name(array.of), array.len));
+            }
         }
         // Else drivers say that it is not used.
         let body = self.body;
@@ -180,14 +228,47 @@ impl Writer<'_> {
         if self.text.contains("goto over;") {
             self.line("over:;");
         }
-        self.line("if (failed)");
+        let failed = if self.body.group_len.is_some() { "failed && live" } else { "failed" };
+        self.line(&format!("if ({failed})"));
         self.line("    report_failure(report, site, detail, item);");
+        if self.body.group_len.is_some() {
+            // The next group takes the arrays.
+            self.line(BARRIER);
+        }
         self.indent = 1;
         self.line("}");
         self.indent = 0;
         self.line("}");
         for view in 0..self.shape.views.len() {
             self.line(&format!("#undef PLACE_{view}"));
+        }
+    }
+
+    /// What the items of a group have together, and the loop over groups.
+    fn begin_group(&mut self, len: u32) {
+        let arrays: Vec<(usize, Type, u32)> = (0..)
+            .zip(&self.body.arrays)
+            .filter(|(_, array)| array.space == Space::Group)
+            .map(|(number, array)| (number, array.of, array.len))
+            .collect();
+        for (number, of, array_len) in &arrays {
+            self.line(&format!("__local {} a{number}[{array_len}];", name(*of)));
+        }
+        if let Some(bytes) = lanes_bytes(self.body) {
+            self.line(&format!("__local {} lanes[{len}];", unsigned_name(bytes)));
+        }
+        self.line("const uint own = (uint)get_local_id(0), first_lane = own & ~31u;");
+        self.line(&format!("const ulong groups = items / {len}ul + (items % {len}ul != 0ul);"));
+        self.line("for (ulong group = get_group_id(0); group < groups; group += get_num_groups(0)) {");
+        self.indent = 2;
+        self.line(&format!("const ulong item = group * {len}ul + own;"));
+        self.line("const uint live = item < items;");
+        for (number, _, array_len) in &arrays {
+            self.line(&format!("for (uint at = own; at < {array_len}u; at += {len}u)"));
+            self.line(&format!("    a{number}[at] = 0;"));
+        }
+        if !arrays.is_empty() {
+            self.line(BARRIER);
         }
     }
 
@@ -265,9 +346,12 @@ impl Writer<'_> {
             self.line(&format!("    again_{site}:;"));
         }
         if is_loop && self.shape.has_budget {
-            self.line("    if (turns++ >= budget) {");
+            let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
+            // Others may wait for it further on.
+            let leave = if self.meets { "break;" } else { "goto over;" };
+            self.line(&format!("    if ({turns}++ >= budget) {{"));
             self.line(&format!("        FAIL({site}u, budget)"));
-            self.line("        goto over;");
+            self.line(&format!("        {leave}"));
             self.line("    }");
         }
         self.line("}");
@@ -309,9 +393,12 @@ impl Writer<'_> {
                         "((first + item) / {page_len}ul * {channels}ul + channel) * {page_len}ul + (first + item) % {page_len}ul"
                     )
                 }
-                Where::Live => "1u".into(),
-                // Those of groups are refused.
-                _ => "item".into(),
+                Where::Live if self.body.group_len.is_none() => "1u".into(),
+                Where::Live => "live".into(),
+                Where::Item => "item".into(),
+                Where::InGroup => "own".into(),
+                Where::Group => "group".into(),
+                Where::Groups => "groups".into(),
             },
             Op::Copy { of, .. } => r(of),
             Op::Unary { op, of, .. } => more_unary(op, self.of(of), &r(of)),
@@ -343,19 +430,18 @@ impl Writer<'_> {
                 return self.checked(&format!("{at} < {len}ul"), &[put], (site, &at, None));
             }
             Op::Fail { detail, .. } => return self.line(&format!("FAIL({site}u, {})", r(detail))),
+            Op::Atomic { op, to, place, value, .. } => return self.atomic(site, op, to, place, value),
+            Op::Barrier => return self.line(BARRIER),
+            Op::Across { how, to, of } => return self.across(how, to, of),
             // Refused before, or written by `code`.
-            Op::Atomic { .. }
-            | Op::Reserve { .. }
-            | Op::Arena { .. }
+            Op::Arena { .. }
             | Op::ArenaLoad { .. }
             | Op::ArenaStore { .. }
             | Op::If { .. }
             | Op::Block { .. }
             | Op::Loop { .. }
             | Op::Break { .. }
-            | Op::Continue { .. }
-            | Op::Barrier
-            | Op::Across { .. } => return,
+            | Op::Continue { .. } => return,
         };
         if let Some(to) = op.written() {
             self.line(&format!("{} = {value};", r(to)));
@@ -384,8 +470,10 @@ impl Writer<'_> {
                 let element = format!("(item * {tile}ul + {at})");
                 (format!("{at} < {tile}ul && {element} < v{view}n"), element)
             }
-            Access::Read | Access::Atomic => (format!("{at} < v{view}n"), at.to_owned()),
+            Access::Read | Access::Atomic | Access::Append => (format!("{at} < v{view}n"), at.to_owned()),
         };
+        // Items past the last reach nothing. What they fail at is not told.
+        let inside = if self.body.group_len.is_some() { format!("live && {inside}") } else { inside };
         let (stride, bases, page_len) = (shape.stride, shape.bases.len(), shape.page_len);
         let find = if bases == 1 && page_len == 1 << 63 {
             vec![format!("const uint base = 0u; const ulong byte = {element} * {stride}ul + {offset}ul;")]
@@ -406,6 +494,151 @@ impl Writer<'_> {
         let shape = &self.shape.views[usize::from(view)];
         let is_aligned = (shape.align | u64::from(offset)).is_multiple_of(bytes.into());
         (is_aligned, !is_aligned && shape.bases.iter().any(|(pieces, _)| *pieces > 1))
+    }
+
+    fn atomic(&mut self, site: u32, op: Rmw, to: Option<Reg>, place: Place, value: Reg) {
+        let (of, at, value) = (self.of(value), r(place.at()), r(value));
+        let (inside, mut then, space, pointer) = match place {
+            Place::View { view, offset, .. } => {
+                let (inside, find) = self.field(view, &at, offset);
+                (inside, find, "__global", format!("PLACE_{view}(base, byte)"))
+            }
+            Place::Array { array, .. } => {
+                let len = self.body.arrays[usize::from(array)].len;
+                (format!("{at} < {len}ul"), Vec::new(), "__local", format!("(a{array} + {at})"))
+            }
+        };
+        let (wide, unsigned) = (of.bytes() == 8, unsigned_name(of.bytes()));
+        // As numbers for what can be done in one step, else by exchanging bits.
+        let at_once = !of.is_float() && (!wide || self.shape.has_wide_atomics || matches!(op, Rmw::Add));
+        let word = if at_once { name(of) } else { unsigned };
+        then.push(format!("volatile {space} {word} *const word = (volatile {space} {word} *){pointer};"));
+        let call = |name: &str, operands: &str| {
+            format!("{}_{name}(word, {operands})", if wide { "atom" } else { "atomic" })
+        };
+        let named = match op {
+            Rmw::Add => "add",
+            Rmw::Min => "min",
+            Rmw::Max => "max",
+            Rmw::And => "and",
+            Rmw::Or => "or",
+            Rmw::Xor => "xor",
+            Rmw::Exchange | Rmw::CompareExchange { .. } => "",
+        };
+        let bits = |value: &str| to_bits(of, value);
+        let old = match op {
+            Rmw::Exchange if at_once => call("xchg", &value),
+            Rmw::CompareExchange { expected } if at_once => {
+                call("cmpxchg", &format!("{}, {value}", r(expected)))
+            }
+            Rmw::Exchange => from_bits(of, &call("xchg", &bits(&value))),
+            Rmw::CompareExchange { expected } => {
+                from_bits(of, &call("cmpxchg", &format!("{}, {}", bits(&r(expected)), bits(&value))))
+            }
+            _ if at_once => call(named, &value),
+            _ => {
+                let how = match op {
+                    Rmw::Min => Binary::Min,
+                    Rmw::Max => Binary::Max,
+                    Rmw::And => Binary::And,
+                    Rmw::Or => Binary::Or,
+                    Rmw::Xor => Binary::Xor,
+                    _ => Binary::Add,
+                };
+                then.extend([
+                    format!("{unsigned} seen = *word, before;"),
+                    "do {".into(),
+                    "    before = seen;".into(),
+                    format!("    const {} old = {};", name(of), from_bits(of, "before")),
+                    format!("    const {} changed = {};", name(of), binary(how, of, "old", &value)),
+                    format!("    seen = {};", call("cmpxchg", &format!("before, {}", bits("changed")))),
+                    "} while (seen != before);".into(),
+                ]);
+                from_bits(of, "before")
+            }
+        };
+        let to = to.map(r);
+        match &to {
+            Some(to) => then.push(format!("{to} = {old};")),
+            None if old.contains("(word") => then.push(format!("{old};")),
+            None => {}
+        }
+        self.checked(&inside, &then, (site, &at, to.as_deref()));
+    }
+
+    /// An operation across lanes: values go through local memory, to which items write before and from which
+    /// they read after a barrier.
+    fn across(&mut self, how: Across, to: Reg, of: Reg) {
+        let (found, value, to_name) = (self.of(of), r(of), r(to));
+        let leave = |value: &str| {
+            let bits = if found == Type::Bool { value.to_owned() } else { to_bits(found, value) };
+            format!("lanes[own] = {bits};")
+        };
+        let lane = |at: &str| from_bits(found, &format!("lanes[{at}]"));
+        let mut lines = Vec::new();
+        match how {
+            Across::Shuffle { .. } | Across::ShuffleXor(_) => {
+                let at = match how {
+                    Across::Shuffle { lane } => format!("first_lane | ({} & 31u)", r(lane)),
+                    Across::ShuffleXor(mask) => format!("own ^ {mask}u"),
+                    _ => String::new(),
+                };
+                lines.extend([leave(&value), BARRIER.into(), format!("{to_name} = {};", lane(&at))]);
+                lines.push(BARRIER.into());
+            }
+            Across::Ballot | Across::Any | Across::All => {
+                let result = match how {
+                    Across::Any => "bits != 0u",
+                    Across::All => "bits == 0xFFFFFFFFu",
+                    _ => "bits",
+                };
+                lines.extend([
+                    leave(&value),
+                    BARRIER.into(),
+                    "uint bits = 0u;".into(),
+                    "for (uint lane = 0u; lane < 32u; lane++)".into(),
+                    "    bits |= (uint)lanes[first_lane + lane] << lane;".into(),
+                    BARRIER.into(),
+                    format!("{to_name} = {result};"),
+                ]);
+            }
+            Across::Reduce(op) | Across::Scan(op) => {
+                let is_scan = matches!(how, Across::Scan(_));
+                let of_type = name(found);
+                lines.push(format!("{of_type} value = {value};"));
+                for apart in if is_scan { [1, 2, 4, 8, 16] } else { [16, 8, 4, 2, 1] } {
+                    lines.extend([leave("value"), BARRIER.into()]);
+                    if is_scan {
+                        lines.push(format!("if ((own & 31u) >= {apart}u) {{"));
+                        lines.push(format!(
+                            "    const {of_type} below = {};",
+                            lane(&format!("own - {apart}u"))
+                        ));
+                        lines.push(format!("    value = {};", binary(op, found, "below", "value")));
+                        lines.push("}".into());
+                    } else {
+                        lines.push("{".into());
+                        lines.push(format!(
+                            "    const {of_type} low = {};",
+                            lane(&format!("own & ~{apart}u"))
+                        ));
+                        lines.push(format!(
+                            "    const {of_type} high = {};",
+                            lane(&format!("own | {apart}u"))
+                        ));
+                        lines.push(format!("    value = {};", binary(op, found, "low", "high")));
+                        lines.push("}".into());
+                    }
+                    lines.push(BARRIER.into());
+                }
+                lines.push(format!("{to_name} = value;"));
+            }
+        }
+        self.line("{");
+        for line in lines {
+            self.line(&format!("    {line}"));
+        }
+        self.line("}");
     }
 
     fn load(&mut self, site: u32, to: Reg, (view, at): (u16, Reg), offset: u32, of: Memory) {

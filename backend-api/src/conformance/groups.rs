@@ -1,0 +1,317 @@
+//! What items of a kernel do together, compared with the interpreter: groups, lanes, atomics.
+
+use crate::kernel::{
+    Access, Across, ArrayDecl, Binary, Body, Memory, Op, Place, Reg, Rmw, Scope, Space, Type, ViewDecl, Where,
+};
+use crate::{Device, Elements};
+
+use super::Context;
+use super::launches::{accepted, case, launch_of, own, report, run, scene, views_of};
+use super::random::{Case, CaseView};
+use super::scene::words;
+
+const OF: Memory = Memory::Value(Type::U64);
+
+/// A view of so many numbers of 64 bits.
+fn numbers<D: Device>(cx: &Context<'_, D>, count: u64) -> CaseView {
+    CaseView { stride: 8, count, bytes: cx.noise(count, count as usize * 8), shift: 0 }
+}
+
+/// Stores a register of 64 bits in the item's own element; `zero` is overwritten.
+fn stored(value: Reg, zero: Reg) -> [Op; 2] {
+    [Op::Literal { to: zero, bits: 0 }, Op::Store { view: 0, at: zero, offset: 0, of: OF, value }]
+}
+
+/// Items turn their group's elements around, twice through one array, and say where they are.
+fn turning(group_len: u32) -> Body {
+    let [value, own_place, last, other, zero, sum] = [0, 1, 2, 3, 4, 5].map(Reg);
+    let sub = |to, left, right| Op::Binary { op: Binary::Sub, to, left, right };
+    let mut code = vec![
+        Op::Literal { to: zero, bits: 0 },
+        Op::Load { to: value, view: 0, at: zero, offset: 0, of: OF },
+        Op::Where { to: own_place, what: Where::InGroup },
+        Op::Literal { to: last, bits: u64::from(group_len) - 1 },
+        sub(other, last, own_place),
+    ];
+    // What nobody has put there is zero, in each group anew.
+    code.push(Op::Get { to: sum, array: 0, at: other });
+    code.push(Op::Barrier);
+    for _ in 0..2 {
+        code.extend([
+            Op::Put { array: 0, at: own_place, value },
+            Op::Barrier,
+            Op::Get { to: value, array: 0, at: other },
+            Op::Barrier,
+            Op::Binary { op: Binary::Add, to: value, left: value, right: own_place },
+        ]);
+    }
+    for what in [Where::Group, Where::Groups, Where::Item] {
+        code.push(Op::Where { to: last, what });
+        code.push(Op::Binary { op: Binary::Xor, to: value, left: value, right: last });
+    }
+    code.push(Op::Binary { op: Binary::Add, to: value, left: value, right: sum });
+    code.extend(stored(value, zero));
+    Body {
+        registers: vec![Type::U64; 6],
+        views: vec![own()],
+        arrays: vec![ArrayDecl { space: Space::Group, of: Type::U64, len: group_len }],
+        group_len: Some(group_len),
+        code,
+        ..Body::default()
+    }
+}
+
+pub(super) fn groups_share_memory_and_meet<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = scene(cx);
+    // Whole groups, one that is not, fewer items than a group has, and many groups.
+    for (group_len, items) in [(32, 96), (64, 100), (128, 7), (1, 5), (50, 4000), (256, 3000)] {
+        let name = format!("groups of {group_len} for {items} items");
+        if !run(cx, &mut scene, &case(&name, turning(group_len), items, vec![numbers(cx, items)])) {
+            return;
+        }
+    }
+}
+
+/// A kernel that stores what every operation across lanes gives for values of a type.
+fn every_operation(of: Type) -> Body {
+    let memory = Memory::Value(of);
+    let mut registers = vec![Type::U64, Type::U64, of, Type::Bool, Type::U32];
+    let [item, zero, value, is_odd, lane] = [0, 1, 2, 3, 4].map(Reg);
+    let mut code = vec![
+        Op::Literal { to: zero, bits: 0 },
+        Op::Load { to: value, view: 1, at: zero, offset: 0, of: memory },
+        Op::Literal { to: zero, bits: 1 },
+        Op::Where { to: item, what: Where::Item },
+        Op::Binary { op: Binary::And, to: item, left: item, right: zero },
+        Op::Binary { op: Binary::Eq, to: is_odd, left: item, right: zero },
+        Op::Where { to: item, what: Where::Item },
+        Op::Literal { to: zero, bits: 7 },
+        Op::Binary { op: Binary::Mul, to: item, left: item, right: zero },
+        Op::Cast { to: lane, of: item },
+        Op::Literal { to: zero, bits: 0 },
+    ];
+    let (mut fields, mut offset) = (Vec::new(), 0_u32);
+    let ops = [Binary::Add, Binary::Min, Binary::Max, Binary::And, Binary::Or, Binary::Xor];
+    let mut all =
+        vec![Across::Shuffle { lane }, Across::ShuffleXor(1), Across::ShuffleXor(21), Across::Ballot];
+    all.extend([Across::Any, Across::All]);
+    all.extend(ops.into_iter().flat_map(|op| [Across::Reduce(op), Across::Scan(op)]));
+    for how in all {
+        let (source, found) = match how {
+            Across::Ballot | Across::Any | Across::All => (is_odd, Type::Bool),
+            _ => (value, of),
+        };
+        let Some(gives) = how.gives(found) else { continue };
+        registers.push(gives);
+        let to = Reg(registers.len() as u32 - 1);
+        code.push(Op::Across { how, to, of: source });
+        let (mut stored, mut stored_of) = (to, gives);
+        if gives == Type::Bool {
+            registers.push(Type::U8);
+            (stored, stored_of) = (Reg(registers.len() as u32 - 1), Type::U8);
+            code.push(Op::Cast { to: stored, of: to });
+        }
+        offset = offset.next_multiple_of(stored_of.bytes());
+        fields.push((offset, Memory::Value(stored_of)));
+        code.push(Op::Store { view: 0, at: zero, offset, of: Memory::Value(stored_of), value: stored });
+        offset += stored_of.bytes();
+    }
+    let write = Access::Write { tile: 1 };
+    let views =
+        vec![ViewDecl { access: write, fields }, ViewDecl { access: write, fields: vec![(0, memory)] }];
+    Body { registers, views, group_len: Some(64), code, ..Body::default() }
+}
+
+pub(super) fn operations_across_lanes<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = scene(cx);
+    for of in [Type::U8, Type::I16, Type::I32, Type::U64, Type::F32, Type::F64] {
+        let (body, items) = (every_operation(of), 150);
+        let stride = body.views[0].extent().next_multiple_of(8);
+        let out = CaseView { stride, count: items, bytes: vec![0x5A; (items * stride) as usize], shift: 0 };
+        let bytes = u64::from(of.bytes());
+        let mut values = cx.noise(3, (items * bytes) as usize);
+        if of == Type::F32 {
+            // Of sums that would be rounded otherwise in another order.
+            let floats =
+                (0..items as u32).map(|item| 1.0_f32 / (item as f32 + 1.0) * 1e3_f32.powi(item as i32 % 5));
+            values = floats.flat_map(f32::to_ne_bytes).collect();
+        }
+        let values = CaseView { stride: bytes, count: items, bytes: values, shift: 0 };
+        run(cx, &mut scene, &case(&format!("lanes of {of}"), body, items, vec![out, values]));
+    }
+}
+
+/// All items change one of a few places of a view and of an array, which ends in the view as well.
+fn changing(op: Rmw, of: Type) -> Body {
+    let memory = Memory::Value(of);
+    let [item, bin, value, bound, zero, total] = [0, 1, 2, 3, 4, 5].map(Reg);
+    let bytes = of.bytes();
+    let code = vec![
+        Op::Where { to: item, what: Where::Item },
+        Op::Literal { to: bound, bits: 3 },
+        Op::Binary { op: Binary::Rem, to: bin, left: item, right: bound },
+        Op::Literal { to: zero, bits: 0 },
+        Op::Load { to: value, view: 0, at: zero, offset: 0, of: memory },
+        Op::Atomic {
+            op,
+            to: None,
+            place: Place::View { view: 1, at: bin, offset: 0 },
+            value,
+            scope: Scope::Device,
+        },
+        Op::Atomic { op, to: None, place: Place::Array { array: 0, at: bin }, value, scope: Scope::Group },
+        Op::Barrier,
+        // The first three of a group add up what it has.
+        Op::Where { to: item, what: Where::InGroup },
+        Op::Binary { op: Binary::Lt, to: Reg(6), left: item, right: bound },
+        Op::If {
+            when: Reg(6),
+            then: vec![
+                Op::Get { to: total, array: 0, at: item },
+                Op::Atomic {
+                    op: Rmw::Add,
+                    to: None,
+                    place: Place::View { view: 1, at: item, offset: bytes },
+                    value: total,
+                    scope: Scope::Device,
+                },
+            ],
+            otherwise: vec![],
+        },
+    ];
+    Body {
+        registers: vec![Type::U64, Type::U64, of, Type::U64, Type::U64, of, Type::Bool],
+        views: vec![
+            ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, memory)] },
+            ViewDecl { access: Access::Atomic, fields: vec![(0, memory), (bytes, memory)] },
+        ],
+        arrays: vec![ArrayDecl { space: Space::Group, of, len: 3 }],
+        group_len: Some(64),
+        code,
+        ..Body::default()
+    }
+}
+
+pub(super) fn atomics_of_every_kind<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = scene(cx);
+    for of in [Type::U32, Type::I32, Type::U64, Type::I64, Type::F32, Type::F64] {
+        for op in [Rmw::Add, Rmw::Min, Rmw::Max, Rmw::And, Rmw::Or, Rmw::Xor] {
+            if !op.takes(of) {
+                continue;
+            }
+            let (items, bytes) = (1000_u64, of.bytes() as usize);
+            let mut values = cx.noise(7, items as usize * bytes);
+            let mut bins = cx.noise(8, 3 * 2 * bytes);
+            // Floats of few digits, so that sums are the same in any order.
+            if of == Type::F32 {
+                let float = |number: u8| (f32::from(number) / 4.0).to_ne_bytes();
+                values = values.iter().step_by(4).flat_map(|byte| float(*byte)).collect();
+                bins = bins.iter().step_by(4).flat_map(|byte| float(*byte)).collect();
+            } else if of == Type::F64 {
+                let float = |number: u8| (f64::from(number) / 4.0).to_ne_bytes();
+                values = values.iter().step_by(8).flat_map(|byte| float(*byte)).collect();
+                bins = bins.iter().step_by(8).flat_map(|byte| float(*byte)).collect();
+            }
+            let view = |stride: usize, bytes: Vec<u8>| CaseView {
+                stride: stride as u64,
+                count: (bytes.len() / stride) as u64,
+                bytes,
+                shift: 0,
+            };
+            let views = vec![view(bytes, values), view(2 * bytes, bins)];
+            run(cx, &mut scene, &case(&format!("{op:?} of {of}"), changing(op, of), items, views));
+        }
+    }
+}
+
+/// Items take a number each from a counter, by adding or by comparing and exchanging, and leave their own
+/// number at its place.
+fn taking(by_exchange: bool) -> Body {
+    let [item, zero, one, place, next, seen] = [0, 1, 2, 3, 4, 5].map(Reg);
+    let at = Place::View { view: 0, at: zero, offset: 0 };
+    let scope = Scope::Device;
+    let take = if by_exchange {
+        let op = Rmw::CompareExchange { expected: place };
+        vec![
+            Op::Load { to: place, view: 0, at: zero, offset: 0, of: OF },
+            Op::Loop {
+                body: vec![
+                    Op::Binary { op: Binary::Add, to: next, left: place, right: one },
+                    Op::Atomic { op, to: Some(seen), place: at, value: next, scope },
+                    Op::Binary { op: Binary::Eq, to: Reg(6), left: seen, right: place },
+                    Op::If { when: Reg(6), then: vec![Op::Break { out: 0 }], otherwise: vec![] },
+                    Op::Copy { to: place, of: seen },
+                ],
+            },
+        ]
+    } else {
+        vec![Op::Atomic { op: Rmw::Add, to: Some(place), place: at, value: one, scope }]
+    };
+    let code = [
+        vec![
+            Op::Where { to: item, what: Where::Item },
+            Op::Literal { to: zero, bits: 0 },
+            Op::Literal { to: one, bits: 1 },
+        ],
+        take,
+        vec![Op::Store { view: 1, at: place, offset: 0, of: OF, value: item }],
+    ];
+    let registers = [vec![Type::U64; 6], vec![Type::Bool]].concat();
+    let view = |access| ViewDecl { access, fields: vec![(0, OF)] };
+    let views = vec![view(Access::Atomic), view(Access::Append)];
+    Body { registers, views, code: code.concat(), ..Body::default() }
+}
+
+pub(super) fn items_append_what_they_have<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = scene(cx);
+    let (items, room) = (5000_usize, 4096_usize);
+    for by_exchange in [false, true] {
+        let counter = CaseView { stride: 8, count: 1, bytes: vec![0; 8], shift: 0 };
+        let case = Case {
+            items: items as u64,
+            ..case("appending", taking(by_exchange), 0, vec![counter, numbers(cx, room as u64)])
+        };
+        scene.put(8, &[0; 8]);
+        let mut views = views_of(&case, &scene);
+        views[1] = crate::View::Run(Elements { start: scene.at(64), count: room as u64, stride: 8 });
+        let launched = scene.queue.launch(&launch_of(&case, &views, &scene));
+        let Some(ticket) = accepted(cx, "appending", launched) else { return };
+        scene.settle(ticket);
+        let report = report(&mut scene);
+        assert_eq!(report.failures, (items - room) as u64, "those that found no room: {report:?}");
+        assert!((room as u64..items as u64).contains(&report.detail) && report.site > 0, "{report:?}");
+        let contents = scene.contents();
+        assert_eq!(words(&contents[8..16]), [items as u64], "all were counted");
+        let mut appended = words(&contents[64..64 + room * 8]);
+        appended.sort_unstable();
+        appended.dedup();
+        assert!(appended.len() == room && appended[room - 1] < items as u64, "each item once at most");
+        scene.expected[8..16].copy_from_slice(&contents[8..16]);
+        scene.expected[64..64 + room * 8].copy_from_slice(&contents[64..64 + room * 8]);
+        scene.assert_as_expected("appending");
+    }
+}
+
+pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = scene(cx);
+    let [item, one, odd, sum] = [0, 1, 2, 3].map(Reg);
+    let more = Op::Binary { op: Binary::Add, to: sum, left: sum, right: one };
+    let code = vec![
+        Op::Where { to: item, what: Where::Item },
+        Op::Literal { to: one, bits: 1 },
+        Op::Literal { to: sum, bits: 0 },
+        Op::Binary { op: Binary::And, to: odd, left: item, right: one },
+        Op::Binary { op: Binary::Eq, to: Reg(4), left: odd, right: one },
+        // Odd items turn without end, then all of them do.
+        Op::If { when: Reg(4), then: vec![Op::Loop { body: vec![more.clone()] }], otherwise: vec![] },
+        Op::Barrier,
+        Op::Loop { body: vec![Op::Barrier, more] },
+        Op::Literal { to: one, bits: 0 },
+        Op::Store { view: 0, at: one, offset: 0, of: OF, value: sum },
+    ];
+    let registers = [vec![Type::U64; 4], vec![Type::Bool]].concat();
+    let body = Body { registers, views: vec![own()], group_len: Some(64), code, ..Body::default() };
+    let mut endless = case("loops without end", body, 100, vec![numbers(cx, 100)]);
+    endless.budget = Some(10);
+    run(cx, &mut scene, &endless);
+}
