@@ -8,10 +8,11 @@ use std::task::Waker;
 
 use backend_api::backends::ram::SystemMemory;
 use backend_api::backends::{Direction, PIN_ADVICE};
+use backend_api::kernel::KernelFacts;
 use backend_api::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Gather, HostAllocation,
-    HostMemory, MemoryStatus, Progress, QueueHandle, QueueId, Request, Result, Route, Routing, Scatter,
-    Ticket,
+    HostMemory, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Request, Result, Route, Routing,
+    Scatter, Ticket, View,
 };
 
 use crate::context::Context;
@@ -21,6 +22,7 @@ use crate::driver::objects::Stream;
 use crate::driver::{Code, ContextHandle, Driver, driver};
 use crate::host_memory::HostRange;
 use crate::kernel::indexed;
+use crate::kernel::launch::Shape;
 use crate::memory::DeviceMemory;
 use crate::names::Lookup;
 use crate::options::Options;
@@ -207,12 +209,10 @@ impl CudaDevice {
             _ => request.check(&names),
         };
         checked.map_err(|error| self.core.here(error))?;
-        if matches!(request, Request::Launch(_)) {
-            let error = Error::new(ErrorKind::Unsupported, operation);
-            return Err(self
-                .core
-                .here(error.with_detail("kernels of the program are not translated to PTX yet")));
-        }
+        let shape = match request {
+            Request::Launch(launch) => Some(self.shape(operation, &names, launch)?),
+            _ => None,
+        };
         self.core.enqueue(operation, queue.id(), |work| match *request {
             Request::Copies(transfers, route) => copy::start(work, &names, transfers, route),
             Request::Fill(fill) => {
@@ -239,9 +239,29 @@ impl CudaDevice {
                 let answer = compute.answer().map(|answer| names.host_address(answer));
                 kernel::compute::run(work, compute, &starts(&names, compute), answer)
             }
-            // Refused above.
-            Request::Launch(_) => Ok(()),
+            Request::Launch(launch) => {
+                let report = names.host_address(launch.report);
+                shape.map_or(Ok(()), |shape| {
+                    kernel::launch::run(work, shape, launch, &bases(&names, launch), report)
+                })
+            }
         })
+    }
+
+    /// The shape of a launch that was checked.
+    fn shape(&self, operation: &'static str, names: &Lookup<'_>, launch: &Launch<'_>) -> Result<Shape> {
+        let shape = Shape::new(operation, launch, &bases(names, launch));
+        shape.map_err(|error| self.core.here(error))
+    }
+
+    /// The shapes of launches, which are checked.
+    fn shapes(&self, operation: &'static str, launches: &[Launch<'_>]) -> Result<Vec<Shape>> {
+        let names = self.core.memory.lookup();
+        let shape = |launch| {
+            Request::Launch(launch).check(&names).map_err(|error| self.core.here(error))?;
+            self.shape(operation, &names, launch)
+        };
+        launches.iter().map(shape).collect()
     }
 
     /// Waits for the work of a queue and ends it.
@@ -266,6 +286,12 @@ fn refused(code: Code, operation: &'static str) -> Error {
 /// Where the sources of a computation that was checked begin.
 fn starts(names: &Lookup<'_>, compute: &Compute<'_>) -> Vec<u64> {
     compute.sources.iter().map(|source| names.device_address(source.start)).collect()
+}
+
+/// Where the views of a launch that was checked begin: each at its places.
+fn bases(names: &Lookup<'_>, launch: &Launch<'_>) -> Vec<Vec<u64>> {
+    let of_view = |view: &View<'_>| view.bases().iter().map(|base| names.device_address(*base)).collect();
+    launch.views.iter().map(of_view).collect()
 }
 
 impl fmt::Debug for CudaDevice {
@@ -472,6 +498,21 @@ unsafe impl Device for CudaDevice {
             .programs
             .prepare(&core.context, compute, &starts)
             .map_err(|code| core.error(OPERATION, code))
+    }
+
+    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
+        const OPERATION: &str = "prepare_launches";
+        let shapes = self.shapes(OPERATION, launches)?;
+        let (core, _current) = (&self.core, self.core.enter(OPERATION)?);
+        core.kernels.launches.prepare(&core.context, shapes).map_err(|code| core.error(OPERATION, code))
+    }
+
+    fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
+        const OPERATION: &str = "kernel_facts";
+        let shapes = self.shapes(OPERATION, std::slice::from_ref(launch))?;
+        let (core, _current) = (&self.core, self.core.enter(OPERATION)?);
+        let facts = shapes.into_iter().map(|shape| core.kernels.launches.facts(&core.context, shape)).next();
+        facts.unwrap_or(Ok(KernelFacts::default())).map_err(|code| core.error(OPERATION, code))
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

@@ -267,6 +267,7 @@ table! {
         module_load_data = "cuModuleLoadData" (*mut ModuleHandle, *const c_void);
         module_unload = "cuModuleUnload" (ModuleHandle);
         module_get_function = "cuModuleGetFunction" (*mut Function, ModuleHandle, *const c_char);
+        function_get_attribute = "cuFuncGetAttribute" (*mut c_int, c_int, Function);
         launch_kernel = "cuLaunchKernel" (
             Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, StreamHandle, *mut *mut c_void, *mut *mut c_void
         );

@@ -14,7 +14,7 @@ impl Code {
             (Self::OUT_OF_MEMORY, _) => ErrorKind::OutOfMemory,
             (Self::NOT_SUPPORTED | Self::NOT_PERMITTED, _) => ErrorKind::Unsupported,
             (_, "submit") => ErrorKind::CopyFailed,
-            (_, "fill" | "search" | "gather" | "scatter" | "compute") => ErrorKind::KernelFailed,
+            (_, "fill" | "search" | "gather" | "scatter" | "compute" | "launch") => ErrorKind::KernelFailed,
             _ => ErrorKind::Driver,
         }
     }
@@ -91,7 +91,7 @@ mod tests {
     fn kinds_are_told_apart() {
         assert_eq!(Code::OUT_OF_MEMORY.kind("allocate"), ErrorKind::OutOfMemory);
         assert_eq!(Code::INVALID_VALUE.kind("submit"), ErrorKind::CopyFailed);
-        for kernel in ["fill", "search", "gather", "scatter", "compute"] {
+        for kernel in ["fill", "search", "gather", "scatter", "compute", "launch"] {
             assert_eq!(Code::INVALID_VALUE.kind(kernel), ErrorKind::KernelFailed);
         }
         assert_eq!(Code::INVALID_VALUE.kind("create_queue"), ErrorKind::Driver);

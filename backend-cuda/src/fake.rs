@@ -1,11 +1,14 @@
 //! A driver without a card, for tests of what surrounds it: tickets, waiting, wakers, loss.
 //!
-//! Device memory is host memory, copies happen when they are submitted, and kernels do nothing. Events are
-//! reached when the test says so.
+//! Device memory is host memory, and copies happen when they are submitted. So do kernels of the program; all
+//! others do nothing. Events are reached when the test says so.
+
+mod emulator;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
-use std::ffi::{c_int, c_uint, c_void};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -21,6 +24,39 @@ const OUT_OF_MEMORY: u32 = 2;
 const NOT_READY: u32 = 600;
 const LAUNCH_FAILED: u32 = 719;
 const FREE_BYTES: usize = 1 << 40;
+
+/// Where device memory and page-locked host memory is, and how long.
+static RANGES: parking_lot::Mutex<BTreeMap<u64, u64>> = parking_lot::Mutex::new(BTreeMap::new());
+
+/// All memory that kernels reach.
+struct Reachable;
+
+impl Reachable {
+    fn place(address: u64, bytes: usize) -> *mut u8 {
+        let end = address + bytes as u64;
+        let ranges = RANGES.lock();
+        let found = ranges.range(..=address).next_back();
+        assert!(
+            found.is_some_and(|(start, len)| end <= start + len),
+            "a kernel reaches {bytes} bytes at {address:#x}, where nothing is"
+        );
+        std::ptr::with_exposed_provenance_mut(address as usize)
+    }
+}
+
+impl emulator::Memory for Reachable {
+    fn read(&self, address: u64, bytes: &mut [u8]) {
+        let place = Self::place(address, bytes.len());
+        // SAFETY: the range is allocated, and the test keeps it so until the work is done.
+        unsafe { place.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) {
+        let place = Self::place(address, bytes.len());
+        // SAFETY: as above.
+        unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+}
 
 /// What a stream handle points to.
 #[derive(Debug, Default)]
@@ -228,13 +264,16 @@ unsafe extern "C" fn mem_alloc(address: *mut u64, bytes: usize) -> u32 {
             return 2;
         }
         start.cast::<usize>().write(bytes);
-        address.write(start.add(HEADER).expose_provenance() as u64);
+        let start = start.add(HEADER).expose_provenance() as u64;
+        RANGES.lock().insert(start, bytes as u64);
+        address.write(start);
     }
     0
 }
 
 unsafe extern "C" fn mem_free(address: u64) -> u32 {
     let start = std::ptr::with_exposed_provenance_mut::<u8>(address as usize - HEADER);
+    RANGES.lock().remove(&address);
     // SAFETY: from `mem_alloc`, with the same layout.
     unsafe {
         let bytes = start.cast::<usize>().read();
@@ -249,6 +288,16 @@ unsafe extern "C" fn mem_free(address: u64) -> u32 {
 unsafe extern "C" fn memset(address: u64, byte: u8, bytes: usize, _: StreamHandle) -> u32 {
     // SAFETY: the caller gives an allocated range.
     unsafe { std::ptr::with_exposed_provenance_mut::<u8>(address as usize).write_bytes(byte, bytes) };
+    0
+}
+
+unsafe extern "C" fn host_register(start: *mut c_void, bytes: usize, _: c_uint) -> u32 {
+    RANGES.lock().insert(start.expose_provenance() as u64, bytes as u64);
+    0
+}
+
+unsafe extern "C" fn host_unregister(start: *mut c_void) -> u32 {
+    RANGES.lock().remove(&(start.addr() as u64));
     0
 }
 
@@ -280,6 +329,12 @@ unsafe extern "C" fn download(to: *mut c_void, from: u64, bytes: usize, stream: 
     unsafe { copy(to, std::ptr::with_exposed_provenance(from as usize), bytes) }
 }
 
+unsafe extern "C" fn internal(to: u64, from: u64, bytes: usize, _: StreamHandle) -> u32 {
+    let to = std::ptr::with_exposed_provenance_mut(to as usize);
+    // SAFETY: as above.
+    unsafe { copy(to, std::ptr::with_exposed_provenance(from as usize), bytes) }
+}
+
 unsafe extern "C" fn batch(
     to: *mut u64,
     from: *mut u64,
@@ -303,26 +358,76 @@ unsafe extern "C" fn batch(
 }
 
 unsafe extern "C" fn launch(
-    _: Function,
+    kernel: Function,
+    blocks: c_uint,
     _: c_uint,
     _: c_uint,
-    _: c_uint,
-    _: c_uint,
+    threads: c_uint,
     _: c_uint,
     _: c_uint,
     _: c_uint,
     stream: StreamHandle,
-    _: *mut *mut c_void,
+    arguments: *mut *mut c_void,
     _: *mut *mut c_void,
 ) -> u32 {
     // SAFETY: the stream is alive.
     unsafe { state(stream.0) }.launches.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the module is loaded, which owns the kernel, if it is one that is known here.
+    if let Some(kernel) = unsafe { kernel.0.cast::<emulator::Kernel>().as_ref() } {
+        // SAFETY: the kernel has one argument of so many bytes.
+        let params = unsafe { std::slice::from_raw_parts(arguments.read().cast::<u8>(), kernel.param_bytes) };
+        kernel.run(&Reachable, blocks, threads, params);
+    }
     0
 }
 
-unsafe extern "C" fn module_load(module: *mut ModuleHandle, _: *const c_void) -> u32 {
+/// What a module handle points to: a text, and the kernels of it that were asked for.
+#[derive(Debug)]
+struct FakeModule {
+    text: String,
+    kernels: parking_lot::Mutex<Vec<Arc<emulator::Kernel>>>,
+}
+
+unsafe extern "C" fn module_load(module: *mut ModuleHandle, text: *const c_void) -> u32 {
+    // SAFETY: the caller gives a C string.
+    let text = unsafe { CStr::from_ptr(text.cast()) }.to_str().expect("a text").to_owned();
+    let loaded = Box::new(FakeModule { text, kernels: parking_lot::Mutex::default() });
     // SAFETY: the caller gives room for a handle.
-    unsafe { module.write(ModuleHandle::NULL) };
+    unsafe { module.write(ModuleHandle(Box::into_raw(loaded).cast())) };
+    0
+}
+
+unsafe extern "C" fn module_unload(module: ModuleHandle) -> u32 {
+    // SAFETY: handles come from `module_load` and are unloaded once.
+    drop(unsafe { Box::from_raw(module.0.cast::<FakeModule>()) });
+    0
+}
+
+unsafe extern "C" fn module_function(found: *mut Function, module: ModuleHandle, name: *const c_char) -> u32 {
+    // SAFETY: the module is loaded.
+    let module = unsafe { &*module.0.cast::<FakeModule>() };
+    // SAFETY: the caller gives a C string.
+    let name = unsafe { CStr::from_ptr(name) }.to_str().expect("a name");
+    let mut function = Function::NULL;
+    if name.starts_with("launch_") {
+        let kernel = Arc::new(emulator::Kernel::parse(&module.text, name).expect("a kernel of this name"));
+        function.0 = std::ptr::from_ref(&*kernel).cast_mut().cast();
+        module.kernels.lock().push(kernel);
+    }
+    // SAFETY: the caller gives room for a handle.
+    unsafe { found.write(function) };
+    0
+}
+
+unsafe extern "C" fn device_attribute(value: *mut c_int, _: c_int, _: c_int) -> u32 {
+    // SAFETY: the caller gives room for a number: of multiprocessors, for one.
+    unsafe { value.write(2) };
+    0
+}
+
+unsafe extern "C" fn occupancy(blocks: *mut c_int, _: Function, _: c_int, _: usize) -> u32 {
+    // SAFETY: the caller gives room for a number.
+    unsafe { blocks.write(1) };
     0
 }
 
@@ -346,8 +451,15 @@ fn driver(has_batches: bool) -> &'static Driver {
         memset_d8_async: memset,
         memcpy_htod_async: upload,
         memcpy_dtoh_async: download,
+        memcpy_dtod_async: internal,
+        mem_host_register: host_register,
+        mem_host_unregister: host_unregister,
         launch_kernel: launch,
         module_load_data: module_load,
+        module_unload,
+        module_get_function: module_function,
+        device_get_attribute: device_attribute,
+        occupancy,
         ..Table::inert()
     };
     // Lives as long as the process, and is reachable, so that it is no leak.

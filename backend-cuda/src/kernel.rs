@@ -3,7 +3,10 @@
 pub(crate) mod compute;
 pub(crate) mod fill;
 pub(crate) mod indexed;
+pub(crate) mod launch;
 pub(crate) mod search;
+#[forbid(unsafe_code)]
+mod text;
 
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
@@ -33,6 +36,7 @@ pub(crate) struct Kernels {
     indexed: OnceLock<Indexed>,
     search: OnceLock<Searching>,
     pub(crate) programs: compute::Programs,
+    pub(crate) launches: launch::Launches,
 }
 
 /// Kernels that move and write bytes.
@@ -118,9 +122,11 @@ pub(crate) mod scratch {
     /// The search's state: four numbers of 64 bits.
     pub(crate) const STATE: u64 = 0;
     pub(crate) const STATE_BYTES: u64 = 64;
+    /// What launches keep of their failures.
+    pub(crate) const LAUNCH: u64 = STATE + STATE_BYTES;
     /// The value that is searched.
-    pub(crate) const VALUE: u64 = STATE + STATE_BYTES;
-    /// A pattern, stretched to a multiple of 16 bytes.
+    pub(crate) const VALUE: u64 = LAUNCH + 64;
+    /// A pattern, stretched to a multiple of 16 bytes; or the tables of a launch.
     pub(crate) const PATTERN: u64 = VALUE + 4096;
     /// The number of matches of each chunk, 32 bits each.
     pub(crate) const COUNTS: u64 = PATTERN + 16 * 4096;
@@ -132,6 +138,7 @@ pub(crate) mod scratch {
     pub(crate) const CHUNKS_MAX: u64 = 96 << 10;
     /// The driver gives memory in pieces of 2 MiB.
     const _: () = assert!(BYTES <= 2 << 20);
+    const _: () = assert!(COUNTS - PATTERN >= backend_api::kernel::Body::TABLE_BYTES_MAX);
 }
 
 impl Work<'_> {
@@ -146,7 +153,7 @@ impl Work<'_> {
             return Ok(scratch.address);
         }
         let scratch = DeviceMemory::new(self.context(), scratch::BYTES)?;
-        self.order.search_ready = false;
+        (self.order.search_ready, self.order.launch_ready) = (false, false);
         Ok(self.order.scratch.insert(scratch).address)
     }
 

@@ -12,7 +12,8 @@
 //! - The copies of one call go singly, as one batch of the driver, or through a kernel that moves many pieces
 //!   between device memory and pinned memory in one launch; their number and size decide ([`Route`]).
 //! - The kernels are CUDA C, checked in as PTX text next to their source (`kernels/`); the driver translates
-//!   them for the card at first use.
+//!   them for the card at first use. Kernels of the program become PTX text here, many in a module if they
+//!   are prepared together.
 //! - Nothing here depends on which context is current on the calling thread, and a context of somebody else
 //!   is put back.
 //!

@@ -45,6 +45,8 @@ pub(crate) struct Order {
     pub(crate) scratch: Option<DeviceMemory>,
     /// Whether the search's state in the scratch memory was set to zero.
     pub(crate) search_ready: bool,
+    /// Whether the state of launches there was set to zero.
+    pub(crate) launch_ready: bool,
     /// Device memory in which pageable data is put where kernels reach it.
     pub(crate) bounce: Option<DeviceMemory>,
     /// After launches of the copy kernel whose lists are used again within a submission.

@@ -6,7 +6,7 @@ use std::ffi::{CString, c_void};
 use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::Arc;
 
-use cudarc::driver::sys;
+use cudarc::driver::sys::{self, CUfunction_attribute_enum as Attribute};
 
 use super::{Code, EventHandle, Function, ModuleHandle, Outcome, StreamHandle, check};
 use crate::context::Context;
@@ -214,6 +214,15 @@ impl Module {
             *function = self.function(&format!("{name}_{}", 1 << log2))?;
         }
         Ok(functions)
+    }
+
+    /// What the driver tells of `function`, which is of this module.
+    pub fn attribute(&self, function: Function, which: Attribute) -> Outcome<u32> {
+        let mut value = 0;
+        let ask = self.context.driver.table.function_get_attribute;
+        // SAFETY: writes one integer; the function is alive.
+        check(unsafe { ask(&raw mut value, which as i32, function) })?;
+        Ok(value.unsigned_abs())
     }
 
     /// How many blocks of `function`, which is of this module, a multiprocessor runs at once.

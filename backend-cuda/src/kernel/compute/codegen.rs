@@ -6,24 +6,16 @@
 //! predicates. Loads of all elements come first, so that many are in flight; then each element is computed.
 //! Nothing is fused: `.rn` says so.
 
-/// Writes one instruction.
-macro_rules! emit {
-    ($code:expr, $($format:tt)*) => {{
-        // To a string: never fails.
-        let _ = write!($code.body, "\t");
-        let _ = write!($code.body, $($format)*);
-        $code.body.push_str(";\n");
-    }};
-}
-
 mod vectors;
 
 use std::fmt::Write;
+use std::ops::{Deref, DerefMut};
 
-use backend_api::expr::{Binary, Instruction, Task, Type, Unary, Value};
+use backend_api::expr::{Instruction, Task, Type, Value};
 
 use self::vectors::Rows;
 use super::shape::Shape;
+use crate::kernel::text::{Text, emit, is_wide, register, suffix};
 
 /// Elements of one splice; `EACH` in `kernels/splice.h`.
 const EACH: u64 = 8;
@@ -69,43 +61,6 @@ pub(super) fn splice(text: &str, shape: &Shape, kernels: &[&str]) -> String {
     out
 }
 
-/// How a type is written in instructions: the kind of its registers, the type with which its values are
-/// computed, and the one with which they are loaded and stored.
-fn names(of: Type) -> [&'static str; 3] {
-    match of {
-        Type::Bool => ["pred", "pred", "u8"],
-        Type::U8 => ["b32", "u32", "u8"],
-        Type::U16 => ["b32", "u32", "u16"],
-        Type::U32 => ["b32", "u32", "u32"],
-        Type::U64 => ["b64", "u64", "u64"],
-        Type::I8 => ["b32", "s32", "s8"],
-        Type::I16 => ["b32", "s32", "s16"],
-        Type::I32 => ["b32", "s32", "s32"],
-        Type::I64 => ["b64", "s64", "s64"],
-        Type::F32 => ["f32"; 3],
-        Type::F64 => ["f64"; 3],
-    }
-}
-
-/// The kind of register of a type.
-fn register(of: Type) -> &'static str {
-    names(of)[0]
-}
-
-/// The type with which a value is computed.
-fn suffix(of: Type) -> &'static str {
-    names(of)[1]
-}
-
-/// The type with which a value is loaded and stored.
-fn memory_suffix(of: Type) -> &'static str {
-    names(of)[2]
-}
-
-fn is_wide(of: Type) -> bool {
-    of.bytes() == 8
-}
-
 /// Code in the making.
 struct Code<'a> {
     shape: &'a Shape,
@@ -114,42 +69,35 @@ struct Code<'a> {
     step: u64,
     /// How elements are taken together, if they are.
     rows: Option<Rows>,
-    declarations: String,
-    body: String,
-    temporaries: usize,
+    text: Text,
+}
+
+impl Deref for Code<'_> {
+    type Target = Text;
+
+    fn deref(&self) -> &Text {
+        &self.text
+    }
+}
+
+impl DerefMut for Code<'_> {
+    fn deref_mut(&mut self) -> &mut Text {
+        &mut self.text
+    }
 }
 
 impl<'a> Code<'a> {
     fn new(shape: &'a Shape, entry: &'a str, step: u64) -> Self {
-        Self {
-            shape,
-            entry,
-            step,
-            rows: None,
-            declarations: String::new(),
-            body: String::new(),
-            temporaries: 0,
-        }
+        Self { shape, entry, step, rows: None, text: Text::default() }
     }
 
     fn finish(self) -> String {
-        format!("\t{{\n{}{}\t}}\n", self.declarations, self.body)
+        format!("\t{{\n{}{}\t}}\n", self.text.declarations, self.text.body)
     }
 
     /// How many elements lie between the first one and element `k`.
     fn offset(&self, k: u64) -> u64 {
         self.rows.map_or(k * self.step, |rows| rows.offset(k))
-    }
-
-    fn declare(&mut self, kind: &str, name: &str) {
-        let _ = writeln!(self.declarations, "\t.reg .{kind} {name};");
-    }
-
-    fn temporary(&mut self, kind: &str) -> String {
-        self.temporaries += 1;
-        let name = format!("t{}", self.temporaries);
-        self.declare(kind, &name);
-        name
     }
 
     /// The register of a value of element `k`. All elements share their literals.
@@ -231,39 +179,13 @@ impl<'a> Code<'a> {
             let Instruction::Literal { of, bits } = *instruction else { continue };
             let name = format!("c{at}");
             let parameter = self.shape.literals[at];
-            if of == Type::Bool {
-                self.declare("pred", &name);
-                let word = self.temporary("b32");
-                match parameter {
-                    Some(place) => {
-                        emit!(
-                            self,
-                            "ld.param.u32 {word}, [{}_param_0+{}]",
-                            self.entry,
-                            LITERALS + 8 * place as u64
-                        );
-                    }
-                    None => emit!(self, "mov.b32 {word}, {bits}"),
-                }
-                emit!(self, "setp.ne.u32 {name}, {word}, 0");
-                continue;
-            }
             self.declare(register(of), &name);
-            if let Some(place) = parameter {
-                let at = LITERALS + 8 * place as u64;
-                emit!(self, "ld.param.{} {name}, [{}_param_0+{at}]", memory_suffix(of), self.entry);
-                continue;
-            }
-            match of {
-                Type::F32 => emit!(self, "mov.f32 {name}, 0f{bits:08X}"),
-                Type::F64 => emit!(self, "mov.f64 {name}, 0d{bits:016X}"),
-                _ if is_wide(of) => emit!(self, "mov.b64 {name}, 0x{bits:X}"),
-                _ => {
-                    let unused = 32 - 8 * of.bytes();
-                    let extended = if of.is_signed() { (bits as u32) << unused } else { bits as u32 };
-                    let extended = if of.is_signed() { (extended as i32 >> unused) as u32 } else { extended };
-                    emit!(self, "mov.b32 {name}, 0x{extended:X}");
+            match parameter {
+                Some(place) => {
+                    let place = format!("{}_param_0+{}", self.entry, LITERALS + 8 * place as u64);
+                    self.parameter(of, &name, &place);
                 }
+                None => self.literal(of, &name, bits),
             }
         }
     }
@@ -314,47 +236,17 @@ impl<'a> Code<'a> {
         let layout = self.shape.layouts[source];
         let (at, from) = self.place(source, offset, k);
         let way = if layout.read_only { "ld.global.nc" } else { "ld.global" };
-        let width = u64::from(of.bytes());
-        let unit = width.min(1 << (layout.align | u64::from(offset)).trailing_zeros());
-        if unit == width {
-            emit!(self, "@valid{k} {way}.{} {name}, [{at}+{from}]", memory_suffix(of));
-            return;
-        }
-        // Piece by piece, the low ones first.
-        let (kind, bits) = if is_wide(of) { ("b64", 64) } else { ("b32", 32) };
-        let whole = self.temporary(kind);
-        emit!(self, "mov.{kind} {whole}, 0");
-        for piece in 0..width / unit {
-            let part = self.temporary(kind);
-            emit!(self, "@valid{k} {way}.u{} {part}, [{at}+{}]", 8 * unit, from + piece * unit);
-            emit!(self, "shl.{kind} {part}, {part}, {}", 8 * unit * piece);
-            emit!(self, "or.{kind} {whole}, {whole}, {part}");
-        }
-        match of {
-            Type::I16 => emit!(self, "bfe.s32 {name}, {whole}, 0, 16"),
-            _ => emit!(self, "mov.b{bits} {name}, {whole}"),
-        }
+        let align = 1 << (layout.align | u64::from(offset)).trailing_zeros();
+        self.text.load(of, name, way, &format!("@valid{k} "), (&at, from), align);
     }
 
     fn store(&mut self, value: Value, source: u8, offset: u32, kept: &str, k: u64) {
         let of = self.shape.of(value);
         let layout = self.shape.layouts[usize::from(source)];
         let (at, to) = self.place(usize::from(source), offset, k);
+        let align = 1 << (layout.align | u64::from(offset)).trailing_zeros();
         let name = self.name(value, k);
-        let width = u64::from(of.bytes());
-        let unit = width.min(1 << (layout.align | u64::from(offset)).trailing_zeros());
-        if unit == width {
-            let suffix = memory_suffix(of).replace('s', "u");
-            emit!(self, "@{kept} st.global.{suffix} [{at}+{to}], {name}");
-            return;
-        }
-        let kind = if is_wide(of) { "b64" } else { "b32" };
-        let whole = self.temporary(kind);
-        emit!(self, "mov.{kind} {whole}, {name}");
-        for piece in 0..width / unit {
-            emit!(self, "@{kept} st.global.u{} [{at}+{}], {whole}", 8 * unit, to + piece * unit);
-            emit!(self, "shr.u{} {whole}, {whole}, {}", &kind[1..], 8 * unit);
-        }
+        self.text.store(of, &name, &format!("@{kept} "), (&at, to), align);
     }
 
     /// Everything of element `k` but its fields.
@@ -370,186 +262,34 @@ impl<'a> Code<'a> {
             match instruction {
                 Instruction::Field { .. } | Instruction::Literal { .. } => {}
                 Instruction::Index => self.index(&name, first, k),
-                Instruction::Unary { op, of: a } => self.unary(op, of, &name, &self.name(a, k)),
+                Instruction::Unary { op, of: a } => {
+                    let a = self.name(a, k);
+                    self.unary(op.into(), of, &name, &a);
+                }
                 Instruction::Binary { op, left, right } => {
-                    self.binary(op, self.shape.of(left), &name, &self.name(left, k), &self.name(right, k));
+                    let [a, b] = [left, right].map(|value| self.name(value, k));
+                    self.text.binary(op, self.shape.of(left), &name, &a, &b);
                 }
                 Instruction::Select { condition, yes, no } => {
                     let [p, a, b] = [condition, yes, no].map(|value| self.name(value, k));
-                    if of == Type::Bool {
-                        let [yes, no] = ["pred"; 2].map(|kind| self.temporary(kind));
-                        emit!(self, "and.pred {yes}, {p}, {a}");
-                        emit!(self, "not.pred {no}, {p}");
-                        emit!(self, "and.pred {no}, {no}, {b}");
-                        emit!(self, "or.pred {name}, {yes}, {no}");
-                    } else {
-                        emit!(self, "selp.{} {name}, {a}, {b}, {p}", register(of));
-                    }
+                    self.select(of, &name, [&p, &a, &b]);
                 }
-                Instruction::Cast { of: a, to } => self.cast(self.shape.of(a), to, &name, &self.name(a, k)),
+                Instruction::Cast { of: a, to } => {
+                    let from = self.name(a, k);
+                    self.text.cast(self.shape.of(a), to, &name, &from);
+                }
             }
         }
     }
 
     fn index(&mut self, name: &str, first: &str, k: u64) {
-        let (page_len, channels) = (self.shape.page_len, self.shape.channels);
-        let [at, page, within, channel] = ["b64"; 4].map(|kind| self.temporary(kind));
+        let [at, channel] = ["b64"; 2].map(|kind| self.temporary(kind));
         emit!(self, "ld.param.u64 {at}, [{}_param_0+{FIRST}]", self.entry);
         emit!(self, "ld.param.u64 {channel}, [{}_param_0+{CHANNEL}]", self.entry);
         emit!(self, "add.u64 {at}, {at}, {first}");
         emit!(self, "add.u64 {at}, {at}, {}", self.offset(k));
-        if page_len.is_power_of_two() {
-            emit!(self, "shr.u64 {page}, {at}, {}", page_len.trailing_zeros());
-            emit!(self, "and.b64 {within}, {at}, 0x{:X}", page_len - 1);
-        } else {
-            emit!(self, "div.u64 {page}, {at}, {page_len}");
-            emit!(self, "rem.u64 {within}, {at}, {page_len}");
-        }
-        emit!(self, "mad.lo.u64 {page}, {page}, {channels}, {channel}");
-        emit!(self, "mad.lo.u64 {name}, {page}, 0x{page_len:X}, {within}");
-    }
-
-    /// Cuts a 32-bit register to a shorter type.
-    fn narrow(&mut self, of: Type, name: &str) {
-        match of {
-            Type::U8 => emit!(self, "and.b32 {name}, {name}, 0xFF"),
-            Type::U16 => emit!(self, "and.b32 {name}, {name}, 0xFFFF"),
-            Type::I8 => emit!(self, "bfe.s32 {name}, {name}, 0, 8"),
-            Type::I16 => emit!(self, "bfe.s32 {name}, {name}, 0, 16"),
-            _ => {}
-        }
-    }
-
-    fn unary(&mut self, op: Unary, of: Type, name: &str, a: &str) {
-        match op {
-            Unary::Not if of == Type::Bool => emit!(self, "not.pred {name}, {a}"),
-            Unary::Not => emit!(self, "not.{} {name}, {a}", register(of)),
-            Unary::Abs if of.is_integer() && !of.is_signed() => {
-                emit!(self, "mov.{} {name}, {a}", register(of))
-            }
-            Unary::Abs => emit!(self, "abs.{} {name}, {a}", suffix(of)),
-            Unary::Neg => emit!(self, "neg.{} {name}, {a}", suffix(of)),
-        }
-        self.narrow(of, name);
-    }
-
-    fn binary(&mut self, op: Binary, of: Type, name: &str, a: &str, b: &str) {
-        let (s, r) = (suffix(of), register(of));
-        let arithmetic = |op: &str| if of.is_float() { format!("{op}.rn.{s}") } else { format!("{op}.{s}") };
-        match op {
-            Binary::Add => emit!(self, "{} {name}, {a}, {b}", arithmetic("add")),
-            Binary::Sub => emit!(self, "{} {name}, {a}, {b}", arithmetic("sub")),
-            Binary::Mul if of.is_float() => emit!(self, "mul.rn.{s} {name}, {a}, {b}"),
-            Binary::Mul => emit!(self, "mul.lo.{s} {name}, {a}, {b}"),
-            Binary::Div if of.is_float() => emit!(self, "div.rn.{s} {name}, {a}, {b}"),
-            Binary::Div | Binary::Rem => self.divide(op, of, name, a, b),
-            Binary::Min | Binary::Max if of.is_float() => {
-                let [p, nan] = ["pred"; 2].map(|kind| self.temporary(kind));
-                let compare = if op == Binary::Min { "lt" } else { "gt" };
-                emit!(self, "setp.{compare}.{s} {p}, {a}, {b}");
-                emit!(self, "setp.nan.{s} {nan}, {b}, {b}");
-                emit!(self, "or.pred {p}, {p}, {nan}");
-                emit!(self, "selp.{s} {name}, {a}, {b}, {p}");
-            }
-            Binary::Min => emit!(self, "min.{s} {name}, {a}, {b}"),
-            Binary::Max => emit!(self, "max.{s} {name}, {a}, {b}"),
-            Binary::And => emit!(self, "and.{r} {name}, {a}, {b}"),
-            Binary::Or => emit!(self, "or.{r} {name}, {a}, {b}"),
-            Binary::Xor => emit!(self, "xor.{r} {name}, {a}, {b}"),
-            Binary::Shl | Binary::Shr => {
-                let by = self.temporary("b32");
-                if is_wide(of) {
-                    emit!(self, "cvt.u32.u64 {by}, {b}");
-                } else {
-                    emit!(self, "mov.b32 {by}, {b}");
-                }
-                emit!(self, "and.b32 {by}, {by}, {}", 8 * of.bytes() - 1);
-                if op == Binary::Shl {
-                    emit!(self, "shl.{r} {name}, {a}, {by}");
-                } else {
-                    emit!(self, "shr.{s} {name}, {a}, {by}");
-                }
-            }
-            Binary::Eq if of == Type::Bool => {
-                emit!(self, "xor.pred {name}, {a}, {b}");
-                emit!(self, "not.pred {name}, {name}");
-            }
-            Binary::Ne if of == Type::Bool => emit!(self, "xor.pred {name}, {a}, {b}"),
-            Binary::Eq => emit!(self, "setp.eq.{s} {name}, {a}, {b}"),
-            // Of a NaN, too.
-            Binary::Ne if of.is_float() => emit!(self, "setp.neu.{s} {name}, {a}, {b}"),
-            Binary::Ne => emit!(self, "setp.ne.{s} {name}, {a}, {b}"),
-            Binary::Lt => emit!(self, "setp.lt.{s} {name}, {a}, {b}"),
-            Binary::Le => emit!(self, "setp.le.{s} {name}, {a}, {b}"),
-        }
-        if !op.is_comparison() {
-            self.narrow(of, name);
-        }
-    }
-
-    /// Integer division that never meets a divisor of 0 or -1.
-    fn divide(&mut self, op: Binary, of: Type, name: &str, a: &str, b: &str) {
-        let (s, r) = (suffix(of), register(of));
-        let (zero, divisor) = (self.temporary("pred"), self.temporary(r));
-        emit!(self, "setp.eq.{s} {zero}, {b}, 0");
-        emit!(self, "selp.{r} {divisor}, 1, {b}, {zero}");
-        let minus = of.is_signed().then(|| {
-            let minus = self.temporary("pred");
-            emit!(self, "setp.eq.{s} {minus}, {b}, -1");
-            emit!(self, "selp.{r} {divisor}, 1, {divisor}, {minus}");
-            minus
-        });
-        if op == Binary::Rem {
-            // Modulo 1 it is 0, as it is modulo -1.
-            emit!(self, "rem.{s} {name}, {a}, {divisor}");
-            emit!(self, "selp.{r} {name}, {a}, {name}, {zero}");
-            return;
-        }
-        emit!(self, "div.{s} {name}, {a}, {divisor}");
-        if let Some(minus) = minus {
-            let negative = self.temporary(r);
-            emit!(self, "neg.{s} {negative}, {a}");
-            emit!(self, "selp.{r} {name}, {negative}, {name}, {minus}");
-        }
-        emit!(self, "selp.{r} {name}, 0, {name}, {zero}");
-    }
-
-    fn cast(&mut self, from: Type, to: Type, name: &str, a: &str) {
-        match (from, to) {
-            (Type::Bool, Type::F32) => emit!(self, "selp.f32 {name}, 0f3F800000, 0f00000000, {a}"),
-            (Type::Bool, Type::F64) => {
-                emit!(self, "selp.f64 {name}, 0d3FF0000000000000, 0d0000000000000000, {a}")
-            }
-            (Type::Bool, _) => emit!(self, "selp.{} {name}, 1, 0, {a}", register(to)),
-            (Type::F32, Type::F64) => emit!(self, "cvt.f64.f32 {name}, {a}"),
-            (Type::F64, Type::F32) => emit!(self, "cvt.rn.f32.f64 {name}, {a}"),
-            _ if from == to => emit!(self, "mov.{} {name}, {a}", register(to)),
-            _ if to.is_float() => emit!(self, "cvt.rn.{}.{} {name}, {a}", suffix(to), suffix(from)),
-            _ if from.is_float() => {
-                let nan = self.temporary("pred");
-                emit!(self, "cvt.rzi.{}.{} {name}, {a}", suffix(to), suffix(from));
-                match to {
-                    Type::U8 | Type::U16 => emit!(self, "min.u32 {name}, {name}, {}", to.mask()),
-                    Type::I8 | Type::I16 => {
-                        let most = (to.mask() >> 1) as i32;
-                        emit!(self, "min.s32 {name}, {name}, {most}");
-                        emit!(self, "max.s32 {name}, {name}, {}", -most - 1);
-                    }
-                    _ => {}
-                }
-                emit!(self, "setp.nan.{} {nan}, {a}, {a}", suffix(from));
-                emit!(self, "selp.{} {name}, 0, {name}, {nan}", register(to));
-            }
-            _ => {
-                match (is_wide(from), is_wide(to)) {
-                    (false, true) if from.is_signed() => emit!(self, "cvt.s64.s32 {name}, {a}"),
-                    (false, true) => emit!(self, "cvt.u64.u32 {name}, {a}"),
-                    (true, false) => emit!(self, "cvt.u32.u64 {name}, {a}"),
-                    (wide, _) => emit!(self, "mov.b{} {name}, {a}", if wide { 64 } else { 32 }),
-                }
-                self.narrow(to, name);
-            }
-        }
+        let (page_len, channels) = (self.shape.page_len, self.shape.channels);
+        self.text.index(name, &at, &channel, page_len, channels);
     }
 
     /// The predicate that says whether element `k` exists and counts.

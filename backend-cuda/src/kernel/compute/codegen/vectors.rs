@@ -13,9 +13,10 @@ use std::fmt::Write;
 
 use backend_api::expr::{Instruction, Store, Task, Type};
 
-use super::{Code, EACH, is_wide, register};
+use super::{Code, EACH};
 use crate::driver::objects::THREADS;
 use crate::kernel::compute::shape::VECTOR_BYTES;
+use crate::kernel::text::{emit, is_wide, register};
 
 /// How the elements of a thread lie.
 #[derive(Clone, Copy, Debug)]

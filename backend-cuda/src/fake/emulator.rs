@@ -1,0 +1,531 @@
+//! Carries out PTX as `kernel::launch` writes it, slowly, and looks at every address.
+//!
+//! What an instruction does is written down here after the PTX ISA, apart from the code that emits it; the
+//! processor's floats are IEEE's too. Instructions that are not known panic.
+
+use std::collections::HashMap;
+
+/// Where an access goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Space {
+    Param,
+    Local,
+    Global,
+}
+
+#[derive(Clone, Debug)]
+enum Operand {
+    Register(usize),
+    Not(usize),
+    Number(u64),
+    /// `%tid.x` and the like.
+    Special(String),
+    /// `[register+number]`.
+    Memory(Option<usize>, u64),
+    /// `{a, b}`.
+    List(Vec<usize>),
+    Label(String),
+}
+
+#[derive(Debug)]
+struct Instruction {
+    guard: Option<(usize, bool)>,
+    /// The operation and what follows it, such as `setp`, `lt`, `u64`.
+    words: Vec<String>,
+    operands: Vec<Operand>,
+    /// Of a branch.
+    target: usize,
+    text: String,
+}
+
+/// A kernel.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    pub param_bytes: usize,
+    local_bytes: usize,
+    registers: usize,
+    code: Vec<Instruction>,
+}
+
+/// Reads and writes device memory for the emulator.
+pub(super) trait Memory {
+    fn read(&self, address: u64, bytes: &mut [u8]);
+    fn write(&self, address: u64, bytes: &[u8]);
+}
+
+struct Thread {
+    number: u32,
+    at: usize,
+    registers: Vec<u64>,
+    local: Vec<u8>,
+}
+
+/// Why a thread stopped.
+#[derive(PartialEq, Eq)]
+enum Stop {
+    Over,
+    Barrier,
+}
+
+impl Kernel {
+    /// The kernel of this name in a text.
+    pub fn parse(text: &str, name: &str) -> Option<Self> {
+        let head = format!(".visible .entry {name}(");
+        let rest = &text[text.find(&head)? + head.len()..];
+        let (parameters, rest) = rest.split_once(')')?;
+        let bytes = parameters.trim().rsplit_once('[')?.1.trim_end_matches(']').parse().ok()?;
+        let body = rest.split_once("\n{\n")?.1.split_once("\n}\n")?.0;
+        let mut kernel = Self { param_bytes: bytes, local_bytes: 0, registers: 0, code: Vec::new() };
+        let (mut names, mut labels) = (HashMap::new(), HashMap::new());
+        names.insert(format!("{name}_p"), None);
+        for line in body.lines() {
+            let line = line.trim();
+            if let Some(label) = line.strip_suffix(':') {
+                assert!(labels.insert(label.to_owned(), kernel.code.len()).is_none(), "{label} twice");
+            } else if let Some(declared) = line.strip_prefix(".reg ") {
+                let name = declared.trim_end_matches(';').rsplit(' ').next()?;
+                assert!(names.insert(name.into(), Some(kernel.registers)).is_none(), "{name} twice");
+                kernel.registers += 1;
+            } else if let Some(declared) = line.strip_prefix(".local .align 8 .b8 ") {
+                let (name, bytes) = declared.trim_end_matches("];").split_once('[')?;
+                names.insert(name.into(), None);
+                kernel.local_bytes = bytes.parse().ok()?;
+            } else {
+                kernel.code.push(Instruction::parse(line, &names));
+            }
+        }
+        for instruction in &mut kernel.code {
+            if let [Operand::Label(label)] = &instruction.operands[..] {
+                let found = labels.get(label);
+                instruction.target = *found.unwrap_or_else(|| panic!("no label {label}"));
+            }
+        }
+        Some(kernel)
+    }
+
+    /// Runs all threads of all blocks, one after the other up to each barrier.
+    pub fn run(&self, memory: &impl Memory, blocks: u32, threads: u32, params: &[u8]) {
+        for block in 0..blocks {
+            let thread = |number| Thread {
+                number,
+                at: 0,
+                // Not zeroes: what is read before it is written shows.
+                registers: vec![0xA5A5_A5A5_A5A5_A5A5; self.registers],
+                local: vec![0xA5; self.local_bytes],
+            };
+            let mut all: Vec<Thread> = (0..threads).map(thread).collect();
+            loop {
+                let run = |thread: &mut Thread| {
+                    let mut run = Run { kernel: self, memory, params, block, blocks, threads, thread };
+                    run.on()
+                };
+                let stops: Vec<Stop> = all.iter_mut().map(run).collect();
+                if stops.iter().all(|stop| *stop == Stop::Over) {
+                    break;
+                }
+                assert!(stops.iter().all(|stop| *stop == Stop::Barrier), "some threads miss a barrier");
+            }
+        }
+    }
+}
+
+impl Instruction {
+    fn parse(line: &str, names: &HashMap<String, Option<usize>>) -> Self {
+        let text = line.trim_end_matches(';');
+        let (mut guard, mut rest) = (None, text);
+        if let Some(guarded) = text.strip_prefix('@') {
+            let (name, others) = guarded.split_once(' ').expect("an instruction");
+            let register = |name: &str| names[name].expect("a predicate");
+            guard = Some(match name.strip_prefix('!') {
+                Some(name) => (register(name), false),
+                None => (register(name), true),
+            });
+            rest = others;
+        }
+        let (operation, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        let mut operands = Vec::new();
+        let mut left = rest.trim();
+        while !left.is_empty() {
+            let end = match left.find('{') {
+                Some(0) => left.find('}').expect("the end of a list") + 1,
+                _ => left.find(',').unwrap_or(left.len()),
+            };
+            operands.push(operand(left[..end].trim(), names, operation.starts_with("bra")));
+            left = left[end..].trim_start_matches(',').trim();
+        }
+        let words = operation.split('.').map(str::to_owned).collect();
+        Self { guard, words, operands, target: 0, text: text.into() }
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    let hexadecimal = |digits| u64::from_str_radix(digits, 16).ok();
+    if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0f")) {
+        return hexadecimal(digits);
+    }
+    if let Some(digits) = text.strip_prefix("0d") {
+        return hexadecimal(digits);
+    }
+    text.parse::<i64>().map(|number| number as u64).or_else(|_| text.parse()).ok()
+}
+
+fn operand(text: &str, names: &HashMap<String, Option<usize>>, is_label: bool) -> Operand {
+    if is_label {
+        return Operand::Label(text.into());
+    }
+    if let Some(inner) = text.strip_prefix('[') {
+        let inner = inner.trim_end_matches(']');
+        let (base, offset) = inner.split_once('+').unwrap_or((inner, "0"));
+        let base = names.get(base).unwrap_or_else(|| panic!("no {base}"));
+        let offsets = offset.split('+').map(|offset| number(offset).expect("an offset"));
+        return Operand::Memory(*base, offsets.sum());
+    }
+    if let Some(list) = text.strip_prefix('{') {
+        let list = list.trim_end_matches('}').split(',');
+        return Operand::List(list.map(|name| names[name.trim()].expect("a register")).collect());
+    }
+    if text.starts_with('%') {
+        return Operand::Special(text.into());
+    }
+    if let Some(name) = text.strip_prefix('!') {
+        return Operand::Not(names[name].expect("a predicate"));
+    }
+    match names.get(text) {
+        Some(Some(register)) => Operand::Register(*register),
+        // The start of its space.
+        Some(None) => Operand::Number(0),
+        None => Operand::Number(number(text).unwrap_or_else(|| panic!("no operand {text}"))),
+    }
+}
+
+fn bits_of(kind: &str) -> u32 {
+    match kind {
+        "pred" => 1,
+        kind => kind[1..].parse().unwrap_or_else(|_| panic!("no type {kind}")),
+    }
+}
+
+fn mask(bits: u32) -> u64 {
+    u64::MAX >> (64 - bits)
+}
+
+/// A number with a sign or without, of which any integer type's is one.
+fn integer(kind: &str, value: u64) -> i128 {
+    let unused = 64 - bits_of(kind);
+    if kind.starts_with('s') {
+        i128::from((value << unused) as i64 >> unused)
+    } else {
+        i128::from(value & mask(64 - unused))
+    }
+}
+
+fn float(kind: &str, value: u64) -> f64 {
+    if kind == "f32" { f32::from_bits(value as u32).into() } else { f64::from_bits(value) }
+}
+
+struct Run<'a, M> {
+    kernel: &'a Kernel,
+    memory: &'a M,
+    params: &'a [u8],
+    block: u32,
+    blocks: u32,
+    threads: u32,
+    thread: &'a mut Thread,
+}
+
+impl<M: Memory> Run<'_, M> {
+    fn on(&mut self) -> Stop {
+        loop {
+            let Some(instruction) = self.kernel.code.get(self.thread.at) else { return Stop::Over };
+            self.thread.at += 1;
+            if let Some((predicate, wanted)) = instruction.guard
+                && (self.thread.registers[predicate] & 1 == 1) != wanted
+            {
+                continue;
+            }
+            let words: Vec<&str> = instruction.words.iter().map(String::as_str).collect();
+            match &words[..] {
+                ["bra"] => self.thread.at = instruction.target,
+                ["ret"] => {
+                    self.thread.at = self.kernel.code.len();
+                    return Stop::Over;
+                }
+                ["bar", "sync"] => return Stop::Barrier,
+                ["membar", "gl"] => {}
+                words => self.step(instruction, words),
+            }
+        }
+    }
+
+    fn value(&self, operand: &Operand) -> u64 {
+        match operand {
+            Operand::Register(register) => self.thread.registers[*register],
+            Operand::Not(register) => self.thread.registers[*register] ^ 1,
+            Operand::Number(number) => *number,
+            Operand::Special(name) => u64::from(match name.as_str() {
+                "%tid.x" => self.thread.number,
+                "%ctaid.x" => self.block,
+                "%ntid.x" => self.threads,
+                "%nctaid.x" => self.blocks,
+                other => panic!("no register {other}"),
+            }),
+            other => panic!("{other:?} is no value"),
+        }
+    }
+
+    fn address(&self, operand: &Operand) -> u64 {
+        let Operand::Memory(base, offset) = operand else { panic!("{operand:?} is no address") };
+        base.map_or(0, |base| self.thread.registers[base]).wrapping_add(*offset)
+    }
+
+    fn read(&self, space: Space, address: u64, width: usize) -> u64 {
+        assert!(address.is_multiple_of(width as u64), "a misaligned read of {width} bytes");
+        let (mut bytes, at) = ([0; 8], address as usize);
+        match space {
+            Space::Param => bytes[..width].copy_from_slice(&self.params[at..at + width]),
+            Space::Local => bytes[..width].copy_from_slice(&self.thread.local[at..at + width]),
+            Space::Global => self.memory.read(address, &mut bytes[..width]),
+        }
+        u64::from_le_bytes(bytes)
+    }
+
+    fn write(&mut self, space: Space, address: u64, width: usize, value: u64) {
+        assert!(address.is_multiple_of(width as u64), "a misaligned write of {width} bytes");
+        let (bytes, at) = (value.to_le_bytes(), address as usize);
+        match space {
+            Space::Param => panic!("parameters are read only"),
+            Space::Local => self.thread.local[at..at + width].copy_from_slice(&bytes[..width]),
+            Space::Global => self.memory.write(address, &bytes[..width]),
+        }
+    }
+
+    fn step(&mut self, instruction: &Instruction, words: &[&str]) {
+        let operands = &instruction.operands;
+        let kind = words[words.len() - 1];
+        match words[0] {
+            "ld" => return self.load(words, kind, operands),
+            "st" => return self.store(words, kind, operands),
+            _ => {}
+        }
+        let inputs: Vec<u64> = if words[0] == "atom" {
+            operands[2..].iter().map(|operand| self.value(operand)).collect()
+        } else {
+            operands[1..].iter().map(|operand| self.value(operand)).collect()
+        };
+        let Operand::Register(to) = operands[0] else { panic!("{}: no result", instruction.text) };
+        let result = if words[0] == "atom" {
+            let (address, width) = (self.address(&operands[1]), bits_of(kind) as usize / 8);
+            let old = self.read(Space::Global, address, width);
+            let new = match words[2] {
+                "add" => old.wrapping_add(inputs[0]),
+                "inc" if old >= inputs[0] => 0,
+                "inc" => old + 1,
+                other => panic!("no atomic {other}"),
+            };
+            self.write(Space::Global, address, width, new);
+            old
+        } else {
+            compute(words, kind, &inputs).unwrap_or_else(|| panic!("not known: {}", instruction.text))
+        };
+        self.thread.registers[to] = result;
+    }
+
+    fn load(&mut self, words: &[&str], kind: &str, operands: &[Operand]) {
+        let (space, width) = (space_of(words), bits_of(kind) as usize / 8);
+        let address = self.address(&operands[1]);
+        let registers = match &operands[0] {
+            Operand::Register(register) => vec![*register],
+            Operand::List(registers) => registers.clone(),
+            other => panic!("a load to {other:?}"),
+        };
+        assert!(address.is_multiple_of((registers.len() * width) as u64), "a misaligned vector");
+        for (part, register) in registers.into_iter().enumerate() {
+            let value = self.read(space, address + (part * width) as u64, width);
+            // Registers of 32 bits get the number, with its sign.
+            let extended = if width < 4 { integer(kind, value) as u64 & mask(32) } else { value };
+            self.thread.registers[register] = extended;
+        }
+    }
+
+    fn store(&mut self, words: &[&str], kind: &str, operands: &[Operand]) {
+        let (space, width) = (space_of(words), bits_of(kind) as usize / 8);
+        let address = self.address(&operands[0]);
+        let values = match &operands[1] {
+            Operand::List(registers) => registers.iter().map(|at| self.thread.registers[*at]).collect(),
+            one => vec![self.value(one)],
+        };
+        assert!(address.is_multiple_of((values.len() * width) as u64), "a misaligned vector");
+        for (part, value) in values.into_iter().enumerate() {
+            self.write(space, address + (part * width) as u64, width, value);
+        }
+    }
+}
+
+fn space_of(words: &[&str]) -> Space {
+    let named = |name: &str| words.contains(&name);
+    match (named("param"), named("local"), named("global")) {
+        (true, false, false) => Space::Param,
+        (false, true, false) => Space::Local,
+        (false, false, true) => Space::Global,
+        _ => panic!("no space in {words:?}"),
+    }
+}
+
+/// What an instruction gives.
+fn compute(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u64> {
+    let is_float = kind.starts_with('f');
+    match words {
+        ["mov", _] => Some(inputs[0] & mask(bits_of(kind).max(1))),
+        ["setp", compare, ..] => {
+            let holds = if is_float {
+                compare_floats(compare, float(kind, inputs[0]), float(kind, inputs[1]))?
+            } else {
+                compare_integers(compare, integer(kind, inputs[0]), integer(kind, inputs[1]))?
+            };
+            match words.len() {
+                3 => Some(holds.into()),
+                4 if words[2] == "and" => Some((holds && inputs[2] & 1 == 1).into()),
+                _ => None,
+            }
+        }
+        ["selp", _] => Some(inputs[if inputs[2] & 1 == 1 { 0 } else { 1 }] & mask(bits_of(kind))),
+        ["cvt", ..] => convert(words, inputs[0]),
+        _ if is_float => compute_floats(words, kind, inputs),
+        _ => compute_integers(words, kind, inputs).map(|result| result as u64),
+    }
+}
+
+fn compare_floats(compare: &str, a: f64, b: f64) -> Option<bool> {
+    Some(match compare {
+        "lt" => a < b,
+        "le" => a <= b,
+        "gt" => a > b,
+        "ge" => a >= b,
+        "eq" => a == b,
+        "neu" => a != b,
+        "nan" => a.is_nan() || b.is_nan(),
+        _ => return None,
+    })
+}
+
+fn compare_integers(compare: &str, a: i128, b: i128) -> Option<bool> {
+    Some(match compare {
+        "lt" => a < b,
+        "le" => a <= b,
+        "gt" => a > b,
+        "ge" => a >= b,
+        "eq" => a == b,
+        "ne" => a != b,
+        _ => return None,
+    })
+}
+
+fn compute_floats(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u64> {
+    macro_rules! of {
+        ($float:ty, $bits:ty) => {{
+            let [a, b, c] =
+                std::array::from_fn(|at| <$float>::from_bits(inputs.get(at).copied().unwrap_or(0) as $bits));
+            let result: $float = match words {
+                ["add", "rn", _] => a + b,
+                ["sub", "rn", _] => a - b,
+                ["mul", "rn", _] => a * b,
+                ["div", "rn", _] => a / b,
+                ["fma", "rn", _] => a.mul_add(b, c),
+                ["sqrt", "rn", _] => a.sqrt(),
+                ["neg", _] => -a,
+                ["abs", _] => a.abs(),
+                _ => return None,
+            };
+            Some(u64::from(result.to_bits()))
+        }};
+    }
+    if kind == "f32" { of!(f32, u32) } else { of!(f64, u64) }
+}
+
+fn compute_integers(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u128> {
+    let bits = bits_of(kind);
+    let input = |at: usize| integer(kind, inputs.get(at).copied().unwrap_or(0));
+    let (a, b) = (input(0), input(1));
+    let plain = a as u64 & mask(bits);
+    let by = inputs.get(1).map_or(0, |by| (*by & mask(32)).min(u64::from(bits)) as u32);
+    let result = match words {
+        ["add", _] => a + b,
+        ["sub", _] => a - b,
+        ["mul", "lo", _] => a.wrapping_mul(b),
+        ["mul", "hi", _] => {
+            // Two of 64 bits without a sign leave `i128`, but not its bits.
+            let product = a.wrapping_mul(b);
+            if kind.starts_with('s') { product >> bits } else { (product as u128 >> bits) as i128 }
+        }
+        ["mul", "wide", _] => return Some(a.wrapping_mul(b) as u128 & u128::from(mask(2 * bits))),
+        ["mad", "lo", _] => a.wrapping_mul(b).wrapping_add(input(2)),
+        ["div", _] => {
+            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "a divisor of {b}");
+            a / b
+        }
+        ["rem", _] => {
+            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "a divisor of {b}");
+            a % b
+        }
+        ["min", _] => a.min(b),
+        ["max", _] => a.max(b),
+        ["neg", _] => -a,
+        ["abs", _] => a.abs(),
+        ["not", _] => !a,
+        ["and", _] => a & b,
+        ["or", _] => a | b,
+        ["xor", _] => a ^ b,
+        ["shl", _] => (u128::from(plain) << by) as i128,
+        ["shr", _] => a >> by,
+        ["bfe", "s32"] => {
+            let (from, len) = (inputs[1] as u32, inputs[2] as u32);
+            i128::from((plain as i64) << (64 - from - len) >> (64 - len))
+        }
+        ["bfe", "u32"] => i128::from(plain >> inputs[1] & mask(inputs[2] as u32)),
+        ["popc", _] => return Some(plain.count_ones().into()),
+        ["clz", _] => return Some((plain.leading_zeros() - (64 - bits)).into()),
+        ["brev", _] => i128::from(plain.reverse_bits() >> (64 - bits)),
+        _ => return None,
+    };
+    Some(result as u128 & u128::from(mask(bits)))
+}
+
+fn convert(words: &[&str], a: u64) -> Option<u64> {
+    let (to, from) = (words[words.len() - 2], words[words.len() - 1]);
+    let rounding = if words.len() == 4 { words[1] } else { "" };
+    let given = |value: f64| match to {
+        "f32" => u64::from((value as f32).to_bits()),
+        _ => value.to_bits(),
+    };
+    let rounded = |value: f64| match rounding {
+        "rmi" => Some(value.floor()),
+        "rpi" => Some(value.ceil()),
+        "rzi" => Some(value.trunc()),
+        "rni" => Some(value.round_ties_even()),
+        _ => None,
+    };
+    Some(match (to, from, rounding) {
+        ("f32", "f16", "") => backend_api::kernel::f16_to_f32(a as u16).to_bits().into(),
+        ("f16", "f32", "rn") => backend_api::kernel::f32_to_f16(f32::from_bits(a as u32)).into(),
+        ("f32", "f64", "rn") | ("f64", "f32", "") => given(float(from, a)),
+        ("f32" | "f64", "f32" | "f64", _) if to == from => given(rounded(float(from, a))?),
+        ("f32", _, "rn") if !from.starts_with('f') => {
+            let value = integer(from, a);
+            u64::from((value as f32).to_bits())
+        }
+        ("f64", _, "rn") if !from.starts_with('f') => (integer(from, a) as f64).to_bits(),
+        (_, "f32" | "f64", "rzi") => {
+            // Saturates; what it makes of a NaN differs from card to card.
+            let value = float(from, a);
+            let (low, high) = match (to.starts_with('s'), bits_of(to)) {
+                (true, bits) => (-(1_i128 << (bits - 1)), (1_i128 << (bits - 1)) - 1),
+                (false, bits) => (0, (1_i128 << bits) - 1),
+            };
+            if value.is_nan() { 0x55 } else { (value as i128).clamp(low, high) as u64 & mask(bits_of(to)) }
+        }
+        _ if !to.starts_with('f') && !from.starts_with('f') && rounding.is_empty() => {
+            integer(from, a) as u64 & mask(bits_of(to))
+        }
+        _ => return None,
+    })
+}

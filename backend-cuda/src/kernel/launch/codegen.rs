@@ -1,0 +1,707 @@
+//! Kernels of the program as PTX.
+//!
+//! Each thread carries out every so many-th item, registers of the representation being registers of PTX.
+//! Accesses are predicated rather than branched around, so that many loads can be in flight: an index outside
+//! reads nothing, and is noted if it is the item's first failure. What is known to be inside is not checked.
+
+use backend_api::Error;
+use backend_api::kernel::{Access, Body, Kernel, Memory, Op, Reg, Type, Where};
+
+use crate::driver::objects::THREADS;
+use crate::kernel::text::{Text, emit, memory_suffix, register};
+
+/// So many bytes the parameters of a kernel have at most, on every card.
+const PARAMETER_BYTES_MAX: u64 = 4096;
+/// Tables of no more bytes are parameters, if only constants index them.
+const TABLE_BYTES_GIVEN: u64 = 512;
+/// The most that is added to an address within an instruction: 31 bits, less the pieces of a field.
+const OFFSET_MAX: u64 = i32::MAX as u64 - 8;
+/// The site of items that have not failed.
+const NO_SITE: &str = "0xFFFFFFFF";
+
+/// What decides the code of a kernel; all else are its parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    pub kernel: Kernel,
+    pub views: Vec<ViewShape>,
+    /// Of the geometry, if the kernel asks for indices; else 1.
+    pub page_len: u64,
+    pub channels: u64,
+    pub has_budget: bool,
+}
+
+/// The form of a view.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ViewShape {
+    pub stride: u64,
+    /// What divides the address of every element: at most 8.
+    pub align: u64,
+    /// Of pages that are dealt out to several places; else 1.
+    pub page_len: u64,
+    pub bases: usize,
+}
+
+/// The first parameters, in words of 64 bits. What views have follows: the number of elements, and each
+/// place; then the launch's parameters, then tables.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Given {
+    Items,
+    /// Of the geometry.
+    First,
+    Channel,
+    Budget,
+    /// Where items note their failures, on the card.
+    State,
+    /// Where the report goes.
+    Report,
+    /// Where the tables are, if they are not among the parameters.
+    Tables,
+}
+
+impl Given {
+    pub const COUNT: usize = 7;
+}
+
+/// What `State` points to: a [report](backend_api::kernel::Report), and behind it how many blocks are done.
+pub(super) const STATE_BYTES: u64 = 40;
+
+impl Shape {
+    /// Whether the kernel asks for its items' indices.
+    pub fn needs_index(body: &Body) -> bool {
+        let mut needs = false;
+        body.operations(|_, op| needs |= matches!(op, Op::Where { what: Where::Index, .. }));
+        needs
+    }
+
+    /// Whether the tables are among the parameters.
+    pub fn gives_tables(&self) -> bool {
+        let body = self.kernel.body();
+        let known = known(body);
+        let mut constant = true;
+        body.operations(|_, op| {
+            if let Op::Lookup { at, .. } = op {
+                constant &= matches!(known[at.at()], Some(Known::Literal(_)));
+            }
+        });
+        constant && body.table_bytes() <= TABLE_BYTES_GIVEN
+    }
+
+    /// Where the words of a view begin, in bytes.
+    fn view_at(&self, view: usize) -> u64 {
+        let before: usize = self.views[..view].iter().map(|view| 1 + view.bases).sum();
+        8 * (Given::COUNT + before) as u64
+    }
+
+    fn param_at(&self, number: u64) -> u64 {
+        self.view_at(self.views.len()) + 8 * number
+    }
+
+    fn tables_at(&self) -> u64 {
+        self.param_at(self.kernel.body().params.len() as u64)
+    }
+
+    /// Checks that there is room for the parameters.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub fn check(&self, operation: &'static str) -> Result<(), Error> {
+        let tables = if self.gives_tables() { self.kernel.body().table_bytes() } else { 0 };
+        let bytes = self.tables_at() + tables;
+        if bytes <= PARAMETER_BYTES_MAX {
+            return Ok(());
+        }
+        let places: usize = self.views.iter().map(|view| view.bases).sum();
+        let detail = format!(
+            "the views lie at {places} places: {bytes} bytes of arguments, at most {PARAMETER_BYTES_MAX}"
+        );
+        Err(Error::new(backend_api::ErrorKind::Unsupported, operation).with_detail(detail))
+    }
+
+    /// The kernel under a name.
+    pub fn text(&self, called: &str) -> String {
+        let mut writer = Writer {
+            shape: self,
+            body: self.kernel.body(),
+            called,
+            known: known(self.kernel.body()),
+            text: Text::default(),
+            site: 0,
+            labels: Vec::new(),
+            can_fail: false,
+        };
+        writer.kernel();
+        let Text { declarations, body, .. } = writer.text;
+        let tables = if self.gives_tables() { self.kernel.body().table_bytes() } else { 0 };
+        let bytes = self.tables_at() + tables;
+        format!(
+            ".visible .entry {called}(\n\t.param .align 8 .b8 {called}_p[{bytes}]\n)\n.maxntid {THREADS}, 1, 1\n\
+             {{\n{declarations}{body}}}\n"
+        )
+    }
+}
+
+/// How the kernel of this number is called in a module.
+pub(super) fn name(number: usize) -> String {
+    format!("launch_{number}")
+}
+
+/// A module of kernels, as C string.
+pub(super) fn module(shapes: &[Shape]) -> String {
+    let mut text = ".version 4.2\n.target sm_50\n.address_size 64\n\n".to_owned();
+    for (number, shape) in shapes.iter().enumerate() {
+        text.push_str(&shape.text(&name(number)));
+    }
+    text.push('\0');
+    text
+}
+
+/// What a register holds wherever it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Literal(u64),
+    Item,
+}
+
+/// What is known of registers that one operation alone writes.
+fn known(body: &Body) -> Vec<Option<Known>> {
+    let mut writes = vec![0_u32; body.registers.len()];
+    body.operations(|_, op| {
+        if let Some(to) = op.written() {
+            writes[to.at()] += 1;
+        }
+    });
+    let mut known = vec![None; body.registers.len()];
+    body.operations(|_, op| {
+        let (to, value) = match *op {
+            Op::Literal { to, bits } => (to, Some(Known::Literal(bits))),
+            Op::Where { to, what: Where::Item } => (to, Some(Known::Item)),
+            Op::Copy { to, of } => (to, known[of.at()]),
+            _ => return,
+        };
+        if writes[to.at()] == 1 {
+            known[to.at()] = value;
+        }
+    });
+    known
+}
+
+struct Writer<'a> {
+    shape: &'a Shape,
+    body: &'a Body,
+    called: &'a str,
+    known: Vec<Option<Known>>,
+    text: Text,
+    site: u32,
+    /// The sites of the blocks and loops around.
+    labels: Vec<u32>,
+    /// Whether an item can fail.
+    can_fail: bool,
+}
+
+fn r(register: Reg) -> String {
+    format!("r{}", register.0)
+}
+
+/// The type as which a value is kept in memory that no other type has.
+fn kept_as(of: Type) -> Type {
+    if of == Type::Bool { Type::U8 } else { of }
+}
+
+impl Writer<'_> {
+    fn of(&self, register: Reg) -> Type {
+        self.body.registers[register.at()]
+    }
+
+    /// The operand for a parameter of the kernel.
+    fn place(&self, at: u64) -> String {
+        format!("{}_p+{at}", self.called)
+    }
+
+    /// A register with one of the first parameters.
+    fn given(&mut self, what: Given) -> String {
+        let (word, place) = (self.text.temporary("b64"), self.place(8 * what as u64));
+        emit!(self.text, "ld.param.u64 {word}, [{place}]");
+        word
+    }
+
+    fn kernel(&mut self) {
+        for (number, of) in self.body.registers.iter().enumerate() {
+            self.text.declare(register(*of), &format!("r{number}"));
+        }
+        for (kind, name) in
+            [("b32", "thread"), ("b32", "block"), ("b32", "blocks"), ("b64", "item"), ("b64", "step")]
+        {
+            self.text.declare(kind, name);
+        }
+        let more = self.text.temporary("pred");
+        emit!(self.text, "mov.u32 thread, %tid.x");
+        emit!(self.text, "mov.u32 block, %ctaid.x");
+        emit!(self.text, "mov.u32 blocks, %nctaid.x");
+        emit!(self.text, "cvt.u64.u32 item, thread");
+        let begin = self.text.temporary("b64");
+        emit!(self.text, "mul.wide.u32 {begin}, block, {THREADS}");
+        emit!(self.text, "add.u64 item, item, {begin}");
+        emit!(self.text, "mul.wide.u32 step, blocks, {THREADS}");
+        let items = self.given(Given::Items);
+        emit!(self.text, "setp.ge.u64 {more}, item, {items}");
+        emit!(self.text, "@{more} bra finish");
+        self.text.label("next");
+        self.item();
+        emit!(self.text, "add.u64 item, item, step");
+        emit!(self.text, "setp.lt.u64 {more}, item, {items}");
+        emit!(self.text, "@{more} bra next");
+        self.text.label("finish");
+        self.finish();
+    }
+
+    /// All of an item.
+    fn item(&mut self) {
+        for (kind, name) in [("b32", "site"), ("b64", "detail"), ("b64", "turns")] {
+            self.text.declare(kind, name);
+        }
+        emit!(self.text, "mov.u32 site, {NO_SITE}");
+        emit!(self.text, "mov.b64 detail, 0");
+        if self.shape.has_budget {
+            emit!(self.text, "mov.b64 turns, 0");
+        }
+        self.clear_arrays();
+        let body = self.body;
+        self.code(&body.code);
+        self.text.label("over");
+        if self.can_fail {
+            let (fine, old, wide) =
+                (self.text.temporary("pred"), self.text.temporary("b64"), self.text.temporary("b64"));
+            emit!(self.text, "setp.eq.u32 {fine}, site, {NO_SITE}");
+            emit!(self.text, "@{fine} bra counted");
+            let state = self.given(Given::State);
+            emit!(self.text, "atom.global.add.u64 {old}, [{state}], 1");
+            emit!(self.text, "setp.ne.u64 {fine}, {old}, 0");
+            emit!(self.text, "@{fine} bra counted");
+            emit!(self.text, "cvt.u64.u32 {wide}, site");
+            for (at, value) in [(8, wide.as_str()), (16, "detail"), (24, "item")] {
+                emit!(self.text, "st.global.u64 [{state}+{at}], {value}");
+            }
+            self.text.label("counted");
+        }
+    }
+
+    /// Writes the report, by the last thread that gets there, and prepares the state for the next launch.
+    fn finish(&mut self) {
+        let skip = self.text.temporary("pred");
+        if !self.can_fail {
+            let thread = self.text.temporary("b32");
+            emit!(self.text, "or.b32 {thread}, thread, block");
+            emit!(self.text, "setp.ne.u32 {skip}, {thread}, 0");
+            emit!(self.text, "@{skip} bra end");
+            let report = self.given(Given::Report);
+            for at in [0, 8, 16, 24] {
+                emit!(self.text, "st.global.u64 [{report}+{at}], 0");
+            }
+        } else {
+            let [last, done] = ["b32"; 2].map(|kind| self.text.temporary(kind));
+            emit!(self.text, "bar.sync 0");
+            emit!(self.text, "setp.ne.u32 {skip}, thread, 0");
+            emit!(self.text, "@{skip} bra end");
+            let [state, report] = [Given::State, Given::Report].map(|what| self.given(what));
+            // What the block's items have noted, before it counts as done.
+            emit!(self.text, "membar.gl");
+            emit!(self.text, "sub.u32 {last}, blocks, 1");
+            // The last one makes it 0 again.
+            emit!(self.text, "atom.global.inc.u32 {done}, [{state}+32], {last}");
+            emit!(self.text, "setp.ne.u32 {skip}, {done}, {last}");
+            emit!(self.text, "@{skip} bra end");
+            emit!(self.text, "membar.gl");
+            for at in [0, 8, 16, 24] {
+                let word = self.text.temporary("b64");
+                emit!(self.text, "ld.volatile.global.u64 {word}, [{state}+{at}]");
+                emit!(self.text, "st.global.u64 [{report}+{at}], {word}");
+                emit!(self.text, "st.global.u64 [{state}+{at}], 0");
+            }
+        }
+        self.text.label("end");
+        emit!(self.text, "ret");
+    }
+
+    /// Where an array begins among those of the item, all of which lie in one piece.
+    fn array_at(&self, array: usize) -> u64 {
+        self.body.arrays[..array].iter().map(|array| array.bytes().next_multiple_of(8)).sum()
+    }
+
+    fn clear_arrays(&mut self) {
+        /// More words are cleared by a loop.
+        const UNROLLED: u64 = 32;
+        let bytes = self.array_at(self.body.arrays.len());
+        if bytes == 0 {
+            return;
+        }
+        self.text.declarations.push_str(&format!("\t.local .align 8 .b8 arrays[{bytes}];\n"));
+        if bytes <= 8 * UNROLLED {
+            for at in (0..bytes).step_by(8) {
+                emit!(self.text, "st.local.u64 [arrays+{at}], 0");
+            }
+            return;
+        }
+        let (at, begin, more) =
+            (self.text.temporary("b64"), self.text.temporary("b64"), self.text.temporary("pred"));
+        emit!(self.text, "mov.u64 {begin}, arrays");
+        emit!(self.text, "add.u64 {at}, {begin}, {bytes}");
+        self.text.label("clear");
+        emit!(self.text, "sub.u64 {at}, {at}, 8");
+        emit!(self.text, "st.local.u64 [{at}], 0");
+        emit!(self.text, "setp.gt.u64 {more}, {at}, {begin}");
+        emit!(self.text, "@{more} bra clear");
+    }
+
+    fn code(&mut self, code: &[Op]) {
+        for op in code {
+            let site = self.site;
+            self.site += 1;
+            match op {
+                Op::If { when, then, otherwise } => {
+                    let to = if otherwise.is_empty() { "end" } else { "else" };
+                    emit!(self.text, "@!{} bra {to}_{site}", r(*when));
+                    self.code(then);
+                    if !otherwise.is_empty() {
+                        emit!(self.text, "bra end_{site}");
+                        self.text.label(&format!("else_{site}"));
+                        self.code(otherwise);
+                    }
+                    self.text.label(&format!("end_{site}"));
+                }
+                Op::Block { body } => {
+                    self.labels.push(site);
+                    self.code(body);
+                    self.labels.pop();
+                    self.text.label(&format!("end_{site}"));
+                }
+                Op::Loop { body } => {
+                    self.text.label(&format!("loop_{site}"));
+                    self.labels.push(site);
+                    self.code(body);
+                    self.labels.pop();
+                    self.text.label(&format!("again_{site}"));
+                    if self.shape.has_budget {
+                        let (left, budget) = (self.text.temporary("pred"), self.given(Given::Budget));
+                        emit!(self.text, "setp.lt.u64 {left}, turns, {budget}");
+                        self.check(site, &left, &budget);
+                        emit!(self.text, "@!{left} bra over");
+                        emit!(self.text, "add.u64 turns, turns, 1");
+                    }
+                    emit!(self.text, "bra loop_{site}");
+                    self.text.label(&format!("end_{site}"));
+                }
+                Op::Break { out } => emit!(self.text, "bra end_{}", self.target(*out)),
+                Op::Continue { out } => emit!(self.text, "bra again_{}", self.target(*out)),
+                _ => self.aside(site, op),
+            }
+        }
+    }
+
+    fn target(&self, out: u16) -> u32 {
+        self.labels[self.labels.len() - 1 - usize::from(out)]
+    }
+
+    /// Writes an operation to a register that it does not read.
+    fn aside(&mut self, site: u32, op: &Op) {
+        let Some(to) = op.written() else { return self.step(site, op, "") };
+        let mut reads_it = false;
+        op.each_read(|register| reads_it |= register == to);
+        if !reads_it {
+            return self.step(site, op, &r(to));
+        }
+        let kind = register(self.of(to));
+        let aside = self.text.temporary(kind);
+        self.step(site, op, &aside);
+        emit!(self.text, "mov.{kind} {}, {aside}", r(to));
+    }
+
+    /// Writes an operation whose result goes to the register `name`.
+    fn step(&mut self, site: u32, op: &Op, name: &str) {
+        match *op {
+            Op::Literal { to, bits } => self.text.literal(self.of(to), name, bits),
+            Op::Param { to, number } => {
+                let place = self.place(self.shape.param_at(number.into()));
+                self.text.parameter(self.of(to), name, &place);
+            }
+            Op::Where { what, .. } => self.place_of_item(what, name),
+            Op::Copy { to, of } => emit!(self.text, "mov.{} {name}, {}", register(self.of(to)), r(of)),
+            Op::Unary { op, of, .. } => self.text.unary(op, self.of(of), name, &r(of)),
+            Op::Binary { op, left, right, .. } => {
+                self.text.binary(op, self.of(left), name, &r(left), &r(right));
+            }
+            Op::MulHigh { to, left, right } => self.text.mul_high(self.of(to), name, &r(left), &r(right)),
+            Op::Fma { to, a, b, c } => {
+                let of = memory_suffix(self.of(to));
+                emit!(self.text, "fma.rn.{of} {name}, {}, {}, {}", r(a), r(b), r(c));
+            }
+            Op::Select { to, when, yes, no } => {
+                self.text.select(self.of(to), name, [&r(when), &r(yes), &r(no)]);
+            }
+            Op::Cast { to, of } => self.text.cast(self.of(of), self.of(to), name, &r(of)),
+            Op::Bits { to, of } => self.text.as_bits(self.of(to), name, &r(of)),
+            Op::Load { view, at, offset, of, .. } => self.load(site, name, (view, at), offset, of),
+            Op::Store { view, at, offset, of, value } => self.store(site, (view, at), offset, of, value),
+            Op::Lookup { table, at, .. } => self.lookup(site, name, usize::from(table), at),
+            Op::Get { array, at, .. } => self.get(site, name, usize::from(array), at),
+            Op::Put { array, at, value } => self.put(site, usize::from(array), at, value),
+            Op::Fail { detail, .. } => {
+                let never = self.text.temporary("pred");
+                self.text.literal(Type::Bool, &never, 0);
+                self.check(site, &never, &r(detail));
+            }
+            // Refused before, or written by `code`.
+            Op::Atomic { .. }
+            | Op::Arena { .. }
+            | Op::ArenaLoad { .. }
+            | Op::ArenaStore { .. }
+            | Op::If { .. }
+            | Op::Block { .. }
+            | Op::Loop { .. }
+            | Op::Break { .. }
+            | Op::Continue { .. }
+            | Op::Barrier
+            | Op::Across { .. } => {}
+        }
+    }
+
+    fn place_of_item(&mut self, what: Where, name: &str) {
+        match what {
+            Where::Index => {
+                let (first, channel) = (self.given(Given::First), self.given(Given::Channel));
+                emit!(self.text, "add.u64 {first}, {first}, item");
+                self.text.index(name, &first, &channel, self.shape.page_len, self.shape.channels);
+            }
+            Where::Live => self.text.literal(Type::Bool, name, 1),
+            // Those of groups are refused.
+            _ => emit!(self.text, "mov.b64 {name}, item"),
+        }
+    }
+
+    /// Notes a failure, if it is the item's first one, unless a predicate is true.
+    fn check(&mut self, site: u32, is_fine: &str, detail: &str) {
+        self.can_fail = true;
+        let first = self.text.temporary("pred");
+        emit!(self.text, "setp.eq.and.u32 {first}, site, {NO_SITE}, !{is_fine}");
+        emit!(self.text, "@{first} mov.u32 site, {site}");
+        emit!(self.text, "@{first} mov.b64 detail, {detail}");
+    }
+
+    /// Whether an index is below a length that is known; no predicate if that is so for sure.
+    fn below(&mut self, at: Reg, len: u64) -> Option<String> {
+        if matches!(self.known[at.at()], Some(Known::Literal(at)) if at < len) {
+            return None;
+        }
+        let inside = self.text.temporary("pred");
+        emit!(self.text, "setp.lt.u64 {inside}, {}, {len}", r(at));
+        Some(inside)
+    }
+
+    /// The number of an element in the view, and whether it is there; no predicate if that is so for sure.
+    fn element(&mut self, view: usize, at: Reg) -> (String, Option<String>) {
+        let count = self.shape.view_at(view);
+        let read_count = |text: &mut Text, place: String| {
+            let count = text.temporary("b64");
+            emit!(text, "ld.param.u64 {count}, [{place}]");
+            count
+        };
+        match self.body.views[view].access {
+            Access::Write { tile } => {
+                let element = self.text.temporary("b64");
+                let inside = self.below(at, tile.into());
+                if tile == 1 {
+                    // There is an element at least for each item.
+                    emit!(self.text, "add.u64 {element}, item, {}", r(at));
+                    return (element, inside);
+                }
+                emit!(self.text, "mad.lo.u64 {element}, item, {tile}, {}", r(at));
+                if self.known[at.at()] == Some(Known::Literal(0)) {
+                    return (element, None);
+                }
+                let (place, is_there) = (self.place(count), self.text.temporary("pred"));
+                let count = read_count(&mut self.text, place);
+                match inside {
+                    None => emit!(self.text, "setp.lt.u64 {is_there}, {element}, {count}"),
+                    Some(inside) => {
+                        emit!(self.text, "setp.lt.and.u64 {is_there}, {element}, {count}, {inside}");
+                    }
+                }
+                (element, Some(is_there))
+            }
+            Access::Read | Access::Atomic | Access::Append => {
+                let (place, inside) = (self.place(count), self.text.temporary("pred"));
+                let count = read_count(&mut self.text, place);
+                emit!(self.text, "setp.lt.u64 {inside}, {}, {count}", r(at));
+                (r(at), Some(inside))
+            }
+        }
+    }
+
+    /// Where a field of an element is: an address, and what is to be added to it; and what divides that.
+    fn address(&mut self, view: usize, element: &str, offset: u32) -> (String, u64, u64) {
+        let shape = &self.shape.views[view];
+        let (base, address) = (self.text.temporary("b64"), self.text.temporary("b64"));
+        let first = self.shape.view_at(view) + 8;
+        if shape.bases == 1 {
+            emit!(self.text, "ld.param.u64 {base}, [{}]", self.place(first));
+            self.text.scaled(&address, element, shape.stride, &base);
+        } else {
+            let (page_len, bases) = (shape.page_len, shape.bases as u64);
+            let [page, before, place, own] = ["b64"; 4].map(|kind| self.text.temporary(kind));
+            self.text.quotient(&page, element, page_len);
+            self.text.quotient(&before, &page, bases);
+            // Which of the bases.
+            emit!(self.text, "mul.lo.u64 {place}, {before}, {bases}");
+            emit!(self.text, "sub.u64 {place}, {page}, {place}");
+            emit!(self.text, "mov.b64 {base}, {}_p", self.called);
+            self.text.scaled(&address, &place, 8, &base);
+            emit!(self.text, "ld.param.u64 {base}, [{address}+{first}]");
+            // Elements before it there: `element - page * page_len + before * page_len`.
+            emit!(self.text, "sub.u64 {own}, {before}, {page}");
+            emit!(self.text, "mad.lo.u64 {own}, {own}, {page_len}, {element}");
+            self.text.scaled(&address, &own, shape.stride, &base);
+        }
+        let align = 1 << (shape.align | u64::from(offset)).trailing_zeros();
+        if u64::from(offset) <= OFFSET_MAX {
+            return (address, offset.into(), align);
+        }
+        emit!(self.text, "add.u64 {address}, {address}, 0x{offset:X}");
+        (address, 0, align)
+    }
+
+    /// What comes before an instruction that a predicate decides about, if there is one.
+    fn guard(inside: &Option<String>) -> String {
+        inside.as_ref().map_or_else(String::new, |inside| format!("@{inside} "))
+    }
+
+    fn load(&mut self, site: u32, name: &str, (view, at): (u16, Reg), offset: u32, of: Memory) {
+        let view = usize::from(view);
+        let (element, inside) = self.element(view, at);
+        let (address, from, align) = self.address(view, &element, offset);
+        let is_written = self.body.views[view].access.is_written();
+        let way = if is_written { "ld.global" } else { "ld.global.nc" };
+        self.fetch(of, name, way, inside.as_deref(), (&address, from), align);
+        if let Some(inside) = inside {
+            self.check(site, &inside, &r(at));
+        }
+    }
+
+    /// Loads a value if a predicate is true, else 0.
+    fn fetch(
+        &mut self,
+        of: Memory,
+        name: &str,
+        way: &str,
+        inside: Option<&str>,
+        (address, from): (&str, u64),
+        align: u64,
+    ) {
+        let (lies_as, to) = match of {
+            Memory::Value(of) => (of, name.to_owned()),
+            Memory::F16 => (Type::U16, self.text.temporary("b32")),
+        };
+        match inside {
+            None => self.text.load(lies_as, &to, way, "", (address, from), align),
+            Some(inside) => {
+                let guard = format!("@{inside} ");
+                if align >= lies_as.bytes().into() {
+                    self.text.literal(lies_as, &to, 0);
+                    self.text.load(lies_as, &to, way, &guard, (address, from), align);
+                } else {
+                    self.text.load(lies_as, &to, way, &guard, (address, from), align);
+                    self.text.select_or_zero(lies_as, &to, inside);
+                }
+            }
+        }
+        if of == Memory::F16 {
+            let half = self.text.temporary("b16");
+            emit!(self.text, "cvt.u16.u32 {half}, {to}");
+            emit!(self.text, "cvt.f32.f16 {name}, {half}");
+        }
+    }
+
+    fn store(&mut self, site: u32, (view, at): (u16, Reg), offset: u32, of: Memory, value: Reg) {
+        let view = usize::from(view);
+        let (element, inside) = self.element(view, at);
+        let (address, to, align) = self.address(view, &element, offset);
+        let guard = Self::guard(&inside);
+        match of {
+            Memory::Value(of) => self.text.store(of, &r(value), &guard, (&address, to), align),
+            Memory::F16 => {
+                let (half, bits) = (self.text.temporary("b16"), self.text.temporary("b32"));
+                emit!(self.text, "cvt.rn.f16.f32 {half}, {}", r(value));
+                emit!(self.text, "cvt.u32.u16 {bits}, {half}");
+                self.text.store(Type::U16, &bits, &guard, (&address, to), align);
+            }
+        }
+        if let Some(inside) = inside {
+            self.check(site, &inside, &r(at));
+        }
+    }
+
+    fn lookup(&mut self, site: u32, name: &str, table: usize, at: Reg) {
+        let decl = self.body.tables[table];
+        let (inside, begin, bytes) =
+            (self.below(at, decl.len.into()), self.body.table_offset(table), u64::from(decl.of.bytes()));
+        if self.shape.gives_tables() {
+            // Indices are constants.
+            let Some(Known::Literal(index)) = self.known[at.at()] else { return };
+            let index = index.min(u64::from(decl.len) - 1);
+            let place = self.shape.tables_at() + begin + index * bytes;
+            let base = format!("{}_p", self.called);
+            self.fetch(decl.of, name, "ld.param", inside.as_deref(), (&base, place), bytes);
+        } else {
+            let (tables, address) = (self.given(Given::Tables), self.text.temporary("b64"));
+            self.text.scaled(&address, &r(at), bytes, &tables);
+            self.fetch(decl.of, name, "ld.global.nc", inside.as_deref(), (&address, begin), bytes);
+        }
+        if let Some(inside) = inside {
+            self.check(site, &inside, &r(at));
+        }
+    }
+
+    /// Where the element of an array is, and whether it is there.
+    fn element_of_array(&mut self, array: usize, at: Reg) -> (String, Option<String>) {
+        let (decl, begin) = (self.body.arrays[array], self.array_at(array));
+        let inside = self.below(at, decl.len.into());
+        if let (None, Some(Known::Literal(index))) = (&inside, self.known[at.at()]) {
+            return (format!("arrays+{}", begin + index * u64::from(decl.of.bytes())), None);
+        }
+        let (base, address) = (self.text.temporary("b64"), self.text.temporary("b64"));
+        emit!(self.text, "mov.u64 {base}, arrays");
+        self.text.scaled(&address, &r(at), decl.of.bytes().into(), &base);
+        (format!("{address}+{begin}"), inside)
+    }
+
+    fn get(&mut self, site: u32, name: &str, array: usize, at: Reg) {
+        let of = self.body.arrays[array].of;
+        let (place, inside) = self.element_of_array(array, at);
+        let word = if of == Type::Bool { self.text.temporary("b32") } else { name.to_owned() };
+        let lies_as = kept_as(of);
+        if inside.is_some() {
+            self.text.literal(lies_as, &word, 0);
+        }
+        let guard = Self::guard(&inside);
+        emit!(self.text, "{guard}ld.local.{} {word}, [{place}]", memory_suffix(lies_as));
+        if of == Type::Bool {
+            emit!(self.text, "setp.ne.u32 {name}, {word}, 0");
+        }
+        if let Some(inside) = inside {
+            self.check(site, &inside, &r(at));
+        }
+    }
+
+    fn put(&mut self, site: u32, array: usize, at: Reg, value: Reg) {
+        let of = self.body.arrays[array].of;
+        let (place, inside) = self.element_of_array(array, at);
+        let (guard, lies_as) = (Self::guard(&inside), kept_as(of));
+        let mut word = r(value);
+        if of == Type::Bool {
+            word = self.text.temporary("b32");
+            self.text.cast(of, lies_as, &word, &r(value));
+        }
+        emit!(self.text, "{guard}st.local.{} [{place}], {word}", memory_suffix(lies_as).replace('s', "u"));
+        if let Some(inside) = inside {
+            self.check(site, &inside, &r(at));
+        }
+    }
+}

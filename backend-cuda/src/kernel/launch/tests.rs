@@ -1,0 +1,100 @@
+//! What can be said of kernels without a card: the texts are carried out by the fake driver and compared with
+//! the interpreter; with `VMARRAY_PTXAS` naming NVIDIA's assembler, it takes them.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use backend_api::conformance::random::{self, Case};
+use backend_api::conformance::{Limits, Outcome, checks};
+use backend_api::{BufferHandle, Elements, HostAllocation, HostMemory};
+
+use super::*;
+use crate::CudaDevice;
+use crate::fake;
+use crate::options::{Options, Route};
+
+/// Copies that are no kernels, which the fake driver does not know.
+fn device() -> Arc<CudaDevice> {
+    fake::device(&Options::new().with_route(Route::Single))
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too long for an interpreter")]
+fn random_kernels_do_what_the_interpreter_does() {
+    let number = std::env::var("VMARRAY_TEST_KERNELS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    // Others have groups or atomics.
+    assert!(random::launch_all(&device(), 5000..5000 + number) >= number / 3);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too long for an interpreter")]
+fn launches_conform() {
+    // That of order fills memory by a kernel of another kind.
+    let of_launches = [
+        "launches_of_nothing",
+        "launches_with_every_operation",
+        "random_launches",
+        "launches_with_half_precision",
+        "launches_on_pages_that_were_dealt_out",
+        "items_that_fail_go_on",
+        "malformed_launches_are_refused",
+        "preparing_launches_changes_nothing",
+    ];
+    let device = device();
+    for name in of_launches {
+        let check = checks::<CudaDevice>().iter().find(|check| check.name == name).expect("a check");
+        if let Outcome::Failed(why) = check.run(&device, &Limits::default()) {
+            panic!("{name}: {why}");
+        }
+    }
+}
+
+/// The texts of random kernels, so many in each.
+fn texts(seeds: std::ops::Range<u64>, each: usize) -> Vec<String> {
+    let (memory, seeds): (_, Vec<u64>) = (BufferHandle::unique(), seeds.collect());
+    // SAFETY: no bytes are anywhere.
+    let host = unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) };
+    let shape = |seed: &u64| {
+        let case = Case::new(*seed, seed.is_multiple_of(2));
+        let elements = |view: &random::CaseView| Elements {
+            start: memory.at(view.shift),
+            count: view.count,
+            stride: view.stride,
+        };
+        let views: Vec<View<'_>> = case.views.iter().map(|view| View::Run(elements(view))).collect();
+        let bases: Vec<Vec<u64>> = case.views.iter().map(|view| vec![view.shift]).collect();
+        let launch = Launch {
+            views: &views,
+            params: &case.params,
+            table: &case.table,
+            budget: case.budget,
+            ..Launch::new(&case.kernel, case.items, case.geometry, host.at(0))
+        };
+        Shape::new("launch", &launch, &bases).ok()
+    };
+    let text = |seeds: &[u64]| codegen::module(&seeds.iter().filter_map(shape).collect::<Vec<_>>());
+    seeds.chunks(each).map(text).collect()
+}
+
+/// The driver assembles with the same code, but only where there is a card.
+#[test]
+#[ignore = "needs NVIDIA's ptxas, named by VMARRAY_PTXAS"]
+fn the_assembler_takes_random_kernels() {
+    let ptxas = std::env::var_os("VMARRAY_PTXAS").expect("VMARRAY_PTXAS names the assembler");
+    let number = std::env::var("VMARRAY_TEST_KERNELS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    for target in ["-arch=sm_70", "-arch=sm_90"] {
+        for text in texts(0..number, 50) {
+            let mut child = Command::new(&ptxas)
+                .args([target, "-o", "/dev/null", "-"])
+                .stdin(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the assembler starts");
+            let text = text.trim_end_matches('\0');
+            child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+            let output = child.wait_with_output().unwrap();
+            let words = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{words}\n{text}");
+        }
+    }
+}
