@@ -56,6 +56,7 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(card: Card, context: Context, headroom_bytes: u64, route: Option<Route>) -> Self {
         let context = Arc::new(context);
+        let kernels = Kernels::new(card.compute_capability);
         Self {
             card,
             headroom_bytes,
@@ -63,7 +64,7 @@ impl Core {
             routing: RwLock::default(),
             memory: Memory::default(),
             queues: Queues::default(),
-            kernels: Kernels::default(),
+            kernels,
             watch: Arc::default(),
             lost: OnceLock::new(),
             context,

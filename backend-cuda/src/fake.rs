@@ -12,6 +12,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
+
 use backend_api::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, QueueId, Ticket, Transfer};
 
 use crate::CudaDevice;
@@ -94,6 +96,8 @@ pub(crate) struct Driven {
 }
 
 thread_local! {
+    /// Of the cards that this thread opens.
+    pub(crate) static CAPABILITY: Cell<c_int> = const { Cell::new(9) };
     static DRIVEN: Cell<Driven> = const {
         Cell::new(Driven { short_records: 0, short_questions: 0, no_streams: false, streams: 0, freed: (0, 0) })
     };
@@ -419,9 +423,16 @@ unsafe extern "C" fn module_function(found: *mut Function, module: ModuleHandle,
     0
 }
 
-unsafe extern "C" fn device_attribute(value: *mut c_int, _: c_int, _: c_int) -> u32 {
-    // SAFETY: the caller gives room for a number: of multiprocessors, for one.
-    unsafe { value.write(2) };
+unsafe extern "C" fn device_attribute(value: *mut c_int, which: c_int, _: c_int) -> u32 {
+    let number = match which {
+        which if which == Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as c_int => {
+            CAPABILITY.get()
+        }
+        which if which == Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as c_int => 2,
+        _ => 0,
+    };
+    // SAFETY: the caller gives room for a number.
+    unsafe { value.write(number) };
     0
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::context::Context;
 use crate::core::Work;
-use crate::driver::objects::{Module, Stream};
+use crate::driver::objects::{Module, Stream, THREADS};
 use crate::driver::{Function, Outcome};
 use crate::memory::DeviceMemory;
 
@@ -30,7 +30,7 @@ const GATHER: &str = ptx!("gather");
 const SEARCH: &str = ptx!("search");
 
 /// The loaded kernels of a device, file by file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Kernels {
     copy: OnceLock<Copying>,
     indexed: OnceLock<Indexed>,
@@ -79,6 +79,17 @@ fn once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> Outcome<T>) -> Outcome<&T>
 }
 
 impl Kernels {
+    /// Of a card of this compute capability; none is loaded yet.
+    pub(crate) fn new(compute_capability: (u32, u32)) -> Self {
+        Self {
+            copy: OnceLock::new(),
+            indexed: OnceLock::new(),
+            search: OnceLock::new(),
+            programs: compute::Programs::default(),
+            launches: launch::Launches::new(compute_capability),
+        }
+    }
+
     /// The context is current, here and below.
     pub(crate) fn copying(&self, context: &Arc<Context>) -> Outcome<&Copying> {
         once(&self.copy, || {
@@ -105,7 +116,7 @@ impl Kernels {
                 spread: module.family("search_count_spread")?,
                 list: module.family("search_list")?,
                 scan: module.function("search_scan")?,
-                blocks: multiprocessors.saturating_mul(module.occupancy(packed[2])),
+                blocks: multiprocessors.saturating_mul(module.occupancy(packed[2], THREADS)),
                 _module: module,
             })
         })

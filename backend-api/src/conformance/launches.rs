@@ -300,7 +300,7 @@ pub(super) fn launch_all<D: Device>(cx: &Context<'_, D>, seeds: std::ops::Range<
     let mut scene = scene(cx);
     let mut carried_out = 0;
     let seeds: Vec<u64> = seeds.collect();
-    for seeds in seeds.chunks(64) {
+    for seeds in seeds.chunks(256) {
         // Some have `f64`.
         let cases: Vec<Case> = seeds.iter().map(|seed| Case::new(*seed, seed % 3 == 0)).collect();
         prepare(cx, &scene, &cases);

@@ -174,12 +174,27 @@ impl Stream {
     /// The arguments must be those that the kernel declares, and all addresses among them good for what it
     /// does until the work is done.
     pub unsafe fn launch(&self, function: Function, blocks: u64, arguments: &mut [*mut c_void]) -> Outcome {
+        // SAFETY: passed on.
+        unsafe { self.launch_of(function, blocks, THREADS, arguments) }
+    }
+
+    /// Starts a kernel with so many threads a block, no more than it declares.
+    ///
+    /// # Safety
+    /// As [`launch`](Self::launch).
+    pub unsafe fn launch_of(
+        &self,
+        function: Function,
+        blocks: u64,
+        threads: u32,
+        arguments: &mut [*mut c_void],
+    ) -> Outcome {
         let blocks = blocks.clamp(1, i32::MAX as u64) as u32;
         let (launch, one, none) = (self.context.driver.table.launch_kernel, 1, null_mut());
         let arguments = arguments.as_mut_ptr();
         // SAFETY: the function and the stream are alive; the rest is passed on.
         check(unsafe {
-            launch(function, blocks, one, one, THREADS, one, one, 0, self.handle, arguments, none)
+            launch(function, blocks, one, one, threads, one, one, 0, self.handle, arguments, none)
         })
     }
 
@@ -226,11 +241,11 @@ impl Module {
     }
 
     /// How many blocks of `function`, which is of this module, a multiprocessor runs at once.
-    pub fn occupancy(&self, function: Function) -> u32 {
+    pub fn occupancy(&self, function: Function, threads: u32) -> u32 {
         let mut blocks = 0;
         let ask = self.context.driver.table.occupancy;
         // SAFETY: writes one integer; the function is alive.
-        let asked = check(unsafe { ask(&raw mut blocks, function, THREADS as i32, 0) });
+        let asked = check(unsafe { ask(&raw mut blocks, function, threads as i32, 0) });
         if asked.is_ok() { blocks.unsigned_abs().max(1) } else { 4 }
     }
 }

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 enum Space {
     Param,
     Local,
+    Shared,
     Global,
 }
 
@@ -43,6 +44,7 @@ struct Instruction {
 pub(super) struct Kernel {
     pub param_bytes: usize,
     local_bytes: usize,
+    shared_bytes: usize,
     registers: usize,
     code: Vec<Instruction>,
 }
@@ -61,10 +63,11 @@ struct Thread {
 }
 
 /// Why a thread stopped.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Over,
-    Barrier,
+    /// At the instruction of this number, which all threads of a block carry out together.
+    Together(usize),
 }
 
 impl Kernel {
@@ -75,7 +78,8 @@ impl Kernel {
         let (parameters, rest) = rest.split_once(')')?;
         let bytes = parameters.trim().rsplit_once('[')?.1.trim_end_matches(']').parse().ok()?;
         let body = rest.split_once("\n{\n")?.1.split_once("\n}\n")?.0;
-        let mut kernel = Self { param_bytes: bytes, local_bytes: 0, registers: 0, code: Vec::new() };
+        let mut kernel =
+            Self { param_bytes: bytes, local_bytes: 0, shared_bytes: 0, registers: 0, code: Vec::new() };
         let (mut names, mut labels) = (HashMap::new(), HashMap::new());
         names.insert(format!("{name}_p"), None);
         for line in body.lines() {
@@ -86,10 +90,12 @@ impl Kernel {
                 let name = declared.trim_end_matches(';').rsplit(' ').next()?;
                 assert!(names.insert(name.into(), Some(kernel.registers)).is_none(), "{name} twice");
                 kernel.registers += 1;
-            } else if let Some(declared) = line.strip_prefix(".local .align 8 .b8 ") {
+            } else if let Some((space, declared)) = line.split_once(" .align 8 .b8 ") {
                 let (name, bytes) = declared.trim_end_matches("];").split_once('[')?;
                 names.insert(name.into(), None);
-                kernel.local_bytes = bytes.parse().ok()?;
+                let is_local = space == ".local";
+                let of = if is_local { &mut kernel.local_bytes } else { &mut kernel.shared_bytes };
+                *of = bytes.parse().ok()?;
             } else {
                 kernel.code.push(Instruction::parse(line, &names));
             }
@@ -114,19 +120,72 @@ impl Kernel {
                 local: vec![0xA5; self.local_bytes],
             };
             let mut all: Vec<Thread> = (0..threads).map(thread).collect();
+            let mut shared = vec![0xA5; self.shared_bytes];
             loop {
                 let run = |thread: &mut Thread| {
-                    let mut run = Run { kernel: self, memory, params, block, blocks, threads, thread };
+                    let mut run = Run {
+                        kernel: self,
+                        memory,
+                        params,
+                        shared: &mut shared,
+                        block,
+                        blocks,
+                        threads,
+                        thread,
+                    };
                     run.on()
                 };
                 let stops: Vec<Stop> = all.iter_mut().map(run).collect();
-                if stops.iter().all(|stop| *stop == Stop::Over) {
-                    break;
+                assert!(stops.iter().all(|stop| *stop == stops[0]), "threads go apart: {stops:?}");
+                let Stop::Together(at) = stops[0] else { break };
+                let instruction = &self.code[at];
+                if instruction.words[0] != "bar" {
+                    all.chunks_mut(32).for_each(|warp| across(instruction, warp));
                 }
-                assert!(stops.iter().all(|stop| *stop == Stop::Barrier), "some threads miss a barrier");
             }
         }
     }
+}
+
+/// Carries an instruction out for all threads of a warp.
+fn across(instruction: &Instruction, warp: &mut [Thread]) {
+    assert_eq!(warp.len(), 32, "the mask names all lanes");
+    let words: Vec<&str> = instruction.words.iter().map(String::as_str).collect();
+    let operands = &instruction.operands;
+    let read = |thread: &Thread, at: usize| match operands[at] {
+        Operand::Register(register) => thread.registers[register],
+        Operand::Number(number) => number,
+        ref other => panic!("{other:?} is no value"),
+    };
+    let values: Vec<u64> = warp.iter().map(|thread| read(thread, 1)).collect();
+    let mask = operands.len() - 1;
+    assert!(warp.iter().all(|thread| read(thread, mask) == 0xFFFF_FFFF), "all lanes");
+    let bits = values.iter().enumerate().fold(0, |all, (lane, value)| all | (value & 1) << lane);
+    let results: Vec<u64> = (0..32_usize)
+        .map(|lane| match words[..] {
+            ["shfl", "sync", mode, "b32"] => {
+                let (by, bound) = (read(&warp[lane], 2) as usize & 31, read(&warp[lane], 3));
+                assert_eq!(bound, if mode == "up" { 0 } else { 31 });
+                values[match mode {
+                    "idx" => by,
+                    "bfly" => lane ^ by,
+                    // The own value where there is none.
+                    "up" => lane.checked_sub(by).unwrap_or(lane),
+                    _ => panic!("no shuffle {mode}"),
+                }]
+            }
+            ["vote", "sync", "ballot", "b32"] => bits,
+            ["vote", "sync", "any", "pred"] => u64::from(bits != 0),
+            ["vote", "sync", "all", "pred"] => u64::from(bits == 0xFFFF_FFFF),
+            ["redux", "sync", op, kind] => {
+                let one = |all, value: &u64| compute_integers(&[op, kind], kind, &[all, *value]);
+                values[1..].iter().fold(values[0], |all, value| one(all, value).expect("known") as u64)
+            }
+            _ => panic!("not known: {}", instruction.text),
+        })
+        .collect();
+    let Operand::Register(to) = operands[0] else { panic!("{}: no result", instruction.text) };
+    warp.iter_mut().zip(results).for_each(|(thread, result)| thread.registers[to] = result);
 }
 
 impl Instruction {
@@ -227,6 +286,7 @@ struct Run<'a, M> {
     kernel: &'a Kernel,
     memory: &'a M,
     params: &'a [u8],
+    shared: &'a mut [u8],
     block: u32,
     blocks: u32,
     threads: u32,
@@ -250,7 +310,10 @@ impl<M: Memory> Run<'_, M> {
                     self.thread.at = self.kernel.code.len();
                     return Stop::Over;
                 }
-                ["bar", "sync"] => return Stop::Barrier,
+                ["bar" | "shfl" | "vote" | "redux", ..] => {
+                    assert!(instruction.guard.is_none(), "all threads of a block or none");
+                    return Stop::Together(self.thread.at - 1);
+                }
                 ["membar", "gl"] => {}
                 words => self.step(instruction, words),
             }
@@ -267,6 +330,7 @@ impl<M: Memory> Run<'_, M> {
                 "%ctaid.x" => self.block,
                 "%ntid.x" => self.threads,
                 "%nctaid.x" => self.blocks,
+                "%lanemask_le" => u32::MAX >> (31 - self.thread.number % 32),
                 other => panic!("no register {other}"),
             }),
             other => panic!("{other:?} is no value"),
@@ -284,6 +348,7 @@ impl<M: Memory> Run<'_, M> {
         match space {
             Space::Param => bytes[..width].copy_from_slice(&self.params[at..at + width]),
             Space::Local => bytes[..width].copy_from_slice(&self.thread.local[at..at + width]),
+            Space::Shared => bytes[..width].copy_from_slice(&self.shared[at..at + width]),
             Space::Global => self.memory.read(address, &mut bytes[..width]),
         }
         u64::from_le_bytes(bytes)
@@ -295,6 +360,7 @@ impl<M: Memory> Run<'_, M> {
         match space {
             Space::Param => panic!("parameters are read only"),
             Space::Local => self.thread.local[at..at + width].copy_from_slice(&bytes[..width]),
+            Space::Shared => self.shared[at..at + width].copy_from_slice(&bytes[..width]),
             Space::Global => self.memory.write(address, &bytes[..width]),
         }
     }
@@ -307,22 +373,34 @@ impl<M: Memory> Run<'_, M> {
             "st" => return self.store(words, kind, operands),
             _ => {}
         }
-        let inputs: Vec<u64> = if words[0] == "atom" {
-            operands[2..].iter().map(|operand| self.value(operand)).collect()
-        } else {
-            operands[1..].iter().map(|operand| self.value(operand)).collect()
-        };
+        let from = if words[0] == "atom" { 2 } else { 1 };
+        if let ["mov", "b64"] = words {
+            if let [Operand::List(halves), of] = &operands[..] {
+                let value = self.value(of);
+                self.thread.registers[halves[0]] = value & mask(32);
+                self.thread.registers[halves[1]] = value >> 32;
+                return;
+            }
+            if let [Operand::Register(to), Operand::List(halves)] = &operands[..] {
+                let [low, high] = [0, 1].map(|half| self.thread.registers[halves[half]] & mask(32));
+                self.thread.registers[*to] = low | high << 32;
+                return;
+            }
+        }
+        let inputs: Vec<u64> = operands[from..].iter().map(|operand| self.value(operand)).collect();
         let Operand::Register(to) = operands[0] else { panic!("{}: no result", instruction.text) };
         let result = if words[0] == "atom" {
-            let (address, width) = (self.address(&operands[1]), bits_of(kind) as usize / 8);
-            let old = self.read(Space::Global, address, width);
-            let new = match words[2] {
-                "add" => old.wrapping_add(inputs[0]),
-                "inc" if old >= inputs[0] => 0,
-                "inc" => old + 1,
-                other => panic!("no atomic {other}"),
-            };
-            self.write(Space::Global, address, width, new);
+            let (space, width) = (space_of(words), bits_of(kind) as usize / 8);
+            let address = self.address(&operands[1]);
+            let old = self.read(space, address, width);
+            let step = words[words.len() - 2];
+            let new = atomic(step, kind, space, old, &inputs);
+            self.write(
+                space,
+                address,
+                width,
+                new.unwrap_or_else(|| panic!("not known: {}", instruction.text)),
+            );
             old
         } else {
             compute(words, kind, &inputs).unwrap_or_else(|| panic!("not known: {}", instruction.text))
@@ -362,13 +440,33 @@ impl<M: Memory> Run<'_, M> {
 }
 
 fn space_of(words: &[&str]) -> Space {
-    let named = |name: &str| words.contains(&name);
-    match (named("param"), named("local"), named("global")) {
-        (true, false, false) => Space::Param,
-        (false, true, false) => Space::Local,
-        (false, false, true) => Space::Global,
-        _ => panic!("no space in {words:?}"),
-    }
+    let named = |word: &&str| match *word {
+        "param" => Some(Space::Param),
+        "local" => Some(Space::Local),
+        "shared" => Some(Space::Shared),
+        "global" => Some(Space::Global),
+        _ => None,
+    };
+    words.iter().find_map(named).unwrap_or_else(|| panic!("no space in {words:?}"))
+}
+
+/// What an atomic makes of a value.
+fn atomic(step: &str, kind: &str, space: Space, old: u64, inputs: &[u64]) -> Option<u64> {
+    let new = match step {
+        "inc" => return Some(if old >= inputs[0] { 0 } else { old + 1 }),
+        "exch" => inputs[0],
+        "cas" if old == inputs[0] & mask(bits_of(kind)) => inputs[1],
+        "cas" => old,
+        "add" if kind == "f32" && space == Space::Global => {
+            // Subnormal numbers are zeroes.
+            let flushed = |bits: u64| if bits & 0x7F80_0000 == 0 { bits & 0x8000_0000 } else { bits };
+            let inputs = [flushed(old), flushed(inputs[0])];
+            flushed(compute_floats(&["add", "rn", kind], kind, &inputs)?)
+        }
+        "add" if kind.starts_with('f') => compute_floats(&["add", "rn", kind], kind, &[old, inputs[0]])?,
+        step => compute_integers(&[step, kind], kind, &[old, inputs[0]])? as u64,
+    };
+    Some(new & mask(bits_of(kind)))
 }
 
 /// What an instruction gives.

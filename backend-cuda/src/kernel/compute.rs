@@ -64,7 +64,7 @@ impl Programs {
         let (text, names) = source(&shape);
         let module = Module::load(context, &codegen::splice(text, &shape, names))?;
         let functions = names.iter().map(|name| module.function(name)).collect::<Outcome<Vec<_>>>()?;
-        let blocks = functions.first().map_or(1, |function| module.occupancy(*function));
+        let blocks = functions.first().map_or(1, |function| module.occupancy(*function, THREADS));
         let (made, forgotten) = self.0.add(shape, Computing { functions, blocks, _module: module });
         // The kernels of the forgotten one may still run: better left loaded than unloaded while they do.
         if let Some(forgotten) = forgotten

@@ -16,14 +16,14 @@ use super::search::Answer;
 use super::{argument, scratch};
 use crate::context::Context;
 use crate::core::Work;
-use crate::driver::objects::{Module, THREADS};
+use crate::driver::objects::Module;
 use crate::driver::{Function, Outcome};
 use crate::host_memory::HostAddress;
 
 /// What is carried out.
-const CAN: Needs = Needs { groups: false, across: false, atomics: false, arena: false, ..Needs::ALL };
+const CAN: Needs = Needs { arena: false, ..Needs::ALL };
 /// So many kernels are translated at once.
-const KERNELS_IN_A_MODULE: usize = 128;
+const KERNELS_IN_A_MODULE: usize = 256;
 /// Blocks that a multiprocessor gets beyond those that it runs at once even out what it takes to run them.
 const WAVES: u32 = 4;
 
@@ -67,15 +67,22 @@ struct Built {
 }
 
 /// The translated kernels of a device.
-#[derive(Debug, Default)]
-pub(crate) struct Launches(ProgramCache<Shape, Built>);
+#[derive(Debug)]
+pub(crate) struct Launches {
+    built: ProgramCache<Shape, Built>,
+    compute_capability: (u32, u32),
+}
 
 impl Launches {
+    pub(crate) fn new(compute_capability: (u32, u32)) -> Self {
+        Self { built: ProgramCache::default(), compute_capability }
+    }
+
     /// Sees to it that the kernels for these shapes are translated. The context is current, here and below.
     pub(crate) fn prepare(&self, context: &Arc<Context>, shapes: Vec<Shape>) -> Outcome {
         let mut missing: Vec<Shape> = Vec::new();
         for shape in shapes {
-            if self.0.find(&shape).is_none() && !missing.contains(&shape) {
+            if self.built.find(&shape).is_none() && !missing.contains(&shape) {
                 missing.push(shape);
             }
         }
@@ -84,7 +91,7 @@ impl Launches {
 
     /// The kernel for a shape, translated now if it is not known.
     fn get(&self, context: &Arc<Context>, shape: Shape) -> Outcome<Option<Arc<Built>>> {
-        match self.0.find(&shape) {
+        match self.built.find(&shape) {
             Some(found) => Ok(Some(found)),
             None => self.build(context, &[shape]),
         }
@@ -92,12 +99,16 @@ impl Launches {
 
     /// Translates kernels in one module; gives the last one. Two threads may translate the same.
     fn build(&self, context: &Arc<Context>, shapes: &[Shape]) -> Outcome<Option<Arc<Built>>> {
-        let module = Arc::new(Module::load(context, &codegen::module(shapes))?);
+        let module = Arc::new(Module::load(context, &codegen::module(shapes, self.compute_capability))?);
         let mut last = None;
         for (number, shape) in shapes.iter().enumerate() {
             let function = module.function(&codegen::name(number))?;
-            let built = Built { function, blocks: module.occupancy(function), module: Arc::clone(&module) };
-            let (made, forgotten) = self.0.add(shape.clone(), built);
+            let built = Built {
+                function,
+                blocks: module.occupancy(function, shape.threads()),
+                module: Arc::clone(&module),
+            };
+            let (made, forgotten) = self.built.add(shape.clone(), built);
             last = Some(made);
             // The forgotten one may still run: better left loaded than unloaded while it does.
             if let Some(forgotten) = forgotten
@@ -115,13 +126,13 @@ impl Launches {
         let arrays = shape.kernel.body().arrays.iter();
         let of_item = arrays.filter(|array| array.space == Space::Item);
         let declared: u64 = of_item.map(|array| array.bytes().next_multiple_of(8)).sum();
-        let mut facts = KernelFacts::default();
+        let (mut facts, threads) = (KernelFacts::default(), shape.threads());
         let Some(built) = self.get(context, shape)? else { return Ok(facts) };
         let ask = |which| built.module.attribute(built.function, which);
         facts.registers = Some(ask(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?);
         let local = ask(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
         facts.spilled_bytes = Some(u64::from(local).saturating_sub(declared));
-        facts.group_len = Some(THREADS);
+        facts.group_len = Some(threads);
         Ok(facts)
     }
 }
@@ -135,7 +146,7 @@ pub(crate) fn run(
     report: HostAddress,
 ) -> Outcome {
     let core = work.core;
-    let gives_tables = shape.gives_tables();
+    let (gives_tables, threads) = (shape.gives_tables(), shape.threads());
     let Some(built) = core.kernels.launches.get(work.context(), shape)? else { return Ok(()) };
     let scratch = work.scratch()?;
     let state = scratch + scratch::LAUNCH;
@@ -167,13 +178,16 @@ pub(crate) fn run(
     } else {
         work.send(launch.table, scratch + scratch::PATTERN)?;
     }
-    let blocks = launch.items.div_ceil(THREADS.into());
+    let blocks = launch.items.div_ceil(threads.into());
     let most = core.card.multiprocessors.saturating_mul(built.blocks).saturating_mul(WAVES);
     // SAFETY: the kernel takes these words, as its shape says. Views were checked to be inside of their
     // memory, fields inside of their elements, and tables to be as long as declared; the kernel compares
     // every index with these lengths. State and tables are in scratch memory of this queue, and the report
     // was checked to have room.
-    unsafe { work.stream().launch(built.function, blocks.min(most.into()), &mut [argument(&words[0])]) }?;
+    unsafe {
+        let blocks = blocks.min(most.into());
+        work.stream().launch_of(built.function, blocks, threads, &mut [argument(&words[0])])?;
+    }
     work.order.launch_ready = true;
     // SAFETY: the report has so many bytes.
     unsafe { report.fetch(work, Report::BYTES) }

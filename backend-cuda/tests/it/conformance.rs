@@ -34,3 +34,17 @@ suite!(by_default, Options::new());
 suite!(copies_singly, Options::new().with_route(Route::Single));
 suite!(copies_in_batches, Options::new().with_route(Route::Batch));
 suite!(copies_by_kernel, Options::new().with_route(Route::Kernel));
+
+/// Kernels of the program against the interpreter: so many as `VMARRAY_TEST_KERNELS` says (default 48), from
+/// the seed `VMARRAY_TEST_SEED` on.
+#[test]
+fn random_kernels_do_what_the_interpreter_does() {
+    static SLOT: Slot = Slot::new();
+    let Some(device) = card(&SLOT, Options::new()) else { return };
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (count, seed) =
+        (number("VMARRAY_TEST_KERNELS").unwrap_or(48), number("VMARRAY_TEST_SEED").unwrap_or(1000));
+    let run = backend_api::conformance::random::launch_all(&device, seed..seed + count);
+    println!("{run} of {count} random kernels");
+    assert_eq!(run, count);
+}

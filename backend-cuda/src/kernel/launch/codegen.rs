@@ -3,9 +3,12 @@
 //! Each thread carries out every so many-th item, registers of the representation being registers of PTX.
 //! Accesses are predicated rather than branched around, so that many loads can be in flight: an index outside
 //! reads nothing, and is noted if it is the item's first failure. What is known to be inside is not checked.
+//! A kernel with groups has blocks of that length, which run its groups in turn.
+
+mod together;
 
 use backend_api::Error;
-use backend_api::kernel::{Access, Body, Kernel, Memory, Op, Reg, Type, Where};
+use backend_api::kernel::{Access, ArrayDecl, Body, Kernel, Memory, Op, Reg, Space, Type, Where};
 
 use crate::driver::objects::THREADS;
 use crate::kernel::text::{Text, emit, memory_suffix, register};
@@ -117,24 +120,37 @@ impl Shape {
         Err(Error::new(backend_api::ErrorKind::Unsupported, operation).with_detail(detail))
     }
 
-    /// The kernel under a name.
-    pub fn text(&self, called: &str) -> String {
+    /// How many threads a block has.
+    pub fn threads(&self) -> u32 {
+        self.kernel.body().group_len.unwrap_or(THREADS)
+    }
+
+    /// The kernel under a name, for cards of this compute capability.
+    fn text(&self, called: &str, capability: (u32, u32)) -> String {
+        let body = self.kernel.body();
         let mut writer = Writer {
             shape: self,
-            body: self.kernel.body(),
+            body,
             called,
-            known: known(self.kernel.body()),
+            capability,
+            common: body.common_loops(),
+            meets: body.meets(),
+            known: known(body),
             text: Text::default(),
             site: 0,
             labels: Vec::new(),
             can_fail: false,
         };
+        if writer.leaves_loops() {
+            // What comes after such a loop may read what was not written.
+            writer.known = vec![None; body.registers.len()];
+        }
         writer.kernel();
         let Text { declarations, body, .. } = writer.text;
         let tables = if self.gives_tables() { self.kernel.body().table_bytes() } else { 0 };
-        let bytes = self.tables_at() + tables;
+        let (bytes, threads) = (self.tables_at() + tables, self.threads());
         format!(
-            ".visible .entry {called}(\n\t.param .align 8 .b8 {called}_p[{bytes}]\n)\n.maxntid {THREADS}, 1, 1\n\
+            ".visible .entry {called}(\n\t.param .align 8 .b8 {called}_p[{bytes}]\n)\n.maxntid {threads}, 1, 1\n\
              {{\n{declarations}{body}}}\n"
         )
     }
@@ -145,11 +161,18 @@ pub(super) fn name(number: usize) -> String {
     format!("launch_{number}")
 }
 
-/// A module of kernels, as C string.
-pub(super) fn module(shapes: &[Shape]) -> String {
-    let mut text = ".version 4.2\n.target sm_50\n.address_size 64\n\n".to_owned();
+/// A module of kernels for cards of this compute capability, as C string.
+pub(super) fn module(shapes: &[Shape], capability: (u32, u32)) -> String {
+    // Old cards may have old drivers, which know no newer language.
+    let (version, target) = match capability {
+        (8.., _) => ("7.0", "80"),
+        (7, _) => ("6.0", "70"),
+        (6, _) => ("6.0", "60"),
+        _ => ("6.0", "50"),
+    };
+    let mut text = format!(".version {version}\n.target sm_{target}\n.address_size 64\n\n");
     for (number, shape) in shapes.iter().enumerate() {
-        text.push_str(&shape.text(&name(number)));
+        text.push_str(&shape.text(&name(number), capability));
     }
     text.push('\0');
     text
@@ -189,6 +212,10 @@ struct Writer<'a> {
     shape: &'a Shape,
     body: &'a Body,
     called: &'a str,
+    capability: (u32, u32),
+    /// Whether items of a group meet, and the loops that they turn together.
+    meets: bool,
+    common: Vec<u32>,
     known: Vec<Option<Known>>,
     text: Text,
     site: u32,
@@ -200,6 +227,17 @@ struct Writer<'a> {
 
 fn r(register: Reg) -> String {
     format!("r{}", register.0)
+}
+
+/// How many bytes the arrays of a space have, each from a multiple of 8 on.
+fn bytes_of(arrays: &[ArrayDecl], space: Space) -> u64 {
+    let arrays = arrays.iter().filter(|array| array.space == space);
+    arrays.map(|array| array.bytes().next_multiple_of(8)).sum()
+}
+
+/// Where the arrays of a space are.
+fn space_of(space: Space) -> &'static str {
+    if space == Space::Item { "local" } else { "shared" }
 }
 
 /// The type as which a value is kept in memory that no other type has.
@@ -224,45 +262,63 @@ impl Writer<'_> {
         word
     }
 
+    /// Whether loops end by their budget, rather than items.
+    fn leaves_loops(&self) -> bool {
+        self.meets && self.shape.has_budget
+    }
+
+    fn has_groups(&self) -> bool {
+        self.body.group_len.is_some()
+    }
+
     fn kernel(&mut self) {
         for (number, of) in self.body.registers.iter().enumerate() {
             self.text.declare(register(*of), &format!("r{number}"));
         }
-        for (kind, name) in
-            [("b32", "thread"), ("b32", "block"), ("b32", "blocks"), ("b64", "item"), ("b64", "step")]
-        {
-            self.text.declare(kind, name);
+        for name in ["thread", "block", "blocks"] {
+            self.text.declare("b32", name);
         }
-        let more = self.text.temporary("pred");
         emit!(self.text, "mov.u32 thread, %tid.x");
         emit!(self.text, "mov.u32 block, %ctaid.x");
         emit!(self.text, "mov.u32 blocks, %nctaid.x");
-        emit!(self.text, "cvt.u64.u32 item, thread");
-        let begin = self.text.temporary("b64");
-        emit!(self.text, "mul.wide.u32 {begin}, block, {THREADS}");
-        emit!(self.text, "add.u64 item, item, {begin}");
-        emit!(self.text, "mul.wide.u32 step, blocks, {THREADS}");
-        let items = self.given(Given::Items);
-        emit!(self.text, "setp.ge.u64 {more}, item, {items}");
-        emit!(self.text, "@{more} bra finish");
-        self.text.label("next");
-        self.item();
-        emit!(self.text, "add.u64 item, item, step");
-        emit!(self.text, "setp.lt.u64 {more}, item, {items}");
-        emit!(self.text, "@{more} bra next");
+        self.text.declare("b64", "item");
+        let (more, items) = (self.text.temporary("pred"), self.given(Given::Items));
+        if let Some(len) = self.body.group_len {
+            self.groups(len, &more, &items);
+        } else {
+            self.text.declare("b64", "step");
+            let begin = self.text.temporary("b64");
+            emit!(self.text, "cvt.u64.u32 item, thread");
+            emit!(self.text, "mul.wide.u32 {begin}, block, {THREADS}");
+            emit!(self.text, "add.u64 item, item, {begin}");
+            emit!(self.text, "mul.wide.u32 step, blocks, {THREADS}");
+            emit!(self.text, "setp.ge.u64 {more}, item, {items}");
+            emit!(self.text, "@{more} bra finish");
+            self.text.label("next");
+            self.item();
+            emit!(self.text, "add.u64 item, item, step");
+            emit!(self.text, "setp.lt.u64 {more}, item, {items}");
+            emit!(self.text, "@{more} bra next");
+        }
         self.text.label("finish");
         self.finish();
     }
 
     /// All of an item.
     fn item(&mut self) {
-        for (kind, name) in [("b32", "site"), ("b64", "detail"), ("b64", "turns")] {
+        for (kind, name) in [("b32", "site"), ("b64", "detail"), ("b64", "turns"), ("b64", "common_turns")] {
             self.text.declare(kind, name);
         }
         emit!(self.text, "mov.u32 site, {NO_SITE}");
         emit!(self.text, "mov.b64 detail, 0");
         if self.shape.has_budget {
             emit!(self.text, "mov.b64 turns, 0");
+            emit!(self.text, "mov.b64 common_turns, 0");
+        }
+        if self.leaves_loops() {
+            for (number, of) in self.body.registers.iter().enumerate() {
+                self.text.literal(*of, &format!("r{number}"), 0);
+            }
         }
         self.clear_arrays();
         let body = self.body;
@@ -273,6 +329,9 @@ impl Writer<'_> {
                 (self.text.temporary("pred"), self.text.temporary("b64"), self.text.temporary("b64"));
             emit!(self.text, "setp.eq.u32 {fine}, site, {NO_SITE}");
             emit!(self.text, "@{fine} bra counted");
+            if self.has_groups() {
+                emit!(self.text, "@!live bra counted");
+            }
             let state = self.given(Given::State);
             emit!(self.text, "atom.global.add.u64 {old}, [{state}], 1");
             emit!(self.text, "setp.ne.u64 {fine}, {old}, 0");
@@ -322,15 +381,16 @@ impl Writer<'_> {
         emit!(self.text, "ret");
     }
 
-    /// Where an array begins among those of the item, all of which lie in one piece.
+    /// Where an array begins among those of its space, all of which lie in one piece.
     fn array_at(&self, array: usize) -> u64 {
-        self.body.arrays[..array].iter().map(|array| array.bytes().next_multiple_of(8)).sum()
+        let space = self.body.arrays[array].space;
+        bytes_of(&self.body.arrays[..array], space)
     }
 
     fn clear_arrays(&mut self) {
         /// More words are cleared by a loop.
         const UNROLLED: u64 = 32;
-        let bytes = self.array_at(self.body.arrays.len());
+        let bytes = bytes_of(&self.body.arrays, Space::Item);
         if bytes == 0 {
             return;
         }
@@ -382,10 +442,13 @@ impl Writer<'_> {
                     self.text.label(&format!("again_{site}"));
                     if self.shape.has_budget {
                         let (left, budget) = (self.text.temporary("pred"), self.given(Given::Budget));
-                        emit!(self.text, "setp.lt.u64 {left}, turns, {budget}");
+                        let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
+                        emit!(self.text, "setp.lt.u64 {left}, {turns}, {budget}");
                         self.check(site, &left, &budget);
-                        emit!(self.text, "@!{left} bra over");
-                        emit!(self.text, "add.u64 turns, turns, 1");
+                        // Others may wait for it further on.
+                        let to = if self.meets { format!("end_{site}") } else { "over".into() };
+                        emit!(self.text, "@!{left} bra {to}");
+                        emit!(self.text, "add.u64 {turns}, {turns}, 1");
                     }
                     emit!(self.text, "bra loop_{site}");
                     self.text.label(&format!("end_{site}"));
@@ -449,18 +512,20 @@ impl Writer<'_> {
                 self.text.literal(Type::Bool, &never, 0);
                 self.check(site, &never, &r(detail));
             }
+            Op::Atomic { op, place, value, scope, to } => {
+                self.atomic(site, op, to.map(|_| name), place, value, scope);
+            }
+            Op::Barrier => emit!(self.text, "bar.sync 0"),
+            Op::Across { how, of, .. } => self.across(how, name, of),
             // Refused before, or written by `code`.
-            Op::Atomic { .. }
-            | Op::Arena { .. }
+            Op::Arena { .. }
             | Op::ArenaLoad { .. }
             | Op::ArenaStore { .. }
             | Op::If { .. }
             | Op::Block { .. }
             | Op::Loop { .. }
             | Op::Break { .. }
-            | Op::Continue { .. }
-            | Op::Barrier
-            | Op::Across { .. } => {}
+            | Op::Continue { .. } => {}
         }
     }
 
@@ -471,9 +536,12 @@ impl Writer<'_> {
                 emit!(self.text, "add.u64 {first}, {first}, item");
                 self.text.index(name, &first, &channel, self.shape.page_len, self.shape.channels);
             }
+            Where::Item => emit!(self.text, "mov.b64 {name}, item"),
+            Where::Live if self.has_groups() => emit!(self.text, "mov.pred {name}, live"),
             Where::Live => self.text.literal(Type::Bool, name, 1),
-            // Those of groups are refused.
-            _ => emit!(self.text, "mov.b64 {name}, item"),
+            Where::InGroup => emit!(self.text, "cvt.u64.u32 {name}, thread"),
+            Where::Group => emit!(self.text, "mov.b64 {name}, group"),
+            Where::Groups => emit!(self.text, "mov.b64 {name}, groups"),
         }
     }
 
@@ -498,6 +566,17 @@ impl Writer<'_> {
 
     /// The number of an element in the view, and whether it is there; no predicate if that is so for sure.
     fn element(&mut self, view: usize, at: Reg) -> (String, Option<String>) {
+        let (element, inside) = self.element_of_live(view, at);
+        if !self.has_groups() {
+            return (element, inside);
+        }
+        // Items past the last reach nothing. What they fail at is not told.
+        let Some(inside) = inside else { return (element, Some("live".into())) };
+        emit!(self.text, "and.pred {inside}, {inside}, live");
+        (element, Some(inside))
+    }
+
+    fn element_of_live(&mut self, view: usize, at: Reg) -> (String, Option<String>) {
         let count = self.shape.view_at(view);
         let read_count = |text: &mut Text, place: String| {
             let count = text.temporary("b64");
@@ -663,11 +742,12 @@ impl Writer<'_> {
     fn element_of_array(&mut self, array: usize, at: Reg) -> (String, Option<String>) {
         let (decl, begin) = (self.body.arrays[array], self.array_at(array));
         let inside = self.below(at, decl.len.into());
+        let arrays = if decl.space == Space::Item { "arrays" } else { "shared" };
         if let (None, Some(Known::Literal(index))) = (&inside, self.known[at.at()]) {
-            return (format!("arrays+{}", begin + index * u64::from(decl.of.bytes())), None);
+            return (format!("{arrays}+{}", begin + index * u64::from(decl.of.bytes())), None);
         }
         let (base, address) = (self.text.temporary("b64"), self.text.temporary("b64"));
-        emit!(self.text, "mov.u64 {base}, arrays");
+        emit!(self.text, "mov.u64 {base}, {arrays}");
         self.text.scaled(&address, &r(at), decl.of.bytes().into(), &base);
         (format!("{address}+{begin}"), inside)
     }
@@ -681,7 +761,8 @@ impl Writer<'_> {
             self.text.literal(lies_as, &word, 0);
         }
         let guard = Self::guard(&inside);
-        emit!(self.text, "{guard}ld.local.{} {word}, [{place}]", memory_suffix(lies_as));
+        let space = space_of(self.body.arrays[array].space);
+        emit!(self.text, "{guard}ld.{space}.{} {word}, [{place}]", memory_suffix(lies_as));
         if of == Type::Bool {
             emit!(self.text, "setp.ne.u32 {name}, {word}, 0");
         }
@@ -699,7 +780,9 @@ impl Writer<'_> {
             word = self.text.temporary("b32");
             self.text.cast(of, lies_as, &word, &r(value));
         }
-        emit!(self.text, "{guard}st.local.{} [{place}], {word}", memory_suffix(lies_as).replace('s', "u"));
+        let (space, suffix) =
+            (space_of(self.body.arrays[array].space), memory_suffix(lies_as).replace('s', "u"));
+        emit!(self.text, "{guard}st.{space}.{suffix} [{place}], {word}");
         if let Some(inside) = inside {
             self.check(site, &inside, &r(at));
         }

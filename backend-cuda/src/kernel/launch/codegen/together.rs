@@ -1,0 +1,286 @@
+//! What items do together: groups, operations across lanes, atomics.
+
+use backend_api::kernel::{Across, Binary, Place, Reg, Rmw, Scope, Space, Type};
+
+use super::{Writer, bytes_of, r};
+use crate::kernel::text::{emit, is_wide, memory_suffix, register, suffix};
+
+/// All lanes of a warp.
+const ALL: &str = "0xFFFFFFFF";
+
+impl Writer<'_> {
+    /// The loop over the groups of a block.
+    pub(super) fn groups(&mut self, len: u32, more: &str, items: &str) {
+        for name in ["group", "groups", "step"] {
+            self.text.declare("b64", name);
+        }
+        self.text.declare("pred", "live");
+        let rest = self.text.temporary("b64");
+        self.text.quotient("groups", items, len.into());
+        emit!(self.text, "mul.lo.u64 {rest}, groups, {len}");
+        emit!(self.text, "setp.ne.u64 {more}, {rest}, {items}");
+        emit!(self.text, "@{more} add.u64 groups, groups, 1");
+        emit!(self.text, "cvt.u64.u32 group, block");
+        emit!(self.text, "cvt.u64.u32 step, blocks");
+        emit!(self.text, "setp.ge.u64 {more}, group, groups");
+        emit!(self.text, "@{more} bra finish");
+        self.text.label("next");
+        let own = self.text.temporary("b64");
+        emit!(self.text, "cvt.u64.u32 {own}, thread");
+        emit!(self.text, "mad.lo.u64 item, group, {len}, {own}");
+        emit!(self.text, "setp.lt.u64 live, item, {items}");
+        let bytes = bytes_of(&self.body.arrays, Space::Group);
+        if bytes > 0 {
+            self.text.declarations.push_str(&format!("\t.shared .align 8 .b8 shared[{bytes}];\n"));
+            self.clear_shared(len, bytes);
+        }
+        self.item();
+        if bytes > 0 {
+            // The next group takes the arrays.
+            emit!(self.text, "bar.sync 0");
+        }
+        emit!(self.text, "add.u64 group, group, step");
+        emit!(self.text, "setp.lt.u64 {more}, group, groups");
+        emit!(self.text, "@{more} bra next");
+    }
+
+    /// Each thread clears every so many-th word.
+    fn clear_shared(&mut self, len: u32, bytes: u64) {
+        let (at, begin, end, more) = (
+            self.text.temporary("b64"),
+            self.text.temporary("b64"),
+            self.text.temporary("b64"),
+            self.text.temporary("pred"),
+        );
+        emit!(self.text, "mov.u64 {begin}, shared");
+        emit!(self.text, "add.u64 {end}, {begin}, {bytes}");
+        emit!(self.text, "mul.wide.u32 {at}, thread, 8");
+        emit!(self.text, "add.u64 {at}, {at}, {begin}");
+        self.text.label("clear_shared");
+        emit!(self.text, "setp.lt.u64 {more}, {at}, {end}");
+        emit!(self.text, "@{more} st.shared.u64 [{at}], 0");
+        emit!(self.text, "add.u64 {at}, {at}, {}", 8 * len);
+        emit!(self.text, "@{more} bra clear_shared");
+        emit!(self.text, "bar.sync 0");
+    }
+
+    /// An operation across the lanes of a warp. Groups consist of whole ones.
+    pub(super) fn across(&mut self, how: Across, name: &str, of: Reg) {
+        let (found, value) = (self.of(of), r(of));
+        match how {
+            Across::Shuffle { lane } => self.shuffle(found, name, &value, "idx", &r(lane)),
+            Across::ShuffleXor(mask) => self.shuffle(found, name, &value, "bfly", &mask.to_string()),
+            Across::Ballot => emit!(self.text, "vote.sync.ballot.b32 {name}, {value}, {ALL}"),
+            Across::Any => emit!(self.text, "vote.sync.any.pred {name}, {value}, {ALL}"),
+            Across::All => emit!(self.text, "vote.sync.all.pred {name}, {value}, {ALL}"),
+            Across::Reduce(op) | Across::Scan(op) if found == Type::Bool => {
+                self.combine_bools(op, matches!(how, Across::Scan(_)), name, &value);
+            }
+            Across::Reduce(op) => self.reduce(op, found, name, &value),
+            Across::Scan(op) => self.scan(op, found, name, &value),
+        }
+    }
+
+    /// The value of another lane, or the own one where there is none.
+    fn shuffle(&mut self, of: Type, name: &str, value: &str, mode: &str, lane: &str) {
+        // The last lane, or the first one, of those among which values go.
+        let last = if mode == "up" { 0 } else { 31 };
+        if of == Type::Bool {
+            let [own, other] = ["b32"; 2].map(|kind| self.text.temporary(kind));
+            self.text.cast(of, Type::U32, &own, value);
+            emit!(self.text, "shfl.sync.{mode}.b32 {other}, {own}, {lane}, {last}, {ALL}");
+            emit!(self.text, "setp.ne.u32 {name}, {other}, 0");
+        } else if is_wide(of) {
+            let [low, high] = ["b32"; 2].map(|kind| self.text.temporary(kind));
+            emit!(self.text, "mov.b64 {{{low}, {high}}}, {value}");
+            for half in [&low, &high] {
+                emit!(self.text, "shfl.sync.{mode}.b32 {half}, {half}, {lane}, {last}, {ALL}");
+            }
+            emit!(self.text, "mov.b64 {name}, {{{low}, {high}}}");
+        } else {
+            emit!(self.text, "shfl.sync.{mode}.b32 {name}, {value}, {lane}, {last}, {ALL}");
+        }
+    }
+
+    /// `And`, `Or` or `Xor` of the bools of all lanes, or of those up to and with the own one.
+    fn combine_bools(&mut self, op: Binary, is_scan: bool, name: &str, value: &str) {
+        let [bits, wanted] = ["b32"; 2].map(|kind| self.text.temporary(kind));
+        emit!(self.text, "vote.sync.ballot.b32 {bits}, {value}, {ALL}");
+        if is_scan {
+            emit!(self.text, "mov.u32 {wanted}, %lanemask_le");
+        } else {
+            emit!(self.text, "mov.u32 {wanted}, {ALL}");
+        }
+        emit!(self.text, "and.b32 {bits}, {bits}, {wanted}");
+        match op {
+            Binary::And | Binary::Min => emit!(self.text, "setp.eq.u32 {name}, {bits}, {wanted}"),
+            Binary::Or | Binary::Max => emit!(self.text, "setp.ne.u32 {name}, {bits}, 0"),
+            _ => {
+                emit!(self.text, "popc.b32 {bits}, {bits}");
+                emit!(self.text, "and.b32 {bits}, {bits}, 1");
+                emit!(self.text, "setp.ne.u32 {name}, {bits}, 0");
+            }
+        }
+    }
+
+    fn reduce(&mut self, op: Binary, of: Type, name: &str, value: &str) {
+        if self.capability >= (8, 0) && of.is_integer() && !is_wide(of) {
+            let (op, s) = match op {
+                Binary::Add => ("add", suffix(of)),
+                Binary::Min => ("min", suffix(of)),
+                Binary::Max => ("max", suffix(of)),
+                Binary::And => ("and", "b32"),
+                Binary::Or => ("or", "b32"),
+                _ => ("xor", "b32"),
+            };
+            emit!(self.text, "redux.sync.{op}.{s} {name}, {value}, {ALL}");
+            self.text.narrow(of, name);
+            return;
+        }
+        let kind = register(of);
+        let mut own = value.to_owned();
+        for apart in [16, 8, 4, 2, 1] {
+            let [other, both] = [kind; 2].map(|kind| self.text.temporary(kind));
+            self.shuffle(of, &other, &own, "bfly", &apart.to_string());
+            if of.is_float() && matches!(op, Binary::Min | Binary::Max) {
+                // Of zeroes and NaNs the order matters.
+                let (lane, is_low) = (self.text.temporary("b32"), self.text.temporary("pred"));
+                let [low, high] = [kind; 2].map(|kind| self.text.temporary(kind));
+                emit!(self.text, "and.b32 {lane}, thread, {apart}");
+                emit!(self.text, "setp.eq.u32 {is_low}, {lane}, 0");
+                self.text.select(of, &low, [&is_low, &own, &other]);
+                self.text.select(of, &high, [&is_low, &other, &own]);
+                self.text.binary(op, of, &both, &low, &high);
+            } else {
+                self.text.binary(op, of, &both, &own, &other);
+            }
+            own = both;
+        }
+        emit!(self.text, "mov.{kind} {name}, {own}");
+    }
+
+    fn scan(&mut self, op: Binary, of: Type, name: &str, value: &str) {
+        let kind = register(of);
+        let lane = self.text.temporary("b32");
+        emit!(self.text, "and.b32 {lane}, thread, 31");
+        let mut own = value.to_owned();
+        for apart in [1, 2, 4, 8, 16] {
+            let [below, both, next] = [kind; 3].map(|kind| self.text.temporary(kind));
+            let is_there = self.text.temporary("pred");
+            self.shuffle(of, &below, &own, "up", &apart.to_string());
+            emit!(self.text, "setp.ge.u32 {is_there}, {lane}, {apart}");
+            self.text.binary(op, of, &both, &below, &own);
+            self.text.select(of, &next, [&is_there, &both, &own]);
+            own = next;
+        }
+        emit!(self.text, "mov.{kind} {name}, {own}");
+    }
+
+    /// Changes a place, and puts what was there into a register, if one is named.
+    pub(super) fn atomic(
+        &mut self,
+        site: u32,
+        op: Rmw,
+        name: Option<&str>,
+        place: Place,
+        value: Reg,
+        scope: Scope,
+    ) {
+        let of = self.of(value);
+        let (space, address, inside) = match place {
+            Place::View { view, at, offset } => {
+                let (element, inside) = self.element(usize::from(view), at);
+                let (address, from, _) = self.address(usize::from(view), &element, offset);
+                ("global", format!("{address}+{from}"), inside)
+            }
+            Place::Array { array, at } => {
+                let (address, inside) = self.element_of_array(usize::from(array), at);
+                ("shared", address, inside)
+            }
+        };
+        // Cards before 6.0 know nothing of other devices, and of groups no more than all others do.
+        let scope = if scope == Scope::System && self.capability >= (6, 0) { ".sys" } else { "" };
+        let old = name.map_or_else(|| self.text.temporary(register(of)), str::to_owned);
+        if name.is_some() && inside.is_some() {
+            self.text.literal(of, &old, 0);
+        }
+        let value = r(value);
+        let plain = memory_suffix(of);
+        // The same bits, with a sign or without.
+        let (unsigned, bits) = (plain.replace('s', "u"), if is_wide(of) { "b64" } else { "b32" });
+        let (step, kind, operands) = match op {
+            Rmw::Add if of.is_float() => {
+                self.add_float(
+                    site,
+                    of,
+                    &format!("{space}{scope}"),
+                    [&old, &address, &value],
+                    inside.as_deref(),
+                );
+                ("", "", String::new())
+            }
+            Rmw::Add => ("add", unsigned.as_str(), value),
+            Rmw::Min => ("min", plain, value),
+            Rmw::Max => ("max", plain, value),
+            Rmw::And => ("and", bits, value),
+            Rmw::Or => ("or", bits, value),
+            Rmw::Xor => ("xor", bits, value),
+            Rmw::Exchange => ("exch", bits, value),
+            Rmw::CompareExchange { expected } => ("cas", bits, format!("{}, {value}", r(expected))),
+        };
+        if !step.is_empty() {
+            let guard = Self::guard(&inside);
+            emit!(self.text, "{guard}atom.{space}{scope}.{step}.{kind} {old}, [{address}], {operands}");
+        }
+        if let Some(inside) = inside {
+            self.check(site, &inside, &r(place.at()));
+        }
+    }
+
+    /// Adds to a float in one step where the card does, and does it right; else by exchanging bits.
+    ///
+    /// Atomic additions of `f32` in global memory take subnormal numbers for zeroes. That changes nothing if
+    /// the operand is at least 2^-101: a subnormal number is less than half of its last place, and what is
+    /// left of such two is zero or no less than 2^-125.
+    fn add_float(
+        &mut self,
+        site: u32,
+        of: Type,
+        space: &str,
+        [old, address, value]: [&str; 3],
+        inside: Option<&str>,
+    ) {
+        let (s, bits) = (suffix(of), if is_wide(of) { "b64" } else { "b32" });
+        if let Some(inside) = inside {
+            emit!(self.text, "@!{inside} bra added_{site}");
+        }
+        let is_exact =
+            (of == Type::F32 && space == "shared") || (of == Type::F64 && self.capability >= (6, 0));
+        if is_exact || of == Type::F32 {
+            if !is_exact {
+                let (size, is_small) = (self.text.temporary("f32"), self.text.temporary("pred"));
+                emit!(self.text, "abs.f32 {size}, {value}");
+                emit!(self.text, "setp.lt.f32 {is_small}, {size}, 0f0D000000");
+                emit!(self.text, "@{is_small} bra small_{site}");
+            }
+            emit!(self.text, "atom.{space}.add.{s} {old}, [{address}], {value}");
+            emit!(self.text, "bra added_{site}");
+        }
+        if !is_exact {
+            self.text.label(&format!("small_{site}"));
+            let [seen, before, changed] = [bits; 3].map(|kind| self.text.temporary(kind));
+            let (sum, differs) = (self.text.temporary(s), self.text.temporary("pred"));
+            let (plain, _) = space.split_once('.').unwrap_or((space, ""));
+            emit!(self.text, "ld.volatile.{plain}.{bits} {seen}, [{address}]");
+            self.text.label(&format!("exchange_{site}"));
+            emit!(self.text, "mov.{bits} {before}, {seen}");
+            emit!(self.text, "mov.{bits} {old}, {seen}");
+            emit!(self.text, "add.rn.{s} {sum}, {old}, {value}");
+            emit!(self.text, "mov.{bits} {changed}, {sum}");
+            emit!(self.text, "atom.{space}.cas.{bits} {seen}, [{address}], {before}, {changed}");
+            emit!(self.text, "setp.ne.{} {differs}, {seen}, {before}", bits.replace('b', "u"));
+            emit!(self.text, "@{differs} bra exchange_{site}");
+        }
+        self.text.label(&format!("added_{site}"));
+    }
+}
