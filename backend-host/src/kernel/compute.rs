@@ -9,9 +9,9 @@ use backend_api::{Compute, Result, racy};
 use parking_lot::Mutex;
 
 use self::machine::{Machine, Plan};
-use self::reduce::{Extremes, Sum};
+use self::reduce::{Counts, Extremes, Sum};
 use super::each_part;
-use super::waves::{Found, SEARCH_PART_BYTES, Waves};
+use super::waves::{Found, Part, SEARCH_PART_BYTES, Waves};
 use crate::host_memory::Piece;
 use crate::medium::Medium;
 use crate::registry::Place;
@@ -63,26 +63,21 @@ impl<M: Medium> ComputeJob<M> {
             match compute.action {
                 Action::Find { predicate, limit, count_all, .. } => {
                     let waves = Waves {
-                        operation: OPERATION,
                         count: compute.count(),
                         stride: plan.bytes_each,
                         limit: limit.min(compute.count()),
                         count_all,
                     };
-                    let found = waves.run(crew, &|part| {
-                        let mut found = Found::default();
+                    let look = |part: &Part<'_>, found: &mut Found| {
                         let mut machine = Machine::new(&plan);
                         machine.each_block(part.first, part.end, |machine, first, lanes| {
-                            machine.find(predicate, first, lanes, part.room, &mut found)?;
+                            machine.find(predicate, first, lanes, part.room, found)?;
                             Ok(part.is_needed() && (count_all || (found.listed.len() as u64) < part.room))
-                        })?;
-                        Ok(found)
-                    })?;
-                    if let Some(answer) = &self.answer {
-                        // SAFETY: the answer was checked to have room for `limit` indices.
-                        unsafe { Waves::write_answer(answer, &found) };
-                    }
-                    Ok(())
+                        })
+                    };
+                    let Some(answer) = &self.answer else { return Ok(()) };
+                    // SAFETY: the answer was checked to have room for `limit` indices.
+                    unsafe { waves.run_into(crew, answer, &look) }
                 }
                 Action::Sum { value, filter, .. } => self.reduce(crew, &plan, |machine, first, end| {
                     let mut sum = Sum::default();
@@ -106,12 +101,12 @@ impl<M: Medium> ComputeJob<M> {
                     let total = Mutex::new(vec![0_u64; bins as usize]);
                     each_part(crew, plan.parts(), &|part| {
                         let (first, end) = plan.part(part);
-                        let mut counts = vec![0_u64; bins as usize];
+                        let mut counts = Counts::new(bins as usize);
                         Machine::new(&plan).each_block(first, end, |machine, _, lanes| {
                             machine.histogram(value, filter, lanes, &mut counts);
                             Ok(true)
                         })?;
-                        total.lock().iter_mut().zip(counts).for_each(|(sum, more)| *sum += more);
+                        counts.add_to(&mut total.lock());
                         Ok(())
                     })?;
                     self.write_answer(&total.into_inner());

@@ -4,6 +4,8 @@
 //! without gaps are counted in as many lanes as a vector has, and blocks are only looked through one by one
 //! if something was counted.
 
+use super::waves::list_matches;
+
 /// What is compared with what.
 #[derive(Debug)]
 pub(crate) struct Matcher {
@@ -132,11 +134,22 @@ impl Matcher {
         block.chunks_exact(self.stride).map(move |element| &element[range.clone()])
     }
 
-    /// Appends the numbers of the first `wanted` matches in `block`, whose first element has the number
-    /// `first`.
-    pub fn list(&self, block: &[u8], first: u64, wanted: usize, into: &mut Vec<u64>) {
-        let numbers = (first..).zip(self.fields(block)).filter(|(_, field)| **field == *self.value);
-        into.extend(numbers.map(|(number, _)| number).take(wanted));
+    /// Lists the numbers of matches in `block`, whose first element has the number `first`, ascending; the
+    /// last place of `into` is for others.
+    pub fn list(&self, block: &[u8], first: u64, into: &mut [u64]) {
+        macro_rules! by_length {
+            ($($bytes:literal: $word:ty),*) => {
+                match self.value.len() {
+                    $($bytes => {
+                        let value = <$word>::from_ne_bytes(self.value[..].try_into().expect("matched length"));
+                        let fields = self.fields(block).filter_map(|field| field.first_chunk::<$bytes>());
+                        list_matches(first, fields.map(|field| <$word>::from_ne_bytes(*field) == value), into);
+                    })*
+                    _ => list_matches(first, self.fields(block).map(|field| *field == *self.value), into),
+                }
+            };
+        }
+        by_length!(1: u8, 2: u16, 4: u32, 8: u64);
     }
 }
 
@@ -191,9 +204,9 @@ mod tests {
                     let matcher = Matcher { wide, ..Matcher::new(stride, field_offset, value) };
                     assert_eq!(matcher.count(block), naive.len() as u64, "{matcher:?} {elements}");
                     for wanted in [0, 1, naive.len()] {
-                        let mut listed = Vec::new();
-                        matcher.list(block, 1000, wanted, &mut listed);
-                        assert_eq!(listed, naive[..wanted.min(naive.len())]);
+                        let mut listed = vec![0; wanted.min(naive.len()) + 1];
+                        matcher.list(block, 1000, &mut listed);
+                        assert_eq!(listed[..listed.len() - 1], naive[..wanted.min(naive.len())]);
                     }
                 }
             }

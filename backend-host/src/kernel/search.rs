@@ -3,7 +3,7 @@
 use backend_api::{Result, Search};
 
 use super::matcher::Matcher;
-use super::waves::{Found, Part, Waves, no_memory};
+use super::waves::{Found, Part, Waves};
 use crate::host_memory::Piece;
 use crate::medium::Medium;
 use crate::memory::Passage;
@@ -61,30 +61,26 @@ impl<M: Medium> SearchJob<M> {
     /// Carries it out.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         let waves = Waves {
-            operation: OPERATION,
             count: self.count,
             stride: self.matcher.stride() as u64,
             limit: self.limit,
             count_all: self.count_all,
         };
-        let found = waves.run(crew, &|part| self.part(part))?;
         // SAFETY: the answer was checked to have room for `limit` indices.
-        unsafe { Waves::write_answer(&self.answer, &found) };
-        Ok(())
+        unsafe { waves.run_into(crew, &self.answer, &|part, found| self.part(part, found)) }
     }
 
     /// Searches a part with this thread alone, until the part is not needed any more.
-    fn part(&self, part: &Part<'_>) -> Result<Found> {
+    fn part(&self, part: &Part<'_>, found: &mut Found) -> Result<()> {
         let per_piece = (PIECE_BYTES.max(M::BLOCK_BYTES) / self.matcher.stride()).max(1) as u64;
-        let mut found = Found::default();
         let mut block = Passage::default();
         let mut next = part.first;
-        while next < part.end && part.is_needed() && !self.is_enough(part.room, &found) {
+        while next < part.end && part.is_needed() && !self.is_enough(part.room, found) {
             let end = part.end.min(next.saturating_add(per_piece));
-            self.range(next, end, part.room, &mut block.0, &mut found)?;
+            self.range(next, end, part.room, &mut block.0, found)?;
             next = end;
         }
-        Ok(found)
+        Ok(())
     }
 
     fn is_enough(&self, room: u64, found: &Found) -> bool {
@@ -113,12 +109,7 @@ impl<M: Medium> SearchJob<M> {
             // their number.
             unsafe { self.from.memory.read(OPERATION, at, block.as_mut_ptr(), block.len()) }?;
             let matches = self.matcher.count(block);
-            found.matches += matches;
-            let wanted = matches.min(room - found.listed.len() as u64) as usize;
-            if wanted > 0 {
-                found.listed.try_reserve(wanted).map_err(|_| no_memory(OPERATION, wanted))?;
-                self.matcher.list(block, next, wanted, &mut found.listed);
-            }
+            found.list_block(OPERATION, matches, room, |into| self.matcher.list(block, next, into))?;
             next += elements as u64;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The shape of everything that finds elements: in waves as long as matches are listed, and all at once after
 //! that.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use backend_api::{Error, ErrorKind, Result, racy};
@@ -18,6 +19,23 @@ const WAVE_GROWTH: u64 = 4;
 /// What a thread searches before it looks for more.
 pub(super) const SEARCH_PART_BYTES: u64 = 2 << 20;
 
+/// Lists longer than this are put in their place by all hands.
+const LONG_LIST: usize = 64 << 10;
+/// Words of an answer before its list.
+const HEADER_WORDS: u64 = 2;
+
+/// How a part is searched.
+pub(super) type Look<'a> = dyn Fn(&Part<'_>, &mut Found) -> Result<()> + Sync + 'a;
+/// How a piece of the list is put in its place.
+pub(super) type Put<'a> = dyn Fn(u64, &[u64]) + Sync + 'a;
+
+/// How many matches there are, and how many of them were listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub matches: u64,
+    pub listed: u64,
+}
+
 /// What was found in a range of elements.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
@@ -31,6 +49,39 @@ impl Found {
         self.listed.try_reserve(1).map_err(|_| no_memory(operation, 1))?;
         self.listed.push(index);
         Ok(())
+    }
+
+    /// Takes in the matches of a block, of which the first ones are listed while there is room. `list` fills
+    /// all places that it is given but the last one, which it may use for what is not a match.
+    pub fn list_block(
+        &mut self,
+        operation: &'static str,
+        matches: u64,
+        room: u64,
+        list: impl FnOnce(&mut [u64]),
+    ) -> Result<()> {
+        self.matches += matches;
+        let wanted = matches.min(room - self.listed.len() as u64) as usize;
+        if wanted > 0 {
+            let known = self.listed.len();
+            self.listed.try_reserve(wanted + 1).map_err(|_| no_memory(operation, wanted))?;
+            self.listed.resize(known + wanted + 1, 0);
+            list(&mut self.listed[known..]);
+            self.listed.truncate(known + wanted);
+        }
+        Ok(())
+    }
+}
+
+/// Lists the numbers of matches without a branch for each: a number that is no match is overwritten by the
+/// next one. The last place of `into` is for those after the last match.
+#[inline(always)]
+pub(super) fn list_matches(first: u64, matches: impl Iterator<Item = bool>, into: &mut [u64]) {
+    let mut next = 0;
+    for (number, is_match) in (first..).zip(matches) {
+        let Some(place) = into.get_mut(next) else { return };
+        *place = number;
+        next += usize::from(is_match);
     }
 }
 
@@ -56,7 +107,6 @@ impl Part<'_> {
 /// What is to be found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waves {
-    pub operation: &'static str,
     /// How many elements there are, and how many bytes are read for each.
     pub count: u64,
     pub stride: u64,
@@ -69,18 +119,20 @@ impl Waves {
         (bytes / self.stride).max(1)
     }
 
-    /// Finds with all hands. `look` searches a part with the calling thread alone.
+    /// Finds with all hands. `look` searches a part with the calling thread alone; `put` takes listed indices
+    /// and the place of the first of them in the list, a piece at a time, from several threads.
     ///
     /// What is found, and which failure is told, depends on the elements and the width of the crew alone, not
     /// on which part was done first.
-    pub fn run(&self, crew: Crew<'_>, look: &(dyn Fn(&Part<'_>) -> Result<Found> + Sync)) -> Result<Found> {
-        let mut found = Found::default();
+    pub fn run(&self, crew: Crew<'_>, look: &Look<'_>, put: &Put<'_>) -> Result<Totals> {
+        let mut totals = Totals::default();
         let mut next = 0;
         let mut wave_bytes = FIRST_WAVE_BYTES;
+        let buffers: Vec<Mutex<Found>> = (0..2 * crew.width()).map(|_| Mutex::default()).collect();
         // First in waves that list: the memory for indices is bounded by the wave, and the end is seen early.
-        while next < self.count && (found.listed.len() as u64) < self.limit {
+        while next < self.count && totals.listed < self.limit {
             let end = self.count.min(next + self.elements_in(wave_bytes));
-            self.wave(crew, next, end, &mut found, look)?;
+            self.wave(crew, next..end, &buffers, &mut totals, (look, put))?;
             next = end;
             wave_bytes = (wave_bytes * WAVE_GROWTH).min(2 * SEARCH_PART_BYTES * crew.width() as u64);
         }
@@ -92,16 +144,17 @@ impl Waves {
             each_part(crew, rest.div_ceil(per_part) as usize, &|number| {
                 let first = next + number as u64 * per_part;
                 let end = (first + per_part).min(self.count);
-                let answer = look(&Part { first, end, room: 0, number, needed: &needed })?;
-                matches.fetch_add(answer.matches, Ordering::Relaxed);
+                let mut found = Found::default();
+                look(&Part { first, end, room: 0, number, needed: &needed }, &mut found)?;
+                matches.fetch_add(found.matches, Ordering::Relaxed);
                 Ok(())
             })?;
-            found.matches += matches.into_inner();
+            totals.matches += matches.into_inner();
         }
-        Ok(found)
+        Ok(totals)
     }
 
-    /// Searches `first..end` with all hands and appends what it finds.
+    /// Searches a range with all hands and puts what it finds behind what was found before.
     ///
     /// Once the parts that are done have found enough, those after the last of them that matters are not
     /// needed: they are not begun, and who is in the middle of one stops. The same goes for those after one
@@ -109,24 +162,28 @@ impl Waves {
     fn wave(
         &self,
         crew: Crew<'_>,
-        first: u64,
-        end: u64,
-        found: &mut Found,
-        look: &(dyn Fn(&Part<'_>) -> Result<Found> + Sync),
+        range: Range<u64>,
+        buffers: &[Mutex<Found>],
+        totals: &mut Totals,
+        (look, put): (&Look<'_>, &Put<'_>),
     ) -> Result<()> {
-        let room = self.limit - found.listed.len() as u64;
+        let room = self.limit - totals.listed;
         // Twice as many parts as threads, so that one late thread does not hold up the wave.
-        let parts = if crew.width() == 1 { 1 } else { 2 * crew.width() as u64 };
-        let per_part = (end - first).div_ceil(parts).max(self.elements_in(FIRST_WAVE_BYTES / 4));
-        let parts = (end - first).div_ceil(per_part) as usize;
+        let parts = if crew.width() == 1 { 1 } else { buffers.len() as u64 };
+        let per_part = (range.end - range.start).div_ceil(parts).max(self.elements_in(FIRST_WAVE_BYTES / 4));
+        let parts = (range.end - range.start).div_ceil(per_part) as usize;
         let needed = AtomicUsize::new(parts);
-        let answers: Mutex<Vec<Result<Found>>> =
-            Mutex::new((0..parts).map(|_| Ok(Found::default())).collect());
+        let answers: Mutex<Vec<Result<Totals>>> =
+            Mutex::new((0..parts).map(|_| Ok(Totals::default())).collect());
         crew.each(parts, &|number| {
-            let first = first + number as u64 * per_part;
-            let part = Part { first, end: (first + per_part).min(end), room, number, needed: &needed };
+            let first = range.start + number as u64 * per_part;
+            let part = Part { first, end: (first + per_part).min(range.end), room, number, needed: &needed };
             if part.is_needed() {
-                let answer = look(&part);
+                let mut found = buffers[number].lock();
+                found.matches = 0;
+                found.listed.clear();
+                let answer = look(&part, &mut found)
+                    .map(|()| Totals { matches: found.matches, listed: found.listed.len() as u64 });
                 let mut answers = answers.lock();
                 answers[number] = answer;
                 if let Some(last) = self.last_needed(&answers, room) {
@@ -138,48 +195,58 @@ impl Waves {
         if let Some(last) = self.last_needed(&answers, room) {
             answers.truncate(last + 1);
         }
+        let mut pieces = Vec::with_capacity(parts);
         for answer in answers {
             let answer = answer?;
-            found.matches += answer.matches;
-            let room = (self.limit - found.listed.len() as u64).min(answer.listed.len() as u64) as usize;
-            found.listed.try_reserve(room).map_err(|_| no_memory(self.operation, room))?;
-            found.listed.extend_from_slice(&answer.listed[..room]);
+            let taken = answer.listed.min(self.limit - totals.listed);
+            pieces.push((totals.listed, taken as usize));
+            totals.matches += answer.matches;
+            totals.listed += taken;
+        }
+        let put_piece = |number: usize| {
+            let (at, taken) = pieces[number];
+            put(at, &buffers[number].lock().listed[..taken]);
+        };
+        let is_long = pieces.iter().map(|(_, taken)| taken).sum::<usize>() > LONG_LIST;
+        if is_long {
+            crew.each(pieces.len(), &put_piece)
+        } else {
+            (0..pieces.len()).for_each(put_piece)
         }
         Ok(())
     }
 
     /// The first part that ends a wave, as far as is known: it failed, or the matches up to it fill the room
     /// and nobody wants to know how many more there are.
-    fn last_needed(&self, answers: &[Result<Found>], room: u64) -> Option<usize> {
+    fn last_needed(&self, answers: &[Result<Totals>], room: u64) -> Option<usize> {
         let mut listed = 0;
         answers.iter().position(|answer| match answer {
             Ok(found) => {
-                listed += found.listed.len() as u64;
+                listed += found.listed;
                 !self.count_all && listed >= room
             }
             Err(_) => true,
         })
     }
 
-    /// Writes the answer, header and list.
+    /// The same, and writes the answer, header and list.
     ///
     /// # Safety
-    /// The answer with all indices up to the limit was checked to be inside of its memory; no more are
-    /// listed.
-    pub unsafe fn write_answer(answer: &Place<Piece>, found: &Found) {
-        let header = [found.matches, found.listed.len() as u64];
-        let to = answer.memory.at(answer.offset);
-        // SAFETY: the caller vouches for the room.
-        unsafe {
-            racy::write(to, bytemuck::cast_slice(&header));
-            let indices = to.add(size_of_val(&header));
-            racy::write(indices, bytemuck::cast_slice(&found.listed));
-        }
+    /// The answer with all indices up to the limit was checked to be inside of its memory.
+    pub unsafe fn run_into(&self, crew: Crew<'_>, answer: &Place<Piece>, look: &Look<'_>) -> Result<()> {
+        let write = |place: u64, words: &[u64]| {
+            let to = answer.memory.at(answer.offset + place * size_of::<u64>() as u64);
+            // SAFETY: the caller vouches for the room; no more is listed than the limit.
+            unsafe { racy::write(to, bytemuck::cast_slice(words)) };
+        };
+        let totals = self.run(crew, look, &|place, indices| write(HEADER_WORDS + place, indices))?;
+        write(0, &[totals.matches, totals.listed]);
+        Ok(())
     }
 }
 
 #[cold]
-pub(super) fn no_memory(operation: &'static str, more: usize) -> Error {
+fn no_memory(operation: &'static str, more: usize) -> Error {
     Error::new(ErrorKind::OutOfMemory, operation)
         .with_bytes(more as u64 * 8)
         .with_detail("no room for the list of matches")
@@ -203,8 +270,37 @@ mod tests {
         pool: &std::sync::Arc<Pool>,
         look: &(dyn Fn(&Part<'_>) -> Result<Found> + Sync),
     ) -> Result<Found> {
-        let waves = Waves { operation: "test", count: 16 << 20, stride: 1, limit: 1, count_all: false };
-        waves.run(Crew::Pool(pool), look)
+        let waves = Waves { count: 16 << 20, stride: 1, limit: 1, count_all: false };
+        collected(&waves, pool, look)
+    }
+
+    /// What waves find, in a list as long as it has to be.
+    fn collected(
+        waves: &Waves,
+        pool: &std::sync::Arc<Pool>,
+        look: &(dyn Fn(&Part<'_>) -> Result<Found> + Sync),
+    ) -> Result<Found> {
+        let listed = Mutex::new(Vec::new());
+        let totals = waves.run(
+            Crew::Pool(pool),
+            &|part, found| {
+                let here = look(part)?;
+                found.matches = here.matches;
+                found.listed.extend(here.listed);
+                Ok(())
+            },
+            &|place, indices| {
+                let (mut listed, place) = (listed.lock(), place as usize);
+                let end = place + indices.len();
+                if listed.len() < end {
+                    listed.resize(end, u64::MAX);
+                }
+                listed[place..end].copy_from_slice(indices);
+            },
+        )?;
+        let listed = listed.into_inner();
+        assert_eq!(totals.listed, listed.len() as u64);
+        Ok(Found { matches: totals.matches, listed })
     }
 
     fn one(index: u64) -> Result<Found> {
@@ -292,11 +388,11 @@ mod tests {
         ) {
             matching.sort_unstable();
             matching.dedup();
-            let waves = Waves { operation: "test", count: 2_500_000, stride, limit, count_all };
+            let waves = Waves { count: 2_500_000, stride, limit, count_all };
             let all: Vec<u64> = matching.iter().copied().filter(|index| *index < waves.count).collect();
             let looked = AtomicU64::new(0);
             let pool = Pool::new("test", threads);
-            let found = waves.run(Crew::Pool(&pool), &|part| {
+            let found = collected(&waves, &pool, &|part| {
                 looked.fetch_add(part.end - part.first, Ordering::Relaxed);
                 let mut here = all.iter().copied().filter(|index| (part.first..part.end).contains(index));
                 let listed: Vec<u64> = here.by_ref().take(part.room as usize).collect();

@@ -5,8 +5,8 @@ use backend_api::{Compute, Result};
 
 use super::OPERATION;
 use super::columns::{Column, evaluate};
-use super::reduce::{Extremes, Filtered, Sum, count_true};
-use crate::kernel::waves::{Found, no_memory};
+use super::reduce::{Counts, Extremes, Filtered, Sum, count_true, list_true};
+use crate::kernel::waves::Found;
 use crate::medium::Medium;
 use crate::memory::Passage;
 use crate::registry::Place;
@@ -63,8 +63,6 @@ pub(super) struct Machine<'a, 'b, M> {
     /// Of each source, elements of a block as they lie.
     blocks: Vec<Passage<u8>>,
     loaded: Vec<bool>,
-    keys: Passage<u64>,
-    counting: Vec<u8>,
 }
 
 impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
@@ -85,8 +83,6 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
             columns: columns.collect(),
             blocks: vec![Passage::default(); plan.sources.len()],
             loaded: vec![false; plan.sources.len()],
-            keys: Passage::default(),
-            counting: Vec::new(),
         }
     }
 
@@ -229,15 +225,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         found: &mut Found,
     ) -> Result<()> {
         let mask = self.columns[predicate.at()].of::<u8>(lanes);
-        let matches = count_true(mask);
-        found.matches += matches;
-        let wanted = matches.min(room - found.listed.len() as u64) as usize;
-        if wanted > 0 {
-            found.listed.try_reserve(wanted).map_err(|_| no_memory(OPERATION, wanted))?;
-            let numbers = (first..).zip(mask).filter(|(_, mask)| **mask != 0).map(|(number, _)| number);
-            found.listed.extend(numbers.take(wanted));
-        }
-        Ok(())
+        found.list_block(OPERATION, count_true(mask), room, |into| list_true(mask, first, into))
     }
 
     /// Adds a column to a sum.
@@ -247,7 +235,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
 
     /// Takes a column into the extremes.
     pub fn extremes(
-        &mut self,
+        &self,
         value: Value,
         filter: Option<Value>,
         first: u64,
@@ -255,23 +243,13 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         wanted: (bool, bool),
         extremes: &mut Extremes,
     ) {
-        let (mut keys, mut counting) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.counting));
-        keys.0.resize(self.plan.lanes_max, 0);
-        counting.resize(self.plan.lanes_max, 0);
-        let column = self.filtered(value, filter, lanes);
-        extremes.add(column, first, wanted, &mut keys.0[..lanes], &mut counting[..lanes]);
-        (self.keys, self.counting) = (keys, counting);
+        extremes.add(self.filtered(value, filter, lanes), first, wanted);
     }
 
     /// Counts each number of a column.
-    pub fn histogram(&self, value: Value, filter: Option<Value>, lanes: usize, counts: &mut [u64]) {
-        let values = self.columns[value.at()].of::<u32>(lanes);
+    pub fn histogram(&self, value: Value, filter: Option<Value>, lanes: usize, counts: &mut Counts) {
         let filter = filter.map(|filter| self.columns[filter.at()].of::<u8>(lanes));
-        for (lane, value) in values.iter().enumerate() {
-            if let Some(count) = counts.get_mut(*value as usize) {
-                *count += filter.map_or(1, |filter| u64::from(filter[lane]));
-            }
-        }
+        counts.add(self.columns[value.at()].of::<u32>(lanes), filter);
     }
 
     /// Writes columns to their fields.

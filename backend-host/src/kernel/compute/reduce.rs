@@ -4,6 +4,7 @@ use backend_api::by_type;
 use backend_api::expr::{Number, Partial, Type};
 
 use super::columns::{Column, wide};
+use crate::kernel::waves::list_matches;
 
 /// Floats are added up in so many sums at once, lane by lane; these are added up in pairs at the end.
 const LANES: usize = 16;
@@ -148,6 +149,71 @@ impl Sum {
     }
 }
 
+/// Lists the numbers of the places that are 1; see [`list_matches`].
+#[inline(always)]
+fn list_here(mask: &[u8], first: u64, into: &mut [u64]) {
+    list_matches(first, mask.iter().map(|one| *one != 0), into);
+}
+
+/// Where a mask is mostly zeroes, eight of them are passed over at once.
+pub(super) fn list_true(mask: &[u8], first: u64, into: &mut [u64]) {
+    if into.len() > mask.len() / 8 {
+        return list_here(mask, first, into);
+    }
+    let mut next = 0;
+    for (word, first) in mask.chunks(8).zip((first..).step_by(8)) {
+        if word.iter().any(|one| *one != 0) {
+            list_here(word, first, &mut into[next..]);
+            next += word.iter().map(|one| usize::from(*one)).sum::<usize>();
+            if next >= into.len() {
+                return;
+            }
+        }
+    }
+}
+
+/// How often each number was seen. Numbers that stand beside each other, which often are equal, are counted
+/// in different places, so that no count waits for the one before it.
+pub(super) struct Counts {
+    bins: usize,
+    banks: [Vec<u64>; 4],
+}
+
+impl Counts {
+    pub fn new(bins: usize) -> Self {
+        Self { bins, banks: std::array::from_fn(|_| vec![0; bins]) }
+    }
+
+    /// Counts those of the numbers that are less than the number of bins, and that the filter lets through.
+    pub fn add(&mut self, values: &[u32], filter: Option<&[u8]>) {
+        let [a, b, c, d] = &mut self.banks;
+        let count = |bank: &mut [u64], value: u32, once: u8| {
+            if let Some(count) = bank.get_mut(value as usize) {
+                *count += u64::from(once);
+            }
+        };
+        let (rows, rest) = values.as_chunks::<4>();
+        let (masks, masks_rest) = filter.unwrap_or_default().as_chunks::<4>();
+        let mask_of = |row: usize| if filter.is_some() { masks[row] } else { [1; 4] };
+        for (row, values) in rows.iter().enumerate() {
+            let mask = mask_of(row);
+            count(a, values[0], mask[0]);
+            count(b, values[1], mask[1]);
+            count(c, values[2], mask[2]);
+            count(d, values[3], mask[3]);
+        }
+        for (at, value) in rest.iter().enumerate() {
+            count(a, *value, if filter.is_some() { masks_rest[at] } else { 1 });
+        }
+    }
+
+    pub fn add_to(&self, total: &mut [u64]) {
+        for bank in &self.banks {
+            total[..self.bins].iter_mut().zip(bank).for_each(|(sum, more)| *sum += more);
+        }
+    }
+}
+
 /// The extremes of what a thread has seen.
 #[derive(Debug, Default)]
 pub(super) struct Extremes {
@@ -156,80 +222,98 @@ pub(super) struct Extremes {
     greatest: (u64, u64),
 }
 
-/// The keys of a block, and which places count: no NaN does.
+/// The number from which on, or up to which, all others are that are no NaN.
+fn end_of<T: Number>(is_highest: bool) -> T {
+    let of = T::NUMBER_TYPE;
+    let bits = match (of, is_highest) {
+        (Type::F32, true) => u64::from(f32::INFINITY.to_bits()),
+        (Type::F32, false) => u64::from(f32::NEG_INFINITY.to_bits()),
+        (Type::F64, true) => f64::INFINITY.to_bits(),
+        (Type::F64, false) => f64::NEG_INFINITY.to_bits(),
+        (_, true) => of.from_key(u64::MAX >> (64 - 8 * of.bytes())),
+        (_, false) => of.from_key(0),
+    };
+    T::from_value(bits)
+}
+
+/// The least and the greatest of the numbers that count, in as many comparisons at once as a vector register
+/// or two have lanes. No NaN is less or greater than anything, so none is taken.
 #[inline(always)]
-fn keys_here(column: Filtered<'_>, keys: &mut [u64], counting: &mut [u8]) {
-    match column.filter {
-        Some(filter) => counting.copy_from_slice(filter.of(column.lanes)),
-        None => counting.fill(1),
-    }
-    by_type!(column.of, T => {
-        let places = keys.iter_mut().zip(counting.iter_mut());
-        for ((key, counts), value) in places.zip(column.values.of::<T>(column.lanes)) {
-            *key = T::NUMBER_TYPE.key(value.to_value());
-            *counts &= u8::from(!value.is_nan());
+fn ends_here<T: Number + bytemuck::Pod, const N: usize>(values: &[T], filter: Option<&[u8]>) -> (T, T) {
+    let (mut least, mut greatest) = ([end_of::<T>(true); N], [end_of::<T>(false); N]);
+    let (rows, rest) = values.as_chunks::<N>();
+    let mut take = |lane: usize, value: T, counts: bool| {
+        least[lane] = if counts & (value < least[lane]) { value } else { least[lane] };
+        greatest[lane] = if counts & (value > greatest[lane]) { value } else { greatest[lane] };
+    };
+    if let Some(filter) = filter {
+        let (masks, masks_rest) = filter.as_chunks::<N>();
+        for (row, mask) in rows.iter().zip(masks) {
+            (0..N).for_each(|lane| take(lane, row[lane], mask[lane] != 0));
         }
+        (0..rest.len()).for_each(|lane| take(lane, rest[lane], masks_rest[lane] != 0));
+    } else {
+        for row in rows {
+            (0..N).for_each(|lane| take(lane, row[lane], true));
+        }
+        (0..rest.len()).for_each(|lane| take(lane, rest[lane], true));
+    }
+    let least = least.into_iter().fold(end_of::<T>(true), |a, b| if b < a { b } else { a });
+    let greatest = greatest.into_iter().fold(end_of::<T>(false), |a, b| if b > a { b } else { a });
+    (least, greatest)
+}
+
+/// How many of the numbers count.
+#[inline(always)]
+fn counting<T: Number + bytemuck::Pod>(values: &[T], filter: Option<&[u8]>) -> u64 {
+    match filter {
+        None if !T::NUMBER_TYPE.is_float() => values.len() as u64,
+        None => values.iter().map(|value| u32::from(!value.is_nan())).sum::<u32>().into(),
+        Some(filter) => {
+            let counts =
+                values.iter().zip(filter).map(|(value, one)| u32::from(*one) & u32::from(!value.is_nan()));
+            counts.sum::<u32>().into()
+        }
+    }
+}
+
+/// What a block adds to the extremes.
+#[inline(always)]
+fn extremes_here(extremes: &mut Extremes, column: Filtered<'_>, first: u64, wanted: (bool, bool)) {
+    let filter = column.filter.map(|filter| filter.of::<u8>(column.lanes));
+    by_type!(column.of, T => {
+        let values = column.values.of::<T>(column.lanes);
+        let ends = match size_of::<T>() {
+            1 | 2 => ends_here::<T, 32>(values, filter),
+            _ => ends_here::<T, 16>(values, filter),
+        };
+        extremes.take(counting(values, filter), wanted, ends, |end: T| {
+            let counts = |at: &usize| values[*at] == end && filter.is_none_or(|filter| filter[*at] != 0);
+            first + (0..values.len()).find(counts).unwrap_or(0) as u64
+        });
     });
 }
 
-fn keys(column: Filtered<'_>, keys: &mut [u64], counting: &mut [u8]) {
-    wide!(keys_here(column: Filtered<'_>, keys: &mut [u64], counting: &mut [u8]));
-}
-
-#[inline(always)]
-fn extreme_here(keys: &[u64], counting: &[u8], flip: u64) -> u64 {
-    let mut lanes = [u64::MAX; LANES];
-    let (rows, rest) = keys.as_chunks::<LANES>();
-    let (masks, masks_rest) = counting.as_chunks::<LANES>();
-    let keep = |key: u64, mask: u8| if mask != 0 { key ^ flip } else { u64::MAX };
-    for (row, mask) in rows.iter().zip(masks) {
-        for ((lane, key), mask) in lanes.iter_mut().zip(row).zip(mask) {
-            *lane = (*lane).min(keep(*key, *mask));
-        }
-    }
-    for ((lane, key), mask) in lanes.iter_mut().zip(rest).zip(masks_rest) {
-        *lane = (*lane).min(keep(*key, *mask));
-    }
-    lanes.into_iter().fold(u64::MAX, u64::min) ^ flip
-}
-
-/// The least of the keys that count; with all bits of `flip` set, the greatest.
-fn extreme(keys: &[u64], counting: &[u8], flip: u64) -> u64 {
-    wide!(extreme_here(keys: &[u64], counting: &[u8], flip: u64) -> u64)
-}
-
 impl Extremes {
-    /// Takes in a block whose first element has the number `first`. The two slices are room to work in.
-    pub fn add(
-        &mut self,
-        column: Filtered<'_>,
-        first: u64,
-        (least, greatest): (bool, bool),
-        all_keys: &mut [u64],
-        counting: &mut [u8],
-    ) {
-        keys(column, all_keys, counting);
-        let count = count_true(counting);
+    /// Takes in a block whose first element has the number `first`.
+    pub fn add(&mut self, column: Filtered<'_>, first: u64, wanted: (bool, bool)) {
+        let extremes = self;
+        wide!(extremes_here(extremes: &mut Extremes, column: Filtered<'_>, first: u64, wanted: (bool, bool)));
+    }
+
+    /// Takes in so many numbers and their extremes. `place` looks for one of them.
+    #[inline(always)]
+    fn take<T: Number>(&mut self, count: u64, wanted: (bool, bool), ends: (T, T), place: impl Fn(T) -> u64) {
         if count == 0 {
             return;
         }
-        let fresh = self.count == 0;
+        let (fresh, key) = (self.count == 0, |end: T| T::NUMBER_TYPE.key(end.to_value()));
         self.count += count;
-        let place = |key: u64| {
-            let mut places = all_keys.iter().zip(counting.iter());
-            first + places.position(|(known, counts)| *known == key && *counts != 0).unwrap_or(0) as u64
-        };
-        if least {
-            let key = extreme(all_keys, counting, 0);
-            if fresh || key < self.least.0 {
-                self.least = (key, place(key));
-            }
+        if wanted.0 && (fresh || key(ends.0) < self.least.0) {
+            self.least = (key(ends.0), place(ends.0));
         }
-        if greatest {
-            let key = extreme(all_keys, counting, u64::MAX);
-            if fresh || key > self.greatest.0 {
-                self.greatest = (key, place(key));
-            }
+        if wanted.1 && (fresh || key(ends.1) > self.greatest.0) {
+            self.greatest = (key(ends.1), place(ends.1));
         }
     }
 
