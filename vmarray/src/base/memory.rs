@@ -21,6 +21,16 @@ pub(crate) fn zeroed_vec_large<T: Zeroable>(len: usize) -> Result<Vec<T>> {
     Ok(values)
 }
 
+/// Makes room for so many more, in large pages where there are any.
+pub(crate) fn reserve_large<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
+    values
+        .try_reserve(more)
+        .map_err(|_| ErrorKind::NoMemory { bytes: more.saturating_mul(size_of::<T>()) })?;
+    let spare = values.spare_capacity_mut();
+    ask_for_large_pages(spare.as_ptr().cast(), size_of_val(spare));
+    Ok(())
+}
+
 /// Asks the system for large pages under memory of the caller's own, which keeps its contents, unless it is
 /// too short to be worth that.
 pub(crate) fn ask_for_large_pages(at: *const u8, bytes: usize) {

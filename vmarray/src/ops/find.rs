@@ -1,6 +1,6 @@
 //! Searches on the devices.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use backend_api::expr::{Action, Program, Value};
 use backend_api::{Compute, HostSpan, Search};
@@ -8,11 +8,15 @@ use bytemuck::NoUninit;
 
 use crate::base::element::{Element, Field};
 use crate::base::error::Result;
+use crate::base::memory::reserve_large;
 use crate::ops::executor::{Answer, Kernel, Question, Run, TakenAnswer};
 use crate::ops::view::{INTERNAL, Shape, Store};
 
-/// How many indices are listed at first; if there are more, the device is asked again.
-const FIRST_LIMIT: u64 = 4096;
+/// How many indices are listed at first, one for so many elements; if there are more, the device is asked again.
+const FIRST_LIMIT: RangeInclusive<u64> = 4096..=1 << 20;
+const ELEMENTS_EACH: u64 = 64;
+/// How many words of an answer are taken at a time.
+const PIECE: usize = 4096;
 
 /// What a search found.
 ///
@@ -176,7 +180,8 @@ impl Question for Seek<'_> {
 
     fn room(&self, count: u64) -> u64 {
         // A search that stops early does not tell how many there are: it is asked once.
-        let most = if self.count_all { FIRST_LIMIT } else { u64::MAX };
+        let first = (count / ELEMENTS_EACH).clamp(*FIRST_LIMIT.start(), *FIRST_LIMIT.end());
+        let most = if self.count_all { first } else { u64::MAX };
         most.min(self.limit as u64).min(count)
     }
 
@@ -208,9 +213,13 @@ impl Question for Seek<'_> {
             let room = total.saturating_add(total / 8).min(self.limit as u64).min(answer.count());
             return Ok(TakenAnswer::TooShort { room });
         }
-        let numbers = answer.words(HEADER, listed.min(wanted) as usize)?;
+        let listed = listed.min(wanted) as usize;
+        reserve_large(&mut found.indices, listed)?;
+        for first in (0..listed).step_by(PIECE) {
+            let numbers = answer.words(HEADER + first, PIECE.min(listed - first))?;
+            found.indices.extend(numbers.into_iter().map(|number| answer.index(number)));
+        }
         found.total += total as usize;
-        found.indices.extend(numbers.into_iter().map(|number| answer.index(number)));
         let is_enough = !self.count_all && found.indices.len() >= self.limit;
         Ok(if is_enough { TakenAnswer::Enough } else { TakenAnswer::Yes })
     }

@@ -236,31 +236,39 @@ fn end_of<T: Number>(is_highest: bool) -> T {
     T::from_value(bits)
 }
 
-/// The least and the greatest of the numbers that count, in as many comparisons at once as a vector register
-/// or two have lanes. No NaN is less or greater than anything, so none is taken.
+/// The least or the greatest of the numbers that count, in as many comparisons at once as a vector register or
+/// two have lanes. No NaN is less or greater than anything, so none is taken.
 #[inline(always)]
-fn ends_here<T: Number + bytemuck::Pod, const N: usize>(values: &[T], filter: Option<&[u8]>) -> (T, T) {
-    let (mut least, mut greatest) = ([end_of::<T>(true); N], [end_of::<T>(false); N]);
+fn end_here<T: Number + bytemuck::Pod, const N: usize, const GREATEST: bool>(
+    values: &[T],
+    filter: Option<&[u8]>,
+) -> T {
+    let better = |a: T, b: T| if if GREATEST { b > a } else { b < a } { b } else { a };
+    let nothing = end_of::<T>(!GREATEST);
+    let mut lanes = [nothing; N];
     let (rows, rest) = values.as_chunks::<N>();
-    let mut take = |lane: usize, value: T, counts: bool| {
-        least[lane] = if counts & (value < least[lane]) { value } else { least[lane] };
-        greatest[lane] = if counts & (value > greatest[lane]) { value } else { greatest[lane] };
-    };
     if let Some(filter) = filter {
         let (masks, masks_rest) = filter.as_chunks::<N>();
+        let keep = |value: T, mask: u8| if mask != 0 { value } else { nothing };
         for (row, mask) in rows.iter().zip(masks) {
-            (0..N).for_each(|lane| take(lane, row[lane], mask[lane] != 0));
+            for ((lane, value), mask) in lanes.iter_mut().zip(row).zip(mask) {
+                *lane = better(*lane, keep(*value, *mask));
+            }
         }
-        (0..rest.len()).for_each(|lane| take(lane, rest[lane], masks_rest[lane] != 0));
+        for ((lane, value), mask) in lanes.iter_mut().zip(rest).zip(masks_rest) {
+            *lane = better(*lane, keep(*value, *mask));
+        }
     } else {
         for row in rows {
-            (0..N).for_each(|lane| take(lane, row[lane], true));
+            for (lane, value) in lanes.iter_mut().zip(row) {
+                *lane = better(*lane, *value);
+            }
         }
-        (0..rest.len()).for_each(|lane| take(lane, rest[lane], true));
+        for (lane, value) in lanes.iter_mut().zip(rest) {
+            *lane = better(*lane, *value);
+        }
     }
-    let least = least.into_iter().fold(end_of::<T>(true), |a, b| if b < a { b } else { a });
-    let greatest = greatest.into_iter().fold(end_of::<T>(false), |a, b| if b > a { b } else { a });
-    (least, greatest)
+    lanes.into_iter().fold(nothing, better)
 }
 
 /// How many of the numbers count.
@@ -284,8 +292,8 @@ fn extremes_here(extremes: &mut Extremes, column: Filtered<'_>, first: u64, want
     by_type!(column.of, T => {
         let values = column.values.of::<T>(column.lanes);
         let ends = match size_of::<T>() {
-            1 | 2 => ends_here::<T, 32>(values, filter),
-            _ => ends_here::<T, 16>(values, filter),
+            1 | 2 => (end_here::<T, 32, false>(values, filter), end_here::<T, 32, true>(values, filter)),
+            _ => (end_here::<T, 16, false>(values, filter), end_here::<T, 16, true>(values, filter)),
         };
         extremes.take(counting(values, filter), wanted, ends, |end: T| {
             let counts = |at: &usize| values[*at] == end && filter.is_none_or(|filter| filter[*at] != 0);
