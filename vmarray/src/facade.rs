@@ -36,6 +36,7 @@ pub use crate::setup::placement::Placement;
 pub use crate::shapes::nd::NdArray;
 pub use crate::shapes::ragged::RaggedArray;
 pub use crate::sources::Source;
+pub use vmarray_kernel::kernel;
 
 pub mod views {
     //! Every operation, as traits that all views have, and sections: views of a range.
@@ -95,6 +96,20 @@ pub mod compute {
     //! [`View::select_where`](crate::views::View::select_where) a [`Selected`].
 
     pub use crate::ops::compute::{Column, Joinable, Joined, Row, Selected};
+}
+
+pub mod kernel {
+    //! Kernels of the program: functions in Rust that [run](RunKernel::run) on the devices that hold the
+    //! result. See [the guide](crate::guide::kernels).
+
+    pub use crate::ops::launch::{Argument, Arguments, RunKernel};
+    pub use vmarray_kernel::{
+        Anywhere, At, Bits, Define, Definition, Error, ErrorKind, Field, Float, Function, Integer, Kernel,
+        KernelType, Layout, Lowered, Memory, Number, Outside, Own, Parameter, ParameterInfo, ParameterKind,
+        Scalar, ScalarSource, Signed, SourcePlace, TableSource, host_form, interpret, lower, run_on_host,
+    };
+    #[doc(hidden)]
+    pub use vmarray_kernel::{k, kind};
 }
 
 pub mod nd {
@@ -159,6 +174,7 @@ pub mod prelude {
     //! What programs name again and again: `use vmarray::prelude::*`.
 
     pub use crate::boundary::Bounded;
+    pub use crate::ops::launch::RunKernel;
     pub use crate::ops::view::{PagedView, PagedViewMut, Query, QueryMut, View, ViewMut};
     pub use crate::shapes::nd::{NdView, NdViewMut};
     pub use crate::{Element, Field, NdArray, Source, VirtualArray};

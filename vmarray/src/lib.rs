@@ -31,6 +31,7 @@
 //! | [The first minute](guide::first_minute) | everybody |
 //! | [Larger than RAM](guide::larger_than_ram) | who chooses how much RAM it takes, and asks what a miss costs |
 //! | [Several devices](guide::several_devices) | who has several cards, or wants to say which are used |
+//! | [Kernels of one's own](guide::kernels) | whose formulas need loops, branches and functions |
 //! | [Tasks](guide::tasks) | who writes async code |
 //! | [A device of one's own](guide::own_device) | who has hardware that no backend knows |
 //! | [Processes and limits](guide::processes_and_limits) | who runs it as a service: fork, filters, limits, files |
@@ -43,6 +44,7 @@
 //! | the array, and how it is described | [`VirtualArray`], [`Builder`], [`EvictionPolicy`] |
 //! | elements, ranges, lists of indices | [`View`](views::View), [`ViewMut`](views::ViewMut) |
 //! | questions and changes that run on the devices | [`Query`](views::Query), [`QueryMut`](views::QueryMut), written as [expressions](expr) |
+//! | functions in Rust that run on the devices | [`kernel`](mod@kernel) |
 //! | pages as slices in place, cursors, iterators | [`PagedView`](views::PagedView), [`PagedViewMut`](views::PagedViewMut), [`access`] |
 //! | tasks | the methods called `…_async` of [`PagedView`](views::PagedView#for-tasks), [`futures`] |
 //! | a range of an array, with all operations | [`Section`](views::Section), [`SectionMut`](views::SectionMut), [`SharedSection`](views::SharedSection) |
@@ -113,6 +115,8 @@ pub mod guide {
     pub mod larger_than_ram {}
     #[doc = include_str!("../docs/guide/several_devices.md")]
     pub mod several_devices {}
+    #[doc = include_str!("../docs/guide/kernels.md")]
+    pub mod kernels {}
     #[doc = include_str!("../docs/guide/tasks.md")]
     pub mod tasks {}
     #[doc = include_str!("../docs/guide/own_device.md")]

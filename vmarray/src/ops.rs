@@ -13,4 +13,6 @@ pub mod expr;
 pub(crate) mod find;
 pub(crate) mod gather;
 #[forbid(unsafe_code)]
+pub(crate) mod launch;
+#[forbid(unsafe_code)]
 pub(crate) mod view;

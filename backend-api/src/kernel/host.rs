@@ -1,11 +1,13 @@
 //! Kernels as code of the host, and what such code sees.
 
+use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::interpret::{from_bits, to_bits};
-use super::{Access, Interpreter, Report, f16_to_f32, f32_to_f16};
+use super::{Access, Interpreter, Kernel, Report, Views, f16_to_f32, f32_to_f16};
+use crate::Result;
 use crate::expr::{Geometry, Number};
 use crate::racy;
 
@@ -135,6 +137,30 @@ impl<'a> HostItems<'a> {
         self.geometry.index(item)
     }
 
+    /// The items in runs of consecutive indices, each with the index of its first one.
+    ///
+    /// ```
+    /// use backend_api::kernel::{HostItems, Report};
+    /// /// `x[i] = i`, without a division for each item.
+    /// fn number(items: &HostItems<'_>) -> Report {
+    ///     for (run, first) in items.runs() {
+    ///         for (item, index) in run.zip(first..) {
+    ///             items.view(0).store(item, 0, index);
+    ///         }
+    ///     }
+    ///     Report::default()
+    /// }
+    /// ```
+    pub fn runs(&self) -> impl Iterator<Item = (Range<u64>, u64)> + use<> {
+        let (geometry, mut rest) = (self.geometry, self.items.clone());
+        std::iter::from_fn(move || {
+            let within = geometry.first.wrapping_add(rest.start) % geometry.page_len;
+            let end = rest.end.min(rest.start.saturating_add(geometry.page_len - within));
+            let run = std::mem::replace(&mut rest.start, end)..end;
+            (!run.is_empty()).then(|| (run.clone(), geometry.index(run.start)))
+        })
+    }
+
     /// A parameter, as [`Type`](super::Type) says.
     ///
     /// # Panics
@@ -154,6 +180,30 @@ impl<'a> HostItems<'a> {
     #[must_use]
     pub fn budget(&self) -> Option<u64> {
         self.budget
+    }
+
+    /// What the body says of an item by the [`Interpreter`], as the memory is now; nothing is written. For a
+    /// form that has found out that an item fails, and does not know at which [site](Report::site).
+    ///
+    /// ```
+    /// use backend_api::kernel::{HostItems, Kernel, Report};
+    /// fn site(items: &HostItems<'_>, same: &Kernel, item: u64) -> u32 {
+    ///     items.report_of(same, item).site
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// If parameters, tables or views of the kernel are missing.
+    #[must_use]
+    pub fn report_of(&self, kernel: &Kernel, item: u64) -> Report {
+        let interpreter = Interpreter {
+            params: self.params,
+            table: self.table,
+            budget: self.budget,
+            ..Interpreter::new(kernel, item + 1, self.geometry)
+        };
+        let mut views = Unwritten { views: &self.views, written: HashMap::new() };
+        interpreter.run_part(item..item + 1, &mut views).unwrap_or_default()
     }
 
     /// A view.
@@ -221,6 +271,59 @@ impl HostView<'_> {
         true
     }
 
+    /// Reads whole elements of `bytes` each, one after the other, as many as there is room for; whether all
+    /// are there, are these items' in a view that is written to, and are as long. As [`load`](Self::load).
+    ///
+    /// ```
+    /// use backend_api::kernel::{HostItems, Report};
+    /// /// Adds bytes a block at a time.
+    /// fn add(items: &HostItems<'_>) -> Report {
+    ///     let [mut a, mut b] = [[0; 256]; 2];
+    ///     for first in items.items().step_by(256) {
+    ///         let count = (items.items().end - first).min(256) as usize;
+    ///         let (a, b) = (&mut a[..count], &mut b[..count]);
+    ///         let is_there = items.view(0).read(first, 1, a) && items.view(1).read(first, 1, b);
+    ///         a.iter_mut().zip(b).for_each(|(a, b)| *a = a.wrapping_add(*b));
+    ///         assert!(is_there && items.view(0).write(first, 1, a));
+    ///     }
+    ///     Report::default()
+    /// }
+    /// ```
+    #[must_use]
+    pub fn read(&self, first: u64, bytes: usize, into: &mut [u8]) -> bool {
+        let Some(run) = self.run_within(first, bytes, into.len(), &self.readable) else { return false };
+        for (element, into) in (first..).step_by(run).zip(into.chunks_mut(run * bytes)) {
+            // SAFETY: the elements are there, follow one another, and are as long; who made these items
+            // vouches for them.
+            unsafe { racy::read(self.place(element, 0), into) };
+        }
+        true
+    }
+
+    /// Writes whole elements, as [`read`](Self::read) reads them; whether there was a place for all. If not,
+    /// none is written.
+    pub fn write(&self, first: u64, bytes: usize, from: &[u8]) -> bool {
+        let Some(run) = self.run_within(first, bytes, from.len(), &self.writable) else { return false };
+        for (element, from) in (first..).step_by(run).zip(from.chunks(run * bytes)) {
+            // SAFETY: as in `read`; the view is written to.
+            unsafe { racy::write(self.place(element, 0), from) };
+        }
+        true
+    }
+
+    /// How many elements of a list can be copied at once, if all are within a range.
+    fn run_within(&self, first: u64, bytes: usize, all: usize, within: &Range<u64>) -> Option<usize> {
+        let count = all.checked_div(bytes)?;
+        let is_inside = count == 0
+            || (within.start <= first
+                && within.end.checked_sub(first).is_some_and(|most| most >= count as u64));
+        if !is_inside || count * bytes != all || bytes as u64 > self.stride {
+            return None;
+        }
+        let follow = self.bases.len() == 1 && bytes as u64 == self.stride;
+        Some(if follow { count.max(1) } else { 1 })
+    }
+
     /// A number in an element; `None` if the element is not there, is none of these items' in a view that is
     /// written to, or ends before the number does. Elements are counted through the whole view here, also of
     /// one that is written to.
@@ -278,6 +381,32 @@ impl HostView<'_> {
     }
 }
 
+/// Views as they would be: what is written is kept here.
+struct Unwritten<'a> {
+    views: &'a [HostView<'a>],
+    /// Bytes by view, element and offset.
+    written: HashMap<(usize, u64, u32), u8>,
+}
+
+impl Views for Unwritten<'_> {
+    fn count(&self, view: usize) -> u64 {
+        self.views[view].count()
+    }
+
+    fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()> {
+        for (at, to) in (offset..).zip(to) {
+            let written = self.written.get(&(view, element, at)).copied();
+            *to = written.or_else(|| self.views[view].load(element, at)).unwrap_or(0);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()> {
+        self.written.extend((offset..).zip(from).map(|(at, byte)| ((view, element, at), *byte)));
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Body, Kernel, Memory, Type, ViewDecl};
@@ -303,6 +432,25 @@ mod tests {
         let stored: Vec<bool> = (0..7).map(|element| own.store(element, 0, 8_u8)).collect();
         assert_eq!(stored, [false, false, true, true, true, true, false]);
         assert_eq!((own.load::<u8>(1, 0), own.load::<u8>(2, 0)), (None, Some(8)));
+        let (mut whole, mut halves) = ([0_u8; 4], [0_u8; 2]);
+        assert!(read.read(1, 2, &mut whole) && read.read(1, 1, &mut halves));
+        assert_eq!((whole, halves), ([3, 4, 5, 6], [3, 5]));
+        assert!(!read.read(2, 2, &mut whole) && !read.read(0, 3, &mut [0; 3]) && !read.read(4, 1, &mut [0]));
+        assert!(own.write(2, 1, &[8; 4]) && !own.write(3, 1, &[9; 4]) && !own.write(1, 1, &[9; 4]));
         assert_eq!(output, [0, 0, 8, 8, 8, 8, 0]);
+    }
+
+    #[test]
+    fn runs_of_items_have_consecutive_indices() {
+        let kernel = Kernel::new(Body::default()).unwrap();
+        let geometry = Geometry { first: 4, page_len: 5, channel: 1, channels: 3 };
+        let launch = Interpreter::new(&kernel, 20, geometry);
+        // SAFETY: there are no views.
+        let items = unsafe { HostItems::new(&launch, 0..8, std::iter::empty()) };
+        let runs: Vec<_> = items.runs().collect();
+        assert_eq!(runs, [(0..1, 9), (1..6, 20), (6..8, 35)]);
+        let indices: Vec<u64> =
+            runs.into_iter().flat_map(|(run, first)| run.zip(first..)).map(|r| r.1).collect();
+        assert!(indices.into_iter().eq((0..8).map(|item| items.index(item))));
     }
 }

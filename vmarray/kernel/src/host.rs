@@ -1,10 +1,16 @@
 //! Kernels on the host.
 
 use crate::interpret::Argument;
+use crate::lower::lower;
 use crate::outside::{self, Outside};
 use crate::slots::Define;
+use crate::source::Given;
 use crate::views::{Item, ParameterInfo};
+use backend_api::kernel::{HostItems, Report};
 use std::ops::Range;
+
+/// So many items have their elements at hand at a time.
+const BLOCK_ITEMS: usize = 512;
 
 /// A kernel function that can be launched, as a type. `#[kernel]` implements it for functions that take
 /// [`At`](crate::At), [`Own`](crate::Own) or [`Anywhere`](crate::Anywhere).
@@ -32,13 +38,34 @@ pub trait Kernel: Define {
     /// values, slices of all items that run for [`Own`](crate::Own), of all elements for
     /// [`Anywhere`](crate::Anywhere).
     type Sources<'s>;
+    /// What items take the parameters from.
+    #[doc(hidden)]
+    type Bound<'s>;
+    /// The types of all parameters but [`At`](crate::At), whose references last for ever.
+    type Parameters;
 
     /// The parameters.
     fn parameters() -> Vec<ParameterInfo>;
 
-    /// Runs one item.
+    /// What items take the parameters from, of what a program gives.
     #[doc(hidden)]
-    fn run_item(sources: &mut Self::Sources<'_>, item: Item);
+    fn bound(sources: Self::Sources<'_>) -> Self::Bound<'_>;
+
+    /// The same, of what a device gives.
+    #[doc(hidden)]
+    fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s>;
+
+    /// Has the elements of some items at hand.
+    #[doc(hidden)]
+    fn begin(bound: &mut Self::Bound<'_>, items: &Range<u64>);
+
+    /// Runs one of them.
+    #[doc(hidden)]
+    fn run_item(bound: &mut Self::Bound<'_>, item: Item);
+
+    /// Writes down what those items have changed.
+    #[doc(hidden)]
+    fn end(bound: &mut Self::Bound<'_>);
 
     /// What a launch is given.
     #[doc(hidden)]
@@ -67,10 +94,56 @@ pub trait Kernel: Define {
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
 pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Result<(), Outside> {
-    let mut sources = sources;
+    let mut bound = K::bound(sources);
     outside::take();
     for (number, index) in items.enumerate() {
-        K::run_item(&mut sources, Item { number, index });
+        K::run_item(&mut bound, Item { number, index });
     }
     outside::take().map_or(Ok(()), Err)
+}
+
+/// A kernel as devices run it that compute with the processor: its function itself, for the items of a launch
+/// of its [lowered](crate::lower) form. For `backend_api::kernel::Kernel::with_host`.
+///
+/// ```
+/// use backend_api::kernel::HostForm;
+/// use vmarray_kernel::{host_form, kernel, lower, Own};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn double(out: &mut Own<u32>) {
+///     out.set(out.get() * 2);
+/// }
+/// let kernel = backend_api::kernel::Kernel::new(lower::<double>()?.body)?.with_host(host_form::<double>);
+/// assert!(kernel.host().is_some());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
+    let mut bound = K::given(&mut Given::new(items));
+    let mut report = Report::default();
+    outside::take();
+    for (run, first) in items.runs() {
+        for start in run.clone().step_by(BLOCK_ITEMS) {
+            let block = start..run.end.min(start + BLOCK_ITEMS as u64);
+            K::begin(&mut bound, &block);
+            let index = (first + (start - run.start)) as usize;
+            for (number, index) in (block.start as usize..block.end as usize).zip(index..) {
+                K::run_item(&mut bound, Item { number, index });
+                if outside::take().is_some() {
+                    report = report.and(failed::<K>(items, number as u64, report.failures == 0));
+                }
+            }
+            K::end(&mut bound);
+        }
+    }
+    report
+}
+
+/// What is reported of an item that has failed and whose elements are not written yet: of the `first` one
+/// where it was.
+#[cold]
+fn failed<K: Kernel>(items: &HostItems<'_>, item: u64, first: bool) -> Report {
+    let here = Report { failures: 1, site: 0, detail: 0, item };
+    let lowered = first.then(|| lower::<K>().ok()).flatten();
+    let kernel = lowered.and_then(|lowered| backend_api::kernel::Kernel::new(lowered.body).ok());
+    kernel.map(|kernel| items.report_of(&kernel, item)).filter(|report| report.failures > 0).unwrap_or(here)
 }

@@ -1,8 +1,9 @@
 //! Kernels by the interpreter of their lowered form.
 
+use crate::KernelType;
 use crate::error::Error;
 use crate::host::Kernel;
-use crate::lower::{Lowered, ScalarSource, TableSource, lower};
+use crate::lower::{ScalarSource, lower};
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Interpreter, Report, Slices};
 use std::ops::Range;
@@ -18,6 +19,15 @@ pub enum Argument<'s> {
     Read(&'s [u8], usize),
     /// Elements that are read and written.
     Write(&'s mut [u8], usize),
+}
+
+impl Argument<'_> {
+    /// The values of a value.
+    pub(crate) fn values_of(value: impl KernelType) -> Self {
+        let mut values = Vec::new();
+        value.values(&mut values);
+        Argument::Values(values)
+    }
 }
 
 /// Runs the lowered form of a kernel by the interpreter, one item after the other: what
@@ -55,7 +65,10 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let refused = |error: backend_api::Error| Error::refused(lowered.name, error.detail());
     let mut arguments = K::arguments(sources);
     let params: Vec<u64> = lowered.scalars.iter().map(|source| scalar(&arguments, *source)).collect();
-    let table = table(&lowered, &arguments);
+    let table = lowered.table_bytes(|parameter| match &arguments[parameter] {
+        Argument::Values(values) => values,
+        _ => &[],
+    });
     let kernel = backend_api::kernel::Kernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
     let mut copies: Vec<Vec<u8>> = Vec::new();
     for view in &lowered.views {
@@ -85,6 +98,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
 /// A scalar that the body takes.
 fn scalar(arguments: &[Argument<'_>], source: ScalarSource) -> u64 {
     match source {
+        ScalarSource::Origin => 0,
         ScalarSource::Value { parameter, position } => match &arguments[parameter] {
             Argument::Values(values) => values[position],
             _ => 0,
@@ -95,28 +109,4 @@ fn scalar(arguments: &[Argument<'_>], source: ScalarSource) -> u64 {
             _ => 0,
         },
     }
-}
-
-/// The bytes of all tables.
-fn table(lowered: &Lowered, arguments: &[Argument<'_>]) -> Vec<u8> {
-    let mut bytes = vec![0; lowered.body.table_bytes() as usize];
-    for (number, source) in lowered.tables.iter().enumerate() {
-        let values: Vec<u64> = match source {
-            TableSource::Constant(values) => values.clone(),
-            TableSource::Parameter { parameter, positions } => match &arguments[*parameter] {
-                Argument::Values(values) => positions.iter().map(|position| values[*position]).collect(),
-                _ => Vec::new(),
-            },
-        };
-        let (len, mut at) =
-            (lowered.body.tables[number].of.bytes() as usize, lowered.body.table_offset(number) as usize);
-        for value in values {
-            // The low bytes, in the order of this machine.
-            let all = value.to_ne_bytes();
-            let own = if cfg!(target_endian = "little") { &all[..len] } else { &all[8 - len..] };
-            bytes[at..at + len].copy_from_slice(own);
-            at += len;
-        }
-    }
-    bytes
 }

@@ -125,6 +125,10 @@ pub trait KernelType: Copy + Send + Sync + 'static {
 
     /// Appends the bits of all scalars in it, in the order of the layout.
     fn values(self, into: &mut Vec<u64>);
+
+    /// The value of such bits, taken in that order.
+    #[doc(hidden)]
+    fn of_values(next: &mut impl FnMut() -> u64) -> Self;
 }
 
 impl<T: KernelType, const N: usize> KernelType for [T; N] {
@@ -136,6 +140,10 @@ impl<T: KernelType, const N: usize> KernelType for [T; N] {
 
     fn values(self, into: &mut Vec<u64>) {
         self.into_iter().for_each(|element| element.values(into));
+    }
+
+    fn of_values(next: &mut impl FnMut() -> u64) -> Self {
+        std::array::from_fn(|_| T::of_values(next))
     }
 }
 
@@ -151,6 +159,11 @@ macro_rules! tuples {
             #[allow(unused_variables, reason = "there is an empty tuple")]
             fn values(self, into: &mut Vec<u64>) {
                 $(self.$number.values(into);)*
+            }
+
+            #[allow(unused_variables, clippy::unused_unit, reason = "there is an empty tuple")]
+            fn of_values(next: &mut impl FnMut() -> u64) -> Self {
+                ($($T::of_values(next),)*)
             }
         }
     )* };

@@ -43,19 +43,20 @@ mod outside;
 #[allow(missing_docs, reason = "the rule table says what they are")]
 mod rules;
 mod slots;
+mod source;
 #[doc(hidden)]
 pub mod tree;
 mod views;
 
 pub use error::{Error, ErrorKind};
-pub use host::{Kernel, run_on_host};
+pub use host::{Kernel, host_form, run_on_host};
 pub use interpret::interpret;
 pub use layout::{Field, KernelType, Layout};
-pub use lower::{Lowered, ScalarSource, TableSource, lower};
+pub use lower::{Lowered, ScalarSource, SourcePlace, TableSource, lower};
 pub use number::{Bits, Float, Integer, Number, Scalar, Signed};
 pub use outside::Outside;
 pub use slots::{Define, Definition, Function};
-pub use views::{Anywhere, At, Memory, Own, Parameter, ParameterInfo, ParameterKind};
+pub use views::{Anywhere, At, Memory, Own, Parameter, ParameterInfo, ParameterKind, kind};
 pub use vmarray_macros::{KernelType, kernel};
 
 /// What generated code names. Nobody else should.
@@ -69,6 +70,7 @@ pub mod k {
     pub use crate::slots::{
         Call, Constant, Define, Definition, Function, Lit, Of, call, constant, never, slots, typed_call,
     };
+    pub use crate::source::Given;
     pub use crate::tree::{Arm, Expr, NO_LABEL, Operator, Pattern, Range, Stmt, Tree};
     pub use crate::views::{Item, Parameter, ParameterInfo};
     pub use backend_api::expr::Type;

@@ -25,6 +25,7 @@ use frame::Frame;
 use std::collections::HashMap;
 pub use tables::TableSource;
 use tables::Tables;
+pub(crate) use tables::table_values;
 use value::{Check, Index, Node, Operand, Value};
 
 /// Why lowering of a piece of code ended early.
@@ -60,6 +61,8 @@ pub enum ScalarSource {
         /// Which of its values.
         position: usize,
     },
+    /// Which index the first element has: indices that kernels see are counted from it.
+    Origin,
     /// How many elements a view has.
     Length {
         /// The number of the parameter.
@@ -95,6 +98,57 @@ pub struct Lowered {
     pub views: Vec<usize>,
     /// For each table of the body where it comes from.
     pub tables: Vec<TableSource>,
+    /// Where operations that may fail stand in the source, by their numbers.
+    places: Vec<(u32, SourcePlace)>,
+}
+
+/// A place in the program's source.
+///
+/// ```
+/// use vmarray_kernel::{Anywhere, At, Own, kernel, lower};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn next(at: At<1>, of: &Anywhere<u8>, out: &mut Own<u8>) {
+///     out.set(of[at.index() + 1]);
+/// }
+/// let lowered = lower::<next>()?;
+/// let place = (0..).find_map(|site| lowered.place_of(site)).expect("an index may be outside");
+/// assert!(place.file.ends_with(".rs") && place.line > 0 && place.to_string().contains(".rs:"));
+/// # Ok::<_, vmarray_kernel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourcePlace {
+    /// The file, as the compiler calls it.
+    pub file: &'static str,
+    /// The line in it, from 1 on.
+    pub line: u32,
+}
+
+impl std::fmt::Display for SourcePlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+impl Lowered {
+    /// Where an operation that may fail stands in the source, by its number: `site` of a report.
+    ///
+    /// ```
+    /// use vmarray_kernel::{Own, kernel, lower};
+    ///
+    /// #[kernel(crate = vmarray_kernel)]
+    /// fn double(out: &mut Own<u32>) {
+    ///     out.set(out.get() * 2);
+    /// }
+    /// let lowered = lower::<double>()?;
+    /// assert!((0..100).all(|site| lowered.place_of(site).is_none()), "nothing can fail");
+    /// # Ok::<_, vmarray_kernel::Error>(())
+    /// ```
+    #[must_use]
+    pub fn place_of(&self, site: u32) -> Option<SourcePlace> {
+        let at = self.places.binary_search_by_key(&site, |(site, _)| *site).ok()?;
+        Some(self.places[at].1)
+    }
 }
 
 /// A view among the parameters.
@@ -134,6 +188,9 @@ struct Lower {
     turns: usize,
     /// Whether an access with the same index is there already.
     is_checked: bool,
+    /// Places in the source, and the register whose literals say which one the next operation has.
+    places: Vec<SourcePlace>,
+    marker: Option<Reg>,
 }
 
 /// Lowers a kernel.
@@ -185,6 +242,8 @@ impl Lower {
             is_unrolled,
             turns: 1,
             is_checked: false,
+            places: Vec::new(),
+            marker: None,
         }
     }
 
@@ -213,7 +272,8 @@ impl Lower {
             registers: self.registers.clone(),
             ..Body::default()
         };
-        clean::clean(&mut body, self.removable.clone());
+        let marked = clean::clean(&mut body, self.removable.clone(), self.marker);
+        let places = marked.into_iter().map(|(site, number)| (site, self.places[number as usize]));
         if let Err(refused) = body.verify() {
             let detail = refused.detail().to_owned();
             return Err(Exit::Error(Box::new(Error::new(ErrorKind::TooLarge, name, file, 0, detail))));
@@ -224,16 +284,35 @@ impl Lower {
             parameters,
             scalars: self.scalars.iter().map(|scalar| scalar.0).collect(),
             views: self.views.iter().map(|view| view.parameter).collect(),
+            places: places.collect(),
             tables: self.tables.sources(),
         })
+    }
+
+    /// Notes where the next operation stands in the source.
+    fn mark(&mut self) {
+        let Some(frame) = self.frames.last() else { return };
+        let place = SourcePlace { file: frame.definition.tree.file, line: frame.line };
+        if self.places.last() != Some(&place) {
+            self.places.push(place);
+        }
+        let to = self.marker.unwrap_or_else(|| self.new_variable(Type::U64));
+        self.removable[to.at()] = false;
+        self.marker = Some(to);
+        self.code.push(Op::Literal { to, bits: self.places.len() as u64 - 1 });
     }
 
     /// What a parameter of the launched kernel is bound to.
     fn parameter(&mut self, number: usize, kind: &ParameterKind) -> Result<Value> {
         let (layout, access, is_own) = match kind {
             ParameterKind::At(_) => {
-                let index = self.question(Where::Index);
-                return Ok(Value::scalar(Type::U64, Operand::Register(index)));
+                let index = Operand::Register(self.question(Where::Index));
+                let origin = Operand::Register(self.scalar(ScalarSource::Origin, Type::U64));
+                let outer = std::mem::take(&mut self.code);
+                let index = self.binary(Binary::Sub, index, origin);
+                let code = std::mem::replace(&mut self.code, outer);
+                self.prelude.extend(code);
+                return Ok(Value::scalar(Type::U64, index));
             }
             ParameterKind::Value(layout) => return self.given(number, layout, &mut 0),
             ParameterKind::Table(layout) => {

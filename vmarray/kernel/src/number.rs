@@ -229,6 +229,10 @@ macro_rules! scalars {
             fn values(self, into: &mut Vec<u64>) {
                 into.push(self.to_value());
             }
+
+            fn of_values(next: &mut impl FnMut() -> u64) -> Self {
+                Self::from_value(next())
+            }
         }
 
         impl Scalar for $T {

@@ -206,8 +206,8 @@ impl<T: Memory> Elements<usize> for Anywhere<T> {
 
     #[inline(always)]
     fn element(&self, index: usize) -> T {
-        match self.elements().get(index) {
-            Some(element) => *element,
+        match Self::element(self, index) {
+            Some(element) => element,
             None => outside::read(index),
         }
     }

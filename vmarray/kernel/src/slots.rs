@@ -148,7 +148,7 @@ pub struct Definition {
     message = "`{Self}` is no kernel function",
     note = "put `#[kernel]` above the function"
 )]
-pub trait Define {
+pub trait Define: 'static {
     /// What it is made of.
     fn define() -> Definition;
 }

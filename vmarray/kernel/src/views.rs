@@ -3,7 +3,9 @@
 use crate::KernelType;
 use crate::interpret::Argument;
 use crate::layout::Layout;
+use crate::source::{AllElements, Given, HeldElements, HeldElementsMut};
 use bytemuck::{Pod, TransparentWrapper};
+use std::ops::Range;
 
 /// An element of an array: a value of kernels that is plain data.
 ///
@@ -113,22 +115,35 @@ impl<T: Memory> Own<T> {
 /// assert_eq!(out, [3, 2, 1]);
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
-#[derive(TransparentWrapper)]
 #[repr(transparent)]
-pub struct Anywhere<T>([T]);
+pub struct Anywhere<T: 'static>(AllElements<'static, T>);
 
 impl<T: Memory> Anywhere<T> {
     /// How many there are.
     #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
     #[inline(always)]
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
     #[inline(always)]
-    pub(crate) const fn elements(&self) -> &[T] {
-        &self.0
+    pub(crate) fn element(&self, index: usize) -> Option<T> {
+        self.0.element(index)
+    }
+
+    #[inline(always)]
+    fn lent<'i>(of: &'i AllElements<'_, T>) -> &'i Self {
+        // SAFETY: it is the same type but for a lifetime, which is longer than 'i. Nobody can keep what is in
+        // it for longer than 'i: it is neither copied nor moved out of a reference, and its methods give
+        // values.
+        unsafe { &*std::ptr::from_ref(of).cast() }
+    }
+}
+
+impl<T> std::fmt::Debug for Anywhere<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Anywhere").finish_non_exhaustive()
     }
 }
 
@@ -190,6 +205,29 @@ pub struct ParameterInfo {
     pub kind: ParameterKind,
 }
 
+/// What sorts of parameters there are, as types: [`Parameter::Kind`].
+#[doc(hidden)]
+pub mod kind {
+    /// [`At`](crate::At).
+    #[derive(Debug)]
+    pub enum Place {}
+    /// A [value](crate::KernelType).
+    #[derive(Debug)]
+    pub enum Value {}
+    /// `&[T; N]`.
+    #[derive(Debug)]
+    pub enum Table {}
+    /// `&`[`Own<T>`](crate::Own).
+    #[derive(Debug)]
+    pub enum Own {}
+    /// `&mut `[`Own<T>`](crate::Own).
+    #[derive(Debug)]
+    pub enum OwnMut {}
+    /// `&`[`Anywhere<T>`](crate::Anywhere).
+    #[derive(Debug)]
+    pub enum Anywhere {}
+}
+
 /// A type that a launched kernel can take.
 ///
 /// ```
@@ -202,17 +240,42 @@ pub struct ParameterInfo {
     note = "it takes `At<1>`, values, `&[T; N]`, `&Own<T>`, `&mut Own<T>` and `&Anywhere<T>`"
 )]
 pub trait Parameter {
-    /// Where the host takes it from, for some items.
+    /// What a host's program gives for it, for some items.
     type Source<'s>;
+    /// What items take it from.
+    #[doc(hidden)]
+    type Bound<'s>;
     /// What an item is given.
     type OfItem<'i>;
+    /// Which sort it is, as a type.
+    type Kind;
 
     /// What it is.
     fn info(name: &'static str) -> ParameterInfo;
 
-    /// What this item is given.
+    /// What items take it from, of what a program gives.
     #[doc(hidden)]
-    fn of_item<'i>(source: &'i mut Self::Source<'_>, item: Item) -> Self::OfItem<'i>;
+    fn bound(source: Self::Source<'_>) -> Self::Bound<'_>;
+
+    /// What items take it from, of what a device gives.
+    #[doc(hidden)]
+    fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s>;
+
+    /// Has the elements of some items at hand.
+    #[doc(hidden)]
+    fn begin(bound: &mut Self::Bound<'_>, items: &Range<u64>) {
+        let _ = (bound, items);
+    }
+
+    /// What this item is given, of those that were begun.
+    #[doc(hidden)]
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, item: Item) -> Self::OfItem<'i>;
+
+    /// Writes down what those items have changed.
+    #[doc(hidden)]
+    fn end(bound: &mut Self::Bound<'_>) {
+        let _ = bound;
+    }
 
     /// What a launch is given.
     #[doc(hidden)]
@@ -221,15 +284,25 @@ pub trait Parameter {
 
 impl Parameter for At<1> {
     type Source<'s> = ();
+    type Bound<'s> = usize;
     type OfItem<'i> = Self;
+    type Kind = kind::Place;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::At(1) }
     }
 
+    fn bound(_: Self::Source<'_>) -> Self::Bound<'_> {
+        0
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> usize {
+        given.origin()
+    }
+
     #[inline(always)]
-    fn of_item(_: &mut (), item: Item) -> Self {
-        Self::of(item.index)
+    fn of_item(origin: &mut usize, item: Item) -> Self {
+        Self::of(item.index.wrapping_sub(*origin))
     }
 
     fn argument(_: Self::Source<'_>) -> Argument<'_> {
@@ -239,35 +312,57 @@ impl Parameter for At<1> {
 
 impl<T: KernelType> Parameter for T {
     type Source<'s> = T;
+    type Bound<'s> = T;
     type OfItem<'i> = T;
+    type Kind = kind::Value;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::Value(T::layout()) }
     }
 
+    fn bound(source: Self::Source<'_>) -> Self::Bound<'_> {
+        source
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> T {
+        T::of_values(&mut || given.scalar())
+    }
+
     #[inline(always)]
-    fn of_item(source: &mut T, _: Item) -> T {
-        *source
+    fn of_item(bound: &mut T, _: Item) -> T {
+        *bound
     }
 
     fn argument(source: Self::Source<'_>) -> Argument<'_> {
-        let mut values = Vec::new();
-        source.values(&mut values);
-        Argument::Values(values)
+        Argument::values_of(source)
     }
 }
 
 impl<T: Memory> Parameter for &'static Own<T> {
     type Source<'s> = &'s [T];
+    type Bound<'s> = HeldElements<'s, T>;
     type OfItem<'i> = &'i Own<T>;
+    type Kind = kind::Own;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::Own(T::layout()) }
     }
 
+    fn bound(source: Self::Source<'_>) -> Self::Bound<'_> {
+        HeldElements::Slice(source)
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> HeldElements<'s, T> {
+        HeldElements::of_view(given.view())
+    }
+
+    fn begin(bound: &mut Self::Bound<'_>, items: &Range<u64>) {
+        bound.begin(items);
+    }
+
     #[inline(always)]
-    fn of_item<'i>(source: &'i mut &[T], item: Item) -> &'i Own<T> {
-        Own::wrap_ref(&source[item.number])
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, item: Item) -> &'i Own<T> {
+        Own::wrap_ref(bound.element(item))
     }
 
     fn argument(source: Self::Source<'_>) -> Argument<'_> {
@@ -277,15 +372,33 @@ impl<T: Memory> Parameter for &'static Own<T> {
 
 impl<T: Memory> Parameter for &'static mut Own<T> {
     type Source<'s> = &'s mut [T];
+    type Bound<'s> = HeldElementsMut<'s, T>;
     type OfItem<'i> = &'i mut Own<T>;
+    type Kind = kind::OwnMut;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::OwnMut(T::layout()) }
     }
 
+    fn bound(source: Self::Source<'_>) -> Self::Bound<'_> {
+        HeldElementsMut::Slice(source)
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> HeldElementsMut<'s, T> {
+        HeldElementsMut::of_view(given.view())
+    }
+
+    fn begin(bound: &mut Self::Bound<'_>, items: &Range<u64>) {
+        bound.begin(items);
+    }
+
     #[inline(always)]
-    fn of_item<'i>(source: &'i mut &mut [T], item: Item) -> &'i mut Own<T> {
-        Own::wrap_mut(&mut source[item.number])
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, item: Item) -> &'i mut Own<T> {
+        Own::wrap_mut(bound.element(item))
+    }
+
+    fn end(bound: &mut Self::Bound<'_>) {
+        bound.end();
     }
 
     fn argument(source: Self::Source<'_>) -> Argument<'_> {
@@ -295,15 +408,25 @@ impl<T: Memory> Parameter for &'static mut Own<T> {
 
 impl<T: Memory> Parameter for &'static Anywhere<T> {
     type Source<'s> = &'s [T];
+    type Bound<'s> = AllElements<'s, T>;
     type OfItem<'i> = &'i Anywhere<T>;
+    type Kind = kind::Anywhere;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::Anywhere(T::layout()) }
     }
 
+    fn bound(source: Self::Source<'_>) -> Self::Bound<'_> {
+        AllElements::Slice(source)
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> AllElements<'s, T> {
+        AllElements::View(given.view())
+    }
+
     #[inline(always)]
-    fn of_item<'i>(source: &'i mut &[T], _: Item) -> &'i Anywhere<T> {
-        Anywhere::wrap_ref(source)
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Anywhere<T> {
+        Anywhere::lent(bound)
     }
 
     fn argument(source: Self::Source<'_>) -> Argument<'_> {
@@ -313,20 +436,29 @@ impl<T: Memory> Parameter for &'static Anywhere<T> {
 
 impl<T: KernelType, const N: usize> Parameter for &'static [T; N] {
     type Source<'s> = &'s [T; N];
+    type Bound<'s> = Box<[T; N]>;
     type OfItem<'i> = &'i [T; N];
+    type Kind = kind::Table;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::Table(<[T; N]>::layout()) }
     }
 
+    fn bound(source: Self::Source<'_>) -> Self::Bound<'_> {
+        Box::new(*source)
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> Box<[T; N]> {
+        let mut values = given.table(&<[T; N]>::layout()).into_iter();
+        Box::new(<[T; N]>::of_values(&mut || values.next().unwrap_or(0)))
+    }
+
     #[inline(always)]
-    fn of_item<'i>(source: &'i mut &[T; N], _: Item) -> &'i [T; N] {
-        source
+    fn of_item(bound: &mut Box<[T; N]>, _: Item) -> &[T; N] {
+        bound
     }
 
     fn argument(source: Self::Source<'_>) -> Argument<'_> {
-        let mut values = Vec::new();
-        source.values(&mut values);
-        Argument::Values(values)
+        Argument::values_of(*source)
     }
 }

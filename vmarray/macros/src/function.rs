@@ -220,11 +220,14 @@ fn type_parameters(generics: &Generics) -> Vec<TokenStream> {
 fn is_placed(of: &Type) -> bool {
     match of {
         Type::Reference(reference) => is_placed(&reference.elem),
-        Type::Path(path) => {
-            path.path.segments.last().is_some_and(|last| PLACED.contains(&last.ident.to_string().as_str()))
-        }
-        _ => false,
+        of => is_a(of, &PLACED),
     }
+}
+
+/// Whether a type has one of these names.
+fn is_a(of: &Type, names: &[&str]) -> bool {
+    let Type::Path(path) = of else { return false };
+    path.path.segments.last().is_some_and(|last| names.contains(&last.ident.to_string().as_str()))
 }
 
 /// What makes it a kernel that can be launched.
@@ -232,7 +235,7 @@ fn kernel_impl(body: &Body<'_>, generics: &Generics, parameters: &Parameters<'_>
     let (k, name) = (&body.k, body.name);
     let (implemented, of, condition) = generics.split_for_impl();
     let turbofish = of.as_turbofish();
-    let lasting: Vec<TokenStream> = parameters
+    let taken: Vec<TokenStream> = parameters
         .types
         .iter()
         .map(|of| match of {
@@ -244,12 +247,12 @@ fn kernel_impl(body: &Body<'_>, generics: &Generics, parameters: &Parameters<'_>
         })
         .collect();
     // As a parameter of a launch: errors are told where the type is written.
-    let lasting: Vec<TokenStream> = lasting
+    let lasting: Vec<TokenStream> = taken
         .iter()
         .zip(&parameters.types)
-        .map(|(lasting, of)| {
+        .map(|(taken, of)| {
             let k = located(k, of.span());
-            quote_spanned!(of.span()=> <#lasting as #k::Parameter>)
+            quote_spanned!(of.span()=> <#taken as #k::Parameter>)
         })
         .collect();
     let names: Vec<_> = (0..lasting.len()).map(|number| format_ident!("source_{number}")).collect();
@@ -257,17 +260,46 @@ fn kernel_impl(body: &Body<'_>, generics: &Generics, parameters: &Parameters<'_>
         Pat::Ident(ident) => ident.ident.to_string(),
         other => other.to_token_stream().to_string(),
     });
+    // A place is given by the launch itself.
+    let given: Vec<&TokenStream> = taken
+        .iter()
+        .zip(&parameters.types)
+        .filter(|(_, of)| !is_a(of, &["At"]))
+        .map(|(taken, _)| taken)
+        .collect();
     quote! {
         impl #implemented #k::Kernel for #name #of #condition {
             type Sources<'s> = (#(#lasting::Source<'s>,)*);
+            type Bound<'s> = (#(#lasting::Bound<'s>,)*);
+            type Parameters = (#(#given,)*);
 
             fn parameters() -> ::std::vec::Vec<#k::ParameterInfo> {
                 ::std::vec![#(#lasting::info(#texts)),*]
             }
 
-            fn run_item(sources: &mut Self::Sources<'_>, item: #k::Item) {
+            fn bound(sources: Self::Sources<'_>) -> Self::Bound<'_> {
                 let (#(#names,)*) = sources;
+                (#(#lasting::bound(#names),)*)
+            }
+
+            fn given<'s>(given: &mut #k::Given<'_, 's>) -> Self::Bound<'s> {
+                (#(#lasting::given(given),)*)
+            }
+
+            fn begin(bound: &mut Self::Bound<'_>, items: &::core::ops::Range<u64>) {
+                let (#(#names,)*) = bound;
+                #(#lasting::begin(#names, items);)*
+            }
+
+            #[inline(always)]
+            fn run_item(bound: &mut Self::Bound<'_>, item: #k::Item) {
+                let (#(#names,)*) = bound;
                 let _ = #name #turbofish(#(#lasting::of_item(#names, item)),*);
+            }
+
+            fn end(bound: &mut Self::Bound<'_>) {
+                let (#(#names,)*) = bound;
+                #(#lasting::end(#names);)*
             }
 
             fn arguments(sources: Self::Sources<'_>) -> ::std::vec::Vec<#k::Argument<'_>> {

@@ -44,6 +44,10 @@ pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
         let k = located(&k, of.span());
         quote_spanned!(of.span()=> <#of as #k::KernelType>::values(self.#member, into);)
     });
+    let taken = members.iter().zip(&types).map(|(member, of)| {
+        let k = located(&k, of.span());
+        quote_spanned!(of.span()=> #member: <#of as #k::KernelType>::of_values(next))
+    });
     let text = name.to_string();
     Ok(quote! {
         #[automatically_derived]
@@ -60,6 +64,10 @@ pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
 
             fn values(self, into: &mut ::std::vec::Vec<u64>) {
                 #(#values)*
+            }
+
+            fn of_values(next: &mut impl ::core::ops::FnMut() -> u64) -> Self {
+                Self { #(#taken),* }
             }
         }
     })

@@ -142,6 +142,13 @@ pub enum ErrorKind {
     AssignmentCount { assignments: usize, most: usize },
     /// A histogram of no bins, or of too many.
     BinCount { bins: usize, most: usize },
+    /// A kernel cannot be lowered for devices.
+    KernelRefused { kernel: String, reason: String },
+    /// A result of a kernel is also something else that it is given.
+    KernelOverlap { kernel: String, result: String, argument: String },
+    /// Items of a kernel accessed elements that are not there: so many items, of which one is `item`, at an
+    /// index, at a place of the source, `file:line`.
+    KernelOutside { kernel: String, place: String, index: u64, item: usize, items: u64 },
     /// A device failed in the middle of writing to elements.
     Interrupted {
         /// Which elements were written, as ranges of indices, ascending.
@@ -366,6 +373,21 @@ impl ErrorKind {
                     _ => "make wider bins, or several histograms of a part of them each".into(),
                 },
             ),
+            Self::KernelRefused { kernel, reason } => (
+                format!("kernel `{kernel}` cannot run on devices: {reason}"),
+                "change the kernel there, or what it calls".into(),
+            ),
+            Self::KernelOverlap { kernel, result, argument } => (
+                format!("the result `{result}` of kernel `{kernel}` has elements that it takes as `{argument}`, too"),
+                format!("give `{result}` elements of its own; what they are before is `{result}.get()`"),
+            ),
+            Self::KernelOutside { kernel, place, index, item, items } => (
+                format!(
+                    "{items} items of kernel `{kernel}` accessed elements that are not there: item {item} index {index} \
+                     in {place}"
+                ),
+                "compare the index with the length before that, or take what is inside by `min`".into(),
+            ),
             Self::Interrupted { written, unspecified, cause } => (
                 format!(
                     "{} elements of {} ranges are unspecified, {} ranges are written, the others unchanged ({})",
@@ -588,6 +610,9 @@ mod tests {
             ExpressionTooLong { most: 256 },
             AssignmentCount { assignments: 0, most: 8 },
             BinCount { bins: 0, most: 4096 },
+            KernelRefused { kernel: "blur".into(), reason: "calls lie too deep".into() },
+            KernelOverlap { kernel: "blur".into(), result: "out".into(), argument: "image".into() },
+            KernelOutside { kernel: "blur".into(), place: "blur.rs:7".into(), index: 9, item: 8, items: 1 },
             Interrupted { written: Vec::new(), unspecified: vec![2..3, 5..9], cause: cause() },
             Device(cause()),
         };

@@ -11,8 +11,8 @@
 //! | rows that are [staged](StagedRows) | copies, some MiB at a time | their thread alone | one queue of their own |
 //!
 //! What is done with a run is the same for all: a [`Question`] is asked of it and its answer taken in
-//! ([`AskedRun`]), elements of it are collected ([`Collecting`]), or a [`Plan`](super::compute::Plan) is
-//! carried out on it ([`Writing`]).
+//! ([`AskedRun`]), elements of it are collected ([`Collecting`]), or a [`Change`] is made ([`Writing`]): an
+//! assignment, or a kernel of the program.
 
 mod staged;
 mod write;
@@ -30,7 +30,7 @@ use crate::base::stats::{Counter, Counters};
 use crate::engine::channel::PinnedPiece;
 
 pub(crate) use staged::StagedRows;
-pub use write::{Operand, OperandStore};
+pub use write::{Change, Operand, OperandStore, ResultStore};
 pub(crate) use write::{Outcome, ReadOperand, RefusedRun, Writing, in_parts};
 
 /// What device-side work does with the elements of its runs.

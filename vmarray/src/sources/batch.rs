@@ -362,7 +362,7 @@ impl<T: Element> Core<T> {
     }
 
     /// A run of no elements that begins at an element of a page, which has a slot.
-    fn run_of(&self, channel: &SourceChannel, slot: u32, page: usize, at: usize) -> SlotRun {
+    pub(super) fn run_of(&self, channel: &SourceChannel, slot: u32, page: usize, at: usize) -> SlotRun {
         let (page_len, channels) = (self.cuts.page_len, self.channels.len());
         SlotRun {
             elements: Elements { start: channel.place(slot, at), count: 0, stride: size_of::<T>() as u64 },

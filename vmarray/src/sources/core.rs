@@ -118,6 +118,14 @@ impl<T: Element> Core<T> {
         unsafe { std::slice::from_raw_parts_mut(self.first_of(range), range.len()) }
     }
 
+    /// Writes elements from a place on; of homes that can be written to.
+    pub(super) fn write(&self, place: usize, from: &[T]) -> Result<()> {
+        parts(place..place + from.len(), self.cuts.page_len).try_for_each(|part| {
+            let from = &from[part.of_range.clone()];
+            self.with_exclusive(&part, true, |to| (to.copy_from_slice(from), true))
+        })
+    }
+
     /// Brings blocks of a page home of which the device has newer copies.
     pub(super) fn settle(&self, held: &mut ExclusivePage<'_>, page: usize, blocks: u64) -> Result<()> {
         let entry = &self.entries[page];

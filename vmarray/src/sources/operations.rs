@@ -1,6 +1,7 @@
 //! What is done with batches of pages: questions, assignments, fills, fetches.
 
 use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
 
 use backend_api::Fill;
 
@@ -9,9 +10,9 @@ use super::channel::SourceChannel;
 use super::core::Core;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::ops::compute::Plan;
 use crate::ops::executor::{
-    AskedRun, Operand, Outcome, Question, ReadOperand, RunAccess, StagedRows, Writing, in_parts,
+    AskedRun, Change, Lane as _, Operand, Outcome, Question, ReadOperand, RunAccess, StagedRows, Writing,
+    in_parts,
 };
 
 /// Asks a question.
@@ -51,9 +52,9 @@ impl<T: Element, Q: Question> Operation<T> for AskRuns<'_, Q> {
 
 /// Writes what is computed from elements, and from others beside them.
 struct Assign<'a> {
-    plan: &'a Plan,
+    change: &'a dyn Change,
     access: RunAccess,
-    read: &'a [ReadOperand],
+    read: &'a [ReadOperand<'a>],
 }
 
 impl<T: Element> Operation<T> for Assign<'_> {
@@ -65,12 +66,12 @@ impl<T: Element> Operation<T> for Assign<'_> {
     }
 
     fn prepare(&self, channel: &SourceChannel, like: &SlotRun) {
-        Writing::prepare_like(channel, self.plan, like.run(), self.read);
+        Writing::prepare_like(channel, self.change, like.run(), self.read);
     }
 
     fn start(&self, channel: &SourceChannel, run: &SlotRun) -> Started<Writing> {
         let staged = Writing::stage(channel, run.run(), self.read)?;
-        let mut writing = Writing::new(channel, self.plan, run.run(), staged)?;
+        let mut writing = Writing::new(channel, self.change, run.run(), staged)?;
         Ok((std::mem::take(&mut writing.tickets), writing))
     }
 
@@ -81,7 +82,7 @@ impl<T: Element> Operation<T> for Assign<'_> {
         writing: Writing,
         _: &mut Outcome,
     ) -> Result<ControlFlow<()>> {
-        writing.end(channel);
+        writing.end(channel, self.change, self.read);
         Ok(ControlFlow::Continue(()))
     }
 
@@ -147,15 +148,45 @@ impl<T: Element> Core<T> {
     }
 
     /// Writes to a range what is computed from it and from as many elements of others.
-    pub(super) fn assign(&self, others: &[Operand<'_>], range: &Range<usize>, plan: &Plan) -> Result<()> {
-        let is_overwritten = plan.overwrites(size_of::<T>());
+    pub(super) fn assign(
+        &self,
+        others: &[Operand<'_>],
+        range: &Range<usize>,
+        change: &dyn Change,
+    ) -> Result<()> {
+        let others: Vec<_> = (1..).zip(others.iter().copied()).collect();
+        if change.is_for_some_devices() {
+            self.check(&others, range, change)?;
+        }
+        let is_overwritten = change.overwrites(size_of::<T>());
         let access = if is_overwritten { RunAccess::Overwrite } else { RunAccess::Change };
-        in_parts(others, range, self.cuts.page_len, size_of::<T>(), |part, read| {
-            let (outcomes, done) = self.operate(part, &Assign { plan, access, read });
+        in_parts(&others, range, self.cuts.page_len, size_of::<T>(), |part, read| {
+            let (outcomes, done) = self.operate(part, &Assign { change, access, read });
             let mut all = Outcome::default();
             outcomes.into_iter().for_each(|one| all.add(one));
             Outcome { failure: done.err(), ..all }
         })
+    }
+
+    /// Asks each device, where there are several, whether it can make a change.
+    fn check(
+        &self,
+        others: &[(usize, Operand<'_>)],
+        range: &Range<usize>,
+        change: &dyn Change,
+    ) -> Result<()> {
+        let mut asked: Vec<&SourceChannel> = Vec::new();
+        for page in self.cuts.touched_pages(range).take(self.channels.len()) {
+            let channel = self.channel(page);
+            if asked.iter().all(|other| !Arc::ptr_eq(other.device(), channel.device())) {
+                asked.push(channel);
+            }
+        }
+        // A single one says it before it has begun.
+        for channel in asked.iter().filter(|_| asked.len() > 1) {
+            Writing::check(*channel, change, self.run_of(channel, 0, 0, 0).run(), others)?;
+        }
+        Ok(())
     }
 
     pub(super) fn fill(&self, range: &Range<usize>, value: T) -> Result<()> {

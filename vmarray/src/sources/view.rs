@@ -3,17 +3,17 @@
 use std::ops::Range;
 
 use backend_api::Device;
+use vmarray_kernel::{Memory, Own, kind};
 
 use super::Source;
 use super::core::Core;
 use super::future::SourceFlushAsync;
 use super::home::{Home, HomeMut};
-use crate::array::range::parts;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::ops::compute::Plan;
-use crate::ops::executor::{Operand, OperandStore, Question};
+use crate::ops::executor::{Change, Operand, OperandStore, Question, ResultStore};
+use crate::ops::launch::{Argument, Bound, changed};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Section, SectionMut, Store, StoreMut, View, ViewMut};
 
@@ -127,10 +127,7 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
     }
 
     fn write_at(&self, place: usize, from: &[T], _: Internal) -> Result<()> {
-        parts(place..place + from.len(), self.page_len()).try_for_each(|part| {
-            let from = &from[part.of_range.clone()];
-            self.core.with_exclusive(&part, true, |to| (to.copy_from_slice(from), true))
-        })
+        self.core.write(place, from)
     }
 
     fn fill_range(&self, range: &Range<usize>, value: T, _: Internal) -> Result<()> {
@@ -146,8 +143,8 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
         self.core.scatter(of, list, values)
     }
 
-    fn assign(&self, others: &[Operand<'_>], range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
-        self.core.assign(others, range, plan)
+    fn as_target(&self, _: Internal) -> &dyn ResultStore {
+        &*self.core
     }
 }
 
@@ -162,5 +159,27 @@ impl<T: Element> OperandStore for Core<T> {
         self.read(range.start, &mut values)?;
         into.copy_from_slice(bytemuck::cast_slice(&values));
         Ok(())
+    }
+}
+
+impl<T: Element> ResultStore for Core<T> {
+    fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()> {
+        // Bytes of a buffer are not aligned for any type.
+        let mut values = zeroed_vec::<T>(from.len() / size_of::<T>())?;
+        bytemuck::cast_slice_mut(&mut values).copy_from_slice(from);
+        self.write(start, &values)
+    }
+
+    fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()> {
+        self.assign(others, range, change)
+    }
+}
+
+impl<'a, T: Memory + Element, H: HomeMut<T>, D: Device> Argument<'a, &'static mut Own<T>, kind::OwnMut>
+    for &'a mut Source<T, H, D>
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let len = View::len(&*self);
+        changed(&*self, 0, len)
     }
 }

@@ -7,15 +7,41 @@ use std::collections::{BTreeSet, HashMap};
 const REGISTERS_MAX: u32 = 256;
 
 /// Makes registers of arrays that only constants index, takes blocks apart that nobody leaves, replaces
-/// copies by what they are copies of, and drops what nobody reads; what is not `removable` stays.
-pub fn clean(body: &mut Body, mut removable: Vec<bool>) {
+/// copies by what they are copies of, and drops what nobody reads; what is not `removable` stays. Takes out
+/// literals of the register `marker`, and gives them by the number of the operation after each.
+pub fn clean(body: &mut Body, mut removable: Vec<bool>, marker: Option<Reg>) -> Vec<(u32, u64)> {
     let literals = literals(&body.code);
     arrays_to_registers(body, &literals, &mut removable);
     body.code = flattened(std::mem::take(&mut body.code));
     replace_copies(body);
     while drop_unread(&mut body.code, body.registers.len(), &removable) {}
     declare_fields(body);
+    let (mut site, mut marks) = (0, Vec::new());
+    take_marks(&mut body.code, marker, &mut site, &mut marks);
     number_anew(body);
+    marks
+}
+
+/// Takes out the literals of a register, and notes each with the number of the operation after it.
+fn take_marks(code: &mut Vec<Op>, marker: Option<Reg>, site: &mut u32, marks: &mut Vec<(u32, u64)>) {
+    code.retain_mut(|op| {
+        if let Op::Literal { to, bits } = op
+            && Some(*to) == marker
+        {
+            marks.push((*site, *bits));
+            return false;
+        }
+        *site += 1;
+        match op {
+            Op::If { then, otherwise, .. } => {
+                take_marks(then, marker, site, marks);
+                take_marks(otherwise, marker, site, marks);
+            }
+            Op::Block { body } | Op::Loop { body } => take_marks(body, marker, site, marks),
+            _ => {}
+        }
+        true
+    });
 }
 
 /// Calls `visit` for each register of an operation itself: those it reads, then the one it writes, with
@@ -361,7 +387,7 @@ mod tests {
             ],
             ..Body::default()
         };
-        clean(&mut body, vec![true; 3]);
+        clean(&mut body, vec![true; 3], None);
         // The copies are gone, and so is the literal.
         let value = Reg(0);
         assert_eq!(body.code, [Op::Param { to: value, number: 0 }, Op::Put { array: 0, at: value, value }]);

@@ -1,5 +1,6 @@
 //! Tables: parameters of kernels, and constant arrays.
 
+use super::Lowered;
 use super::value::{Leaf, Node};
 use crate::layout::Layout;
 use backend_api::kernel::{Memory, TableDecl, Type};
@@ -112,5 +113,65 @@ impl Tables {
     /// Where they come from.
     pub fn sources(self) -> Vec<TableSource> {
         self.tables.into_iter().map(|(_, source)| source).collect()
+    }
+}
+
+/// The bits of all scalars of a table parameter, taken out of the bytes of a launch's tables from an offset
+/// on, which is moved behind it. Tables of parameters come in their order, before those of constants.
+pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u64> {
+    let mut tables = Tables::default();
+    tables.parameter(0, layout);
+    let mut values = vec![0; layout.scalars()];
+    for (decl, source) in tables.decls().into_iter().zip(tables.sources()) {
+        let TableSource::Parameter { positions, .. } = source else { continue };
+        let len = decl.of.bytes() as usize;
+        for (position, from) in positions.iter().zip(bytes[*offset..].chunks(len)) {
+            let mut bits = [0; 8];
+            // The low bytes, in the order of this machine.
+            let own = if cfg!(target_endian = "little") { &mut bits[..len] } else { &mut bits[8 - len..] };
+            own.copy_from_slice(from);
+            values[*position] = u64::from_ne_bytes(bits);
+        }
+        *offset += (positions.len() * len).next_multiple_of(8);
+    }
+    values
+}
+
+impl Lowered {
+    /// The bytes of all tables, as a launch is given them. `values` has those of each parameter.
+    ///
+    /// ```
+    /// use vmarray_kernel::{At, Own, kernel, lower};
+    ///
+    /// #[kernel(crate = vmarray_kernel)]
+    /// fn pick(at: At<1>, table: &[u16; 2], out: &mut Own<u16>) {
+    ///     out.set(table[at.index() % 2]);
+    /// }
+    /// let bytes = lower::<pick>()?.table_bytes(|parameter| if parameter == 1 { &[7, 9] } else { &[] });
+    /// assert_eq!(bytes[..4], [7_u16.to_ne_bytes(), 9_u16.to_ne_bytes()].concat());
+    /// # Ok::<_, vmarray_kernel::Error>(())
+    /// ```
+    #[must_use]
+    pub fn table_bytes<'v>(&self, values: impl Fn(usize) -> &'v [u64]) -> Vec<u8> {
+        let mut bytes = vec![0; self.body.table_bytes() as usize];
+        for (number, source) in self.tables.iter().enumerate() {
+            let (of, mut at) = (self.body.tables[number].of, self.body.table_offset(number) as usize);
+            let len = of.bytes() as usize;
+            let mut put = |value: u64| {
+                // The low bytes, in the order of this machine.
+                let all = value.to_ne_bytes();
+                let own = if cfg!(target_endian = "little") { &all[..len] } else { &all[8 - len..] };
+                bytes[at..at + len].copy_from_slice(own);
+                at += len;
+            };
+            match source {
+                TableSource::Constant(values) => values.iter().copied().for_each(&mut put),
+                TableSource::Parameter { parameter, positions } => {
+                    let values = values(*parameter);
+                    positions.iter().for_each(|position| put(values[*position]));
+                }
+            }
+        }
+        bytes
     }
 }

@@ -202,6 +202,9 @@ impl Lower {
         let at = self.index_register(index);
         let to = self.new_register(of);
         self.removable[to.at()] = is_inside;
+        if !is_inside {
+            self.mark();
+        }
         let op = match leaf {
             Leaf::Element(_, array) => Op::Get { to, array, at },
             Leaf::Table(Type::Bool, table) => {
@@ -461,6 +464,9 @@ impl Lower {
         };
         let value = self.register(operand);
         let at = self.index_register(index);
+        if !self.is_inside(index) {
+            self.mark();
+        }
         match leaf {
             Leaf::Element(_, array) => self.code.push(Op::Put { array: *array, at, value }),
             Leaf::Field(of, view, offset) => {

@@ -201,7 +201,7 @@ impl HomeQueues {
             let (mut order, mut loads) = (self.barriers.lock(), self.load_order.lock());
             return self.examine(&mut order, &mut loads, self.fetches.least_busy(&self.device), submit);
         }
-        self.beside(others, |order, loads, order_after_others| {
+        self.beside(others, &[], |order, loads, order_after_others| {
             let (at, queue) = self.fetches.least_busy(&self.device);
             order_after_others(queue)?;
             self.examine(order, loads, (at, queue), submit)
@@ -209,13 +209,14 @@ impl HomeQueues {
     }
 
     /// Has a kernel run that writes to home slots, and also reads some of other channels on the same device,
-    /// so that nothing overlaps with it.
+    /// of which it writes to some, so that nothing overlaps with it.
     pub(crate) fn between_all_writes(
         &self,
         others: &[&Self],
+        written: &[&Self],
         submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
     ) -> Result<Ticket> {
-        self.beside(others, |order, loads, order_after_others| {
+        self.beside(others, written, |order, loads, order_after_others| {
             order_after_others(self.fetches.first())?;
             self.store(order, loads, submit)
         })
@@ -223,10 +224,11 @@ impl HomeQueues {
 
     /// Has a kernel submitted that reads slots of other channels on the same device, too: `submit` is given
     /// what makes a queue run later than what writes to those; and what writes to them afterwards runs later
-    /// than the kernel.
+    /// than the kernel. Where it is `written` to, what reads them counts as well.
     fn beside(
         &self,
         others: &[&Self],
+        written: &[&Self],
         submit: impl FnOnce(
             &mut QueueBarriers,
             &mut LoadOrder,
@@ -244,23 +246,44 @@ impl HomeQueues {
         let mut locked: Vec<_> =
             channels.iter().map(|channel| (channel.barriers.lock(), channel.load_order.lock())).collect();
         let mut writes: Vec<Ticket> = Vec::new();
-        for (_, (order, loads)) in locked.iter().enumerate().filter(|(number, _)| *number != own) {
+        let is_written = |channel: &Self| written.iter().any(|other| std::ptr::eq(*other, channel));
+        let both = channels.iter().zip(&locked).enumerate().filter(|(number, _)| *number != own);
+        for (_, (channel, (order, loads))) in both {
             writes.extend(order.writes.iter().chain([&loads.store]).flatten());
+            if is_written(channel) {
+                writes.extend(loads.reads.iter().flatten());
+            }
         }
         let order_after_others =
             |queue: &Queue<dyn Device>| writes.iter().try_for_each(|before| queue.order_after(*before));
         let (order, loads) = &mut locked[own];
         let ticket = submit(order, loads, &order_after_others)?;
-        for other in others {
-            // Whatever writes to their slots.
+        for (other, (order, loads)) in channels.into_iter().zip(&mut locked) {
+            if std::ptr::eq(other, self) {
+                continue;
+            }
+            // Whatever writes to their slots; and where the kernel does, whatever reads them.
             let mut queues = other.writes.iter().chain([other.fetches.first()]);
-            if queues.any(|queue| queue.order_after(ticket).is_err()) {
+            let is_ordered = queues.all(|queue| queue.order_after(ticket).is_ok())
+                && (!is_written(other) || other.note_store_elsewhere(order, loads).is_ok());
+            if !is_ordered {
                 // The work is under way all the same: what cannot come after it waits for it here. How it
                 // ends is told to the thread that has the ticket.
                 let _ = self.device.wait(ticket);
             }
         }
         Ok(ticket)
+    }
+
+    /// Has whatever reads home slots from now on run after what the first queue runs after: a kernel in a
+    /// queue of another channel, which writes to them.
+    fn note_store_elsewhere(&self, order: &mut QueueBarriers, loads: &mut LoadOrder) -> Result<()> {
+        let ticket = self.fetches.first().submit(&[])?;
+        self.fetches.note_submitted(0, ticket);
+        order.kernels[0] = Some(ticket);
+        loads.store = Some(ticket);
+        loads.after_store[0] = ticket.value;
+        Ok(())
     }
 
     /// Held while copies are submitted that are no loads.

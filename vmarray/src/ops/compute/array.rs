@@ -6,17 +6,18 @@ use std::sync::Arc;
 use backend_api::expr::Geometry;
 use backend_api::{Device, Elements, Queue, Ticket};
 
-use super::Plan;
 use super::assign::assign;
 use crate::array::VirtualArray;
 use crate::array::asynchronous::FlushAsync;
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::channel::{Channel, HomeQueues, PinnedPiece};
 use crate::engine::pager::Pager;
 use crate::ops::executor::{
-    AskedRun, Collecting, Lane, Operand, OperandStore, Question, Run, RunAccess, StagedRows,
+    AskedRun, Change, Collecting, Lane, Operand, OperandStore, Question, ResultStore, Run, RunAccess,
+    StagedRows,
 };
 use crate::ops::gather;
 use crate::ops::view::sealed::{Internal, Sealed};
@@ -26,6 +27,24 @@ use crate::ops::view::{Store, StoreMut, View as _};
 pub(super) struct ArrayLane<'a> {
     pub channel: &'a Channel,
     neighbours: Vec<&'a HomeQueues>,
+    /// Those of them that are written to.
+    written: Vec<&'a HomeQueues>,
+}
+
+/// Another array whose elements lie beside those of a run.
+#[derive(Clone, Copy)]
+pub(super) struct Beside<'a> {
+    pub pager: &'a Pager,
+    stride: usize,
+    /// Whether they are changed.
+    pub is_changed: bool,
+}
+
+impl<'a> ArrayLane<'a> {
+    /// A channel alone.
+    fn of(channel: &'a Channel) -> Self {
+        Self { channel, neighbours: Vec::new(), written: Vec::new() }
+    }
 }
 
 impl Lane for ArrayLane<'_> {
@@ -53,7 +72,7 @@ impl Lane for ArrayLane<'_> {
         match access {
             RunAccess::Read => self.channel.queues.between_writes(&self.neighbours, work),
             RunAccess::Change | RunAccess::Overwrite => {
-                self.channel.queues.between_all_writes(&self.neighbours, work)
+                self.channel.queues.between_all_writes(&self.neighbours, &self.written, work)
             }
         }
     }
@@ -105,11 +124,12 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
         if range.is_empty() {
             return Ok(question.whole(Vec::new()));
         }
-        let Some(beside) = self.beside(others, range.start) else {
-            let lane = ArrayLane { channel: &self.pager().channels()[0], neighbours: Vec::new() };
+        let beside = others.iter().map(|other| self.beside(other, range.start));
+        let Some(beside) = beside.collect::<Option<Vec<_>>>() else {
+            let lane = ArrayLane::of(&self.pager().channels()[0]);
             return StagedRows::new(&lane, self, others, range).ask(question);
         };
-        let pagers: Vec<_> = beside.iter().map(|(pager, _)| *pager).chain([self.pager()]).collect();
+        let pagers: Vec<_> = beside.iter().map(|other| other.pager).chain([self.pager()]).collect();
         read_all(&pagers, &self.touched_pages(range), &mut || {
             // All channels are asked before any is waited for.
             let mut asked = Vec::new();
@@ -145,7 +165,7 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
             let mut under_way = Vec::new();
             for (channel, (numbers, of_list)) in channels.iter().zip(&places) {
                 if !numbers.is_empty() {
-                    let lane = ArrayLane { channel, neighbours: Vec::new() };
+                    let lane = ArrayLane::of(channel);
                     let (start, stride) = (channel.slot_memory(), size_of::<T>() as u64);
                     let elements = Elements { start, count: channel.slot_bytes() / stride, stride };
                     under_way.push((Collecting::new(&lane, elements, numbers)?, lane, of_list));
@@ -231,41 +251,39 @@ impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
         gather::scatter(self, of, list, values)
     }
 
-    fn assign(&self, others: &[Operand<'_>], range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
-        assign(self, others, range, plan)
+    fn as_target(&self, _: Internal) -> &dyn ResultStore {
+        self
     }
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Where the elements of others are homed, and how long each is, if every one lies at the same place of
-    /// the same channel of the same device as the one of this array that it is beside.
-    pub(super) fn beside<'a>(&self, others: &[Operand<'a>], first: usize) -> Option<Vec<(&'a Pager, usize)>> {
-        let own = self.pager().channels();
-        let placed = |other: &Operand<'a>| {
-            let (pager, stride) = (other.store.pager()?, other.stride());
-            let channels = pager.channels();
-            let is_alike = other.start == first
-                && self.page_len() == pager.page_bytes() / stride
-                && own.len() == channels.len()
-                && own.iter().zip(channels).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()));
-            is_alike.then_some((pager, stride))
-        };
-        others.iter().map(placed).collect()
+    /// Where the elements of another are homed, if each lies at the same place of the same channel of the
+    /// same device as the one of this array that it is beside.
+    pub(super) fn beside<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Beside<'a>> {
+        let (own, pager, stride) = (self.pager().channels(), other.store.pager()?, other.stride());
+        let channels = pager.channels();
+        let is_alike = other.start == first
+            && self.page_len() == pager.page_bytes() / stride
+            && own.len() == channels.len()
+            && own.iter().zip(channels).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()));
+        is_alike.then_some(Beside { pager, stride, is_changed: other.target.is_some() })
     }
 
     /// Elements of a channel, counted in it, and those of others beside them.
     pub(super) fn run<'a>(
         &'a self,
-        beside: &[(&'a Pager, usize)],
+        beside: &[Beside<'a>],
         channel: usize,
         within: &Range<u64>,
     ) -> ArrayRun<'a> {
-        let columns = [(self.pager(), size_of::<T>())].into_iter().chain(beside.iter().copied());
+        let others = beside.iter().map(|other| (other.pager, other.stride));
+        let columns = [(self.pager(), size_of::<T>())].into_iter().chain(others);
         let columns = columns.map(|(pager, stride)| {
             let start = pager.channels()[channel].slot_memory().plus(within.start * stride as u64);
             Elements { start, count: within.end - within.start, stride: stride as u64 }
         });
         let (channels, page_len) = (self.pager().channels(), self.page_len() as u64);
+        let queues = |other: &Beside<'a>| &other.pager.channels()[channel].queues;
         ArrayRun {
             columns: columns.collect(),
             geometry: Geometry {
@@ -276,7 +294,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             },
             lane: ArrayLane {
                 channel: &channels[channel],
-                neighbours: beside.iter().map(|(pager, _)| &pager.channels()[channel].queues).collect(),
+                neighbours: beside.iter().map(queues).collect(),
+                written: beside.iter().filter(|other| other.is_changed).map(queues).collect(),
             },
         }
     }
@@ -318,5 +337,18 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
 
     fn pager(&self) -> Option<&Pager> {
         Some(self.pager())
+    }
+}
+
+impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
+    fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()> {
+        // Bytes of a buffer are not aligned for any type.
+        let mut values = zeroed_vec::<T>(from.len() / size_of::<T>())?;
+        bytemuck::cast_slice_mut(&mut values).copy_from_slice(from);
+        self.write_range(start, &values)
+    }
+
+    fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()> {
+        assign(self, others, range, change)
     }
 }

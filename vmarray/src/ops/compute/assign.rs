@@ -1,4 +1,4 @@
-//! Writing to elements of arrays on their devices.
+//! Changes of elements of arrays on their devices.
 //!
 //! Pages that are written to are held exclusively, absent from the cache, while their device works on them:
 //! accesses to them wait, accesses to all others go on. They are taken in runs of neighbouring slots, two
@@ -7,39 +7,73 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use backend_api::Device;
 
-use super::Plan;
+use super::array::{ArrayRun, Beside};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::engine::pager::Pager;
-use crate::ops::executor::{Operand, Outcome, ReadOperand, RefusedRun, Writing, in_parts};
+use crate::ops::executor::{Change, Lane as _, Operand, Outcome, ReadOperand, RefusedRun, Writing, in_parts};
 
 /// How many bytes of pages are held at once for one submission.
 const RUN_BYTES: usize = 256 << 20;
 /// So many submissions of a channel are under way at once.
 const RUNS: usize = 2;
 
-/// Writes to a range what is computed from it and from as many elements of others: where all of these lie
-/// beside it, without a copy.
+/// Changes a range by what is computed from it and from as many elements of others: where these lie beside
+/// it, without a copy.
 pub(super) fn assign<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     others: &[Operand<'_>],
     range: &Range<usize>,
-    plan: &Plan,
+    change: &dyn Change,
 ) -> Result<()> {
-    let beside = array.beside(others, range.start);
-    let staged = if beside.is_some() { &[] } else { others };
-    let beside = beside.unwrap_or_default();
+    let (mut beside, mut staged) = (Vec::new(), Vec::new());
+    for (column, other) in (1..).zip(others) {
+        match array.beside(other, range.start) {
+            Some(other) => beside.push(other),
+            None => staged.push((column, *other)),
+        }
+    }
+    if change.is_for_some_devices() {
+        check(array, &beside, &staged, range, change)?;
+    }
     if !staged.is_empty() {
         // A refusal comes before anything is written.
-        Writer { target: array, beside: &beside, read: &[], plan }.settle(range)?;
+        Writer { target: array, beside: &beside, read: &[], change }.settle(range)?;
     }
-    in_parts(staged, range, array.page_len(), size_of::<T>(), |part, read| {
-        Writer { target: array, beside: &beside, read, plan }.write(part)
+    in_parts(&staged, range, array.page_len(), size_of::<T>(), |part, read| {
+        Writer { target: array, beside: &beside, read, change }.write(part)
     })
+}
+
+/// Asks each device, where there are several, whether it can make a change.
+fn check<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    beside: &[Beside<'_>],
+    staged: &[(usize, Operand<'_>)],
+    range: &Range<usize>,
+    change: &dyn Change,
+) -> Result<()> {
+    let channels = 0..array.pager().channels().len();
+    let runs = channels.map(|channel| (channel, array.elements_in_channel(channel, range)));
+    let mut asked = Vec::new();
+    for (channel, within) in runs.filter(|(_, within)| !within.is_empty()) {
+        let run = array.run(beside, channel, &(within.start..within.start));
+        if asked.iter().all(|other: &ArrayRun<'_>| !Arc::ptr_eq(other.lane.device(), run.lane.device())) {
+            asked.push(run);
+        }
+    }
+    // A single one says it before it has begun.
+    if asked.len() > 1 {
+        for run in &asked {
+            Writing::check(&run.lane, change, run.run(), staged)?;
+        }
+    }
+    Ok(())
 }
 
 /// A run of pages of one channel that its device works on.
@@ -52,11 +86,11 @@ struct DeviceRun {
 /// Writes to the elements of one array.
 struct Writer<'a, T: Element, D: Device> {
     target: &'a VirtualArray<T, D>,
-    /// Arrays whose elements lie beside the target's, and how long each is.
-    beside: &'a [(&'a Pager, usize)],
+    /// Arrays whose elements lie beside the target's.
+    beside: &'a [Beside<'a>],
     /// Elements of others, which are copied there.
-    read: &'a [ReadOperand],
-    plan: &'a Plan,
+    read: &'a [ReadOperand<'a>],
+    change: &'a dyn Change,
 }
 
 /// A channel's part of the work.
@@ -120,15 +154,23 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
     }
 
     fn settle(&self, range: &Range<usize>) -> Result<()> {
-        let (pager, pages) = (self.target.pager(), self.target.touched_pages(range));
-        pager.settle(&pages)?;
-        pager.evict(&pages)?;
-        self.beside.iter().try_for_each(|(other, _)| other.settle(&pages))
+        let pages = self.target.touched_pages(range);
+        for pager in self.targets() {
+            pager.settle(&pages)?;
+            pager.evict(&pages)?;
+        }
+        self.beside.iter().try_for_each(|other| other.pager.settle(&pages))
+    }
+
+    /// The array that is written to, and those beside it that are, too.
+    fn targets(&self) -> impl Iterator<Item = &Pager> {
+        let others = self.beside.iter().filter(|other| other.is_changed).map(|other| other.pager);
+        std::iter::once(self.target.pager()).chain(others)
     }
 
     /// How many write-backs of the arrays beside have failed so far.
     fn failed_write_backs(&self) -> u64 {
-        self.beside.iter().map(|(pager, _)| pager.failed_write_backs()).sum()
+        self.beside.iter().map(|other| other.pager.failed_write_backs()).sum()
     }
 
     /// Has a channel work on one more run.
@@ -146,7 +188,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         // While nothing of it is held yet.
         let like = self.target.run(self.beside, channel, &self.elements_of(work, &wanted));
         let staged = Writing::stage(&like.lane, like.run(), self.read)?;
-        Writing::prepare(&like.lane, self.plan, like.run(), &staged);
+        Writing::prepare(&like.lane, self.change, like.run(), &staged);
         let mut end = self.claim(channel, wanted)?;
         if end == first {
             // The thread that has the page may wait for those that this thread holds.
@@ -154,14 +196,14 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             if outcome.failure.is_some() {
                 return Ok(());
             }
-            self.target.pager().claim_home(self.page(channel, first))?;
+            self.claim_waiting(self.page(channel, first))?;
             end = first + 1;
         }
         let work = &mut works[channel];
         work.rest.start = end;
         let slots = first..end;
         let run = self.target.run(self.beside, channel, &self.elements_of(work, &slots));
-        match Writing::new(&run.lane, self.plan, run.run(), staged) {
+        match Writing::new(&run.lane, self.change, run.run(), staged) {
             Ok(writing) => work.runs.push_back(DeviceRun { slots, writing }),
             Err(RefusedRun { error, begun: false }) => {
                 self.let_go(channel, slots);
@@ -180,11 +222,10 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
     /// Holds the pages of slots, from the first on, as long as that can be had at once; says where it ends.
     /// On an error none is held.
     fn claim(&self, channel: usize, slots: Range<u64>) -> Result<u64> {
-        let pager = self.target.pager();
         for slot in slots.clone() {
-            match pager.try_claim_home(self.page(channel, slot)) {
-                Ok(true) => {}
-                Ok(false) => return Ok(slot),
+            match self.try_claim(self.page(channel, slot)) {
+                Ok(None) => {}
+                Ok(Some(_)) => return Ok(slot),
                 Err(error) => {
                     self.let_go(channel, slots.start..slot);
                     return Err(error);
@@ -194,17 +235,54 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         Ok(slots.end)
     }
 
+    /// Holds a page of all targets, if that can be had at once; else none, and says which target's is in use.
+    fn try_claim(&self, page: u64) -> Result<Option<usize>> {
+        self.try_claim_others(page, usize::MAX)
+    }
+
+    /// As [`try_claim`](Self::try_claim), while the page of one of them is held already.
+    fn try_claim_others(&self, page: u64, held: usize) -> Result<Option<usize>> {
+        for (number, pager) in self.targets().enumerate().filter(|(number, _)| *number != held) {
+            let claimed = pager.try_claim_home(page);
+            if !matches!(claimed, Ok(true)) {
+                let before =
+                    self.targets().enumerate().filter(|(other, _)| *other < number || *other == held);
+                before.for_each(|(_, pager)| pager.release_unchanged(page));
+                return claimed.map(|_| Some(number));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Holds a page of all targets, waiting for threads that use it. The caller holds no page, and none is
+    /// held while this waits.
+    fn claim_waiting(&self, page: u64) -> Result<()> {
+        let mut busy = 0;
+        loop {
+            let Some(pager) = self.targets().nth(busy) else { return Ok(()) };
+            pager.claim_home(page)?;
+            match self.try_claim_others(page, busy)? {
+                None => return Ok(()),
+                Some(other) => busy = other,
+            }
+        }
+    }
+
     fn page(&self, channel: usize, slot: u64) -> u64 {
         slot * self.target.pager().channels().len() as u64 + channel as u64
     }
 
     fn let_go(&self, channel: usize, slots: Range<u64>) {
-        slots.for_each(|slot| self.target.pager().release_unchanged(self.page(channel, slot)));
+        for slot in slots {
+            self.targets().for_each(|pager| pager.release_unchanged(self.page(channel, slot)));
+        }
     }
 
     /// Lets the pages of slots go whose device has written to them.
     fn let_go_written(&self, channel: usize, slots: &Range<u64>) {
-        slots.clone().for_each(|slot| self.target.pager().release_written(self.page(channel, slot)));
+        for slot in slots.clone() {
+            self.targets().for_each(|pager| pager.release_written(self.page(channel, slot)));
+        }
     }
 
     /// Lists the elements of slots.
@@ -223,7 +301,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         let Some(DeviceRun { slots, writing }) = work.runs.pop_front() else { return };
         let lane = self.target.run(&[], work.channel, &(0..0)).lane;
         // On an error, too, the slots have contents: whichever.
-        let done = writing.wait(&lane);
+        let done = writing.wait(&lane, self.change, self.read);
         self.let_go_written(work.channel, &slots);
         match done {
             Ok(()) => work.written.push(slots),

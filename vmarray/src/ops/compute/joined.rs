@@ -136,7 +136,7 @@ pub trait Column<'a>: View<'a, Shape = Linear> {
 impl<'a, D: Device, V: View<'a, Shape = Linear, Store: Store<Device = D>>> Column<'a> for V {
     fn operand(self, _: Internal) -> (Operand<'a>, usize) {
         let (store, shape) = self.parts();
-        (Operand { store: store.as_operand(INTERNAL), start: shape.start }, shape.len)
+        (Operand::new(store.as_operand(INTERNAL), shape.start), shape.len)
     }
 }
 
@@ -236,6 +236,6 @@ impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Query<'a> for &Joined<
 
 impl<'a, V: ViewMut<'a, Shape = Linear>, O: Joinable<'a, V>> QueryMut<'a> for &Joined<'a, V, O> {
     fn assign(self, range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
-        self.target.parts().0.assign(&self.beside(range), range, plan, INTERNAL)
+        self.target.parts().0.as_target(INTERNAL).change(&self.beside(range), range, plan)
     }
 }

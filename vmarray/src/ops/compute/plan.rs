@@ -1,10 +1,10 @@
 //! Expressions as devices are asked to evaluate them: conditions to be met, and values to be written.
 
-use backend_api::Compute;
 use backend_api::expr::{Action, Instruction, Program, Store, Value};
+use backend_api::{Compute, Device, HostSpan, Queue, Ticket};
 
 use crate::base::error::{ErrorKind, Result};
-use crate::ops::executor::Run;
+use crate::ops::executor::{Change, Run};
 use crate::ops::expr::{Assignment, Expr, IntoExpr, Lowering};
 use crate::ops::find::{Seek, What};
 
@@ -52,14 +52,15 @@ impl Plan {
         Ok(Self { program: lowering.program()?, stores, filter })
     }
 
-    pub fn compute<'a>(&'a self, run: Run<'a>) -> Compute<'a> {
+    fn compute<'a>(&'a self, run: Run<'a>) -> Compute<'a> {
         let Run { columns: sources, geometry } = run;
         let action = Action::Store { stores: &self.stores, filter: self.filter };
         Compute { program: &self.program, sources, geometry, action }
     }
+}
 
-    /// Whether all bytes of each element of the target are written, whatever they were before.
-    pub fn overwrites(&self, element_bytes: usize) -> bool {
+impl Change for Plan {
+    fn overwrites(&self, element_bytes: usize) -> bool {
         let values: Vec<Value> = self.stores.iter().map(|store| store.value).collect();
         let instructions = self.program.instructions().iter().zip(self.program.needed(&values));
         let reads = |(one, needed)| needed && matches!(one, &Instruction::Field { source: 0, .. });
@@ -67,6 +68,19 @@ impl Plan {
         // No two write to the same bytes: devices refuse that.
         let written: u64 = types.map(|of| u64::from(of.bytes())).sum();
         self.filter.is_none() && written == element_bytes as u64 && !instructions.into_iter().any(reads)
+    }
+
+    fn prepare(&self, device: &dyn Device, run: Run<'_>, _: Option<HostSpan<'_>>) {
+        let _ = device.prepare(&self.compute(run));
+    }
+
+    fn submit(
+        &self,
+        queue: &Queue<dyn Device>,
+        run: Run<'_>,
+        _: Option<HostSpan<'_>>,
+    ) -> backend_api::Result<Ticket> {
+        queue.compute(&self.compute(run))
     }
 }
 

@@ -65,8 +65,8 @@ impl<'a, L: Lane> StagedRows<'a, L> {
         others: &[Operand<'a>],
         range: &Range<usize>,
     ) -> Self {
-        let mut columns = vec![Operand { store: first, start: range.start }];
-        columns.extend(others.iter().map(|other| other.further(0)));
+        let mut columns = vec![Operand::new(first, range.start)];
+        columns.extend(others);
         Self { lane, columns, range: range.clone() }
     }
 

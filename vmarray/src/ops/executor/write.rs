@@ -1,21 +1,56 @@
-//! Writes: what is copied to devices for them, how they are started, and what becomes of the elements.
+//! Changes of elements: what is copied to devices for them, how they are started, and what becomes of the
+//! elements.
 
+use std::iter::Peekable;
 use std::ops::Range;
 
 use backend_api::expr::Geometry;
-use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, Queue, Ticket, Transfer};
+use backend_api::{Commit, Device, DeviceBuffer, Elements, HostSpan, Queue, Ticket, Transfer};
+use parking_lot::Mutex;
 
-use super::{Kernel, Lane, Run, RunAccess};
+use super::{Lane, Run, RunAccess};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
-use crate::ops::compute::Plan;
 
 /// How many bytes of each column are copied at a time to where they are to be beside the others.
 pub(super) const STAGED_BYTES: usize = 16 << 20;
 
-/// A store whose elements are only read, of any type.
+/// How elements are changed: by an assignment, or by a kernel of the program.
+pub trait Change: Sync {
+    /// Whether all bytes of each element of the first column are written, whatever they were before.
+    fn overwrites(&self, element_bytes: usize) -> bool;
+
+    /// Whether a device may be unable to do it, which is to be found out before any other begins.
+    fn is_for_some_devices(&self) -> bool {
+        false
+    }
+
+    /// How many bytes a device writes about a run when it is done.
+    fn report_bytes(&self) -> usize {
+        0
+    }
+
+    /// Has the device translate what it needs for runs like this one, if it does not know it yet. What goes
+    /// wrong here is told by the submission itself.
+    fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>);
+
+    /// Starts the change of a run: of its first column, and of those others that are written to.
+    fn submit(
+        &self,
+        queue: &Queue<dyn Device>,
+        run: Run<'_>,
+        report: Option<HostSpan<'_>>,
+    ) -> backend_api::Result<Ticket>;
+
+    /// Takes in what was written about a run, as words.
+    fn take_report(&self, geometry: Geometry, report: &[u64]) {
+        let _ = (geometry, report);
+    }
+}
+
+/// A store whose elements are read, of any type.
 pub trait OperandStore: Sync {
     /// Bytes of an element.
     fn stride(&self) -> usize;
@@ -27,17 +62,39 @@ pub trait OperandStore: Sync {
     }
 }
 
+/// A store whose elements are changed.
+pub trait ResultStore: OperandStore {
+    /// Writes elements as bytes, on the same terms.
+    fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()>;
+
+    /// Changes the elements of a range, with those of others beside them.
+    fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()>;
+}
+
 /// Elements of another store, beside those that an operation works on.
+#[derive(Clone, Copy)]
 pub struct Operand<'a> {
     pub(crate) store: &'a dyn OperandStore,
     /// The place of the element beside the first.
     pub(crate) start: usize,
+    /// The same store, if its elements are changed as well.
+    pub(crate) target: Option<&'a dyn ResultStore>,
 }
 
-impl Operand<'_> {
+impl<'a> Operand<'a> {
+    /// Elements that are read.
+    pub(crate) fn new(store: &'a dyn OperandStore, start: usize) -> Self {
+        Self { store, start, target: None }
+    }
+
+    /// Elements that are changed.
+    pub(crate) fn changed(store: &'a dyn ResultStore, start: usize) -> Self {
+        Self { store, start, target: Some(store) }
+    }
+
     /// The same from a later element on.
     pub(crate) fn further(&self, by: usize) -> Self {
-        Self { store: self.store, start: self.start + by }
+        Self { start: self.start + by, ..*self }
     }
 
     /// Reads elements as bytes, counted from the first.
@@ -56,28 +113,35 @@ impl std::fmt::Debug for Operand<'_> {
     }
 }
 
-/// Elements of another store that were read for a part of an assignment.
+/// Elements of another store that were read for a part of a change, and are written back if they are changed
+/// as well.
 #[derive(Debug)]
-pub(crate) struct ReadOperand {
+pub(crate) struct ReadOperand<'a> {
+    operand: Operand<'a>,
+    /// Its number among the columns of a run.
+    column: usize,
     /// The index of the element beside which the first one belongs.
     first: usize,
     stride: usize,
-    bytes: Vec<u8>,
+    bytes: Mutex<Vec<u8>>,
 }
 
-/// Such elements on their way to a device.
+/// Such elements on their way to a device, and back.
 pub(crate) struct StagedOperand {
+    column: usize,
     memory: DeviceBuffer<dyn Device>,
     host: PinnedPiece,
     stride: u64,
+    is_changed: bool,
 }
 
-impl ReadOperand {
-    fn new(operand: &Operand<'_>, part: &Range<usize>, first: usize) -> Result<Self> {
+impl<'a> ReadOperand<'a> {
+    fn new((column, operand): &(usize, Operand<'a>), part: &Range<usize>, first: usize) -> Result<Self> {
         let stride = operand.stride();
         let mut bytes = zeroed_vec(part.len() * stride)?;
         operand.read_bytes(part.start - first..part.end - first, &mut bytes)?;
-        Ok(Self { first: part.start, stride, bytes })
+        let operand = operand.further(part.start - first);
+        Ok(Self { operand, column: *column, first: part.start, stride, bytes: Mutex::new(bytes) })
     }
 
     /// Takes memory for those that belong beside a run.
@@ -85,24 +149,43 @@ impl ReadOperand {
         let bytes = run.count() * self.stride;
         let memory = DeviceBuffer::new(lane.device(), bytes as u64, Commit::Lazy)?;
         let host = lane.buffer(bytes)?;
+        let all = self.bytes.lock();
         for (number, index, len) in run.parts() {
             let from = (index - self.first) * self.stride;
-            host.write(number * self.stride, &self.bytes[from..from + len * self.stride]);
+            host.write(number * self.stride, &all[from..from + len * self.stride]);
         }
-        Ok(StagedOperand { memory, host, stride: self.stride as u64 })
+        let is_changed = self.operand.target.is_some();
+        Ok(StagedOperand { column: self.column, memory, host, stride: self.stride as u64, is_changed })
+    }
+
+    /// Takes in those beside a run that a device has changed.
+    fn unstage(&self, staged: &StagedOperand, parts: &[(usize, usize, usize)]) {
+        let mut all = self.bytes.lock();
+        for (number, index, len) in parts {
+            let to = (index - self.first) * self.stride;
+            staged.host.read(number * self.stride, &mut all[to..to + len * self.stride]);
+        }
+    }
+
+    fn write_back(&self) -> Result<()> {
+        match self.operand.target {
+            Some(target) => target.write_bytes(self.operand.start, &self.bytes.lock()),
+            None => Ok(()),
+        }
     }
 }
 
-/// Carries out an assignment in parts, so that what others have beside a part fits into memory; `work` is
-/// given it. Others are read before anything is held: that may wait for anything.
+/// Carries out a change in parts, so that what others have beside a part fits into memory; `work` is given
+/// it. Others come with their number among the columns of a run. They are read before anything is held, and
+/// written back when nothing is any more: that may wait for anything.
 pub(crate) fn in_parts(
-    others: &[Operand<'_>],
+    others: &[(usize, Operand<'_>)],
     range: &Range<usize>,
     page_len: usize,
     stride: usize,
-    mut work: impl FnMut(&Range<usize>, &[ReadOperand]) -> Outcome,
+    mut work: impl FnMut(&Range<usize>, &[ReadOperand<'_>]) -> Outcome,
 ) -> Result<()> {
-    let longest = others.iter().map(Operand::stride).fold(stride, usize::max);
+    let longest = others.iter().map(|(_, other)| other.stride()).fold(stride, usize::max);
     let pages = (STAGED_BYTES / (longest * page_len).max(1)).max(1);
     let mut outcome = Outcome::default();
     let mut rest = range.clone();
@@ -113,15 +196,28 @@ pub(crate) fn in_parts(
         rest.start = part.end;
         let read = others.iter().map(|other| ReadOperand::new(other, &part, range.start));
         match read.collect::<Result<Vec<_>>>() {
-            Ok(read) => {
-                let done = work(&part, &read);
-                let is_whole = done.failure.is_none();
-                outcome.add(if is_whole { Outcome { written: vec![part], ..done } } else { done });
-            }
+            Ok(read) => outcome.add(part_done(work(&part, &read), part, &read)),
             Err(error) => outcome.failure = Some(error),
         }
     }
     outcome.into_result()
+}
+
+/// What has become of a part, once others are written back.
+fn part_done(done: Outcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> Outcome {
+    if done.failure.is_some() {
+        // What belongs to it elsewhere was not written.
+        let others_miss = read.iter().any(|other| other.operand.target.is_some());
+        let Outcome { mut written, mut unspecified, failure } = done;
+        if others_miss {
+            unspecified.append(&mut written);
+        }
+        return Outcome { written, unspecified, failure };
+    }
+    match read.iter().try_for_each(ReadOperand::write_back) {
+        Ok(()) => Outcome { written: vec![part], ..done },
+        Err(error) => Outcome { unspecified: vec![part], failure: Some(error), ..Outcome::default() },
+    }
 }
 
 /// Why the work on a run was not started.
@@ -143,29 +239,34 @@ impl From<backend_api::Error> for RefusedRun {
     }
 }
 
-/// An assignment to the elements of a run, under way.
+/// A change of the elements of a run, under way.
 pub(crate) struct Writing {
     /// Of the copies and of the kernel: each may fail by itself.
     pub tickets: Vec<Ticket>,
     /// Kept until the device is done.
     staged: Vec<StagedOperand>,
+    report: Option<PinnedPiece>,
+    geometry: Geometry,
+    /// The parts of the run's pages, if something is to be taken back.
+    parts: Vec<(usize, usize, usize)>,
 }
 
 impl Writing {
     /// Puts what was read beside a run into memory that a device can copy from. To be done, as
     /// [`prepare`](Self::prepare), while nothing is held.
-    pub fn stage(lane: &impl Lane, run: Run<'_>, read: &[ReadOperand]) -> Result<Vec<StagedOperand>> {
+    pub fn stage(lane: &impl Lane, run: Run<'_>, read: &[ReadOperand<'_>]) -> Result<Vec<StagedOperand>> {
         read.iter().map(|operand| operand.stage(lane, run)).collect()
     }
 
-    /// Starts it. The run's own columns come first, then those that were staged, of which the run may be the
-    /// first part.
+    /// Starts it. Those that were staged stand among the run's own columns by their numbers; the run may be
+    /// the first part of what they were staged for.
     pub fn new(
         lane: &impl Lane,
-        plan: &Plan,
+        change: &dyn Change,
         run: Run<'_>,
         staged: Vec<StagedOperand>,
     ) -> Result<Self, RefusedRun> {
+        let report = report(lane, change)?;
         let columns = columns(run, &staged);
         let (mut tickets, mut begun) = (Vec::with_capacity(staged.len() + 1), false);
         let submitted = lane.submit(RunAccess::Change, &mut |queue| {
@@ -175,7 +276,15 @@ impl Writing {
                 lane.counters().bytes_to_device.add(bytes);
             }
             begun = true;
-            queue.compute(&plan.compute(Run { columns: &columns, geometry: run.geometry }))
+            let run = Run { columns: &columns, geometry: run.geometry };
+            let mut last = change.submit(queue, run, report.as_ref().map(|report| report.at(0)))?;
+            for staged in staged.iter().filter(|staged| staged.is_changed) {
+                tickets.push(last);
+                let bytes = run.count() as u64 * staged.stride;
+                last = staged.download(queue, bytes)?;
+                lane.counters().bytes_from_device.add(bytes);
+            }
+            Ok(last)
         });
         match submitted {
             Ok(ticket) => tickets.push(ticket),
@@ -184,61 +293,132 @@ impl Writing {
                 return Err(RefusedRun { error: error.into(), begun });
             }
         }
-        Ok(Self { tickets, staged })
+        let is_changed = staged.iter().any(|staged| staged.is_changed);
+        let parts = if is_changed { run.parts().collect() } else { Vec::new() };
+        Ok(Self { tickets, staged, report, geometry: run.geometry, parts })
     }
 
-    /// Has the device translate what the assignment to a run needs, while nothing is held.
-    pub fn prepare(lane: &impl Lane, plan: &Plan, run: Run<'_>, staged: &[StagedOperand]) {
-        Self::translate(lane, plan, &columns(run, staged), run.geometry);
+    /// Has the device translate what the change of a run needs, while nothing is held.
+    pub fn prepare(lane: &impl Lane, change: &dyn Change, run: Run<'_>, staged: &[StagedOperand]) {
+        Self::translate(lane, change, &columns(run, staged), run.geometry);
     }
 
     /// As [`prepare`](Self::prepare), before anything is staged beside runs like this one.
-    pub fn prepare_like(lane: &impl Lane, plan: &Plan, like: Run<'_>, read: &[ReadOperand]) {
-        let mut columns = like.columns.to_vec();
-        let start = like.columns[0].start;
-        columns.extend((1..).zip(read).map(|(number, operand): (u64, _)| Elements {
-            // As well aligned as memory of its own.
-            start: start.plus(256 * number),
-            count: like.count() as u64,
-            stride: operand.stride as u64,
-        }));
-        Self::translate(lane, plan, &columns, like.geometry);
+    pub fn prepare_like(lane: &impl Lane, change: &dyn Change, like: Run<'_>, read: &[ReadOperand<'_>]) {
+        let staged = read.iter().map(|operand| (operand.column, operand.stride));
+        Self::translate(lane, change, &columns_like(like, 256, staged), like.geometry);
     }
 
-    fn translate(lane: &impl Lane, plan: &Plan, columns: &[Elements<'_>], geometry: Geometry) {
-        let compute: Compute<'_> = plan.compute(Run { columns, geometry });
-        Kernel::Compute(compute).prepare(&**lane.device());
-    }
-
-    /// Waits until nothing of it is under way any more.
-    pub fn wait(self, lane: &impl Lane) -> backend_api::Result<()> {
-        let waits = self.tickets.iter().map(|ticket| lane.wait(*ticket));
-        waits.reduce(backend_api::Result::and).unwrap_or(Ok(()))?;
-        self.end(lane);
+    /// Asks a device whether it can change runs like this one, which has no elements, with others beside.
+    pub fn check(
+        lane: &impl Lane,
+        change: &dyn Change,
+        like: Run<'_>,
+        others: &[(usize, Operand<'_>)],
+    ) -> Result<()> {
+        let staged = others.iter().map(|(column, other)| (*column, other.stride()));
+        let (columns, report) = (columns_like(like, 0, staged), report(lane, change)?);
+        let run = Run { columns: &columns, geometry: like.geometry };
+        let ticket = lane.submit(RunAccess::Read, &mut |queue| {
+            change.submit(queue, run, report.as_ref().map(|report| report.at(0)))
+        })?;
+        lane.wait(ticket)?;
+        report.into_iter().for_each(|report| lane.keep(report));
         Ok(())
     }
 
-    /// Gives memory back when the device is done.
-    pub fn end(self, lane: &impl Lane) {
-        self.staged.into_iter().for_each(|staged| lane.keep(staged.host));
+    fn translate(lane: &impl Lane, change: &dyn Change, columns: &[Elements<'_>], geometry: Geometry) {
+        if let Ok(report) = report(lane, change) {
+            let place = report.as_ref().map(|report| report.at(0));
+            change.prepare(&**lane.device(), Run { columns, geometry }, place);
+            report.into_iter().for_each(|report| lane.keep(report));
+        }
+    }
+
+    /// Waits until nothing of it is under way any more.
+    pub fn wait(
+        self,
+        lane: &impl Lane,
+        change: &dyn Change,
+        read: &[ReadOperand<'_>],
+    ) -> backend_api::Result<()> {
+        let waits = self.tickets.iter().map(|ticket| lane.wait(*ticket));
+        waits.reduce(backend_api::Result::and).unwrap_or(Ok(()))?;
+        self.end(lane, change, read);
+        Ok(())
+    }
+
+    /// Takes in what the device has given, and gives memory back, when the device is done.
+    pub fn end(self, lane: &impl Lane, change: &dyn Change, read: &[ReadOperand<'_>]) {
+        for staged in self.staged {
+            let own = read.iter().find(|operand| operand.column == staged.column);
+            if let Some(operand) = own.filter(|_| staged.is_changed) {
+                operand.unstage(&staged, &self.parts);
+            }
+            lane.keep(staged.host);
+        }
+        if let Some(report) = self.report {
+            let mut words = vec![0_u64; change.report_bytes() / 8];
+            report.read(0, bytemuck::cast_slice_mut(&mut words));
+            change.take_report(self.geometry, &words);
+            lane.keep(report);
+        }
     }
 }
 
-/// The columns of a run, then those that were staged beside it.
+/// The columns of a run without elements, and others that are to be staged beside it: number and stride.
+/// Those begin so many bytes apart: 256, and they are as well aligned as memory of its own.
+fn columns_like<'a>(
+    like: Run<'a>,
+    apart: u64,
+    staged: impl ExactSizeIterator<Item = (usize, usize)>,
+) -> Vec<Elements<'a>> {
+    let start = like.columns[0].start;
+    let staged = staged.enumerate().map(|(number, (column, stride))| {
+        let start = start.plus(apart * (number as u64 + 1));
+        (column, Elements { start, count: like.count() as u64, stride: stride as u64 })
+    });
+    merged_columns(like.columns, staged)
+}
+
+/// Memory for what a device writes about a run.
+fn report(lane: &impl Lane, change: &dyn Change) -> Result<Option<PinnedPiece>> {
+    let bytes = change.report_bytes();
+    (bytes > 0).then(|| lane.buffer(bytes)).transpose()
+}
+
+/// The columns of a run, and those that were staged beside it.
 fn columns<'a>(run: Run<'a>, staged: &'a [StagedOperand]) -> Vec<Elements<'a>> {
-    let mut columns = run.columns.to_vec();
-    columns.extend(staged.iter().map(|staged| Elements {
-        start: staged.memory.at(0),
-        count: run.count() as u64,
-        stride: staged.stride,
-    }));
-    columns
+    let staged = staged.iter().map(|staged| {
+        let (start, count) = (staged.memory.at(0), run.count() as u64);
+        (staged.column, Elements { start, count, stride: staged.stride })
+    });
+    merged_columns(run.columns, staged)
+}
+
+/// Columns in the order of their numbers: those that say theirs, in ascending order, and the others.
+fn merged_columns<'a>(
+    own: &[Elements<'a>],
+    staged: impl ExactSizeIterator<Item = (usize, Elements<'a>)>,
+) -> Vec<Elements<'a>> {
+    let all = own.len() + staged.len();
+    let (mut own, mut staged): (_, Peekable<_>) = (own.iter(), staged.peekable());
+    let column = |number| match staged.next_if(|(own, _)| *own == number) {
+        Some((_, elements)) => Some(elements),
+        None => own.next().copied(),
+    };
+    (0..all).filter_map(column).collect()
 }
 
 impl StagedOperand {
     fn upload(&self, queue: &Queue<dyn Device>, bytes: u64) -> backend_api::Result<Ticket> {
         let (from, to) = (self.host.at(0), self.memory.at(0));
         queue.submit(&[Transfer::Upload { from, to, bytes }])
+    }
+
+    fn download(&self, queue: &Queue<dyn Device>, bytes: u64) -> backend_api::Result<Ticket> {
+        let (from, to) = (self.memory.at(0), self.host.at(0));
+        queue.submit(&[Transfer::Download { from, to, bytes }])
     }
 }
 

@@ -379,6 +379,6 @@ impl<'a, V: View<'a>> Query<'a> for V {
 
 impl<'a, V: ViewMut<'a>> QueryMut<'a> for V {
     fn assign(self, range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
-        self.parts().0.assign(&[], range, plan, INTERNAL)
+        self.parts().0.as_target(INTERNAL).change(&[], range, plan)
     }
 }

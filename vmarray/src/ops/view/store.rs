@@ -8,8 +8,7 @@ use super::sealed::{Internal, Sealed};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::ops::compute::Plan;
-use crate::ops::executor::{Operand, OperandStore, Question};
+use crate::ops::executor::{Operand, OperandStore, Question, ResultStore};
 
 /// What the elements of a view are kept in: a [`VirtualArray`] or a [`Source`](crate::Source). There are no
 /// others.
@@ -169,7 +168,6 @@ pub trait StoreMut: Store {
         _: Internal,
     ) -> Result<()>;
 
-    /// Writes values to fields that are computed from elements and from those of others.
     #[doc(hidden)]
-    fn assign(&self, others: &[Operand<'_>], range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()>;
+    fn as_target(&self, _: Internal) -> &dyn ResultStore;
 }

@@ -164,7 +164,7 @@ impl<'a> Scene<'a> {
         let place = self.next_value();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
         let scatter = Scatter { elements: self.elements(), indices, count: 1, values };
-        self.channel.queues.between_all_writes(&[], |queue| queue.scatter(&scatter)).unwrap();
+        self.channel.queues.between_all_writes(&[], &[], |queue| queue.scatter(&scatter)).unwrap();
     }
 
     /// A kernel that writes what it reads of the other's slot.
@@ -176,9 +176,18 @@ impl<'a> Scene<'a> {
         };
         self.channel
             .queues
-            .between_all_writes(&[&other.channel.queues], |queue| queue.submit(&[copy]))
+            .between_all_writes(&[&other.channel.queues], &[], |queue| queue.submit(&[copy]))
             .unwrap();
         self.value = other.value;
+    }
+
+    /// A kernel that writes what it reads to the other's slot.
+    fn copy_to(&self, other: &mut Self) {
+        let (from, to) = (self.channel.home(SLOT), other.channel.home(SLOT));
+        let others = [&other.channel.queues];
+        let copy = Transfer::Internal { from, to, bytes: PAGE_BYTES };
+        self.channel.queues.between_all_writes(&others, &others, |queue| queue.submit(&[copy])).unwrap();
+        other.value = self.value;
     }
 
     /// One of all that can be done, by a number.
@@ -235,7 +244,7 @@ fn what_is_read_is_what_was_written_before_in_whichever_queue() {
 }
 
 #[test]
-fn kernels_that_read_slots_of_other_channels_have_their_place_among_what_writes_to_them() {
+fn kernels_that_use_slots_of_other_channels_have_their_place_among_what_writes_to_them() {
     for seed in 0..300 {
         let device = Arc::new(SimulatedDevice::builder(seed).build());
         let (one, two) = (array_on(&device), array_on(&device));
@@ -245,11 +254,13 @@ fn kernels_that_read_slots_of_other_channels_have_their_place_among_what_writes_
         while scenes.iter().all(|scene| scene.used < ROOM) {
             let number = next(&mut state);
             let [left, right] = &mut scenes;
-            match number % 8 {
+            match number % 10 {
                 0 => left.copy_of(right),
                 1 => right.copy_of(left),
-                2..5 => left.step(number / 8),
-                _ => right.step(number / 8),
+                2 => left.copy_to(right),
+                3 => right.copy_to(left),
+                4..7 => left.step(number / 10),
+                _ => right.step(number / 10),
             }
         }
         scenes.iter().for_each(Scene::check);
@@ -266,7 +277,8 @@ fn work_that_another_channel_cannot_be_ordered_after_is_waited_for() {
         if is_refused {
             device.inject(Fault::new(Operation::OrderAfter, ErrorKind::Driver));
         }
-        let ticket = left.queues.between_all_writes(&[&right.queues], |queue| queue.submit(&[copy])).unwrap();
+        let ticket =
+            left.queues.between_all_writes(&[&right.queues], &[], |queue| queue.submit(&[copy])).unwrap();
         assert_eq!(device.poll(ticket).unwrap(), state);
     }
 }

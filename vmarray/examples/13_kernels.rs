@@ -1,0 +1,67 @@
+//! A kernel of the program: an ordinary Rust function with loops and branches, run for every element on the
+//! devices that hold the result. Here it computes the Mandelbrot set, and a second one draws it.
+//!
+//!     cargo run -p vmarray --example 13_kernels
+
+use vmarray::kernel::{At, Own};
+use vmarray::prelude::*;
+
+const WIDTH: usize = 72;
+const HEIGHT: usize = 28;
+
+/// How many steps it takes until a point is far away. Kernels call it, and the program, too.
+#[vmarray::kernel]
+fn escape(x: f32, y: f32, most: u32) -> u32 {
+    let (mut a, mut b) = (0.0, 0.0);
+    for step in 0..most {
+        if a * a + b * b > 4.0 {
+            return step;
+        }
+        (a, b) = (a * a - b * b + x, 2.0 * a * b + y);
+    }
+    most
+}
+
+/// The point of each element, by its index.
+#[vmarray::kernel]
+fn mandelbrot(at: At<1>, corner: [f32; 2], pixel: [f32; 2], most: u32, steps: &mut Own<u32>) {
+    let (row, column) = (at.index() / WIDTH, at.index() % WIDTH);
+    steps.set(escape(corner[0] + pixel[0] * column as f32, corner[1] + pixel[1] * row as f32, most));
+}
+
+/// A character for each number of steps.
+#[vmarray::kernel]
+fn drawn<const N: usize>(steps: &Own<u32>, inks: &[u8; N], out: &mut Own<u8>) {
+    let mut ink = 0;
+    let mut limit = 3;
+    while ink < N - 1 && steps.get() >= limit {
+        ink += 1;
+        limit *= 2;
+    }
+    out.set(inks[ink]);
+}
+
+fn main() -> vmarray::Result<()> {
+    let (corner, pixel, most) = ([-2.2, -1.2], [3.2 / WIDTH as f32, 2.4 / HEIGHT as f32], 500);
+    let mut steps = VirtualArray::<u32>::new(WIDTH * HEIGHT)?;
+    mandelbrot::run((corner, pixel, most, &mut steps))?;
+
+    // The steps stay where they are, and the characters are memory of the program.
+    let mut text = vec![0_u8; WIDTH * HEIGHT];
+    let mut picture = Source::new(&mut text[..])?;
+    drawn::<7>::run((&steps, b" .:-+*@", &mut picture))?;
+    picture.flush(..)?;
+    drop(picture);
+    for row in text.chunks(WIDTH) {
+        println!("{}", String::from_utf8_lossy(row));
+    }
+
+    // The same function on the host gives the same bits.
+    let middle = HEIGHT / 2 * WIDTH + WIDTH / 2;
+    let (x, y) = (corner[0] + pixel[0] * (WIDTH / 2) as f32, corner[1] + pixel[1] * (HEIGHT / 2) as f32);
+    assert_eq!((steps.get(middle)?, text[middle]), (escape(x, y, most), b'@'));
+    let inside = steps.count_where(.., Field::whole().eq(most))?;
+    println!("{inside} of {} points stay", steps.len());
+    assert!((300..500).contains(&inside));
+    Ok(())
+}

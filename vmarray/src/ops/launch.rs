@@ -1,0 +1,73 @@
+//! Launches: kernels of the program, run on the devices that hold the result.
+//!
+//! `arguments` says what can be given for which parameter, `kernel` lowers a kernel once, `plan` has what is
+//! done with each run of elements. All else is as for any change of elements: [`executor`](super::executor).
+
+mod arguments;
+mod kernel;
+mod plan;
+
+use vmarray_kernel::Kernel;
+
+pub(crate) use arguments::changed;
+pub use arguments::{Argument, Arguments, Bound};
+
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
+use crate::ops::view::INTERNAL;
+
+/// Kernels that can be run: every function with `#[vmarray::kernel]` that writes to an
+/// [`Own`](vmarray_kernel::Own) element. Come by it with `use vmarray::prelude::*`.
+///
+/// ```
+/// use vmarray::kernel::{At, Own};
+/// use vmarray::prelude::*;
+///
+/// #[vmarray::kernel]
+/// fn saxpy(at: At<1>, a: f32, x: &Own<f32>, y: &mut Own<f32>) {
+///     y.set(a * x.get() + y.get() + at.index() as f32);
+/// }
+///
+/// let (x, mut y) = (VirtualArray::<f32>::new(1000)?, VirtualArray::<f32>::new(1000)?);
+/// x.fill(.., 3.0)?;
+/// saxpy::run((2.0, &x, &mut y))?;
+/// assert_eq!((y.get(0)?, y.get(999)?), (6.0, 1005.0));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait RunKernel: Kernel + Sized {
+    /// Runs the kernel once for each element of the result, on the devices where it lies, and waits until all
+    /// is done.
+    ///
+    /// Arguments come as a tuple, in the order of the kernel's parameters, without
+    /// [`At`](vmarray_kernel::At):
+    ///
+    /// | parameter | argument |
+    /// |---|---|
+    /// | a value | the value |
+    /// | `&[T; N]` | `&[T; N]` |
+    /// | `&Own<T>` | an array, a source, a section of either, all by `&` |
+    /// | `&mut Own<T>` | `&mut` array, `&mut` source, [`section_mut`](crate::views::ViewMut::section_mut) |
+    ///
+    /// The elements of all of them stand beside one another; [`At`](vmarray_kernel::At) counts from the
+    /// first. Arguments that lie on the same devices, channels and pages as the first result, from the same
+    /// index on, are worked on where they lie; all others are copied beside it, some MiB at a time, and
+    /// results among them are copied back.
+    ///
+    /// Pages of results are not available to others while they are worked on. A kernel is translated for a
+    /// device when it runs there for the first time, which may take some milliseconds, or more.
+    ///
+    /// # Errors
+    /// [`KernelRefused`](ErrorKind::KernelRefused) if the kernel cannot be translated,
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch), [`KernelOverlap`](ErrorKind::KernelOverlap), and
+    /// [`Device`](ErrorKind::Device) for a device that has not what the kernel needs: nothing has begun then.
+    /// [`KernelOutside`](ErrorKind::KernelOutside) if items accessed elements that are not there: they read
+    /// zeroes, wrote nothing, and all items have run. [`Interrupted`](ErrorKind::Interrupted) says which
+    /// elements of the results are written and which ones are unspecified.
+    fn run<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<()> {
+        let kernel = kernel::prepared::<Self>()?;
+        plan::run(&kernel, arguments.bound(INTERNAL))
+    }
+}
+
+impl<K: Kernel> RunKernel for K {}

@@ -1,0 +1,155 @@
+//! What can be given for the parameters of kernels.
+
+use backend_api::Device;
+use vmarray_kernel::{KernelType, Memory, Own, Parameter, kind};
+
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::ops::compute::Column;
+use crate::ops::executor::Operand;
+use crate::ops::view::sealed::Internal;
+use crate::ops::view::{INTERNAL, SectionMut, StoreMut};
+
+/// What a launch is given for a parameter.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum Bound<'a> {
+    /// The bits of the scalars of a value, or of a table.
+    Values(Vec<u64>),
+    /// Elements, one for each item, and how many there are.
+    Own(Operand<'a>, usize),
+}
+
+/// What can be given for a parameter of type `P`, which is of a [kind](Parameter::Kind): see
+/// [`RunKernel::run`](super::RunKernel::run).
+///
+/// ```
+/// use vmarray::kernel::{Argument, Own, Parameter};
+/// use vmarray::prelude::*;
+///
+/// fn accepts<'a, P: Parameter>(_: impl Argument<'a, P, P::Kind>) {}
+/// let (array, mut source) = (VirtualArray::<u8>::new(10)?, Source::new(vec![1_u8; 10])?);
+/// accepts::<&Own<u8>>(&array);
+/// accepts::<&Own<u8>>(source.section(5..)?);
+/// accepts::<&mut Own<u8>>(array.section_mut(..5)?);
+/// accepts::<&mut Own<u8>>(&mut source);
+/// accepts::<&[f32; 2]>(&[0.5, 2.0]);
+/// accepts::<f32>(7.0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a kernel cannot take a `{Self}` as its parameter of type `{P}`",
+    label = "this is no argument for `{P}`",
+    note = "for a value give one of that type, for `&[T; N]` a reference to such an array",
+    note = "for `&Own<T>` give `&array`, `&source` or a section, whose elements are `T`",
+    note = "for `&mut Own<T>` give `&mut array`, `&mut source` or `section_mut(..)?`, whose elements are `T`"
+)]
+pub trait Argument<'a, P, Kind> {
+    #[doc(hidden)]
+    fn bound(self, _: Internal) -> Bound<'a>;
+}
+
+fn values(value: impl KernelType) -> Bound<'static> {
+    let mut values = Vec::new();
+    value.values(&mut values);
+    Bound::Values(values)
+}
+
+impl<'a, T: KernelType> Argument<'a, T, kind::Value> for T {
+    fn bound(self, _: Internal) -> Bound<'a> {
+        values(self)
+    }
+}
+
+impl<'a, T: KernelType, const N: usize> Argument<'a, &'static [T; N], kind::Table> for &[T; N] {
+    fn bound(self, _: Internal) -> Bound<'a> {
+        values(*self)
+    }
+}
+
+impl<'a, T: Memory, V: Column<'a, Element = T>> Argument<'a, &'static Own<T>, kind::Own> for V {
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let (operand, len) = self.operand(INTERNAL);
+        Bound::Own(operand, len)
+    }
+}
+
+/// All of a range of a store, to be changed.
+pub(crate) fn changed<'a, S: StoreMut>(store: &'a S, start: usize, len: usize) -> Bound<'a> {
+    Bound::Own(Operand::changed(store.as_target(INTERNAL), start), len)
+}
+
+impl<'a, T: Memory + Element, D: Device> Argument<'a, &'static mut Own<T>, kind::OwnMut>
+    for &'a mut VirtualArray<T, D>
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let len = self.len();
+        changed(&*self, 0, len)
+    }
+}
+
+impl<'a, T: Memory, S: StoreMut<Element = T>> Argument<'a, &'static mut Own<T>, kind::OwnMut>
+    for SectionMut<'a, S>
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let range = self.range();
+        changed(self.store(), range.start, range.len())
+    }
+}
+
+/// A tuple of what is given for the parameters of a kernel, whose types are `P`: see
+/// [`RunKernel::run`](super::RunKernel::run).
+///
+/// ```
+/// use vmarray::kernel::{Arguments, Kernel, Own};
+/// use vmarray::prelude::*;
+///
+/// #[vmarray::kernel]
+/// fn scale(by: f32, x: &mut Own<f32>) {
+///     x.set(x.get() * by);
+/// }
+///
+/// fn run_twice<'a, A: Arguments<'a, <scale as Kernel>::Parameters>>(make: impl Fn() -> A) -> vmarray::Result<()> {
+///     scale::run(make())?;
+///     scale::run(make())
+/// }
+/// let array = VirtualArray::<f32>::new(10)?;
+/// array.fill(.., 1.5)?;
+/// run_twice(|| (2.0, array.section_mut(..).unwrap()))?;
+/// assert_eq!(array.get(9)?, 6.0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the kernel's parameters are `{P}`, which `{Self}` does not fit",
+    label = "these are other arguments, or not as many",
+    note = "arguments are one tuple, in the order of the parameters: `name::run((a, b))?`; `At` is left out"
+)]
+pub trait Arguments<'a, P> {
+    #[doc(hidden)]
+    fn bound(self, _: Internal) -> Vec<Bound<'a>>;
+}
+
+macro_rules! arguments {
+    ($($($A:ident $P:ident $a:ident)*;)*) => { $(
+        impl<'a, $($P: Parameter, $A: Argument<'a, $P, $P::Kind>),*> Arguments<'a, ($($P,)*)> for ($($A,)*) {
+            fn bound(self, _: Internal) -> Vec<Bound<'a>> {
+                let ($($a,)*) = self;
+                vec![$($a.bound(INTERNAL)),*]
+            }
+        }
+    )* };
+}
+arguments! {
+    A P a;
+    A P a B Q b;
+    A P a B Q b C R c;
+    A P a B Q b C R c D S d;
+    A P a B Q b C R c D S d E T e;
+    A P a B Q b C R c D S d E T e F U f;
+    A P a B Q b C R c D S d E T e F U f G V g;
+    A P a B Q b C R c D S d E T e F U f G V g H W h;
+    A P a B Q b C R c D S d E T e F U f G V g H W h I X i;
+    A P a B Q b C R c D S d E T e F U f G V g H W h I X i J Y j;
+    A P a B Q b C R c D S d E T e F U f G V g H W h I X i J Y j K Z k;
+    A P a B Q b C R c D S d E T e F U f G V g H W h I X i J Y j K Z k L O l;
+}
