@@ -415,6 +415,7 @@ macro_rules! __conformance_list {
             }
             groups {
                 groups_share_memory_and_meet
+                items_of_a_group_take_different_ways
                 operations_across_lanes
                 atomics_of_every_kind
                 items_append_what_they_have

@@ -56,8 +56,9 @@
 //!
 //! **Kernels of the program** ([`launch`](backend_api::Device::launch)) are translated when they are first
 //! met, or together by [`prepare_launches`](backend_api::Device::prepare_launches), up to 16 in one program,
-//! and kept for as long as the device is open. What groups, atomics, counters and arenas need is not
-//! supported; neither are views that touch more than 16 pieces of memory in all.
+//! and kept for as long as the device is open. Not supported are arenas, groups on a processor, atomics of
+//! 64 bits where the device has no extension for them, and views that touch more than 16 pieces of memory in
+//! all.
 //!
 //! **Many small copies** in one call go through a kernel where that helps: in place where kernels reach the
 //! host memory, else, where the host side is one range, by way of scratch memory on the device and one long

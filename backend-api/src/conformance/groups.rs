@@ -72,6 +72,90 @@ pub(super) fn groups_share_memory_and_meet<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
+/// The sum of a group by halves, with what some items do alone before, between and after: conditions that were
+/// found once, and loops that only some of the items take.
+fn halving(group_len: u32) -> Body {
+    let [value, own_place, zero, one, half, other, turn] = [0, 1, 2, 3, 4, 5, 6].map(Reg);
+    let [is_first, is_low, done, ended] = [7, 8, 9, 10].map(Reg);
+    let binary = |op, to, left, right| Op::Binary { op, to, left, right };
+    let on = |when, then| Op::If { when, then, otherwise: vec![] };
+    let leave = |when| on(when, vec![Op::Break { out: 0 }]);
+    let get = |to, at| Op::Get { to, array: 0, at };
+    let put = |at, value| Op::Put { array: 0, at, value };
+    // Adds 1 to the own place as often as a number says.
+    let counted = |bound| {
+        let body = vec![
+            binary(Binary::Le, done, bound, turn),
+            leave(done),
+            binary(Binary::Add, turn, turn, one),
+            get(other, own_place),
+            binary(Binary::Add, other, other, one),
+            put(own_place, other),
+        ];
+        [Op::Literal { to: turn, bits: 0 }, Op::Loop { body }]
+    };
+    let halves = vec![
+        binary(Binary::Eq, ended, half, zero),
+        leave(ended),
+        binary(Binary::Lt, is_low, own_place, half),
+        on(
+            is_low,
+            vec![
+                binary(Binary::Add, other, own_place, half),
+                get(other, other),
+                get(value, own_place),
+                binary(Binary::Add, value, value, other),
+                put(own_place, value),
+            ],
+        ),
+        Op::Barrier,
+        binary(Binary::Shr, half, half, one),
+        on(is_first, counted(half).to_vec()),
+        Op::Barrier,
+    ];
+    let code = vec![
+        Op::Literal { to: zero, bits: 0 },
+        Op::Literal { to: one, bits: 1 },
+        Op::Literal { to: half, bits: u64::from(group_len) / 2 },
+        Op::Where { to: own_place, what: Where::InGroup },
+        binary(Binary::Eq, is_first, own_place, zero),
+        Op::Load { to: value, view: 0, at: zero, offset: 0, of: OF },
+        put(own_place, value),
+        on(is_first, counted(half).to_vec()),
+        Op::Barrier,
+        Op::Loop { body: halves },
+        on(is_first, [counted(own_place).to_vec(), vec![get(value, zero)]].concat()),
+        Op::Barrier,
+        Op::If {
+            when: is_first,
+            then: vec![binary(Binary::Add, value, value, one)],
+            otherwise: [vec![get(value, own_place)], counted(one).to_vec()].concat(),
+        },
+        Op::Store { view: 0, at: zero, offset: 0, of: OF, value },
+    ];
+    Body {
+        registers: [vec![Type::U64; 7], vec![Type::Bool; 4]].concat(),
+        views: vec![own()],
+        arrays: vec![ArrayDecl { space: Space::Group, of: Type::U64, len: group_len }],
+        group_len: Some(group_len),
+        code,
+        ..Body::default()
+    }
+}
+
+pub(super) fn items_of_a_group_take_different_ways<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = scene(cx);
+    for (group_len, items) in [(2, 5), (4, 103), (64, 1000), (256, 700)] {
+        for budget in [None, Some(5), Some(1000)] {
+            let name = format!("halves of {group_len} for {items} items, budget {budget:?}");
+            let case = case(&name, halving(group_len), items, vec![numbers(cx, items)]);
+            if !run(cx, &mut scene, &Case { budget, ..case }) {
+                return;
+            }
+        }
+    }
+}
+
 /// A kernel that stores what every operation across lanes gives for values of a type.
 fn every_operation(of: Type) -> Body {
     let memory = Memory::Value(of);
@@ -124,7 +208,7 @@ fn every_operation(of: Type) -> Body {
 
 pub(super) fn operations_across_lanes<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
-    for of in [Type::U8, Type::I16, Type::I32, Type::U64, Type::F32, Type::F64] {
+    for of in [Type::I16, Type::U64, Type::F32, Type::F64] {
         let (body, items) = (every_operation(of), 150);
         let stride = body.views[0].extent().next_multiple_of(8);
         let out = CaseView { stride, count: items, bytes: vec![0x5A; (items * stride) as usize], shift: 0 };

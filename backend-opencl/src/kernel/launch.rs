@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use backend_api::expr::ProgramCache;
 use backend_api::kernel::{KernelFacts, Needs, Report};
-use backend_api::{DeviceSpan, Error, ErrorKind, Launch, Result};
+use backend_api::{DeviceKind, DeviceSpan, Error, ErrorKind, Launch, Result};
 
 use self::codegen::{Shape, ViewShape};
 use crate::core::Core;
@@ -18,11 +18,15 @@ use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
 
 const OPERATION: &str = "launch";
-/// What is carried out: a launch has no arena. Whether there are atomics of 64 bits is up to the device.
+/// What is carried out: a launch has no arena. Whether there are atomics of 64 bits is up to the device. Groups
+/// are for cards: PoCL (3.1 at least) takes variables for the same in all items of a group where branches
+/// differ, and gives wrong results.
 fn can(core: &Core) -> Needs {
     let atomics_of_64_bits = core.traits.wide_atomics != WideAtomics::None;
-    Needs { groups: false, across: false, atomics_of_64_bits, arena: false, ..Needs::ALL }
+    let groups = core.info.kind != DeviceKind::Cpu;
+    Needs { groups, across: groups, atomics_of_64_bits, arena: false, ..Needs::ALL }
 }
+
 /// So many pieces of buffers can be arguments.
 const PIECES_MAX: usize = 16;
 /// So many kernels are translated at once: compilers are slow to start, and slow with long texts.
@@ -204,11 +208,11 @@ pub(crate) fn launch(
             Argument::U64(launch.budget.unwrap_or(0)),
             Argument::Buffer(&report),
         ]);
-        let own = launch.kernel.body().group_len.map_or(core.kernels.group, |len| len as usize);
-        let groups = core.kernels.groups_up_to(launch.items.div_ceil(own as u64));
+        let group = launch.kernel.body().group_len.map_or(core.kernels.group, |len| len as usize);
+        let groups = core.kernels.groups_up_to(launch.items.div_ceil(group as u64));
         // SAFETY: views were checked to be inside of their memory, fields inside of their elements, and
         // tables to be as long as declared; the kernel compares every index with these lengths.
-        unsafe { submission.launch_of(&built.program, &built.name, (groups, own), &arguments)? };
+        unsafe { submission.launch_of(&built.program, &built.name, (groups, group), &arguments)? };
     }
     // SAFETY: the report was checked to have room.
     unsafe { submission.read(&report, 0, host.at(at), Report::BYTES, true) }

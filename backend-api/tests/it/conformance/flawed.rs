@@ -68,7 +68,8 @@ super::flaws! {
         launches_on_pages_that_were_dealt_out launches_keep_their_order items_that_fail_go_on;
     AnyLaunchIsAccepted: malformed_launches_are_refused;
     BarriersAreLeftOut:
-        groups_share_memory_and_meet atomics_of_every_kind items_that_meet_leave_loops_by_their_budget;
+        groups_share_memory_and_meet items_of_a_group_take_different_ways atomics_of_every_kind
+        items_that_meet_leave_loops_by_their_budget;
     LanesAreOthers: operations_across_lanes;
     AtomicsDoNotAdd: atomics_of_every_kind items_append_what_they_have;
     PreparationsLaunch: preparing_launches_changes_nothing;

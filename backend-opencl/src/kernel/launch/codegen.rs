@@ -197,7 +197,9 @@ impl Writer<'_> {
         }
         self.indent = 0;
         let head = match self.body.group_len {
-            Some(len) => format!("__kernel __attribute__((reqd_work_group_size({len}, 1, 1)))"),
+            Some(len) => {
+                format!("__kernel __attribute__((reqd_work_group_size({len}, 1, 1)))")
+            }
             None => "KERNEL".into(),
         };
         self.line(&format!("{head} void {called}({}) {{", parameters.join(", ")));
@@ -592,12 +594,12 @@ impl Writer<'_> {
                     Across::All => "bits == 0xFFFFFFFFu",
                     _ => "bits",
                 };
+                let bit = |lane: u32| format!("(uint)lanes[first_lane + {lane}u] << {lane}");
+                let bits: Vec<String> = (0..32).map(bit).collect();
                 lines.extend([
                     leave(&value),
                     BARRIER.into(),
-                    "uint bits = 0u;".into(),
-                    "for (uint lane = 0u; lane < 32u; lane++)".into(),
-                    "    bits |= (uint)lanes[first_lane + lane] << lane;".into(),
+                    format!("const uint bits = {};", bits.join(" | ")),
                     BARRIER.into(),
                     format!("{to_name} = {result};"),
                 ]);
