@@ -18,9 +18,9 @@ use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
 
 const OPERATION: &str = "launch";
-/// What is carried out: a launch has no arena. Whether there are atomics of 64 bits is up to the device. Groups
-/// are for cards: PoCL (3.1 at least) takes variables for the same in all items of a group where branches
-/// differ, and gives wrong results.
+/// What is carried out: a launch has no arena. Whether there are atomics of 64 bits is up to the device.
+/// Groups are for cards: PoCL (3.1 at least) takes variables for the same in all items of a group where
+/// branches differ, and gives wrong results.
 fn can(core: &Core) -> Needs {
     let atomics_of_64_bits = core.traits.wide_atomics != WideAtomics::None;
     let groups = core.info.kind != DeviceKind::Cpu;
