@@ -104,9 +104,10 @@ pub mod kernel {
 
     pub use crate::ops::launch::{Argument, Arguments, RunKernel};
     pub use vmarray_kernel::{
-        Anywhere, At, Bits, Define, Definition, Error, ErrorKind, Field, Float, Function, Integer, Kernel,
-        KernelType, Layout, Lowered, Memory, Number, Outside, Own, Parameter, ParameterInfo, ParameterKind,
-        Scalar, ScalarSource, Signed, SourcePlace, TableSource, host_form, interpret, lower, run_on_host,
+        Anywhere, Append, At, Atomic, Bits, Define, Definition, Error, ErrorKind, Field, Float, Function,
+        Group, Integer, Kernel, KernelType, Layout, Lowered, Memory, Number, Outside, Own, Parameter,
+        ParameterInfo, ParameterKind, Scalar, ScalarSource, Shared, Signed, SourcePlace, TableSource,
+        host_form, interpret, lower, run_on_host,
     };
     #[doc(hidden)]
     pub use vmarray_kernel::{k, kind};

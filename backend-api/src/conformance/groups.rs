@@ -72,8 +72,8 @@ pub(super) fn groups_share_memory_and_meet<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// The sum of a group by halves, with what some items do alone before, between and after: conditions that were
-/// found once, and loops that only some of the items take.
+/// The sum of a group by halves, with what some items do alone before, between and after: conditions that
+/// were found once, and loops that only some of the items take.
 fn halving(group_len: u32) -> Body {
     let [value, own_place, zero, one, half, other, turn] = [0, 1, 2, 3, 4, 5, 6].map(Reg);
     let [is_first, is_low, done, ended] = [7, 8, 9, 10].map(Reg);

@@ -5,7 +5,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// Refuses `Barrier` and `Across` where items of a group may take different ways.
 pub(super) fn check(body: &Body) -> Result<()> {
-    let Some(site) = Flow::of(body).and_then(|flow| flow.fault) else { return Ok(()) };
+    let Some(site) = body.divergent_site() else { return Ok(()) };
     let detail = format!("operation {site}: not all items of a group need to come here, or equally often");
     Err(Error::new(ErrorKind::InvalidArgument, "kernel").with_detail(detail))
 }
@@ -18,6 +18,28 @@ impl Body {
         let mut meets = false;
         self.operations(|_, op| meets |= matches!(op, Op::Barrier | Op::Across { .. }));
         meets
+    }
+
+    /// The first [`Barrier`](Op::Barrier) or [`Across`](Op::Across), by its number, where not all items of a
+    /// group need to come, or equally often, for which [`verify`](Self::verify) refuses a body. Its registers
+    /// have to be declared, and breaks lead somewhere.
+    ///
+    /// ```
+    /// use backend_api::kernel::{Body, Op, Reg, Type, Where};
+    /// let body = Body {
+    ///     registers: vec![Type::Bool],
+    ///     group_len: Some(64),
+    ///     code: vec![
+    ///         Op::Where { to: Reg(0), what: Where::Live },
+    ///         Op::If { when: Reg(0), then: vec![Op::Barrier], otherwise: vec![] },
+    ///     ],
+    ///     ..Body::default()
+    /// };
+    /// assert!(body.verify().is_err() && body.divergent_site() == Some(2));
+    /// ```
+    #[must_use]
+    pub fn divergent_site(&self) -> Option<u32> {
+        Flow::of(self).and_then(|flow| flow.fault).map(|site| site as u32)
     }
 
     /// The loops that all items of a group enter, repeat and leave together, by their numbers in ascending

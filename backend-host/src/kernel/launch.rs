@@ -176,8 +176,8 @@ impl<M: Medium> Views for Reached<'_, M> {
         assert!(element < self.0[view].count);
         let (memory, at) = self.0[view].field(element, offset);
         if let Some(address) = memory.address().filter(|_| self.0[view].is_atomic) {
-            // SAFETY: as below; fields of views for atomics were checked to be aligned, and others change them
-            // by words of this length.
+            // SAFETY: as below; fields of views for atomics were checked to be aligned, and others change
+            // them by words of this length.
             let bits = unsafe { racy::load(address.wrapping_add(at as usize), to.len() as u32) };
             let bits = bits.to_le_bytes();
             to.copy_from_slice(&bits[..to.len()]);

@@ -45,6 +45,8 @@ pub enum ErrorKind {
     TooLarge,
     /// Something that kernels do not know.
     Unsupported,
+    /// Not all items of a group may come to a barrier or an operation across lanes.
+    Divergent,
 }
 
 impl Error {

@@ -1,6 +1,6 @@
 //! Kernels on the host.
 
-use crate::interpret::Argument;
+use crate::interpret::{Argument, interpret};
 use crate::lower::lower;
 use crate::outside::{self, Outside};
 use crate::slots::Define;
@@ -47,6 +47,12 @@ pub trait Kernel: Define {
     /// The parameters.
     fn parameters() -> Vec<ParameterInfo>;
 
+    /// How many items a group has, if the kernel says so.
+    #[must_use]
+    fn group_len() -> Option<u32> {
+        None
+    }
+
     /// What items take the parameters from, of what a program gives.
     #[doc(hidden)]
     fn bound(sources: Self::Sources<'_>) -> Self::Bound<'_>;
@@ -73,13 +79,14 @@ pub trait Kernel: Define {
 }
 
 /// Runs a kernel for the items of a range, one after the other, on this thread. The slices of
-/// [`Own`](crate::Own) parameters have an element for each item of the range.
+/// [`Own`](crate::Own) parameters have an element for each item of the range. Kernels with groups are
+/// [interpreted](crate::interpret).
 ///
 /// # Errors
 /// What was accessed outside of arrays. All items have run.
 ///
 /// # Panics
-/// If a slice has too few elements.
+/// If a slice has too few elements, or a kernel with groups cannot be lowered.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, run_on_host};
@@ -94,6 +101,11 @@ pub trait Kernel: Define {
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
 pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Result<(), Outside> {
+    if K::group_len().is_some() {
+        let report = interpret::<K>(items, sources).unwrap_or_else(|error| panic!("{error}"));
+        let outside = Outside { count: report.failures, index: report.detail };
+        return if report.failures == 0 { Ok(()) } else { Err(outside) };
+    }
     let mut bound = K::bound(sources);
     outside::take();
     for (number, index) in items.enumerate() {
@@ -102,8 +114,8 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
     outside::take().map_or(Ok(()), Err)
 }
 
-/// A kernel as devices run it that compute with the processor: its function itself, for the items of a launch
-/// of its [lowered](crate::lower) form. For `backend_api::kernel::Kernel::with_host`.
+/// A kernel without groups as devices run it that compute with the processor: its function itself, for the
+/// items of a launch of its [lowered](crate::lower) form. For `backend_api::kernel::Kernel::with_host`.
 ///
 /// ```
 /// use backend_api::kernel::HostForm;

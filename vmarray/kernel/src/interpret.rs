@@ -19,6 +19,8 @@ pub enum Argument<'s> {
     Read(&'s [u8], usize),
     /// Elements that are read and written.
     Write(&'s mut [u8], usize),
+    /// How many were appended, 8 bytes, and elements with the bytes of one.
+    Append(&'s mut [u8], &'s mut [u8], usize),
 }
 
 impl Argument<'_> {
@@ -83,6 +85,9 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
                 views.extend(copies.next().map(|copy| (copy.as_mut_slice(), *stride)));
             }
             Argument::Write(bytes, stride) => views.push((&mut **bytes, *stride)),
+            Argument::Append(count, bytes, stride) => {
+                views.extend([(&mut **count, 8), (&mut **bytes, *stride)]);
+            }
             _ => {}
         }
     }

@@ -42,8 +42,11 @@ mod number;
 mod outside;
 #[allow(missing_docs, reason = "the rule table says what they are")]
 mod rules;
+mod shared;
 mod slots;
 mod source;
+#[allow(missing_docs, reason = "the attribute says what they are")]
+mod together;
 #[doc(hidden)]
 pub mod tree;
 mod views;
@@ -55,6 +58,7 @@ pub use layout::{Field, KernelType, Layout};
 pub use lower::{Lowered, ScalarSource, SourcePlace, TableSource, lower};
 pub use number::{Bits, Float, Integer, Number, Scalar, Signed};
 pub use outside::Outside;
+pub use shared::{Append, Atomic, Group, Shared};
 pub use slots::{Define, Definition, Function};
 pub use views::{Anywhere, At, Memory, Own, Parameter, ParameterInfo, ParameterKind, kind};
 pub use vmarray_macros::{KernelType, kernel};
@@ -71,6 +75,7 @@ pub mod k {
         Call, Constant, Define, Definition, Function, Lit, Of, call, constant, never, slots, typed_call,
     };
     pub use crate::source::Given;
+    pub use crate::together::{barrier, group_len, lanes};
     pub use crate::tree::{Arm, Expr, NO_LABEL, Operator, Pattern, Range, Stmt, Tree};
     pub use crate::views::{Item, Parameter, ParameterInfo};
     pub use backend_api::expr::Type;

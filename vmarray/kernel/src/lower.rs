@@ -211,7 +211,8 @@ struct Lower {
 /// ```
 pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
     let attempt = |is_unrolled| {
-        Lower::new(is_unrolled).kernel(K::parameters(), K::define()).map_err(|exit| match exit {
+        let lower = Lower::new(is_unrolled);
+        lower.kernel(K::parameters(), K::group_len(), K::define()).map_err(|exit| match exit {
             Exit::Error(error) => *error,
             Exit::Diverges => unreachable!("the end of a function takes what diverges"),
         })
@@ -250,6 +251,7 @@ impl Lower {
     fn kernel(
         mut self,
         parameters: Vec<ParameterInfo>,
+        group_len: Option<u32>,
         definition: crate::slots::Definition,
     ) -> Result<Lowered> {
         let name = definition.tree.name;
@@ -270,13 +272,24 @@ impl Lower {
                 .collect(),
             code: self.prelude.iter().chain(&self.code).cloned().collect(),
             registers: self.registers.clone(),
-            ..Body::default()
+            group_len,
         };
         let marked = clean::clean(&mut body, self.removable.clone(), self.marker);
-        let places = marked.into_iter().map(|(site, number)| (site, self.places[number as usize]));
+        let places: Vec<(u32, SourcePlace)> =
+            marked.into_iter().map(|(site, number)| (site, self.places[number as usize])).collect();
         if let Err(refused) = body.verify() {
             let detail = refused.detail().to_owned();
-            return Err(Exit::Error(Box::new(Error::new(ErrorKind::TooLarge, name, file, 0, detail))));
+            let error = match body.divergent_site() {
+                Some(site) => {
+                    let place = places.iter().find(|place| place.0 == site).map(|place| place.1);
+                    let SourcePlace { file, line } = place.unwrap_or(SourcePlace { file, line: 0 });
+                    let detail = "not all items of a group need to come here, or equally often: put it where \
+                                  conditions and turns of loops are the same for all of them";
+                    Error::new(ErrorKind::Divergent, name, file, line, detail.into())
+                }
+                None => Error::new(ErrorKind::TooLarge, name, file, 0, detail),
+            };
+            return Err(Exit::Error(Box::new(error)));
         }
         Ok(Lowered {
             name,
@@ -284,7 +297,7 @@ impl Lower {
             parameters,
             scalars: self.scalars.iter().map(|scalar| scalar.0).collect(),
             views: self.views.iter().map(|view| view.parameter).collect(),
-            places: places.collect(),
+            places,
             tables: self.tables.sources(),
         })
     }
@@ -322,6 +335,14 @@ impl Lower {
             ParameterKind::Own(layout) => (layout, Access::Read, true),
             ParameterKind::OwnMut(layout) => (layout, Access::Write { tile: 1 }, true),
             ParameterKind::Anywhere(layout) => (layout, Access::Read, false),
+            ParameterKind::Shared(layout) => (layout, Access::Atomic, false),
+            ParameterKind::Append(layout) => {
+                let counter = Layout::Scalar(Type::U64);
+                let access = Access::Atomic;
+                self.views.push(View { parameter: number, layout: counter, access, is_own: false });
+                (layout, Access::Append, false)
+            }
+            ParameterKind::Group(layout) => return self.group_place(layout),
         };
         let view = View { parameter: number, layout: layout.clone(), access, is_own };
         self.views.push(view);

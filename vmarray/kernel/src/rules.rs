@@ -4,6 +4,7 @@
 
 use crate::number::{Bits, Float, Integer, Number, Rounded, Scalar, Signed};
 use crate::outside;
+use crate::shared::{Atomic, Group, Shared};
 use crate::views::Anywhere;
 use crate::{KernelType, views::Memory};
 use backend_api::expr::{Integer as _, Number as _};
@@ -213,10 +214,29 @@ impl<T: Memory> Elements<usize> for Anywhere<T> {
     }
 }
 
+impl<T: KernelType, const N: usize> Elements<usize> for Group<T, N> {
+    type Element = T;
+
+    #[inline(always)]
+    fn element(&self, index: usize) -> T {
+        Self::element(self, index).unwrap_or_else(|| outside::read(index))
+    }
+}
+
+impl<T: Atomic> Elements<usize> for Shared<T> {
+    type Element = T;
+
+    #[inline(always)]
+    fn element(&self, index: usize) -> T {
+        Self::element(self, index).unwrap_or_else(|| outside::read(index))
+    }
+}
+
 /// What has elements that are assigned by an index.
 #[diagnostic::on_unimplemented(
     message = "elements of a `{Self}` are not assigned by an index of type `{I}`",
-    note = "local arrays are assigned, by `usize`; results are written by `.set(value)`"
+    note = "local arrays are assigned, by `usize`; results are written by `.set(value)`, memory of a group by \
+            `.set(index, value)`"
 )]
 pub trait ElementsMut<I> {
     type Element;

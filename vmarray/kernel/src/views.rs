@@ -4,6 +4,7 @@ use crate::KernelType;
 use crate::interpret::Argument;
 use crate::layout::Layout;
 use crate::source::{AllElements, Given, HeldElements, HeldElementsMut};
+use crate::together;
 use bytemuck::{Pod, TransparentWrapper};
 use std::ops::Range;
 
@@ -58,6 +59,27 @@ impl At<1> {
     #[must_use]
     pub const fn index(self) -> usize {
         self.position[0] as usize
+    }
+
+    /// The item's number in its group, in a kernel with `group = length`.
+    ///
+    /// # Panics
+    /// If the kernel's function is called, rather than launched; so do the others.
+    #[must_use]
+    pub fn in_group(self) -> usize {
+        together::never()
+    }
+
+    /// The number of the item's group.
+    #[must_use]
+    pub fn group(self) -> usize {
+        together::never()
+    }
+
+    /// How many groups there are.
+    #[must_use]
+    pub fn groups(self) -> usize {
+        together::never()
     }
 
     /// The place so many elements further on.
@@ -183,6 +205,12 @@ pub enum ParameterKind {
     OwnMut(Layout),
     /// All elements.
     Anywhere(Layout),
+    /// All elements, changed by atomics.
+    Shared(Layout),
+    /// Elements that are appended. It has two views: a counter of 64 bits, and elements behind one another.
+    Append(Layout),
+    /// Memory of the group, which no argument is given for.
+    Group(Layout),
 }
 
 /// A parameter of a launched kernel: [its kind](ParameterKind), and its name.
@@ -226,6 +254,15 @@ pub mod kind {
     /// `&`[`Anywhere<T>`](crate::Anywhere).
     #[derive(Debug)]
     pub enum Anywhere {}
+    /// `&`[`Shared<T>`](crate::Shared).
+    #[derive(Debug)]
+    pub enum Shared {}
+    /// `&`[`Append<T>`](crate::Append).
+    #[derive(Debug)]
+    pub enum Append {}
+    /// `&`[`Group<T, N>`](crate::Group).
+    #[derive(Debug)]
+    pub enum Group {}
 }
 
 /// A type that a launched kernel can take.
@@ -237,7 +274,8 @@ pub mod kind {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "a kernel that is launched cannot take a `{Self}`",
-    note = "it takes `At<1>`, values, `&[T; N]`, `&Own<T>`, `&mut Own<T>` and `&Anywhere<T>`"
+    note = "it takes `At<1>`, values, `&[T; N]`, `&Own<T>`, `&mut Own<T>`, `&Anywhere<T>`, `&Shared<T>`, \
+            `&Append<T>` and `&Group<T, N>`"
 )]
 pub trait Parameter {
     /// What a host's program gives for it, for some items.

@@ -3,17 +3,19 @@
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::parse::{Parse, ParseStream};
-use syn::{Path, Token};
+use syn::{Expr, Ident, Path, Token};
 
-/// `crate = path`, or nothing.
+/// `crate = path` and `group = length`, or nothing.
 pub struct Arguments {
     library: TokenStream,
+    /// How many items a group has.
+    pub group: Option<Expr>,
 }
 
 impl Arguments {
     /// The path of the library if nothing is said.
     pub fn usual() -> Self {
-        Self { library: quote!(::vmarray::kernel) }
+        Self { library: quote!(::vmarray::kernel), group: None }
     }
 
     /// The path of the module that generated code names.
@@ -25,15 +27,25 @@ impl Arguments {
 
 impl Parse for Arguments {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        if input.is_empty() {
-            return Ok(Self::usual());
+        let mut arguments = Self::usual();
+        while !input.is_empty() {
+            if input.peek(Token![crate]) {
+                input.parse::<Token![crate]>()?;
+                input.parse::<Token![=]>()?;
+                arguments.library = input.call(Path::parse_mod_style)?.into_token_stream();
+            } else if input.peek(Ident) && input.fork().parse::<Ident>()? == "group" {
+                input.parse::<Ident>()?;
+                input.parse::<Token![=]>()?;
+                arguments.group = Some(input.parse()?);
+            } else {
+                return Err(input.error(
+                    "the arguments are `group = length of a group` and `crate = path::of::vmarray::kernel`",
+                ));
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
         }
-        if !input.peek(Token![crate]) {
-            return Err(input.error("the only argument is `crate = path::of::vmarray::kernel`"));
-        }
-        input.parse::<Token![crate]>()?;
-        input.parse::<Token![=]>()?;
-        let library = input.call(Path::parse_mod_style)?.into_token_stream();
-        if input.is_empty() { Ok(Self { library }) } else { Err(input.error("nothing more is expected")) }
+        Ok(arguments)
     }
 }

@@ -21,10 +21,16 @@ impl Body<'_> {
         };
         let name = last.ident.to_string();
         let before = (callee.path.segments.len() == 2).then(|| callee.path.segments[0].ident.to_string());
+        if callee.path.is_ident("barrier") && self.scope.find("barrier").is_none() {
+            return self.barrier(call);
+        }
         if let Some(before) = before {
             let is_parameter = self.scope.type_parameters.contains(&before);
             if is_parameter && name == "call" {
                 return self.call_parameter(callee, call);
+            }
+            if before == "lanes" {
+                return self.call_lanes(&last.ident, call);
             }
             if is_parameter || NUMBERS.contains(&before.as_str()) {
                 return self.call_number(callee, &last.ident, call);
@@ -40,6 +46,35 @@ impl Body<'_> {
         }
         let arguments: Vec<Code> = call.args.iter().map(|argument| self.argument(argument)).collect();
         self.call_function(callee.to_token_stream(), &arguments, call.span())
+    }
+
+    /// `barrier()`.
+    fn barrier(&mut self, call: &ExprCall) -> Code {
+        if !call.args.is_empty() {
+            return self.error(&call.args, "`barrier()` takes no arguments");
+        }
+        let span = call.span();
+        let k = located(&self.k, span);
+        let tree = self.lined(span, quote!(#k::Expr::Call("barrier", &[])));
+        Code::same(quote_spanned!(span=> #k::barrier()), tree)
+    }
+
+    /// `lanes::sum(x)` and the like.
+    fn call_lanes(&mut self, name: &Ident, call: &ExprCall) -> Code {
+        let text = name.to_string();
+        let Some(takes) = methods::lanes(&text) else {
+            return self.error(name, "there is no such operation across lanes");
+        };
+        if call.args.len() != takes {
+            return self.error(name, format!("`lanes::{text}` takes {takes} arguments"));
+        }
+        let span = name.span();
+        let (k, text) = (located(&self.k, span), format!("lanes_{text}"));
+        let arguments: Vec<Code> = call.args.iter().map(|argument| self.expr(argument)).collect();
+        let tree = |arguments| self.lined(span, quote!(#k::Expr::Call(#text, #arguments)));
+        Code::list(&arguments)
+            .with_rust(|arguments| quote_spanned!(span=> #k::lanes::#name(#arguments)))
+            .with_tree(tree)
     }
 
     /// A call of the kernel function at a path.
@@ -122,7 +157,7 @@ impl Body<'_> {
         let name = method.to_string();
         let span = method.span();
         let k = located(&self.k, span);
-        let Some((kind, takes)) = methods::find(&name) else {
+        let Some((kind, takes)) = methods::find(&name, arguments.len() - 1) else {
             return self.error(method, methods::advice(&name));
         };
         if arguments.len() != takes + 1 {

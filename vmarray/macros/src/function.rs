@@ -10,7 +10,7 @@ use syn::spanned::Spanned;
 use syn::{FnArg, GenericParam, Generics, ItemFn, Pat, Signature, Type};
 
 /// The parameters that say where a kernel function is launched; one without them is called by others alone.
-const PLACED: [&str; 3] = ["At", "Own", "Anywhere"];
+const PLACED: [&str; 6] = ["At", "Own", "Anywhere", "Group", "Shared", "Append"];
 /// The most entries of a tuple of slots.
 const SLOTS_MAX: usize = 8;
 
@@ -49,7 +49,7 @@ pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
         (body.slots, body.types, body.constants) = (Vec::new(), Vec::new(), Vec::new());
     }
     let host = host_form(function, &code);
-    let of = type_form(&body, function, &parameters, &patterns, &code);
+    let of = type_form(&body, arguments, function, &parameters, &patterns, &code);
     let errors = body.errors.map(|errors| errors.to_compile_error());
     quote!(#host #of #errors)
 }
@@ -143,6 +143,7 @@ fn host_form(function: &ItemFn, code: &Code) -> TokenStream {
 /// The type by which it is named, with what it is lowered from.
 fn type_form(
     body: &Body<'_>,
+    arguments: &Arguments,
     function: &ItemFn,
     parameters: &Parameters<'_>,
     trees: &[TokenStream],
@@ -163,7 +164,7 @@ fn type_form(
     let (locals, text, slots, tree) = (body.scope.locals(), name.to_string(), &code.slots, &code.tree);
     let (layouts, constants) = (&body.types, &body.constants);
     let is_placed = types.iter().any(|of| is_placed(of));
-    let launched = is_placed.then(|| kernel_impl(body, generics, parameters));
+    let launched = is_placed.then(|| kernel_impl(body, arguments, generics, parameters));
     let callable = (!types.iter().any(|of| matches!(of, Type::Reference(_))) && !is_placed)
         .then(|| function_impl(body, generics, types, &output));
     quote! {
@@ -224,6 +225,14 @@ fn is_placed(of: &Type) -> bool {
     }
 }
 
+/// Whether nobody gives an argument for a parameter of a type.
+fn is_given_by_launch(of: &Type) -> bool {
+    match of {
+        Type::Reference(reference) => is_a(&reference.elem, &["Group"]),
+        of => is_a(of, &["At"]),
+    }
+}
+
 /// Whether a type has one of these names.
 fn is_a(of: &Type, names: &[&str]) -> bool {
     let Type::Path(path) = of else { return false };
@@ -231,7 +240,12 @@ fn is_a(of: &Type, names: &[&str]) -> bool {
 }
 
 /// What makes it a kernel that can be launched.
-fn kernel_impl(body: &Body<'_>, generics: &Generics, parameters: &Parameters<'_>) -> TokenStream {
+fn kernel_impl(
+    body: &Body<'_>,
+    arguments: &Arguments,
+    generics: &Generics,
+    parameters: &Parameters<'_>,
+) -> TokenStream {
     let (k, name) = (&body.k, body.name);
     let (implemented, of, condition) = generics.split_for_impl();
     let turbofish = of.as_turbofish();
@@ -260,11 +274,19 @@ fn kernel_impl(body: &Body<'_>, generics: &Generics, parameters: &Parameters<'_>
         Pat::Ident(ident) => ident.ident.to_string(),
         other => other.to_token_stream().to_string(),
     });
-    // A place is given by the launch itself.
+    let group_len = arguments.group.as_ref().map(|len| {
+        let k = located(k, len.span());
+        quote_spanned! {len.span()=>
+            fn group_len() -> ::core::option::Option<u32> {
+                ::core::option::Option::Some(#k::group_len(#len))
+            }
+        }
+    });
+    // A place is given by the launch itself, and so is memory of the group.
     let given: Vec<&TokenStream> = taken
         .iter()
         .zip(&parameters.types)
-        .filter(|(_, of)| !is_a(of, &["At"]))
+        .filter(|(_, of)| !is_given_by_launch(of))
         .map(|(taken, _)| taken)
         .collect();
     quote! {
@@ -272,6 +294,8 @@ fn kernel_impl(body: &Body<'_>, generics: &Generics, parameters: &Parameters<'_>
             type Sources<'s> = (#(#lasting::Source<'s>,)*);
             type Bound<'s> = (#(#lasting::Bound<'s>,)*);
             type Parameters = (#(#given,)*);
+
+            #group_len
 
             fn parameters() -> ::std::vec::Vec<#k::ParameterInfo> {
                 ::std::vec![#(#lasting::info(#texts)),*]

@@ -28,6 +28,14 @@ use syn::parse_macro_input;
 /// a type of the same name, by which it is launched, lowered, and passed to other kernels as a type
 /// parameter. `crate = path` says where `vmarray::kernel` is, if not there.
 ///
+/// Items of a kernel with `group = length` run in groups of so many (a number or constant, at most 1024) and
+/// can share memory, `&Group<T, N>`; `at.in_group()`, `at.group()` and `at.groups()` say which they are.
+/// `barrier()` waits for all items of the group; with a multiple of 32 of them there are operations across 32
+/// lanes each: `lanes::sum`, `min`, `max`, `and`, `or`, `xor`, and `scan_…` of these up to the own lane;
+/// `lanes::shuffle(x, lane)`, `shuffle_xor(x, mask)`, `ballot`, `any` and `all`. All items of a group have to
+/// come to a barrier or such an operation: conditions around them are of what all have in common, such as
+/// values, tables and loops over numbers.
+///
 /// The body may use: `let` with patterns of tuples and structs; assignment to variables, their fields and
 /// elements; `if`, `match` on integers and bools, `loop`, `while`, `for` over ranges, labels, `break` with a
 /// value, `continue`, `return`; arrays, tuples, structs with `KernelType`; all integers but 128 bits, `f32`,

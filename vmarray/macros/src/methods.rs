@@ -86,7 +86,47 @@ const COMPOSED: [(&str, usize); 53] = [
 ];
 
 /// Methods of what kernels are given.
-const VIEWS: [(&str, usize); 5] = [("get", 0), ("index", 0), ("len", 0), ("plus", 1), ("set", 1)];
+const VIEWS: [(&str, usize); 18] = [
+    ("add", 2),
+    ("and", 2),
+    ("compare_exchange", 3),
+    ("exchange", 2),
+    ("get", 0),
+    ("group", 0),
+    ("groups", 0),
+    ("in_group", 0),
+    ("index", 0),
+    ("len", 0),
+    ("max", 2),
+    ("min", 2),
+    ("or", 2),
+    ("plus", 1),
+    ("push", 1),
+    ("set", 1),
+    ("set", 2),
+    ("xor", 2),
+];
+
+/// Operations across lanes.
+const LANES: [(&str, usize); 17] = [
+    ("all", 1),
+    ("and", 1),
+    ("any", 1),
+    ("ballot", 1),
+    ("max", 1),
+    ("min", 1),
+    ("or", 1),
+    ("scan_and", 1),
+    ("scan_max", 1),
+    ("scan_min", 1),
+    ("scan_or", 1),
+    ("scan_sum", 1),
+    ("scan_xor", 1),
+    ("shuffle", 2),
+    ("shuffle_xor", 2),
+    ("sum", 1),
+    ("xor", 1),
+];
 
 /// Which kind of method a name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,13 +139,17 @@ pub enum Method {
     View,
 }
 
-/// The kind of a method and how many arguments it takes.
-pub fn find(name: &str) -> Option<(Method, usize)> {
+/// How many arguments an operation across lanes takes.
+pub fn lanes(name: &str) -> Option<usize> {
+    LANES.iter().find(|(known, _)| *known == name).map(|(_, takes)| *takes)
+}
+
+/// The kind of a method and how many arguments it takes: so many if there is one that does.
+pub fn find(name: &str, arguments: usize) -> Option<(Method, usize)> {
     let lists = [(Method::Number, &NUMBERS[..]), (Method::Composed, &COMPOSED), (Method::View, &VIEWS)];
-    let find = |(kind, list): (Method, &[(&str, usize)])| {
-        list.iter().find(|(known, _)| *known == name).map(|(_, arguments)| (kind, *arguments))
-    };
-    lists.into_iter().find_map(find)
+    let all = lists.into_iter().flat_map(|(kind, list)| list.iter().map(move |method| (kind, *method)));
+    let named = all.filter(|(_, (known, _))| *known == name).map(|(kind, (_, takes))| (kind, takes));
+    named.clone().find(|(_, takes)| *takes == arguments).or_else(|| named.clone().next())
 }
 
 /// What to write instead of a method that is not known.
@@ -128,10 +172,11 @@ mod tests {
 
     #[test]
     fn methods_are_found_by_name() {
-        assert_eq!(find("mul_add"), Some((Method::Number, 2)));
-        assert_eq!(find("clamp"), Some((Method::Composed, 2)));
-        assert_eq!(find("set"), Some((Method::View, 1)));
-        assert_eq!(find("push"), None);
-        assert!(advice("push").contains("push(x)") && advice("iter").contains("for i in"));
+        assert_eq!(find("mul_add", 2), Some((Method::Number, 2)));
+        assert_eq!(find("clamp", 0), Some((Method::Composed, 2)));
+        assert_eq!((find("set", 1), find("set", 2)), (Some((Method::View, 1)), Some((Method::View, 2))));
+        assert_eq!((find("max", 1), find("max", 2)), (Some((Method::Number, 1)), Some((Method::View, 2))));
+        assert_eq!((find("swap", 1), lanes("shuffle"), lanes("sort")), (None, Some(2), None));
+        assert!(advice("swap").contains("swap(x)") && advice("iter").contains("for i in"));
     }
 }

@@ -1,12 +1,12 @@
 //! Calls: of kernel functions, which are inlined; of the rule table's functions; of methods of parameters.
 
 use super::frame::{Frame, Outcome};
-use super::value::{Node, Operand, Value};
+use super::value::{Leaf, Node, Operand, Value};
 use super::{Exit, Lower, Result};
 use crate::error::ErrorKind;
 use crate::slots::{Definition, Slot};
 use crate::tree::Expr;
-use backend_api::kernel::{Access, Binary, Op, Type, Unary, arithmetic};
+use backend_api::kernel::{Access, Across, Binary, Op, Place, Rmw, Scope, Type, Unary, Where, arithmetic};
 
 /// How deep calls can lie within one another.
 const CALLS_MAX: usize = 64;
@@ -107,11 +107,121 @@ impl Lower {
         }
     }
 
+    /// An operation across lanes.
+    fn across(&mut self, name: &str, operands: &[Operand]) -> Result<Value> {
+        let found = self.type_of(operands[0]);
+        let reduced = |name: &str| {
+            Some(match name {
+                "sum" => Binary::Add,
+                "min" => Binary::Min,
+                "max" => Binary::Max,
+                "and" => Binary::And,
+                "or" => Binary::Or,
+                "xor" => Binary::Xor,
+                _ => return None,
+            })
+        };
+        let how = match (name, operands) {
+            ("shuffle", [_, lane]) => Some(Across::Shuffle { lane: self.register(*lane) }),
+            ("shuffle_xor", [_, Operand::Constant(_, mask)]) if *mask < 32 => {
+                Some(Across::ShuffleXor(*mask as u8))
+            }
+            ("shuffle_xor", _) => {
+                let detail = "the mask of `shuffle_xor` is a constant below 32: take `shuffle` for others";
+                return Err(self.error(ErrorKind::Unsupported, detail.into()));
+            }
+            ("ballot", _) => Some(Across::Ballot),
+            ("any", _) => Some(Across::Any),
+            ("all", _) => Some(Across::All),
+            (name, _) => match name.strip_prefix("scan_") {
+                Some(name) => reduced(name).map(Across::Scan),
+                None => reduced(name).map(Across::Reduce),
+            },
+        };
+        let Some((how, gives)) = how.and_then(|how| Some((how, how.gives(found)?))) else {
+            return Err(self.unexpected(&format!("`lanes::{name}`")));
+        };
+        let (to, of) = (self.new_register(gives), self.register(operands[0]));
+        self.mark();
+        self.code.push(Op::Across { how, to, of });
+        Ok(Value::scalar(gives, Operand::Register(to)))
+    }
+
+    /// An atomic on an element of a view or of memory of the group; gives what was there.
+    fn atomic(&mut self, of: &Value, name: &str, arguments: &[Value]) -> Result<Value> {
+        let (Some((at, rest)), unknown) =
+            (arguments.split_first(), self.unexpected(&format!("the method `{name}`")))
+        else {
+            return Err(self.unexpected("an atomic without an index"));
+        };
+        let at = self.operand(at)?;
+        let (element, scope) = match of.node {
+            Node::View(view) => (self.view_element(view, Some(at)), Scope::Device),
+            _ => (self.element(of, at)?, Scope::Group),
+        };
+        let Node::Leaf(leaf) = &element.node else { return Err(unknown) };
+        let leaf = leaf.clone();
+        let Some(index) = element.index else { return Err(unknown) };
+        let mut operands = Vec::with_capacity(2);
+        for value in rest {
+            let operand = self.operand(value)?;
+            operands.push(self.register(operand));
+        }
+        let (op, value) = match (name, &operands[..]) {
+            ("add", [value]) => (Rmw::Add, *value),
+            ("min", [value]) => (Rmw::Min, *value),
+            ("max", [value]) => (Rmw::Max, *value),
+            ("and", [value]) => (Rmw::And, *value),
+            ("or", [value]) => (Rmw::Or, *value),
+            ("xor", [value]) => (Rmw::Xor, *value),
+            ("exchange", [value]) => (Rmw::Exchange, *value),
+            ("compare_exchange", [expected, value]) => (Rmw::CompareExchange { expected: *expected }, *value),
+            _ => return Err(unknown),
+        };
+        let at = self.register(index.at);
+        let (found, place) = match leaf {
+            Leaf::Field(of, view, offset) => (of, Place::View { view, at, offset }),
+            Leaf::Element(of, array) => (of, Place::Array { array, at }),
+            _ => return Err(unknown),
+        };
+        let to = self.new_register(found);
+        self.removable[to.at()] = false;
+        self.mark();
+        self.code.push(Op::Atomic { op, to: Some(to), place, value, scope });
+        Ok(Value::scalar(found, Operand::Register(to)))
+    }
+
+    /// Appends to a view, whose counter is the view before.
+    fn push(&mut self, view: usize, value: &Value) -> Result<Value> {
+        let (at, value_of_one) = (self.literal(Type::U64, 0), self.literal(Type::U64, 1));
+        let to = self.new_register(Type::U64);
+        self.removable[to.at()] = false;
+        let place = Place::View { view: view as u16 - 1, at, offset: 0 };
+        self.code.push(Op::Atomic {
+            op: Rmw::Add,
+            to: Some(to),
+            place,
+            value: value_of_one,
+            scope: Scope::Device,
+        });
+        let place = self.view_element(view, Some(Operand::Register(to)));
+        self.assign(&place, value)?;
+        Ok(Value::unit())
+    }
+
     /// A function of the rule table.
     pub fn call_number(&mut self, name: &str, arguments: &'static [Expr]) -> Result<Value> {
+        if name == "barrier" {
+            self.mark();
+            self.code.push(Op::Barrier);
+            return Ok(Value::unit());
+        }
         let mut operands = Vec::with_capacity(arguments.len());
         for value in self.several(arguments)? {
             operands.push(self.operand(&value)?);
+        }
+        if let Some(name) = name.strip_prefix("lanes_").filter(|_| !operands.is_empty()) {
+            return self.across(name, &operands);
         }
         let result = match operands[..] {
             [of] => self.call_unary(name, of),
@@ -217,13 +327,36 @@ impl Lower {
                     self.assign(&place, value)?;
                     Ok(Value::unit())
                 }
+                ("push", [value]) if self.views[view].access == Access::Append => self.push(view, value),
+                _ if self.views[view].access == Access::Atomic => self.atomic(&of, name, &arguments),
                 _ => Err(self.unexpected(&format!("the method `{name}` of a view"))),
+            };
+        }
+        if let Node::Array(len, _) = of.node {
+            return match (name, &arguments[..]) {
+                ("len", []) => Ok(Value::scalar(Type::U64, Operand::Constant(Type::U64, len as u64))),
+                ("set", [at, value]) => {
+                    let at = self.operand(at)?;
+                    let place = self.element(&of, at)?;
+                    self.assign(&place, value)?;
+                    Ok(Value::unit())
+                }
+                _ => self.atomic(&of, name, &arguments),
             };
         }
         // A place is the number of its element.
         let at = self.operand(&of)?;
         match (name, &arguments[..]) {
             ("index", []) => Ok(Value::scalar(Type::U64, at)),
+            ("in_group" | "group" | "groups", []) => {
+                let what = match name {
+                    "in_group" => Where::InGroup,
+                    "group" => Where::Group,
+                    _ => Where::Groups,
+                };
+                let register = self.question(what);
+                Ok(Value::scalar(Type::U64, Operand::Register(register)))
+            }
             ("plus", [by]) => {
                 let by = self.operand(by)?;
                 let by = self.cast(by, Type::U64);

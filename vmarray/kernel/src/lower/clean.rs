@@ -1,6 +1,6 @@
 //! What is tidied up in a body at the end.
 
-use backend_api::kernel::{Body, Memory, Op, Reg, Type};
+use backend_api::kernel::{Across, ArrayDecl, Body, Memory, Op, Place, Reg, Rmw, Space, Type};
 use std::collections::{BTreeSet, HashMap};
 
 /// Arrays of at most so many elements become registers where only constants index them.
@@ -15,6 +15,7 @@ pub fn clean(body: &mut Body, mut removable: Vec<bool>, marker: Option<Reg>) -> 
     body.code = flattened(std::mem::take(&mut body.code));
     replace_copies(body);
     while drop_unread(&mut body.code, body.registers.len(), &removable) {}
+    forget_unread(body);
     declare_fields(body);
     let (mut site, mut marks) = (0, Vec::new());
     take_marks(&mut body.code, marker, &mut site, &mut marks);
@@ -70,6 +71,20 @@ fn registers(op: &mut Op, visit: &mut impl FnMut(&mut Reg, bool)) {
             read(value);
         }
         Op::If { when, .. } => read(when),
+        Op::Atomic { op, place, value, .. } => {
+            let (Place::View { at, .. } | Place::Array { at, .. }) = place;
+            read(at);
+            read(value);
+            if let Rmw::CompareExchange { expected } = op {
+                read(expected);
+            }
+        }
+        Op::Across { how, of, .. } => {
+            read(of);
+            if let Across::Shuffle { lane } = how {
+                read(lane);
+            }
+        }
         _ => {}
     }
     match op {
@@ -86,7 +101,9 @@ fn registers(op: &mut Op, visit: &mut impl FnMut(&mut Reg, bool)) {
         | Op::Bits { to, .. }
         | Op::Load { to, .. }
         | Op::Lookup { to, .. }
-        | Op::Get { to, .. } => visit(to, true),
+        | Op::Get { to, .. }
+        | Op::Atomic { to: Some(to), .. }
+        | Op::Across { to, .. } => visit(to, true),
         _ => {}
     }
 }
@@ -134,7 +151,8 @@ fn literals(code: &[Op]) -> HashMap<Reg, u64> {
 }
 
 fn arrays_to_registers(body: &mut Body, literals: &HashMap<Reg, u64>, removable: &mut Vec<bool>) {
-    let mut fits: Vec<bool> = body.arrays.iter().map(|array| array.len <= REGISTERS_MAX).collect();
+    let fits = |array: &ArrayDecl| array.len <= REGISTERS_MAX && array.space == Space::Item;
+    let mut fits: Vec<bool> = body.arrays.iter().map(fits).collect();
     each_of(&body.code, &mut |op| {
         if let Op::Get { array, at, .. } | Op::Put { array, at, .. } = op {
             let number = usize::from(*array);
@@ -175,7 +193,10 @@ fn arrays_to_registers(body: &mut Body, literals: &HashMap<Reg, u64>, removable:
     }
     body.arrays = left;
     each(&mut body.code, &mut |op| {
-        if let Op::Get { array, .. } | Op::Put { array, .. } = op {
+        if let Op::Get { array, .. }
+        | Op::Put { array, .. }
+        | Op::Atomic { place: Place::Array { array, .. }, .. } = op
+        {
             *array = numbers[usize::from(*array)];
         }
     });
@@ -299,6 +320,17 @@ fn drop_unread(code: &mut Vec<Op>, registers: usize, removable: &[bool]) -> bool
     has_dropped
 }
 
+/// Has atomics give nothing where nobody reads it: devices do them without an answer.
+fn forget_unread(body: &mut Body) {
+    let mut is_read = vec![false; body.registers.len()];
+    each_of(&body.code, &mut |op| op.each_read(|register| is_read[register.at()] = true));
+    each(&mut body.code, &mut |op| {
+        if let Op::Atomic { to, .. } = op {
+            *to = to.filter(|to| is_read[to.at()]);
+        }
+    });
+}
+
 fn retain(code: &mut Vec<Op>, stays: &mut impl FnMut(&Op) -> bool) {
     for op in code.iter_mut() {
         match op {
@@ -317,11 +349,16 @@ fn retain(code: &mut Vec<Op>, stays: &mut impl FnMut(&Op) -> bool) {
 fn declare_fields(body: &mut Body) {
     let mut fields: Vec<Vec<(u32, Memory)>> = vec![Vec::new(); body.views.len()];
     each_of(&body.code, &mut |op| {
-        if let Op::Load { view, offset, of, .. } | Op::Store { view, offset, of, .. } = op {
-            let fields = &mut fields[usize::from(*view)];
-            if !fields.contains(&(*offset, *of)) {
-                fields.push((*offset, *of));
+        let (view, field) = match *op {
+            Op::Load { view, offset, of, .. } | Op::Store { view, offset, of, .. } => (view, (offset, of)),
+            Op::Atomic { place: Place::View { view, offset, .. }, value, .. } => {
+                (view, (offset, Memory::Value(body.registers[value.at()])))
             }
+            _ => return,
+        };
+        let fields = &mut fields[usize::from(view)];
+        if !fields.contains(&field) {
+            fields.push(field);
         }
     });
     for (view, mut fields) in body.views.iter_mut().zip(fields) {

@@ -87,13 +87,18 @@ pub fn may_assign(expr: &Expr) -> bool {
         Expr::Binary(_, a, b) | Expr::Both(a, b) | Expr::Either(a, b) | Expr::Index(a, b) => {
             may_assign(a) || may_assign(b)
         }
-        Expr::Call(_, parts) | Expr::Tuple(parts) | Expr::Array(parts) => parts.iter().any(may_assign),
+        Expr::Call(name, parts) => *name == "barrier" || parts.iter().any(may_assign),
+        Expr::Tuple(parts) | Expr::Array(parts) => parts.iter().any(may_assign),
         // A variable may be a reference.
         Expr::CallSlot(_, parts) => {
             parts.iter().any(|part| matches!(part, Expr::Local(_)) || may_assign(part))
         }
         Expr::CallTuple(_, of) => may_assign(of),
-        Expr::Method(of, name, parts) => *name == "set" || may_assign(of) || parts.iter().any(may_assign),
+        Expr::Method(of, name, parts) => {
+            let only_asks =
+                matches!(*name, "get" | "len" | "index" | "plus" | "in_group" | "group" | "groups");
+            !only_asks || may_assign(of) || parts.iter().any(may_assign)
+        }
         Expr::Struct(_, fields, rest) => {
             fields.iter().any(|(_, part)| may_assign(part)) || rest.is_some_and(may_assign)
         }
@@ -111,7 +116,10 @@ pub fn is_pure(expr: &Expr) -> bool {
         | Expr::Deref(of) => is_pure(of),
         Expr::Bool(_) | Expr::Literal(..) | Expr::Number(..) | Expr::Local(_) | Expr::Constant(_) => true,
         Expr::Binary(_, a, b) | Expr::Both(a, b) | Expr::Either(a, b) => is_pure(a) && is_pure(b),
-        Expr::Call(_, parts) => parts.iter().all(is_pure),
+        // Who meets others has to be where they are.
+        Expr::Call(name, parts) => {
+            *name != "barrier" && !name.starts_with("lanes_") && parts.iter().all(is_pure)
+        }
         _ => false,
     }
 }

@@ -386,6 +386,17 @@ impl Lower {
         u16::try_from(number).map_err(|_| self.error(ErrorKind::TooLarge, "more than 65536 arrays".into()))
     }
 
+    /// Memory of the group, which lasts for all of it.
+    pub fn group_place(&mut self, layout: &Layout) -> Result<Value> {
+        let first = self.arrays.len();
+        // Arrays of items that are over are no memory of the group.
+        let place = self.place(layout, 0)?;
+        for (array, _) in &mut self.arrays[first..] {
+            array.space = Space::Group;
+        }
+        Ok(Value { is_reference: true, ..place })
+    }
+
     /// A copy of a value in a place of its own.
     pub fn copied(&mut self, value: &Value) -> Result<Value> {
         let place = self.place(&value.layout, self.depth)?;

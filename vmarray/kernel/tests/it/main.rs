@@ -4,6 +4,7 @@ mod arrays;
 mod calls;
 mod errors;
 mod flow;
+mod groups;
 mod harness;
 mod lowered;
 mod math;

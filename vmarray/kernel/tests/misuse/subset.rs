@@ -22,7 +22,6 @@ fn expressions(at: At<1>, of: &Anywhere<f32>, x: f32, out: &mut Own<f32>) {
     for i in 0.. {} //~ give the range both ends
     fn inner() {} //~ put this outside of the kernel function
     const N: u32 = 3; //~ put this outside of the kernel function
-    let y = x.exp(); //~ call the kernel function `math::exp(x)`
     let y = x.checked_add(1); //~ there is no `Option` in kernels
     let y = x.frobnicate(); //~ make it a kernel function and call `frobnicate(x)`
     let y = x.max(); //~ `max` takes 1 arguments
@@ -66,7 +65,7 @@ fn with_function(f: fn(f32) -> f32) {} //~ functions are type parameters
 #[kernel(crate = vmarray_kernel)]
 fn with_reference() -> &'static f32 { loop {} } //~ references stand before a parameter's whole type only
 
-#[kernel(somewhere)] //~ the only argument is `crate =
+#[kernel(somewhere)] //~ the arguments are `group = length of a group`
 fn with_argument() {}
 
 #[derive(Clone, Copy, KernelType)]

@@ -28,7 +28,9 @@ pub(super) fn prepared<K: Kernel>() -> Result<Arc<PreparedKernel>> {
     }
     // Not under the lock: two threads may do it both.
     let lowered = lower::<K>().map_err(refused)?;
-    let kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name).with_host(host_form::<K>);
+    let kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name);
+    // Groups are interpreted.
+    let kernel = if K::group_len().is_none() { kernel.with_host(host_form::<K>) } else { kernel };
     let prepared = Arc::new(PreparedKernel { lowered, kernel });
     Ok(Arc::clone(PREPARED.lock().entry(key).or_insert(prepared)))
 }

@@ -1,0 +1,357 @@
+//! What items of a kernel have together: memory of their group, elements that they change by atomics, and
+//! elements that they append.
+
+use crate::KernelType;
+use crate::interpret::Argument;
+use crate::number::{Integer, Number};
+use crate::source::Given;
+use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
+use crate::{outside, rules};
+use backend_api::kernel::HostView;
+use std::cell::Cell;
+
+/// A number that items change as one step: `u32`, `i32`, `f32`, `u64`, `i64`, `f64`, `usize` or `isize`.
+///
+/// ```
+/// use vmarray_kernel::{Atomic, Shared};
+/// fn counted<T: Atomic>(of: &Shared<T>) -> usize {
+///     of.len()
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a `{Self}` cannot be changed as one step",
+    note = "it has to be a number of 32 or 64 bits"
+)]
+pub trait Atomic: Number + Memory {}
+
+macro_rules! atomic {
+    ($($T:ident)*) => { $(impl Atomic for $T {})* };
+}
+atomic!(u32 i32 f32 u64 i64 f64 usize isize);
+
+/// Memory that the items of a group have together: `N` elements, which are zero when the group starts. Items
+/// that read what others write meet at a [`barrier`](macro@crate::kernel) between the two.
+///
+/// ```
+/// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel, group = 4)]
+/// fn reversed(at: At<1>, part: &Group<u32, 4>, x: &mut Own<u32>) {
+///     let i = at.in_group();
+///     part.set(i, x.get());
+///     barrier();
+///     x.set(part[3 - i]);
+/// }
+/// let mut x = [1, 2, 3, 4, 5, 6];
+/// run_on_host::<reversed>(0..6, ((), (), &mut x))?;
+/// assert_eq!(x, [4, 3, 2, 1, 0, 0]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+pub struct Group<T, const N: usize>([Cell<T>; N]);
+
+impl<T, const N: usize> std::fmt::Debug for Group<T, N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group").finish_non_exhaustive()
+    }
+}
+
+impl<T: KernelType, const N: usize> Group<T, N> {
+    /// How many elements there are.
+    #[allow(clippy::len_without_is_empty, reason = "it has as many as its type says")]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        N
+    }
+
+    /// Writes an element.
+    #[inline(always)]
+    pub fn set(&self, index: usize, value: T) {
+        match self.0.get(index) {
+            Some(place) => place.set(value),
+            None => outside::note(index),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn element(&self, index: usize) -> Option<T> {
+        self.0.get(index).map(Cell::get)
+    }
+}
+
+/// Elements of an array that any item changes, each time as one step: all methods give what was there before.
+/// Which item comes first is not said, and neither is in what order sums of floats are rounded. An element is
+/// read by its index, `of[i]`.
+///
+/// ```
+/// use vmarray_kernel::{Own, Shared, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn histogram(x: &Own<u8>, bins: &Shared<u32>) {
+///     bins.add(x.get() as usize / 64, 1);
+/// }
+/// let mut bins = [0; 4];
+/// run_on_host::<histogram>(0..5, (&[0, 255, 63, 70, 200], &mut bins))?;
+/// assert_eq!(bins, [2, 1, 0, 2]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+#[repr(transparent)]
+pub struct Shared<T: 'static>(SharedElements<'static, T>);
+
+/// Where [`Shared`] elements are.
+#[doc(hidden)]
+pub enum SharedElements<'s, T> {
+    /// A program's.
+    Slice(&'s [Cell<T>]),
+    /// A device's.
+    View(HostView<'s>),
+}
+
+impl<T> std::fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl<T: Atomic> Shared<T> {
+    /// How many there are.
+    #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            SharedElements::Slice(cells) => cells.len(),
+            SharedElements::View(view) => view.count() as usize,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn element(&self, index: usize) -> Option<T> {
+        match &self.0 {
+            SharedElements::Slice(cells) => cells.get(index).map(Cell::get),
+            SharedElements::View(view) => view.load::<T::Native>(index as u64, 0).map(T::of_native),
+        }
+    }
+
+    #[inline(always)]
+    fn change(&self, index: usize, change: impl Fn(T) -> T) -> T {
+        let before = match &self.0 {
+            SharedElements::Slice(cells) => cells.get(index).map(|cell| cell.replace(change(cell.get()))),
+            SharedElements::View(view) => {
+                let change = |old| change(T::of_native(old)).native();
+                view.change::<T::Native>(index as u64, 0, change).map(T::of_native)
+            }
+        };
+        before.unwrap_or_else(|| outside::read(index))
+    }
+}
+
+impl<T: Atomic, const N: usize> Group<T, N> {
+    #[inline(always)]
+    fn change(&self, index: usize, change: impl Fn(T) -> T) -> T {
+        let before = self.0.get(index).map(|cell| cell.replace(change(cell.get())));
+        before.unwrap_or_else(|| outside::read(index))
+    }
+}
+
+macro_rules! atomics {
+    ([$($more:tt)*] $Of:ty) => {
+        impl<T: Atomic, $($more)*> $Of {
+            /// Adds to an element, and gives what was there before, as all of these do in one step.
+            #[inline(always)]
+            pub fn add(&self, index: usize, value: T) -> T {
+                self.change(index, |old| rules::add(old, value))
+            }
+        }
+
+        impl<T: Atomic + Integer, $($more)*> $Of {
+            /// Leaves the smaller one.
+            #[inline(always)]
+            pub fn min(&self, index: usize, value: T) -> T {
+                self.change(index, |old| rules::min(old, value))
+            }
+
+            /// Leaves the larger one.
+            #[inline(always)]
+            pub fn max(&self, index: usize, value: T) -> T {
+                self.change(index, |old| rules::max(old, value))
+            }
+
+            /// Leaves the bits that both have.
+            #[inline(always)]
+            pub fn and(&self, index: usize, value: T) -> T {
+                self.change(index, |old| rules::and(old, value))
+            }
+
+            /// Leaves the bits that any has.
+            #[inline(always)]
+            pub fn or(&self, index: usize, value: T) -> T {
+                self.change(index, |old| rules::or(old, value))
+            }
+
+            /// Leaves the bits that differ.
+            #[inline(always)]
+            pub fn xor(&self, index: usize, value: T) -> T {
+                self.change(index, |old| rules::xor(old, value))
+            }
+
+            /// Leaves the value.
+            #[inline(always)]
+            pub fn exchange(&self, index: usize, value: T) -> T {
+                self.change(index, |_| value)
+            }
+
+            /// Leaves the value if `expected` was there.
+            #[inline(always)]
+            pub fn compare_exchange(&self, index: usize, expected: T, value: T) -> T {
+                self.change(index, |old| if old == expected { value } else { old })
+            }
+        }
+    };
+}
+atomics!([] Shared<T>);
+atomics!([const N: usize] Group<T, N>);
+
+/// Elements that items append, in an order that is not said. There is a limit to their number: what is beyond
+/// it is counted, but is an access outside.
+///
+/// ```
+/// use vmarray_kernel::{Append, At, Own, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn odd(at: At<1>, x: &Own<u32>, found: &Append<u64>) {
+///     if x.get() % 2 == 1 {
+///         found.push(at.index() as u64);
+///     }
+/// }
+/// let (mut found, mut count) = ([0; 4], 0);
+/// run_on_host::<odd>(0..5, ((), &[4, 5, 7, 2, 1], (&mut found, &mut count)))?;
+/// assert_eq!((found, count), ([1, 2, 4, 0], 3));
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+#[repr(transparent)]
+pub struct Append<T: 'static>(AppendedElements<'static, T>);
+
+/// Where [`Append`]ed elements go.
+#[doc(hidden)]
+pub enum AppendedElements<'s, T> {
+    /// A program's, and how many there are.
+    Slice(&'s [Cell<T>], &'s Cell<u64>),
+    /// A device's: the counter, and elements.
+    View(HostView<'s>, HostView<'s>),
+}
+
+impl<T> std::fmt::Debug for Append<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Append").finish_non_exhaustive()
+    }
+}
+
+impl<T: Memory> Append<T> {
+    /// Appends an element.
+    #[inline(always)]
+    pub fn push(&self, value: T) {
+        let (index, has_room) = match &self.0 {
+            AppendedElements::Slice(cells, count) => {
+                let index = count.replace(count.get() + 1);
+                let place = cells.get(index as usize);
+                place.inspect(|cell| cell.set(value));
+                (index, place.is_some())
+            }
+            AppendedElements::View(counter, elements) => {
+                let index = counter.change(0, 0, |count: u64| count.wrapping_add(1)).unwrap_or(u64::MAX);
+                (index, elements.write(index, size_of::<T>(), bytemuck::bytes_of(&value)))
+            }
+        };
+        if !has_room {
+            outside::note(index as usize);
+        }
+    }
+}
+
+impl<T: KernelType, const N: usize> Parameter for &'static Group<T, N> {
+    type Source<'s> = ();
+    type Bound<'s> = Box<Group<T, N>>;
+    type OfItem<'i> = &'i Group<T, N>;
+    type Kind = kind::Group;
+
+    fn info(name: &'static str) -> ParameterInfo {
+        ParameterInfo { name, kind: ParameterKind::Group(<[T; N]>::layout()) }
+    }
+
+    fn bound(_: Self::Source<'_>) -> Self::Bound<'_> {
+        Box::new(Group([const { Cell::new(T::ZERO) }; N]))
+    }
+
+    fn given<'s>(_: &mut Given<'_, 's>) -> Self::Bound<'s> {
+        Self::bound(())
+    }
+
+    #[inline(always)]
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Group<T, N> {
+        bound
+    }
+
+    fn argument(_: Self::Source<'_>) -> Argument<'_> {
+        Argument::Place
+    }
+}
+
+impl<T: Atomic> Parameter for &'static Shared<T> {
+    type Source<'s> = &'s mut [T];
+    type Bound<'s> = SharedElements<'s, T>;
+    type OfItem<'i> = &'i Shared<T>;
+    type Kind = kind::Shared;
+
+    fn info(name: &'static str) -> ParameterInfo {
+        ParameterInfo { name, kind: ParameterKind::Shared(T::layout()) }
+    }
+
+    fn bound(source: Self::Source<'_>) -> Self::Bound<'_> {
+        SharedElements::Slice(Cell::from_mut(source).as_slice_of_cells())
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
+        SharedElements::View(given.view())
+    }
+
+    #[inline(always)]
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Shared<T> {
+        // SAFETY: it is the same type but for a lifetime, which is longer than 'i. Nobody can keep what is in
+        // it for longer than 'i: it is neither copied nor moved out of a reference, and its methods give
+        // values.
+        unsafe { &*std::ptr::from_mut(bound).cast_const().cast() }
+    }
+
+    fn argument(source: Self::Source<'_>) -> Argument<'_> {
+        Argument::Write(bytemuck::cast_slice_mut(source), size_of::<T>())
+    }
+}
+
+impl<T: Memory> Parameter for &'static Append<T> {
+    type Source<'s> = (&'s mut [T], &'s mut u64);
+    type Bound<'s> = AppendedElements<'s, T>;
+    type OfItem<'i> = &'i Append<T>;
+    type Kind = kind::Append;
+
+    fn info(name: &'static str) -> ParameterInfo {
+        ParameterInfo { name, kind: ParameterKind::Append(T::layout()) }
+    }
+
+    fn bound((elements, count): Self::Source<'_>) -> Self::Bound<'_> {
+        AppendedElements::Slice(Cell::from_mut(elements).as_slice_of_cells(), Cell::from_mut(count))
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
+        let counter = given.view();
+        AppendedElements::View(counter, given.view())
+    }
+
+    #[inline(always)]
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Append<T> {
+        // SAFETY: as for `Shared`.
+        unsafe { &*std::ptr::from_mut(bound).cast_const().cast() }
+    }
+
+    fn argument((elements, count): Self::Source<'_>) -> Argument<'_> {
+        Argument::Append(bytemuck::bytes_of_mut(count), bytemuck::cast_slice_mut(elements), size_of::<T>())
+    }
+}

@@ -1,0 +1,231 @@
+//! What items do together: groups, lanes, atomics, appending.
+
+use crate::harness::{ITEMS, random};
+use vmarray_kernel::{
+    Anywhere, Append, At, ErrorKind, Group, KernelType, Own, Shared, interpret, kernel, lower, run_on_host,
+};
+
+/// The sum of a group's elements by halves, in the first of them.
+#[kernel(crate = vmarray_kernel)]
+fn sum_of_group<const N: usize>(at: At<1>, part: &Group<u64, N>) -> u64 {
+    let i = at.in_group();
+    let mut half = N / 2;
+    while half > 0 {
+        barrier();
+        if i < half {
+            part.set(i, part[i] + part[i + half]);
+        }
+        half /= 2;
+    }
+    barrier();
+    part[0]
+}
+
+#[kernel(crate = vmarray_kernel, group = 64)]
+fn sums(at: At<1>, x: &Own<u64>, part: &Group<u64, 64>, total: &Shared<u64>, out: &mut Own<u64>) {
+    part.set(at.in_group(), x.get());
+    let sum = sum_of_group(at, part);
+    if at.in_group() == 0 {
+        total.add(at.group() % 2, sum);
+    }
+    out.set(sum - x.get());
+}
+
+#[test]
+fn groups_add_up_what_they_have() {
+    let x: Vec<u64> = random(3, ITEMS);
+    let (mut total, mut out) = ([0; 2], vec![0; ITEMS]);
+    run_on_host::<sums>(0..ITEMS, ((), &x, (), &mut total, &mut out)).unwrap();
+    let wrapping = |group: &[u64]| group.iter().fold(0_u64, |sum, x| sum.wrapping_add(*x));
+    let mut expected = [0_u64; 2];
+    for (number, group) in x.chunks(64).enumerate() {
+        let sum = wrapping(group);
+        expected[number % 2] = expected[number % 2].wrapping_add(sum);
+        for (x, out) in group.iter().zip(&out[number * 64..]) {
+            assert_eq!(*out, sum.wrapping_sub(*x));
+        }
+    }
+    assert_eq!(total, expected);
+    let body = lower::<sums>().unwrap().body;
+    assert_eq!((body.group_len, body.arrays.len(), body.views.len()), (Some(64), 1, 3));
+}
+
+#[kernel(crate = vmarray_kernel, group = G)]
+fn across<const G: u32>(at: At<1>, x: &Own<i32>, out: &mut Own<[i32; 10]>) {
+    let (x, lane) = (x.get(), at.in_group() as u32 % 32);
+    let is_odd = x % 2 != 0;
+    out.set([
+        lanes::sum(x),
+        lanes::max(x),
+        lanes::scan_sum(x),
+        lanes::scan_min(x),
+        lanes::ballot(is_odd) as i32,
+        lanes::any(x == 7) as i32 + 2 * (lanes::all(x < 100) as i32),
+        lanes::shuffle(x, 31 - lane),
+        lanes::shuffle_xor(x, 5),
+        lanes::xor(x),
+        lanes::scan_or(x),
+    ]);
+}
+
+#[test]
+fn lanes_know_of_one_another() {
+    let x: Vec<i32> = random::<i32>(4, 160).into_iter().map(|x| x % 150).collect();
+    let mut out = vec![[0; 10]; 160];
+    run_on_host::<across<32>>(0..160, ((), &x, &mut out)).unwrap();
+    let mut others = vec![[0; 10]; 160];
+    run_on_host::<across<160>>(0..160, ((), &x, &mut others)).unwrap();
+    assert_eq!(out, others, "the length of groups makes no difference");
+    for (warp, results) in x.chunks(32).zip(out.chunks(32)) {
+        for (lane, found) in results.iter().enumerate() {
+            let before = &warp[..=lane];
+            let ballot = warp.iter().rev().fold(0, |bits, x| bits << 1 | u32::from(x % 2 != 0));
+            let votes = i32::from(warp.contains(&7)) + 2 * i32::from(warp.iter().all(|x| *x < 100));
+            let expected = [
+                warp.iter().sum(),
+                *warp.iter().max().unwrap(),
+                before.iter().sum(),
+                *before.iter().min().unwrap(),
+                ballot as i32,
+                votes,
+                warp[31 - lane],
+                warp[lane ^ 5],
+                warp.iter().fold(0, |bits, x| bits ^ x),
+                before.iter().fold(0, |bits, x| bits | x),
+            ];
+            assert_eq!(*found, expected, "lane {lane}");
+        }
+    }
+}
+
+#[derive(Clone, Copy, KernelType)]
+#[kernel_type(crate = vmarray_kernel)]
+struct Cell {
+    place: [u16; 2],
+    is_set: bool,
+}
+
+#[kernel(crate = vmarray_kernel, group = 8)]
+fn cells(at: At<1>, cells: &Group<Cell, 8>, counts: &Group<u32, 2>, out: &mut Own<u32>) {
+    let i = at.in_group();
+    cells.set(i, Cell { place: [i as u16, 10 * i as u16], is_set: i % 3 == 0 });
+    counts.add(i % 2, i as u32);
+    counts.max(1, 13);
+    barrier();
+    let other = cells[(i + 1) % 8];
+    let sum = other.place[0] as u32 + other.place[1] as u32;
+    out.set(if other.is_set { sum + 1000 * counts[0] } else { sum + 1000 * counts[1] });
+}
+
+#[test]
+fn groups_share_structs_and_change_elements() {
+    let mut out = [0; 16];
+    run_on_host::<cells>(0..16, ((), (), (), &mut out)).unwrap();
+    for (item, out) in out.into_iter().enumerate() {
+        let other = (item + 1) % 8;
+        // The larger of a sum so far and 13 comes to at least 16.
+        let counts = if other % 3 == 0 { 12 } else { out / 1000 };
+        assert!(counts == 12 || (16..=29).contains(&counts), "{counts}");
+        assert_eq!(out, 11 * other as u32 + 1000 * counts);
+    }
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn change(at: At<1>, x: &Own<i64>, all: &Anywhere<u8>, of: &Shared<i64>, old: &mut Own<i64>) {
+    let (i, x) = (at.index() % of.len(), x.get());
+    let before = match all[at.index() % all.len()] % 8 {
+        0 => of.add(i, x),
+        1 => of.min(i, x),
+        2 => of.max(i, x),
+        3 => of.and(i, x),
+        4 => of.or(i, x),
+        5 => of.xor(i, x),
+        6 => of.exchange(i, x),
+        _ => of.compare_exchange(i, of[i], x),
+    };
+    of.add(i + of.len(), 1);
+    old.set(before);
+}
+
+#[test]
+fn shared_elements_change_in_both_forms() {
+    let (x, which): (Vec<i64>, Vec<u8>) = (random(1, ITEMS), random(2, ITEMS));
+    let (mut host, mut lowered) = (vec![5; 7], vec![5; 7]);
+    let (mut host_old, mut lowered_old) = (vec![0; ITEMS], vec![0; ITEMS]);
+    let outside = run_on_host::<change>(0..ITEMS, ((), &x, &which, &mut host, &mut host_old)).unwrap_err();
+    let report = interpret::<change>(0..ITEMS, ((), &x, &which, &mut lowered, &mut lowered_old)).unwrap();
+    assert_eq!((host, host_old), (lowered, lowered_old));
+    assert_eq!((outside.count, report.failures), (ITEMS as u64, ITEMS as u64), "each was outside once");
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn append(at: At<1>, x: &Own<u32>, found: &Append<[u32; 2]>) {
+    if x.get() % 3 == 0 {
+        found.push([at.index() as u32, x.get()]);
+    }
+}
+
+#[test]
+fn elements_are_appended_up_to_a_limit() {
+    let x: Vec<u32> = random(6, ITEMS);
+    let expected: Vec<[u32; 2]> =
+        (0..).zip(&x).filter(|(_, x)| *x % 3 == 0).map(|(item, x)| [item, *x]).collect();
+    let limit = expected.len() - 5;
+    let mut found = vec![[0; 2]; limit];
+    let mut count = 0;
+    let outside = run_on_host::<append>(0..ITEMS, ((), &x, (&mut found, &mut count))).unwrap_err();
+    assert_eq!((outside.count, outside.index, count), (5, limit as u64, expected.len() as u64));
+    assert_eq!(found, expected[..limit]);
+    let (mut others, mut count) = (vec![[0; 2]; limit], 0);
+    let report = interpret::<append>(0..ITEMS, ((), &x, (&mut others, &mut count))).unwrap();
+    assert_eq!((report.failures, report.detail, count), (5, limit as u64, expected.len() as u64));
+    assert_eq!(others, found);
+}
+
+#[kernel(crate = vmarray_kernel, group = 32)]
+fn some_wait(at: At<1>, out: &mut Own<u32>) {
+    if at.in_group() < 5 {
+        barrier();
+    }
+    out.set(1);
+}
+
+#[kernel(crate = vmarray_kernel, group = 32)]
+fn some_vote(x: &Own<u32>, out: &mut Own<u32>) {
+    let mut n = x.get();
+    while n > 0 {
+        n /= 2;
+        out.set(lanes::sum(n));
+    }
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn without_group(out: &mut Own<u32>) {
+    barrier();
+    out.set(1);
+}
+
+#[kernel(crate = vmarray_kernel, group = 2048)]
+fn large_group(out: &mut Own<u32>) {
+    out.set(1);
+}
+
+#[kernel(crate = vmarray_kernel, group = 32)]
+fn any_mask(x: &Own<u32>, out: &mut Own<u32>) {
+    out.set(lanes::shuffle_xor(x.get(), x.get()));
+}
+
+#[test]
+fn items_that_do_not_meet_are_told_with_their_line() {
+    let error = lower::<some_wait>().unwrap_err();
+    assert_eq!((error.kind(), error.line()), (ErrorKind::Divergent, line!() - 33), "{error}");
+    assert!(error.to_string().contains("groups.rs"), "{error}");
+    let error = lower::<some_vote>().unwrap_err();
+    assert_eq!((error.kind(), error.line()), (ErrorKind::Divergent, line!() - 26), "{error}");
+    let error = lower::<without_group>().unwrap_err().to_string();
+    assert!(error.contains("the length of a group is not said"), "{error}");
+    let error = lower::<large_group>().unwrap_err().to_string();
+    assert!(error.contains("2048 items of a group, at most 1024"), "{error}");
+    let error = lower::<any_mask>().unwrap_err();
+    assert!(error.to_string().contains("constant below 32"), "{error}");
+}
