@@ -302,6 +302,13 @@ impl HostView<'_> {
 
     /// Writes whole elements, as [`read`](Self::read) reads them; whether there was a place for all. If not,
     /// none is written.
+    ///
+    /// ```
+    /// use backend_api::kernel::HostView;
+    /// fn clear(view: &HostView<'_>, item: u64) -> bool {
+    ///     view.write(item, 4, &[0; 4])
+    /// }
+    /// ```
     pub fn write(&self, first: u64, bytes: usize, from: &[u8]) -> bool {
         let Some(run) = self.run_within(first, bytes, from.len(), &self.writable) else { return false };
         for (element, from) in (first..).step_by(run).zip(from.chunks(run * bytes)) {

@@ -17,6 +17,8 @@ pub enum Argument<'s> {
     Values(Vec<u64>),
     /// Elements that are read: their bytes, and the bytes of one.
     Read(&'s [u8], usize),
+    /// Elements that are read, and the index of the first.
+    Around(isize, &'s [u8], usize),
     /// Elements that are read and written.
     Write(&'s mut [u8], usize),
     /// How many were appended, 8 bytes, and elements with the bytes of one.
@@ -74,14 +76,14 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let kernel = backend_api::kernel::Kernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
     let mut copies: Vec<Vec<u8>> = Vec::new();
     for view in &lowered.views {
-        if let Argument::Read(bytes, _) = &arguments[*view] {
+        if let Argument::Read(bytes, _) | Argument::Around(_, bytes, _) = &arguments[*view] {
             copies.push(bytes.to_vec());
         }
     }
     let (mut copies, mut views) = (copies.iter_mut(), Vec::new());
     for (number, argument) in arguments.iter_mut().enumerate() {
         match argument {
-            Argument::Read(_, stride) if lowered.views.contains(&number) => {
+            Argument::Read(_, stride) | Argument::Around(_, _, stride) if lowered.views.contains(&number) => {
                 views.extend(copies.next().map(|copy| (copy.as_mut_slice(), *stride)));
             }
             Argument::Write(bytes, stride) => views.push((&mut **bytes, *stride)),
@@ -106,6 +108,10 @@ fn scalar(arguments: &[Argument<'_>], source: ScalarSource) -> u64 {
         ScalarSource::Origin => 0,
         ScalarSource::Value { parameter, position } => match &arguments[parameter] {
             Argument::Values(values) => values[position],
+            _ => 0,
+        },
+        ScalarSource::First { parameter } => match &arguments[parameter] {
+            Argument::Around(first, ..) => *first as u64,
             _ => 0,
         },
         ScalarSource::Length { parameter } => match &arguments[parameter] {

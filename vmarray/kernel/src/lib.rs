@@ -60,7 +60,7 @@ pub use number::{Bits, Float, Integer, Number, Scalar, Signed};
 pub use outside::Outside;
 pub use shared::{Append, Atomic, Group, Shared};
 pub use slots::{Define, Definition, Function};
-pub use views::{Anywhere, At, Memory, Own, Parameter, ParameterInfo, ParameterKind, kind};
+pub use views::{Anywhere, At, Memory, Own, Parameter, ParameterInfo, ParameterKind, Window, kind};
 pub use vmarray_macros::{KernelType, kernel};
 
 /// What generated code names. Nobody else should.

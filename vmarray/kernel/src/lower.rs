@@ -63,6 +63,11 @@ pub enum ScalarSource {
     },
     /// Which index the first element has: indices that kernels see are counted from it.
     Origin,
+    /// Which index the first element of a window has; it may be negative.
+    First {
+        /// The number of the parameter.
+        parameter: usize,
+    },
     /// How many elements a view has.
     Length {
         /// The number of the parameter.
@@ -158,6 +163,8 @@ struct View {
     access: Access,
     /// Whether items have an element of their own, rather than all.
     is_own: bool,
+    /// Which index the first element of a window has.
+    first: Option<Reg>,
 }
 
 /// A kernel on its way.
@@ -334,17 +341,31 @@ impl Lower {
             }
             ParameterKind::Own(layout) => (layout, Access::Read, true),
             ParameterKind::OwnMut(layout) => (layout, Access::Write { tile: 1 }, true),
-            ParameterKind::Anywhere(layout) => (layout, Access::Read, false),
+            ParameterKind::Anywhere(layout) | ParameterKind::Window(layout, _) => {
+                (layout, Access::Read, false)
+            }
             ParameterKind::Shared(layout) => (layout, Access::Atomic, false),
             ParameterKind::Append(layout) => {
                 let counter = Layout::Scalar(Type::U64);
                 let access = Access::Atomic;
-                self.views.push(View { parameter: number, layout: counter, access, is_own: false });
+                self.views.push(View {
+                    parameter: number,
+                    layout: counter,
+                    access,
+                    is_own: false,
+                    first: None,
+                });
                 (layout, Access::Append, false)
             }
             ParameterKind::Group(layout) => return self.group_place(layout),
         };
-        let view = View { parameter: number, layout: layout.clone(), access, is_own };
+        let first = match kind {
+            ParameterKind::Window(..) => {
+                Some(self.scalar(ScalarSource::First { parameter: number }, Type::U64))
+            }
+            _ => None,
+        };
+        let view = View { parameter: number, layout: layout.clone(), access, is_own, first };
         self.views.push(view);
         Ok(Value { is_reference: true, ..Value::new(Layout::UNIT, Node::View(self.views.len() - 1)) })
     }
@@ -390,8 +411,12 @@ impl Lower {
 
     /// The element of a view with an index; its own for items that have one.
     fn view_element(&mut self, view: usize, at: Option<Operand>) -> Value {
-        let View { layout, access, is_own, .. } = &self.views[view];
-        let (layout, access, is_own) = (layout.clone(), *access, *is_own);
+        let View { layout, access, is_own, first, .. } = &self.views[view];
+        let (layout, access, is_own, first) = (layout.clone(), *access, *is_own, *first);
+        let at = match (at, first) {
+            (Some(at), Some(first)) => Some(self.binary(Binary::Sub, at, Operand::Register(first))),
+            _ => at,
+        };
         let at = match at {
             Some(at) if !is_own => at,
             _ if access.is_written() => Operand::Constant(Type::U64, 0),

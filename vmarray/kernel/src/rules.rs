@@ -5,7 +5,7 @@
 use crate::number::{Bits, Float, Integer, Number, Rounded, Scalar, Signed};
 use crate::outside;
 use crate::shared::{Atomic, Group, Shared};
-use crate::views::Anywhere;
+use crate::views::{Anywhere, At, Window};
 use crate::{KernelType, views::Memory};
 use backend_api::expr::{Integer as _, Number as _};
 
@@ -229,6 +229,15 @@ impl<T: Atomic> Elements<usize> for Shared<T> {
     #[inline(always)]
     fn element(&self, index: usize) -> T {
         Self::element(self, index).unwrap_or_else(|| outside::read(index))
+    }
+}
+
+impl<T: Memory> Elements<At<1>> for Window<T, 1> {
+    type Element = T;
+
+    #[inline(always)]
+    fn element(&self, at: At<1>) -> T {
+        Self::element(self, at).unwrap_or_else(outside::read)
     }
 }
 

@@ -147,3 +147,10 @@ impl<T: Memory> AllElements<'_, T> {
         }
     }
 }
+
+/// Elements around the places of items.
+pub struct WindowElements<'s, T, const N: usize> {
+    /// The place of the first one.
+    pub first: [isize; N],
+    pub elements: AllElements<'s, T>,
+}

@@ -3,7 +3,7 @@
 use crate::KernelType;
 use crate::interpret::Argument;
 use crate::layout::Layout;
-use crate::source::{AllElements, Given, HeldElements, HeldElementsMut};
+use crate::source::{AllElements, Given, HeldElements, HeldElementsMut, WindowElements};
 use crate::together;
 use bytemuck::{Pod, TransparentWrapper};
 use std::ops::Range;
@@ -169,6 +169,45 @@ impl<T> std::fmt::Debug for Anywhere<T> {
     }
 }
 
+/// Elements around the item's own place, by place: as far as the launch says, and what a boundary mode shows
+/// beyond the edges.
+///
+/// ```
+/// use vmarray_kernel::{kernel, At, Own, Window, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn blurred(at: At<1>, of: &Window<f32, 1>, out: &mut Own<f32>) {
+///     out.set((of[at.plus(-1)] + of[at] + of[at.plus(1)]) / 3.0);
+/// }
+/// let mut out = [0.0; 3];
+/// // The first of these elements stands before that of the first item.
+/// run_on_host::<blurred>(0..3, ((), (-1, &[0.0, 0.0, 3.0, 6.0, 9.0]), &mut out))?;
+/// assert_eq!(out, [1.0, 3.0, 6.0]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+#[repr(transparent)]
+pub struct Window<T: 'static, const N: usize>(WindowElements<'static, T, N>);
+
+impl<T: Memory> Window<T, 1> {
+    #[inline(always)]
+    pub(crate) fn element(&self, at: At<1>) -> Result<T, usize> {
+        let number = at.position[0].wrapping_sub(self.0.first[0]) as usize;
+        self.0.elements.element(number).ok_or(at.index())
+    }
+
+    #[inline(always)]
+    fn lent<'i>(of: &'i WindowElements<'_, T, 1>) -> &'i Self {
+        // SAFETY: as in `Anywhere::lent`.
+        unsafe { &*std::ptr::from_ref(of).cast() }
+    }
+}
+
+impl<T, const N: usize> std::fmt::Debug for Window<T, N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Window").finish_non_exhaustive()
+    }
+}
+
 /// Which item a kernel runs for.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
@@ -211,6 +250,8 @@ pub enum ParameterKind {
     Append(Layout),
     /// Memory of the group, which no argument is given for.
     Group(Layout),
+    /// Elements around the item's place, of so many dimensions.
+    Window(Layout, usize),
 }
 
 /// A parameter of a launched kernel: [its kind](ParameterKind), and its name.
@@ -263,6 +304,9 @@ pub mod kind {
     /// `&`[`Group<T, N>`](crate::Group).
     #[derive(Debug)]
     pub enum Group {}
+    /// `&`[`Window<T, N>`](crate::Window).
+    #[derive(Debug)]
+    pub enum Window {}
 }
 
 /// A type that a launched kernel can take.
@@ -274,8 +318,8 @@ pub mod kind {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "a kernel that is launched cannot take a `{Self}`",
-    note = "it takes `At<1>`, values, `&[T; N]`, `&Own<T>`, `&mut Own<T>`, `&Anywhere<T>`, `&Shared<T>`, \
-            `&Append<T>` and `&Group<T, N>`"
+    note = "it takes `At<1>`, values, `&[T; N]`, `&Own<T>`, `&mut Own<T>`, `&Anywhere<T>`, `&Window<T, 1>`, \
+            `&Shared<T>`, `&Append<T>` and `&Group<T, N>`"
 )]
 pub trait Parameter {
     /// What a host's program gives for it, for some items.
@@ -469,6 +513,37 @@ impl<T: Memory> Parameter for &'static Anywhere<T> {
 
     fn argument(source: Self::Source<'_>) -> Argument<'_> {
         Argument::Read(bytemuck::cast_slice(source), size_of::<T>())
+    }
+}
+
+impl<T: Memory> Parameter for &'static Window<T, 1> {
+    /// The index of the first element, and elements.
+    type Source<'s> = (isize, &'s [T]);
+    type Bound<'s> = WindowElements<'s, T, 1>;
+    type OfItem<'i> = &'i Window<T, 1>;
+    type Kind = kind::Window;
+
+    fn info(name: &'static str) -> ParameterInfo {
+        ParameterInfo { name, kind: ParameterKind::Window(T::layout(), 1) }
+    }
+
+    fn bound(source: Self::Source<'_>) -> Self::Bound<'_> {
+        let (first, elements) = source;
+        WindowElements { first: [first], elements: AllElements::Slice(elements) }
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> WindowElements<'s, T, 1> {
+        let first = [given.scalar() as isize];
+        WindowElements { first, elements: AllElements::View(given.view()) }
+    }
+
+    #[inline(always)]
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Window<T, 1> {
+        Window::lent(bound)
+    }
+
+    fn argument(source: Self::Source<'_>) -> Argument<'_> {
+        Argument::Around(source.0, bytemuck::cast_slice(source.1), size_of::<T>())
     }
 }
 

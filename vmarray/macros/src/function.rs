@@ -10,7 +10,7 @@ use syn::spanned::Spanned;
 use syn::{FnArg, GenericParam, Generics, ItemFn, Pat, Signature, Type};
 
 /// The parameters that say where a kernel function is launched; one without them is called by others alone.
-const PLACED: [&str; 6] = ["At", "Own", "Anywhere", "Group", "Shared", "Append"];
+const PLACED: [&str; 7] = ["At", "Own", "Anywhere", "Window", "Group", "Shared", "Append"];
 /// The most entries of a tuple of slots.
 const SLOTS_MAX: usize = 8;
 

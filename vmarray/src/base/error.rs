@@ -147,8 +147,8 @@ pub enum ErrorKind {
     /// A result of a kernel is also something else that it is given.
     KernelOverlap { kernel: String, result: String, argument: String },
     /// Items of a kernel accessed elements that are not there: so many items, of which one is `item`, at an
-    /// index, at a place of the source, `file:line`.
-    KernelOutside { kernel: String, place: String, index: u64, item: usize, items: u64 },
+    /// index, at a place of the source, `file:line`. The index may be negative in windows.
+    KernelOutside { kernel: String, place: String, index: i128, item: usize, items: u64 },
     /// A device failed in the middle of writing to elements.
     Interrupted {
         /// Which elements were written, as ranges of indices, ascending.

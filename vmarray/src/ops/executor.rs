@@ -31,7 +31,7 @@ use crate::engine::channel::PinnedPiece;
 
 pub(crate) use staged::StagedRows;
 pub use write::{Change, Operand, OperandStore, ResultStore};
-pub(crate) use write::{Outcome, ReadOperand, RefusedRun, Writing, in_parts};
+pub(crate) use write::{Outcome, ReadOperand, RefusedRun, STAGED_BYTES, Writing, in_parts};
 
 /// What device-side work does with the elements of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,19 @@ pub(crate) trait Lane {
     fn wait(&self, ticket: Ticket) -> backend_api::Result<()> {
         self.device().wait(ticket)
     }
+}
+
+/// The devices of some channels, each once.
+pub(crate) fn distinct<'a>(
+    channels: impl Iterator<Item = (&'a Arc<dyn Device>, &'a Counters)>,
+) -> Vec<(&'a Arc<dyn Device>, &'a Counters)> {
+    let mut devices: Vec<(&Arc<dyn Device>, &Counters)> = Vec::new();
+    for (device, counters) in channels {
+        if devices.iter().all(|(other, _)| !Arc::ptr_eq(other, device)) {
+            devices.push((device, counters));
+        }
+    }
+    devices
 }
 
 /// Elements that lie side by side on a device, and those of joined columns beside them.

@@ -6,11 +6,13 @@
 mod arguments;
 mod kernel;
 mod plan;
+mod spread;
 
 use vmarray_kernel::Kernel;
 
 pub(crate) use arguments::changed;
-pub use arguments::{Argument, Arguments, Bound};
+pub use arguments::{Argument, Arguments, Bound, Windowed};
+pub(crate) use spread::Spread;
 
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
@@ -47,12 +49,16 @@ pub trait RunKernel: Kernel + Sized {
     /// | a value | the value |
     /// | `&[T; N]` | `&[T; N]` |
     /// | `&Own<T>` | an array, a source, a section of either, all by `&` |
+    /// | `&Anywhere<T>` | as for `&Own<T>`, of any length |
+    /// | `&Window<T, 1>` | `view.window(halo)`, `view.bounded(mode).window(halo)`, of any length |
     /// | `&mut Own<T>` | `&mut` array, `&mut` source, [`section_mut`](crate::views::ViewMut::section_mut) |
     ///
     /// The elements of all of them stand beside one another; [`At`](vmarray_kernel::At) counts from the
     /// first. Arguments that lie on the same devices, channels and pages as the first result, from the same
     /// index on, are worked on where they lie; all others are copied beside it, some MiB at a time, and
-    /// results among them are copied back.
+    /// results among them are copied back. Elements that many items read are copied to each device of the
+    /// result: those of windows with their halo and some MiB at a time, all of an `Anywhere`, which has to
+    /// fit into the device's memory beside what is there.
     ///
     /// Pages of results are not available to others while they are worked on. A kernel is translated for a
     /// device when it runs there for the first time, which may take some milliseconds, or more.

@@ -23,6 +23,7 @@ use crate::ops::compute::{Joinable, Joined, Selected};
 use crate::ops::expr::IntoExpr;
 use crate::ops::find::{Found, Seek, What, search_region};
 use crate::ops::gather::{Gathered, equal_lengths, scatter_chunks};
+use crate::ops::launch::Windowed;
 
 pub use paged::{PagedView, PagedViewMut};
 pub use query::{Query, QueryMut};
@@ -344,6 +345,27 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Self: View<'a, Shape = Linear>,
     {
         Joined::new(self, others)
+    }
+
+    /// The elements around each, as far as a halo says, for [kernels](crate::kernel::Windowed). Nothing is
+    /// there beyond the edges.
+    ///
+    /// ```
+    /// use vmarray::kernel::{At, Own, Window};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn differences(at: At<1>, of: &Window<i32, 1>, out: &mut Own<i32>) {
+    ///     out.set(of[at.plus(1)] - of[at]);
+    /// }
+    /// let values = Source::new(vec![1, 4, 9, 16])?;
+    /// let mut out = VirtualArray::<i32>::new(3)?;
+    /// differences::run((values.window(1), &mut out))?;
+    /// assert_eq!(out.to_vec(..)?, [3, 5, 7]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn window(self, halo: Self::Index) -> Windowed<Self, Self::Index> {
+        Windowed { of: self, halo }
     }
 
     /// Brings elements to where the next access wants them: those of an array to its cache, in the background

@@ -42,6 +42,7 @@
 mod bounded;
 #[forbid(unsafe_code)]
 mod each;
+mod launched;
 mod modes;
 #[forbid(unsafe_code)]
 mod view;

@@ -1,6 +1,7 @@
 //! Sources as stores of views.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use backend_api::Device;
 use vmarray_kernel::{Memory, Own, kind};
@@ -12,7 +13,8 @@ use super::home::{Home, HomeMut};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::ops::executor::{Change, Operand, OperandStore, Question, ResultStore};
+use crate::base::stats::Counters;
+use crate::ops::executor::{Change, Lane as _, Operand, OperandStore, Question, ResultStore, distinct};
 use crate::ops::launch::{Argument, Bound, changed};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Section, SectionMut, Store, StoreMut, View, ViewMut};
@@ -163,6 +165,10 @@ impl<T: Element> OperandStore for Core<T> {
 }
 
 impl<T: Element> ResultStore for Core<T> {
+    fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)> {
+        distinct(self.channels.iter().map(|channel| (channel.device(), channel.counters())))
+    }
+
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()> {
         // Bytes of a buffer are not aligned for any type.
         let mut values = zeroed_vec::<T>(from.len() / size_of::<T>())?;

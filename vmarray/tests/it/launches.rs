@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use vmarray::boundary::{Circular, Clamp, Constant, Mirror, Symmetric, Zero};
 use vmarray::bytemuck::{Pod, Zeroable};
 use vmarray::device;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::host::SimulatedDevice;
-use vmarray::kernel::{At, KernelType, Own};
+use vmarray::kernel::{Anywhere, At, KernelType, Own, Window};
 use vmarray::views::SectionMut;
 use vmarray::{AnyDevice, ErrorKind, Result, prelude::*};
 
@@ -309,4 +310,172 @@ fn elements_beside_the_result_are_not_copied() {
     let work = card.reset().work;
     assert_eq!((work.upload_bytes, work.download_bytes), (0, 0));
     assert_eq!((q.get(999).unwrap(), rest.get(999).unwrap(), n.get(999).unwrap()), (99, 9, 2));
+}
+
+#[vmarray::kernel]
+fn gathered(at: At<1>, of: &Anywhere<u32>, step: u64, more: &Anywhere<u8>, out: &mut Own<u64>) {
+    let i = at.index() as u64 * step;
+    let near = of[(i % of.len() as u64) as usize] as u64;
+    let far = more[more.len() - 1 - (i % more.len() as u64) as usize];
+    out.set(near * 256 + far as u64);
+}
+
+#[test]
+fn items_read_any_element_of_what_lies_anywhere() {
+    for seed in 0..60 {
+        let mut random = Numbers::new(seed);
+        let lens = [1 + random.below(300), 1 + random.below(300), random.below(300)];
+        let of: Vec<u32> = (0..lens[0]).map(|_| random.next() as u32).collect();
+        let more: Vec<u8> = (0..lens[1]).map(|_| random.next() as u8).collect();
+        let ofs = Held::random(&mut random, &of, None);
+        let mores = Held::random(&mut random, &more, None);
+        let out = Held::random(&mut random, &vec![1_u64; lens[2]], None);
+        let step = random.next() >> 32;
+        with_sections!(of = &ofs, section; more = &mores, section; out = &out, section_mut; =>
+            gathered::run((of, step, more, out)).unwrap());
+        let truth = (0..lens[2] as u64).map(|i| {
+            let at = i * step;
+            let far = more[more.len() - 1 - (at % more.len() as u64) as usize];
+            u64::from(of[(at % of.len() as u64) as usize]) * 256 + u64::from(far)
+        });
+        assert!(out.values().into_iter().eq(truth), "seed {seed}");
+    }
+}
+
+#[vmarray::kernel]
+fn around<const R: usize>(at: At<1>, of: &Window<i32, 1>, weights: &[i32; 9], out: &mut Own<i32>) {
+    let mut sum = 0;
+    for k in 0..2 * R + 1 {
+        sum += weights[k] * of[at.plus(k as isize - R as isize)];
+    }
+    out.set(sum);
+}
+
+/// One of all modes, by a number.
+macro_rules! with_mode {
+    ($number:expr, $mode:ident => $call:expr) => {
+        match $number {
+            0 => with_mode!(@ Zero, $mode => $call),
+            1 => with_mode!(@ Constant(7), $mode => $call),
+            2 => with_mode!(@ Clamp, $mode => $call),
+            3 => with_mode!(@ Circular, $mode => $call),
+            4 => with_mode!(@ Mirror, $mode => $call),
+            _ => with_mode!(@ Symmetric, $mode => $call),
+        }
+    };
+    (@ $value:expr, $mode:ident => $call:expr) => {{
+        let $mode = $value;
+        $call
+    }};
+}
+
+#[test]
+fn windows_show_what_their_mode_shows() {
+    for seed in 0..90 {
+        let mut random = Numbers::new(seed);
+        let len = 1 + random.below(200);
+        let of: Vec<i32> = (0..len).map(|_| random.next() as i32 >> 8).collect();
+        let ofs = Held::random(&mut random, &of, None);
+        let out = Held::random(&mut random, &vec![1_i32; len], None);
+        let weights: [i32; 9] = std::array::from_fn(|_| random.next() as i32 >> 20);
+        let wide = random.below(2) == 0;
+        let radius = if wide { 4 } else { 1 };
+        let (halo, mode) = (radius + random.below(3), random.below(6));
+        // What the mode itself says of each position.
+        let shown: Vec<i32> = with_mode!(mode, mode => with_sections!(of = &ofs, section; =>
+            of.bounded(mode).to_vec([-(radius as isize)], [len + 2 * radius]).unwrap()));
+        with_mode!(mode, mode => with_sections!(of = &ofs, section; out = &out, section_mut; => {
+            let window = of.bounded(mode).window(halo);
+            if wide { around::<4>::run((window, &weights, out)) } else { around::<1>::run((window, &weights, out)) }
+        }))
+        .unwrap();
+        let truth = (0..len).map(|i| {
+            let terms = shown[i..=i + 2 * radius].iter().zip(weights);
+            terms.fold(0_i32, |sum, (value, weight)| sum.wrapping_add(value.wrapping_mul(weight)))
+        });
+        assert!(out.values().into_iter().eq(truth), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_window_shows_no_more_than_its_halo_and_what_is_there() {
+    let array = Shape::default().build::<i32>(100);
+    array.fill(.., 1).unwrap();
+    let mut out = Shape { channels: vec![1, 1], ..Shape::default() }.build::<i32>(50);
+    let weights = [1; 9];
+    // Longer on both sides.
+    around::<4>::run((array.section(0..54).unwrap().window(4), &weights, &mut out)).unwrap_err();
+    let outside = |window, out: &mut _| {
+        let error = around::<1>::run((window, &weights, out)).unwrap_err();
+        let ErrorKind::KernelOutside { index, item, items, .. } = error.kind() else { panic!("{error}") };
+        (*index, *item, *items)
+    };
+    let section = |range: Range<usize>| array.section(range).unwrap();
+    assert_eq!(outside(section(0..60).window(1), &mut out), (-1, 0, 1));
+    assert_eq!(outside(section(0..50).window(1), &mut out).2, 2);
+    // All read in front of what the first one may, and behind what the last one may.
+    assert_eq!(outside(section(0..60).window(0), &mut out).2, 2);
+    assert!(out.to_vec(1..49).unwrap().into_iter().all(|sum| sum == 3));
+    let error =
+        around::<1>::run((out.section(10..).unwrap().window(1), &weights, out.section_mut(..20).unwrap()));
+    assert!(matches!(error.unwrap_err().kind(), ErrorKind::KernelOverlap { .. }));
+}
+
+#[vmarray::kernel]
+fn differences(at: At<1>, of: &Window<[u64; 32], 1>, out: &mut Own<u64>) {
+    let (before, here, after) = (of[at.plus(-1)], of[at], of[at.plus(1)]);
+    out.set(after[31] - before[0] + here[at.index() % 32]);
+}
+
+#[test]
+fn long_windows_are_copied_in_parts() {
+    // 17 MiB of elements, of which 16 MiB at most are on the device at a time.
+    let len = 70_000;
+    let card = Arc::new(Counting::new(host()));
+    let values: Vec<[u64; 32]> = (0..len).map(|i| std::array::from_fn(|at| i * 100 + at as u64)).collect();
+    let source =
+        Source::builder(values.clone()).devices([as_any(&card)]).device_bytes(1 << 20).build().unwrap();
+    let shape = Shape { page_len: 1000, frames: 9, ..Shape::one(1000, 9) };
+    let mut out = shape.describe::<u64, _>(len as usize, vec![as_any(&card)]).build().unwrap();
+    card.reset();
+    differences::run((source.bounded(Circular).window(1), &mut out)).unwrap();
+    let uploaded = card.reset().work.upload_bytes;
+    // Two parts with a halo on both sides.
+    assert_eq!(uploaded, (len + 2 * 2) * 256);
+    for i in [0, 1, 65_535, 65_536, len - 1] {
+        let [before, after] = [(i + len - 1) % len, (i + 1) % len].map(|i| values[i as usize]);
+        let truth = after[31].wrapping_sub(before[0]).wrapping_add(values[i as usize][i as usize % 32]);
+        assert_eq!(out.get(i as usize).unwrap(), truth, "item {i}");
+    }
+}
+
+#[test]
+fn copies_that_fail_leave_results_as_they_were() {
+    let operations =
+        [Operation::Allocate, Operation::AllocateHost, Operation::CreateQueue, Operation::Submit];
+    for (operation, on_call) in
+        operations.into_iter().flat_map(|operation| (1..4).map(move |call| (operation, call)))
+    {
+        let faulty = Arc::new(Faulty::new(host()));
+        let array = Shape::one(10, 3).describe::<i32, _>(100, vec![faulty.clone()]).build().unwrap();
+        array.write(0, &[5; 100]).unwrap();
+        array.flush(..).unwrap();
+        let other = Shape::one(7, 3).build::<i32>(100);
+        other.fill(.., 1).unwrap();
+        faulty.inject(Fault::new(operation, device::ErrorKind::OutOfMemory).on_call(on_call));
+        let result =
+            around::<1>::run((other.bounded(Zero).window(1), &[1; 9], array.section_mut(..).unwrap()));
+        faulty.clear();
+        let found = array.to_vec(..).unwrap();
+        match &result {
+            Ok(()) => assert_eq!((found[0], found[50]), (2, 3)),
+            Err(error) => {
+                let (written, unspecified) = told(error);
+                let is_old = |i: &usize| !written.iter().chain(&unspecified).any(|range| range.contains(i));
+                assert!((0..100).filter(is_old).all(|i| found[i] == 5), "{operation:?} {on_call}: {error}");
+            }
+        }
+        around::<1>::run((other.bounded(Zero).window(1), &[1; 9], array.section_mut(..).unwrap())).unwrap();
+        assert_eq!(array.get(99).unwrap(), 2);
+    }
 }

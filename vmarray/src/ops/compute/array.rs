@@ -17,7 +17,7 @@ use crate::engine::channel::{Channel, HomeQueues, PinnedPiece};
 use crate::engine::pager::Pager;
 use crate::ops::executor::{
     AskedRun, Change, Collecting, Lane, Operand, OperandStore, Question, ResultStore, Run, RunAccess,
-    StagedRows,
+    StagedRows, distinct,
 };
 use crate::ops::gather;
 use crate::ops::view::sealed::{Internal, Sealed};
@@ -341,6 +341,10 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
 }
 
 impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
+    fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)> {
+        distinct(self.pager().channels().iter().map(|channel| (channel.device(), &*channel.counters)))
+    }
+
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()> {
         // Bytes of a buffer are not aligned for any type.
         let mut values = zeroed_vec::<T>(from.len() / size_of::<T>())?;

@@ -41,11 +41,11 @@ pub(super) fn assign<T: Element, D: Device>(
     if change.is_for_some_devices() {
         check(array, &beside, &staged, range, change)?;
     }
-    if !staged.is_empty() {
+    if !staged.is_empty() || change.part_stride() > 0 {
         // A refusal comes before anything is written.
         Writer { target: array, beside: &beside, read: &[], change }.settle(range)?;
     }
-    in_parts(&staged, range, array.page_len(), size_of::<T>(), |part, read| {
+    in_parts(change, &staged, range, array.page_len(), size_of::<T>(), |part, read| {
         Writer { target: array, beside: &beside, read, change }.write(part)
     })
 }

@@ -3,6 +3,7 @@
 
 use std::iter::Peekable;
 use std::ops::Range;
+use std::sync::Arc;
 
 use backend_api::expr::Geometry;
 use backend_api::{Commit, Device, DeviceBuffer, Elements, HostSpan, Queue, Ticket, Transfer};
@@ -11,11 +12,12 @@ use parking_lot::Mutex;
 use super::{Lane, Run, RunAccess};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
+use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
 
 /// How many bytes of each column are copied at a time to where they are to be beside the others.
-pub(super) const STAGED_BYTES: usize = 16 << 20;
+pub(crate) const STAGED_BYTES: usize = 16 << 20;
 
 /// How elements are changed: by an assignment, or by a kernel of the program.
 pub trait Change: Sync {
@@ -30,6 +32,17 @@ pub trait Change: Sync {
     /// How many bytes a device writes about a run when it is done.
     fn report_bytes(&self) -> usize {
         0
+    }
+
+    /// How many bytes it copies to devices itself for each element, before a part of it begins.
+    fn part_stride(&self) -> usize {
+        0
+    }
+
+    /// Copies them, for the elements of a range. Nothing is held, and no run is under way.
+    fn begin_part(&self, part: &Range<usize>) -> Result<()> {
+        let _ = part;
+        Ok(())
     }
 
     /// Has the device translate what it needs for runs like this one, if it does not know it yet. What goes
@@ -64,6 +77,9 @@ pub trait OperandStore: Sync {
 
 /// A store whose elements are changed.
 pub trait ResultStore: OperandStore {
+    /// The devices that have parts of it, each once, and where copies to them are counted.
+    fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)>;
+
     /// Writes elements as bytes, on the same terms.
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()>;
 
@@ -179,23 +195,27 @@ impl<'a> ReadOperand<'a> {
 /// it. Others come with their number among the columns of a run. They are read before anything is held, and
 /// written back when nothing is any more: that may wait for anything.
 pub(crate) fn in_parts(
+    change: &dyn Change,
     others: &[(usize, Operand<'_>)],
     range: &Range<usize>,
     page_len: usize,
     stride: usize,
     mut work: impl FnMut(&Range<usize>, &[ReadOperand<'_>]) -> Outcome,
 ) -> Result<()> {
-    let longest = others.iter().map(|(_, other)| other.stride()).fold(stride, usize::max);
+    let longest =
+        others.iter().map(|(_, other)| other.stride()).fold(stride.max(change.part_stride()), usize::max);
+    let is_whole = others.is_empty() && change.part_stride() == 0;
     let pages = (STAGED_BYTES / (longest * page_len).max(1)).max(1);
     let mut outcome = Outcome::default();
     let mut rest = range.clone();
     while outcome.failure.is_none() && !rest.is_empty() {
         // Whole pages, but at the ends.
         let end = ((rest.start / page_len).saturating_add(pages)).saturating_mul(page_len);
-        let part = rest.start..if others.is_empty() { rest.end } else { end.min(rest.end) };
+        let part = rest.start..if is_whole { rest.end } else { end.min(rest.end) };
         rest.start = part.end;
         let read = others.iter().map(|other| ReadOperand::new(other, &part, range.start));
-        match read.collect::<Result<Vec<_>>>() {
+        let read = read.collect::<Result<Vec<_>>>();
+        match change.begin_part(&part).and(read) {
             Ok(read) => outcome.add(part_done(work(&part, &read), part, &read)),
             Err(error) => outcome.failure = Some(error),
         }

@@ -1,8 +1,9 @@
 //! What can be given for the parameters of kernels.
 
 use backend_api::Device;
-use vmarray_kernel::{KernelType, Memory, Own, Parameter, kind};
+use vmarray_kernel::{Anywhere, KernelType, Memory, Own, Parameter, Window, kind};
 
+use super::spread::{Inside, Spread};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::ops::compute::Column;
@@ -12,12 +13,54 @@ use crate::ops::view::{INTERNAL, SectionMut, StoreMut};
 
 /// What a launch is given for a parameter.
 #[doc(hidden)]
-#[derive(Debug)]
 pub enum Bound<'a> {
     /// The bits of the scalars of a value, or of a table.
     Values(Vec<u64>),
     /// Elements, one for each item, and how many there are.
     Own(Operand<'a>, usize),
+    /// Elements that many items read: all of them.
+    All(Operand<'a>, usize),
+    /// Those around each, as far as this says; and which elements of a store are among them.
+    Around(Box<dyn Spread + 'a>, usize, (Operand<'a>, usize)),
+}
+
+impl std::fmt::Debug for Bound<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bound").finish_non_exhaustive()
+    }
+}
+
+/// Elements of a view around each item: as many as a halo says on each side. For a
+/// [`Window`](vmarray_kernel::Window) of a kernel; made by [`View::window`], and by
+/// [`window`](crate::boundary::BoundaryView::window) of a view with a boundary mode.
+///
+/// ```
+/// use vmarray::boundary::Mirror;
+/// use vmarray::kernel::{At, Own, Window};
+/// use vmarray::prelude::*;
+///
+/// #[vmarray::kernel]
+/// fn blurred<const R: usize>(at: At<1>, of: &Window<f32, 1>, weights: &[f32; 3], out: &mut Own<f32>) {
+///     let mut sum = 0.0;
+///     for k in 0..2 * R + 1 {
+///         sum += weights[k] * of[at.plus(k as isize - R as isize)];
+///     }
+///     out.set(sum);
+/// }
+///
+/// let samples = Source::new(vec![0.0, 4.0, 8.0, 8.0])?;
+/// let mut result = VirtualArray::<f32>::new(4)?;
+/// blurred::<1>::run((samples.bounded(Mirror).window(1), &[0.25, 0.5, 0.25], &mut result))?;
+/// assert_eq!(result.to_vec(..)?, [2.0, 4.0, 7.0, 8.0]);
+/// // Without a mode nothing is there beyond the edges.
+/// let error = blurred::<1>::run((samples.window(1), &[0.25, 0.5, 0.25], &mut result)).unwrap_err();
+/// assert!(error.to_string().contains("2 items of kernel `blurred`"), "{error}");
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Windowed<V, I> {
+    pub(crate) of: V,
+    pub(crate) halo: I,
 }
 
 /// What can be given for a parameter of type `P`, which is of a [kind](Parameter::Kind): see
@@ -42,6 +85,7 @@ pub enum Bound<'a> {
     label = "this is no argument for `{P}`",
     note = "for a value give one of that type, for `&[T; N]` a reference to such an array",
     note = "for `&Own<T>` give `&array`, `&source` or a section, whose elements are `T`",
+    note = "for `&Anywhere<T>` the same, for `&Window<T, 1>` `view.window(halo)` or `view.bounded(mode).window(halo)`",
     note = "for `&mut Own<T>` give `&mut array`, `&mut source` or `section_mut(..)?`, whose elements are `T`"
 )]
 pub trait Argument<'a, P, Kind> {
@@ -71,6 +115,22 @@ impl<'a, T: Memory, V: Column<'a, Element = T>> Argument<'a, &'static Own<T>, ki
     fn bound(self, _: Internal) -> Bound<'a> {
         let (operand, len) = self.operand(INTERNAL);
         Bound::Own(operand, len)
+    }
+}
+
+impl<'a, T: Memory, V: Column<'a, Element = T>> Argument<'a, &'static Anywhere<T>, kind::Anywhere> for V {
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let (operand, len) = self.operand(INTERNAL);
+        Bound::All(operand, len)
+    }
+}
+
+impl<'a, T: Memory, V: Column<'a, Element = T>> Argument<'a, &'static Window<T, 1>, kind::Window>
+    for Windowed<V, usize>
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let (operand, len) = self.of.operand(INTERNAL);
+        Bound::Around(Box::new(Inside { operand, len }), self.halo, (operand, len))
     }
 }
 

@@ -1,13 +1,17 @@
 //! A launch: what devices are given for each run of elements, and what they report.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use backend_api::expr::Geometry;
-use backend_api::kernel::Report;
-use backend_api::{Device, HostSpan, Launch, Queue, Ticket, View};
-use parking_lot::Mutex;
+use backend_api::kernel::{Op, Report};
+use backend_api::{Device, Elements, HostSpan, Launch, Queue, Ticket, View};
+use parking_lot::{Mutex, RwLock};
 use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
 use super::arguments::Bound;
 use super::kernel::PreparedKernel;
+use super::spread::{DeviceCopies, Inside, SpreadArgument, copy_around};
 use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::ops::executor::{Change, Operand, Run};
 
@@ -17,13 +21,25 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
     let parameters = &kernel.lowered.parameters;
     let is_given = |parameter: &&ParameterInfo| !matches!(parameter.kind, ParameterKind::At(_));
     let mut values = vec![Vec::new(); parameters.len()];
-    let mut columns: Vec<OwnArgument<'_>> = Vec::new();
+    // With an element for each item; read by many items, and which elements of stores these are.
+    let (mut columns, mut spread, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
     let numbered = parameters.iter().enumerate().filter(|(_, parameter)| is_given(parameter));
-    for ((number, parameter), argument) in numbered.zip(arguments) {
+    for ((number, ParameterInfo { name, .. }), argument) in numbered.zip(arguments) {
         match argument {
             Bound::Values(of) => values[number] = of,
-            Bound::Own(operand, len) => {
-                columns.push(OwnArgument { number, name: parameter.name, operand, len })
+            Bound::Own(operand, len) => columns.push(OwnArgument { number, name, operand, len }),
+            Bound::All(operand, len) => {
+                elsewhere.push(OwnArgument { number, name, operand, len });
+                spread.push(SpreadArgument {
+                    number,
+                    of: Box::new(Inside { operand, len }),
+                    halo: None,
+                    len,
+                });
+            }
+            Bound::Around(of, halo, (operand, len)) => {
+                elsewhere.push(OwnArgument { number, name, operand, len });
+                spread.push(SpreadArgument { number, of, halo: Some(halo), len });
             }
         }
     }
@@ -40,33 +56,43 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
         unreachable!("there is a result");
     };
     others.iter().try_for_each(|other| expect_len(other.name, len, other.len))?;
-    apart(kernel, &columns)?;
+    apart(kernel, &columns, &elsewhere)?;
     if len == 0 {
         return Ok(());
     }
-    let column_of = |parameter: &usize| columns.iter().position(|column| column.number == *parameter);
+    let view = |parameter: &usize| {
+        let column = columns.iter().position(|column| column.number == *parameter);
+        let spread = || spread.iter().position(|argument| argument.number == *parameter);
+        column.map(ViewPlace::Column).or_else(|| spread().map(ViewPlace::Spread))
+    };
+    let scalar = |source: &ScalarSource| match *source {
+        ScalarSource::Value { parameter, position } => values[parameter][position],
+        ScalarSource::Origin => start as u64,
+        // As it is for each part.
+        ScalarSource::First { .. } => 0,
+        ScalarSource::Length { parameter } => {
+            let own = spread.iter().find(|argument| argument.number == parameter);
+            own.map_or(len, |argument| argument.len) as u64
+        }
+    };
+    let devices = if spread.is_empty() { Vec::new() } else { target.devices() };
+    let devices = devices.into_iter().map(|(device, counters)| DeviceCopies::new(device, counters, &spread));
     let launching = Launching {
         kernel,
-        columns: kernel.lowered.views.iter().filter_map(column_of).collect(),
-        params: kernel
-            .lowered
-            .scalars
-            .iter()
-            .map(|source| match *source {
-                ScalarSource::Value { parameter, position } => values[parameter][position],
-                ScalarSource::Origin => start as u64,
-                ScalarSource::Length { .. } => len as u64,
-            })
-            .collect(),
+        views: kernel.lowered.views.iter().filter_map(view).collect(),
+        params: kernel.lowered.scalars.iter().map(scalar).collect(),
         table: kernel.lowered.table_bytes(|parameter| &values[parameter]),
+        start,
+        devices: RwLock::new(devices.collect::<Result<_>>()?),
+        spread,
         reported: Mutex::default(),
     };
     let others: Vec<_> = others.iter().map(|other| other.operand).collect();
     target.change(&others, &(start..start + len), &launching).map_err(|error| error.counted_from(start))?;
-    launching.into_result(start)
+    launching.result()
 }
 
-/// An argument with an element for each item.
+/// An argument that is a range of a store: with an element for each item, as a rule.
 struct OwnArgument<'a> {
     /// The number of its parameter.
     number: usize,
@@ -76,15 +102,15 @@ struct OwnArgument<'a> {
 }
 
 /// Refuses results that are something else, too: items would read or write what others write.
-fn apart(kernel: &PreparedKernel, columns: &[OwnArgument<'_>]) -> Result<()> {
+fn apart(kernel: &PreparedKernel, columns: &[OwnArgument<'_>], elsewhere: &[OwnArgument<'_>]) -> Result<()> {
     let is_same = |one: &OwnArgument<'_>, two: &OwnArgument<'_>| {
         std::ptr::addr_eq(one.operand.store, two.operand.store)
             && one.operand.start < two.operand.start + two.len
             && two.operand.start < one.operand.start + one.len
     };
-    for (at, one) in columns.iter().enumerate().filter(|(_, column)| column.operand.target.is_some()) {
-        let mut others = columns.iter().enumerate().filter(|(other, _)| *other != at);
-        if let Some((_, other)) = others.find(|(_, other)| is_same(one, other)) {
+    for one in columns.iter().filter(|column| column.operand.target.is_some()) {
+        let mut others = columns.iter().chain(elsewhere).filter(|other| other.number != one.number);
+        if let Some(other) = others.find(|other| is_same(one, other)) {
             let (kernel, result, argument) = (kernel.lowered.name.into(), one.name.into(), other.name.into());
             return Err(ErrorKind::KernelOverlap { kernel, result, argument }.into());
         }
@@ -92,51 +118,100 @@ fn apart(kernel: &PreparedKernel, columns: &[OwnArgument<'_>]) -> Result<()> {
     Ok(())
 }
 
+/// Where the elements of a view are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ViewPlace {
+    /// In a column of each run.
+    Column(usize),
+    /// Copied to the device.
+    Spread(usize),
+}
+
 /// A kernel with all that does not differ from run to run.
 struct Launching<'a> {
     kernel: &'a PreparedKernel,
-    /// For each view of the kernel the number of the column.
-    columns: Vec<usize>,
+    /// For each view of the kernel.
+    views: Vec<ViewPlace>,
     params: Vec<u64>,
     table: Vec<u8>,
+    /// The place of the first item in the store.
+    start: usize,
+    spread: Vec<SpreadArgument<'a>>,
+    /// What devices have of those.
+    devices: RwLock<Vec<DeviceCopies<'a>>>,
     /// What was reported, and the place of the item that is named.
     reported: Mutex<(Report, u64)>,
 }
 
 impl Launching<'_> {
-    /// Has something done with the launch of a run.
+    /// Has something done with the launch of a run. Without a device, nothing is there of what is copied.
     fn with<R>(
         &self,
+        device: Option<&Arc<dyn Device>>,
         run: Run<'_>,
         report: Option<HostSpan<'_>>,
         work: impl FnOnce(&Launch<'_>) -> backend_api::Result<R>,
     ) -> backend_api::Result<R> {
         let Some(report) = report else { unreachable!("launches have reports") };
-        let views: Vec<_> = self.columns.iter().map(|column| View::Run(run.columns[*column])).collect();
+        let devices = self.devices.read();
+        let copies = device.and_then(|device| devices.iter().find(|copies| copies.is_on(device)));
+        let (mut params, mut views) = (self.params.clone(), Vec::with_capacity(self.views.len()));
+        for place in &self.views {
+            views.push(View::Run(match place {
+                ViewPlace::Column(column) => run.columns[*column],
+                ViewPlace::Spread(number) => {
+                    let argument = &self.spread[*number];
+                    let stride = argument.of.stride() as u64;
+                    let copied = copies.and_then(|copies| copies.elements(*number, stride));
+                    let nothing = Elements { count: 0, stride, ..run.columns[0] };
+                    let (elements, first) = copied.unwrap_or((nothing, 0));
+                    let source = ScalarSource::First { parameter: argument.number };
+                    let of_first = self.kernel.lowered.scalars.iter().position(|scalar| *scalar == source);
+                    of_first.into_iter().for_each(|number| params[number] = first as u64);
+                    elements
+                }
+            }));
+        }
         work(&Launch {
             views: &views,
-            params: &self.params,
+            params: &params,
             table: &self.table,
             ..Launch::new(&self.kernel.kernel, run.count() as u64, run.geometry, report)
         })
     }
 
-    /// What became of all items, of which the first has a place.
-    fn into_result(self, start: usize) -> Result<()> {
-        let (report, place) = self.reported.into_inner();
+    /// The window that an operation reads.
+    fn window_read_at(&self, site: u32) -> Option<usize> {
+        let Op::Load { view, .. } = self.kernel.kernel.body().operation(site)? else { return None };
+        let ViewPlace::Spread(number) = self.views[usize::from(*view)] else { return None };
+        self.spread[number].halo.map(|_| number)
+    }
+
+    /// A report with the index that the kernel has seen: in windows that is not the number of the element.
+    fn located(&self, report: Report) -> Report {
+        let Some(window) = self.window_read_at(report.site) else { return report };
+        let devices = self.devices.read();
+        // All devices have the same part.
+        let copied = devices.first().and_then(|device| device.elements(window, 1));
+        let first = copied.map_or(0, |(_, first)| first);
+        Report { detail: report.detail.wrapping_add(first as u64), ..report }
+    }
+
+    /// What became of all items.
+    fn result(&self) -> Result<()> {
+        let (report, place) = *self.reported.lock();
         if report.failures == 0 {
             return Ok(());
         }
+        let in_source = self.kernel.lowered.place_of(report.site);
         Err(ErrorKind::KernelOutside {
             kernel: self.kernel.lowered.name.into(),
-            place: self
-                .kernel
-                .lowered
-                .place_of(report.site)
-                .map(|place| place.to_string())
-                .unwrap_or_default(),
-            index: report.detail,
-            item: place as usize - start,
+            place: in_source.map(|place| place.to_string()).unwrap_or_default(),
+            index: match self.window_read_at(report.site) {
+                Some(_) => report.detail.cast_signed().into(),
+                None => report.detail.into(),
+            },
+            item: place as usize - self.start,
             items: report.failures,
         }
         .into())
@@ -145,9 +220,9 @@ impl Launching<'_> {
 
 impl Change for Launching<'_> {
     fn overwrites(&self, element_bytes: usize) -> bool {
-        self.columns
+        self.views
             .iter()
-            .position(|column| *column == 0)
+            .position(|place| *place == ViewPlace::Column(0))
             .is_some_and(|view| self.kernel.overwrites(view, element_bytes))
     }
 
@@ -155,12 +230,22 @@ impl Change for Launching<'_> {
         true
     }
 
+    fn part_stride(&self) -> usize {
+        let windows = self.spread.iter().filter(|argument| argument.halo.is_some());
+        windows.map(|argument| argument.of.stride()).max().unwrap_or(0)
+    }
+
+    fn begin_part(&self, part: &Range<usize>) -> Result<()> {
+        let items = part.start - self.start..part.end - self.start;
+        copy_around(&mut self.devices.write(), &self.spread, &items)
+    }
+
     fn report_bytes(&self) -> usize {
         Report::BYTES as usize
     }
 
     fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>) {
-        let _ = self.with(run, report, |launch| device.prepare_launches(&[*launch]));
+        let _ = self.with(None, run, report, |launch| device.prepare_launches(&[*launch]));
     }
 
     fn submit(
@@ -169,12 +254,12 @@ impl Change for Launching<'_> {
         run: Run<'_>,
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
-        self.with(run, report, |launch| queue.launch(launch))
+        self.with(Some(queue.device()), run, report, |launch| queue.launch(launch))
     }
 
     fn take_report(&self, geometry: Geometry, report: &[u64]) {
         let Ok(words) = report.try_into() else { return };
-        let new = Report::from_words(words);
+        let new = self.located(Report::from_words(words));
         let mut reported = self.reported.lock();
         let (old, place) = *reported;
         let place = if old.failures == 0 { geometry.index(new.item) } else { place };

@@ -9,6 +9,7 @@ use super::window::{Axis, complete, is_within, left_of};
 use crate::base::error::ErrorKind;
 use crate::base::error::{Result, expect_len};
 use crate::base::memory::zeroed_vec;
+use crate::ops::launch::Windowed;
 use crate::ops::view::{INTERNAL, Shape, View, ViewMut};
 use crate::shapes::nd::{element_count, position_outside, strides};
 
@@ -48,6 +49,13 @@ impl<V, const N: usize, R> BoundaryView<V, N, R> {
     }
 }
 
+impl<V: Copy, const N: usize, R, W> BoundaryView<V, N, R, W> {
+    /// The view without its modes.
+    pub(super) fn source(&self) -> V {
+        self.view
+    }
+}
+
 impl<'a, V, const N: usize, R, W> BoundaryView<V, N, R, W>
 where
     V: View<'a, Shape: BoxShape<N>>,
@@ -56,6 +64,25 @@ where
     #[inline(always)]
     fn extents(&self) -> [usize; N] {
         self.view.parts().1.extents()
+    }
+
+    /// The elements around each, as far as a halo says, for [kernels](crate::kernel::Windowed).
+    ///
+    /// ```
+    /// use vmarray::{boundary::Circular, kernel::{At, Own, Window}, prelude::*};
+    ///
+    /// #[vmarray::kernel]
+    /// fn before(at: At<1>, of: &Window<u8, 1>, out: &mut Own<u8>) {
+    ///     out.set(of[at.plus(-1)]);
+    /// }
+    /// let ring = Source::new(vec![1_u8, 2, 3])?;
+    /// let mut turned = VirtualArray::<u8>::new(3)?;
+    /// before::run((ring.bounded(Circular).window(1), &mut turned))?;
+    /// assert_eq!(turned.to_vec(..)?, [3, 1, 2]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn window(self, halo: V::Index) -> Windowed<Self, V::Index> {
+        Windowed { of: self, halo }
     }
 
     /// The same view with another mode for writes.

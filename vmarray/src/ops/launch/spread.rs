@@ -1,0 +1,161 @@
+//! Elements that many items read: those of windows, and whole arrays. Devices get copies of them, those of
+//! windows a part at a time.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use backend_api::{Commit, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, Queue, Transfer};
+
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
+use crate::base::stats::Counters;
+use crate::ops::executor::{Operand, STAGED_BYTES};
+
+/// Elements that are read by positions, which may be outside.
+#[doc(hidden)]
+pub trait Spread: Sync {
+    /// Bytes of an element.
+    fn stride(&self) -> usize;
+
+    /// Which of some positions can be read.
+    fn shown(&self, positions: Range<isize>) -> Range<isize>;
+
+    /// Reads elements from a position on as bytes. The calling thread holds nothing.
+    fn read_bytes(&self, start: isize, into: &mut [u8]) -> Result<()>;
+}
+
+/// What is there, and nothing else.
+pub(super) struct Inside<'a> {
+    pub operand: Operand<'a>,
+    pub len: usize,
+}
+
+impl Spread for Inside<'_> {
+    fn stride(&self) -> usize {
+        self.operand.stride()
+    }
+
+    fn shown(&self, positions: Range<isize>) -> Range<isize> {
+        let inside = |position: isize| position.clamp(0, self.len as isize);
+        inside(positions.start)..inside(positions.end)
+    }
+
+    fn read_bytes(&self, start: isize, into: &mut [u8]) -> Result<()> {
+        let start = start as usize;
+        self.operand.read_bytes(start..start + into.len() / self.stride(), into)
+    }
+}
+
+/// An argument of which items read what lies around them.
+pub(super) struct SpreadArgument<'a> {
+    /// The number of its parameter.
+    pub number: usize,
+    pub of: Box<dyn Spread + 'a>,
+    /// How far it reaches; all if this is missing.
+    pub halo: Option<usize>,
+    /// How many elements it has, where kernels ask for that.
+    pub len: usize,
+}
+
+/// Where such elements are on a device.
+struct Copied {
+    memory: DeviceBuffer<dyn Device>,
+    positions: Range<isize>,
+}
+
+/// Copies of such elements on a device.
+pub(super) struct DeviceCopies<'a> {
+    counters: &'a Counters,
+    queue: Queue<dyn Device>,
+    host: HostBuffer<dyn Device>,
+    /// By argument.
+    copied: Vec<Option<Copied>>,
+}
+
+impl<'a> DeviceCopies<'a> {
+    pub fn new(
+        device: &Arc<dyn Device>,
+        counters: &'a Counters,
+        arguments: &[SpreadArgument<'_>],
+    ) -> Result<Self> {
+        // An element may be longer.
+        let bytes = arguments.iter().map(|argument| argument.of.stride()).fold(STAGED_BYTES, usize::max);
+        Ok(Self {
+            counters,
+            queue: Queue::new(device)?,
+            host: HostBuffer::new(device, bytes, HostMemory::Pageable)?,
+            copied: arguments.iter().map(|_| None).collect(),
+        })
+    }
+
+    pub fn is_on(&self, device: &Arc<dyn Device>) -> bool {
+        Arc::ptr_eq(self.queue.device(), device)
+    }
+
+    /// Has room for some positions of an argument.
+    fn make_room(&mut self, argument: usize, positions: &Range<isize>, stride: usize) -> Result<()> {
+        let bytes = positions.len().saturating_mul(stride).max(1) as u64;
+        let old = self.copied[argument].take().map(|copied| copied.memory);
+        let memory = match old.filter(|memory| memory.bytes() >= bytes) {
+            Some(memory) => memory,
+            None => DeviceBuffer::new(self.queue.device(), bytes, Commit::Lazy)?,
+        };
+        self.copied[argument] = Some(Copied { memory, positions: positions.clone() });
+        Ok(())
+    }
+
+    /// Copies elements there, which begin so many bytes behind the first.
+    fn upload(&self, argument: usize, offset: u64, bytes: &[u8]) -> Result<()> {
+        let Some(copied) = &self.copied[argument] else { unreachable!("there is room") };
+        self.host.write(0, bytes);
+        let (from, to) = (self.host.at(0), copied.memory.at(offset));
+        let upload = Transfer::Upload { from, to, bytes: bytes.len() as u64 };
+        self.queue.device().wait(self.queue.submit(&[upload])?)?;
+        self.counters.bytes_to_device.add(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// The elements of an argument, and the position of the first; none if they were not copied.
+    pub fn elements(&self, argument: usize, stride: u64) -> Option<(Elements<'_>, isize)> {
+        let Copied { memory, positions } = self.copied[argument].as_ref()?;
+        let count = positions.len() as u64;
+        Some((Elements { start: memory.at(0), count, stride }, positions.start))
+    }
+}
+
+/// Has all devices hold what the items of a range need.
+pub(super) fn copy_around(
+    devices: &mut [DeviceCopies<'_>],
+    arguments: &[SpreadArgument<'_>],
+    items: &Range<usize>,
+) -> Result<()> {
+    for (number, argument) in arguments.iter().enumerate() {
+        let (stride, halo) =
+            (argument.of.stride(), argument.halo.map(|halo| isize::try_from(halo).unwrap_or(isize::MAX)));
+        let wanted = match halo {
+            Some(halo) => {
+                (items.start as isize).saturating_sub(halo)..(items.end as isize).saturating_add(halo)
+            }
+            None => 0..argument.len as isize,
+        };
+        let positions = argument.of.shown(wanted);
+        let is_there = |device: &DeviceCopies<'_>| {
+            device.copied[number].as_ref().is_some_and(|copied| copied.positions == positions)
+        };
+        if halo.is_none() && devices.iter().all(is_there) {
+            continue;
+        }
+        for device in &mut *devices {
+            device.make_room(number, &positions, stride)?;
+        }
+        let at_once = (STAGED_BYTES / stride).max(1);
+        for first in positions.clone().step_by(at_once) {
+            let count = at_once.min((positions.end - first) as usize);
+            let mut bytes = zeroed_vec(count * stride)?;
+            argument.of.read_bytes(first, &mut bytes)?;
+            let offset = (first - positions.start) as u64 * stride as u64;
+            devices.iter().try_for_each(|device| device.upload(number, offset, &bytes))?;
+        }
+    }
+    Ok(())
+}
