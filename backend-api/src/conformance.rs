@@ -420,6 +420,7 @@ macro_rules! __conformance_list {
                 atomics_of_every_kind
                 items_append_what_they_have
                 items_that_meet_leave_loops_by_their_budget
+                items_have_memory_of_their_own
             }
             tickets {
                 tickets_rise_by_one

@@ -9,7 +9,7 @@ use crate::kernel::compute::ComputeJob;
 use crate::kernel::copy::{Copies, Move};
 use crate::kernel::fill::FillJob;
 use crate::kernel::indexed::Indexed;
-use crate::kernel::launch::{CAN, LaunchJob, Placed};
+use crate::kernel::launch::{LaunchJob, Placed};
 use crate::kernel::search::SearchJob;
 use crate::medium::Medium;
 use crate::queue::Job;
@@ -41,9 +41,6 @@ impl<M: Medium> Work<M> {
     pub fn new(memory: &Memory<M, Piece>, request: &Request<'_>) -> Result<Self> {
         request.check(memory)?;
         let operation = request.operation();
-        if let Request::Launch(launch) = request {
-            launch.kernel.needs().check(operation, CAN)?;
-        }
         let device = |at: DeviceSpan<'_>| -> Result<Place<M>> {
             Ok(Place { memory: memory.buffer(operation, at.buffer())?.clone(), offset: at.offset() })
         };

@@ -51,6 +51,9 @@ static inline void report_failure(__global volatile uint *report, uint site, ulo
     report[7] = (uint)(item >> 32);
 }
 
+// Where a byte of the item's own memory is: words of all items lie beside one another.
+#define ARENA(at) (arena + (((at) >> 3) * slabs + slab << 3) + ((at) & 7ul))
+
 // The first failure of the item counts.
 #define FAIL(at, what)                                                                                              \
     if (!failed) {                                                                                                  \

@@ -56,7 +56,7 @@
 //!
 //! **Kernels of the program** ([`launch`](backend_api::Device::launch)) are translated when they are first
 //! met, or together by [`prepare_launches`](backend_api::Device::prepare_launches), up to 16 in one program,
-//! and kept for as long as the device is open. Not supported are arenas, groups on a processor, atomics of
+//! and kept for as long as the device is open. Not supported are groups on a processor, atomics of
 //! 64 bits where the device has no extension for them, and views that touch more than 16 pieces of memory in
 //! all.
 //!

@@ -89,6 +89,8 @@ pub(crate) enum Scratch {
     Indices,
     Values,
     Failure,
+    /// Memory that items of a kernel have of their own.
+    Arenas,
     /// What the copy kernel is to copy.
     Copies,
 }

@@ -399,3 +399,71 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Contex
     endless.budget = Some(10);
     run(cx, &mut scene, &endless);
 }
+
+/// Items take two pieces of memory of their own, of which the second is as long as the item says, fill them,
+/// and read them again.
+fn taking_memory(group_len: Option<u32>) -> Body {
+    let [item, zero, first, second, bytes, at, end, word, sum] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(Reg);
+    let [done, one, eight, byte] = [9, 10, 11, 12].map(Reg);
+    let binary = |op, to, left, right| Op::Binary { op, to, left, right };
+    let leave = Op::If { when: done, then: vec![Op::Break { out: 0 }], otherwise: vec![] };
+    // For each word from `from` to `end`.
+    let each = |from: Reg, what: Vec<Op>| {
+        let head = [binary(Binary::Le, done, end, at), leave.clone()];
+        let body = [head.to_vec(), what, vec![binary(Binary::Add, at, at, eight)]].concat();
+        vec![Op::Copy { to: at, of: from }, Op::Loop { body }]
+    };
+    let add = vec![Op::ArenaLoad { to: word, at }, binary(Binary::Add, sum, sum, word)];
+    let fill = vec![
+        binary(Binary::Mul, word, at, item),
+        binary(Binary::Add, word, word, one),
+        Op::ArenaStore { at, value: word },
+    ];
+    let code = [
+        vec![
+            Op::Where { to: item, what: Where::Item },
+            Op::Literal { to: zero, bits: 0 },
+            Op::Literal { to: one, bits: 1 },
+            Op::Literal { to: eight, bits: 8 },
+            Op::Literal { to: sum, bits: 0 },
+            Op::Arena { to: first, bytes: eight },
+            Op::ArenaStore { at: first, value: item },
+            Op::Load { to: bytes, view: 0, at: zero, offset: 0, of: OF },
+            // More than there is for some.
+            Op::Arena { to: second, bytes },
+            binary(Binary::Add, end, second, bytes),
+        ],
+        // It is zero at first.
+        each(second, add.clone()),
+        each(second, fill),
+        each(second, add),
+        vec![
+            // The first one is what it was; of numbers of a byte, too.
+            Op::ArenaLoad { to: word, at: first },
+            binary(Binary::Xor, sum, sum, word),
+            binary(Binary::Add, at, first, one),
+            Op::ArenaLoad { to: byte, at },
+            Op::Cast { to: word, of: byte },
+            binary(Binary::Add, sum, sum, word),
+            // Not aligned: outside.
+            Op::ArenaLoad { to: word, at },
+            binary(Binary::Add, sum, sum, word),
+        ],
+        stored(sum, zero).to_vec(),
+    ];
+    let registers = [vec![Type::U64; 9], vec![Type::Bool], vec![Type::U64; 2], vec![Type::U8]].concat();
+    Body { registers, views: vec![own()], group_len, code: code.concat(), ..Body::default() }
+}
+
+pub(super) fn items_have_memory_of_their_own<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = scene(cx);
+    for group_len in [None, Some(64)] {
+        for (items, arena_bytes) in [(3000_u64, 256), (500, 8192), (10, 0)] {
+            let wanted = (0..items).flat_map(|item| (item * 40 % 600 / 8 * 8).to_ne_bytes());
+            let view = CaseView { stride: 8, count: items, bytes: wanted.collect(), shift: 0 };
+            let name = format!("memory of {arena_bytes} bytes for each of {items} items");
+            let case = case(&name, taking_memory(group_len), items, vec![view]);
+            run(cx, &mut scene, &Case { arena_bytes, ..case });
+        }
+    }
+}

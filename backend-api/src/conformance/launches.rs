@@ -50,6 +50,7 @@ pub(super) fn launch_of<'a, D: Device>(
         params: &case.params,
         table: &case.table,
         budget: case.budget,
+        arena_bytes: case.arena_bytes,
         ..Launch::new(&case.kernel, case.items, case.geometry, scene.host_at(REPORT as u64))
     }
 }
@@ -118,6 +119,7 @@ pub(super) fn case(name: &str, body: Body, items: u64, views: Vec<CaseView>) -> 
         table: Vec::new(),
         views,
         budget: None,
+        arena_bytes: 0,
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Case {
     pub views: Vec<CaseView>,
     /// How many back edges an item may take.
     pub budget: Option<u64>,
+    /// How much memory of its own an item has.
+    pub arena_bytes: u64,
 }
 
 /// Launches the cases of some seeds on a device, and compares all memory and the reports with the
@@ -124,12 +126,20 @@ impl Case {
         let budget = rng.pick(&[None, None, Some(0), Some(7), Some(1000)]);
         let kernel =
             Kernel::new(body).expect("a generator of verified bodies").named(&format!("case {seed}"));
-        Self { kernel, items, geometry, params, table, views, budget }
+        let arena_bytes = rng.pick(&[0, 16, 64, 200]);
+        Self { kernel, items, geometry, params, table, views, budget, arena_bytes }
     }
 
     fn interpreter(&self) -> Interpreter<'_> {
-        let (params, table, budget) = (&self.params[..], &self.table[..], self.budget);
-        Interpreter { params, table, budget, ..Interpreter::new(&self.kernel, self.items, self.geometry) }
+        let (params, table) = (&self.params[..], &self.table[..]);
+        let Self { budget, arena_bytes, .. } = *self;
+        Interpreter {
+            params,
+            table,
+            budget,
+            arena_bytes,
+            ..Interpreter::new(&self.kernel, self.items, self.geometry)
+        }
     }
 
     /// What the views hold afterwards, and the report.
@@ -315,6 +325,8 @@ struct Maker<'r> {
     changes: Vec<Vec<Rmw>>,
     /// The arrays of the group: where items leave what others get, and what atomics change.
     shared: Option<[u16; 2]>,
+    /// Where memory was taken of the arena last, if the program takes any.
+    taken: Option<Reg>,
     /// The blocks and loops around: whether it is a loop.
     labels: Vec<bool>,
     loops: usize,
@@ -334,8 +346,8 @@ impl<'r> Maker<'r> {
         }
         let left = 5 + rng.index(STATEMENTS);
         let (body, pools, counts, labels, changes) = Default::default();
-        let (plain, shared, loops) = (0, None, 0);
-        Self { rng, types, body, pools, left, counts, plain, changes, shared, labels, loops }
+        let (plain, shared, taken, loops) = (0, None, None, 0);
+        Self { rng, types, body, pools, left, counts, plain, changes, shared, taken, labels, loops }
     }
 
     fn fresh(&mut self, of: Type) -> Reg {
@@ -408,6 +420,9 @@ impl<'r> Maker<'r> {
         if self.rng.below(3) == 0 {
             self.declare_group();
         }
+        if self.rng.below(5) == 0 {
+            self.taken = Some(self.fresh(Type::U64));
+        }
     }
 
     /// A type that all atomics are there for.
@@ -451,6 +466,7 @@ impl<'r> Maker<'r> {
 
     /// Writes every register of the pools.
     fn begin(&mut self) {
+        // What is taken is written too, before any is.
         for at in 0..self.body.registers.len() {
             let (to, of) = (Reg(at as u32), self.body.registers[at]);
             let params: Vec<u16> = (0..self.body.params.len() as u16)
@@ -589,6 +605,26 @@ impl<'r> Maker<'r> {
         code.push(Op::Atomic { op, to: None, place, value: self.reg(of), scope });
     }
 
+    /// Takes memory of the arena, or uses what was taken.
+    fn arena(&mut self, code: &mut Vec<Op>) {
+        let Some(taken) = self.taken else { return };
+        if self.rng.below(3) == 0 {
+            let bytes = self.fresh(Type::U64);
+            code.push(Op::Literal { to: bytes, bits: self.rng.pick(&[0, 1, 8, 24, 24, 300]) });
+            return code.push(Op::Arena { to: taken, bytes });
+        }
+        let of = self.number_type();
+        let (value, length, at) = (self.reg(of), self.fresh(Type::U64), self.fresh(Type::U64));
+        let place = self.index(code, 24 / u64::from(of.bytes()));
+        code.push(Op::Literal { to: length, bits: of.bytes().into() });
+        code.push(Op::Binary { op: Binary::Mul, to: at, left: place, right: length });
+        code.push(Op::Binary { op: Binary::Add, to: at, left: at, right: taken });
+        code.push(match self.rng.below(2) {
+            0 => Op::ArenaLoad { to: value, at },
+            _ => Op::ArenaStore { at, value },
+        });
+    }
+
     fn statements(&mut self, most: usize) -> Vec<Op> {
         let mut code = Vec::new();
         for _ in 0..self.rng.index(most + 1) {
@@ -639,6 +675,7 @@ impl<'r> Maker<'r> {
             9 | 10 => self.store(code),
             11 | 12 => self.local(code),
             13 => self.atomic(code),
+            14 | 15 if self.taken.is_some() => self.arena(code),
             _ => self.arithmetic(code),
         }
     }

@@ -61,6 +61,7 @@ pub struct HostItems<'a> {
     params: &'a [u64],
     table: &'a [u8],
     budget: Option<u64>,
+    arena_bytes: u64,
     views: Vec<HostView<'a>>,
 }
 
@@ -114,8 +115,8 @@ impl<'a> HostItems<'a> {
             HostView { bases, page_len, stride, count, readable, writable, is_atomic, memory: PhantomData }
         };
         let views = views.zip(&launch.kernel.body().views).map(view).collect();
-        let Interpreter { items: launched, geometry, params, table, budget, .. } = *launch;
-        Self { items, launched, geometry, params, table, budget, views }
+        let Interpreter { items: launched, geometry, params, table, budget, arena_bytes, .. } = *launch;
+        Self { items, launched, geometry, params, table, budget, arena_bytes, views }
     }
 
     /// The numbers of the items. Those of kernels with groups begin at a multiple of their length, and leave
@@ -182,6 +183,12 @@ impl<'a> HostItems<'a> {
         self.budget
     }
 
+    /// How much memory of its own an item has.
+    #[must_use]
+    pub fn arena_bytes(&self) -> u64 {
+        self.arena_bytes
+    }
+
     /// What the body says of an item by the [`Interpreter`], as the memory is now; nothing is written. For a
     /// form that has found out that an item fails, and does not know at which [site](Report::site).
     ///
@@ -200,6 +207,7 @@ impl<'a> HostItems<'a> {
             params: self.params,
             table: self.table,
             budget: self.budget,
+            arena_bytes: self.arena_bytes,
             ..Interpreter::new(kernel, item + 1, self.geometry)
         };
         let mut views = Unwritten { views: &self.views, written: HashMap::new() };

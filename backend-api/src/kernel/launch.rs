@@ -171,15 +171,20 @@ pub struct Launch<'a> {
     /// How many back edges of loops an item may take. Without a budget, a loop without an end keeps the
     /// device for ever.
     pub budget: Option<u64>,
+    /// How much memory of its own each item has, for kernels that take of it
+    /// ([`Op::Arena`](super::Op::Arena)): a multiple of 8. The device finds it, for as many items as it runs at a time; if it cannot, that is
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory), and nothing was started.
+    pub arena_bytes: u64,
     /// Where the report goes, at a multiple of 8: [`Report::BYTES`].
     pub report: HostSpan<'a>,
 }
 
 impl<'a> Launch<'a> {
-    /// Of a kernel without views, parameters and tables, and with no budget.
+    /// Of a kernel without views, parameters and tables, with no budget and no arena.
     #[must_use]
     pub const fn new(kernel: &'a Kernel, items: u64, geometry: Geometry, report: HostSpan<'a>) -> Self {
-        Self { kernel, items, geometry, views: &[], params: &[], table: &[], budget: None, report }
+        let (views, params, table): (&[View<'_>], &[u64], &[u8]) = (&[], &[], &[]);
+        Self { kernel, items, geometry, views, params, table, budget: None, arena_bytes: 0, report }
     }
 
     /// How many bytes the elements of all views have.
@@ -220,6 +225,9 @@ pub(crate) fn check<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Re
     }
     if launch.geometry.page_len == 0 || launch.geometry.channels == 0 {
         return Err(invalid("a geometry has pages of one element and one channel at least".into()));
+    }
+    if !launch.arena_bytes.is_multiple_of(8) {
+        return Err(invalid(format!("an arena of {} bytes, which is no multiple of 8", launch.arena_bytes)));
     }
     let mut reached = Vec::new();
     for (number, view) in launch.views.iter().enumerate() {

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Access, HostForm, HostItems, Interpreter, Kernel, Needs, Report, Views};
+use backend_api::kernel::{Access, HostForm, HostItems, Interpreter, Kernel, Report, Views};
 use backend_api::{Launch, Result, View, racy};
 use parking_lot::Mutex;
 
@@ -21,9 +21,6 @@ const PART_ITEMS_BY_CODE: u64 = 16 << 10;
 /// So many items are worth a thread's waking.
 const LONG_ITEMS: u64 = 256;
 
-/// What is carried out here: a launch has no arena.
-pub(crate) const CAN: Needs = Needs { arena: false, ..Needs::ALL };
-
 /// Who changes a word of memory without an address, which is read and written in two steps.
 static CHANGING: Mutex<()> = Mutex::new(());
 
@@ -40,6 +37,7 @@ pub(crate) struct LaunchJob<M> {
     params: Box<[u64]>,
     table: Box<[u8]>,
     budget: Option<u64>,
+    arena_bytes: u64,
     bytes: u64,
 }
 
@@ -88,6 +86,7 @@ impl<M: Medium> LaunchJob<M> {
             params: launch.params.into(),
             table: launch.table.into(),
             budget: launch.budget,
+            arena_bytes: launch.arena_bytes,
             bytes: launch.bytes(),
         }
     }
@@ -118,6 +117,7 @@ impl<M: Medium> LaunchJob<M> {
             params: &self.params,
             table: &self.table,
             budget: self.budget,
+            arena_bytes: self.arena_bytes,
             ..Interpreter::new(&self.kernel, self.items, self.geometry)
         };
         let by_code = self.by_code();

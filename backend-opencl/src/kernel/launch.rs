@@ -18,17 +18,19 @@ use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
 
 const OPERATION: &str = "launch";
-/// What is carried out: a launch has no arena. Whether there are atomics of 64 bits is up to the device.
+/// What is carried out. Whether there are atomics of 64 bits is up to the device.
 /// Groups are for cards: PoCL (3.1 at least) takes variables for the same in all items of a group where
 /// branches differ, and gives wrong results.
 fn can(core: &Core) -> Needs {
     let atomics_of_64_bits = core.traits.wide_atomics != WideAtomics::None;
     let groups = core.info.kind != DeviceKind::Cpu;
-    Needs { groups, across: groups, atomics_of_64_bits, arena: false, ..Needs::ALL }
+    Needs { groups, across: groups, atomics_of_64_bits, ..Needs::ALL }
 }
 
 /// So many pieces of buffers can be arguments.
 const PIECES_MAX: usize = 16;
+/// Items that have memory of their own share so much, or run one group at a time if that is more.
+const ARENAS_BYTES: u64 = 256 << 20;
 /// So many kernels are translated at once: compilers are slow to start, and slow with long texts.
 const KERNELS_IN_A_PROGRAM: usize = 16;
 
@@ -201,6 +203,21 @@ pub(crate) fn launch(
         }
         arguments.extend(launch.params.iter().map(|bits| Argument::U64(*bits)));
         arguments.extend(tables.as_ref().map(|tables| Argument::Buffer(tables)));
+        let group = launch.kernel.body().group_len.map_or(core.kernels.group, |len| len as usize);
+        let groups = core.kernels.groups_up_to(launch.items.div_ceil(group as u64));
+        let arena = match launch.kernel.needs().arena {
+            false => None,
+            true => {
+                let slab = launch.arena_bytes.max(8);
+                let most = (groups * group) as u64;
+                let slabs = (ARENAS_BYTES / slab).clamp(group as u64, most.max(group as u64));
+                Some((submission.scratch(Scratch::Arenas, slabs.saturating_mul(slab))?, slabs))
+            }
+        };
+        if let Some((memory, slabs)) = &arena {
+            let bytes = Argument::U64(launch.arena_bytes);
+            arguments.extend([Argument::Buffer(memory), Argument::U64(*slabs), bytes]);
+        }
         arguments.extend([
             Argument::U64(launch.items),
             Argument::U64(launch.geometry.first),
@@ -208,8 +225,6 @@ pub(crate) fn launch(
             Argument::U64(launch.budget.unwrap_or(0)),
             Argument::Buffer(&report),
         ]);
-        let group = launch.kernel.body().group_len.map_or(core.kernels.group, |len| len as usize);
-        let groups = core.kernels.groups_up_to(launch.items.div_ceil(group as u64));
         // SAFETY: views were checked to be inside of their memory, fields inside of their elements, and
         // tables to be as long as declared; the kernel compares every index with these lengths.
         unsafe { submission.launch_of(&built.program, &built.name, (groups, group), &arguments)? };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::conformance::reference;
-use backend_api::kernel::{Interpreter, Needs, Views};
+use backend_api::kernel::{Interpreter, Views};
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind,
     Extents, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueHandle,
@@ -126,6 +126,7 @@ impl Memory {
                     params: launch.params,
                     table: launch.table,
                     budget: launch.budget,
+                    arena_bytes: launch.arena_bytes,
                     ..Interpreter::new(launch.kernel, launch.items, launch.geometry)
                 };
                 // Memory of vectors has no trouble.
@@ -249,10 +250,6 @@ impl ReferenceDevice {
         let mut memory = self.memory.lock();
         let timeline = self.on(self.queues.get(operation, queue.id()))?;
         self.on(request.check(&*memory))?;
-        if let Request::Launch(launch) = request {
-            let can = Needs { arena: false, ..Needs::ALL };
-            self.on(launch.kernel.needs().check(operation, can))?;
-        }
         let outside = || {
             let error = Error::new(ErrorKind::KernelFailed, operation);
             error.with_detail("an index is outside").with_advice("correct the list of indices")

@@ -71,6 +71,7 @@ super::flaws! {
         groups_share_memory_and_meet items_of_a_group_take_different_ways atomics_of_every_kind
         items_that_meet_leave_loops_by_their_budget;
     LanesAreOthers: operations_across_lanes;
+    ArenasAreHalved: items_have_memory_of_their_own;
     AtomicsDoNotAdd: atomics_of_every_kind items_append_what_they_have;
     PreparationsLaunch: preparing_launches_changes_nothing;
     GathersMissTheLast: gathers_of_every_stride gathers_and_scatters_of_large_elements;
@@ -529,6 +530,9 @@ unsafe impl Device for Flawed {
         let mut bent = *launch;
         if self.is(Flaw::LaunchesMissTheLast) {
             bent.items = launch.items.saturating_sub(1);
+        }
+        if self.is(Flaw::ArenasAreHalved) {
+            bent.arena_bytes = launch.arena_bytes / 16 * 8;
         }
         let mut body = launch.kernel.body().clone();
         self.bend_code(&mut body.code);

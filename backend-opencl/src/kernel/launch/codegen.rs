@@ -136,6 +136,12 @@ fn lanes_bytes(body: &Body) -> Option<u32> {
     bytes
 }
 
+/// Whether a number is within what was taken of the arena, and aligned.
+fn in_arena(of: Type, at: &str) -> String {
+    let bytes = of.bytes();
+    format!("{at} % {bytes}ul == 0ul && {at} < top && top - {at} >= {bytes}ul")
+}
+
 fn r(register: Reg) -> String {
     format!("r{}", register.0)
 }
@@ -190,6 +196,9 @@ impl Writer<'_> {
         if !self.body.tables.is_empty() {
             parameters.push("ConstBytes tables".into());
         }
+        if self.shape.kernel.needs().arena {
+            parameters.extend(["Bytes arena", "ulong slabs", "ulong arena_bytes"].map(String::from));
+        }
         parameters.extend(["items", "first", "channel", "budget"].map(|name| format!("ulong {name}")));
         parameters.push("__global volatile uint *report".into());
         for (view, shape) in self.shape.views.iter().enumerate() {
@@ -206,11 +215,19 @@ impl Writer<'_> {
         self.indent = 1;
         match self.body.group_len {
             Some(len) => self.begin_group(len),
+            None if self.shape.kernel.needs().arena => {
+                // As many items at a time as have memory of their own.
+                self.line("const ulong slab = get_global_id(0);");
+                self.line("for (ulong item = slab; slab < slabs && item < items; item += slabs) {");
+            }
             None => {
                 self.line("for (ulong item = get_global_id(0); item < items; item += get_global_size(0)) {");
             }
         }
         self.indent = 2;
+        if self.shape.kernel.needs().arena {
+            self.line("ulong top = 0ul;");
+        }
         self.line("uint failed = 0u, site = 0u;");
         self.line("ulong detail = 0ul;");
         if self.shape.has_budget {
@@ -261,7 +278,13 @@ impl Writer<'_> {
         }
         self.line("const uint own = (uint)get_local_id(0), first_lane = own & ~31u;");
         self.line(&format!("const ulong groups = items / {len}ul + (items % {len}ul != 0ul);"));
-        self.line("for (ulong group = get_group_id(0); group < groups; group += get_num_groups(0)) {");
+        if self.shape.kernel.needs().arena {
+            self.line("const ulong slab = get_global_id(0);");
+            self.line(&format!("const ulong width = slabs / {len}ul;"));
+            self.line("for (ulong group = get_group_id(0); get_group_id(0) < width && group < groups; group += width) {");
+        } else {
+            self.line("for (ulong group = get_group_id(0); group < groups; group += get_num_groups(0)) {");
+        }
         self.indent = 2;
         self.line(&format!("const ulong item = group * {len}ul + own;"));
         self.line("const uint live = item < items;");
@@ -435,15 +458,24 @@ impl Writer<'_> {
             Op::Atomic { op, to, place, value, .. } => return self.atomic(site, op, to, place, value),
             Op::Barrier => return self.line(BARRIER),
             Op::Across { how, to, of } => return self.across(how, to, of),
-            // Refused before, or written by `code`.
-            Op::Arena { .. }
-            | Op::ArenaLoad { .. }
-            | Op::ArenaStore { .. }
-            | Op::If { .. }
-            | Op::Block { .. }
-            | Op::Loop { .. }
-            | Op::Break { .. }
-            | Op::Continue { .. } => return,
+            Op::Arena { to, bytes } => return self.take(site, &r(to), &r(bytes)),
+            Op::ArenaLoad { to, at } => {
+                let (of, at) = (self.of(to), r(at));
+                let bits = format!("*(__global const {} *)ARENA({at})", unsigned_name(of.bytes()));
+                let value = format!("as_{}({bits})", name(of));
+                let then = [format!("{} = {value};", r(to))];
+                return self.checked(&in_arena(of, &at), &then, (site, &at, Some(&r(to))));
+            }
+            Op::ArenaStore { at, value } => {
+                let (of, at) = (self.of(value), r(at));
+                let place = format!("*(__global {} *)ARENA({at})", unsigned_name(of.bytes()));
+                let then = [format!("{place} = {};", to_bits(of, &r(value)))];
+                return self.checked(&in_arena(of, &at), &then, (site, &at, None));
+            }
+            // Written by `code`.
+            Op::If { .. } | Op::Block { .. } | Op::Loop { .. } | Op::Break { .. } | Op::Continue { .. } => {
+                return;
+            }
         };
         if let Some(to) = op.written() {
             self.line(&format!("{} = {value};", r(to)));
@@ -462,6 +494,26 @@ impl Writer<'_> {
             self.line(&format!("    {to} = 0;"));
         }
         self.line("}");
+    }
+
+    /// Takes memory of the arena.
+    fn take(&mut self, site: u32, to: &str, bytes: &str) {
+        for line in [
+            "{".into(),
+            format!("    const ulong wanted = {bytes}, taken = (wanted + 7ul) & ~7ul;"),
+            "    if (wanted <= arena_bytes && taken <= arena_bytes - top) {".into(),
+            "        for (ulong word = 0ul; word < taken; word += 8ul)".into(),
+            "            *(__global ulong *)ARENA(top + word) = 0ul;".into(),
+            format!("        {to} = top;"),
+            "        top += taken;".into(),
+            "    } else {".into(),
+            format!("        FAIL({site}u, wanted)"),
+            format!("        {to} = ~0ul;"),
+            "    }".into(),
+            "}".into(),
+        ] {
+            self.line(&line);
+        }
     }
 
     /// Whether an element is there, and code that finds the field: `base` and `byte`.
