@@ -22,8 +22,6 @@ use xshell::{Shell, cmd};
 
 /// The share of mutants that tests have to kill.
 const KILLED_AT_LEAST: f64 = 0.9;
-/// Mutants tested at once.
-const WORKERS: usize = 2;
 /// How many cases each random test runs.
 const CASES: &str = "32";
 /// Files of tests beside the code.
@@ -47,56 +45,68 @@ pub fn on(number: u32) -> bool {
 }
 "#;
 
-/// Code, and how the names begin of those unit tests and integration tests that are to notice changes of it.
+/// Code, and what the names have in them of those tests that are to notice changes of it.
 struct Area {
     name: &'static str,
     code: &'static [&'static str],
     unit: &'static [&'static str],
     integration: &'static [&'static str],
+    /// Integration tests that take tens of seconds: run last, and not for a sample.
+    long: &'static [&'static str],
 }
+
+/// How many runs of tests an area has: unit tests, integration tests, and long ones.
+const RUNS: usize = 3;
 
 const AREAS: [Area; 7] = [
     Area {
         name: "page",
         code: &["engine/page/", "engine/page.rs", "engine/guards"],
-        unit: &["engine::"],
-        integration: &["threads::", "guards::", "contention::", "errors::", "traffic::"],
+        unit: &["engine::page", "engine::guards", "engine::channel::tests"],
+        integration: &["guards::", "contention::", "errors::", "traffic::", "asynchronous::"],
+        long: &["threads::"],
     },
     Area {
         name: "pager",
         code: &["engine/pager"],
-        unit: &["engine::"],
+        unit: &["engine::page", "engine::channel::tests"],
         integration: &["ranges::", "guards::", "wiping::", "errors::", "traffic::", "asynchronous::"],
+        long: &[],
     },
     Area {
         name: "channel",
         code: &["engine/channel"],
         unit: &["engine::"],
-        integration: &["traffic::", "schedules::", "errors::", "asynchronous::", "gather::", "ranges::"],
+        integration: &["traffic::", "errors::", "asynchronous::", "ranges::"],
+        long: &["schedules::", "gather::"],
     },
     Area {
         name: "evict",
         code: &["engine/evict"],
         unit: &["engine::evict"],
         integration: &["traffic::", "model::"],
+        long: &[],
     },
     Area {
         name: "gather",
         code: &["ops/gather"],
-        unit: &["ops::gather", "engine::channel"],
-        integration: &["gather::", "asynchronous::", "registered::", "schedules::"],
+        unit: &["ops::gather", "engine::channel::tests", "::a_gather_that"],
+        integration: &["gather::", "asynchronous::", "registered::"],
+        long: &["schedules::"],
     },
     Area {
         name: "geometry",
         code: &["shapes/nd/geometry.rs", "shapes/nd/region.rs"],
         unit: &["shapes::nd"],
         integration: &["nd::", "nd_compute::", "boundary::"],
+        long: &[],
     },
     Area {
         name: "modes",
         code: &["shapes/boundary/modes.rs"],
         unit: &["shapes::boundary"],
         integration: &["boundary::"],
+        long: &[],
     },
 ];
 
@@ -127,7 +137,7 @@ pub struct Args {
     /// Tries all survivors again, those with a reason to live too.
     #[arg(long)]
     survivors: bool,
-    /// Some of the lines that the last commit changed, for two minutes.
+    /// Some of the lines that the last commit changed, for two minutes, without tests that take long.
     #[arg(long, conflicts_with_all = ["count", "since", "only", "like", "minutes", "survivors"])]
     sample: bool,
 }
@@ -199,7 +209,8 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         ensure!(!survivor.why.trim().is_empty(), "{ALLOWED}: {} has no reason", survivor.change);
     }
     let sample = sample(sh, args)?;
-    let tests = fingerprint(sh)?;
+    // Who survives a sample's tests has not survived all.
+    let tests = fingerprint(sh)? ^ u64::from(args.sample);
     let is_open = |mutant: &&Mutant| match kept.get(&mutant.name()) {
         None => true,
         Some((Fate::Survived, with)) => args.survivors || *with != tests && allowed.reason(mutant).is_none(),
@@ -210,18 +221,20 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     if !open.is_empty() {
         let tree = folder.join("tree");
         copy_sources(sh, &tree)?;
-        let build = build(sh, &tree, open, |mutant| {
+        let runs = if args.sample { RUNS - 1 } else { RUNS };
+        let build = build(sh, &tree, open, runs, |mutant| {
             kept.insert(mutant.name(), (Fate::Impossible, tests));
         })?;
         save(&kept_at, &kept)?;
-        let baseline = build.baseline()?;
         let end = args.minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let baseline = build.baseline(workers)?;
         let (kept, next) = (Mutex::new(&mut kept), Mutex::new(build.mutants.iter()));
         std::thread::scope(|scope| {
             let worker = || -> Result<()> {
                 while end.is_none_or(|end| Instant::now() < end) {
                     let Some(mutant) = next.lock().expect("no panic").next() else { break };
-                    let fate = build.test(mutant, &baseline)?;
+                    let fate = build.fate(mutant, &baseline)?;
                     println!("{fate:?}: {} line {}", mutant.name(), mutant.site.line);
                     let mut kept = kept.lock().expect("no panic");
                     kept.insert(mutant.name(), (fate, tests));
@@ -229,7 +242,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
                 }
                 Ok(())
             };
-            let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(worker)).collect();
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
             workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
         })?;
     }
@@ -358,6 +371,8 @@ struct Build {
     mutants: Vec<Mutant>,
     unit: PathBuf,
     integration: PathBuf,
+    /// How many runs of an area's tests there are.
+    runs: usize,
 }
 
 /// Compiles all mutants; those that do not compile are reported and left out.
@@ -365,6 +380,7 @@ fn build(
     sh: &Shell,
     tree: &Path,
     mut mutants: Vec<Mutant>,
+    runs: usize,
     mut is_impossible: impl FnMut(&Mutant),
 ) -> Result<Build> {
     let target = &tree.with_file_name("target");
@@ -384,7 +400,7 @@ fn build(
         let errors: Vec<&serde_json::Value> =
             messages.iter().filter(|message| message["level"] == "error").collect();
         if errors.is_empty() {
-            return finish(tree, target, mutants);
+            return finish(tree, target, mutants, runs);
         }
         let mut wrong = BTreeSet::new();
         for error in &errors {
@@ -410,7 +426,7 @@ fn build(
     bail!("there is no end of mutants that do not compile")
 }
 
-fn finish(tree: &Path, target: &Path, mutants: Vec<Mutant>) -> Result<Build> {
+fn finish(tree: &Path, target: &Path, mutants: Vec<Mutant>, runs: usize) -> Result<Build> {
     let messages = cargo(tree, target, false)?;
     let executable = |name: &str| -> Result<PathBuf> {
         let found = messages.iter().find(|message| {
@@ -425,7 +441,7 @@ fn finish(tree: &Path, target: &Path, mutants: Vec<Mutant>) -> Result<Build> {
     };
     let folder = tree.with_file_name("run");
     std::fs::create_dir_all(&folder)?;
-    Ok(Build { folder, mutants, unit: executable("vmarray")?, integration: executable("it")? })
+    Ok(Build { folder, mutants, unit: executable("vmarray")?, integration: executable("it")?, runs })
 }
 
 /// What the compiler and cargo say, as far as it is JSON.
@@ -452,62 +468,79 @@ fn cargo(tree: &Path, target: &Path, is_check: bool) -> Result<Vec<serde_json::V
 }
 
 impl Build {
-    /// How long the tests of each area take without a mutant.
-    fn baseline(&self) -> Result<Vec<Duration>> {
+    /// How long each run of the tests of each area takes without a mutant, while so many go on at once.
+    fn baseline(&self, workers: usize) -> Result<Vec<[Duration; RUNS]>> {
         let areas = AREAS.iter().enumerate();
         areas
             .map(|(number, area)| {
                 if !self.mutants.iter().any(|mutant| mutant.area == number) {
-                    return Ok(Duration::ZERO);
+                    return Ok([Duration::ZERO; RUNS]);
                 }
-                let begun = Instant::now();
-                let passes = self.passes(area, 0, Duration::from_secs(600))?;
-                ensure!(passes, "the tests of {} fail without a mutant", area.name);
-                println!("{}: {:.1?} without a mutant", area.name, begun.elapsed());
-                Ok(begun.elapsed())
+                let mut longest = [Duration::ZERO; RUNS];
+                for (run, longest) in longest.iter_mut().enumerate().take(self.runs) {
+                    let measured: Vec<Result<Option<Duration>>> = std::thread::scope(|scope| {
+                        let test = || self.test(area, run, 0, Duration::from_secs(600));
+                        let tests: Vec<_> = (0..workers).map(|_| scope.spawn(test)).collect();
+                        tests.into_iter().map(|test| test.join().expect("no panic")).collect()
+                    });
+                    for took in measured {
+                        let took =
+                            took?.with_context(|| format!("{}: a test fails without a mutant", area.name))?;
+                        *longest = took.max(*longest);
+                    }
+                }
+                println!("{}: {longest:.1?} without a mutant", area.name);
+                Ok(longest)
             })
             .collect()
     }
 
-    fn test(&self, mutant: &Mutant, baseline: &[Duration]) -> Result<Fate> {
-        let limit = 4 * baseline[mutant.area] + Duration::from_secs(20);
-        let passes = self.passes(&AREAS[mutant.area], mutant.number, limit)?;
-        Ok(if passes { Fate::Survived } else { Fate::Killed })
-    }
-
-    /// Whether the tests of an area pass in time.
-    fn passes(&self, area: &Area, number: u32, limit: Duration) -> Result<bool> {
-        let end = Instant::now() + limit;
-        for (tests, names) in [(&self.unit, area.unit), (&self.integration, area.integration)] {
-            let mut child = Command::new(tests)
-                .args(names)
-                // The first failure is enough; unstable options want the variable.
-                .args(["--quiet", "--test-threads", "4", "-Zunstable-options", "--fail-fast"])
-                .env("RUSTC_BOOTSTRAP", "1")
-                .env("PROPTEST_CASES", CASES)
-                // Where random tests write down what a mutant failed by.
-                .current_dir(&self.folder)
-                .env("VMARRAY_MUTANT", number.to_string())
-                .env("VMARRAY_TEST_DEVICES", "host")
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()?;
-            loop {
-                if let Some(status) = child.try_wait()? {
-                    if !status.success() {
-                        return Ok(false);
-                    }
-                    break;
-                }
-                if Instant::now() > end {
-                    child.kill()?;
-                    child.wait()?;
-                    return Ok(false);
-                }
-                std::thread::sleep(Duration::from_millis(20));
+    fn fate(&self, mutant: &Mutant, baseline: &[[Duration; RUNS]]) -> Result<Fate> {
+        for (run, took) in baseline[mutant.area].iter().enumerate().take(self.runs) {
+            // A mutant that takes longer hangs.
+            let limit = 2 * *took + Duration::from_secs(10);
+            if self.test(&AREAS[mutant.area], run, mutant.number, limit)?.is_none() {
+                return Ok(Fate::Killed);
             }
         }
-        Ok(true)
+        Ok(Fate::Survived)
+    }
+
+    /// How long one of the runs of an area's tests takes; `None` if a test fails, or it takes too long.
+    fn test(&self, area: &Area, run: usize, number: u32, limit: Duration) -> Result<Option<Duration>> {
+        let (tests, names) = match run {
+            0 => (&self.unit, area.unit),
+            1 => (&self.integration, area.integration),
+            _ => (&self.integration, area.long),
+        };
+        let begun = Instant::now();
+        if names.is_empty() {
+            return Ok(Some(Duration::ZERO));
+        }
+        let mut child = Command::new(tests)
+            .args(names)
+            // The first failure is enough; unstable options want the variable.
+            .args(["--quiet", "--test-threads", "4", "-Zunstable-options", "--fail-fast"])
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("PROPTEST_CASES", CASES)
+            // Where random tests write down what a mutant failed by.
+            .current_dir(&self.folder)
+            .env("VMARRAY_MUTANT", number.to_string())
+            .env("VMARRAY_TEST_DEVICES", "host")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status.success().then(|| begun.elapsed()));
+            }
+            if begun.elapsed() > limit {
+                child.kill()?;
+                child.wait()?;
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

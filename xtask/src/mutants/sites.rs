@@ -72,8 +72,11 @@ pub fn find(text: &str) -> Result<Vec<Site>> {
 /// The file with changes in it, each with its number.
 pub fn apply(text: &str, sites: &[(u32, Site)]) -> String {
     let mut sites: Vec<_> = sites.iter().collect();
-    // The outer one of two first.
-    sites.sort_by_key(|(_, site)| (site.range.start, std::cmp::Reverse(site.range.end)));
+    // The outer one of two first. Of the same code the condition first, which stands around all of it.
+    sites.sort_by_key(|(_, site)| {
+        let is_within = !matches!(site.change, Change::Condition(_));
+        (site.range.start, std::cmp::Reverse(site.range.end), is_within)
+    });
     render(text, 0..text.len(), &sites)
 }
 
@@ -373,7 +376,8 @@ mod tests {
 
     #[test]
     fn changes_within_changes_are_all_there() {
-        let sites: Vec<(u32, Site)> = (0..).zip(find(TEXT).unwrap()).collect();
+        // In an order by chance, as in a sample.
+        let sites: Vec<(u32, Site)> = (0..).zip(find(TEXT).unwrap().into_iter().rev()).collect();
         let text = apply(TEXT, &sites);
         syn::parse_file(&text).unwrap();
         for (number, site) in &sites {
