@@ -102,7 +102,7 @@ pub mod kernel {
     //! Kernels of the program: functions in Rust that [run](RunKernel::run) on the devices that hold the
     //! result. See [the guide](crate::guide::kernels).
 
-    pub use crate::ops::launch::{Argument, Arguments, RunKernel, Windowed};
+    pub use crate::ops::launch::{Appended, Argument, Arguments, RunKernel, Windowed};
     pub use vmarray_kernel::{
         Anywhere, Append, At, Atomic, Bits, Define, Definition, Error, ErrorKind, Field, Float, Function,
         Group, Integer, Kernel, KernelType, Layout, Lowered, Memory, Number, Outside, Own, Parameter,

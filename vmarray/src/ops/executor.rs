@@ -109,18 +109,28 @@ impl Run<'_> {
 }
 
 /// What a device is asked to do with a run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub enum Kernel<'a> {
     Search(Search<'a>),
     Compute(Compute<'a>),
+    /// A kernel of the program that changes nothing of the run, and what it reports.
+    Launch(&'a dyn Change, Run<'a>, HostSpan<'a>),
+}
+
+impl std::fmt::Debug for Kernel<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").finish_non_exhaustive()
+    }
 }
 
 impl Kernel<'_> {
     /// Has the device translate what it needs, if it does not know it yet. Called with nothing held; what
     /// goes wrong here is told by the submission itself.
     fn prepare(&self, device: &dyn Device) {
-        if let Self::Compute(compute) = self {
-            let _ = device.prepare(compute);
+        match self {
+            Self::Search(_) => {}
+            Self::Compute(compute) => drop(device.prepare(compute)),
+            Self::Launch(launch, run, report) => launch.prepare(device, *run, Some(*report)),
         }
     }
 
@@ -128,6 +138,7 @@ impl Kernel<'_> {
         match self {
             Self::Search(search) => queue.search(search),
             Self::Compute(compute) => queue.compute(compute),
+            Self::Launch(launch, run, report) => launch.submit(queue, *run, Some(*report)),
         }
     }
 }
@@ -142,6 +153,11 @@ pub trait Question: Sync {
     /// Whether results are rounded, so that it matters which elements are asked about together.
     fn is_rounded(&self) -> bool {
         false
+    }
+
+    /// Whether to ask once more gives the same as to ask once.
+    fn may_be_repeated(&self) -> bool {
+        true
     }
 
     /// How many entries of a list the first answer about so many elements has room for.
@@ -166,6 +182,39 @@ pub trait Question: Sync {
 
     /// Puts the parts of all channels together, in their order.
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole;
+}
+
+/// A kernel of the program that changes nothing of the runs, as a question without an answer of its own.
+pub struct Examination<'a>(pub(crate) &'a dyn Change);
+
+impl std::fmt::Debug for Examination<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Examination").finish_non_exhaustive()
+    }
+}
+
+impl Question for Examination<'_> {
+    type Part = ();
+    type Whole = ();
+
+    fn may_be_repeated(&self) -> bool {
+        false
+    }
+
+    fn answer_bytes(&self, _: u64) -> u64 {
+        self.0.report_bytes() as u64
+    }
+
+    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> Kernel<'a> {
+        Kernel::Launch(self.0, run, answer)
+    }
+
+    fn take(&self, _: &mut (), answer: &Answer<'_>) -> Result<TakenAnswer> {
+        self.0.take_report(answer.run.geometry, &answer.words(0, self.0.report_bytes() / 8)?);
+        Ok(TakenAnswer::Yes)
+    }
+
+    fn whole(&self, _: Vec<()>) {}
 }
 
 /// Whether an answer was taken in.

@@ -10,8 +10,8 @@ mod spread;
 
 use vmarray_kernel::Kernel;
 
-pub(crate) use arguments::changed;
-pub use arguments::{Argument, Arguments, Bound, Windowed};
+pub use arguments::{Appended, Argument, Arguments, Bound, Windowed};
+pub(crate) use arguments::{changed, shared};
 pub(crate) use spread::Spread;
 
 #[cfg(doc)]
@@ -52,6 +52,8 @@ pub trait RunKernel: Kernel + Sized {
     /// | `&Anywhere<T>` | as for `&Own<T>`, of any length |
     /// | `&Window<T, 1>` | `view.window(halo)`, `view.bounded(mode).window(halo)`, of any length |
     /// | `&mut Own<T>` | `&mut` array, `&mut` source, [`section_mut`](crate::views::ViewMut::section_mut) |
+    /// | `&Shared<T>` | the same, of any length |
+    /// | `&Append<T>` | [`Appended::to`] |
     ///
     /// The elements of all of them stand beside one another; [`At`](vmarray_kernel::At) counts from the
     /// first. Arguments that lie on the same devices, channels and pages as the first result, from the same
@@ -59,6 +61,11 @@ pub trait RunKernel: Kernel + Sized {
     /// results among them are copied back. Elements that many items read are copied to each device of the
     /// result: those of windows with their halo and some MiB at a time, all of an `Anywhere`, which has to
     /// fit into the device's memory beside what is there.
+    ///
+    /// A kernel without a result of its own runs for the elements of its first `Own`. `Shared` elements are
+    /// copied to the device whole, and back when all is done; they have to be on one device. What is appended
+    /// is copied from each device in turn. Neither is changed by a launch that fails, but for
+    /// [`KernelOutside`](ErrorKind::KernelOutside).
     ///
     /// Pages of results are not available to others while they are worked on. A kernel is translated for a
     /// device when it runs there for the first time, which may take some milliseconds, or more.

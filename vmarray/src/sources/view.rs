@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::Device;
-use vmarray_kernel::{Memory, Own, kind};
+use vmarray_kernel::{Atomic, Memory, Own, Shared, kind};
 
 use super::Source;
 use super::core::Core;
@@ -14,8 +14,10 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
-use crate::ops::executor::{Change, Lane as _, Operand, OperandStore, Question, ResultStore, distinct};
-use crate::ops::launch::{Argument, Bound, changed};
+use crate::ops::executor::{
+    Change, Examination, Lane as _, Operand, OperandStore, Question, ResultStore, distinct,
+};
+use crate::ops::launch::{Argument, Bound, changed, shared};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Section, SectionMut, Store, StoreMut, View, ViewMut};
 
@@ -162,13 +164,17 @@ impl<T: Element> OperandStore for Core<T> {
         into.copy_from_slice(bytemuck::cast_slice(&values));
         Ok(())
     }
-}
 
-impl<T: Element> ResultStore for Core<T> {
     fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)> {
         distinct(self.channels.iter().map(|channel| (channel.device(), channel.counters())))
     }
 
+    fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()> {
+        self.ask(others, range, by)
+    }
+}
+
+impl<T: Element> ResultStore for Core<T> {
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()> {
         // Bytes of a buffer are not aligned for any type.
         let mut values = zeroed_vec::<T>(from.len() / size_of::<T>())?;
@@ -187,5 +193,14 @@ impl<'a, T: Memory + Element, H: HomeMut<T>, D: Device> Argument<'a, &'static mu
     fn bound(self, _: Internal) -> Bound<'a> {
         let len = View::len(&*self);
         changed(&*self, 0, len)
+    }
+}
+
+impl<'a, T: Atomic + Element, H: HomeMut<T>, D: Device> Argument<'a, &'static Shared<T>, kind::Shared>
+    for &'a mut Source<T, H, D>
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let len = View::len(&*self);
+        shared(&*self, 0, len)
     }
 }

@@ -8,7 +8,7 @@ use vmarray::bytemuck::{Pod, Zeroable};
 use vmarray::device;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::host::SimulatedDevice;
-use vmarray::kernel::{Anywhere, At, KernelType, Own, Window};
+use vmarray::kernel::{Anywhere, Append, Appended, At, Group, KernelType, Own, Shared, Window};
 use vmarray::views::SectionMut;
 use vmarray::{AnyDevice, ErrorKind, Result, prelude::*};
 
@@ -478,4 +478,141 @@ fn copies_that_fail_leave_results_as_they_were() {
         around::<1>::run((other.bounded(Zero).window(1), &[1; 9], array.section_mut(..).unwrap())).unwrap();
         assert_eq!(array.get(99).unwrap(), 2);
     }
+}
+
+#[vmarray::kernel]
+fn counted(x: &Own<u8>, bins: &Shared<u32>, sums: &Shared<i64>) {
+    let bin = x.get() as usize / 64;
+    bins.add(bin, 1);
+    sums.add(bin, x.get() as i64);
+    sums.max(4, x.get() as i64);
+}
+
+#[test]
+fn items_change_shared_elements_of_one_device() {
+    for seed in 0..40 {
+        let mut random = Numbers::new(seed);
+        let x: Vec<u8> = (0..random.below(500)).map(|_| random.next() as u8).collect();
+        let shape = Shape { channels: vec![2], ..Shape::random(&mut random, 30, &[&[1], &[3]], 4) };
+        let device = devices(1);
+        let array = shape.describe::<u8, _>(x.len().max(1), device.clone()).build().unwrap();
+        array.write(0, &x).unwrap();
+        let source = Source::builder(x.clone()).devices(device).page_len(1 + random.below(20));
+        let source = source.device_bytes(200).build().unwrap();
+        let bins = Held::random(&mut random, &[1_u32; 4], None);
+        let sums = Held::random(&mut random, &[-5_i64; 5], None);
+        with_sections!(bins = &bins, section_mut; sums = &sums, section_mut; => {
+            counted::run((array.section(..x.len()).unwrap(), bins, sums)).unwrap();
+            counted::run((&source, bins, sums)).unwrap();
+        });
+        let (mut counts, mut totals) = ([1_u32; 4], [-5_i64; 5]);
+        for x in x.iter().chain(&x) {
+            counts[usize::from(*x) / 64] += 1;
+            totals[usize::from(*x) / 64] += i64::from(*x);
+            totals[4] = totals[4].max((*x).into());
+        }
+        assert_eq!((bins.values(), sums.values()), (counts.to_vec(), totals.to_vec()), "seed {seed}");
+    }
+}
+
+#[vmarray::kernel]
+fn large(at: At<1>, x: &Own<u32>, limit: u32, found: &Append<[u64; 2]>, seen: &mut Own<u8>) {
+    seen.set(1);
+    if x.get() >= limit {
+        found.push([at.index() as u64, x.get() as u64]);
+    }
+}
+
+#[test]
+fn items_append_on_several_devices() {
+    for seed in 0..40 {
+        let mut random = Numbers::new(seed);
+        let x: Vec<u32> = (0..1 + random.below(400)).map(|_| random.next() as u32 >> 8).collect();
+        let xs = Held::random(&mut random, &x, None);
+        let seen = Held::random(&mut random, &vec![0_u8; x.len()], None);
+        let limit = random.next() as u32 >> 8;
+        let mut found = vec![[7, 7]];
+        with_sections!(x = &xs, section; seen = &seen, section_mut; =>
+            large::run((x, limit, Appended::to(&mut found, x.len()), seen)).unwrap());
+        let (first, rest) = found.split_first_mut().unwrap();
+        rest.sort_unstable();
+        let truth = (0..).zip(&x).filter(|(_, x)| **x >= limit).map(|(i, x)| [i, u64::from(*x)]);
+        assert_eq!((*first, rest.to_vec()), ([7, 7], truth.collect()), "seed {seed}");
+        assert_eq!(seen.values(), vec![1; x.len()]);
+    }
+}
+
+#[test]
+fn more_than_there_is_room_for_is_told() {
+    let array = Shape::default().build::<u32>(100);
+    array.fill(.., 9).unwrap();
+    let seen = Shape::default().build::<u8>(100);
+    let mut found = Vec::new();
+    let run =
+        |found: &mut Vec<_>| large::run((&array, 9, Appended::to(found, 60), seen.section_mut(..).unwrap()));
+    let error = run(&mut found).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::KernelOutside { items: 40, index: 60.., .. }), "{error}");
+    assert_eq!(found.len(), 60);
+    let halves = Shape { channels: vec![1, 1], ..Shape::default() };
+    let halves = halves.describe::<u8, _>(100, vec![Arc::new(host()), Arc::new(host())]).build().unwrap();
+    let (bins, sums) = (Shape::default().build::<u32>(4), Shape::default().build::<i64>(5));
+    let refused =
+        counted::run((&halves, bins.section_mut(..).unwrap(), sums.section_mut(..).unwrap())).unwrap_err();
+    assert!(refused.to_string().contains("on several devices"), "{refused}");
+    let bins = bins.section_mut(..).unwrap();
+    let twice = added::run((bins, bins)).unwrap_err();
+    assert!(matches!(twice.kind(), ErrorKind::KernelOverlap { .. }), "{twice}");
+}
+
+#[vmarray::kernel]
+fn added(bins: &Shared<u32>, x: &Own<u32>) {
+    bins.add(0, x.get());
+}
+
+#[vmarray::kernel(group = 16)]
+fn prefixes(at: At<1>, part: &Group<u32, 16>, x: &Own<u32>, sums: &mut Own<u32>) {
+    part.set(at.in_group(), x.get());
+    barrier();
+    let mut sum = 0;
+    for i in 0..at.in_group() + 1 {
+        sum += part[i];
+    }
+    sums.set(sum);
+}
+
+#[test]
+fn groups_are_made_of_items_that_run_together() {
+    let shape = Shape::one(64, 4);
+    let (x, mut sums) = (shape.build::<u32>(200), shape.build::<u32>(200));
+    x.write(0, &(0..200).collect::<Vec<u32>>()).unwrap();
+    prefixes::run((&x, &mut sums)).unwrap();
+    for (i, sum) in sums.to_vec(..).unwrap().into_iter().enumerate() {
+        assert_eq!(sum, (i as u32 / 16 * 16..=i as u32).sum::<u32>(), "item {i}");
+    }
+}
+
+#[test]
+fn a_failure_leaves_shared_elements_and_what_was_appended() {
+    let faulty = Arc::new(Faulty::new(host()));
+    let x = Shape::one(10, 3).describe::<u8, _>(100, vec![faulty.clone()]).build().unwrap();
+    let numbers = Shape::one(10, 3).describe::<u32, _>(100, vec![faulty.clone()]).build().unwrap();
+    numbers.fill(.., 9).unwrap();
+    let (bins, sums) = (Shape::default().build::<u32>(4), Shape::default().build::<i64>(5));
+    let seen = Shape::one(10, 3).describe::<u8, _>(100, vec![faulty.clone()]).build().unwrap();
+    for later in [false, true] {
+        let fault = || Fault::new(Operation::Launch, device::ErrorKind::KernelFailed).on_call(1);
+        let fault = || if later { fault().reported_later() } else { fault() };
+        faulty.inject(fault());
+        counted::run((&x, bins.section_mut(..).unwrap(), sums.section_mut(..).unwrap())).unwrap_err();
+        assert_eq!((bins.to_vec(..).unwrap(), sums.to_vec(..).unwrap()), (vec![0; 4], vec![0; 5]));
+        faulty.clear();
+        let mut found = vec![[1, 2]];
+        let failing = seen.section_mut(..).unwrap();
+        faulty.inject(Fault::new(Operation::Submit, device::ErrorKind::CopyFailed).from_call(2));
+        large::run((&numbers, 9, Appended::to(&mut found, 100), failing)).unwrap_err();
+        assert_eq!(found, [[1, 2]]);
+        faulty.clear();
+    }
+    counted::run((&x, bins.section_mut(..).unwrap(), sums.section_mut(..).unwrap())).unwrap();
+    assert_eq!(bins.to_vec(..).unwrap(), [100, 0, 0, 0]);
 }

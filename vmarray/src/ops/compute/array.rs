@@ -16,12 +16,12 @@ use crate::base::stats::Counters;
 use crate::engine::channel::{Channel, HomeQueues, PinnedPiece};
 use crate::engine::pager::Pager;
 use crate::ops::executor::{
-    AskedRun, Change, Collecting, Lane, Operand, OperandStore, Question, ResultStore, Run, RunAccess,
-    StagedRows, distinct,
+    AskedRun, Change, Collecting, Examination, Lane, Operand, OperandStore, Question, ResultStore, Run,
+    RunAccess, StagedRows, distinct,
 };
 use crate::ops::gather;
 use crate::ops::view::sealed::{Internal, Sealed};
-use crate::ops::view::{Store, StoreMut, View as _};
+use crate::ops::view::{INTERNAL, Store, StoreMut, View as _};
 
 /// A channel, and the others in whose slots some elements of a run lie.
 pub(super) struct ArrayLane<'a> {
@@ -130,7 +130,12 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
             return StagedRows::new(&lane, self, others, range).ask(question);
         };
         let pagers: Vec<_> = beside.iter().map(|other| other.pager).chain([self.pager()]).collect();
+        let mut attempts = 0;
         read_all(&pagers, &self.touched_pages(range), &mut || {
+            attempts += 1;
+            if attempts > 1 && !question.may_be_repeated() {
+                return Err(unsettled().into());
+            }
             // All channels are asked before any is waited for.
             let mut asked = Vec::new();
             for channel in 0..self.pager().channels().len() {
@@ -315,6 +320,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
+/// What is said where pages were read that a failed copy may have left anything in.
+pub(super) fn unsettled() -> backend_api::Error {
+    backend_api::Error::new(backend_api::ErrorKind::CopyFailed, "compute")
+        .with_detail("a page of another array could not be written back while it was read")
+}
+
 /// Has `work` look at the same pages' home slots of several arrays.
 fn read_all<R>(pagers: &[&Pager], pages: &Range<u64>, work: &mut dyn FnMut() -> Result<R>) -> Result<R> {
     match pagers.split_first() {
@@ -338,13 +349,17 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
     fn pager(&self) -> Option<&Pager> {
         Some(self.pager())
     }
-}
 
-impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
     fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)> {
         distinct(self.pager().channels().iter().map(|channel| (channel.device(), &*channel.counters)))
     }
 
+    fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()> {
+        self.ask(others, range, by, INTERNAL)
+    }
+}
+
+impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()> {
         // Bytes of a buffer are not aligned for any type.
         let mut values = zeroed_vec::<T>(from.len() / size_of::<T>())?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use backend_api::Device;
 
-use super::array::{ArrayRun, Beside};
+use super::array::{ArrayRun, Beside, unsettled};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -136,9 +136,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         if self.failed_write_backs() != failed_before {
             // It may have been read what a failed copy had left in a home slot. Not to be done once more: the
             // target's elements may be computed from themselves.
-            let failure = backend_api::Error::new(backend_api::ErrorKind::CopyFailed, "compute")
-                .with_detail("a page of another array could not be written back while it was read");
-            outcome.failure.get_or_insert_with(|| failure.into());
+            outcome.failure.get_or_insert_with(|| unsettled().into());
             for work in &mut works {
                 for slots in std::mem::take(&mut work.written) {
                     self.list(work, &slots, &mut outcome.unspecified);

@@ -9,7 +9,7 @@ use backend_api::expr::Geometry;
 use backend_api::{Commit, Device, DeviceBuffer, Elements, HostSpan, Queue, Ticket, Transfer};
 use parking_lot::Mutex;
 
-use super::{Lane, Run, RunAccess};
+use super::{Examination, Lane, Run, RunAccess};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
@@ -73,13 +73,14 @@ pub trait OperandStore: Sync {
     fn pager(&self) -> Option<&Pager> {
         None
     }
+    /// The devices that have parts of it, each once, and where copies to them are counted.
+    fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)>;
+    /// Runs a kernel that changes nothing of the elements of a range and of those of others beside them.
+    fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }
 
 /// A store whose elements are changed.
 pub trait ResultStore: OperandStore {
-    /// The devices that have parts of it, each once, and where copies to them are counted.
-    fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)>;
-
     /// Writes elements as bytes, on the same terms.
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()>;
 

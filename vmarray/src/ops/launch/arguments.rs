@@ -1,7 +1,7 @@
 //! What can be given for the parameters of kernels.
 
 use backend_api::Device;
-use vmarray_kernel::{Anywhere, KernelType, Memory, Own, Parameter, Window, kind};
+use vmarray_kernel::{Anywhere, Append, Atomic, KernelType, Memory, Own, Parameter, Shared, Window, kind};
 
 use super::spread::{Inside, Spread};
 use crate::array::VirtualArray;
@@ -20,6 +20,10 @@ pub enum Bound<'a> {
     Own(Operand<'a>, usize),
     /// Elements that many items read: all of them.
     All(Operand<'a>, usize),
+    /// Elements that any item changes.
+    Shared(Operand<'a>, usize),
+    /// At most so many elements of so many bytes, which are appended to something.
+    Append(Box<dyn AppendTo + 'a>, usize, usize),
     /// Those around each, as far as this says; and which elements of a store are among them.
     Around(Box<dyn Spread + 'a>, usize, (Operand<'a>, usize)),
 }
@@ -27,6 +31,64 @@ pub enum Bound<'a> {
 impl std::fmt::Debug for Bound<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bound").finish_non_exhaustive()
+    }
+}
+
+/// What appended elements go to.
+#[doc(hidden)]
+pub trait AppendTo {
+    /// Appends elements, as bytes.
+    fn append(&mut self, bytes: &[u8]);
+}
+
+/// Where the elements go that a kernel [appends](vmarray_kernel::Append): the end of a vector, and how many
+/// at most. What is beyond that is [outside](crate::ErrorKind::KernelOutside), and missing.
+///
+/// ```
+/// use vmarray::kernel::{Append, Appended, At, Own};
+/// use vmarray::prelude::*;
+///
+/// #[vmarray::kernel]
+/// fn odd(at: At<1>, x: &Own<u32>, found: &Append<u64>) {
+///     if x.get() % 2 == 1 {
+///         found.push(at.index() as u64);
+///     }
+/// }
+/// let array = VirtualArray::<u32>::new(1000)?;
+/// array.fill(10..13, 7)?;
+/// let mut found = Vec::new();
+/// odd::run((&array, Appended::to(&mut found, 100)))?;
+/// found.sort();
+/// assert_eq!(found, [10, 11, 12]);
+/// assert!(odd::run((&array, Appended::to(&mut found, 2))).is_err());
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Appended<'a, T> {
+    to: &'a mut Vec<T>,
+    most: usize,
+}
+
+impl<'a, T> Appended<'a, T> {
+    /// The end of a vector, to which at most so many elements are appended, in an order that is not said.
+    /// Room for them is taken on each device.
+    pub fn to(vector: &'a mut Vec<T>, most: usize) -> Self {
+        Self { to: vector, most }
+    }
+}
+
+impl<T: Memory> AppendTo for Appended<'_, T> {
+    fn append(&mut self, bytes: &[u8]) {
+        let before = self.to.len();
+        self.to.resize(before + bytes.len() / size_of::<T>(), T::zeroed());
+        bytemuck::cast_slice_mut(&mut self.to[before..]).copy_from_slice(bytes);
+    }
+}
+
+impl<'a, T: Memory> Argument<'a, &'static Append<T>, kind::Append> for Appended<'a, T> {
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let most = self.most;
+        Bound::Append(Box::new(self), most, size_of::<T>())
     }
 }
 
@@ -81,12 +143,13 @@ pub struct Windowed<V, I> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
+    note = "for `&Append<T>` give `Appended::to(&mut vector, most)`",
     message = "a kernel cannot take a `{Self}` as its parameter of type `{P}`",
     label = "this is no argument for `{P}`",
     note = "for a value give one of that type, for `&[T; N]` a reference to such an array",
     note = "for `&Own<T>` give `&array`, `&source` or a section, whose elements are `T`",
     note = "for `&Anywhere<T>` the same, for `&Window<T, 1>` `view.window(halo)` or `view.bounded(mode).window(halo)`",
-    note = "for `&mut Own<T>` give `&mut array`, `&mut source` or `section_mut(..)?`, whose elements are `T`"
+    note = "for `&mut Own<T>` and `&Shared<T>` give `&mut array`, `&mut source` or `section_mut(..)?`, whose elements are `T`"
 )]
 pub trait Argument<'a, P, Kind> {
     #[doc(hidden)]
@@ -137,6 +200,29 @@ impl<'a, T: Memory, V: Column<'a, Element = T>> Argument<'a, &'static Window<T, 
 /// All of a range of a store, to be changed.
 pub(crate) fn changed<'a, S: StoreMut>(store: &'a S, start: usize, len: usize) -> Bound<'a> {
     Bound::Own(Operand::changed(store.as_target(INTERNAL), start), len)
+}
+
+/// The same, where any item changes any of them.
+pub(crate) fn shared<'a, S: StoreMut>(store: &'a S, start: usize, len: usize) -> Bound<'a> {
+    Bound::Shared(Operand::changed(store.as_target(INTERNAL), start), len)
+}
+
+impl<'a, T: Atomic + Element, D: Device> Argument<'a, &'static Shared<T>, kind::Shared>
+    for &'a mut VirtualArray<T, D>
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let len = self.len();
+        shared(&*self, 0, len)
+    }
+}
+
+impl<'a, T: Atomic, S: StoreMut<Element = T>> Argument<'a, &'static Shared<T>, kind::Shared>
+    for SectionMut<'a, S>
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let range = self.range();
+        shared(self.store(), range.start, range.len())
+    }
 }
 
 impl<'a, T: Memory + Element, D: Device> Argument<'a, &'static mut Own<T>, kind::OwnMut>

@@ -1,28 +1,28 @@
 //! A launch: what devices are given for each run of elements, and what they report.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Op, Report};
-use backend_api::{Device, Elements, HostSpan, Launch, Queue, Ticket, View};
+use backend_api::{Device, HostSpan, Launch, Queue, Ticket, View};
 use parking_lot::{Mutex, RwLock};
 use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
-use super::arguments::Bound;
+use super::arguments::{AppendTo, Bound};
 use super::kernel::PreparedKernel;
-use super::spread::{DeviceCopies, Inside, SpreadArgument, copy_around};
+use super::spread::{DeviceCopies, FromZero, Inside, Room, SpreadArgument, copy_around};
 use crate::base::error::{ErrorKind, Result, expect_len};
-use crate::ops::executor::{Change, Operand, Run};
+use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run, STAGED_BYTES};
 
 /// Runs a kernel for each element of its results. Arguments come in the order of its parameters, but for
 /// places.
 pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<()> {
     let parameters = &kernel.lowered.parameters;
-    let is_given = |parameter: &&ParameterInfo| !matches!(parameter.kind, ParameterKind::At(_));
     let mut values = vec![Vec::new(); parameters.len()];
     // With an element for each item; read by many items, and which elements of stores these are.
     let (mut columns, mut spread, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
+    let mut appended = Vec::new();
+    let is_given = |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(_));
     let numbered = parameters.iter().enumerate().filter(|(_, parameter)| is_given(parameter));
     for ((number, ParameterInfo { name, .. }), argument) in numbered.zip(arguments) {
         match argument {
@@ -37,33 +37,57 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
                     len,
                 });
             }
+            Bound::Shared(operand, len) => {
+                elsewhere.push(OwnArgument { number, name, operand, len });
+                spread.push(SpreadArgument {
+                    number,
+                    of: Box::new(Inside { operand, len }),
+                    halo: None,
+                    len,
+                });
+            }
+            Bound::Append(to, most, stride) => {
+                spread.push(SpreadArgument { number, of: Box::new(FromZero), halo: None, len: 1 });
+                appended.push((spread.len(), to));
+                spread.push(SpreadArgument { number, of: Box::new(Room(stride)), halo: None, len: most });
+            }
             Bound::Around(of, halo, (operand, len)) => {
                 elsewhere.push(OwnArgument { number, name, operand, len });
                 spread.push(SpreadArgument { number, of, halo: Some(halo), len });
             }
         }
     }
-    // The first result says where the work is done, and comes first.
-    let Some(first) = columns.iter().position(|column| column.operand.target.is_some()) else {
-        let reason = "it has no result: take a `&mut Own<T>`".into();
-        let kernel = kernel.lowered.name.into();
-        return Err(ErrorKind::KernelRefused { kernel, reason }.into());
+    let has_result = |arguments: &[OwnArgument<'_>]| {
+        arguments.iter().position(|argument| argument.operand.target.is_some())
     };
-    columns[..=first].rotate_right(1);
-    let Some((&OwnArgument { operand: Operand { start, target: Some(target), .. }, len, .. }, others)) =
+    let refused = |reason: &str| {
+        let kernel = kernel.lowered.name.into();
+        Err(ErrorKind::KernelRefused { kernel, reason: reason.into() }.into())
+    };
+    // The first result says where the work is done, and comes first; the first argument, if there is none.
+    let first = has_result(&columns);
+    if first.is_none() && has_result(&elsewhere).is_none() && appended.is_empty() {
+        return refused("it has no result: take a `&mut Own<T>`, `&Shared<T>` or `&Append<T>`");
+    }
+    if let Some(first) = first {
+        columns[..=first].rotate_right(1);
+    }
+    let Some((&OwnArgument { operand: Operand { store, start, target }, len, .. }, others)) =
         columns.split_first()
     else {
-        unreachable!("there is a result");
+        return refused("it runs for no elements: take an `&Own<T>` or a `&mut Own<T>`");
     };
     others.iter().try_for_each(|other| expect_len(other.name, len, other.len))?;
     apart(kernel, &columns, &elsewhere)?;
     if len == 0 {
         return Ok(());
     }
-    let view = |parameter: &usize| {
+    let view = |(number, parameter): (usize, &usize)| {
         let column = columns.iter().position(|column| column.number == *parameter);
-        let spread = || spread.iter().position(|argument| argument.number == *parameter);
-        column.map(ViewPlace::Column).or_else(|| spread().map(ViewPlace::Spread))
+        // Of what is appended there are two: the counter, and elements.
+        let before = kernel.lowered.views[..number].iter().filter(|other| *other == parameter).count();
+        let own = spread.iter().enumerate().filter(|(_, argument)| argument.number == *parameter);
+        column.map(ViewPlace::Column).or_else(|| own.map(|own| ViewPlace::Spread(own.0)).nth(before))
     };
     let scalar = |source: &ScalarSource| match *source {
         ScalarSource::Value { parameter, position } => values[parameter][position],
@@ -75,20 +99,37 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
             own.map_or(len, |argument| argument.len) as u64
         }
     };
-    let devices = if spread.is_empty() { Vec::new() } else { target.devices() };
-    let devices = devices.into_iter().map(|(device, counters)| DeviceCopies::new(device, counters, &spread));
+    let devices = if spread.is_empty() { Vec::new() } else { store.devices() };
+    if devices.len() > 1 && has_result(&elsewhere).is_some() {
+        return refused("its `Shared` elements would be on several devices: run it over elements of one");
+    }
+    let several = devices.len() > 1;
+    let copies = devices
+        .into_iter()
+        .map(|(device, counters)| DeviceCopies::new(device, counters, &spread, len, several));
     let launching = Launching {
         kernel,
-        views: kernel.lowered.views.iter().filter_map(view).collect(),
+        views: kernel.lowered.views.iter().enumerate().filter_map(view).collect(),
         params: kernel.lowered.scalars.iter().map(scalar).collect(),
         table: kernel.lowered.table_bytes(|parameter| &values[parameter]),
         start,
-        devices: RwLock::new(devices.collect::<Result<_>>()?),
+        devices: RwLock::new(copies.collect::<Result<_>>()?),
         spread,
         reported: Mutex::default(),
     };
     let others: Vec<_> = others.iter().map(|other| other.operand).collect();
-    target.change(&others, &(start..start + len), &launching).map_err(|error| error.counted_from(start))?;
+    let range = start..start + len;
+    match target {
+        Some(target) => target.change(&others, &range, &launching),
+        None => launching.examine(store, &others, &range),
+    }
+    .map_err(|error| error.counted_from(start))?;
+    for argument in elsewhere.iter().filter(|argument| argument.operand.target.is_some()) {
+        launching.write_back(argument)?;
+    }
+    for (elements, to) in &mut appended {
+        launching.append(*elements, &mut **to)?;
+    }
     launching.result()
 }
 
@@ -108,8 +149,9 @@ fn apart(kernel: &PreparedKernel, columns: &[OwnArgument<'_>], elsewhere: &[OwnA
             && one.operand.start < two.operand.start + two.len
             && two.operand.start < one.operand.start + one.len
     };
-    for one in columns.iter().filter(|column| column.operand.target.is_some()) {
-        let mut others = columns.iter().chain(elsewhere).filter(|other| other.number != one.number);
+    let all = || columns.iter().chain(elsewhere);
+    for one in all().filter(|argument| argument.operand.target.is_some()) {
+        let mut others = all().filter(|other| other.number != one.number);
         if let Some(other) = others.find(|other| is_same(one, other)) {
             let (kernel, result, argument) = (kernel.lowered.name.into(), one.name.into(), other.name.into());
             return Err(ErrorKind::KernelOverlap { kernel, result, argument }.into());
@@ -144,17 +186,17 @@ struct Launching<'a> {
 }
 
 impl Launching<'_> {
-    /// Has something done with the launch of a run. Without a device, nothing is there of what is copied.
+    /// Has something done with the launch of a run.
     fn with<R>(
         &self,
-        device: Option<&Arc<dyn Device>>,
+        device: &dyn Device,
         run: Run<'_>,
         report: Option<HostSpan<'_>>,
         work: impl FnOnce(&Launch<'_>) -> backend_api::Result<R>,
     ) -> backend_api::Result<R> {
         let Some(report) = report else { unreachable!("launches have reports") };
         let devices = self.devices.read();
-        let copies = device.and_then(|device| devices.iter().find(|copies| copies.is_on(device)));
+        let copies = devices.iter().find(|copies| copies.is_on(device));
         let (mut params, mut views) = (self.params.clone(), Vec::with_capacity(self.views.len()));
         for place in &self.views {
             views.push(View::Run(match place {
@@ -163,8 +205,7 @@ impl Launching<'_> {
                     let argument = &self.spread[*number];
                     let stride = argument.of.stride() as u64;
                     let copied = copies.and_then(|copies| copies.elements(*number, stride));
-                    let nothing = Elements { count: 0, stride, ..run.columns[0] };
-                    let (elements, first) = copied.unwrap_or((nothing, 0));
+                    let Some((elements, first)) = copied else { unreachable!("it was copied before") };
                     let source = ScalarSource::First { parameter: argument.number };
                     let of_first = self.kernel.lowered.scalars.iter().position(|scalar| *scalar == source);
                     of_first.into_iter().for_each(|number| params[number] = first as u64);
@@ -178,6 +219,41 @@ impl Launching<'_> {
             table: &self.table,
             ..Launch::new(&self.kernel.kernel, run.count() as u64, run.geometry, report)
         })
+    }
+
+    /// Runs it for elements that it does not change, some at a time if windows are copied for them.
+    fn examine(&self, store: &dyn OperandStore, others: &[Operand<'_>], range: &Range<usize>) -> Result<()> {
+        let at_once = STAGED_BYTES.checked_div(self.part_stride()).map_or(range.len(), |most| most.max(1));
+        for start in range.clone().step_by(at_once) {
+            let part = start..range.end.min(start + at_once);
+            self.begin_part(&part)?;
+            let others: Vec<_> = others.iter().map(|other| other.further(start - range.start)).collect();
+            store.examine(&others, &part, &Examination(self))?;
+        }
+        Ok(())
+    }
+
+    /// Writes elements that any item has changed where they belong.
+    fn write_back(&self, argument: &OwnArgument<'_>) -> Result<()> {
+        let number = self.spread.iter().position(|spread| spread.number == argument.number);
+        let (Some(number), Some(target)) = (number, argument.operand.target) else { return Ok(()) };
+        for device in &*self.devices.read() {
+            let bytes = device.download(number, argument.len * argument.operand.stride())?;
+            target.write_bytes(argument.operand.start, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Appends what items have, whose counter is the argument before.
+    fn append(&self, elements: usize, to: &mut dyn AppendTo) -> Result<()> {
+        for device in &*self.devices.read() {
+            let mut count = [0; 8];
+            count.copy_from_slice(&device.download(elements - 1, 8)?);
+            let room = &self.spread[elements];
+            let count = u64::from_ne_bytes(count).min(room.len as u64) as usize;
+            to.append(&device.download(elements, count * room.of.stride())?);
+        }
+        Ok(())
     }
 
     /// The window that an operation reads.
@@ -245,7 +321,7 @@ impl Change for Launching<'_> {
     }
 
     fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>) {
-        let _ = self.with(None, run, report, |launch| device.prepare_launches(&[*launch]));
+        let _ = self.with(device, run, report, |launch| device.prepare_launches(&[*launch]));
     }
 
     fn submit(
@@ -254,7 +330,7 @@ impl Change for Launching<'_> {
         run: Run<'_>,
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
-        self.with(Some(queue.device()), run, report, |launch| queue.launch(launch))
+        self.with(&**queue.device(), run, report, |launch| queue.launch(launch))
     }
 
     fn take_report(&self, geometry: Geometry, report: &[u64]) {

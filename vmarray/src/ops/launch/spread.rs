@@ -22,6 +22,50 @@ pub trait Spread: Sync {
 
     /// Reads elements from a position on as bytes. The calling thread holds nothing.
     fn read_bytes(&self, start: isize, into: &mut [u8]) -> Result<()>;
+
+    /// Whether it is room for what a kernel writes first.
+    fn is_room(&self) -> bool {
+        false
+    }
+}
+
+/// A counter that begins at zero.
+pub(super) struct FromZero;
+
+impl Spread for FromZero {
+    fn stride(&self) -> usize {
+        size_of::<u64>()
+    }
+
+    fn shown(&self, positions: Range<isize>) -> Range<isize> {
+        positions
+    }
+
+    fn read_bytes(&self, _: isize, into: &mut [u8]) -> Result<()> {
+        into.fill(0);
+        Ok(())
+    }
+}
+
+/// Room for elements of so many bytes.
+pub(super) struct Room(pub usize);
+
+impl Spread for Room {
+    fn stride(&self) -> usize {
+        self.0
+    }
+
+    fn shown(&self, positions: Range<isize>) -> Range<isize> {
+        positions
+    }
+
+    fn read_bytes(&self, _: isize, _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_room(&self) -> bool {
+        true
+    }
 }
 
 /// What is there, and nothing else.
@@ -70,6 +114,8 @@ pub(super) struct DeviceCopies<'a> {
     host: HostBuffer<dyn Device>,
     /// By argument.
     copied: Vec<Option<Copied>>,
+    /// Where nothing is, until something is copied; if that is asked for.
+    nothing: Option<DeviceBuffer<dyn Device>>,
 }
 
 impl<'a> DeviceCopies<'a> {
@@ -77,19 +123,27 @@ impl<'a> DeviceCopies<'a> {
         device: &Arc<dyn Device>,
         counters: &'a Counters,
         arguments: &[SpreadArgument<'_>],
+        items: usize,
+        is_asked_before: bool,
     ) -> Result<Self> {
-        // An element may be longer.
-        let bytes = arguments.iter().map(|argument| argument.of.stride()).fold(STAGED_BYTES, usize::max);
+        let bytes = |argument: &SpreadArgument<'_>| {
+            let halo = |halo: usize| items.saturating_add(halo.saturating_mul(2));
+            let count = argument.halo.map_or(argument.len, halo).max(1);
+            // An element may be longer than what is copied at a time.
+            argument.of.stride().saturating_mul(count).min(STAGED_BYTES.max(argument.of.stride()))
+        };
+        let bytes = arguments.iter().map(bytes).max().unwrap_or(1);
         Ok(Self {
             counters,
             queue: Queue::new(device)?,
             host: HostBuffer::new(device, bytes, HostMemory::Pageable)?,
             copied: arguments.iter().map(|_| None).collect(),
+            nothing: is_asked_before.then(|| DeviceBuffer::new(device, 1, Commit::Lazy)).transpose()?,
         })
     }
 
-    pub fn is_on(&self, device: &Arc<dyn Device>) -> bool {
-        Arc::ptr_eq(self.queue.device(), device)
+    pub fn is_on(&self, device: &dyn Device) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(self.queue.device()), device)
     }
 
     /// Has room for some positions of an argument.
@@ -115,9 +169,26 @@ impl<'a> DeviceCopies<'a> {
         Ok(())
     }
 
-    /// The elements of an argument, and the position of the first; none if they were not copied.
+    /// Copies the first bytes of an argument back.
+    pub fn download(&self, argument: usize, bytes: usize) -> Result<Vec<u8>> {
+        let mut all = zeroed_vec(bytes)?;
+        let Some(copied) = &self.copied[argument] else { return Ok(all) };
+        for (number, piece) in all.chunks_mut(self.host.bytes()).enumerate() {
+            let (from, to) = (copied.memory.at((number * self.host.bytes()) as u64), self.host.at(0));
+            let download = Transfer::Download { from, to, bytes: piece.len() as u64 };
+            self.queue.device().wait(self.queue.submit(&[download])?)?;
+            self.host.read(0, piece);
+            self.counters.bytes_from_device.add(piece.len() as u64);
+        }
+        Ok(all)
+    }
+
+    /// The elements of an argument, and the position of the first.
     pub fn elements(&self, argument: usize, stride: u64) -> Option<(Elements<'_>, isize)> {
-        let Copied { memory, positions } = self.copied[argument].as_ref()?;
+        let Some(Copied { memory, positions }) = &self.copied[argument] else {
+            let memory = self.nothing.as_ref()?;
+            return Some((Elements { start: memory.at(0), count: 0, stride }, 0));
+        };
         let count = positions.len() as u64;
         Some((Elements { start: memory.at(0), count, stride }, positions.start))
     }
@@ -147,6 +218,9 @@ pub(super) fn copy_around(
         }
         for device in &mut *devices {
             device.make_room(number, &positions, stride)?;
+        }
+        if argument.of.is_room() {
+            continue;
         }
         let at_once = (STAGED_BYTES / stride).max(1);
         for first in positions.clone().step_by(at_once) {
