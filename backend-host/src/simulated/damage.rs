@@ -63,6 +63,15 @@ impl Chance {
         unsafe { self.litter(at.memory.at(at.offset), bytes as usize) }
     }
 
+    /// Leaves garbage where work that is to succeed may: a gather has values for entries that are left out.
+    pub fn litter_left_out(&mut self, work: &Work<Ram>) {
+        if let Work::Indexed(indexed) = work
+            && indexed.is_gather()
+        {
+            self.litter_host(&indexed.values, indexed.bytes());
+        }
+    }
+
     /// Does some of the work, and leaves garbage in some of the rest of its target.
     pub fn spoil(&mut self, work: &Work<Ram>) {
         match work {

@@ -273,7 +273,11 @@ impl Schedule {
             self.chance.spoil(&work);
         }
         let outcome = match failure {
-            None => work.run(Crew::Alone),
+            None => {
+                // Not from the sequence that decides on delays and failures.
+                self.chance.clone().litter_left_out(&work);
+                work.run(Crew::Alone)
+            }
             Some(ErrorKind::Lost) => Err(lost(operation.operation)),
             Some(kind) => {
                 Err(Error::new(kind, operation.operation).with_detail("the simulation has it fail"))

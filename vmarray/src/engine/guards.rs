@@ -41,13 +41,13 @@ fn strike_out(held: &mut Vec<(u64, u64)>) {
 
 /// Whether the thread holds any guard, of whichever array.
 pub(crate) fn held() -> bool {
-    with(|held| {
-        if !held.is_empty() {
+    let is_any = |held: &mut Vec<(u64, u64)>| {
+        !held.is_empty() && {
             strike_out(held);
+            !held.is_empty()
         }
-        !held.is_empty()
-    })
-    .unwrap_or(false)
+    };
+    with(is_any).unwrap_or(false)
 }
 
 /// Whether the thread holds a guard, or a future of it will have one: its page, or what it is counted for,
@@ -55,11 +55,11 @@ pub(crate) fn held() -> bool {
 pub(crate) fn held_or_expected() -> bool {
     let expected = EXPECTED.try_with(|expected| {
         let mut expected = expected.borrow_mut();
-        if !expected.is_empty() {
+        !expected.is_empty() && {
             let living = LIVING.read().unwrap_or_else(PoisonError::into_inner);
             expected.retain(|array| living.contains(array));
+            !expected.is_empty()
         }
-        !expected.is_empty()
     });
     held() || expected.unwrap_or(false)
 }

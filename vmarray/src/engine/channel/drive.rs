@@ -228,11 +228,6 @@ impl Channel {
                 wakes.add_waker(&request, self.serve_held(table, &request, 0));
             }
         }
-        let is_unused = !frames.is_empty();
-        self.free_all(&frames);
-        if is_unused {
-            self.events.advance();
-        }
         loads.sort_unstable_by_key(|load| load.page);
         let is_ours =
             |request: &Arc<Request>| loads.binary_search_by_key(&request.page, |load| load.page).is_ok();
@@ -252,9 +247,7 @@ impl Channel {
             }
         }
         self.wake(table, wakes);
-        if is_unused {
-            self.announce();
-        }
+        self.put_back_all(&frames);
         left
     }
 

@@ -103,7 +103,6 @@ impl Channel {
 
     /// Phase 1 of a miss: gets a frame that nobody uses. `None` only to a caller that does not block.
     pub(crate) fn take_frame(&self, table: &PageTable, blocking: Blocking) -> Result<Option<Frame>> {
-        let mut turns = 0_u32;
         // Searches that were broken off, so that others get the lock, are gone on with for two turns of a
         // clock's hand.
         let mut goes_on = 2 + self.layout.frames_max / (USED_PATIENCE as u32 / 2);
@@ -148,8 +147,7 @@ impl Channel {
             if blocking == Blocking::Try {
                 return Ok(None);
             }
-            turns += 1;
-            self.await_frame(table, turns)?;
+            self.await_frame(table)?;
         }
     }
 
@@ -213,7 +211,7 @@ impl Channel {
     }
 
     /// Waits for whatever may bring a frame: a transfer, a guard's end, or another thread's next step.
-    fn await_frame(&self, table: &PageTable, turns: u32) -> Result<()> {
+    fn await_frame(&self, table: &PageTable) -> Result<()> {
         let key = self.events.prepare();
         if !self.supply.free.is_empty() {
             return Ok(());
@@ -267,11 +265,7 @@ impl Channel {
         }
         drop(shard);
         // Another thread is between two steps of taking or releasing a page.
-        if turns < 50 {
-            std::hint::spin_loop()
-        } else {
-            std::thread::yield_now()
-        }
+        std::thread::yield_now();
         Ok(())
     }
 

@@ -197,10 +197,6 @@ impl HomeQueues {
         others: &[&Self],
         submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
     ) -> Result<Ticket> {
-        if others.is_empty() {
-            let (mut order, mut loads) = (self.barriers.lock(), self.load_order.lock());
-            return self.examine(&mut order, &mut loads, self.fetches.least_busy(&self.device), submit);
-        }
         self.beside(others, &[], |order, loads, order_after_others| {
             let (at, queue) = self.fetches.least_busy(&self.device);
             order_after_others(queue)?;

@@ -90,10 +90,6 @@ impl Channel {
         let ahead_bytes = (WRITE_AHEAD_BYTES / self.layout.page_bytes).max(want);
         let ahead = (shard.frames.list.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);
         let is_behind = !victims.clean.is_empty() && in_hand + shard.frames.cleaned.len() < ahead;
-        let wanted = want - victims.clean.len();
-        if wanted == 0 && !is_behind {
-            return victims;
-        }
         // A turn of a clock's hand finds nothing but pages used lately; the next one makes up for it.
         let dirty_want = if is_behind {
             (ahead - in_hand - shard.frames.cleaned.len()).clamp(want, WRITE_BACK_PAGES_MAX.max(want))

@@ -281,7 +281,6 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
                 break;
             }
             homeless.sort_unstable();
-            homeless.dedup();
             ensure_initialized(pager, &homeless)?;
         }
         stages
