@@ -349,3 +349,34 @@ impl WorkUnderWay {
         !(self.has_combiner || is_idle || is_full)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::testing::{host, one_channel};
+    use crate::engine::channel::Blocking;
+    use crate::prelude::*;
+
+    #[test]
+    fn who_has_submitted_goes_on_with_what_nobody_waits_for() {
+        let array = one_channel::<u32, _>(&Arc::new(host()), (2, 16), 2).build().unwrap();
+        array.write(0, &[7; 32]).unwrap();
+        array.evict(..).unwrap();
+        let (channel, table) = (&array.pager().channels()[0], array.pager().table());
+        for (page, then, left) in [(0, LoadFor::Release, 0), (1, LoadFor::Share(Holder::Pin), 1)] {
+            let claimed = table.entry(page).try_claim_absent(true).unwrap();
+            let frame = channel.take_frame(table, Blocking::Try).unwrap().unwrap();
+            let load = Load { page, frame, then, id: channel.load_id() };
+            let mut shard = channel.lock();
+            let batch = channel.become_combiner(&mut shard);
+            shard.work.queued.push(load);
+            drop(shard);
+            channel.combine(table, batch);
+            assert_eq!(channel.lock().work.queued.len(), left);
+            assert_eq!(channel.await_load(table, &load, claimed).unwrap(), Loaded::Yes);
+            assert_eq!(table.entry(page).state(Ordering::Acquire).shared(), left > 0);
+        }
+        array.pager().unshare(1, Holder::Pin);
+        assert_eq!([0, 16].map(|index| array.get(index).unwrap()), [7; 2]);
+    }
+}

@@ -308,8 +308,21 @@ mod tests {
     }
 
     fn pieces_again(pool: &PinnedPool) {
-        let pieces = [7, 9000, 200_000].map(|bytes| pool.take(bytes).unwrap());
+        let pieces = [7, 9000, 200_000].map(|bytes| {
+            let piece = pool.take(bytes).unwrap();
+            assert!(piece.bytes() >= bytes);
+            piece
+        });
         pieces.into_iter().for_each(|piece| pool.put(piece));
+    }
+
+    #[test]
+    fn a_piece_as_long_as_its_slab_leaves_nothing_free() {
+        let pool = pool();
+        let piece = pool.take(SLAB_BYTES_MIN).unwrap();
+        assert!(pool.slabs.lock()[0].free.is_empty());
+        pool.put(piece);
+        assert_eq!(pool.slabs.lock()[0].free.iter().map(Range::len).collect::<Vec<_>>(), [SLAB_BYTES_MIN]);
     }
 
     #[test]

@@ -199,3 +199,95 @@ impl FrameTable {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::task::{Context, Poll, Wake};
+
+    use super::super::frames::Blocking;
+    use super::super::transfers::Wakes;
+    use super::super::{Ask, Bytes};
+    use super::*;
+    use crate::array::testing::{host, one_channel};
+
+    const LONG: usize = 1000;
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn request(ask: Ask) -> Arc<Request> {
+        Arc::new(Request::new(0, ask, Waker::noop().clone()))
+    }
+
+    fn poll(request: &Request) -> Poll<RequestAnswer> {
+        request.poll(&Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_page_stays_until_no_task_is_to_have_its_frame() {
+        for ask in [|| Ask::Reserve, || Ask::Read { offset: 0, len: LONG }] {
+            let array = one_channel::<u32, _>(&Arc::new(host()), (4, LONG), 1).build().unwrap();
+            array.get(0).unwrap();
+            let (channel, table) = (&array.pager().channels()[0], array.pager().table());
+            table.entry(0).forget_use();
+            let choose = || {
+                let mut shard = channel.lock();
+                // As after a write-back for the sake of its frame.
+                shard.frames.cleaned.push(0);
+                channel.choose_victims(&mut shard, table, Blocking::Try).clean
+            };
+            let requests = [request(ask()), request(ask())];
+            for request in &requests {
+                assert!(channel.lock().frames.reserved.add(0, request).is_some());
+                assert!(matches!(poll(request), Poll::Ready(RequestAnswer::Reserved(0))));
+            }
+            for request in &requests {
+                assert!(choose().is_empty());
+                channel.unreserve(0, request);
+            }
+            let victims = choose();
+            assert_eq!(victims.iter().map(|victim| victim.page).collect::<Vec<_>>(), [0]);
+            let frame = channel.free_clean(table, &victims, &mut Wakes::default()).unwrap();
+            channel.put_back(frame);
+        }
+    }
+
+    #[test]
+    fn a_task_is_woken_whose_read_is_done_for_it() {
+        let array = one_channel::<u32, _>(&Arc::new(host()), (4, LONG), 1).build().unwrap();
+        array.set(1, 7).unwrap();
+        let (channel, table) = (&array.pager().channels()[0], array.pager().table());
+        let request = request(Ask::Read { offset: 4, len: LONG });
+        channel.lock().frames.reserved.add(0, &request).unwrap();
+        assert!(matches!(poll(&request), Poll::Ready(RequestAnswer::Reserved(0))));
+        assert!(!channel.serve_long_reads(table), "the task is at the page");
+        let woken = Arc::new(Woken::default());
+        request.wait_kept(&Waker::from(woken.clone()));
+        assert!(channel.serve_long_reads(table));
+        assert!(woken.0.load(Ordering::SeqCst));
+        let mut expected = Bytes::from_slice(&7_u32.to_ne_bytes());
+        expected.resize(LONG, 0);
+        assert!(matches!(poll(&request), Poll::Ready(RequestAnswer::Read(bytes)) if bytes == expected));
+        assert_eq!(channel.lock().frames.reserved.count(), 0);
+    }
+
+    #[test]
+    fn long_reads_that_are_over_are_forgotten() {
+        let mut reserved = Reserved::new(1);
+        for _ in 0..10 * READS_MIN {
+            let request = request(Ask::Read { offset: 0, len: LONG });
+            reserved.add(0, &request).unwrap();
+            assert!(matches!(poll(&request), Poll::Ready(RequestAnswer::Reserved(0))));
+            assert!(request.let_go());
+            reserved.for_reads.remove(0);
+        }
+        assert!(reserved.reads.len() <= READS_MIN, "{}", reserved.reads.len());
+    }
+}

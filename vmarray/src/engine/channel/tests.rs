@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use backend_api::wrap::{Counting, Fault, Faulty, Operation};
@@ -14,11 +14,14 @@ use backend_host::SimulatedDevice;
 
 use super::transfers::Wakes;
 use super::waiting::spin_while;
-use super::{Blocking, NO_PAGE, Victim, WriteBackFor};
+use super::{Ask, Blocking, Channel, NO_PAGE, Request, RequestAnswer, Victim, WriteBackFor};
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::array::page_guard::Visit;
 use crate::array::testing::{host, one_channel};
+use crate::engine::combiner::ASKED;
+use crate::engine::evict::EvictionPolicy;
+use crate::engine::page::PageTable;
 use crate::engine::page::state::{IN_FLIGHT, WRITER_PENDING};
 use crate::prelude::*;
 
@@ -201,6 +204,7 @@ fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
     assert!(entry.state(Ordering::Acquire).any(IN_FLIGHT));
     // Nor for one that is over.
     assert!(channel.lock().work.watch(ticket));
+    assert!(!channel.lock().work.watch(ticket), "one thread waits for it");
     channel.finish(table, ticket).unwrap();
     channel.sleep_in_flight(table, 0, |_| true);
     assert_eq!(array.get(0).unwrap(), 7);
@@ -427,9 +431,153 @@ fn a_large_cache_grows_also_when_pages_had_to_go_while_it_did() {
     let read = |page: usize| assert_eq!(array.get(page * LONG).unwrap(), 7);
     // As if another thread had memory taken.
     channel.shard.lock().frames.growing = true;
+    channel.grow().unwrap();
+    assert_eq!(channel.shard.lock().frames.list.len(), 256);
     (0..257).for_each(read);
     channel.shard.lock().frames.growing = false;
     assert!(array.stats().total().evictions > 0);
     (257..576).for_each(read);
+    channel.grow().unwrap();
     assert_eq!(channel.shard.lock().frames.list.len(), 512);
+}
+
+#[test]
+fn a_cache_that_gets_no_more_memory_has_fewer_guards() {
+    // A chunk of memory is 256 frames.
+    const LONG: usize = 1 << 14;
+    let device = Arc::new(Faulty::new(host()));
+    let array = one_channel::<u32, _>(&device, (576, LONG), 512).build().unwrap();
+    device.inject(Fault::new(Operation::AllocateHost, ErrorKind::OutOfMemory).from_call(1));
+    (0..257).for_each(|page| assert_eq!(array.get(page * LONG).unwrap(), 0));
+    let channel = &array.pager().channels()[0];
+    assert_eq!(channel.shard.lock().frames.list.len(), 256);
+    assert_eq!(channel.guards.max.load(Ordering::Relaxed), 255);
+}
+
+/// Leaves requests of tasks that read the first element of pages, and has all of them looked at at once.
+fn ask_together<D: Device>(array: &Array<D>, pages: &[u64]) -> Vec<Arc<Request>> {
+    let (table, channel) = (array.pager().table(), &array.pager().channels()[0]);
+    let ask = |page: &u64| {
+        let ask = Ask::Read { offset: 0, len: 4 };
+        let request = Arc::new(Request::new(*page, ask, Waker::noop().clone()));
+        assert!(channel.tasks.requests.ask(Arc::clone(&request)));
+        request
+    };
+    let requests = pages.iter().map(ask).collect();
+    channel.drive(table, ASKED);
+    requests
+}
+
+/// What was read; `None` after a failure.
+fn answer(request: &Request) -> Option<u32> {
+    loop {
+        match request.poll(&Context::from_waker(Waker::noop())) {
+            Poll::Pending => std::thread::yield_now(),
+            Poll::Ready(RequestAnswer::Read(bytes)) => return Some(bytemuck::pod_read_unaligned(&bytes)),
+            Poll::Ready(RequestAnswer::Failed(_)) => return None,
+            Poll::Ready(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn frames_that_tasks_do_not_need_after_all_are_free_again() {
+    let array = array(&Arc::new(host()));
+    // The third one needs no frame, which is not seen before.
+    let requests = ask_together(&array, &[3, 5, 3]);
+    assert_eq!(requests.iter().map(|request| answer(request)).collect::<Vec<_>>(), [48, 80, 48].map(Some));
+    assert_eq!(array.pager().channels()[0].supply.free.len(), 32 - 2);
+}
+
+#[test]
+fn loads_of_tasks_that_failed_together_are_tried_again_alone() {
+    let device = Arc::new(Faulty::new(host()));
+    let array = array(&device);
+    for call in [1, 2] {
+        device.inject(Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(call));
+    }
+    let requests = ask_together(&array, &[3, 5]);
+    assert_eq!(requests.iter().map(|request| answer(request)).collect::<Vec<_>>(), [None, Some(80)]);
+}
+
+#[test]
+fn a_write_back_that_fails_for_tasks_that_have_a_frame_is_told_by_a_flush() {
+    let device = Arc::new(Faulty::new(host()));
+    let array = new(&device, 64, 8).build().unwrap();
+    array.write(0, &vec![7; array.len()]).unwrap();
+    array.evict(..).unwrap();
+    // All frames but one.
+    (0..7).for_each(|page| array.set(page * PAGE_LEN, 8).unwrap());
+    device.inject(Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1));
+    let requests = ask_together(&array, &[20, 40]);
+    assert_eq!(requests.iter().map(|request| answer(request)).collect::<Vec<_>>(), [Some(7); 2]);
+    let error = array.flush(..).unwrap_err();
+    assert_eq!(error.device_error().unwrap().kind(), ErrorKind::CopyFailed);
+    array.flush(..).unwrap();
+}
+
+/// One round of eviction: the clean pages that it takes, in order, and the dirty ones that it has sent home.
+fn round(channel: &Channel, table: &PageTable) -> (Vec<u64>, Vec<u64>) {
+    let victims = channel.choose_victims(&mut channel.lock(), table, Blocking::Try);
+    assert!(!victims.unfinished);
+    let mut wakes = Wakes::default();
+    let frame = channel.free_clean(table, &victims.clean, &mut wakes);
+    channel.wake(table, wakes);
+    frame.into_iter().for_each(|frame| channel.put_back(frame));
+    if let Some(ticket) = channel.write_back(table, &victims.dirty, WriteBackFor::Evict).unwrap() {
+        channel.finish(table, ticket).unwrap();
+    }
+    let pages = |victims: &[Victim]| victims.iter().map(|victim| victim.page).collect();
+    (pages(&victims.clean), pages(&victims.dirty))
+}
+
+#[test]
+fn a_round_takes_clean_pages_and_sends_dirty_ones_home() {
+    let array = new(&Arc::new(host()), 64, 32).build().unwrap();
+    let (channel, table) = (&array.pager().channels()[0], array.pager().table());
+    let of = |pages: std::ops::Range<u64>| pages.collect::<Vec<_>>();
+    (0..20).for_each(|page| array.set(page * PAGE_LEN, 1).unwrap());
+    let read = |pages: std::ops::Range<usize>| pages.for_each(|page| _ = array.get(page * PAGE_LEN).unwrap());
+    read(20..32);
+    // Clean ones are found behind dirty ones, though they were used.
+    assert_eq!(round(channel, table), (of(20..24), of(0..4)));
+    // What is clean by now goes first, and the others are used again. A quarter of the frames is to follow.
+    read(24..32);
+    assert_eq!(round(channel, table), (of(0..4), of(4..12)));
+    // Half of that is enough for one round, and what is left of it for the next one.
+    assert_eq!(round(channel, table).0, of(4..8));
+}
+
+#[test]
+fn a_round_takes_no_more_than_what_a_scan_has_left_behind() {
+    let array = new(&Arc::new(host()), 64, 32).build().unwrap();
+    let (channel, table) = (&array.pager().channels()[0], array.pager().table());
+    for page in 0..20 {
+        let visit = if page < 6 { Visit::Pass } else { Visit::Stay };
+        drop(array.visit_mut(array.cut(&(0..array.len()), page).unwrap(), visit).unwrap());
+    }
+    assert_eq!(round(channel, table), ((0..4).collect(), vec![]));
+}
+
+#[test]
+fn pages_that_were_fetched_ahead_and_go_unused_are_counted_and_make_room() {
+    let array = array(&Arc::new(host()));
+    let (channel, table) = (&array.pager().channels()[0], array.pager().table());
+    array.prefetch(..4 * PAGE_LEN).unwrap();
+    channel.help_while(table, 0, None, |state| state.any(IN_FLIGHT));
+    assert_eq!(channel.ahead_room(table), 12);
+    assert_eq!(round(channel, table).0.len(), 4);
+    assert_eq!(array.stats().total().prefetches_unused, 4);
+    assert_eq!(channel.ahead_room(table), 16);
+}
+
+#[test]
+fn an_exact_order_is_kept_though_others_have_been_written_back() {
+    let array = new(&Arc::new(host()), 64, 8).eviction(EvictionPolicy::Lru).build().unwrap();
+    let (channel, table) = (&array.pager().channels()[0], array.pager().table());
+    let oldest = array.page(0).unwrap();
+    array.set(PAGE_LEN, 1).unwrap();
+    assert_eq!(round(channel, table), (vec![], vec![1]));
+    drop(oldest);
+    assert_eq!(round(channel, table), (vec![0], vec![]));
 }

@@ -73,7 +73,7 @@ impl Slot {
 
     /// Whether such an access to the entry is announced. If not, acquires what the thread did in its last
     /// one.
-    fn names(&self, entry: *const Entry, access: Access) -> bool {
+    pub(super) fn names(&self, entry: *const Entry, access: Access) -> bool {
         self.writing.load(Ordering::Acquire) == entry.addr()
             || (access == Access::All && self.reading.load(Ordering::Acquire) == entry.addr())
     }

@@ -51,3 +51,13 @@ impl PageTable {
         NonNull::from(&*self.entries).cast()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_no_memory_has_room_for_is_refused() {
+        assert!(PageTable::new(usize::MAX / size_of::<Entry>()).is_none());
+    }
+}

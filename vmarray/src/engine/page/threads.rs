@@ -304,3 +304,46 @@ pub(crate) mod counter {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::entry::Holder;
+    use super::*;
+
+    #[test]
+    fn accesses_are_announced_while_they_last() {
+        let mut frame = [0_u8; 8];
+        let entry = Entry::new();
+        entry.try_claim_absent(true).unwrap();
+        entry.install(frame.as_mut_ptr());
+        entry.open_writes();
+        let _ = entry.release_exclusive(Holder::Pin, 0);
+        // As the thread sees it that would wait for them: writes, and all.
+        let announced = || {
+            let registry = REGISTRY.read();
+            [Access::Writes, Access::All].map(|access| {
+                // SAFETY: as in `drain_all`.
+                let names = |(_, local): &(_, *const Local)| unsafe { &(**local).slot }.names(&entry, access);
+                registry.locals.iter().any(names)
+            })
+        };
+        let number = counter::acquire(true);
+        let read = read_fenced(&entry, number, |_| Some(announced()));
+        assert_eq!((read, announced()), (Some([false, true]), [false; 2]));
+        // Quick ones, now that the thread is registered, unless there is no cheap barrier.
+        let read = || read_lock_free::<true, _>(&entry, number, 0, |_| Some(announced()));
+        let write = || write_lock_free::<true, _>(&entry, number, 0, |_| announced());
+        if barrier::asymmetric() {
+            assert_eq!((read(), announced()), (Some([false, true]), [false; 2]));
+            assert_eq!((write(), announced()), (Some([true; 2]), [false; 2]));
+            entry.shut();
+        }
+        assert_eq!((read(), write(), announced()), (None, None, [false; 2]));
+        let written = std::thread::scope(|scope| {
+            entry.open_writes();
+            scope.spawn(|| write_fenced(&entry, number, |_| announced())).join().unwrap()
+        });
+        assert_eq!((written, announced()), (Some([true; 2]), [false; 2]));
+        counter::release(number);
+    }
+}

@@ -172,6 +172,7 @@ mod tests {
         std::thread::scope(|scope| drop(scope.spawn(wake_tasks_of_thread)));
         assert_eq!(seen(1), 0);
         wake_tasks_of_thread();
+        assert_eq!(seen(1), 1);
         wake_tasks(keys[1]);
         assert_eq!(seen(1), 1);
     }

@@ -191,3 +191,17 @@ fn repeat(into: &mut [u8], pattern: &[u8]) {
         done += more;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::repeat;
+
+    #[test]
+    fn a_pattern_is_repeated_to_the_end() {
+        for len in 0..20 {
+            let mut bytes = vec![0; len];
+            repeat(&mut bytes, &[1, 2, 3]);
+            assert!(bytes.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at % 3 + 1), "{bytes:?}");
+        }
+    }
+}

@@ -81,6 +81,8 @@ mod tests {
         assert_eq!(look(5..15), 5..10);
         assert_eq!(look(15..30), 20..30);
         assert!(look(5..30).is_empty());
+        assert_eq!((look(30..33), look(3..5)), (30..33, 3..5), "they touch");
+        assert!(look(3..33).is_empty());
         assert_eq!(look(0..40), 0..40, "around what is known");
         assert!(look(0..40).is_empty());
         assert_eq!(look(50..60), 50..60);

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use backend_api::wrap::{Fault, Faulty, Operation};
+use backend_api::wrap::{Counting, Fault, Faulty, Operation};
 use backend_api::{Device, ErrorKind};
 use backend_host::HostDevice;
 
 use crate::array::VirtualArray;
 use crate::array::testing::{host, one_channel};
 use crate::base::element::Field;
-use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT, WRITER_PENDING, WRITERS};
-use crate::engine::page::{Holder, Refusal};
+use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT, WRITER_PENDING, WRITERS, ZEROED};
+use crate::engine::page::{Holder, Refusal, unpark};
 use crate::prelude::*;
 use crate::setup::placement::Placement;
 
@@ -207,4 +207,83 @@ fn nothing_is_held_while_a_failed_wave_waits_for_frames() {
         assert!(held.is_empty(), "{held:?}");
     });
     assert_eq!(array.to_vec(..8 * page_len).unwrap(), values);
+}
+
+/// Slots of pages without contents get their zeroes, neighbours in one fill, and others keep what they have.
+#[test]
+fn zeroes_are_written_around_pages_that_have_contents() {
+    let device = Arc::new(Counting::new(host()));
+    let array = array(&device, 8, 16, 8);
+    array.write(3 * 16, &[5; 16]).unwrap();
+    array.evict(..).unwrap();
+    device.reset();
+    assert_eq!(array.sum(.., Field::<u32, u32>::whole()).unwrap(), 80);
+    let work = device.counts().work;
+    assert_eq!((work.fills, work.fill_bytes), (2, 7 * 64));
+    assert!(array.pager().try_claim_home(0).unwrap());
+    array.pager().release_unchanged(0);
+    assert_eq!(array.sum(.., Field::<u32, u32>::whole()).unwrap(), 80);
+    device.reset();
+    array.fill(.., 1).unwrap();
+    assert_eq!(device.counts().work.fills, 1);
+}
+
+#[test]
+fn zeroes_of_a_claimed_page_are_remembered() {
+    let array = array(&Arc::new(host()), 4, 16, 4);
+    assert!(array.pager().try_claim_home(0).unwrap());
+    array.pager().release_unchanged(0);
+    assert!(array.pager().entry(0).state(Ordering::Acquire).any(ZEROED));
+}
+
+/// To write zeroes to its slot is to wait until nobody has the page alone, and for no readers.
+#[test]
+fn readers_of_a_page_do_not_keep_a_device_from_its_slot() {
+    let array = array(&Arc::new(host()), 4, 16, 4);
+    array.get(0).unwrap();
+    let entry = array.pager().entry(0);
+    entry.try_exclusive(Holder::Pin).unwrap();
+    let waits = array.stats().total().waits;
+    thread::scope(|scope| {
+        let device = scope.spawn(|| array.pager().settle(&(0..1)).unwrap());
+        while array.stats().total().waits == waits {
+            thread::yield_now();
+        }
+        if entry.downgrade(Holder::Pin) {
+            unpark(entry);
+        }
+        device.join().unwrap();
+    });
+    array.pager().unshare(0, Holder::Pin);
+}
+
+#[test]
+fn a_prefetch_tells_how_far_it_came_when_frames_ran_out() {
+    let array = array(&Arc::new(host()), 32, 16, 8);
+    array.fill(.., 1).unwrap();
+    array.evict(..).unwrap();
+    let guards: Vec<_> = (20..26).map(|page| array.page(page).unwrap()).collect();
+    assert_eq!(array.pager().prefetch(4..8).unwrap(), 6);
+    drop(guards);
+}
+
+/// What was copied before there was a stage is not copied again.
+#[test]
+fn a_long_read_without_stages_goes_on_in_frames() {
+    let array = array(&Arc::new(host()), 64, 16, 4);
+    let values: Vec<u32> = (0..64 * 16).collect();
+    array.write(0, &values).unwrap();
+    array.evict(..).unwrap();
+    (0..2).for_each(|page| _ = array.get(page * 16).unwrap());
+    let channel = &array.pager().channels()[0];
+    let mut stages: Vec<_> = std::iter::from_fn(|| channel.take_stage()).collect();
+    let waits = array.stats().total().waits;
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| array.to_vec(..).unwrap());
+        while array.stats().total().waits == waits {
+            thread::yield_now();
+        }
+        stages.drain(..).for_each(|stage| channel.put_stage(stage));
+        assert_eq!(reader.join().unwrap(), values);
+    });
 }

@@ -230,3 +230,40 @@ impl<T: Element, D: Device> fmt::Debug for GatherAsync<'_, T, D> {
         f.debug_struct("GatherAsync").field("len", &self.indices.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    use backend_host::SimulatedDevice;
+
+    use super::*;
+    use crate::array::testing::one_channel;
+    use crate::prelude::*;
+
+    /// A write-back that fails beside a gather leaves anything in a slot that the kernel may have looked at.
+    #[test]
+    fn what_was_gathered_beside_a_failed_write_back_is_read_again() {
+        let device = Arc::new(SimulatedDevice::builder(7).build());
+        let array = one_channel::<u32, _>(&device, (8, 16), 4).count_hits(true).build().unwrap();
+        array.write(0, &(0..128).collect::<Vec<u32>>()).unwrap();
+        array.evict(..).unwrap();
+        array.reset_stats();
+        let mut gather = array.gather_async(&[50, 80]);
+        let mut poll = || Pin::new(&mut gather).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll().is_pending());
+        array.pager().channels()[0].counters.failed_write_backs.add(1);
+        // What is on its way for others when it is asked for is a hit.
+        array.prefetch(80..96).unwrap();
+        let values = loop {
+            device.run();
+            if let Poll::Ready(values) = poll() {
+                break values.unwrap();
+            }
+        };
+        assert_eq!(values, [50, 80]);
+        let stats = array.stats();
+        assert_eq!((stats.hits, stats.total().misses), (Some(1), 1));
+    }
+}

@@ -24,3 +24,26 @@ pub(super) fn at_home(pager: &Pager, places: Places, start: usize, indices: &[us
     fence(Ordering::Acquire);
     at_home
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::array::testing::{host, one_channel};
+    use crate::prelude::*;
+
+    #[test]
+    fn elements_are_at_home_whose_pages_have_contents_and_no_frame() {
+        let array = one_channel::<u32, _>(&Arc::new(host()), (4, 16), 4).build().unwrap();
+        array.write(0, &[1; 3 * 16]).unwrap();
+        array.evict(..).unwrap();
+        array.get(16).unwrap();
+        let pager = array.pager();
+        pager.entry(2).try_claim_absent(false).unwrap();
+        let probe = || at_home(pager, Places::new(array.len(), 16, 1), 3, &[0, 16, 32, 48, 5]);
+        assert_eq!(probe(), 0b10001);
+        pager.release_unchanged(2);
+        assert_eq!(probe(), 0b10101);
+    }
+}

@@ -141,6 +141,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn few_of_many_indices_that_come_once_are_compared() {
+        let mut duplicates = Duplicates::default();
+        let list: Vec<usize> = (0..10_000).rev().collect();
+        assert!(!duplicates.find(&list));
+        assert!(duplicates.suspects.len() < 1000, "{}", duplicates.suspects.len());
+    }
+
     proptest! {
         #[test]
         fn all_but_the_last_of_equal_indices_are_superseded(

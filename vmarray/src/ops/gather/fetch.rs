@@ -279,3 +279,37 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use backend_host::SimulatedDevice;
+
+    use super::*;
+    use crate::array::testing::{host, one_channel};
+    use crate::base::scoped_threads::CORES;
+    use crate::prelude::*;
+
+    #[test]
+    fn what_is_in_ram_is_written_after_a_kernel_that_leaves_it_out() {
+        let device = Arc::new(SimulatedDevice::builder(7).build());
+        let array = one_channel::<u32, _>(&device, (8, 16), 4).build().unwrap();
+        array.write(0, &(0..128).collect::<Vec<u32>>()).unwrap();
+        array.evict(..).unwrap();
+        array.get(20).unwrap();
+        let mut values = array.register(vec![0; 3]).unwrap();
+        array.gather_into(&[3, 21, 40], &mut values).unwrap();
+        assert_eq!(values[..], [3, 21, 40]);
+    }
+
+    #[test]
+    fn as_many_threads_gather_as_the_bytes_are_worth() {
+        let array = one_channel::<u32, _>(&Arc::new(host()), (8, 16), 4).build().unwrap();
+        let threads = |len| workers(&array, len, &StagePlan::new::<u32>(len, 1));
+        // An index and a value are twelve bytes.
+        assert_eq!(threads(300_000), 1);
+        assert_eq!(threads(400_000), 2.min(*CORES));
+        assert_eq!(threads(usize::MAX), 34.min(*CORES), "as many stages as memory is to be had for");
+    }
+}

@@ -1,10 +1,8 @@
 //! Contents for pages that have none, so that elements of them can be written where they live.
 
-use std::sync::atomic::Ordering;
-
 use crate::base::error::Result;
 use crate::engine::page::Holder;
-use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, ZEROED};
+use crate::engine::page::state::{HOME, ZEROED};
 use crate::engine::pager::Pager;
 
 /// The longest gap between two pages that is filled with zeroes as well, in slots, if nobody uses what is in
@@ -20,8 +18,8 @@ struct Claimed {
     is_listed: bool,
 }
 
-/// Gives pages zeroes for contents that are absent and have none, without frames. The list is ascending,
-/// without duplicates. Others are left as they are.
+/// Gives pages zeroes for contents that are absent and have none, without frames. The list is ascending.
+/// Others are left as they are.
 pub(super) fn ensure_initialized(pager: &Pager, pages: &[u64]) -> Result<()> {
     let channels = pager.channels().len() as u64;
     for channel in 0..channels {
@@ -47,11 +45,7 @@ pub(super) fn ensure_initialized(pager: &Pager, pages: &[u64]) -> Result<()> {
 
 /// Claims a page that is absent and has no contents; tells whether its slot holds zeroes. Waits for nobody.
 fn claim(pager: &Pager, page: u64) -> Option<bool> {
-    let entry = pager.entry(page);
-    if entry.state(Ordering::Relaxed).any(HOME | RESIDENT | EXCLUSIVE) {
-        return None;
-    }
-    let before = entry.try_claim_absent(false).ok()?;
+    let before = pager.entry(page).try_claim_absent(false).ok()?;
     if before.has(HOME) {
         pager.release(page, Holder::Pin, 0);
         return None;
@@ -96,4 +90,27 @@ fn fill(pager: &Pager, run: &mut Vec<Claimed>) -> Result<()> {
         pager.release(claimed.page, Holder::Pin, add);
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use backend_api::wrap::Counting;
+
+    use super::*;
+    use crate::array::testing::{host, one_channel};
+    use crate::prelude::*;
+
+    #[test]
+    fn gaps_are_filled_that_are_no_longer_than_the_longest() {
+        for (gap, fills) in [(GAP_MAX, 1), (GAP_MAX + 1, 2)] {
+            let device = Arc::new(Counting::new(host()));
+            let array = one_channel::<u32, _>(&device, (100, 16), 4).build().unwrap();
+            // Twice the same, as in a list of elements.
+            ensure_initialized(array.pager(), &[3, 3, 3 + gap]).unwrap();
+            assert_eq!(device.counts().work.fills, fills);
+            assert_eq!(array.gather(&[50, 1500]).unwrap(), [0; 2]);
+        }
+    }
 }

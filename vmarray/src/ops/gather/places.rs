@@ -108,7 +108,7 @@ mod tests {
         let (page, at) = (index / page_len, index % page_len);
         let element = (page / channels * page_len + at) as u64;
         let place = ListedPlace { page: page as u64, at, channel: page % channels, element };
-        assert_eq!(places.page(index), place.page);
+        assert_eq!((places.page(index), places.is_one_channel()), (place.page, channels == 1));
         assert_eq!(places.of(index), place, "{index} {page_len} {channels} {len}");
         assert_eq!(places.page_of(place.channel, element), page as u64);
     }

@@ -343,3 +343,48 @@ fn elements<T>(of: &Channel) -> Elements<'_> {
     let stride = size_of::<T>() as u64;
     Elements { start: of.slot_memory(), count: of.slot_bytes() / stride, stride }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::testing::{host, one_channel};
+
+    #[test]
+    fn stages_take_as_much_memory_as_they_may() {
+        for (channels, most) in [(1, STAGE_BYTES), (2, STAGE_OF_SEVERAL_BYTES)] {
+            let bytes = StagePlan::new::<u64>(usize::MAX, channels).bytes::<u64>();
+            assert!((most - VALUES_ALIGN..=most).contains(&bytes), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn elements_that_are_taken_out_leave_the_others_in_their_places() {
+        let array = one_channel::<u32, _>(&Arc::new(host()), (8, 16), 4).build().unwrap();
+        let channel = &array.pager().channels()[0];
+        let plain: Vec<u32> = (0..40).collect();
+        let registered = array.register(plain.clone()).unwrap();
+        const OUT: u64 = LEFT_OUT;
+        let cases: [(&[u32], &[u64]); 2] =
+            [(&plain, &[104, 107, 109]), (&registered, &[104, OUT, OUT, 107, OUT, 109])];
+        for (values, listed) in cases {
+            let plan = StagePlan::for_values(values.as_ptr(), values.len(), array.pager().channels(), 64);
+            assert_eq!(plan.is_direct(), listed.len() == 6);
+            let mut stage = GatherStage::<u32>::new(channel, &plan).unwrap();
+            for position in [3, 4, 7, 8, 9] {
+                assert!(stage.try_push(100 + position as u64, position));
+            }
+            stage.copy_in(values);
+            let mut dropped = Vec::new();
+            stage.retain(|element| ![103, 108].contains(&element), |position| dropped.push(position));
+            assert_eq!((dropped, stage.count()), (vec![3, 8], 3));
+            assert_eq!(stage.positions().collect::<Vec<_>>(), [4, 7, 9]);
+            let mut indices = vec![0_u64; stage.entries()];
+            stage.memory.read(0, bytemuck::cast_slice_mut(&mut indices));
+            assert_eq!(indices, listed);
+            let mut kept = [0; 10];
+            stage.copy_to(&mut kept);
+            assert_eq!(kept, if plan.is_direct() { [0; 10] } else { [0, 0, 0, 0, 4, 0, 0, 7, 0, 9] });
+            stage.give_back(channel);
+        }
+    }
+}
