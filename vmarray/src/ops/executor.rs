@@ -17,7 +17,7 @@
 mod staged;
 mod write;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use backend_api::expr::{Geometry, Partial};
@@ -28,6 +28,7 @@ use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::{Counter, Counters};
 use crate::engine::channel::PinnedPiece;
+use crate::engine::pager::Pager;
 
 pub(crate) use staged::StagedRows;
 pub use write::{Change, Operand, OperandStore, ResultStore};
@@ -155,6 +156,11 @@ pub trait Question: Sync {
         false
     }
 
+    /// Arrays of which all these pages are read where they live, as well.
+    fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
+        Vec::new()
+    }
+
     /// Whether to ask once more gives the same as to ask once.
     fn may_be_repeated(&self) -> bool {
         true
@@ -196,6 +202,10 @@ impl std::fmt::Debug for Examination<'_> {
 impl Question for Examination<'_> {
     type Part = ();
     type Whole = ();
+
+    fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
+        self.0.dealt()
+    }
 
     fn may_be_repeated(&self) -> bool {
         false

@@ -60,7 +60,8 @@ pub trait RunKernel: Kernel + Sized {
     /// index on, are worked on where they lie; all others are copied beside it, some MiB at a time, and
     /// results among them are copied back. Elements that many items read are copied to each device of the
     /// result: those of windows with their halo and some MiB at a time, all of an `Anywhere`, which has to
-    /// fit into the device's memory beside what is there.
+    /// fit into the device's memory beside what is there. An `Anywhere` of an array from its first element
+    /// on, that lies on the same single device as the result, is read where it lies.
     ///
     /// A kernel without a result of its own runs for the elements of its first `Own`. `Shared` elements are
     /// copied to the device whole, and back when all is done; they have to be on one device. What is appended

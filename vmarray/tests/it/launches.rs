@@ -616,3 +616,33 @@ fn a_failure_leaves_shared_elements_and_what_was_appended() {
     counted::run((&x, bins.section_mut(..).unwrap(), sums.section_mut(..).unwrap())).unwrap();
     assert_eq!(bins.to_vec(..).unwrap(), [100, 0, 0, 0]);
 }
+
+#[test]
+fn an_array_on_the_same_device_is_read_where_it_lies() {
+    let card = Arc::new(Counting::new(SimulatedDevice::builder(5).build()));
+    let of = Shape { channels: vec![3], page_len: 7, frames: 4, ..Shape::default() };
+    let of = of.describe::<u32, _>(500, vec![card.clone()]).build().unwrap();
+    let more = Shape::one(16, 4).describe::<u8, _>(90, vec![card.clone()]).build().unwrap();
+    let out = Shape { channels: vec![2], page_len: 16, frames: 4, ..Shape::default() };
+    let mut out = out.describe::<u64, _>(300, vec![card.clone()]).build().unwrap();
+    of.write(0, &(0..500).collect::<Vec<u32>>()).unwrap();
+    more.write(40, &[200; 50]).unwrap();
+    of.flush(..).unwrap();
+    let truth = |of: &dyn Fn(u64) -> u64, more: &dyn Fn(u64) -> u64| -> Vec<u64> {
+        (0..300).map(|i| of(i * 77 % 500) * 256 + more(89 - i * 77 % 90)).collect()
+    };
+    let more_of = |at: u64| if at >= 40 { 200 } else { 0 };
+    gathered::run((&of, 77, &more, &mut out)).unwrap();
+    assert_eq!(out.to_vec(..).unwrap(), truth(&|at| at, &more_of));
+    // What is newer in the cache is brought there, and nothing else is copied.
+    out.evict(..).unwrap();
+    of.set(3, 1_000_000).unwrap();
+    card.reset();
+    gathered::run((&of, 77, &more, &mut out)).unwrap();
+    assert_eq!(card.reset().work.upload_bytes, 7 * 4);
+    assert_eq!(out.to_vec(..).unwrap(), truth(&|at| if at == 3 { 1_000_000 } else { at }, &more_of));
+    // A section from its start on, and one that is copied.
+    gathered::run((of.section(..250).unwrap(), 77, more.section(1..).unwrap(), &mut out)).unwrap();
+    let (at, far) = (299 * 77 % 250, 90 - 1 - 299 * 77 % 89);
+    assert_eq!(out.get(299).unwrap(), (if at == 3 { 1_000_000 } else { at }) * 256 + more_of(far));
+}

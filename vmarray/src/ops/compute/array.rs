@@ -45,6 +45,12 @@ impl<'a> ArrayLane<'a> {
     fn of(channel: &'a Channel) -> Self {
         Self { channel, neighbours: Vec::new(), written: Vec::new() }
     }
+
+    /// Has runs read home slots of whole arrays on the same device, too.
+    pub fn reads_all_of(&mut self, dealt: &[(&'a Pager, Range<u64>)]) {
+        let channels = dealt.iter().flat_map(|(pager, _)| pager.channels());
+        self.neighbours.extend(channels.map(|channel| &channel.queues));
+    }
 }
 
 impl Lane for ArrayLane<'_> {
@@ -129,9 +135,11 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
             let lane = ArrayLane::of(&self.pager().channels()[0]);
             return StagedRows::new(&lane, self, others, range).ask(question);
         };
-        let pagers: Vec<_> = beside.iter().map(|other| other.pager).chain([self.pager()]).collect();
+        let (pages, dealt) = (self.touched_pages(range), question.dealt());
+        let beside_and_own = beside.iter().map(|other| other.pager).chain([self.pager()]);
+        let all: Vec<_> = beside_and_own.map(|pager| (pager, pages.clone())).chain(dealt.clone()).collect();
         let mut attempts = 0;
-        read_all(&pagers, &self.touched_pages(range), &mut || {
+        read_all(&all, &mut || {
             attempts += 1;
             if attempts > 1 && !question.may_be_repeated() {
                 return Err(unsettled().into());
@@ -141,7 +149,8 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
             for channel in 0..self.pager().channels().len() {
                 let within = self.elements_in_channel(channel, range);
                 if !within.is_empty() {
-                    let run = self.run(&beside, channel, &within);
+                    let mut run = self.run(&beside, channel, &within);
+                    run.lane.reads_all_of(&dealt);
                     asked.push((AskedRun::new(&run.lane, question, run.run())?, run));
                 }
             }
@@ -326,11 +335,11 @@ pub(super) fn unsettled() -> backend_api::Error {
         .with_detail("a page of another array could not be written back while it was read")
 }
 
-/// Has `work` look at the same pages' home slots of several arrays.
-fn read_all<R>(pagers: &[&Pager], pages: &Range<u64>, work: &mut dyn FnMut() -> Result<R>) -> Result<R> {
-    match pagers.split_first() {
+/// Has `work` look at pages' home slots of several arrays.
+fn read_all<R>(all: &[(&Pager, Range<u64>)], work: &mut dyn FnMut() -> Result<R>) -> Result<R> {
+    match all.split_first() {
         None => work(),
-        Some((first, others)) => first.read_settled(pages, || read_all(others, pages, work)),
+        Some(((first, pages), others)) => first.read_settled(pages, || read_all(others, work)),
     }
 }
 

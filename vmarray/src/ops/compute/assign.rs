@@ -157,7 +157,15 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             pager.settle(&pages)?;
             pager.evict(&pages)?;
         }
-        self.beside.iter().try_for_each(|other| other.pager.settle(&pages))
+        self.beside.iter().try_for_each(|other| other.pager.settle(&pages))?;
+        self.change.dealt().iter().try_for_each(|(pager, pages)| pager.settle(pages))
+    }
+
+    /// Elements of a channel, to be worked on.
+    fn run(&self, channel: usize, within: &Range<u64>) -> ArrayRun<'_> {
+        let mut run = self.target.run(self.beside, channel, within);
+        run.lane.reads_all_of(&self.change.dealt());
+        run
     }
 
     /// The array that is written to, and those beside it that are, too.
@@ -168,7 +176,8 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
 
     /// How many write-backs of the arrays beside have failed so far.
     fn failed_write_backs(&self) -> u64 {
-        self.beside.iter().map(|other| other.pager.failed_write_backs()).sum()
+        let beside: u64 = self.beside.iter().map(|other| other.pager.failed_write_backs()).sum();
+        beside + self.change.dealt().iter().map(|(pager, _)| pager.failed_write_backs()).sum::<u64>()
     }
 
     /// Has a channel work on one more run.
@@ -184,7 +193,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         let most = (RUN_BYTES / self.target.pager().page_bytes()).max(1) as u64;
         let wanted = first..work.rest.end.min(first + most);
         // While nothing of it is held yet.
-        let like = self.target.run(self.beside, channel, &self.elements_of(work, &wanted));
+        let like = self.run(channel, &self.elements_of(work, &wanted));
         let staged = Writing::stage(&like.lane, like.run(), self.read)?;
         Writing::prepare(&like.lane, self.change, like.run(), &staged);
         let mut end = self.claim(channel, wanted)?;
@@ -200,7 +209,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         let work = &mut works[channel];
         work.rest.start = end;
         let slots = first..end;
-        let run = self.target.run(self.beside, channel, &self.elements_of(work, &slots));
+        let run = self.run(channel, &self.elements_of(work, &slots));
         match Writing::new(&run.lane, self.change, run.run(), staged) {
             Ok(writing) => work.runs.push_back(DeviceRun { slots, writing }),
             Err(RefusedRun { error, begun: false }) => {

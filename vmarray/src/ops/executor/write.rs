@@ -29,6 +29,11 @@ pub trait Change: Sync {
         false
     }
 
+    /// Arrays of which all these pages are read where they live: on the device of every run.
+    fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
+        Vec::new()
+    }
+
     /// How many bytes a device writes about a run when it is done.
     fn report_bytes(&self) -> usize {
         0

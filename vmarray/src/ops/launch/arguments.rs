@@ -93,8 +93,8 @@ impl<'a, T: Memory> Argument<'a, &'static Append<T>, kind::Append> for Appended<
 }
 
 /// Elements of a view around each item: as many as a halo says on each side. For a
-/// [`Window`](vmarray_kernel::Window) of a kernel; made by [`View::window`], and by
-/// [`window`](crate::boundary::BoundaryView::window) of a view with a boundary mode.
+/// [`Window`](vmarray_kernel::Window) of a kernel; made by [`window`](crate::views::View::window) of a view,
+/// or of a view [with a boundary mode](crate::boundary::BoundaryView::window).
 ///
 /// ```
 /// use vmarray::boundary::Mirror;

@@ -10,8 +10,9 @@ use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
 use super::arguments::{AppendTo, Bound};
 use super::kernel::PreparedKernel;
-use super::spread::{DeviceCopies, FromZero, Inside, Room, SpreadArgument, copy_around};
+use super::spread::{DealtArgument, DeviceCopies, FromZero, Inside, Room, SpreadArgument, copy_around};
 use crate::base::error::{ErrorKind, Result, expect_len};
+use crate::engine::pager::Pager;
 use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run, STAGED_BYTES};
 
 /// Runs a kernel for each element of its results. Arguments come in the order of its parameters, but for
@@ -21,7 +22,7 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
     let mut values = vec![Vec::new(); parameters.len()];
     // With an element for each item; read by many items, and which elements of stores these are.
     let (mut columns, mut spread, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
-    let mut appended = Vec::new();
+    let (mut appended, mut all) = (Vec::new(), Vec::new());
     let is_given = |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(_));
     let numbered = parameters.iter().enumerate().filter(|(_, parameter)| is_given(parameter));
     for ((number, ParameterInfo { name, .. }), argument) in numbered.zip(arguments) {
@@ -30,12 +31,7 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
             Bound::Own(operand, len) => columns.push(OwnArgument { number, name, operand, len }),
             Bound::All(operand, len) => {
                 elsewhere.push(OwnArgument { number, name, operand, len });
-                spread.push(SpreadArgument {
-                    number,
-                    of: Box::new(Inside { operand, len }),
-                    halo: None,
-                    len,
-                });
+                all.push((number, operand, len));
             }
             Bound::Shared(operand, len) => {
                 elsewhere.push(OwnArgument { number, name, operand, len });
@@ -82,7 +78,20 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
     if len == 0 {
         return Ok(());
     }
+    let mut dealt = Vec::new();
+    for (number, operand, len) in all {
+        match DealtArgument::new(number, &operand, len, store) {
+            Some(argument) => dealt.push(argument),
+            None => {
+                let of = Box::new(Inside { operand, len });
+                spread.push(SpreadArgument { number, of, halo: None, len });
+            }
+        }
+    }
     let view = |(number, parameter): (usize, &usize)| {
+        if let Some(at) = dealt.iter().position(|argument| argument.number == *parameter) {
+            return Some(ViewPlace::Dealt(at));
+        }
         let column = columns.iter().position(|column| column.number == *parameter);
         // Of what is appended there are two: the counter, and elements.
         let before = kernel.lowered.views[..number].iter().filter(|other| *other == parameter).count();
@@ -96,7 +105,9 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
         ScalarSource::First { .. } => 0,
         ScalarSource::Length { parameter } => {
             let own = spread.iter().find(|argument| argument.number == parameter);
-            own.map_or(len, |argument| argument.len) as u64
+            let dealt = dealt.iter().find(|argument| argument.number == parameter);
+            let own = own.map(|argument| argument.len).or(dealt.map(|argument| argument.len));
+            own.unwrap_or(len) as u64
         }
     };
     let devices = if spread.is_empty() { Vec::new() } else { store.devices() };
@@ -115,6 +126,7 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
         start,
         devices: RwLock::new(copies.collect::<Result<_>>()?),
         spread,
+        dealt,
         reported: Mutex::default(),
     };
     let others: Vec<_> = others.iter().map(|other| other.operand).collect();
@@ -167,6 +179,8 @@ enum ViewPlace {
     Column(usize),
     /// Copied to the device.
     Spread(usize),
+    /// In home slots on the device.
+    Dealt(usize),
 }
 
 /// A kernel with all that does not differ from run to run.
@@ -179,6 +193,7 @@ struct Launching<'a> {
     /// The place of the first item in the store.
     start: usize,
     spread: Vec<SpreadArgument<'a>>,
+    dealt: Vec<DealtArgument<'a>>,
     /// What devices have of those.
     devices: RwLock<Vec<DeviceCopies<'a>>>,
     /// What was reported, and the place of the item that is named.
@@ -199,8 +214,9 @@ impl Launching<'_> {
         let copies = devices.iter().find(|copies| copies.is_on(device));
         let (mut params, mut views) = (self.params.clone(), Vec::with_capacity(self.views.len()));
         for place in &self.views {
-            views.push(View::Run(match place {
-                ViewPlace::Column(column) => run.columns[*column],
+            views.push(match place {
+                ViewPlace::Dealt(number) => self.dealt[*number].view(),
+                ViewPlace::Column(column) => View::Run(run.columns[*column]),
                 ViewPlace::Spread(number) => {
                     let argument = &self.spread[*number];
                     let stride = argument.of.stride() as u64;
@@ -209,9 +225,9 @@ impl Launching<'_> {
                     let source = ScalarSource::First { parameter: argument.number };
                     let of_first = self.kernel.lowered.scalars.iter().position(|scalar| *scalar == source);
                     of_first.into_iter().for_each(|number| params[number] = first as u64);
-                    elements
+                    View::Run(elements)
                 }
-            }));
+            });
         }
         work(&Launch {
             views: &views,
@@ -314,6 +330,10 @@ impl Change for Launching<'_> {
     fn begin_part(&self, part: &Range<usize>) -> Result<()> {
         let items = part.start - self.start..part.end - self.start;
         copy_around(&mut self.devices.write(), &self.spread, &items)
+    }
+
+    fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
+        self.dealt.iter().map(|argument| (argument.pager, argument.pages())).collect()
     }
 
     fn report_bytes(&self) -> usize {

@@ -4,12 +4,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend_api::{Commit, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, Queue, Transfer};
+use backend_api::{
+    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Queue, Transfer, View,
+};
 
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
-use crate::ops::executor::{Operand, STAGED_BYTES};
+use crate::engine::pager::Pager;
+use crate::ops::executor::{Operand, OperandStore, STAGED_BYTES};
 
 /// Elements that are read by positions, which may be outside.
 #[doc(hidden)]
@@ -99,6 +102,46 @@ pub(super) struct SpreadArgument<'a> {
     pub halo: Option<usize>,
     /// How many elements it has, where kernels ask for that.
     pub len: usize,
+}
+
+/// The most channels of an array that is read where it lives: some devices are given each of them by itself.
+const DEALT_CHANNELS_MAX: usize = 8;
+
+/// An array from its first element on, all of which can be read where it lives.
+pub(super) struct DealtArgument<'a> {
+    /// The number of its parameter.
+    pub number: usize,
+    pub pager: &'a Pager,
+    pub len: usize,
+    bases: Vec<DeviceSpan<'static>>,
+    stride: usize,
+}
+
+impl<'a> DealtArgument<'a> {
+    /// An argument, if the runs of a store and all of it lie on one device.
+    pub fn new(number: usize, of: &Operand<'a>, len: usize, store: &dyn OperandStore) -> Option<Self> {
+        let (runs, pager, stride) = (store.pager()?.channels(), of.store.pager()?, of.stride());
+        let device = runs.first()?.device();
+        let mut channels = runs.iter().chain(pager.channels());
+        let is_there = channels.all(|channel| Arc::ptr_eq(channel.device(), device));
+        let fits = of.start == 0 && len > 0 && pager.channels().len() <= DEALT_CHANNELS_MAX;
+        let bases = pager.channels().iter().map(|channel| channel.slot_memory()).collect();
+        (is_there && fits).then_some(Self { number, pager, len, bases, stride })
+    }
+
+    /// Its pages.
+    pub fn pages(&self) -> Range<u64> {
+        0..(self.len as u64).div_ceil(self.page_len())
+    }
+
+    fn page_len(&self) -> u64 {
+        (self.pager.page_bytes() / self.stride) as u64
+    }
+
+    pub fn view(&self) -> View<'_> {
+        let (count, stride) = (self.len as u64, self.stride as u64);
+        View::Dealt { bases: &self.bases, page_len: self.page_len(), count, stride }
+    }
 }
 
 /// Where such elements are on a device.
