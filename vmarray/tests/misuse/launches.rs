@@ -1,0 +1,20 @@
+//! Arguments of kernels. What the compiler has to say of each line stands behind it.
+
+use vmarray::kernel::Own;
+use vmarray::prelude::*;
+
+#[vmarray::kernel]
+fn scale(by: f32, x: &Own<f32>, out: &mut Own<f32>) {
+    out.set(x.get() * by);
+}
+
+fn main() -> vmarray::Result<()> {
+    let (x, mut y) = (VirtualArray::<f32>::new(10)?, VirtualArray::<f32>::new(10)?);
+    let (list, whole) = (vec![1.0_f32; 10], VirtualArray::<u32>::new(10)?);
+    scale::run((2.0, &list, &mut y))?; //~ is not implemented for `&Vec<f32>`
+    scale::run((2.0, &x))?; //~ these are other arguments, or not as many
+    scale::run((2.0, &x, &y))?; //~ `&mut array`, `&mut source` or `section_mut(..)?`
+    scale::run((2.0, &whole, &mut y))?; //~ expected `f32`, found `u32`
+    scale::run((2_u32, &x, &mut y))?; //~ a kernel cannot take a `u32` as its parameter of type `f32`
+    Ok(())
+}
