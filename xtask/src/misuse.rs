@@ -25,7 +25,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
         let folder = library.rsplit_once(['/', '\\']).context("the library lies in no folder")?.0;
         let dependencies = format!("dependency={folder}");
         for file in sh.read_dir(programs)? {
-            let said = cmd!(sh, "rustc --edition 2024 --error-format json --emit metadata=-")
+            let said = cmd!(sh, "rustc --verbose --edition 2024 --error-format json --emit metadata=-")
                 .args(["--extern", &format!("{name}={library}"), "-L", &dependencies])
                 .arg(&file)
                 .ignore_status()
