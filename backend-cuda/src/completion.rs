@@ -28,6 +28,8 @@ struct EventState {
 /// An event costs the driver some memory, so not all are kept for ever. Making one costs about as much as a
 /// submission.
 const IDLE_EVENTS_MAX: usize = 1024;
+/// After every so many submissions about which nobody has asked it is looked which are done.
+const LOOK_AFTER: usize = 64;
 
 impl Events {
     pub fn new(context: &Arc<Context>) -> Self {
@@ -37,9 +39,12 @@ impl Events {
     /// Makes the stream announce `value` after all work that it has. The context is current.
     pub fn record(&self, stream: &Stream, value: u64) -> Outcome {
         let mut state = self.state.lock();
-        if state.idle.is_empty() && state.pending.len() >= IDLE_EVENTS_MAX {
-            // A program submits and never asks: what was reached meanwhile is used again.
-            self.advance(&mut state, 0)?;
+        if state.idle.is_empty()
+            && !state.pending.is_empty()
+            && state.pending.len().is_multiple_of(LOOK_AFTER)
+        {
+            // A program submits and does not ask: what was reached meanwhile is used again.
+            self.advance(&mut state, u64::MAX)?;
         }
         let event = match state.idle.pop() {
             Some(event) => event,

@@ -22,7 +22,7 @@ use crate::driver::objects::Stream;
 use crate::driver::{Code, ContextHandle, Driver, driver};
 use crate::host_memory::HostRange;
 use crate::kernel::indexed;
-use crate::kernel::launch::Shape;
+use crate::kernel::launch::{Planned, Shape};
 use crate::memory::DeviceMemory;
 use crate::names::Lookup;
 use crate::options::Options;
@@ -209,8 +209,8 @@ impl CudaDevice {
             _ => request.check(&names),
         };
         checked.map_err(|error| self.core.here(error))?;
-        let shape = match request {
-            Request::Launch(launch) => Some(self.shape(operation, &names, launch)?),
+        let planned = match request {
+            Request::Launch(launch) => Some(self.plan(operation, &names, launch)?),
             _ => None,
         };
         self.core.enqueue(operation, queue.id(), |work| match *request {
@@ -241,17 +241,17 @@ impl CudaDevice {
             }
             Request::Launch(launch) => {
                 let report = names.host_address(launch.report);
-                shape.map_or(Ok(()), |shape| {
-                    kernel::launch::run(work, shape, launch, &bases(&names, launch), report)
-                })
+                planned.map_or(Ok(()), |planned| kernel::launch::run(work, planned, launch, report))
             }
         })
     }
 
-    /// The shape of a launch that was checked.
-    fn shape(&self, operation: &'static str, names: &Lookup<'_>, launch: &Launch<'_>) -> Result<Shape> {
-        let shape = Shape::new(operation, launch, &bases(names, launch));
-        shape.map_err(|error| self.core.here(error))
+    /// What is needed to carry out a launch that was checked.
+    fn plan(&self, operation: &'static str, names: &Lookup<'_>, launch: &Launch<'_>) -> Result<Planned> {
+        let places = launch.views.iter().flat_map(View::bases);
+        let bases = places.map(|base| names.device_address(*base)).collect();
+        let planned = self.core.kernels.launches.plan(operation, launch, bases);
+        planned.map_err(|error| self.core.here(error))
     }
 
     /// The shapes of launches, which are checked.
@@ -259,7 +259,7 @@ impl CudaDevice {
         let names = self.core.memory.lookup();
         let shape = |launch| {
             Request::Launch(launch).check(&names).map_err(|error| self.core.here(error))?;
-            self.shape(operation, &names, launch)
+            self.plan(operation, &names, launch).map(|planned| planned.shape)
         };
         launches.iter().map(shape).collect()
     }
@@ -286,12 +286,6 @@ fn refused(code: Code, operation: &'static str) -> Error {
 /// Where the sources of a computation that was checked begin.
 fn starts(names: &Lookup<'_>, compute: &Compute<'_>) -> Vec<u64> {
     compute.sources.iter().map(|source| names.device_address(source.start)).collect()
-}
-
-/// Where the views of a launch that was checked begin: each at its places.
-fn bases(names: &Lookup<'_>, launch: &Launch<'_>) -> Vec<Vec<u64>> {
-    let of_view = |view: &View<'_>| view.bases().iter().map(|base| names.device_address(*base)).collect();
-    launch.views.iter().map(of_view).collect()
 }
 
 impl fmt::Debug for CudaDevice {
@@ -624,8 +618,9 @@ mod tests {
         (0..1024).for_each(|_| _ = scene.submit());
         let before = scene.stream().queries();
         (0..5000).for_each(|_| _ = scene.submit());
-        // Each took the oldest event again, and asked for that one alone.
-        assert_eq!(scene.stream().queries() - before, 5000);
+        // Now and then it was asked which are done, by halving: all of them, which are taken again.
+        let queries = scene.stream().queries() - before;
+        assert!((5000 / 1024..5000 / 8).contains(&queries), "{queries} questions");
     }
 
     #[test]

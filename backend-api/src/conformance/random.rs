@@ -90,9 +90,14 @@ impl Case {
     pub fn new(seed: u64, doubles: bool) -> Self {
         let mut rng = SplitMix64::new(seed ^ 0x6B65_726E_656C);
         let mut maker = Maker::new(&mut rng, doubles);
-        maker.declare();
+        let is_plain = Self::is_plain(seed);
+        if is_plain {
+            maker.declare_dense()
+        } else {
+            maker.declare()
+        }
         maker.begin();
-        let code = maker.program();
+        let code = if is_plain { maker.straight() } else { maker.program() };
         maker.body.code.extend(code);
         let (body, counts) = (maker.body, maker.counts);
         let tiles = |view: &ViewDecl| if let Access::Write { tile } = view.access { tile } else { 1 };
@@ -100,6 +105,9 @@ impl Case {
         let views = body.views.iter().zip(counts).map(|(view, count)| {
             let mut stride = view.extent() + rng.pick(&[0, 0, 1, 3, 8]);
             let mut shift = rng.pick(&[0, 0, 4, 1, 2, 3]);
+            if is_plain {
+                (stride, shift) = (view.extent() + u64::from(rng.below(20) == 0), rng.below(4) * shift);
+            }
             if view.access == Access::Atomic {
                 (stride, shift) = (stride.next_multiple_of(8), 0);
             }
@@ -128,6 +136,17 @@ impl Case {
             Kernel::new(body).expect("a generator of verified bodies").named(&format!("case {seed}"));
         let arena_bytes = rng.pick(&[0, 16, 64, 200]);
         Self { kernel, items, geometry, params, table, views, budget, arena_bytes }
+    }
+
+    /// Whether the kernel of a seed only computes with what lies at its items, one next to the other.
+    ///
+    /// ```
+    /// use backend_api::conformance::random::Case;
+    /// assert_eq!((0..80).filter(|seed| Case::is_plain(*seed)).count(), 10);
+    /// ```
+    #[must_use]
+    pub const fn is_plain(seed: u64) -> bool {
+        seed % 8 == 6
     }
 
     fn interpreter(&self) -> Interpreter<'_> {
@@ -423,6 +442,59 @@ impl<'r> Maker<'r> {
         if self.rng.below(5) == 0 {
             self.taken = Some(self.fresh(Type::U64));
         }
+    }
+
+    /// Views without gaps, of one number each, and parameters.
+    fn declare_dense(&mut self) {
+        for of in self.types.clone() {
+            let first = self.body.registers.len() as u32;
+            self.pools.push(first);
+            self.body.registers.extend([of; EACH]);
+        }
+        for number in 0..2 + self.rng.index(3) {
+            let access = if number % 2 == 0 { Access::Write { tile: 1 } } else { Access::Read };
+            let of = self.memory();
+            self.body.views.push(ViewDecl { access, fields: vec![(0, of)] });
+            // Now and then some items find nothing there.
+            let count = self.rng.pick(&[257, 300, 300, 300, 300, 40]);
+            self.counts.push(count);
+        }
+        for _ in 0..self.rng.index(4) {
+            let of = self.any_type();
+            self.body.params.push(of);
+        }
+    }
+
+    /// Statements of which each is carried out, on what belongs to the item; and a store to each view.
+    fn straight(&mut self) -> Vec<Op> {
+        let [item, zero] = [Type::U64; 2].map(|of| self.fresh(of));
+        let mut code = vec![Op::Where { to: item, what: Where::Item }, Op::Literal { to: zero, bits: 0 }];
+        for _ in 0..self.left {
+            let view = self.rng.index(self.body.views.len());
+            let (offset, of) = self.body.views[view].fields[0];
+            let is_written = self.body.views[view].access.is_written();
+            let (register, view) = (self.reg(of.value()), view as u16);
+            match self.rng.below(5) {
+                0 if is_written => {
+                    code.push(Op::Store { view, at: zero, offset, of, value: register });
+                }
+                0 | 1 => {
+                    let mut at = if is_written { zero } else { item };
+                    if !is_written && self.rng.below(8) == 0 {
+                        at = self.fresh(Type::U64);
+                        code.push(Op::Literal { to: at, bits: self.rng.pick(&[0, 3, 39, 40]) });
+                    }
+                    code.push(Op::Load { to: register, view, at, offset, of });
+                }
+                _ => self.arithmetic(&mut code),
+            }
+        }
+        for view in (0..self.body.views.len()).step_by(2) {
+            let (offset, of) = self.body.views[view].fields[0];
+            let value = self.reg(of.value());
+            code.push(Op::Store { view: view as u16, at: zero, offset, of, value });
+        }
+        code
     }
 
     /// A type that all atomics are there for.

@@ -36,6 +36,8 @@ struct Instruction {
     operands: Vec<Operand>,
     /// Of a branch.
     target: usize,
+    /// Of a branch that turns a loop: the predicates that the loop writes.
+    turned: Vec<usize>,
     text: String,
 }
 
@@ -45,9 +47,14 @@ pub(super) struct Kernel {
     pub param_bytes: usize,
     local_bytes: usize,
     shared_bytes: usize,
-    registers: usize,
+    /// For each register, whether it is a predicate.
+    registers: Vec<bool>,
     code: Vec<Instruction>,
 }
+
+/// What a predicate is once the loop that wrote it turns. NVIDIA's assembler (12.9, 13.0) takes a predicate
+/// that a branch has asked about for known where the next turn of a loop reads what the last one wrote.
+const TURNED: u64 = 0x7075_7265;
 
 /// Reads and writes device memory for the emulator.
 pub(super) trait Memory {
@@ -78,8 +85,13 @@ impl Kernel {
         let (parameters, rest) = rest.split_once(')')?;
         let bytes = parameters.trim().rsplit_once('[')?.1.trim_end_matches(']').parse().ok()?;
         let body = rest.split_once("\n{\n")?.1.split_once("\n}\n")?.0;
-        let mut kernel =
-            Self { param_bytes: bytes, local_bytes: 0, shared_bytes: 0, registers: 0, code: Vec::new() };
+        let mut kernel = Self {
+            param_bytes: bytes,
+            local_bytes: 0,
+            shared_bytes: 0,
+            registers: Vec::new(),
+            code: Vec::new(),
+        };
         let (mut names, mut labels) = (HashMap::new(), HashMap::new());
         names.insert(format!("{name}_p"), None);
         for line in body.lines() {
@@ -87,9 +99,10 @@ impl Kernel {
             if let Some(label) = line.strip_suffix(':') {
                 assert!(labels.insert(label.to_owned(), kernel.code.len()).is_none(), "{label} twice");
             } else if let Some(declared) = line.strip_prefix(".reg ") {
-                let name = declared.trim_end_matches(';').rsplit(' ').next()?;
-                assert!(names.insert(name.into(), Some(kernel.registers)).is_none(), "{name} twice");
-                kernel.registers += 1;
+                let (kind, name) = declared.trim_end_matches(';').split_once(' ')?;
+                let number = Some(kernel.registers.len());
+                assert!(names.insert(name.into(), number).is_none(), "{name} twice");
+                kernel.registers.push(kind == ".pred");
             } else if let Some((space, declared)) = line.split_once(" .align 8 .b8 ") {
                 let (name, bytes) = declared.trim_end_matches("];").split_once('[')?;
                 names.insert(name.into(), None);
@@ -100,11 +113,15 @@ impl Kernel {
                 kernel.code.push(Instruction::parse(line, &names));
             }
         }
-        for instruction in &mut kernel.code {
-            if let [Operand::Label(label)] = &instruction.operands[..] {
-                let found = labels.get(label);
-                instruction.target = *found.unwrap_or_else(|| panic!("no label {label}"));
-            }
+        for at in 0..kernel.code.len() {
+            let [Operand::Label(label)] = &kernel.code[at].operands[..] else { continue };
+            let target = *labels.get(label).unwrap_or_else(|| panic!("no label {label}"));
+            let written = |instruction: &Instruction| match instruction.operands.first() {
+                Some(Operand::Register(register)) if kernel.registers[*register] => Some(*register),
+                _ => None,
+            };
+            let turned = kernel.code.get(target..at).unwrap_or_default().iter().filter_map(written).collect();
+            (kernel.code[at].target, kernel.code[at].turned) = (target, turned);
         }
         Some(kernel)
     }
@@ -116,7 +133,7 @@ impl Kernel {
                 number,
                 at: 0,
                 // Not zeroes: what is read before it is written shows.
-                registers: vec![0xA5A5_A5A5_A5A5_A5A5; self.registers],
+                registers: vec![0xA5A5_A5A5_A5A5_A5A5; self.registers.len()],
                 local: vec![0xA5; self.local_bytes],
             };
             let mut all: Vec<Thread> = (0..threads).map(thread).collect();
@@ -213,7 +230,7 @@ impl Instruction {
             left = left[end..].trim_start_matches(',').trim();
         }
         let words = operation.split('.').map(str::to_owned).collect();
-        Self { guard, words, operands, target: 0, text: text.into() }
+        Self { guard, words, operands, target: 0, turned: Vec::new(), text: text.into() }
     }
 }
 
@@ -299,13 +316,19 @@ impl<M: Memory> Run<'_, M> {
             let Some(instruction) = self.kernel.code.get(self.thread.at) else { return Stop::Over };
             self.thread.at += 1;
             if let Some((predicate, wanted)) = instruction.guard
-                && (self.thread.registers[predicate] & 1 == 1) != wanted
+                && (self.register(predicate) & 1 == 1) != wanted
             {
                 continue;
             }
             let words: Vec<&str> = instruction.words.iter().map(String::as_str).collect();
             match &words[..] {
-                ["bra"] => self.thread.at = instruction.target,
+                ["bra"] => {
+                    instruction
+                        .turned
+                        .iter()
+                        .for_each(|predicate| self.thread.registers[*predicate] = TURNED);
+                    self.thread.at = instruction.target;
+                }
                 ["ret"] => {
                     self.thread.at = self.kernel.code.len();
                     return Stop::Over;
@@ -320,10 +343,16 @@ impl<M: Memory> Run<'_, M> {
         }
     }
 
+    fn register(&self, register: usize) -> u64 {
+        let value = self.thread.registers[register];
+        assert!(value != TURNED || !self.kernel.registers[register], "a predicate from the last turn");
+        value
+    }
+
     fn value(&self, operand: &Operand) -> u64 {
         match operand {
-            Operand::Register(register) => self.thread.registers[*register],
-            Operand::Not(register) => self.thread.registers[*register] ^ 1,
+            Operand::Register(register) => self.register(*register),
+            Operand::Not(register) => self.register(*register) ^ 1,
             Operand::Number(number) => *number,
             Operand::Special(name) => u64::from(match name.as_str() {
                 "%tid.x" => self.thread.number,
@@ -580,6 +609,12 @@ fn compute_integers(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u128> 
             i128::from((plain as i64) << (64 - from - len) >> (64 - len))
         }
         ["bfe", "u32"] => i128::from(plain >> inputs[1] & mask(inputs[2] as u32)),
+        ["prmt", "b32"] => {
+            // A nibble of the selector names one of eight bytes.
+            let bytes = a as u64 | (b as u64) << 32;
+            let byte = |at: u32| bytes >> (8 * (inputs[2] >> (4 * at) & 7)) & 0xFF;
+            i128::from((0..4).fold(0, |all, at| all | byte(at) << (8 * at)))
+        }
         ["popc", _] => return Some(plain.count_ones().into()),
         ["clz", _] => return Some((plain.leading_zeros() - (64 - bits)).into()),
         ["brev", _] => i128::from(plain.reverse_bits() >> (64 - bits)),

@@ -2,16 +2,19 @@
 
 #[forbid(unsafe_code)]
 mod codegen;
+#[forbid(unsafe_code)]
+mod traits;
 
 use std::sync::Arc;
 
 use backend_api::expr::ProgramCache;
-use backend_api::kernel::{KernelFacts, Needs, Report, Space};
+use backend_api::kernel::{Kernel, KernelFacts, Needs, Report, Space};
 use backend_api::{Launch, Result, View};
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
 
 pub(crate) use self::codegen::Shape;
 use self::codegen::{Given, STATE_BYTES, ViewShape};
+use self::traits::{Reach, Traits};
 use super::search::Answer;
 use super::{argument, scratch};
 use crate::context::Context;
@@ -29,53 +32,127 @@ const WAVES: u32 = 4;
 
 const _: () = assert!(STATE_BYTES <= scratch::VALUE - scratch::LAUNCH);
 
-impl Shape {
-    /// The shape of a launch that was checked, whose views begin at these addresses.
+/// A launch that was checked, ready to be carried out.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub shape: Shape,
+    /// Where the views begin: each at its places, one view after the other.
+    bases: Vec<u64>,
+    /// How many items come before those that threads take several of at once.
+    head: u64,
+}
+
+impl Planned {
+    /// Of a kernel with these traits, whose views begin at these addresses.
     ///
     /// # Errors
     /// `Unsupported` for what is not carried out here.
-    pub(crate) fn new(operation: &'static str, launch: &Launch<'_>, bases: &[Vec<u64>]) -> Result<Self> {
+    fn new(operation: &'static str, launch: &Launch<'_>, traits: &Traits, bases: Vec<u64>) -> Result<Self> {
         launch.kernel.needs().check(operation, CAN)?;
-        let view = |(view, bases): (&View<'_>, &Vec<u64>)| {
+        let (body, mut next) = (launch.kernel.body(), 0);
+        let view = |(number, view): (usize, &View<'_>)| {
+            let count = view.bases().len();
+            let bases = &bases[next..next + count];
+            next += count;
             let starts = bases.iter().fold(view.stride() | 8, |all, base| all | base);
             // All pages at one place lie one after the other.
-            let page_len = if bases.len() == 1 { 1 } else { view.page_len() };
+            let page_len = if count == 1 { 1 } else { view.page_len() };
+            let access = body.views[number].access;
+            let is_inside = traits.views[number].is_inside(access, view.count(), launch.items);
             let align = 1 << starts.trailing_zeros();
-            ViewShape { stride: view.stride(), align, page_len, bases: bases.len() }
+            ViewShape { stride: view.stride(), align, page_len, bases: count, is_inside, ahead: 0 }
         };
-        let needs_index = Self::needs_index(launch.kernel.body());
-        let of_index = |number: u64| if needs_index { number } else { 1 };
-        let shape = Self {
+        let views = launch.views.iter().enumerate().map(view).collect();
+        let of_index = |number: u64| if traits.needs_index { number } else { 1 };
+        let mut shape = Shape {
             kernel: launch.kernel.clone(),
-            views: launch.views.iter().zip(bases).map(view).collect(),
+            views,
             page_len: of_index(launch.geometry.page_len),
             channels: of_index(launch.geometry.channels),
             has_budget: launch.budget.is_some(),
+            gives_tables: traits.gives_tables,
+            lanes: 1,
         };
         shape.check(operation)?;
-        Ok(shape)
+        let head = if traits.is_plain { side_by_side(&mut shape, traits, &bases) } else { 0 };
+        Ok(Self { shape, bases, head: head.min(launch.items) })
     }
+}
+
+/// Decides how many items a thread takes at once: as many as have 16 bytes in the view with the longest
+/// elements, if those that items reach lie one next to the other. Gives the number of the first one that may
+/// begin a piece: so that pieces are as long as can be, above all where they are stored.
+fn side_by_side(shape: &mut Shape, traits: &Traits, bases: &[u64]) -> u64 {
+    let is_dense = |(view, reach): (&ViewShape, &Reach)| {
+        let own = reach.own.flatten().is_none_or(|of| u64::from(of.bytes()) == view.stride);
+        own && view.bases == 1 && view.is_inside
+    };
+    let own = |number: &usize| traits.views[*number].own.is_some();
+    let views: Vec<usize> = (0..shape.views.len()).filter(own).collect();
+    let longest = views.iter().map(|view| shape.views[*view].stride).max();
+    let Some(longest) = longest.filter(|_| shape.views.iter().zip(&traits.views).all(is_dense)) else {
+        return 0;
+    };
+    let ahead = |lanes: u64, head: u64, view: usize| {
+        let stride = shape.views[view].stride;
+        1_u64 << ((bases[view] + head * stride) | (stride * lanes) | 16).trailing_zeros()
+    };
+    let body = shape.kernel.body();
+    let weight = |view: usize| if body.views[view].access.is_written() { 4 } else { 1 };
+    let best = |lanes: u64| {
+        let score =
+            |head: u64| views.iter().map(|view| weight(*view) * ahead(lanes, head, *view)).sum::<u64>();
+        (0..lanes).rev().max_by_key(|head| score(*head)).unwrap_or(0)
+    };
+    let mut lanes = 16 / longest;
+    let mut head = best(lanes);
+    if longest < 4 && views.iter().any(|view| ahead(lanes, head, *view) < 4) {
+        // Each item singly where words do not fit: not so many that lie apart.
+        lanes = 4 / longest;
+        head = best(lanes);
+    }
+    let found: Vec<u64> = views.iter().map(|view| ahead(lanes, head, *view)).collect();
+    views.into_iter().zip(found).for_each(|(view, ahead)| shape.views[view].ahead = ahead);
+    shape.lanes = lanes as u32;
+    head
 }
 
 /// A translated kernel.
 #[derive(Debug)]
 struct Built {
     function: Function,
-    /// How many blocks a multiprocessor runs at once.
-    blocks: u32,
+    /// How many blocks a multiprocessor runs at once, if items can fail: each block then says when it is
+    /// done. Others are as many as there is work: cards deal them out better than loops do.
+    blocks: Option<u32>,
     module: Arc<Module>,
 }
 
 /// The translated kernels of a device.
 #[derive(Debug)]
 pub(crate) struct Launches {
+    traits: ProgramCache<Kernel, Traits>,
     built: ProgramCache<Shape, Built>,
     compute_capability: (u32, u32),
 }
 
 impl Launches {
     pub(crate) fn new(compute_capability: (u32, u32)) -> Self {
-        Self { built: ProgramCache::default(), compute_capability }
+        Self { traits: ProgramCache::default(), built: ProgramCache::default(), compute_capability }
+    }
+
+    /// A launch that was checked, whose views begin at these addresses.
+    ///
+    /// # Errors
+    /// `Unsupported` for what is not carried out here.
+    pub(crate) fn plan(
+        &self,
+        operation: &'static str,
+        launch: &Launch<'_>,
+        bases: Vec<u64>,
+    ) -> Result<Planned> {
+        let find = || self.traits.find(launch.kernel);
+        let make = || self.traits.add(launch.kernel.clone(), Traits::new(launch.kernel.body())).0;
+        Planned::new(operation, launch, &find().unwrap_or_else(make), bases)
     }
 
     /// Sees to it that the kernels for these shapes are translated. The context is current, here and below.
@@ -99,13 +176,14 @@ impl Launches {
 
     /// Translates kernels in one module; gives the last one. Two threads may translate the same.
     fn build(&self, context: &Arc<Context>, shapes: &[Shape]) -> Outcome<Option<Arc<Built>>> {
-        let module = Arc::new(Module::load(context, &codegen::module(shapes, self.compute_capability))?);
+        let (text, can_fail) = codegen::module(shapes, self.compute_capability);
+        let module = Arc::new(Module::load(context, &text)?);
         let mut last = None;
-        for (number, shape) in shapes.iter().enumerate() {
+        for (number, (shape, can_fail)) in shapes.iter().zip(can_fail).enumerate() {
             let function = module.function(&codegen::name(number))?;
             let built = Built {
                 function,
-                blocks: module.occupancy(function, shape.threads()),
+                blocks: can_fail.then(|| module.occupancy(function, shape.threads())),
                 module: Arc::clone(&module),
             };
             let (made, forgotten) = self.built.add(shape.clone(), built);
@@ -137,16 +215,16 @@ impl Launches {
     }
 }
 
-/// Carries a checked launch out, whose views begin at these addresses.
+/// Carries a launch out.
 pub(crate) fn run(
     work: &mut Work<'_>,
-    shape: Shape,
+    planned: Planned,
     launch: &Launch<'_>,
-    bases: &[Vec<u64>],
     report: HostAddress,
 ) -> Outcome {
+    let Planned { shape, bases, head } = planned;
     let core = work.core;
-    let (gives_tables, threads) = (shape.gives_tables(), shape.threads());
+    let (gives_tables, threads, lanes) = (shape.gives_tables, shape.threads(), u64::from(shape.lanes));
     let Some(built) = core.kernels.launches.get(work.context(), shape)? else { return Ok(()) };
     let scratch = work.scratch()?;
     let state = scratch + scratch::LAUNCH;
@@ -155,9 +233,14 @@ pub(crate) fn run(
         unsafe { work.stream().clear(state, STATE_BYTES) }?;
     }
     let report = Answer::new(work, report, Report::BYTES)?;
-    let mut words = vec![0; Given::COUNT];
+    let pieces = if lanes > 1 { (launch.items - head) / lanes } else { 0 };
+    let items = launch.items - pieces * (lanes - 1);
+    let mut words = Vec::with_capacity(32);
+    words.resize(Given::COUNT, 0);
     for (place, word) in [
-        (Given::Items, launch.items),
+        (Given::Items, items),
+        (Given::Head, head),
+        (Given::Pieces, pieces),
         (Given::First, launch.geometry.first),
         (Given::Channel, launch.geometry.channel),
         (Given::Budget, launch.budget.unwrap_or(0)),
@@ -167,19 +250,24 @@ pub(crate) fn run(
     ] {
         words[place as usize] = word;
     }
-    for (view, bases) in launch.views.iter().zip(bases) {
+    let mut bases = &bases[..];
+    for view in launch.views {
+        let (own, others) = bases.split_at(view.bases().len());
         words.push(view.count());
-        words.extend(bases);
+        words.extend(own);
+        bases = others;
     }
     words.extend(launch.params);
     if gives_tables {
         // Tables begin at multiples of 8 bytes, and end at one.
         words.extend(launch.table.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)));
-    } else {
+    } else if !launch.table.is_empty() {
         work.send(launch.table, scratch + scratch::PATTERN)?;
     }
-    let blocks = launch.items.div_ceil(threads.into());
-    let most = core.card.multiprocessors.saturating_mul(built.blocks).saturating_mul(WAVES);
+    let blocks = items.div_ceil(threads.into());
+    let multiprocessors = core.card.multiprocessors;
+    let most =
+        built.blocks.map_or(u32::MAX, |blocks| multiprocessors.saturating_mul(blocks).saturating_mul(WAVES));
     // SAFETY: the kernel takes these words, as its shape says. Views were checked to be inside of their
     // memory, fields inside of their elements, and tables to be as long as declared; the kernel compares
     // every index with these lengths. State and tables are in scratch memory of this queue, and the report

@@ -5,6 +5,7 @@
 //! reads nothing, and is noted if it is the item's first failure. What is known to be inside is not checked.
 //! A kernel with groups has blocks of that length, which run its groups in turn.
 
+mod lanes;
 mod together;
 
 use backend_api::Error;
@@ -15,8 +16,6 @@ use crate::kernel::text::{Text, emit, memory_suffix, register};
 
 /// So many bytes the parameters of a kernel have at most, on every card.
 const PARAMETER_BYTES_MAX: u64 = 4096;
-/// Tables of no more bytes are parameters, if only constants index them.
-const TABLE_BYTES_GIVEN: u64 = 512;
 /// The most that is added to an address within an instruction: 31 bits, less the pieces of a field.
 const OFFSET_MAX: u64 = i32::MAX as u64 - 8;
 /// The site of items that have not failed.
@@ -31,6 +30,10 @@ pub(crate) struct Shape {
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
+    /// Whether tables are among the parameters.
+    pub gives_tables: bool,
+    /// How many items a thread takes at once.
+    pub lanes: u32,
 }
 
 /// The form of a view.
@@ -42,12 +45,17 @@ pub(crate) struct ViewShape {
     /// Of pages that are dealt out to several places; else 1.
     pub page_len: u64,
     pub bases: usize,
+    /// Whether all accesses whose place is known beforehand are inside.
+    pub is_inside: bool,
+    /// With several items at once: what divides the address of the first one's element, at most 16.
+    pub ahead: u64,
 }
 
 /// The first parameters, in words of 64 bits. What views have follows: the number of elements, and each
 /// place; then the launch's parameters, then tables.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Given {
+    /// How many items there are; with several at once, how many threads.
     Items,
     /// Of the geometry.
     First,
@@ -59,36 +67,19 @@ pub(super) enum Given {
     Report,
     /// Where the tables are, if they are not among the parameters.
     Tables,
+    /// With several items at once: how many single ones come first, and how many threads take several.
+    Head,
+    Pieces,
 }
 
 impl Given {
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = 9;
 }
 
 /// What `State` points to: a [report](backend_api::kernel::Report), and behind it how many blocks are done.
 pub(super) const STATE_BYTES: u64 = 40;
 
 impl Shape {
-    /// Whether the kernel asks for its items' indices.
-    pub fn needs_index(body: &Body) -> bool {
-        let mut needs = false;
-        body.operations(|_, op| needs |= matches!(op, Op::Where { what: Where::Index, .. }));
-        needs
-    }
-
-    /// Whether the tables are among the parameters.
-    pub fn gives_tables(&self) -> bool {
-        let body = self.kernel.body();
-        let known = known(body);
-        let mut constant = true;
-        body.operations(|_, op| {
-            if let Op::Lookup { at, .. } = op {
-                constant &= matches!(known[at.at()], Some(Known::Literal(_)));
-            }
-        });
-        constant && body.table_bytes() <= TABLE_BYTES_GIVEN
-    }
-
     /// Where the words of a view begin, in bytes.
     fn view_at(&self, view: usize) -> u64 {
         let before: usize = self.views[..view].iter().map(|view| 1 + view.bases).sum();
@@ -108,7 +99,7 @@ impl Shape {
     /// # Errors
     /// `Unsupported`.
     pub fn check(&self, operation: &'static str) -> Result<(), Error> {
-        let tables = if self.gives_tables() { self.kernel.body().table_bytes() } else { 0 };
+        let tables = if self.gives_tables { self.kernel.body().table_bytes() } else { 0 };
         let bytes = self.tables_at() + tables;
         if bytes <= PARAMETER_BYTES_MAX {
             return Ok(());
@@ -125,8 +116,8 @@ impl Shape {
         self.kernel.body().group_len.unwrap_or(THREADS)
     }
 
-    /// The kernel under a name, for cards of this compute capability.
-    fn text(&self, called: &str, capability: (u32, u32)) -> String {
+    /// The kernel under a name, for cards of this compute capability; and whether its items can fail.
+    fn text(&self, called: &str, capability: (u32, u32)) -> (String, bool) {
         let body = self.kernel.body();
         let mut writer = Writer {
             shape: self,
@@ -136,23 +127,29 @@ impl Shape {
             common: body.common_loops(),
             meets: body.meets(),
             known: known(body),
+            words: bools_in_words(body),
             text: Text::default(),
             site: 0,
             labels: Vec::new(),
+            lane: None,
             can_fail: false,
         };
         if writer.leaves_loops() {
             // What comes after such a loop may read what was not written.
             writer.known = vec![None; body.registers.len()];
+            // The zeroes before it are another write.
+            writer.words = body.registers.iter().map(|of| *of == Type::Bool).collect();
         }
         writer.kernel();
+        let can_fail = writer.can_fail;
         let Text { declarations, body, .. } = writer.text;
-        let tables = if self.gives_tables() { self.kernel.body().table_bytes() } else { 0 };
+        let tables = if self.gives_tables { self.kernel.body().table_bytes() } else { 0 };
         let (bytes, threads) = (self.tables_at() + tables, self.threads());
-        format!(
+        let text = format!(
             ".visible .entry {called}(\n\t.param .align 8 .b8 {called}_p[{bytes}]\n)\n.maxntid {threads}, 1, 1\n\
              {{\n{declarations}{body}}}\n"
-        )
+        );
+        (text, can_fail)
     }
 }
 
@@ -161,8 +158,9 @@ pub(super) fn name(number: usize) -> String {
     format!("launch_{number}")
 }
 
-/// A module of kernels for cards of this compute capability, as C string.
-pub(super) fn module(shapes: &[Shape], capability: (u32, u32)) -> String {
+/// A module of kernels for cards of this compute capability, as C string; and of which of them items can
+/// fail.
+pub(super) fn module(shapes: &[Shape], capability: (u32, u32)) -> (String, Vec<bool>) {
     // Old cards may have old drivers, which know no newer language.
     let (version, target) = match capability {
         (8.., _) => ("7.0", "80"),
@@ -171,28 +169,42 @@ pub(super) fn module(shapes: &[Shape], capability: (u32, u32)) -> String {
         _ => ("6.0", "50"),
     };
     let mut text = format!(".version {version}\n.target sm_{target}\n.address_size 64\n\n");
+    let mut can_fail = Vec::new();
     for (number, shape) in shapes.iter().enumerate() {
-        text.push_str(&shape.text(&name(number), capability));
+        let (kernel, fails) = shape.text(&name(number), capability);
+        text.push_str(&kernel);
+        can_fail.push(fails);
     }
     text.push('\0');
-    text
+    (text, can_fail)
 }
 
 /// What a register holds wherever it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
+pub(super) enum Known {
     Literal(u64),
     Item,
 }
 
-/// What is known of registers that one operation alone writes.
-fn known(body: &Body) -> Vec<Option<Known>> {
-    let mut writes = vec![0_u32; body.registers.len()];
+/// How many operations write each register.
+fn writes(body: &Body) -> Vec<u32> {
+    let mut writes = vec![0; body.registers.len()];
     body.operations(|_, op| {
         if let Some(to) = op.written() {
             writes[to.at()] += 1;
         }
     });
+    writes
+}
+
+fn bools_in_words(body: &Body) -> Vec<bool> {
+    let of = body.registers.iter().zip(writes(body));
+    of.map(|(of, writes)| *of == Type::Bool && writes > 1).collect()
+}
+
+/// What is known of registers that one operation alone writes.
+pub(super) fn known(body: &Body) -> Vec<Option<Known>> {
+    let writes = writes(body);
     let mut known = vec![None; body.registers.len()];
     body.operations(|_, op| {
         let (to, value) = match *op {
@@ -217,10 +229,18 @@ struct Writer<'a> {
     meets: bool,
     common: Vec<u32>,
     known: Vec<Option<Known>>,
+    /// Whether a register is a bool that several operations write.
+    ///
+    /// Assemblers (of CUDA 12.9 and 13.0) take a predicate that a branch has asked about for known within
+    /// loops that change it. So such bools are kept in words, of which predicates are made where they are
+    /// read.
+    words: Vec<bool>,
     text: Text,
     site: u32,
     /// The sites of the blocks and loops around.
     labels: Vec<u32>,
+    /// Which of several items at once is being written.
+    lane: Option<u32>,
     /// Whether an item can fail.
     can_fail: bool,
 }
@@ -274,6 +294,9 @@ impl Writer<'_> {
     fn kernel(&mut self) {
         for (number, of) in self.body.registers.iter().enumerate() {
             self.text.declare(register(*of), &format!("r{number}"));
+            if self.words[number] {
+                self.text.declare("b32", &format!("w{number}"));
+            }
         }
         for name in ["thread", "block", "blocks"] {
             self.text.declare("b32", name);
@@ -288,16 +311,24 @@ impl Writer<'_> {
         } else {
             self.text.declare("b64", "step");
             let begin = self.text.temporary("b64");
-            emit!(self.text, "cvt.u64.u32 item, thread");
+            let number = if self.shape.lanes > 1 { "number" } else { "item" };
+            if self.shape.lanes > 1 {
+                self.text.declare("b64", number);
+            }
+            emit!(self.text, "cvt.u64.u32 {number}, thread");
             emit!(self.text, "mul.wide.u32 {begin}, block, {THREADS}");
-            emit!(self.text, "add.u64 item, item, {begin}");
+            emit!(self.text, "add.u64 {number}, {number}, {begin}");
             emit!(self.text, "mul.wide.u32 step, blocks, {THREADS}");
-            emit!(self.text, "setp.ge.u64 {more}, item, {items}");
+            emit!(self.text, "setp.ge.u64 {more}, {number}, {items}");
             emit!(self.text, "@{more} bra finish");
             self.text.label("next");
-            self.item();
-            emit!(self.text, "add.u64 item, item, step");
-            emit!(self.text, "setp.lt.u64 {more}, item, {items}");
+            if self.shape.lanes > 1 {
+                self.side_by_side();
+            } else {
+                self.item();
+            }
+            emit!(self.text, "add.u64 {number}, {number}, step");
+            emit!(self.text, "setp.lt.u64 {more}, {number}, {items}");
             emit!(self.text, "@{more} bra next");
         }
         self.text.label("finish");
@@ -317,7 +348,8 @@ impl Writer<'_> {
         }
         if self.leaves_loops() {
             for (number, of) in self.body.registers.iter().enumerate() {
-                self.text.literal(*of, &format!("r{number}"), 0);
+                let (of, name) = if self.words[number] { (Type::U32, "w") } else { (*of, "r") };
+                self.text.literal(of, &format!("{name}{number}"), 0);
             }
         }
         self.clear_arrays();
@@ -416,6 +448,11 @@ impl Writer<'_> {
         for op in code {
             let site = self.site;
             self.site += 1;
+            op.each_read(|register| {
+                if self.words[register.at()] {
+                    emit!(self.text, "setp.ne.u32 r{0}, w{0}, 0", register.0);
+                }
+            });
             match op {
                 Op::If { when, then, otherwise } => {
                     let to = if otherwise.is_empty() { "end" } else { "else" };
@@ -456,6 +493,11 @@ impl Writer<'_> {
                 Op::Break { out } => emit!(self.text, "bra end_{}", self.target(*out)),
                 Op::Continue { out } => emit!(self.text, "bra again_{}", self.target(*out)),
                 _ => self.aside(site, op),
+            }
+            if let Some(to) = op.written()
+                && self.words[to.at()]
+            {
+                emit!(self.text, "selp.b32 w{0}, 1, 0, r{0}", to.0);
             }
         }
     }
@@ -577,7 +619,8 @@ impl Writer<'_> {
     }
 
     fn element_of_live(&mut self, view: usize, at: Reg) -> (String, Option<String>) {
-        let count = self.shape.view_at(view);
+        let (count, known) = (self.shape.view_at(view), self.known[at.at()]);
+        let is_inside = self.shape.views[view].is_inside && known.is_some();
         let read_count = |text: &mut Text, place: String| {
             let count = text.temporary("b64");
             emit!(text, "ld.param.u64 {count}, [{place}]");
@@ -593,7 +636,7 @@ impl Writer<'_> {
                     return (element, inside);
                 }
                 emit!(self.text, "mad.lo.u64 {element}, item, {tile}, {}", r(at));
-                if self.known[at.at()] == Some(Known::Literal(0)) {
+                if is_inside || known == Some(Known::Literal(0)) {
                     return (element, None);
                 }
                 let (place, is_there) = (self.place(count), self.text.temporary("pred"));
@@ -606,6 +649,7 @@ impl Writer<'_> {
                 }
                 (element, Some(is_there))
             }
+            Access::Read if is_inside => (r(at), None),
             Access::Read | Access::Atomic | Access::Append => {
                 let (place, inside) = (self.place(count), self.text.temporary("pred"));
                 let count = read_count(&mut self.text, place);
@@ -654,6 +698,9 @@ impl Writer<'_> {
 
     fn load(&mut self, site: u32, name: &str, (view, at): (u16, Reg), offset: u32, of: Memory) {
         let view = usize::from(view);
+        if self.read_cell(name, (view, at), of) {
+            return;
+        }
         let (element, inside) = self.element(view, at);
         let (address, from, align) = self.address(view, &element, offset);
         let is_written = self.body.views[view].access.is_written();
@@ -700,6 +747,9 @@ impl Writer<'_> {
 
     fn store(&mut self, site: u32, (view, at): (u16, Reg), offset: u32, of: Memory, value: Reg) {
         let view = usize::from(view);
+        if self.write_cell(view, &r(value), of) {
+            return;
+        }
         let (element, inside) = self.element(view, at);
         let (address, to, align) = self.address(view, &element, offset);
         let guard = Self::guard(&inside);
@@ -721,7 +771,7 @@ impl Writer<'_> {
         let decl = self.body.tables[table];
         let (inside, begin, bytes) =
             (self.below(at, decl.len.into()), self.body.table_offset(table), u64::from(decl.of.bytes()));
-        if self.shape.gives_tables() {
+        if self.shape.gives_tables {
             // Indices are constants.
             let Some(Known::Literal(index)) = self.known[at.at()] else { return };
             let index = index.min(u64::from(decl.len) - 1);

@@ -25,8 +25,28 @@ fn random_kernels_do_what_the_interpreter_does() {
     // Of old cards, too, which have fewer instructions.
     for (capability, first) in [(9, 5000), (5, 7000)] {
         fake::CAPABILITY.set(capability);
-        assert_eq!(random::launch_all(&device(), first..first + number), number);
+        let possible = (first..first + number).filter(|seed| is_possible(*seed)).count() as u64;
+        assert_eq!(random::launch_all(&device(), first..first + number), possible);
     }
+}
+
+/// Whether the case of a seed is carried out: without memory of the items' own.
+fn is_possible(seed: u64) -> bool {
+    !Case::new(seed, seed.is_multiple_of(3)).kernel.needs().arena
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too long for an interpreter")]
+fn random_items_side_by_side_do_what_the_interpreter_does() {
+    fake::CAPABILITY.set(9);
+    let device = device();
+    for seed in (0..1600).filter(|seed| Case::is_plain(*seed)) {
+        assert_eq!(random::launch_all(&device, seed..seed + 1), 1);
+    }
+    // Most of them take the way that they are for.
+    let text = texts(0..1600, 1600, (9, 0)).concat();
+    let side_by_side = text.matches("\nsingle:\n").count();
+    assert!((100..=200).contains(&side_by_side), "{side_by_side} of 200");
 }
 
 #[test]
@@ -54,25 +74,32 @@ fn launches_conform() {
         for name in of_launches {
             let check = checks::<CudaDevice>().iter().find(|check| check.name == name).expect("a check");
             let outcome = check.run(&device, &Limits::default());
-            assert_eq!(outcome, Outcome::Passed, "{name} on a card of {capability}");
+            // Some random kernels give items memory of their own, which is refused here.
+            let fine = match &outcome {
+                Outcome::Passed => true,
+                Outcome::Skipped(why) => why.ends_with("needs an arena"),
+                Outcome::Failed(_) => false,
+            };
+            assert!(fine, "{name} on a card of {capability}: {outcome:?}");
         }
     }
 }
 
 /// The texts of random kernels, so many in each.
 fn texts(seeds: std::ops::Range<u64>, each: usize, capability: (u32, u32)) -> Vec<String> {
-    let (memory, seeds): (_, Vec<u64>) = (BufferHandle::unique(), seeds.collect());
+    let (memory, seeds) = (BufferHandle::unique(), seeds.filter(|seed| is_possible(*seed)));
+    let seeds: Vec<u64> = seeds.collect();
     // SAFETY: no bytes are anywhere.
     let host = unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) };
     let shape = |seed: &u64| {
-        let case = Case::new(*seed, seed.is_multiple_of(2));
+        let case = Case::new(*seed, seed.is_multiple_of(3));
         let elements = |view: &random::CaseView| Elements {
             start: memory.at(view.shift),
             count: view.count,
             stride: view.stride,
         };
         let views: Vec<View<'_>> = case.views.iter().map(|view| View::Run(elements(view))).collect();
-        let bases: Vec<Vec<u64>> = case.views.iter().map(|view| vec![view.shift]).collect();
+        let bases = case.views.iter().map(|view| view.shift).collect();
         let launch = Launch {
             views: &views,
             params: &case.params,
@@ -80,9 +107,9 @@ fn texts(seeds: std::ops::Range<u64>, each: usize, capability: (u32, u32)) -> Ve
             budget: case.budget,
             ..Launch::new(&case.kernel, case.items, case.geometry, host.at(0))
         };
-        Shape::new("launch", &launch, &bases).expect("a shape")
+        Launches::new(capability).plan("launch", &launch, bases).expect("a plan").shape
     };
-    let text = |seeds: &[u64]| codegen::module(&seeds.iter().map(shape).collect::<Vec<_>>(), capability);
+    let text = |seeds: &[u64]| codegen::module(&seeds.iter().map(shape).collect::<Vec<_>>(), capability).0;
     seeds.chunks(each).map(text).collect()
 }
 

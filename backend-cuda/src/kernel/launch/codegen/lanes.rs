@@ -1,0 +1,229 @@
+//! Items side by side: a thread takes several that follow one another. It loads what lies at all of them at
+//! once, in pieces as long as the place allows, carries them out one after the other in registers, and stores
+//! what they have written. Items before the first whole piece, and after the last, are carried out singly.
+
+use backend_api::kernel::{Access, Memory, Op, Reg, Type};
+
+use super::{Given, Known, Writer};
+use crate::kernel::text::{Text, emit, memory_suffix, register};
+
+/// The register with what a lane has of a view.
+fn cell(view: usize, lane: u32) -> String {
+    format!("c{view}_{lane}")
+}
+
+/// As what a field lies in memory.
+fn lies_as(of: Memory) -> Type {
+    match of {
+        Memory::Value(of) => of,
+        Memory::F16 => Type::U16,
+    }
+}
+
+impl Writer<'_> {
+    /// The items of the thread of this number.
+    pub(super) fn side_by_side(&mut self) {
+        let (lanes, body) = (self.shape.lanes, self.body);
+        let [pieces, head] = [Given::Pieces, Given::Head].map(|what| self.given(what));
+        let is_single = self.text.temporary("pred");
+        self.text.declare("b64", "first");
+        emit!(self.text, "setp.ge.u64 {is_single}, number, {pieces}");
+        emit!(self.text, "@{is_single} bra single");
+        emit!(self.text, "mad.lo.u64 first, number, {lanes}, {head}");
+        let cells: Vec<(usize, Type, bool, bool)> =
+            (0..body.views.len()).filter_map(|at| self.cells(at)).collect();
+        for &(view, of, is_loaded, _) in &cells {
+            (0..lanes).for_each(|lane| self.text.declare(register(of), &cell(view, lane)));
+            if is_loaded {
+                self.load_cells(view, of);
+            }
+        }
+        for lane in 0..lanes {
+            emit!(self.text, "add.u64 item, first, {lane}");
+            (self.lane, self.site) = (Some(lane), 0);
+            self.code(&body.code);
+        }
+        self.lane = None;
+        for &(view, of, _, is_stored) in &cells {
+            if is_stored {
+                self.store_cells(view, of);
+            }
+        }
+        emit!(self.text, "bra done");
+        self.text.label("single");
+        let behind = self.text.temporary("pred");
+        emit!(self.text, "sub.u64 item, number, {pieces}");
+        emit!(self.text, "setp.ge.u64 {behind}, item, {head}");
+        emit!(self.text, "@{behind} mad.lo.u64 item, {pieces}, {lanes}, item");
+        self.site = 0;
+        self.item();
+        self.text.label("done");
+    }
+
+    /// As what the items' own elements of a view lie, and whether they are loaded and stored.
+    fn cells(&self, view: usize) -> Option<(usize, Type, bool, bool)> {
+        let (mut of, mut is_loaded, mut is_stored) = (None, false, false);
+        for op in &self.body.code {
+            let (Op::Load { view: at_view, at, of: memory, .. }
+            | Op::Store { view: at_view, at, of: memory, .. }) = *op
+            else {
+                continue;
+            };
+            if usize::from(at_view) == view && self.is_own(view, at) {
+                of = Some(lies_as(memory));
+                is_stored |= matches!(op, Op::Store { .. });
+                is_loaded |= matches!(op, Op::Load { .. });
+            }
+        }
+        Some((view, of?, is_loaded, is_stored))
+    }
+
+    /// Whether an access is to the item's own element.
+    fn is_own(&self, view: usize, at: Reg) -> bool {
+        self.body.views[view].access.is_written() || self.known[at.at()] == Some(Known::Item)
+    }
+
+    /// Reads what the lane has of a view, if that is where the access goes.
+    pub(super) fn read_cell(&mut self, name: &str, (view, at): (usize, Reg), of: Memory) -> bool {
+        let Some(lane) = self.lane.filter(|_| self.is_own(view, at)) else { return false };
+        let cell = cell(view, lane);
+        match of {
+            Memory::Value(of) => emit!(self.text, "mov.{} {name}, {cell}", register(of)),
+            Memory::F16 => {
+                let half = self.text.temporary("b16");
+                emit!(self.text, "cvt.u16.u32 {half}, {cell}");
+                emit!(self.text, "cvt.f32.f16 {name}, {half}");
+            }
+        }
+        true
+    }
+
+    /// The same for writing.
+    pub(super) fn write_cell(&mut self, view: usize, value: &str, of: Memory) -> bool {
+        let Some(lane) = self.lane else { return false };
+        let cell = cell(view, lane);
+        match of {
+            Memory::Value(of) => emit!(self.text, "mov.{} {cell}, {value}", register(of)),
+            Memory::F16 => {
+                let half = self.text.temporary("b16");
+                emit!(self.text, "cvt.rn.f16.f32 {half}, {value}");
+                emit!(self.text, "cvt.u32.u16 {cell}, {half}");
+            }
+        }
+        true
+    }
+
+    /// Where the first lane's element is.
+    fn first_cell(&mut self, view: usize) -> String {
+        let (base, address) = (self.text.temporary("b64"), self.text.temporary("b64"));
+        let place = self.place(self.shape.view_at(view) + 8);
+        emit!(self.text, "ld.param.u64 {base}, [{place}]");
+        self.text.scaled(&address, "first", self.shape.views[view].stride, &base);
+        address
+    }
+
+    /// How long the pieces are in which the elements of all lanes are moved, and how long all of them.
+    fn piece(&self, view: usize, of: Type) -> (u64, u64) {
+        let all = u64::from(self.shape.lanes * of.bytes());
+        (all.min(self.shape.views[view].ahead), all)
+    }
+
+    fn load_cells(&mut self, view: usize, of: Type) {
+        let way = if self.body.views[view].access == Access::Read { "ld.global.nc" } else { "ld.global" };
+        let (address, (piece, all), bytes) =
+            (self.first_cell(view), self.piece(view, of), u64::from(of.bytes()));
+        if bytes >= 4 && piece >= bytes {
+            return self.each_piece(all, piece, bytes, |text, at, number, vector, from| {
+                let cells: Vec<String> = (from..from + number).map(|lane| cell(view, lane)).collect();
+                let (cells, suffix) = (cells.join(", "), memory_suffix(of));
+                match number {
+                    1 => emit!(text, "{way}.{suffix} {cells}, [{address}+{at}]"),
+                    _ => emit!(text, "{way}.{vector}.{suffix} {{{cells}}}, [{address}+{at}]"),
+                }
+            });
+        }
+        if bytes < 4 && piece >= 4 {
+            let words: Vec<String> = (0..all / 4).map(|_| self.text.temporary("b32")).collect();
+            self.each_piece(all, piece, 4, |text, at, number, vector, from| {
+                let words = words[from as usize..][..number as usize].join(", ");
+                match number {
+                    1 => emit!(text, "{way}.u32 {words}, [{address}+{at}]"),
+                    _ => emit!(text, "{way}.{vector}.u32 {{{words}}}, [{address}+{at}]"),
+                }
+            });
+            let sign = if of.is_signed() { "s32" } else { "u32" };
+            for lane in 0..self.shape.lanes {
+                let at = u64::from(lane) * bytes;
+                let (name, word, bit) = (cell(view, lane), &words[(at / 4) as usize], at % 4 * 8);
+                emit!(self.text, "bfe.{sign} {name}, {word}, {bit}, {}", 8 * bytes);
+            }
+            return;
+        }
+        for lane in 0..self.shape.lanes {
+            let at = u64::from(lane) * bytes;
+            self.text.load(of, &cell(view, lane), way, "", (&address, at), self.shape.views[view].ahead);
+        }
+    }
+
+    fn store_cells(&mut self, view: usize, of: Type) {
+        let (address, (piece, all), bytes) =
+            (self.first_cell(view), self.piece(view, of), u64::from(of.bytes()));
+        if bytes >= 4 && piece >= bytes {
+            let suffix = memory_suffix(of).replace('s', "u");
+            return self.each_piece(all, piece, bytes, |text, at, number, vector, from| {
+                let cells: Vec<String> = (from..from + number).map(|lane| cell(view, lane)).collect();
+                let cells = cells.join(", ");
+                match number {
+                    1 => emit!(text, "st.global.{suffix} [{address}+{at}], {cells}"),
+                    _ => emit!(text, "st.global.{vector}.{suffix} [{address}+{at}], {{{cells}}}"),
+                }
+            });
+        }
+        if bytes < 4 && piece >= 4 {
+            let words: Vec<String> = (0..all / 4).map(|word| self.packed(view, word as u32, of)).collect();
+            return self.each_piece(all, piece, 4, |text, at, number, vector, from| {
+                let words = words[from as usize..][..number as usize].join(", ");
+                match number {
+                    1 => emit!(text, "st.global.u32 [{address}+{at}], {words}"),
+                    _ => emit!(text, "st.global.{vector}.u32 [{address}+{at}], {{{words}}}"),
+                }
+            });
+        }
+        for lane in 0..self.shape.lanes {
+            let at = u64::from(lane) * bytes;
+            self.text.store(of, &cell(view, lane), "", (&address, at), self.shape.views[view].ahead);
+        }
+    }
+
+    /// A word of short numbers.
+    fn packed(&mut self, view: usize, word: u32, of: Type) -> String {
+        let whole = self.text.temporary("b32");
+        if of.bytes() == 2 {
+            let [low, high] = [0, 1].map(|lane| cell(view, 2 * word + lane));
+            emit!(self.text, "prmt.b32 {whole}, {low}, {high}, 0x5410");
+            return whole;
+        }
+        let halves = [self.text.temporary("b32"), self.text.temporary("b32")];
+        for (half, name) in (0..).zip(&halves) {
+            let [low, high] = [0, 1].map(|lane| cell(view, 4 * word + 2 * half + lane));
+            emit!(self.text, "prmt.b32 {name}, {low}, {high}, 0x0040");
+        }
+        emit!(self.text, "prmt.b32 {whole}, {}, {}, 0x5410", halves[0], halves[1]);
+        whole
+    }
+
+    /// Writes an instruction for each piece: where it is, how many units of these bytes it has, how vectors
+    /// of so many are called, and the first unit's number.
+    fn each_piece(
+        &mut self,
+        all: u64,
+        piece: u64,
+        unit: u64,
+        mut write: impl FnMut(&mut Text, u64, u32, &str, u32),
+    ) {
+        let number = (piece / unit) as u32;
+        for at in (0..all).step_by(piece as usize) {
+            write(&mut self.text, at, number, &format!("v{number}"), (at / unit) as u32);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What a kernel is asked at each launch, found out once.
+
+use backend_api::kernel::{Access, Body, Memory, Op, Where};
+
+use super::codegen::{Known, known};
+
+/// Bodies of more operations are carried out item by item: they have more to do than to wait for memory.
+const OPERATIONS_SIDE_BY_SIDE: usize = 96;
+/// Tables of no more bytes are parameters, if only constants index them.
+const TABLE_BYTES_GIVEN: u64 = 512;
+
+#[derive(Debug)]
+pub(crate) struct Traits {
+    /// Whether it asks for its items' indices.
+    pub needs_index: bool,
+    /// Whether its tables are among the parameters.
+    pub gives_tables: bool,
+    /// Of each view.
+    pub views: Vec<Reach>,
+    /// Whether items only compute, load and store, so that a thread may take several side by side.
+    pub is_plain: bool,
+}
+
+/// Which elements of a view items reach, as far as that is known beforehand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reach {
+    /// Whether there are accesses at what is computed.
+    pub anywhere: bool,
+    /// Whether items reach those of their own number.
+    pub of_item: bool,
+    /// One more than the highest number that is written down.
+    pub constants: u64,
+    /// The only thing that items reach of their own element; `Some(None)` if there are several.
+    pub own: Option<Option<Memory>>,
+}
+
+impl Reach {
+    fn add(&mut self, at: Option<Known>, access: Access, offset: u32, of: Memory) {
+        let is_own = match (at, access) {
+            (Some(Known::Item), Access::Read) => {
+                self.of_item = true;
+                true
+            }
+            (Some(Known::Literal(at)), Access::Read | Access::Write { .. }) => {
+                self.constants = self.constants.max(at.saturating_add(1));
+                access == Access::Write { tile: 1 }
+            }
+            _ => {
+                self.anywhere = true;
+                false
+            }
+        };
+        if is_own {
+            let sole = self.own.is_none_or(|known| known == Some(of)) && offset == 0;
+            self.own = Some(sole.then_some(of));
+        }
+    }
+
+    /// Whether a view of so many elements has all that so many items reach.
+    pub fn is_inside(&self, access: Access, count: u64, items: u64) -> bool {
+        !self.anywhere
+            && match access {
+                Access::Write { tile } => {
+                    let tile = u64::from(tile);
+                    self.constants <= tile && items.checked_mul(tile).is_some_and(|needed| needed <= count)
+                }
+                _ => self.constants <= count && (!self.of_item || items <= count),
+            }
+    }
+}
+
+impl Traits {
+    pub fn new(body: &Body) -> Self {
+        let known = known(body);
+        let (mut needs_index, mut constant_lookups, mut is_plain) = (false, true, true);
+        let (mut views, mut operations) = (vec![Reach::default(); body.views.len()], 0);
+        body.operations(|_, op| {
+            operations += 1;
+            match *op {
+                Op::Where { what, .. } => needs_index |= what == Where::Index,
+                Op::Lookup { table, at, .. } => {
+                    let at = known[at.at()];
+                    constant_lookups &= matches!(at, Some(Known::Literal(_)));
+                    let len = body.tables[usize::from(table)].len.into();
+                    is_plain &= matches!(at, Some(Known::Literal(at)) if at < len);
+                }
+                Op::Load { view, at, offset, of, .. } | Op::Store { view, at, offset, of, .. } => {
+                    let view = usize::from(view);
+                    views[view].add(known[at.at()], body.views[view].access, offset, of);
+                }
+                Op::Literal { .. }
+                | Op::Param { .. }
+                | Op::Copy { .. }
+                | Op::Unary { .. }
+                | Op::Binary { .. }
+                | Op::MulHigh { .. }
+                | Op::Fma { .. }
+                | Op::Select { .. }
+                | Op::Cast { .. }
+                | Op::Bits { .. } => {}
+                _ => is_plain = false,
+            }
+        });
+        let reaches = |view: &Reach| !view.anywhere && view.own != Some(None);
+        is_plain &= body.group_len.is_none() && body.arrays.is_empty();
+        is_plain &= operations <= OPERATIONS_SIDE_BY_SIDE && views.iter().all(reaches);
+        let own_tiles =
+            body.views.iter().all(|view| matches!(view.access, Access::Read | Access::Write { tile: 1 }));
+        Self {
+            needs_index,
+            gives_tables: constant_lookups && body.table_bytes() <= TABLE_BYTES_GIVEN,
+            views,
+            is_plain: is_plain && own_tiles,
+        }
+    }
+}
