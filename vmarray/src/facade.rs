@@ -104,10 +104,10 @@ pub mod kernel {
 
     pub use crate::ops::launch::{Appended, Argument, Arguments, RunKernel, Windowed};
     pub use vmarray_kernel::{
-        Anywhere, Append, At, Atomic, Bits, Define, Definition, Error, ErrorKind, Field, Float, Function,
-        Group, Integer, Kernel, KernelType, Layout, Lowered, Memory, Number, Outside, Own, Parameter,
-        ParameterInfo, ParameterKind, Scalar, ScalarSource, Shared, Signed, SourcePlace, TableSource, Window,
-        host_form, interpret, lower, run_on_host,
+        ARENA_BYTES, Alloc, Anywhere, Append, At, Atomic, Bits, Define, Definition, Error, ErrorKind, Field,
+        Float, Function, Group, Integer, Kernel, KernelType, Layout, Lowered, Memory, Number, Outside, Own,
+        Parameter, ParameterInfo, ParameterKind, Scalar, ScalarSource, Shared, Signed, SourcePlace,
+        TableSource, Window, host_form, interpret, lower, run_on_host,
     };
     #[doc(hidden)]
     pub use vmarray_kernel::{k, kind};

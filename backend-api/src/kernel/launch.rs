@@ -172,8 +172,8 @@ pub struct Launch<'a> {
     /// device for ever.
     pub budget: Option<u64>,
     /// How much memory of its own each item has, for kernels that take of it
-    /// ([`Op::Arena`](super::Op::Arena)): a multiple of 8. The device finds it, for as many items as it runs at a time; if it cannot, that is
-    /// [`OutOfMemory`](ErrorKind::OutOfMemory), and nothing was started.
+    /// ([`Op::Arena`](super::Op::Arena)): a multiple of 8. The device finds it, for as many items as it runs
+    /// at a time; if it cannot, that is [`OutOfMemory`](ErrorKind::OutOfMemory), and nothing was started.
     pub arena_bytes: u64,
     /// Where the report goes, at a multiple of 8: [`Report::BYTES`].
     pub report: HostSpan<'a>,

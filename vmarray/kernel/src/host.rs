@@ -9,6 +9,9 @@ use crate::views::{Item, ParameterInfo};
 use backend_api::kernel::{HostItems, Report};
 use std::ops::Range;
 
+/// How much memory of its own an item has, for [`Alloc`](crate::Alloc), where nothing else is said.
+pub const ARENA_BYTES: u64 = 16 << 10;
+
 /// So many items have their elements at hand at a time.
 const BLOCK_ITEMS: usize = 512;
 
@@ -109,6 +112,7 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
     let mut bound = K::bound(sources);
     outside::take();
     for (number, index) in items.enumerate() {
+        outside::begin(ARENA_BYTES);
         K::run_item(&mut bound, Item { number, index });
     }
     outside::take().map_or(Ok(()), Err)
@@ -139,6 +143,7 @@ pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
             K::begin(&mut bound, &block);
             let index = (first + (start - run.start)) as usize;
             for (number, index) in (block.start as usize..block.end as usize).zip(index..) {
+                outside::begin(items.arena_bytes());
                 K::run_item(&mut bound, Item { number, index });
                 if outside::take().is_some() {
                     report = report.and(failed::<K>(items, number as u64, report.failures == 0));

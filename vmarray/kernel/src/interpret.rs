@@ -2,7 +2,7 @@
 
 use crate::KernelType;
 use crate::error::Error;
-use crate::host::Kernel;
+use crate::host::{ARENA_BYTES, Kernel};
 use crate::lower::{ScalarSource, lower};
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Interpreter, Report, Slices};
@@ -97,6 +97,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let interpreter = Interpreter {
         params: &params,
         table: &table,
+        arena_bytes: ARENA_BYTES,
         ..Interpreter::new(&kernel, items.len() as u64, geometry)
     };
     interpreter.run(&mut Slices::new(views)).map_err(refused)

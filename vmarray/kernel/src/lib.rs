@@ -52,13 +52,13 @@ pub mod tree;
 mod views;
 
 pub use error::{Error, ErrorKind};
-pub use host::{Kernel, host_form, run_on_host};
+pub use host::{ARENA_BYTES, Kernel, host_form, run_on_host};
 pub use interpret::interpret;
 pub use layout::{Field, KernelType, Layout};
 pub use lower::{Lowered, ScalarSource, SourcePlace, TableSource, lower};
 pub use number::{Bits, Float, Integer, Number, Scalar, Signed};
 pub use outside::Outside;
-pub use shared::{Append, Atomic, Group, Shared};
+pub use shared::{Alloc, Append, Atomic, Group, Shared};
 pub use slots::{Define, Definition, Function};
 pub use views::{Anywhere, At, Memory, Own, Parameter, ParameterInfo, ParameterKind, Window, kind};
 pub use vmarray_macros::{KernelType, kernel};
@@ -71,6 +71,7 @@ pub mod k {
     pub use crate::interpret::Argument;
     pub use crate::layout::{KernelType, Layout, field, layout};
     pub use crate::rules::*;
+    pub use crate::shared::alloc;
     pub use crate::slots::{
         Call, Constant, Define, Definition, Function, Lit, Of, call, constant, never, slots, typed_call,
     };

@@ -36,6 +36,27 @@ impl std::fmt::Display for Outside {
 
 impl std::error::Error for Outside {}
 
+thread_local! {
+    /// How many bytes the item that runs can take.
+    static LEFT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// An item begins, with so much memory of its own.
+#[inline(always)]
+pub(crate) fn begin(arena_bytes: u64) {
+    LEFT.set(arena_bytes);
+}
+
+/// Whether the item has so much memory left; it is taken.
+pub(crate) fn take_bytes(bytes: u64) -> bool {
+    let left = bytes.checked_next_multiple_of(8).and_then(|bytes| LEFT.get().checked_sub(bytes));
+    match left {
+        Some(left) => LEFT.set(left),
+        None => note(bytes as usize),
+    }
+    left.is_some()
+}
+
 /// Counts an access of this thread.
 #[cold]
 pub(crate) fn note(index: usize) {

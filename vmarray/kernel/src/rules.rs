@@ -4,7 +4,7 @@
 
 use crate::number::{Bits, Float, Integer, Number, Rounded, Scalar, Signed};
 use crate::outside;
-use crate::shared::{Atomic, Group, Shared};
+use crate::shared::{Alloc, Atomic, Group, Shared};
 use crate::views::{Anywhere, At, Window};
 use crate::{KernelType, views::Memory};
 use backend_api::expr::{Integer as _, Number as _};
@@ -215,6 +215,15 @@ impl<T: Memory> Elements<usize> for Anywhere<T> {
 }
 
 impl<T: KernelType, const N: usize> Elements<usize> for Group<T, N> {
+    type Element = T;
+
+    #[inline(always)]
+    fn element(&self, index: usize) -> T {
+        Self::element(self, index).unwrap_or_else(|| outside::read(index))
+    }
+}
+
+impl<T: Memory> Elements<usize> for Alloc<T> {
     type Element = T;
 
     #[inline(always)]

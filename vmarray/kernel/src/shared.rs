@@ -78,6 +78,69 @@ impl<T: KernelType, const N: usize> Group<T, N> {
     }
 }
 
+/// Memory that an item has taken for itself, by `alloc::<T>(n)` in a kernel: `n` elements, which are zero at
+/// first. It lasts as long as the item. An item has [`ARENA_BYTES`](crate::ARENA_BYTES) in all; taking more
+/// is an access outside, and gives none.
+///
+/// ```
+/// use vmarray_kernel::{At, Own, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn digits(at: At<1>, sum: &mut Own<u32>) {
+///     let n = at.index() + 1;
+///     let squares = alloc::<u32>(n);
+///     for i in 0..n {
+///         squares.set(i, (i * i) as u32);
+///     }
+///     let mut all = 0;
+///     for i in 0..squares.len() {
+///         all += squares[i];
+///     }
+///     sum.set(all);
+/// }
+/// let mut sums = [0; 4];
+/// run_on_host::<digits>(0..4, ((), &mut sums))?;
+/// assert_eq!(sums, [0, 1, 5, 14]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+pub struct Alloc<T>(Box<[Cell<T>]>);
+
+/// Takes memory.
+pub fn alloc<T: Memory>(len: usize) -> Alloc<T> {
+    let bytes = (len as u64).min(u32::MAX.into()) * size_of::<T>() as u64;
+    let len = if outside::take_bytes(bytes) { len } else { 0 };
+    Alloc((0..len).map(|_| Cell::new(T::ZERO)).collect())
+}
+
+impl<T> std::fmt::Debug for Alloc<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Alloc").finish_non_exhaustive()
+    }
+}
+
+impl<T: Memory> Alloc<T> {
+    /// How many elements there are.
+    #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Writes an element.
+    #[inline(always)]
+    pub fn set(&self, index: usize, value: T) {
+        match self.0.get(index) {
+            Some(place) => place.set(value),
+            None => outside::note(index),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn element(&self, index: usize) -> Option<T> {
+        self.0.get(index).map(Cell::get)
+    }
+}
+
 /// Elements of an array that any item changes, each time as one step: all methods give what was there before.
 /// Which item comes first is not said, and neither is in what order sums of floats are rounded. An element is
 /// read by its index, `of[i]`.

@@ -21,6 +21,9 @@ impl Body<'_> {
         };
         let name = last.ident.to_string();
         let before = (callee.path.segments.len() == 2).then(|| callee.path.segments[0].ident.to_string());
+        if name == "alloc" && callee.path.segments.len() == 1 {
+            return self.alloc(last, call);
+        }
         if callee.path.is_ident("barrier") && self.scope.find("barrier").is_none() {
             return self.barrier(call);
         }
@@ -46,6 +49,24 @@ impl Body<'_> {
         }
         let arguments: Vec<Code> = call.args.iter().map(|argument| self.argument(argument)).collect();
         self.call_function(callee.to_token_stream(), &arguments, call.span())
+    }
+
+    /// `alloc::<T>(n)`.
+    fn alloc(&mut self, last: &syn::PathSegment, call: &ExprCall) -> Code {
+        let of = match &last.arguments {
+            syn::PathArguments::AngleBracketed(arguments) => match arguments.args.first() {
+                Some(syn::GenericArgument::Type(of)) if arguments.args.len() == 1 => Some(of),
+                _ => None,
+            },
+            _ => None,
+        };
+        let (Some(of), 1) = (of, call.args.len()) else {
+            return self.error(call, "say of which elements, and how many: `alloc::<f32>(n)`");
+        };
+        let (len, number, span) = (self.expr(&call.args[0]), self.type_number(of), call.span());
+        let k = located(&self.k, span);
+        let tree = |[len]: [&TokenStream; 1]| self.lined(span, quote!(#k::Expr::Alloc(&#len, #number)));
+        Code::of([&len], |[len]| quote_spanned!(span=> #k::alloc::<#of>(#len)), tree)
     }
 
     /// `barrier()`.

@@ -36,6 +36,9 @@ use syn::parse_macro_input;
 /// come to a barrier or such an operation: conditions around them are of what all have in common, such as
 /// values, tables and loops over numbers.
 ///
+/// `alloc::<T>(n)` takes memory for `n` elements that only the item has, for as long as it runs: `a[i]` and
+/// `a.set(i, value)`.
+///
 /// The body may use: `let` with patterns of tuples and structs; assignment to variables, their fields and
 /// elements; `if`, `match` on integers and bools, `loop`, `while`, `for` over ranges, labels, `break` with a
 /// value, `continue`, `return`; arrays, tuples, structs with `KernelType`; all integers but 128 bits, `f32`,

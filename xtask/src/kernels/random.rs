@@ -10,7 +10,7 @@ const DEPTH_MAX: u32 = 3;
 
 /// What a source begins with.
 const HEAD: &str = "\
-use vmarray_kernel::{Anywhere, At, KernelType, Own, interpret, kernel, run_on_host};
+use vmarray_kernel::{Anywhere, Append, At, KernelType, Own, Shared, interpret, kernel, run_on_host};
 
 #[derive(Clone, Copy, KernelType)]
 #[kernel_type(crate = vmarray_kernel)]
@@ -38,9 +38,20 @@ macro_rules! compare {
             let all: Vec<i32> = (0..20).map(|_| random(&mut state) as i32).collect();
             let table = [1.5, -0.0, 3e9, f32::INFINITY, -7.25];
             let (mut host, mut lowered) = (vec![[7_u64; 4]; 48], vec![[7_u64; 4]; 48]);
-            let outside = run_on_host::<$name>(0..48, ((), &input, &all, &table, -3, &mut host)).is_err();
-            match interpret::<$name>(0..48, ((), &input, &all, &table, -3, &mut lowered)) {
-                Ok(report) if host == lowered && outside == (report.failures > 0) => {}
+            // What items change together, and what they append.
+            let ([mut shared, mut other], [mut found, mut others]) = ([[5_i32; 9]; 2], [[3_u64; 60]; 2]);
+            let [mut count, mut other_count] = [0; 2];
+            let outside = {
+                let found = (&mut found[..], &mut count);
+                run_on_host::<$name>(0..48, ((), &input, &all, &table, -3, &mut shared, found, &mut host)).is_err()
+            };
+            let result = {
+                let found = (&mut others[..], &mut other_count);
+                interpret::<$name>(0..48, ((), &input, &all, &table, -3, &mut other, found, &mut lowered))
+            };
+            let is_same = (shared, found, count) == (other, others, other_count);
+            match result {
+                Ok(report) if host == lowered && is_same && outside == (report.failures > 0) => {}
                 Ok(report) => {
                     let item = (0..48).find(|item| host[*item] != lowered[*item]).unwrap_or(48);
                     println!(\"{}: item {item}: {outside} {report:?}\", stringify!($name));
@@ -155,7 +166,7 @@ impl Random {
         }
         self.line("\n#[kernel(crate = vmarray_kernel)]");
         let parameters = "at: At<1>, x: &Own<[u64; 4]>, all: &Anywhere<i32>, table: &[f32; 5], given: i16, \
-                          out: &mut Own<[u64; 4]>";
+                          shared: &Shared<i32>, found: &Append<u64>, out: &mut Own<[u64; 4]>";
         self.line(format!("fn kernel_{number}({parameters}) {{"));
         self.variables.clear();
         for (number, of) in ["u64", "i32", "u8", "bool", "f32", "f64", "i16", "usize"].iter().enumerate() {
@@ -231,6 +242,7 @@ impl Random {
         match self.below(if depth < DEPTH_MAX { 16 } else { 9 }) {
             0..3 => self.new_variable(),
             3..6 => self.assignment(),
+            6 if self.is_kernel() && self.one_in(2) => self.together(),
             6 => self.array(),
             7 => self.tuple(),
             8 => match self.below(4) {
@@ -326,6 +338,47 @@ impl Random {
             self.declare(&copy, &format!("[{of}; {len}]"), false);
         }
         self.declare(&name, &format!("[{of}; {len}]"), true);
+    }
+
+    /// Whether this is a kernel: helpers have no parameters of these names.
+    fn is_kernel(&self) -> bool {
+        self.leave.starts_with("out")
+    }
+
+    /// What items do together, or memory of their own.
+    fn together(&mut self) {
+        match self.below(3) {
+            0 => {
+                let (condition, value) = (self.expr("bool", 2), self.expr("u64", 1));
+                self.line(format!("if {condition} {{ found.push({value}); }}"));
+            }
+            1 => {
+                let change = self.change(0);
+                self.line(format!("{change};"));
+            }
+            _ => {
+                let (of, name, len) = (self.of(&TYPES[..12]), self.name(), 1 + self.below(5));
+                let wanted = if self.one_in(4) {
+                    format!("({}) as usize", self.expr("u16", 2))
+                } else {
+                    format!("{len}")
+                };
+                self.line(format!("let {name} = alloc::<{of}>({wanted});"));
+                for _ in 0..self.below(4) {
+                    let (at, value) = (self.place(len), self.expr(of, 1));
+                    self.line(format!("{name}.set({at}, {value});"));
+                }
+                self.declare(&name, &format!("[{of}; {len}]"), false);
+            }
+        }
+    }
+
+    /// An atomic, which gives what was there before.
+    fn change(&mut self, depth: u32) -> String {
+        let (at, value) = (self.expr("usize", 3), self.expr("i32", depth + 1));
+        let method = self.of(&["add", "min", "max", "and", "or", "xor", "exchange", "compare_exchange"]);
+        let expected = if method == "compare_exchange" { "5, " } else { "" };
+        format!("shared.{method}(({at}) % 10, {expected}{value})")
     }
 
     /// An index: mostly inside.
@@ -542,9 +595,10 @@ impl Random {
 
     /// What a parameter or a constant holds.
     fn viewed(&mut self, of: &'static str) -> String {
-        // Helpers have no parameters of these names.
-        let is_kernel = self.leave.starts_with("out");
+        let is_kernel = self.is_kernel();
         match of {
+            "i32" if is_kernel && self.one_in(3) => self.change(2),
+            "i32" if is_kernel && self.one_in(3) => format!("shared[({}) % 10]", self.expr("usize", 3)),
             "i32" if is_kernel => format!("all[({}) % 21]", self.expr("usize", 3)),
             "f32" if is_kernel => format!("table[({}) % LIMIT]", self.expr("usize", 3)),
             "usize" if is_kernel => self.of(&["at.index()", "all.len()", "at.plus(-3).index()"]).into(),

@@ -332,6 +332,18 @@ impl Lower {
                 _ => Err(self.unexpected(&format!("the method `{name}` of a view"))),
             };
         }
+        if let Node::Allocated(allocated) = &of.node {
+            return match (name, &arguments[..]) {
+                ("len", []) => Ok(Value::scalar(Type::U64, allocated.len)),
+                ("set", [at, value]) => {
+                    let at = self.operand(at)?;
+                    let place = self.allocated_element(allocated, at)?;
+                    self.assign(&place, value)?;
+                    Ok(Value::unit())
+                }
+                _ => Err(self.unexpected(&format!("the method `{name}` of memory"))),
+            };
+        }
         if let Node::Array(len, _) = of.node {
             return match (name, &arguments[..]) {
                 ("len", []) => Ok(Value::scalar(Type::U64, Operand::Constant(Type::U64, len as u64))),

@@ -65,8 +65,12 @@ fn registers(op: &mut Op, visit: &mut impl FnMut(&mut Reg, bool)) {
             read(yes);
             read(no);
         }
-        Op::Load { at, .. } | Op::Lookup { at, .. } | Op::Get { at, .. } => read(at),
-        Op::Store { at, value, .. } | Op::Put { at, value, .. } => {
+        Op::Load { at, .. } | Op::Lookup { at, .. } | Op::Get { at, .. } | Op::ArenaLoad { at, .. } => {
+            read(at)
+        }
+        Op::Arena { bytes, .. } => read(bytes),
+        Op::Fail { detail, .. } => read(detail),
+        Op::Store { at, value, .. } | Op::Put { at, value, .. } | Op::ArenaStore { at, value } => {
             read(at);
             read(value);
         }
@@ -103,6 +107,8 @@ fn registers(op: &mut Op, visit: &mut impl FnMut(&mut Reg, bool)) {
         | Op::Lookup { to, .. }
         | Op::Get { to, .. }
         | Op::Atomic { to: Some(to), .. }
+        | Op::Arena { to, .. }
+        | Op::ArenaLoad { to, .. }
         | Op::Across { to, .. } => visit(to, true),
         _ => {}
     }

@@ -96,6 +96,13 @@ impl Lower {
                 let (of, to) = (self.computed(of)?, self.scalar_type(*to)?);
                 Ok(Value::scalar(to, self.bits(of, to)))
             }
+            Expr::Alloc(len, of) => {
+                let len = self.computed(len)?;
+                match self.frame()?.definition.types.get(usize::from(*of)).cloned() {
+                    Some(layout) => self.allocated(layout, len),
+                    None => Err(self.unexpected("this type")),
+                }
+            }
             Expr::Index(of, at) => self.index(of, at),
             Expr::Field(of, name) => {
                 let of = self.expr(of)?;
@@ -258,12 +265,13 @@ impl Lower {
 
     fn index(&mut self, of: &'static Expr, at: &'static Expr) -> Result<Value> {
         let mut of = self.expr(of)?;
-        if may_assign(at) && !matches!(of.node, Node::View(_)) {
+        if may_assign(at) && !matches!(of.node, Node::View(_) | Node::Allocated(_)) {
             of = self.kept(&of)?;
         }
         let at = self.computed(at)?;
         match of.node {
             Node::View(view) => Ok(self.view_element(view, Some(at))),
+            Node::Allocated(of) => self.allocated_element(&of, at),
             _ => self.element(&of, at),
         }
     }

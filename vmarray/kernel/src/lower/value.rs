@@ -30,6 +30,8 @@ pub enum Leaf {
     Table(Type, u16),
     /// At an offset of an element of a view; the index is the value's.
     Field(Type, u16, u32),
+    /// In the arena, so many bytes behind the place that is the value's index.
+    Arena(Type, u32),
 }
 
 /// Where the scalars of a value are.
@@ -43,6 +45,19 @@ pub enum Node {
     Array(usize, Box<Self>),
     /// None: a view, by its number.
     View(usize),
+    /// None: elements in the arena.
+    Allocated(Box<Allocated>),
+}
+
+/// Elements in the arena.
+#[derive(Clone, Debug)]
+pub struct Allocated {
+    /// Where they begin.
+    pub base: Operand,
+    /// How many there are.
+    pub len: Operand,
+    /// Their type.
+    pub layout: Layout,
 }
 
 /// What is known of an index.
@@ -123,7 +138,7 @@ impl Node {
             Self::Leaf(leaf) => Some(leaf),
             Self::Parts(parts) => parts.iter().find_map(Self::first),
             Self::Array(_, element) => element.first(),
-            Self::View(_) => None,
+            Self::View(_) | Self::Allocated(_) => None,
         }
     }
 
@@ -132,7 +147,7 @@ impl Node {
         match self {
             Self::Array(..) => true,
             Self::Parts(parts) => parts.iter().any(Self::has_arrays),
-            Self::Leaf(_) | Self::View(_) => false,
+            Self::Leaf(_) | Self::View(_) | Self::Allocated(_) => false,
         }
     }
 
@@ -140,22 +155,28 @@ impl Node {
     fn shifted(self, by: u32) -> Self {
         match self {
             Self::Leaf(Leaf::Field(of, view, offset)) => Self::Leaf(Leaf::Field(of, view, offset + by)),
+            Self::Leaf(Leaf::Arena(of, offset)) => Self::Leaf(Leaf::Arena(of, offset + by)),
             Self::Leaf(leaf) => Self::Leaf(leaf),
             Self::Parts(parts) => Self::Parts(parts.into_iter().map(|part| part.shifted(by)).collect()),
             Self::Array(len, element) => Self::Array(len, Box::new(element.shifted(by))),
-            Self::View(view) => Self::View(view),
+            other @ (Self::View(_) | Self::Allocated(_)) => other,
         }
     }
 
     /// The fields of an element of a view.
     pub fn of_element(layout: &Layout, view: u16, offset: usize) -> Self {
+        Self::in_memory(layout, offset, &|of, offset| Leaf::Field(of, view, offset))
+    }
+
+    /// The scalars of an element that lies in memory.
+    pub fn in_memory(layout: &Layout, offset: usize, leaf: &impl Fn(Type, u32) -> Leaf) -> Self {
         match layout {
-            Layout::Scalar(of) => Self::Leaf(Leaf::Field(*of, view, offset as u32)),
-            Layout::Array(of, len) => Self::Array(*len, Box::new(Self::of_element(of, view, offset))),
+            Layout::Scalar(of) => Self::Leaf(leaf(*of, offset as u32)),
+            Layout::Array(of, len) => Self::Array(*len, Box::new(Self::in_memory(of, offset, leaf))),
             Layout::Struct { fields, .. } => Self::Parts(
                 fields
                     .iter()
-                    .map(|field| Self::of_element(&field.layout, view, offset + field.offset))
+                    .map(|field| Self::in_memory(&field.layout, offset + field.offset, leaf))
                     .collect(),
             ),
             Layout::Tuple(_) => Self::Parts(Vec::new()),
@@ -188,7 +209,9 @@ impl Lower {
         let (of, leaf) = match leaf {
             Leaf::Value(operand) => return Ok(*operand),
             Leaf::Variable(register) => return Ok(Operand::Register(*register)),
-            Leaf::Element(of, _) | Leaf::Table(of, _) | Leaf::Field(of, ..) => (*of, leaf.clone()),
+            Leaf::Element(of, _) | Leaf::Table(of, _) | Leaf::Field(of, ..) | Leaf::Arena(of, _) => {
+                (*of, leaf.clone())
+            }
         };
         let Some(index) = value.index else {
             return Err(self.error(ErrorKind::Unsupported, "an element without an index".into()));
@@ -199,6 +222,12 @@ impl Lower {
             return Ok(Operand::Constant(of, bits));
         }
         let is_inside = self.is_checked || self.is_inside(index);
+        if let Leaf::Arena(_, offset) = leaf {
+            let at = self.binary(Binary::Add, index.at, Operand::Constant(Type::U64, offset.into()));
+            let (to, at) = (self.new_register(of), self.register(at));
+            self.code.push(Op::ArenaLoad { to, at });
+            return Ok(Operand::Register(to));
+        }
         let at = self.index_register(index);
         let to = self.new_register(of);
         self.removable[to.at()] = is_inside;
@@ -217,7 +246,7 @@ impl Lower {
             }
             Leaf::Table(_, table) => Op::Lookup { to, table, at },
             Leaf::Field(of, view, offset) => Op::Load { to, view, at, offset, of: Memory::Value(of) },
-            Leaf::Value(_) | Leaf::Variable(_) => unreachable!("these were returned"),
+            Leaf::Value(_) | Leaf::Variable(_) | Leaf::Arena(..) => unreachable!("these were returned"),
         };
         self.code.push(op);
         Ok(Operand::Register(to))
@@ -259,7 +288,7 @@ impl Lower {
             is_shared: of.is_shared,
             is_fresh: false,
         };
-        if let Some(Leaf::Field(..)) = element.first() {
+        if let Some(Leaf::Field(..) | Leaf::Arena(..)) = element.first() {
             if let Operand::Constant(_, number) = at
                 && number < len as u64
             {
@@ -315,10 +344,10 @@ impl Lower {
                 Ok(Value { is_shared, is_fresh, ..Value::new(value.layout.clone(), Node::Parts(nodes)) })
             }
             Node::Array(_, element) => {
-                let is_field = matches!(element.first(), Some(Leaf::Field(..)));
+                let is_field = matches!(element.first(), Some(Leaf::Field(..) | Leaf::Arena(..)));
                 if value.index.is_some() || is_field { self.copied(value) } else { Ok(value.clone()) }
             }
-            Node::View(_) => Ok(value.clone()),
+            Node::View(_) | Node::Allocated(_) => Ok(value.clone()),
         }
     }
 
@@ -397,6 +426,44 @@ impl Lower {
         Ok(Value { is_reference: true, ..place })
     }
 
+    /// Memory of the arena for elements of a type.
+    pub fn allocated(&mut self, layout: Layout, len: Operand) -> Result<Value> {
+        let len = self.kept_operand(len)?;
+        let most = Operand::Constant(Type::U64, u64::from(u32::MAX));
+        // What is more than that is more than there is, whatever it is multiplied with.
+        let counted = self.binary(Binary::Min, len, most);
+        let bytes = self.binary(Binary::Mul, counted, Operand::Constant(Type::U64, layout.bytes() as u64));
+        let (to, bytes) = (self.new_register(Type::U64), self.register(bytes));
+        self.removable[to.at()] = false;
+        self.mark();
+        self.code.push(Op::Arena { to, bytes });
+        let (base, none) = (Operand::Register(to), Operand::Constant(Type::U64, u64::MAX));
+        let is_none = self.binary(Binary::Eq, base, none);
+        let len = self.select(is_none, Operand::Constant(Type::U64, 0), len);
+        let allocated = Allocated { base, len, layout };
+        Ok(Value { is_reference: true, ..Value::new(Layout::UNIT, Node::Allocated(Box::new(allocated))) })
+    }
+
+    /// An element in the arena. An index outside is a failure here, and leads outside of the arena.
+    pub fn allocated_element(&mut self, of: &Allocated, at: Operand) -> Result<Value> {
+        let at = self.kept_operand(at)?;
+        let inside = self.binary(Binary::Lt, at, of.len);
+        let stride = Operand::Constant(Type::U64, of.layout.bytes() as u64);
+        let before = self.binary(Binary::Mul, at, stride);
+        let place = self.binary(Binary::Add, of.base, before);
+        let outside = Operand::Constant(Type::U64, 1 << 62);
+        let place = self.select(inside, place, outside);
+        let (when, detail) = (self.register(inside), self.register(at));
+        let outer = std::mem::take(&mut self.code);
+        self.mark();
+        self.code.push(Op::Fail { code: 0, detail });
+        let otherwise = std::mem::replace(&mut self.code, outer);
+        self.code.push(Op::If { when, then: Vec::new(), otherwise });
+        let node = Node::in_memory(&of.layout, 0, &Leaf::Arena);
+        let index = Some(Index { at: place, len: 0, check: Check::Proven });
+        Ok(Value { index, is_shared: true, ..Value::new(of.layout.clone(), node) })
+    }
+
     /// A copy of a value in a place of its own.
     pub fn copied(&mut self, value: &Value) -> Result<Value> {
         let place = self.place(&value.layout, self.depth)?;
@@ -445,8 +512,8 @@ impl Lower {
             }
             Node::Array(len, _) => {
                 let len = *len;
-                let is_field = matches!(value.node.first(), Some(Leaf::Field(..)))
-                    || matches!(place.node.first(), Some(Leaf::Field(..)));
+                let in_memory = |node: &Node| matches!(node.first(), Some(Leaf::Field(..) | Leaf::Arena(..)));
+                let is_field = in_memory(&value.node) || in_memory(&place.node);
                 let is_short = len <= WRITTEN_OUT_MAX && value.layout.scalars() <= WRITTEN_OUT_MAX;
                 let assign = |lower: &mut Self, at| {
                     let (to, from) = (lower.element(place, at)?, lower.element(value, at)?);
@@ -458,7 +525,7 @@ impl Lower {
                     self.repeated(len, assign)
                 }
             }
-            Node::View(_) => Ok(()),
+            Node::View(_) | Node::Allocated(_) => Ok(()),
         }
     }
 
@@ -474,6 +541,12 @@ impl Lower {
             return Err(self.error(ErrorKind::Unsupported, "a place without an index".into()));
         };
         let value = self.register(operand);
+        if let Leaf::Arena(_, offset) = leaf {
+            let at = self.binary(Binary::Add, index.at, Operand::Constant(Type::U64, (*offset).into()));
+            let at = self.register(at);
+            self.code.push(Op::ArenaStore { at, value });
+            return Ok(());
+        }
         let at = self.index_register(index);
         if !self.is_inside(index) {
             self.mark();

@@ -8,6 +8,7 @@ mod groups;
 mod harness;
 mod lowered;
 mod math;
+mod memory;
 mod numbers;
 mod parameters;
 mod structs;

@@ -8,6 +8,7 @@ use vmarray_kernel::{Append, At, Group, Own, Shared, kernel};
 fn statements(at: At<1>, part: &Group<f32, 64>, bins: &Shared<u32>, found: &Append<u16>, x: &Own<f32>) {
     barrier(3); //~ `barrier()` takes no arguments
     let a = lanes::sort(x.get()); //~ there is no such operation across lanes
+    let c = alloc(3); //~ say of which elements, and how many
     let b = lanes::sum(); //~ `lanes::sum` takes 1 arguments
     bins.add(1); //~ `add` takes 2 arguments
 }

@@ -6,7 +6,7 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{Op, Report};
 use backend_api::{Device, HostSpan, Launch, Queue, Ticket, View};
 use parking_lot::{Mutex, RwLock};
-use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
+use vmarray_kernel::{ARENA_BYTES, ParameterInfo, ParameterKind, ScalarSource};
 
 use super::arguments::{AppendTo, Bound};
 use super::kernel::PreparedKernel;
@@ -233,6 +233,7 @@ impl Launching<'_> {
             views: &views,
             params: &params,
             table: &self.table,
+            arena_bytes: ARENA_BYTES,
             ..Launch::new(&self.kernel.kernel, run.count() as u64, run.geometry, report)
         })
     }
