@@ -73,12 +73,26 @@ pub(crate) fn equal_lengths(indices: usize, values: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::array::testing::{host, one_channel};
+    use crate::prelude::*;
 
     #[test]
     fn little_work_is_done_alone() {
         assert_eq!(workers(BYTES_PER_WORKER, 100), 1);
         assert_eq!(workers(usize::MAX, 1), 1);
+    }
+
+    #[test]
+    fn what_a_list_cannot_write_is_told() {
+        let array = one_channel::<u32, _>(&Arc::new(host()), (4, 16), 4).build().unwrap();
+        let guard = array.page_mut(2).unwrap();
+        let error = array.scatter(&[3, 35], &[1, 2]).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::WouldDeadlock { page: 2 });
+        drop(guard);
+        assert_eq!(array.get(35).unwrap(), 0);
     }
 
     #[test]

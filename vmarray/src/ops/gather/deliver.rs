@@ -32,7 +32,7 @@ use super::stage::{GatherStage, StagePlan};
 use super::{CHECKED_AT_ONCE, all_inside, check_list};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::scoped_threads;
 use crate::engine::channel::Channel;
 use crate::engine::page::Refusal;
@@ -69,16 +69,8 @@ struct ScatterCall<'a, T: Element, D: Device> {
     stages: Vec<Mutex<ScatterStages<T>>>,
     /// How many stages of a channel there are at most.
     stages_max: usize,
-    failure: Mutex<Failure>,
-}
-
-/// What went wrong.
-#[derive(Default)]
-struct Failure {
-    /// Something that a device did not do.
-    error: Option<Error>,
-    /// The first place in the list that a device may not have worked off.
-    from: Option<usize>,
+    /// The first place in the list that may not have been worked off.
+    failed_from: Mutex<Option<usize>>,
 }
 
 /// The stages of a channel that no thread fills.
@@ -147,7 +139,7 @@ pub(crate) fn scatter<T: Element, D: Device>(
         order: InTurn::new(SEGMENTS_A_WORKER * workers),
         stages: channels.iter().map(stages).collect(),
         stages_max,
-        failure: Mutex::new(Failure::default()),
+        failed_from: Mutex::new(None),
     };
     scoped_threads::together(workers, || {
         if call.check() {
@@ -157,14 +149,11 @@ pub(crate) fn scatter<T: Element, D: Device>(
     if call.is_outside.load(Ordering::Relaxed) {
         return check_list(indices, range.len());
     }
-    let Failure { error, from } = call.end();
-    if let Some(first) = from {
-        // What a device failed to write, which leaves it unspecified, is written in frames after all, and
-        // what came after it once more.
-        let again = || indices[first..].iter().zip(&values[first..]);
-        return again().try_for_each(|(&index, &value)| array.set(range.start + index, value));
-    }
-    error.map_or(Ok(()), Err)
+    let Some(first) = call.end() else { return Ok(()) };
+    // What a device failed to write, which leaves it unspecified, or nobody, is written in frames after all,
+    // and what came after it once more.
+    let mut again = indices[first..].iter().zip(&values[first..]);
+    again.try_for_each(|(&index, &value)| array.set(range.start + index, value))
 }
 
 impl<T: Element, D: Device> ScatterCall<'_, T, D> {
@@ -191,15 +180,12 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         !self.is_outside.load(Ordering::Relaxed)
     }
 
-    fn fail(&self, segment: usize, error: Error) {
+    /// Notes that a segment may not have been worked off, and has no other begun.
+    fn fail(&self, segment: usize) {
         self.order.end();
-        let mut failure = self.failure.lock();
-        if error.device_error().is_some() {
-            let first = self.segments.get(segment).map_or(0, |places| places.start);
-            failure.from = Some(failure.from.map_or(first, |known| known.min(first)));
-        } else {
-            failure.error.get_or_insert(error);
-        }
+        let first = self.segments.get(segment).map_or(0, |places| places.start);
+        let mut from = self.failed_from.lock();
+        *from = Some(from.map_or(first, |known| known.min(first)));
     }
 
     /// An empty stage. Waits for a kernel if there are enough of them.
@@ -213,8 +199,8 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             && let Some((segment, mut stage, ticket)) = stages.under_way.pop_front()
         {
             drop(stages);
-            if let Err(error) = of.queues.wait(ticket) {
-                self.fail(segment, error.into());
+            if of.queues.wait(ticket).is_err() {
+                self.fail(segment);
             }
             stage.clear();
             return Ok(stage);
@@ -350,13 +336,13 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         Ok(())
     }
 
-    /// Waits for all kernels.
-    fn end(self) -> Failure {
+    /// Waits for all kernels. From which place in the list on it is to be written again.
+    fn end(self) -> Option<usize> {
         for (channel, of) in self.array.pager().channels().iter().enumerate() {
             let under_way = std::mem::take(&mut self.stages[channel].lock().under_way);
             for (segment, stage, ticket) in under_way {
-                if let Err(error) = of.queues.wait(ticket) {
-                    self.fail(segment, error.into());
+                if of.queues.wait(ticket).is_err() {
+                    self.fail(segment);
                 }
                 stage.give_back(of);
             }
@@ -369,7 +355,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             let stages = channels.iter().zip(prepared.stages);
             stages.for_each(|(of, (stage, _))| stage.into_iter().for_each(|stage| stage.give_back(of)));
         }
-        self.failure.into_inner()
+        self.failed_from.into_inner()
     }
 }
 
@@ -394,9 +380,9 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
             call.order.leave(segment, prepared, |segment, prepared| {
                 // After a failure nothing more is written, so that what is written again comes last.
                 if !call.order.is_over()
-                    && let Err(error) = prepared.and_then(|prepared| call.commit(segment, prepared))
+                    && prepared.and_then(|prepared| call.commit(segment, prepared)).is_err()
                 {
-                    call.fail(segment, error);
+                    call.fail(segment);
                 }
             });
         }
