@@ -129,8 +129,14 @@ impl Memory {
     }
 }
 
-/// None where the system does not say.
+/// None where the system does not say. What the allocator keeps of memory that was given back is not counted:
+/// an OpenCL driver on the processor, which allocates from many threads, leaves it 80 MiB in 200 rounds.
 fn resident_mib() -> Option<u64> {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: may be called at any time, by any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? / 1024)

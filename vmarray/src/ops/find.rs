@@ -12,7 +12,8 @@ use crate::base::memory::reserve_large;
 use crate::ops::executor::{Answer, Kernel, Question, Run, TakenAnswer};
 use crate::ops::view::{INTERNAL, Shape, Store};
 
-/// How many indices are listed at first, one for so many elements; if there are more, the device is asked again.
+/// How many indices are listed at first, one for so many elements; if there are more, the device is asked
+/// again.
 const FIRST_LIMIT: RangeInclusive<u64> = 4096..=1 << 20;
 const ELEMENTS_EACH: u64 = 64;
 /// How many words of an answer are taken at a time.

@@ -236,8 +236,8 @@ fn end_of<T: Number>(is_highest: bool) -> T {
     T::from_value(bits)
 }
 
-/// The least or the greatest of the numbers that count, in as many comparisons at once as a vector register or
-/// two have lanes. No NaN is less or greater than anything, so none is taken.
+/// The least or the greatest of the numbers that count, in as many comparisons at once as a vector register
+/// or two have lanes. No NaN is less or greater than anything, so none is taken.
 #[inline(always)]
 fn end_here<T: Number + bytemuck::Pod, const N: usize, const GREATEST: bool>(
     values: &[T],
