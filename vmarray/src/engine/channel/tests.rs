@@ -487,6 +487,9 @@ fn frames_that_tasks_do_not_need_after_all_are_free_again() {
     let requests = ask_together(&array, &[3, 5, 3]);
     assert_eq!(requests.iter().map(|request| answer(request)).collect::<Vec<_>>(), [48, 80, 48].map(Some));
     assert_eq!(array.pager().channels()[0].supply.free.len(), 32 - 2);
+    // A page that is there is read at once, and its frame kept for nobody.
+    assert_eq!(array.get(3 * PAGE_LEN).unwrap(), 48);
+    assert_eq!(answer(&ask_together(&array, &[3])[0]), Some(48));
 }
 
 #[test]
