@@ -82,6 +82,13 @@ pub unsafe fn write(to: *mut u8, from: &[u8]) {
 
 /// Loads a word of 1, 2, 4 or 8 bytes, relaxed, as one step.
 ///
+/// ```
+/// use backend_api::racy;
+/// let mut word = 0x0102_u16;
+/// // SAFETY: the word is aligned, and nobody else has it.
+/// assert_eq!(unsafe { racy::load((&raw mut word).cast(), 2) }, 0x0102);
+/// ```
+///
 /// # Safety
 /// As [`change`].
 #[inline]

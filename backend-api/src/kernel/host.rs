@@ -127,6 +127,13 @@ impl<'a> HostItems<'a> {
     }
 
     /// How many items the launch has, in all of its parts.
+    ///
+    /// ```
+    /// # use backend_api::kernel::HostItems;
+    /// fn is_whole(items: &HostItems<'_>) -> bool {
+    ///     items.items() == (0..items.launched())
+    /// }
+    /// ```
     #[must_use]
     pub fn launched(&self) -> u64 {
         self.launched
@@ -183,7 +190,14 @@ impl<'a> HostItems<'a> {
         self.budget
     }
 
-    /// How much memory of its own an item has.
+    /// How much memory of its own an item has, in bytes.
+    ///
+    /// ```
+    /// # use backend_api::kernel::HostItems;
+    /// fn scratch(items: &HostItems<'_>) -> Vec<u8> {
+    ///     vec![0; items.arena_bytes() as usize]
+    /// }
+    /// ```
     #[must_use]
     pub fn arena_bytes(&self) -> u64 {
         self.arena_bytes

@@ -13,6 +13,12 @@ pub(super) fn check(body: &Body) -> Result<()> {
 impl Body {
     /// Whether items of a group meet: whether there is a [`Barrier`](Op::Barrier) or an
     /// [`Across`](Op::Across).
+    ///
+    /// ```
+    /// use backend_api::kernel::{Body, Op};
+    /// let body = Body { group_len: Some(64), code: vec![Op::Barrier], ..Body::default() };
+    /// assert!(body.meets() && !Body::default().meets());
+    /// ```
     #[must_use]
     pub fn meets(&self) -> bool {
         let mut meets = false;

@@ -10,6 +10,10 @@ use backend_api::kernel::{HostItems, Report};
 use std::ops::Range;
 
 /// How much memory of its own an item has, for [`Alloc`](crate::Alloc), where nothing else is said.
+///
+/// ```
+/// assert_eq!(vmarray_kernel::ARENA_BYTES, 16_384);
+/// ```
 pub const ARENA_BYTES: u64 = 16 << 10;
 
 /// So many items have their elements at hand at a time.
@@ -35,6 +39,7 @@ const BLOCK_ITEMS: usize = 512;
 /// }
 /// assert_eq!(doubled::<scale>([1.0, 2.5]), [2.0, 5.0]);
 /// assert_eq!(scale::parameters()[0].name, "by");
+/// assert_eq!(scale::group_len(), None);
 /// ```
 pub trait Kernel: Define {
     /// What the host takes the parameters from, in their order: nothing for [`At`](crate::At), values for

@@ -47,6 +47,30 @@ atomic!(u32 i32 f32 u64 i64 f64 usize isize);
 /// assert_eq!(x, [4, 3, 2, 1, 0, 0]);
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
+///
+/// Its elements change as one step, too:
+///
+/// ```
+/// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel, group = 8)]
+/// fn each_way(at: At<1>, of: &Group<u32, 8>, x: &mut Own<u32>) {
+///     of.add(0, x.get());
+///     of.min(1, x.get());
+///     of.max(2, x.get());
+///     of.and(3, x.get());
+///     of.or(4, x.get());
+///     of.xor(5, x.get());
+///     of.exchange(6, 9);
+///     of.compare_exchange(7, 0, of.len() as u32);
+///     barrier();
+///     x.set(of[at.in_group()]);
+/// }
+/// let mut x = [6, 3, 7, 0, 0, 0, 0, 0];
+/// run_on_host::<each_way>(0..8, ((), (), &mut x))?;
+/// assert_eq!(x, [16, 0, 7, 0, 7, 2, 9, 8]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
 pub struct Group<T, const N: usize>([Cell<T>; N]);
 
 impl<T, const N: usize> std::fmt::Debug for Group<T, N> {
@@ -155,6 +179,28 @@ impl<T: Memory> Alloc<T> {
 /// let mut bins = [0; 4];
 /// run_on_host::<histogram>(0..5, (&[0, 255, 63, 70, 200], &mut bins))?;
 /// assert_eq!(bins, [2, 1, 0, 2]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+///
+/// All that can be done:
+///
+/// ```
+/// use vmarray_kernel::{Own, Shared, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn each_way(x: &Own<u32>, of: &Shared<u32>) {
+///     of.add(0, x.get());
+///     of.min(1, x.get());
+///     of.max(2, x.get());
+///     of.and(3, x.get());
+///     of.or(4, x.get());
+///     of.xor(5, x.get());
+///     of.exchange(6, 9);
+///     of.compare_exchange(7, 0, of.len() as u32);
+/// }
+/// let mut of = [0, 100, 0, 255, 0, 0, 0, 0];
+/// run_on_host::<each_way>(0..3, (&[6, 3, 7], &mut of))?;
+/// assert_eq!(of, [16, 3, 7, 2, 7, 2, 9, 8]);
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
 #[repr(transparent)]

@@ -42,6 +42,21 @@ impl<T: KernelType + Pod> Memory for T {}
 /// assert_eq!((at.index(), at.plus(-2).index()), (7, 5));
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
+///
+/// In groups:
+///
+/// ```
+/// use vmarray_kernel::{At, Own, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel, group = 4)]
+/// fn number(at: At<1>, x: &mut Own<u32>) {
+///     x.set((at.in_group() + 10 * at.group() + 100 * at.groups()) as u32);
+/// }
+/// let mut x = [0; 6];
+/// run_on_host::<number>(0..6, ((), &mut x))?;
+/// assert_eq!(x, [200, 201, 202, 203, 210, 211]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At<const N: usize> {
     position: [isize; N],
