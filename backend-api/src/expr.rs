@@ -45,7 +45,7 @@ mod types;
 pub(crate) use check::check;
 pub use compute::{Action, Compute, Geometry, Partial, Store};
 pub use naive::evaluate_all;
-pub(crate) use naive::{binary, cast, unary};
+pub(crate) use naive::{binary, cast, to_bits, unary};
 pub use number::{Integer, Number};
 pub use owned::OwnedCompute;
 pub use program::{Binary, Instruction, Program, Unary, Value};

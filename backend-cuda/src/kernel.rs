@@ -193,6 +193,27 @@ impl Work<'_> {
     }
 }
 
+/// Has NVIDIA's assembler, named by `VMARRAY_PTXAS`, translate a text: the driver does so with the same code,
+/// but only where there is a card.
+#[cfg(test)]
+fn assemble(target: &str, text: &str) {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    let ptxas = std::env::var_os("VMARRAY_PTXAS").expect("VMARRAY_PTXAS names the assembler");
+    let mut child = Command::new(&ptxas)
+        .args([&format!("-arch={target}"), "-o", "/dev/null", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the assembler starts");
+    let text = text.trim_end_matches('\0');
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}\n{text}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -439,7 +439,9 @@ fn finish(tree: &Path, target: &Path, mutants: Vec<Mutant>, runs: usize) -> Resu
             .with_context(|| format!("no tests {name}"))?
             .into())
     };
-    let folder = tree.with_file_name("run");
+    // Outside of the checkout: random tests look for their sources in all folders above, and write down there
+    // what a mutant failed by.
+    let folder = std::env::temp_dir().join("vmarray-mutants");
     std::fs::create_dir_all(&folder)?;
     Ok(Build { folder, mutants, unit: executable("vmarray")?, integration: executable("it")?, runs })
 }
@@ -523,7 +525,6 @@ impl Build {
             .args(["--quiet", "--test-threads", "4", "-Zunstable-options", "--fail-fast"])
             .env("RUSTC_BOOTSTRAP", "1")
             .env("PROPTEST_CASES", CASES)
-            // Where random tests write down what a mutant failed by.
             .current_dir(&self.folder)
             .env("VMARRAY_MUTANT", number.to_string())
             .env("VMARRAY_TEST_DEVICES", "host")

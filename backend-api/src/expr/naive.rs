@@ -70,7 +70,12 @@ fn load(elements: &[&[u8]], source: u8, offset: u32, of: Type) -> u64 {
     let field = elements
         .get(usize::from(source))
         .and_then(|element| element.get(offset as usize..)?.get(..of.bytes() as usize));
-    let Some(field) = field else { return 0 };
+    field.map_or(0, to_bits)
+}
+
+/// The bits of a field of 1, 2, 4 or 8 bytes; 0 of others.
+#[inline(always)]
+pub(crate) fn to_bits(field: &[u8]) -> u64 {
     match *field {
         [a] => a.into(),
         [a, b] => u16::from_ne_bytes([a, b]).into(),

@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use super::interpret::{from_bits, to_bits};
+use super::interpret::from_bits;
 use super::{Access, Interpreter, Kernel, Report, Views, f16_to_f32, f32_to_f16};
 use crate::Result;
-use crate::expr::{Geometry, Number};
+use crate::expr::{Geometry, Number, to_bits};
 use crate::racy;
 
 /// A kernel as code of the host: runs some items of a launch, as the kernel's body would, and reports those

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::arithmetic::{self, binary};
 use super::{Access, Across, Binary, Body, Kernel, Memory, Op, Place, Reg, Report, Rmw, Space, Type, Where};
 use crate::Result;
-use crate::expr::Geometry;
+use crate::expr::{Geometry, to_bits};
 
 /// Where the views of a launch lie.
 ///
@@ -677,17 +677,6 @@ impl<V: Views> State<'_, V> {
             };
             warp.iter_mut().zip(results).for_each(|(item, result)| item.set(to, result));
         }
-    }
-}
-
-#[inline(always)]
-pub(super) fn to_bits(field: &[u8]) -> u64 {
-    match *field {
-        [a] => a.into(),
-        [a, b] => u16::from_ne_bytes([a, b]).into(),
-        [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).into(),
-        [a, b, c, d, e, f, g, h] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
-        _ => 0,
     }
 }
 

@@ -507,7 +507,7 @@ fn compute(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u64> {
             let holds = if is_float {
                 compare_floats(compare, float(kind, inputs[0]), float(kind, inputs[1]))?
             } else {
-                compare_integers(compare, integer(kind, inputs[0]), integer(kind, inputs[1]))?
+                compare_ordered(compare, integer(kind, inputs[0]), integer(kind, inputs[1]))?
             };
             match words.len() {
                 3 => Some(holds.into()),
@@ -523,19 +523,16 @@ fn compute(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u64> {
 }
 
 fn compare_floats(compare: &str, a: f64, b: f64) -> Option<bool> {
-    Some(match compare {
-        "lt" => a < b,
-        "le" => a <= b,
-        "gt" => a > b,
-        "ge" => a >= b,
-        "eq" => a == b,
-        "neu" => a != b,
-        "nan" => a.is_nan() || b.is_nan(),
-        _ => return None,
-    })
+    match compare {
+        "neu" => Some(a != b),
+        "nan" => Some(a.is_nan() || b.is_nan()),
+        // Of integers alone.
+        "ne" => None,
+        _ => compare_ordered(compare, a, b),
+    }
 }
 
-fn compare_integers(compare: &str, a: i128, b: i128) -> Option<bool> {
+fn compare_ordered<T: PartialOrd>(compare: &str, a: T, b: T) -> Option<bool> {
     Some(match compare {
         "lt" => a < b,
         "le" => a <= b,

@@ -85,8 +85,15 @@ impl Text {
         self.body.push_str(";\n");
     }
 
-    /// Writes a label.
+    /// Writes a label. A branch to it right before it is left out: NVIDIA's assembler (CUDA 12.9, 13.0) dies
+    /// of some branches over nothing.
     pub fn label(&mut self, name: &str) {
+        let before = self.body.trim_end_matches(|c| c != ';').len();
+        let line = self.body[..before].rfind('\n').map_or(0, |end| end + 1);
+        let labels_follow = self.body[before..].lines().all(|line| line.is_empty() || line.ends_with(':'));
+        if labels_follow && self.body[line..before].ends_with(&format!("bra {name};")) {
+            self.body.replace_range(line..(before + 1).min(self.body.len()), "");
+        }
         // To a string: never fails.
         let _ = writeln!(self.body, "{name}:");
     }
@@ -433,5 +440,24 @@ impl Text {
                 self.narrow(to, name);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn branches_over_nothing_are_left_out() {
+        let mut text = Text::default();
+        emit!(text, "@!condition bra end");
+        text.label("inner");
+        text.label("end");
+        assert_eq!(text.body, "inner:\nend:\n");
+        emit!(text, "bra the_end");
+        text.label("end_2");
+        emit!(text, "ret");
+        text.label("the_end");
+        assert_eq!(text.body, "inner:\nend:\n\tbra the_end;\nend_2:\n\tret;\nthe_end:\n");
     }
 }

@@ -1,9 +1,6 @@
 //! What can be said of texts without a card; with `VMARRAY_PTXAS` naming NVIDIA's assembler, that it takes
 //! them.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use backend_api::expr::{Binary, Geometry, Instruction, Program, Store, Type, Unary, Value};
 use backend_api::{BufferHandle, Elements, HostAllocation, HostMemory};
 
@@ -243,22 +240,10 @@ fn chunks_cover_all_elements_and_never_exceed_their_memory() {
     }
 }
 
-/// The driver assembles with the same code, but only where there is a card.
 #[test]
 #[ignore = "needs NVIDIA's ptxas, named by VMARRAY_PTXAS"]
 fn the_assembler_takes_every_text() {
-    let ptxas = std::env::var_os("VMARRAY_PTXAS").expect("VMARRAY_PTXAS names the assembler");
     for text in texts() {
-        let mut child = Command::new(&ptxas)
-            .args(["-arch=sm_90", "-o", "/dev/null", "-"])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the assembler starts");
-        let text = text.trim_end_matches('\0');
-        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        let words = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words}\n{text}");
+        crate::kernel::assemble("sm_90", &text);
     }
 }

@@ -450,18 +450,11 @@ impl Writer<'_> {
             self.site += 1;
             op.each_read(|register| {
                 if self.words[register.at()] {
-                    // Not "is not 0": see the branches below.
+                    // Not "is not 0", of which NVIDIA's assembler dies in some loops.
                     emit!(self.text, "setp.eq.u32 r{0}, w{0}, 1", register.0);
                 }
             });
             match op {
-                // NVIDIA's assembler dies of branches over nothing, at a condition that it looks up again.
-                Op::If { then, otherwise, .. } if then.is_empty() && otherwise.is_empty() => {}
-                Op::If { when, then, otherwise } if then.is_empty() => {
-                    emit!(self.text, "@{} bra end_{site}", r(*when));
-                    self.code(otherwise);
-                    self.text.label(&format!("end_{site}"));
-                }
                 Op::If { when, then, otherwise } => {
                     let to = if otherwise.is_empty() { "end" } else { "else" };
                     emit!(self.text, "@!{} bra {to}_{site}", r(*when));

@@ -1,9 +1,6 @@
 //! What can be said of kernels without a card: the texts are carried out by the fake driver and compared with
 //! the interpreter; with `VMARRAY_PTXAS` naming NVIDIA's assembler, it takes them.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use backend_api::conformance::random::{self, Case};
 use backend_api::conformance::{Limits, Outcome, checks};
 use backend_api::{BufferHandle, Elements, HostAllocation, HostMemory};
@@ -113,25 +110,13 @@ fn texts(seeds: std::ops::Range<u64>, each: usize, capability: (u32, u32)) -> Ve
     seeds.chunks(each).map(text).collect()
 }
 
-/// The driver assembles with the same code, but only where there is a card.
 #[test]
 #[ignore = "needs NVIDIA's ptxas, named by VMARRAY_PTXAS"]
 fn the_assembler_takes_random_kernels() {
-    let ptxas = std::env::var_os("VMARRAY_PTXAS").expect("VMARRAY_PTXAS names the assembler");
     let number = std::env::var("VMARRAY_TEST_KERNELS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
-    for (target, capability) in [("-arch=sm_50", (5, 0)), ("-arch=sm_70", (7, 0)), ("-arch=sm_90", (9, 0))] {
+    for (target, capability) in [("sm_50", (5, 0)), ("sm_70", (7, 0)), ("sm_90", (9, 0))] {
         for text in texts(0..number, 50, capability) {
-            let mut child = Command::new(&ptxas)
-                .args([target, "-o", "/dev/null", "-"])
-                .stdin(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .expect("the assembler starts");
-            let text = text.trim_end_matches('\0');
-            child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-            let output = child.wait_with_output().unwrap();
-            let words = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{words}\n{text}");
+            crate::kernel::assemble(target, &text);
         }
     }
 }

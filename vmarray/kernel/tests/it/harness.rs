@@ -1,24 +1,21 @@
 //! Random inputs, and the comparison of both forms.
 
+use backend_api::wrap::SplitMix64;
 use vmarray_kernel::{Kernel, Memory, interpret, run_on_host};
 
 /// How many items a comparison runs.
 pub const ITEMS: usize = 2000;
 
 /// Random numbers, the same in each run.
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
+        self.0.next()
     }
 
     /// One of the values that matter, small ones, or any.
