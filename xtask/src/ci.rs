@@ -8,11 +8,14 @@ use xshell::cmd;
 
 /// Commands that build in folders of their own, so that they can run beside the last steps.
 /// A sample of `soak` needs none: it is one of the tests of xtask.
-const BESIDE: [(&str, &[&str]); 4] = [
+const BESIDE: [(&str, &[&str]); 7] = [
     ("hits", &["hits"]),
     ("features", &["features", "--sample"]),
     ("Miri", &["miri", "--sample"]),
     ("AddressSanitizer", &["sanitize", "--sample"]),
+    ("fuzz", &["fuzz", "--sample"]),
+    ("cross", &["cross", "--sample"]),
+    ("mutants", &["mutants", "--sample"]),
 ];
 
 /// Runs the command. Quick checks come first, then tests; a failed one does not stop the others.
