@@ -359,6 +359,7 @@ impl<M: Memory> Run<'_, M> {
                 "%ctaid.x" => self.block,
                 "%ntid.x" => self.threads,
                 "%nctaid.x" => self.blocks,
+                "%nctaid.y" => 1,
                 "%lanemask_le" => u32::MAX >> (31 - self.thread.number % 32),
                 other => panic!("no register {other}"),
             }),

@@ -772,18 +772,28 @@ impl Writer<'_> {
         let decl = self.body.tables[table];
         let (inside, begin, bytes) =
             (self.below(at, decl.len.into()), self.body.table_offset(table), u64::from(decl.of.bytes()));
-        if self.shape.gives_tables {
-            // Indices are constants.
-            let Some(Known::Literal(index)) = self.known[at.at()] else { return };
-            let index = index.min(u64::from(decl.len) - 1);
-            let place = self.shape.tables_at() + begin + index * bytes;
-            let base = format!("{}_p", self.called);
-            self.fetch(decl.of, name, "ld.param", inside.as_deref(), (&base, place), bytes);
-        } else {
-            let (tables, address) = (self.given(Given::Tables), self.text.temporary("b64"));
-            self.text.scaled(&address, &r(at), bytes, &tables);
-            self.fetch(decl.of, name, "ld.global.nc", inside.as_deref(), (&address, begin), bytes);
-        }
+        let among_params = self.shape.gives_tables;
+        let start = if among_params { self.shape.tables_at() + begin } else { begin };
+        let way = if among_params { "ld.param" } else { "ld.global.nc" };
+        let place = match self.known[at.at()] {
+            Some(Known::Literal(index)) if among_params => {
+                let index = index.min(u64::from(decl.len) - 1);
+                (format!("{}_p", self.called), start + index * bytes)
+            }
+            _ => {
+                let address = self.text.temporary("b64");
+                let tables = if among_params {
+                    let tables = self.text.temporary("b64");
+                    emit!(self.text, "mov.b64 {tables}, {}_p", self.called);
+                    tables
+                } else {
+                    self.given(Given::Tables)
+                };
+                self.text.scaled(&address, &r(at), bytes, &tables);
+                (address, start)
+            }
+        };
+        self.fetch(decl.of, name, way, inside.as_deref(), (&place.0, place.1), bytes);
         if let Some(inside) = inside {
             self.check(site, &inside, &r(at));
         }

@@ -27,6 +27,30 @@ fn random_kernels_do_what_the_interpreter_does() {
     }
 }
 
+#[test]
+fn tables_are_read_where_loops_end_by_their_budget() {
+    fake::CAPABILITY.set(9);
+    // There no register is known for certain, not even the index of a table among the parameters.
+    for seed in [1_005_827, 1_018_897] {
+        assert_eq!(random::launch_all(&device(), seed..seed + 1), 1);
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too long for an interpreter")]
+fn votes_ask_what_the_assembler_cannot_know() {
+    let (text, mut votes) = (texts(5000..5400, 400, (9, 0)).concat(), 0);
+    let lines: Vec<&str> = text.lines().collect();
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.contains("\tvote.sync.")) {
+        let predicate = line.split(", ").nth(1).expect("an operand");
+        let made = lines[..at].iter().rfind(|line| line.starts_with(&format!("\tsetp.eq.u32 {predicate}, ")));
+        let one = made.and_then(|line| line.strip_suffix(';')?.rsplit(", ").next()).expect("a comparison");
+        assert!(lines[..at].contains(&format!("\tmov.u32 {one}, %nctaid.y;").as_str()), "{line}");
+        votes += 1;
+    }
+    assert!(votes > 3, "{votes}");
+}
+
 /// Whether the case of a seed is carried out: without memory of the items' own.
 fn is_possible(seed: u64) -> bool {
     !Case::new(seed, seed.is_multiple_of(3)).kernel.needs().arena

@@ -66,7 +66,10 @@ impl Writer<'_> {
 
     /// An operation across the lanes of a warp. Groups consist of whole ones.
     pub(super) fn across(&mut self, how: Across, name: &str, of: Reg) {
-        let (found, value) = (self.of(of), r(of));
+        let (found, mut value) = (self.of(of), r(of));
+        if found == Type::Bool && !matches!(how, Across::Shuffle { .. } | Across::ShuffleXor(_)) {
+            value = self.not_known(&value);
+        }
         match how {
             Across::Shuffle { lane } => self.shuffle(found, name, &value, "idx", &r(lane)),
             Across::ShuffleXor(mask) => self.shuffle(found, name, &value, "bfly", &mask.to_string()),
@@ -79,6 +82,19 @@ impl Writer<'_> {
             Across::Reduce(op) => self.reduce(op, found, name, &value),
             Across::Scan(op) => self.scan(op, found, name, &value),
         }
+    }
+
+    /// A bool of which assemblers know nothing.
+    ///
+    /// Those of CUDA 13.0 to 13.5 for cards from 9.0 on have lanes vote for the opposite of what they found
+    /// out to be true. They do not know how many blocks there are along the second axis: always one.
+    fn not_known(&mut self, value: &str) -> String {
+        let [word, one] = ["b32"; 2].map(|kind| self.text.temporary(kind));
+        let predicate = self.text.temporary("pred");
+        self.text.cast(Type::Bool, Type::U32, &word, value);
+        emit!(self.text, "mov.u32 {one}, %nctaid.y");
+        emit!(self.text, "setp.eq.u32 {predicate}, {word}, {one}");
+        predicate
     }
 
     /// The value of another lane, or the own one where there is none.
