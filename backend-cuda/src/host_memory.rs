@@ -38,12 +38,10 @@ pub(crate) struct HostRange {
 enum Owner {
     /// Allocated by the driver, from this address on.
     Driver { start: *mut c_void },
-    /// Memory of ours, page-locked by us.
-    Locked { _mapping: MmapMut },
     /// Ordinary memory of ours, kept alive here.
     Mapping { _mapping: MmapMut },
-    /// The program's; page-locked by us.
-    Registered,
+    /// Page-locked by us: the program's, or ours, which is kept alive here.
+    Registered { _ours: Option<MmapMut> },
     /// The program's; not page-locked by us.
     Program,
 }
@@ -108,7 +106,7 @@ impl HostRange {
         let _current = context.enter()?;
         // SAFETY: the range lies in the mapping, which is kept until after it is unlocked.
         check(unsafe { (context.driver.table.mem_host_register)(start.cast(), room, REGISTERED_FLAGS) })?;
-        let owner = Owner::Locked { _mapping: mapping };
+        let owner = Owner::Registered { _ours: Some(mapping) };
         // The range owns the memory from here on, also if the next step fails.
         let mut range = Self { context: Arc::clone(context), address, bytes, mapped: None, owner };
         range.mapped = Some(range.find_mapped()?);
@@ -176,7 +174,7 @@ impl HostRange {
         let start = address.as_ptr().cast::<c_void>();
         // SAFETY: the caller vouches for the range.
         check(unsafe { (context.driver.table.mem_host_register)(start, bytes, REGISTERED_FLAGS) })?;
-        range.owner = Owner::Registered;
+        range.owner = Owner::Registered { _ours: None };
         range.mapped = Some(range.find_mapped()?);
         Ok(range)
     }
@@ -195,7 +193,7 @@ impl Drop for HostRange {
     fn drop(&mut self) {
         let start = self.address.as_ptr().cast::<c_void>();
         let table = &self.context.driver.table;
-        let is_ours = !matches!(self.owner, Owner::Registered | Owner::Program);
+        let is_ours = !matches!(self.owner, Owner::Registered { _ours: None } | Owner::Program);
         if is_ours && self.context.wiper().is_some() {
             // SAFETY: the range is ours and was zeroed in the beginning, and nothing is in flight on it.
             unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
@@ -208,7 +206,7 @@ impl Drop for HostRange {
             }),
             // The mapping ends after this; where unlocking fails, the system keeps the locked pages from
             // other uses.
-            Owner::Locked { .. } | Owner::Registered => self.context.enter().and_then(|_current| {
+            Owner::Registered { .. } => self.context.enter().and_then(|_current| {
                 // SAFETY: the address was registered, and nothing is in flight.
                 check(unsafe { (table.mem_host_unregister)(start) })
             }),

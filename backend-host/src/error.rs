@@ -40,12 +40,11 @@ fn name(_code: i32) -> &'static str {
     "system error"
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(unix)]
     fn codes_have_names() {
         let error = system(ErrorKind::System, "open", &io::Error::from_raw_os_error(libc::EROFS));
         assert_eq!(error.driver().unwrap().name, "EROFS");
@@ -53,7 +52,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(unix)]
     fn a_full_disk_and_a_full_quota_are_the_same() {
         assert!(is_full(&io::Error::from_raw_os_error(libc::ENOSPC)));
         assert!(is_full(&io::Error::from_raw_os_error(libc::EDQUOT)));

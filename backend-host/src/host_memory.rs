@@ -201,6 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(unix)]
     fn a_device_pins_no_more_than_it_may_and_again_what_was_given_back() {
         let pinning = Pinning::new(10_000);
         let first = pinning.allocate(6_000, HostMemory::Pinned).unwrap();
@@ -233,6 +234,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn memory_is_wiped_from_when_it_is_asked_for() {
         for kind in [HostMemory::Pageable, HostMemory::Pinned] {
             let pinning = Pinning::new(u64::MAX);

@@ -103,6 +103,7 @@ pub mod kernel {
     //! result. See [the guide](crate::guide::kernels).
 
     pub use crate::ops::launch::{Appended, Argument, Arguments, RunKernel, Windowed};
+    pub use vmarray_kernel::random;
     pub use vmarray_kernel::{
         ARENA_BYTES, Alloc, Anywhere, Append, At, Atomic, Bits, Define, Definition, Error, ErrorKind, Field,
         Float, Function, Group, Integer, Kernel, KernelType, Layout, Lowered, Memory, Number, Outside, Own,

@@ -4,6 +4,7 @@ use crate::project;
 use crate::steps::{Outcome, Steps};
 use crate::tools;
 use anyhow::Result;
+use cargo_metadata::camino::Utf8Path;
 use xshell::{Shell, cmd};
 
 /// A system that the crates are checked for, and what runs its programs here.
@@ -55,6 +56,12 @@ const FOREIGN: [Foreign; 5] = [
 /// The tests that are run: those of the host's part and of the array on it, without what measures or counts
 /// on many cores.
 const RUN: [&str; 2] = ["vmarray-backend-host", "vmarray"];
+
+/// The function of `bcryptprimitives.dll` that Rust's standard library calls.
+const PROCESS_PRNG: &str = "#include <windows.h>
+#include <ntsecapi.h>
+__declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE to, SIZE_T bytes) { return RtlGenRandom(to, bytes); }
+";
 
 /// Takes some minutes; with `--run` half an hour.
 #[derive(clap::Args)]
@@ -135,10 +142,16 @@ fn test(sh: &Shell, foreign: &Foreign) -> Result<Outcome> {
     let name = target.to_uppercase().replace('-', "_");
     let folder = project::members()?.target_directory.join("cross");
     let _linker = sh.push_env(format!("CARGO_TARGET_{name}_LINKER"), linker);
+    let _compiler = sh.push_env(format!("CC_{}", target.replace('-', "_")), linker);
     let _runner = emulator.map(|emulator| sh.push_env(format!("CARGO_TARGET_{name}_RUNNER"), emulator));
     let _libraries = sh.push_env("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu");
     let _prefix = sh.push_env("WINEPREFIX", folder.join("wine"));
     let _quiet = sh.push_env("WINEDEBUG", "-all");
+    let _random = emulator.filter(|emulator| *emulator == "wine").map(|_| {
+        random_numbers(sh, linker, &folder.join("dll"))?;
+        anyhow::Ok(sh.push_env("WINEPATH", folder.join("dll")))
+    });
+    let _random = _random.transpose()?;
     let _cases = sh.push_env("PROPTEST_CASES", "8");
     for package in RUN {
         cmd!(
@@ -149,6 +162,14 @@ fn test(sh: &Shell, foreign: &Foreign) -> Result<Outcome> {
         .run()?;
     }
     Ok(Outcome::Passed(format!("unit tests of {}", RUN.join(" and "))))
+}
+
+/// Builds the library that Rust's hash maps take their seeds from, where Windows has it and Wine 8 does not.
+fn random_numbers(sh: &Shell, compiler: &str, folder: &Utf8Path) -> Result<()> {
+    sh.create_dir(folder)?;
+    let (source, library) = (folder.join("random.c"), folder.join("bcryptprimitives.dll"));
+    sh.write_file(&source, PROCESS_PRNG)?;
+    Ok(cmd!(sh, "{compiler} -shared -O1 -o {library} {source} -ladvapi32").run()?)
 }
 
 /// Why the compiler cannot build for a target, if it cannot.

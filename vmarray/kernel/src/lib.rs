@@ -40,6 +40,7 @@ mod lower;
 mod math;
 mod number;
 mod outside;
+pub mod random;
 #[allow(missing_docs, reason = "the rule table says what they are")]
 mod rules;
 mod shared;

@@ -558,6 +558,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(all(feature = "cuda", feature = "opencl"))]
     fn wishes_that_nothing_is_found_for_say_why() {
         let missing = Absence::new("cuda", AbsenceKind::NotInstalled, "there is no libcuda; install it");
         let wishes = "cuda, CUDA:1, gpu, Nonsense, opencl:radeon, opencl:7, host:99, host";

@@ -1,0 +1,51 @@
+//! Monte Carlo: π by random points. Each item draws its own numbers, from a generator that has no state: a
+//! function of the item's index and of how often it has drawn. So results do not depend on who draws when.
+
+use crate::setting::Setting;
+use vmarray::kernel::{
+    At, Own,
+    random::{philox, unit_f32},
+};
+use vmarray::{Result, prelude::*};
+
+/// How many of `draws` points, each in the unit square, lie in the circle.
+#[vmarray::kernel]
+fn inside(item: u32, draws: u32, seed: u32) -> u32 {
+    let mut count = 0;
+    for draw in 0..draws {
+        let bits = philox([item, draw, 0, 0], [seed, 0]);
+        let (x, y) = (unit_f32(bits[0]), unit_f32(bits[1]));
+        if x * x + y * y < 1.0 {
+            count += 1;
+        }
+    }
+    count
+}
+
+#[vmarray::kernel]
+fn throw(at: At<1>, draws: u32, seed: u32, hits: &mut Own<u32>) {
+    hits.set(inside(at.index() as u32, draws, seed));
+}
+
+fn run(on: &mut Setting, items: usize, draws: u32, seed: u32) -> Result<Vec<u32>> {
+    let mut hits = on.array(&vec![0_u32; items])?;
+    throw::run((draws, seed, &mut hits))?;
+    hits.to_vec(..)
+}
+
+pub fn show(on: &mut Setting) -> Result<()> {
+    let (items, draws) = (1000, 250);
+    let hits: u32 = run(on, items, draws, 1)?.iter().sum();
+    let pi = 4.0 * f64::from(hits) / f64::from(items as u32 * draws);
+    println!("    π is about {pi:.4}");
+    assert!((pi - std::f64::consts::PI).abs() < 0.015);
+    Ok(())
+}
+
+pub fn check(on: &mut Setting) -> Result<()> {
+    let (items, draws, seed) = (1 + on.below(1500), on.below(20) as u32, on.number() as u32);
+    // What the kernel calls is a Rust function too.
+    let truth: Vec<u32> = (0..items as u32).map(|item| inside(item, draws, seed)).collect();
+    assert_eq!(run(on, items, draws, seed)?, truth);
+    Ok(())
+}

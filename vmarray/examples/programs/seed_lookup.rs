@@ -1,0 +1,86 @@
+//! Seeds of reads looked up in a genome: an index of all short words is made and asked on the devices. A word's
+//! places stand one behind the other, and a table says where they begin.
+
+use crate::setting::Setting;
+use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Shared, Window};
+use vmarray::{Result, prelude::*};
+
+/// Letters of a word, two bits each.
+const WORD: usize = 6;
+const WORDS: usize = 1 << (2 * WORD);
+
+/// The word that begins at each letter, and how often each word is there.
+#[vmarray::kernel]
+fn count(at: At<1>, genome: &Window<u8, 1>, words: &mut Own<u32>, counts: &Shared<u32>) {
+    let mut word = 0;
+    for k in 0..WORD {
+        word = word << 2 | genome[at.plus(k as isize)] as u32;
+    }
+    words.set(word);
+    counts.add(word as usize, 1);
+}
+
+/// Writes each word's places where the table says; `next` has what is free.
+#[vmarray::kernel]
+fn place(at: At<1>, word: &Own<u32>, next: &Shared<u32>, places: &Shared<u32>) {
+    let free = next.add(word.get() as usize, 1);
+    places.exchange(free as usize, at.index() as u32);
+}
+
+/// Where the word of each read is: its number, and a place.
+#[vmarray::kernel]
+fn look_up(
+    at: At<1>,
+    read: &Own<u32>,
+    starts: &Anywhere<u32>,
+    places: &Anywhere<u32>,
+    hits: &Append<[u32; 2]>,
+) {
+    let word = read.get() as usize;
+    for k in starts[word]..starts[word + 1] {
+        hits.push([at.index() as u32, places[k as usize]]);
+    }
+}
+
+fn run(on: &mut Setting, genome: &[u8], reads: &[u32]) -> Result<Vec<[u32; 2]>> {
+    let last = genome.len() - WORD + 1;
+    let (genome, mut words) = (on.array_on_one(genome)?, on.array_on_one(&vec![0_u32; last])?);
+    let mut counts = on.array_on_one(&[0_u32; WORDS])?;
+    count::run((genome.window(WORD), &mut words, &mut counts))?;
+
+    let mut starts = vec![0];
+    starts.extend(counts.to_vec(..)?.iter().scan(0, |sum, count| {
+        *sum += count;
+        Some(*sum)
+    }));
+    let (mut next, mut places) = (on.array_on_one(&starts[..WORDS])?, on.array_on_one(&vec![0_u32; last])?);
+    place::run((&words, &mut next, &mut places))?;
+
+    let (reads, starts) = (on.array_on_one(reads)?, on.array_on_one(&starts)?);
+    let mut hits = Vec::new();
+    look_up::run((&reads, &starts, &places, Appended::to(&mut hits, 20_000)))?;
+    hits.sort_unstable();
+    Ok(hits)
+}
+
+fn word(of: &[u8]) -> u32 {
+    of[..WORD].iter().fold(0, |word, letter| word << 2 | u32::from(*letter))
+}
+
+pub fn show(on: &mut Setting) -> Result<()> {
+    let genome: Vec<u8> = (0..10_000).map(|_| on.below(4) as u8).collect();
+    let read =
+        "GATTAC".bytes().map(|letter| b"ACGT".iter().position(|of| *of == letter).expect("a base") as u8);
+    let hits = run(on, &genome, &[word(&read.collect::<Vec<u8>>())])?;
+    println!("    GATTAC is at {:?}", hits.iter().map(|hit| hit[1]).collect::<Vec<_>>());
+    Ok(())
+}
+
+pub fn check(on: &mut Setting) -> Result<()> {
+    let genome: Vec<u8> = (0..WORD + on.below(4000)).map(|_| on.below(4) as u8).collect();
+    let reads: Vec<u32> = (0..1 + on.below(200)).map(|_| on.below(WORDS) as u32).collect();
+    let found = |read: u32| (0..).zip(genome.windows(WORD)).filter(move |(_, of)| word(of) == read);
+    let hits = (0..).zip(&reads).flat_map(|(number, read)| found(*read).map(move |(at, _)| [number, at]));
+    assert_eq!(run(on, &genome, &reads)?, hits.collect::<Vec<[u32; 2]>>());
+    Ok(())
+}

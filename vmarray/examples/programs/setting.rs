@@ -1,0 +1,60 @@
+//! Where a program keeps its arrays, and random numbers for its data.
+
+use std::sync::Arc;
+use vmarray::{AnyDevice, RaggedArray, Result, prelude::*};
+
+/// Devices, and a sequence of numbers that its seed determines.
+pub struct Setting {
+    devices: Vec<Arc<AnyDevice>>,
+    state: u64,
+}
+
+impl Setting {
+    pub fn new(devices: &[Arc<AnyDevice>], seed: u64) -> Self {
+        Self { devices: devices.to_vec(), state: seed }
+    }
+
+    /// The next number (Steele, Lea, Flood: SplitMix).
+    pub fn number(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.number() % limit as u64) as usize
+    }
+
+    /// A number from -1 to 1.
+    pub fn real(&mut self) -> f32 {
+        self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0
+    }
+
+    /// An array with these elements, in pages of some length dealt out to all devices.
+    pub fn array<T: Element>(&mut self, values: &[T]) -> Result<VirtualArray<T>> {
+        self.on(self.devices.clone(), values)
+    }
+
+    /// The same on one device, for what items of all the others' change.
+    pub fn array_on_one<T: Element>(&mut self, values: &[T]) -> Result<VirtualArray<T>> {
+        self.on(self.devices[..1].to_vec(), values)
+    }
+
+    fn on<T: Element>(&mut self, devices: Vec<Arc<AnyDevice>>, values: &[T]) -> Result<VirtualArray<T>> {
+        let page_len = if values.len() < 10_000 { 256 << self.below(4) } else { 1 << 16 };
+        let array = VirtualArray::builder(values.len()).devices(devices).page_len(page_len).build()?;
+        array.write(0, values)?;
+        Ok(array)
+    }
+
+    /// An array with rows of different lengths.
+    pub fn ragged<T: Element>(&mut self, rows: &[Vec<T>]) -> Result<RaggedArray<T>> {
+        RaggedArray::builder().devices(self.devices.clone()).from_rows(rows)
+    }
+
+    /// A vector of the program, which devices work on where it is.
+    pub fn source<T: Element>(&mut self, values: Vec<T>) -> Result<Source<T>> {
+        Source::builder(values).devices(self.devices.clone()).page_len(64 << self.below(4)).build()
+    }
+}
