@@ -1,7 +1,7 @@
-//! Breadth-first search: how many steps each node of a graph is away from the first. Each launch has an item
-//! for each node of the frontier, which appends the nodes that it sees first to the next one.
+//! Breadth-first search: how many steps each node of a graph is away from the first. Each launch has an
+//! item for each node of the frontier, which appends the nodes that it sees first to the next one.
 
-use crate::setting::Setting;
+use crate::setting::{Setting, starts_of};
 use vmarray::kernel::{Anywhere, Append, Appended, Own, Shared};
 use vmarray::{Result, prelude::*};
 
@@ -71,12 +71,7 @@ pub fn show(on: &mut Setting) -> Result<()> {
 
 pub fn check(on: &mut Setting) -> Result<()> {
     let nodes = 1 + on.below(1500);
-    let degrees: Vec<u64> = (0..nodes).map(|_| on.below(4) as u64).collect();
-    let mut starts = vec![0];
-    starts.extend(degrees.iter().scan(0, |sum, degree| {
-        *sum += degree;
-        Some(*sum)
-    }));
+    let starts = starts_of((0..nodes).map(|_| on.below(4) as u64));
     let targets: Vec<u32> = (0..starts[nodes]).map(|_| on.below(nodes) as u32).collect();
     assert_eq!(run(on, &starts, &targets)?, natively(&starts, &targets));
     Ok(())

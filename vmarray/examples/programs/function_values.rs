@@ -1,4 +1,5 @@
-//! Functions given to a kernel: as type parameters, so that each choice is compiled as if it were written there.
+//! Functions given to a kernel: as type parameters, so that each choice is compiled as if it were written
+//! there.
 
 use crate::setting::Setting;
 use vmarray::kernel::{At, Function, Own};

@@ -1,11 +1,12 @@
-//! k-means (Lloyd's algorithm): points in the plane are sorted to the nearest of some centres, which then move to
-//! the mean of their points. Sums of integers do not depend on the order in which items add.
+//! k-means (Lloyd): points in the plane are sorted to the nearest of some centres, which then move to the mean
+//! of their points. Integers add up to the same in any order.
 
 use crate::setting::Setting;
 use vmarray::kernel::{Own, Shared};
 use vmarray::{Result, prelude::*};
 
 const CENTRES: usize = 8;
+type Centres = [[i32; 2]; CENTRES];
 
 /// The nearest centre of each point, and what the points of each centre are together: x, y, and how many.
 #[vmarray::kernel]
@@ -26,23 +27,16 @@ fn assign(point: &Own<[i32; 2]>, centres: &[[i32; 2]; CENTRES], nearest: &mut Ow
 }
 
 /// Where centres move to; those without points stay.
-fn moved(centres: [[i32; 2]; CENTRES], sums: &[i64]) -> [[i32; 2]; CENTRES] {
+fn moved(centres: Centres, sums: &[i64]) -> Centres {
     std::array::from_fn(|c| match sums[3 * c + 2] {
         0 => centres[c],
         count => [0, 1].map(|axis| sums[3 * c + axis].div_euclid(count) as i32),
     })
 }
 
-type Clusters = ([[i32; 2]; CENTRES], Vec<u8>);
-
-fn run(
-    on: &mut Setting,
-    points: &[[i32; 2]],
-    mut centres: [[i32; 2]; CENTRES],
-    rounds: usize,
-) -> Result<Clusters> {
+fn run(on: &mut Setting, points: &[[i32; 2]], mut centres: Centres) -> Result<(Centres, Vec<u8>)> {
     let (mut nearest, points) = (on.array_on_one(&vec![0_u8; points.len()])?, on.array_on_one(points)?);
-    for _ in 0..rounds {
+    for _ in 0..10 {
         let mut sums = on.array_on_one(&[0_i64; 3 * CENTRES])?;
         assign::run((&points, &centres, &mut nearest, &mut sums))?;
         centres = moved(centres, &sums.to_vec(..)?);
@@ -50,9 +44,9 @@ fn run(
     Ok((centres, nearest.to_vec(..)?))
 }
 
-fn natively(points: &[[i32; 2]], mut centres: [[i32; 2]; CENTRES], rounds: usize) -> Clusters {
+fn natively(points: &[[i32; 2]], mut centres: Centres) -> (Centres, Vec<u8>) {
     let mut nearest = vec![0; points.len()];
-    for _ in 0..rounds {
+    for _ in 0..10 {
         let mut sums = [0; 3 * CENTRES];
         for (point, nearest) in points.iter().zip(&mut nearest) {
             let far = |c: &[i32; 2]| [0, 1].map(|i| i64::from(point[i] - c[i]).pow(2)).iter().sum::<i64>();
@@ -67,21 +61,20 @@ fn natively(points: &[[i32; 2]], mut centres: [[i32; 2]; CENTRES], rounds: usize
 
 pub fn show(on: &mut Setting) -> Result<()> {
     // Eight clouds around the points of a circle, and centres that begin elsewhere.
-    let places =
-        std::array::from_fn(|c| [45_f32 * c as f32].map(f32::to_radians)).map(|[a]| [a.cos(), a.sin()]);
-    let cloud =
-        |on: &mut Setting, i: usize| places[i % CENTRES].map(|x| (1000.0 * x + 100.0 * on.real()) as i32);
-    let points: Vec<_> = (0..4000).map(|i| cloud(on, i)).collect();
-    let (centres, nearest) = run(on, &points, places.map(|p| p.map(|x| (400.0 * x) as i32)), 10)?;
+    let angles: [f32; CENTRES] = std::array::from_fn(|c| (45 * c) as f32).map(f32::to_radians);
+    let place = |c: usize, far: f32| [angles[c].cos(), angles[c].sin()].map(|x| x * far);
+    let mut point = |i| place(i % CENTRES, 1000.0).map(|x| (x + 100.0 * on.real()) as i32);
+    let points: Vec<_> = (0..4000).map(&mut point).collect();
+    let (centres, nearest) = run(on, &points, std::array::from_fn(|c| place(c, 400.0).map(|x| x as i32)))?;
     println!("    centres of eight clouds: {centres:?}");
     assert!(nearest.iter().enumerate().all(|(i, c)| usize::from(*c) == i % CENTRES));
     Ok(())
 }
 
 pub fn check(on: &mut Setting) -> Result<()> {
+    let len = 1 + on.below(1500);
     let mut point = |_: usize| [on.below(2000) as i32 - 1000, on.below(2000) as i32 - 1000];
-    let (centres, points) = (std::array::from_fn(&mut point), (0..1500).map(&mut point).collect::<Vec<_>>());
-    let points = &points[..1 + on.below(1500)];
-    assert_eq!(run(on, points, centres, 3)?, natively(points, centres, 3));
+    let (centres, points) = (std::array::from_fn(&mut point), (0..len).map(&mut point).collect::<Vec<_>>());
+    assert_eq!(run(on, &points, centres)?, natively(&points, centres));
     Ok(())
 }

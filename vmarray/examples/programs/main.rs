@@ -1,6 +1,6 @@
-//! Well-known programs, each a module of its own that can be read by itself: kernels, and what is around them.
-//! By name a program shows what it does; then each is checked against its native form, on data of random
-//! sizes.
+//! Well-known programs, each a module of its own that can be read by itself: kernels, and what is around
+//! them. By name a program shows what it does; then each is checked against its native form, on data of
+//! random sizes.
 //!
 //!     cargo run -p vmarray --example programs                         # all, on what there is
 //!     cargo run -p vmarray --example programs -- --on cuda --rounds 1000 n_body

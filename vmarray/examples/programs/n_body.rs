@@ -1,4 +1,5 @@
-//! Bodies that attract one another, all by all, as in the article on the C++ system that this library takes up.
+//! Bodies that attract one another, all by all, as in the article on the C++ system that this library takes
+//! up.
 
 use crate::setting::Setting;
 use bytemuck::{Pod, Zeroable};

@@ -1,5 +1,5 @@
-//! Prefix sums: each element becomes the sum of all up to it. Groups add up their own parts; then the same is
-//! done with the sums of whole groups, and each element gets what stands before its group.
+//! Prefix sums: each element becomes the sum of all up to it. Groups add up their own parts; then the same
+//! is done with the sums of whole groups, and each element gets what stands before its group.
 
 use crate::setting::Setting;
 use vmarray::kernel::{Anywhere, At, Group, Own, Shared};

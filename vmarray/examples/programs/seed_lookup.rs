@@ -1,7 +1,7 @@
-//! Seeds of reads looked up in a genome: an index of all short words is made and asked on the devices. A word's
-//! places stand one behind the other, and a table says where they begin.
+//! Seeds of reads looked up in a genome: an index of all short words is made and asked on the devices. A
+//! word's places stand one behind the other, and a table says where they begin.
 
-use crate::setting::Setting;
+use crate::setting::{Setting, starts_of};
 use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Shared, Window};
 use vmarray::{Result, prelude::*};
 
@@ -11,7 +11,7 @@ const WORDS: usize = 1 << (2 * WORD);
 
 /// The word that begins at each letter, and how often each word is there.
 #[vmarray::kernel]
-fn count(at: At<1>, genome: &Window<u8, 1>, words: &mut Own<u32>, counts: &Shared<u32>) {
+fn count(at: At<1>, genome: &Window<u8, 1>, words: &mut Own<u32>, counts: &Shared<u64>) {
     let mut word = 0;
     for k in 0..WORD {
         word = word << 2 | genome[at.plus(k as isize)] as u32;
@@ -22,7 +22,7 @@ fn count(at: At<1>, genome: &Window<u8, 1>, words: &mut Own<u32>, counts: &Share
 
 /// Writes each word's places where the table says; `next` has what is free.
 #[vmarray::kernel]
-fn place(at: At<1>, word: &Own<u32>, next: &Shared<u32>, places: &Shared<u32>) {
+fn place(at: At<1>, word: &Own<u32>, next: &Shared<u64>, places: &Shared<u32>) {
     let free = next.add(word.get() as usize, 1);
     places.exchange(free as usize, at.index() as u32);
 }
@@ -32,7 +32,7 @@ fn place(at: At<1>, word: &Own<u32>, next: &Shared<u32>, places: &Shared<u32>) {
 fn look_up(
     at: At<1>,
     read: &Own<u32>,
-    starts: &Anywhere<u32>,
+    starts: &Anywhere<u64>,
     places: &Anywhere<u32>,
     hits: &Append<[u32; 2]>,
 ) {
@@ -45,14 +45,9 @@ fn look_up(
 fn run(on: &mut Setting, genome: &[u8], reads: &[u32]) -> Result<Vec<[u32; 2]>> {
     let last = genome.len() - WORD + 1;
     let (genome, mut words) = (on.array_on_one(genome)?, on.array_on_one(&vec![0_u32; last])?);
-    let mut counts = on.array_on_one(&[0_u32; WORDS])?;
+    let mut counts = on.array_on_one(&[0_u64; WORDS])?;
     count::run((genome.window(WORD), &mut words, &mut counts))?;
-
-    let mut starts = vec![0];
-    starts.extend(counts.to_vec(..)?.iter().scan(0, |sum, count| {
-        *sum += count;
-        Some(*sum)
-    }));
+    let starts = starts_of(counts.to_vec(..)?);
     let (mut next, mut places) = (on.array_on_one(&starts[..WORDS])?, on.array_on_one(&vec![0_u32; last])?);
     place::run((&words, &mut next, &mut places))?;
 
@@ -69,9 +64,8 @@ fn word(of: &[u8]) -> u32 {
 
 pub fn show(on: &mut Setting) -> Result<()> {
     let genome: Vec<u8> = (0..10_000).map(|_| on.below(4) as u8).collect();
-    let read =
-        "GATTAC".bytes().map(|letter| b"ACGT".iter().position(|of| *of == letter).expect("a base") as u8);
-    let hits = run(on, &genome, &[word(&read.collect::<Vec<u8>>())])?;
+    // A, C, G and T are 0 to 3.
+    let hits = run(on, &genome, &[word(&[2, 0, 3, 3, 0, 1])])?;
     println!("    GATTAC is at {:?}", hits.iter().map(|hit| hit[1]).collect::<Vec<_>>());
     Ok(())
 }

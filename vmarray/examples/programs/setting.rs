@@ -3,6 +3,15 @@
 use std::sync::Arc;
 use vmarray::{AnyDevice, RaggedArray, Result, prelude::*};
 
+/// Where rows of some lengths begin that stand one behind the other, and where the last one ends.
+pub fn starts_of(lengths: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let mut starts = vec![0];
+    for len in lengths {
+        starts.push(starts[starts.len() - 1] + len);
+    }
+    starts
+}
+
 /// Devices, and a sequence of numbers that its seed determines.
 pub struct Setting {
     devices: Vec<Arc<AnyDevice>>,

@@ -1,7 +1,7 @@
 //! A sparse matrix times a vector. Each row has as many elements as it has, so that they are kept as ragged
 //! rows, which are the compressed rows (CSR) of the textbooks: where each row begins, columns, values.
 
-use crate::setting::Setting;
+use crate::setting::{Setting, starts_of};
 use vmarray::kernel::{Anywhere, At, Own};
 use vmarray::{Result, prelude::*};
 
@@ -54,11 +54,8 @@ pub fn show(on: &mut Setting) -> Result<()> {
 
 pub fn check(on: &mut Setting) -> Result<()> {
     let (rows, width) = (1 + on.below(2000), 1 + on.below(3000));
-    let mut starts = vec![0];
-    for _ in 0..rows {
-        let len = if on.below(50) == 0 { on.below(500) } else { on.below(8) };
-        starts.push(starts[starts.len() - 1] + len as u64);
-    }
+    let mut len = |_| if on.below(50) == 0 { on.below(500) } else { on.below(8) } as u64;
+    let starts = starts_of((0..rows).map(&mut len));
     let count = starts[rows] as usize;
     let columns: Vec<u32> = (0..count).map(|_| on.below(width) as u32).collect();
     let values: Vec<f64> = (0..count).map(|_| f64::from(on.real())).collect();

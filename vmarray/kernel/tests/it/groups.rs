@@ -51,7 +51,7 @@ fn groups_add_up_what_they_have() {
 }
 
 #[kernel(crate = vmarray_kernel, group = G)]
-fn across<const G: u32>(at: At<1>, x: &Own<i32>, out: &mut Own<[i32; 10]>) {
+fn across<const G: usize>(at: At<1>, x: &Own<i32>, out: &mut Own<[i32; 10]>) {
     let (x, lane) = (x.get(), at.in_group() as u32 % 32);
     let is_odd = x % 2 != 0;
     out.set([
