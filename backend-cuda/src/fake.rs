@@ -87,8 +87,9 @@ pub(crate) struct Driven {
     /// How many calls are answered with a shortage: to note an event, and to ask for a stream.
     pub(crate) short_records: usize,
     pub(crate) short_questions: usize,
-    /// Whether the card is too full for another stream.
+    /// Whether the card is too full for another stream, and for which pieces of memory.
     pub(crate) no_streams: bool,
+    pub(crate) no_bytes_above: Option<usize>,
     /// How many streams were made and not destroyed.
     pub(crate) streams: usize,
     /// How many bytes of device memory were freed, and how many of them were zero.
@@ -99,7 +100,14 @@ thread_local! {
     /// Of the cards that this thread opens.
     pub(crate) static CAPABILITY: Cell<c_int> = const { Cell::new(9) };
     static DRIVEN: Cell<Driven> = const {
-        Cell::new(Driven { short_records: 0, short_questions: 0, no_streams: false, streams: 0, freed: (0, 0) })
+        Cell::new(Driven {
+            short_records: 0,
+            short_questions: 0,
+            no_streams: false,
+            no_bytes_above: None,
+            streams: 0,
+            freed: (0, 0),
+        })
     };
 }
 
@@ -259,7 +267,10 @@ unsafe extern "C" fn device_total_mem(total: *mut usize, _: c_int) -> u32 {
 const HEADER: usize = 256;
 
 unsafe extern "C" fn mem_alloc(address: *mut u64, bytes: usize) -> u32 {
-    let Ok(layout) = Layout::from_size_align(bytes + HEADER, HEADER) else { return 2 };
+    if DRIVEN.get().no_bytes_above.is_some_and(|most| bytes > most) {
+        return OUT_OF_MEMORY;
+    }
+    let Ok(layout) = Layout::from_size_align(bytes + HEADER, HEADER) else { return OUT_OF_MEMORY };
     // SAFETY: the layout is not empty; the header has room for a number; the caller gives room for an
     // address.
     unsafe {

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use crate::context::Context;
 use crate::core::Work;
 use crate::driver::objects::{Module, Stream, THREADS};
-use crate::driver::{Function, Outcome};
+use crate::driver::{Code, Function, Outcome};
 use crate::memory::DeviceMemory;
 
 /// The text of a kernel file, as C string.
@@ -123,6 +123,9 @@ impl Kernels {
     }
 }
 
+/// What items of kernels take for themselves has no more bytes for each queue, unless one block needs more.
+const SLABS_BYTES: u64 = 1 << 30;
+
 /// A kernel's argument, by address.
 pub(crate) fn argument<T>(value: &T) -> *mut c_void {
     std::ptr::from_ref(value).cast_mut().cast()
@@ -180,6 +183,30 @@ impl Work<'_> {
         self.order.bounce = None;
         let bounce = DeviceMemory::new(self.context(), bytes)?;
         Ok(self.order.bounce.insert(bounce).address)
+    }
+
+    /// Memory for the items of blocks that need so much each, and for how many blocks: as many as are wanted,
+    /// or fewer if that is a lot, or the card is full.
+    pub(crate) fn slabs(&mut self, of_block: u64, blocks: u64) -> Outcome<(u64, u64)> {
+        if of_block == 0 {
+            return Ok((0, blocks));
+        }
+        let mut blocks = blocks.clamp(1, (SLABS_BYTES / of_block).max(1));
+        let found = self.order.slabs.as_ref().map_or((0, 0), |slabs| (slabs.address, slabs.bytes / of_block));
+        // What was refused once is not asked for again, as long as there is enough for one.
+        if found.1 >= blocks || (found.1 > 0 && blocks * of_block <= self.order.slabs_wanted) {
+            return Ok((found.0, blocks.min(found.1)));
+        }
+        // Work in flight may still use what is there.
+        self.queue.drain()?;
+        self.order.slabs = None;
+        self.order.slabs_wanted = blocks * of_block;
+        loop {
+            match DeviceMemory::new(self.context(), blocks * of_block) {
+                Err(Code::OUT_OF_MEMORY) if blocks > 1 => blocks /= 2,
+                made => return Ok((self.order.slabs.insert(made?).address, blocks)),
+            }
+        }
     }
 
     /// Puts bytes into device memory, in the order of the queue. At most

@@ -49,6 +49,9 @@ pub(crate) struct Order {
     pub(crate) launch_ready: bool,
     /// Device memory in which pageable data is put where kernels reach it.
     pub(crate) bounce: Option<DeviceMemory>,
+    /// Device memory that items of kernels take for themselves, and the most of it that was wanted so far.
+    pub(crate) slabs: Option<DeviceMemory>,
+    pub(crate) slabs_wanted: u64,
     /// After launches of the copy kernel whose lists are used again within a submission.
     pub(crate) list_events: Vec<Event>,
 }

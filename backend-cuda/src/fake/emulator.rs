@@ -583,6 +583,7 @@ fn compute_integers(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u128> 
             if kind.starts_with('s') { product >> bits } else { (product as u128 >> bits) as i128 }
         }
         ["mul", "wide", _] => return Some(a.wrapping_mul(b) as u128 & u128::from(mask(2 * bits))),
+        ["mad", "wide", _] => return Some(u128::from((a.wrapping_mul(b) as u64).wrapping_add(inputs[2]))),
         ["mad", "lo", _] => a.wrapping_mul(b).wrapping_add(input(2)),
         ["div", _] => {
             assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "a divisor of {b}");

@@ -1,6 +1,8 @@
 //! Launches: kernels of the program, translated and kept, and what they are given.
 
 #[forbid(unsafe_code)]
+mod arena;
+#[forbid(unsafe_code)]
 mod codegen;
 #[forbid(unsafe_code)]
 mod traits;
@@ -8,8 +10,8 @@ mod traits;
 use std::sync::Arc;
 
 use backend_api::expr::ProgramCache;
-use backend_api::kernel::{Kernel, KernelFacts, Needs, Report, Space};
-use backend_api::{Launch, Result, View};
+use backend_api::kernel::{Kernel, KernelFacts, Report, Space};
+use backend_api::{Error, ErrorKind, Launch, Result, View};
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
 
 pub(crate) use self::codegen::Shape;
@@ -23,8 +25,6 @@ use crate::driver::objects::Module;
 use crate::driver::{Function, Outcome};
 use crate::host_memory::HostAddress;
 
-/// What is carried out.
-const CAN: Needs = Needs { arena: false, ..Needs::ALL };
 /// So many kernels are translated at once.
 const KERNELS_IN_A_MODULE: usize = 256;
 /// Blocks that a multiprocessor gets beyond those that it runs at once even out what it takes to run them.
@@ -40,15 +40,16 @@ pub(crate) struct Planned {
     bases: Vec<u64>,
     /// How many items come before those that threads take several of at once.
     head: u64,
+    /// How much memory a thread has that its item can take, if the kernel takes any: less than 4 GiB.
+    slab_bytes: Option<u64>,
 }
 
 impl Planned {
     /// Of a kernel with these traits, whose views begin at these addresses.
     ///
     /// # Errors
-    /// `Unsupported` for what is not carried out here.
+    /// `Unsupported` for what is not carried out here, `OutOfMemory` for memory that no card has.
     fn new(operation: &'static str, launch: &Launch<'_>, traits: &Traits, bases: Vec<u64>) -> Result<Self> {
-        launch.kernel.needs().check(operation, CAN)?;
         let (body, mut next) = (launch.kernel.body(), 0);
         let view = |(number, view): (usize, &View<'_>)| {
             let count = view.bases().len();
@@ -75,7 +76,17 @@ impl Planned {
         };
         shape.check(operation)?;
         let head = if traits.is_plain { side_by_side(&mut shape, traits, &bases) } else { 0 };
-        Ok(Self { shape, bases, head: head.min(launch.items) })
+        let slab_bytes = launch.kernel.needs().arena.then(|| {
+            // Where loops end by their budget, registers may be read that were not written.
+            let is_plain = launch.budget.is_none() || !body.meets();
+            let most = is_plain.then(|| arena::most_taken(body, launch.params)).flatten();
+            most.map_or(launch.arena_bytes, |most| most.min(launch.arena_bytes))
+        });
+        if let Some(bytes) = slab_bytes.filter(|bytes| *bytes > u32::MAX.into()) {
+            let detail = format!("an item takes up to {bytes} bytes for itself");
+            return Err(Error::new(ErrorKind::OutOfMemory, operation).with_detail(detail).with_bytes(bytes));
+        }
+        Ok(Self { shape, bases, head: head.min(launch.items), slab_bytes })
     }
 }
 
@@ -222,7 +233,7 @@ pub(crate) fn run(
     launch: &Launch<'_>,
     report: HostAddress,
 ) -> Outcome {
-    let Planned { shape, bases, head } = planned;
+    let Planned { shape, bases, head, slab_bytes } = planned;
     let core = work.core;
     let (gives_tables, threads, lanes) = (shape.gives_tables, shape.threads(), u64::from(shape.lanes));
     let Some(built) = core.kernels.launches.get(work.context(), shape)? else { return Ok(()) };
@@ -235,6 +246,12 @@ pub(crate) fn run(
     let report = Answer::new(work, report, Report::BYTES)?;
     let pieces = if lanes > 1 { (launch.items - head) / lanes } else { 0 };
     let items = launch.items - pieces * (lanes - 1);
+    let at_once = built.blocks.map_or(u32::MAX, |blocks| core.card.multiprocessors.saturating_mul(blocks));
+    let mut blocks = items.div_ceil(threads.into()).min(at_once.saturating_mul(WAVES).into());
+    let mut slabs = 0;
+    if let Some(bytes) = slab_bytes {
+        (slabs, blocks) = work.slabs(bytes * u64::from(threads), blocks.min(at_once.into()))?;
+    }
     let mut words = Vec::with_capacity(32);
     words.resize(Given::COUNT, 0);
     for (place, word) in [
@@ -247,6 +264,8 @@ pub(crate) fn run(
         (Given::State, state),
         (Given::Report, report.address),
         (Given::Tables, scratch + scratch::PATTERN),
+        (Given::Slabs, slabs),
+        (Given::SlabBytes, slab_bytes.unwrap_or(0)),
     ] {
         words[place as usize] = word;
     }
@@ -264,16 +283,11 @@ pub(crate) fn run(
     } else if !launch.table.is_empty() {
         work.send(launch.table, scratch + scratch::PATTERN)?;
     }
-    let blocks = items.div_ceil(threads.into());
-    let multiprocessors = core.card.multiprocessors;
-    let most =
-        built.blocks.map_or(u32::MAX, |blocks| multiprocessors.saturating_mul(blocks).saturating_mul(WAVES));
     // SAFETY: the kernel takes these words, as its shape says. Views were checked to be inside of their
     // memory, fields inside of their elements, and tables to be as long as declared; the kernel compares
     // every index with these lengths. State and tables are in scratch memory of this queue, and the report
-    // was checked to have room.
+    // was checked to have room. Each thread of so many blocks has a slab, and compares with what was taken.
     unsafe {
-        let blocks = blocks.min(most.into());
         work.stream().launch_of(built.function, blocks, threads, &mut [argument(&words[0])])?;
     }
     work.order.launch_ready = true;

@@ -5,6 +5,7 @@
 //! reads nothing, and is noted if it is the item's first failure. What is known to be inside is not checked.
 //! A kernel with groups has blocks of that length, which run its groups in turn.
 
+mod arena;
 mod lanes;
 mod together;
 
@@ -70,10 +71,13 @@ pub(super) enum Given {
     /// With several items at once: how many single ones come first, and how many threads take several.
     Head,
     Pieces,
+    /// Where the memory begins that items take for themselves, and how much a thread has of it.
+    Slabs,
+    SlabBytes,
 }
 
 impl Given {
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 11;
 }
 
 /// What `State` points to: a [report](backend_api::kernel::Report), and behind it how many blocks are done.
@@ -187,7 +191,7 @@ pub(super) enum Known {
 }
 
 /// How many operations write each register.
-fn writes(body: &Body) -> Vec<u32> {
+pub(super) fn writes(body: &Body) -> Vec<u32> {
     let mut writes = vec![0; body.registers.len()];
     body.operations(|_, op| {
         if let Some(to) = op.written() {
@@ -305,6 +309,9 @@ impl Writer<'_> {
         emit!(self.text, "mov.u32 block, %ctaid.x");
         emit!(self.text, "mov.u32 blocks, %nctaid.x");
         self.text.declare("b64", "item");
+        if self.shape.kernel.needs().arena {
+            self.find_slab();
+        }
         let (more, items) = (self.text.temporary("pred"), self.given(Given::Items));
         if let Some(len) = self.body.group_len {
             self.groups(len, &more, &items);
@@ -351,6 +358,9 @@ impl Writer<'_> {
                 let (of, name) = if self.words[number] { (Type::U32, "w") } else { (*of, "r") };
                 self.text.literal(of, &format!("{name}{number}"), 0);
             }
+        }
+        if self.shape.kernel.needs().arena {
+            emit!(self.text, "mov.b64 taken, 0");
         }
         self.clear_arrays();
         let body = self.body;
@@ -560,15 +570,11 @@ impl Writer<'_> {
             }
             Op::Barrier => emit!(self.text, "bar.sync 0"),
             Op::Across { how, of, .. } => self.across(how, name, of),
-            // Refused before, or written by `code`.
-            Op::Arena { .. }
-            | Op::ArenaLoad { .. }
-            | Op::ArenaStore { .. }
-            | Op::If { .. }
-            | Op::Block { .. }
-            | Op::Loop { .. }
-            | Op::Break { .. }
-            | Op::Continue { .. } => {}
+            Op::Arena { bytes, .. } => self.take(site, name, bytes),
+            Op::ArenaLoad { to, at } => self.load_taken(site, name, at, self.of(to)),
+            Op::ArenaStore { at, value } => self.store_taken(site, at, value),
+            // Written by `code`.
+            Op::If { .. } | Op::Block { .. } | Op::Loop { .. } | Op::Break { .. } | Op::Continue { .. } => {}
         }
     }
 

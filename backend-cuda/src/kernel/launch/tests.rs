@@ -3,11 +3,13 @@
 
 use backend_api::conformance::random::{self, Case};
 use backend_api::conformance::{Limits, Outcome, checks};
-use backend_api::{BufferHandle, Elements, HostAllocation, HostMemory};
+use backend_api::expr::Geometry;
+use backend_api::kernel::{Access, Body, Memory, Op, Reg, Type, ViewDecl, Where};
+use backend_api::{BufferHandle, Device, Elements, Fill, HostAllocation, HostMemory, Transfer};
 
 use super::*;
 use crate::CudaDevice;
-use crate::fake;
+use crate::fake::{self, driven};
 use crate::options::{Options, Route};
 
 /// Copies that are no kernels, which the fake driver does not know.
@@ -22,8 +24,7 @@ fn random_kernels_do_what_the_interpreter_does() {
     // Of old cards, too, which have fewer instructions.
     for (capability, first) in [(9, 5000), (5, 7000)] {
         fake::CAPABILITY.set(capability);
-        let possible = (first..first + number).filter(|seed| is_possible(*seed)).count() as u64;
-        assert_eq!(random::launch_all(&device(), first..first + number), possible);
+        assert_eq!(random::launch_all(&device(), first..first + number), number);
     }
 }
 
@@ -49,11 +50,6 @@ fn votes_ask_what_the_assembler_cannot_know() {
         votes += 1;
     }
     assert!(votes > 3, "{votes}");
-}
-
-/// Whether the case of a seed is carried out: without memory of the items' own.
-fn is_possible(seed: u64) -> bool {
-    !Case::new(seed, seed.is_multiple_of(3)).kernel.needs().arena
 }
 
 #[test]
@@ -82,10 +78,12 @@ fn launches_conform() {
         "launches_on_pages_that_were_dealt_out",
         "items_that_fail_go_on",
         "groups_share_memory_and_meet",
+        "items_of_a_group_take_different_ways",
         "operations_across_lanes",
         "atomics_of_every_kind",
         "items_append_what_they_have",
         "items_that_meet_leave_loops_by_their_budget",
+        "items_have_memory_of_their_own",
         "malformed_launches_are_refused",
         "preparing_launches_changes_nothing",
     ];
@@ -95,21 +93,62 @@ fn launches_conform() {
         for name in of_launches {
             let check = checks::<CudaDevice>().iter().find(|check| check.name == name).expect("a check");
             let outcome = check.run(&device, &Limits::default());
-            // Some random kernels give items memory of their own, which is refused here.
-            let fine = match &outcome {
-                Outcome::Passed => true,
-                Outcome::Skipped(why) => why.ends_with("needs an arena"),
-                Outcome::Failed(_) => false,
-            };
-            assert!(fine, "{name} on a card of {capability}: {outcome:?}");
+            assert!(matches!(outcome, Outcome::Passed), "{name} on a card of {capability}: {outcome:?}");
         }
     }
 }
 
+#[test]
+fn items_take_memory_on_a_card_that_is_almost_full() {
+    let scene = fake::Scene::on(device(), 4096);
+    let (of, [place, bytes, item]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
+    let kernel = Kernel::new(Body {
+        registers: vec![Type::U64; 3],
+        params: vec![Type::U64],
+        views: vec![ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, of)] }],
+        code: vec![
+            Op::Param { to: bytes, number: 0 },
+            Op::Arena { to: place, bytes },
+            Op::Where { to: item, what: Where::Item },
+            Op::ArenaStore { at: place, value: item },
+            Op::ArenaLoad { to: item, at: place },
+            Op::Literal { to: place, bits: 0 },
+            Op::Store { view: 0, at: place, offset: 0, of, value: item },
+        ],
+        ..Body::default()
+    })
+    .unwrap();
+    let launch = |bytes: u64, no_bytes_above: Option<usize>| {
+        driven(|driven| driven.no_bytes_above = no_bytes_above);
+        let views = [View::Run(Elements { start: scene.memory.at(0), count: 512, stride: 8 })];
+        let launched = scene.queue.launch(&Launch {
+            views: &views,
+            params: &[bytes],
+            arena_bytes: 1 << 40,
+            ..Launch::new(&kernel, 512, Geometry::plain(0), scene.host.at(0))
+        });
+        driven(|driven| driven.no_bytes_above = None);
+        scene.device.wait(launched?)?;
+        let transfer = Transfer::Download { from: scene.memory.at(0), to: scene.host.at(0), bytes: 4096 };
+        scene.device.wait(scene.queue.submit(&[transfer])?)?;
+        let mut found = [[0; 8]; 512];
+        scene.host.read(0, found.as_flattened_mut());
+        assert!((0..).zip(found).all(|(item, found)| u64::from_ne_bytes(found) == item));
+        scene.device.wait(scene.queue.fill(&Fill { to: scene.memory.at(0), bytes: 4096, pattern: &[7] })?)
+    };
+    // Two blocks at once, or one of them after the other.
+    launch(64, None).unwrap();
+    launch(1024, Some(256 * 1024)).unwrap();
+    launch(1024, Some(0)).unwrap();
+    assert_eq!(launch(2048, Some(256 * 1024)).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    launch(2048, None).unwrap();
+    // More than any card has.
+    assert_eq!(launch(1 << 32, None).unwrap_err().kind(), ErrorKind::OutOfMemory);
+}
+
 /// The texts of random kernels, so many in each.
 fn texts(seeds: std::ops::Range<u64>, each: usize, capability: (u32, u32)) -> Vec<String> {
-    let (memory, seeds) = (BufferHandle::unique(), seeds.filter(|seed| is_possible(*seed)));
-    let seeds: Vec<u64> = seeds.collect();
+    let (memory, seeds): (_, Vec<u64>) = (BufferHandle::unique(), seeds.collect());
     // SAFETY: no bytes are anywhere.
     let host = unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) };
     let shape = |seed: &u64| {
