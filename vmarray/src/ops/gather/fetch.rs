@@ -292,6 +292,7 @@ mod tests {
     use crate::prelude::*;
 
     #[test]
+    #[cfg(unix)]
     fn what_is_in_ram_is_written_after_a_kernel_that_leaves_it_out() {
         let device = Arc::new(SimulatedDevice::builder(7).build());
         let array = one_channel::<u32, _>(&device, (8, 16), 4).build().unwrap();

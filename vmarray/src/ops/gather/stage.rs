@@ -358,6 +358,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn elements_that_are_taken_out_leave_the_others_in_their_places() {
         let array = one_channel::<u32, _>(&Arc::new(host()), (8, 16), 4).build().unwrap();
         let channel = &array.pager().channels()[0];

@@ -240,6 +240,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn only_cards_have_files_and_the_user_says_where() {
         let with = |values: &'static [(&str, &str)]| {
             folder(|name| {

@@ -57,7 +57,7 @@ impl<'a> Scene<'a> {
     fn new(array: &'a Array) -> Self {
         let channel = &array.pager().channels()[0];
         let bytes = PAGE_BYTES + ROOM * PAGE_BYTES;
-        let memory = HostBuffer::new(channel.device(), bytes as usize, HostMemory::Pinned).unwrap();
+        let memory = HostBuffer::new(channel.device(), bytes as usize, HostMemory::Pageable).unwrap();
         memory.write(0, &SLOT.to_ne_bytes());
         Self {
             channel,
