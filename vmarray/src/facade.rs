@@ -102,13 +102,15 @@ pub mod kernel {
     //! Kernels of the program: functions in Rust that [run](RunKernel::run) on the devices that hold the
     //! result. See [the guide](crate::guide::kernels).
 
-    pub use crate::ops::launch::{Appended, Argument, Arguments, RunKernel, Windowed};
+    pub use crate::ops::launch::{
+        Appended, Argument, Arguments, KernelLaunch, ReturnedSum, RunKernel, Windowed,
+    };
     pub use vmarray_kernel::random;
     pub use vmarray_kernel::{
         ARENA_BYTES, Alloc, Anywhere, Append, At, Atomic, Bits, Define, Definition, Error, ErrorKind, Field,
         Float, Function, Group, Integer, Kernel, KernelType, Layout, Lowered, Memory, Number, Outside, Own,
-        Parameter, ParameterInfo, ParameterKind, Scalar, ScalarSource, Shared, Signed, SourcePlace,
-        TableSource, Window, host_form, interpret, lower, run_on_host,
+        Parameter, ParameterInfo, ParameterKind, Returned, Scalar, ScalarSource, Shared, Signed, SourcePlace,
+        TableSource, Window, host_form, host_form_returning, interpret, lower, lower_returning, run_on_host,
     };
     #[doc(hidden)]
     pub use vmarray_kernel::{k, kind};

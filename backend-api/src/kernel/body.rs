@@ -643,7 +643,7 @@ impl Op {
 /// let mut sites = Vec::new();
 /// body.operations(|site, op| sites.push((site, op.written())));
 /// assert_eq!(sites, [(0, Some(Reg(0))), (1, Some(Reg(1))), (2, None)]);
-/// assert_eq!(body.operation(1), Some(&body.code[1]));
+/// assert!(body.operation(1) == Some(&body.code[1]) && !body.has_loops());
 /// assert_eq!((body.type_of(Reg(0)), body.table_offset(0), body.table_bytes()), (Some(Type::U64), 0, 0));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -713,6 +713,14 @@ impl Body {
             }
         }
         walk(&self.code, &mut 0, &mut visit);
+    }
+
+    /// Whether there are loops, of which a budget counts the turns.
+    #[must_use]
+    pub fn has_loops(&self) -> bool {
+        let mut has_loops = false;
+        self.operations(|_, op| has_loops |= matches!(op, Op::Loop { .. }));
+        has_loops
     }
 
     /// The operation of this number.

@@ -101,9 +101,10 @@ impl<M: Medium> LaunchJob<M> {
         self.items >= LONG_ITEMS
     }
 
-    /// The kernel's form as code of the host, if all views can be reached in place.
+    /// The kernel's form as code of the host, if all views can be reached in place. It counts no turns of
+    /// loops.
     fn by_code(&self) -> Option<ByCode> {
-        let form = self.kernel.host()?;
+        let form = self.kernel.host().filter(|_| self.budget.is_none() || !self.kernel.body().has_loops())?;
         let address = |(base, _): &(Place<M>, u64)| {
             NonNull::new(base.memory.address()?.wrapping_add(base.offset as usize))
         };

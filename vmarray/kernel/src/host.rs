@@ -1,8 +1,9 @@
 //! Kernels on the host.
 
 use crate::interpret::{Argument, interpret};
-use crate::lower::lower;
+use crate::lower::{lower, lower_returning};
 use crate::outside::{self, Outside};
+use crate::returned::Returned;
 use crate::slots::Define;
 use crate::source::Given;
 use crate::views::{Item, ParameterInfo};
@@ -40,6 +41,7 @@ const BLOCK_ITEMS: usize = 512;
 /// assert_eq!(doubled::<scale>([1.0, 2.5]), [2.0, 5.0]);
 /// assert_eq!(scale::parameters()[0].name, "by");
 /// assert_eq!(scale::group_len(), None);
+/// let nothing: <scale as Kernel>::Returned = ();
 /// ```
 pub trait Kernel: Define {
     /// What the host takes the parameters from, in their order: nothing for [`At`](crate::At), values for
@@ -51,6 +53,8 @@ pub trait Kernel: Define {
     type Bound<'s>;
     /// The types of all parameters but [`At`](crate::At), whose references last for ever.
     type Parameters;
+    /// What its items return.
+    type Returned: Returned;
 
     /// The parameters.
     fn parameters() -> Vec<ParameterInfo>;
@@ -139,7 +143,29 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
-    let mut bound = K::given(&mut Given::new(items));
+    run_form::<K>(items, false)
+}
+
+/// As [`host_form`], of the form that [returns](crate::lower_returning).
+///
+/// ```
+/// use backend_api::kernel::HostForm;
+/// use vmarray_kernel::{At, host_form_returning, kernel, lower_returning};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn index(at: At<1>) -> u64 {
+///     at.index() as u64
+/// }
+/// let kernel = backend_api::kernel::Kernel::new(lower_returning::<index>()?.body)?;
+/// assert!(kernel.with_host(host_form_returning::<index>).host().is_some());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub fn host_form_returning<K: Kernel>(items: &HostItems<'_>) -> Report {
+    run_form::<K>(items, true)
+}
+
+fn run_form<K: Kernel>(items: &HostItems<'_>, returns: bool) -> Report {
+    let mut bound = K::given(&mut Given::new(items, returns));
     let mut report = Report::default();
     outside::take();
     for (run, first) in items.runs() {
@@ -151,7 +177,8 @@ pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
                 outside::begin(items.arena_bytes());
                 K::run_item(&mut bound, Item { number, index });
                 if outside::take().is_some() {
-                    report = report.and(failed::<K>(items, number as u64, report.failures == 0));
+                    let first = report.failures == 0;
+                    report = report.and(failed::<K>(items, number as u64, first, returns));
                 }
             }
             K::end(&mut bound);
@@ -163,9 +190,10 @@ pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
 /// What is reported of an item that has failed and whose elements are not written yet: of the `first` one
 /// where it was.
 #[cold]
-fn failed<K: Kernel>(items: &HostItems<'_>, item: u64, first: bool) -> Report {
+fn failed<K: Kernel>(items: &HostItems<'_>, item: u64, first: bool, returns: bool) -> Report {
     let here = Report { failures: 1, site: 0, detail: 0, item };
-    let lowered = first.then(|| lower::<K>().ok()).flatten();
+    let again = || if returns { lower_returning::<K>() } else { lower::<K>() };
+    let lowered = first.then(|| again().ok()).flatten();
     let kernel = lowered.and_then(|lowered| backend_api::kernel::Kernel::new(lowered.body).ok());
     kernel.map(|kernel| items.report_of(&kernel, item)).filter(|report| report.failures > 0).unwrap_or(here)
 }

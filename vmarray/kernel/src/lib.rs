@@ -41,6 +41,7 @@ mod math;
 mod number;
 mod outside;
 pub mod random;
+mod returned;
 #[allow(missing_docs, reason = "the rule table says what they are")]
 mod rules;
 mod shared;
@@ -53,12 +54,13 @@ pub mod tree;
 mod views;
 
 pub use error::{Error, ErrorKind};
-pub use host::{ARENA_BYTES, Kernel, host_form, run_on_host};
+pub use host::{ARENA_BYTES, Kernel, host_form, host_form_returning, run_on_host};
 pub use interpret::interpret;
 pub use layout::{Field, KernelType, Layout};
-pub use lower::{Lowered, ScalarSource, SourcePlace, TableSource, lower};
+pub use lower::{Lowered, ScalarSource, SourcePlace, TableSource, lower, lower_returning};
 pub use number::{Bits, Float, Integer, Number, Scalar, Signed};
 pub use outside::Outside;
+pub use returned::Returned;
 pub use shared::{Alloc, Append, Atomic, Group, Shared};
 pub use slots::{Define, Definition, Function};
 pub use views::{Anywhere, At, Memory, Own, Parameter, ParameterInfo, ParameterKind, Window, kind};
@@ -71,6 +73,7 @@ pub mod k {
     pub use crate::host::Kernel;
     pub use crate::interpret::Argument;
     pub use crate::layout::{KernelType, Layout, field, layout};
+    pub use crate::returned::{Returned, Returning};
     pub use crate::rules::*;
     pub use crate::shared::alloc;
     pub use crate::slots::{

@@ -18,9 +18,10 @@ mod value;
 use crate::error::{Error, ErrorKind};
 use crate::host::Kernel;
 use crate::layout::Layout;
+use crate::returned::{Returned as _, stored};
 use crate::views::{ParameterInfo, ParameterKind};
 use backend_api::kernel::arithmetic;
-use backend_api::kernel::{Access, ArrayDecl, Binary, Body, Op, Reg, Type, Unary, ViewDecl, Where};
+use backend_api::kernel::{Access, ArrayDecl, Binary, Body, Memory, Op, Reg, Type, Unary, ViewDecl, Where};
 use frame::Frame;
 use std::collections::HashMap;
 pub use tables::TableSource;
@@ -99,7 +100,8 @@ pub struct Lowered {
     pub parameters: Vec<ParameterInfo>,
     /// For each parameter of the body where it comes from.
     pub scalars: Vec<ScalarSource>,
-    /// For each view of the body the number of the kernel's parameter.
+    /// For each view of the body the number of the kernel's parameter; of one for what items
+    /// [return](lower_returning) the number of parameters.
     pub views: Vec<usize>,
     /// For each table of the body where it comes from.
     pub tables: Vec<TableSource>,
@@ -217,9 +219,37 @@ struct Lower {
 /// # Ok::<_, vmarray_kernel::Error>(())
 /// ```
 pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
+    lower_as::<K>(false)
+}
+
+/// As [`lower`], in a form that writes down what items return: each scalar to the item's own element of a
+/// view, which come after those of the parameters. Bools are written as `u8`.
+///
+/// # Errors
+/// As [`lower`].
+///
+/// ```
+/// use vmarray_kernel::{Own, kernel, lower, lower_returning};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn is_odd(x: &Own<u32>) -> bool {
+///     x.get() % 2 == 1
+/// }
+/// assert_eq!(lower_returning::<is_odd>()?.views, [0, 1]);
+/// // What nobody wants is not even computed.
+/// assert_eq!(lower::<is_odd>()?.body.code.len(), 0);
+/// # Ok::<_, vmarray_kernel::Error>(())
+/// ```
+pub fn lower_returning<K: Kernel>() -> std::result::Result<Lowered, Error> {
+    lower_as::<K>(true)
+}
+
+fn lower_as<K: Kernel>(returns: bool) -> std::result::Result<Lowered, Error> {
+    let returned = if returns { K::Returned::types() } else { Vec::new() };
     let attempt = |is_unrolled| {
         let lower = Lower::new(is_unrolled);
-        lower.kernel(K::parameters(), K::group_len(), K::define()).map_err(|exit| match exit {
+        let lowered = lower.kernel(K::parameters(), &returned, K::group_len(), K::define());
+        lowered.map_err(|exit| match exit {
             Exit::Error(error) => *error,
             Exit::Diverges => unreachable!("the end of a function takes what diverges"),
         })
@@ -258,6 +288,7 @@ impl Lower {
     fn kernel(
         mut self,
         parameters: Vec<ParameterInfo>,
+        returned: &[Type],
         group_len: Option<u32>,
         definition: crate::slots::Definition,
     ) -> Result<Lowered> {
@@ -267,7 +298,8 @@ impl Lower {
             arguments.push(self.parameter(number, &parameter.kind)?);
         }
         let file = definition.tree.file;
-        self.inline(definition, &arguments)?;
+        let value = self.inline(definition, &arguments)?;
+        self.write_returned(&value, parameters.len(), returned)?;
         let mut body = Body {
             params: self.scalars.iter().map(|scalar| scalar.1).collect(),
             tables: self.tables.decls(),
@@ -307,6 +339,21 @@ impl Lower {
             places,
             tables: self.tables.sources(),
         })
+    }
+
+    /// Has the scalars of a value written to views of their own.
+    fn write_returned(&mut self, value: &Value, parameter: usize, types: &[Type]) -> Result<()> {
+        for (number, of) in types.iter().enumerate() {
+            let part = value.part(number).unwrap_or_else(|| value.clone());
+            let (operand, of) = (self.operand(&part)?, stored(*of));
+            let operand = self.cast(operand, of);
+            let (value, at) = (self.register(operand), self.literal(Type::U64, 0));
+            let view = self.views.len() as u16;
+            let (layout, access) = (Layout::Scalar(of), Access::Write { tile: 1 });
+            self.views.push(View { parameter, layout, access, is_own: true, first: None });
+            self.code.push(Op::Store { view, at, offset: 0, of: Memory::Value(of), value });
+        }
+        Ok(())
     }
 
     /// Notes where the next operation stands in the source.

@@ -14,11 +14,17 @@ pub struct Given<'i, 's> {
     scalars: usize,
     views: usize,
     table_bytes: usize,
+    takes_returned: bool,
 }
 
 impl<'i, 's> Given<'i, 's> {
-    pub(crate) const fn new(items: &'i HostItems<'s>) -> Self {
-        Self { items, origin: None, scalars: 0, views: 0, table_bytes: 0 }
+    pub(crate) const fn new(items: &'i HostItems<'s>, takes_returned: bool) -> Self {
+        Self { items, origin: None, scalars: 0, views: 0, table_bytes: 0, takes_returned }
+    }
+
+    /// Whether there are views for what items return.
+    pub(crate) const fn takes_returned(&self) -> bool {
+        self.takes_returned
     }
 
     /// The next scalar.

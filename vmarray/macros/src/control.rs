@@ -30,8 +30,9 @@ impl Body<'_> {
                 let body = self.block(&endless.body, None);
                 self.scope.close();
                 let label = &endless.label;
-                body.with_rust(|body| quote!(#label loop #body))
-                    .with_tree(|body| quote!(#k::Expr::Loop(#number, &#body)))
+                body.with_rust(|body| quote!(#label loop #body)).with_tree(|body| {
+                    self.lined(endless.loop_token.span, quote!(#k::Expr::Loop(#number, &#body)))
+                })
             }
             Expr::While(until) => {
                 self.no_attributes(&until.attrs);
@@ -42,7 +43,10 @@ impl Body<'_> {
                 Code::of(
                     [&condition, &body],
                     |[condition, body]| quote!(#label while #condition #body),
-                    |[condition, body]| quote!(#k::Expr::While(#number, &#condition, &#body)),
+                    |[condition, body]| {
+                        let tree = quote!(#k::Expr::While(#number, &#condition, &#body));
+                        self.lined(until.while_token.span, tree)
+                    },
                 )
             }
             Expr::ForLoop(counted) => self.counted(counted),
@@ -259,7 +263,8 @@ impl Body<'_> {
                         start: &#start, end: &#end, is_closed: #is_closed, is_reversed: #is_reversed, step: #step
                     }
                 };
-                quote!(#k::Expr::For(#number, #tree, #range, &#body))
+                let tree = quote!(#k::Expr::For(#number, #tree, #range, &#body));
+                self.lined(counted.for_token.span, tree)
             },
         )
     }

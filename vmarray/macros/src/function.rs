@@ -164,7 +164,7 @@ fn type_form(
     let (locals, text, slots, tree) = (body.scope.locals(), name.to_string(), &code.slots, &code.tree);
     let (layouts, constants) = (&body.types, &body.constants);
     let is_placed = types.iter().any(|of| is_placed(of));
-    let launched = is_placed.then(|| kernel_impl(body, arguments, generics, parameters));
+    let launched = is_placed.then(|| kernel_impl(body, arguments, &function.sig, parameters));
     let callable = (!types.iter().any(|of| matches!(of, Type::Reference(_))) && !is_placed)
         .then(|| function_impl(body, generics, types, &output));
     quote! {
@@ -243,12 +243,17 @@ fn is_a(of: &Type, names: &[&str]) -> bool {
 fn kernel_impl(
     body: &Body<'_>,
     arguments: &Arguments,
-    generics: &Generics,
+    signature: &Signature,
     parameters: &Parameters<'_>,
 ) -> TokenStream {
     let (k, name) = (&body.k, body.name);
-    let (implemented, of, condition) = generics.split_for_impl();
+    let (implemented, of, condition) = signature.generics.split_for_impl();
     let turbofish = of.as_turbofish();
+    let returned = match &signature.output {
+        syn::ReturnType::Default => quote!(()),
+        // An error is told where the type is written.
+        syn::ReturnType::Type(_, of) => quote_spanned!(of.span()=> #of),
+    };
     let taken: Vec<TokenStream> = parameters
         .types
         .iter()
@@ -292,8 +297,9 @@ fn kernel_impl(
     quote! {
         impl #implemented #k::Kernel for #name #of #condition {
             type Sources<'s> = (#(#lasting::Source<'s>,)*);
-            type Bound<'s> = (#(#lasting::Bound<'s>,)*);
+            type Bound<'s> = ((#(#lasting::Bound<'s>,)*), #k::Returning<'s, #returned>);
             type Parameters = (#(#given,)*);
+            type Returned = #returned;
 
             #group_len
 
@@ -303,27 +309,29 @@ fn kernel_impl(
 
             fn bound(sources: Self::Sources<'_>) -> Self::Bound<'_> {
                 let (#(#names,)*) = sources;
-                (#(#lasting::bound(#names),)*)
+                ((#(#lasting::bound(#names),)*), #k::Returning::nowhere())
             }
 
             fn given<'s>(given: &mut #k::Given<'_, 's>) -> Self::Bound<'s> {
-                (#(#lasting::given(given),)*)
+                ((#(#lasting::given(given),)*), #k::Returning::given(given))
             }
 
             fn begin(bound: &mut Self::Bound<'_>, items: &::core::ops::Range<u64>) {
-                let (#(#names,)*) = bound;
+                let ((#(#names,)*), returned) = bound;
                 #(#lasting::begin(#names, items);)*
+                returned.begin(items);
             }
 
             #[inline(always)]
             fn run_item(bound: &mut Self::Bound<'_>, item: #k::Item) {
-                let (#(#names,)*) = bound;
-                let _ = #name #turbofish(#(#lasting::of_item(#names, item)),*);
+                let ((#(#names,)*), returned) = bound;
+                returned.put(item, #name #turbofish(#(#lasting::of_item(#names, item)),*));
             }
 
             fn end(bound: &mut Self::Bound<'_>) {
-                let (#(#names,)*) = bound;
+                let ((#(#names,)*), returned) = bound;
                 #(#lasting::end(#names);)*
+                returned.end();
             }
 
             fn arguments(sources: Self::Sources<'_>) -> ::std::vec::Vec<#k::Argument<'_>> {

@@ -149,6 +149,12 @@ pub enum ErrorKind {
     /// Items of a kernel accessed elements that are not there: so many items, of which one is `item`, at an
     /// index, at a place of the source, `file:line`. The index may be negative in windows.
     KernelOutside { kernel: String, place: String, index: i128, item: usize, items: u64 },
+    /// Items of a kernel took more turns of loops than they were allowed: so many items, of which one is
+    /// `item`, in a loop at a place of the source, `file:line`.
+    KernelBudget { kernel: String, place: String, turns: u64, item: usize, items: u64 },
+    /// Items of a kernel asked for more memory of their own than there is: so many items, of which one is
+    /// `item`, for so many bytes at a place of the source, `file:line`.
+    KernelArena { kernel: String, place: String, asked: u64, arena_bytes: u64, item: usize, items: u64 },
     /// A device failed in the middle of writing to elements.
     Interrupted {
         /// Which elements were written, as ranges of indices, ascending.
@@ -388,6 +394,20 @@ impl ErrorKind {
                 ),
                 "compare the index with the length before that, or take what is inside by `min`".into(),
             ),
+            Self::KernelBudget { kernel, place, turns, item, items } => (
+                format!(
+                    "{items} items of kernel `{kernel}` took more than {turns} turns of loops: item {item} ended in \
+                     {place}"
+                ),
+                "look for a loop without an end there, or allow more by `launch().budget(turns)`".into(),
+            ),
+            Self::KernelArena { kernel, place, asked, arena_bytes, item, items } => (
+                format!(
+                    "{items} items of kernel `{kernel}` have not enough of {arena_bytes} bytes of memory of their \
+                     own: item {item} asked for {asked} in {place}"
+                ),
+                "allow more by `launch().arena_bytes(bytes)`".into(),
+            ),
             Self::Interrupted { written, unspecified, cause } => (
                 format!(
                     "{} elements of {} ranges are unspecified, {} ranges are written, the others unchanged ({})",
@@ -613,6 +633,15 @@ mod tests {
             KernelRefused { kernel: "blur".into(), reason: "calls lie too deep".into() },
             KernelOverlap { kernel: "blur".into(), result: "out".into(), argument: "image".into() },
             KernelOutside { kernel: "blur".into(), place: "blur.rs:7".into(), index: 9, item: 8, items: 1 },
+            KernelBudget { kernel: "blur".into(), place: "blur.rs:7".into(), turns: 9, item: 8, items: 1 },
+            KernelArena {
+                kernel: "blur".into(),
+                place: "blur.rs:7".into(),
+                asked: 99,
+                arena_bytes: 64,
+                item: 8,
+                items: 1,
+            },
             Interrupted { written: Vec::new(), unspecified: vec![2..3, 5..9], cause: cause() },
             Device(cause()),
         };

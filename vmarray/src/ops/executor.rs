@@ -207,12 +207,20 @@ impl Question for Examination<'_> {
         self.0.dealt()
     }
 
+    fn is_rounded(&self) -> bool {
+        self.0.is_rounded()
+    }
+
     fn may_be_repeated(&self) -> bool {
         false
     }
 
-    fn answer_bytes(&self, _: u64) -> u64 {
-        self.0.report_bytes() as u64
+    fn room(&self, count: u64) -> u64 {
+        count
+    }
+
+    fn answer_bytes(&self, count: u64) -> u64 {
+        self.0.report_bytes(count as usize) as u64
     }
 
     fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> Kernel<'a> {
@@ -220,7 +228,8 @@ impl Question for Examination<'_> {
     }
 
     fn take(&self, _: &mut (), answer: &Answer<'_>) -> Result<TakenAnswer> {
-        self.0.take_report(answer.run.geometry, &answer.words(0, self.0.report_bytes() / 8)?);
+        let words = answer.words(0, self.0.report_bytes(answer.run.count()) / 8)?;
+        self.0.take_report(answer.run.geometry, &words);
         Ok(TakenAnswer::Yes)
     }
 

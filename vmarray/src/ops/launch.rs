@@ -5,22 +5,25 @@
 
 mod arguments;
 mod kernel;
+mod options;
 mod plan;
+mod reduce;
 mod spread;
 
-use vmarray_kernel::Kernel;
+use vmarray_kernel::{Kernel, Number};
 
 pub use arguments::{Appended, Argument, Arguments, Bound, Windowed};
 pub(crate) use arguments::{changed, shared};
+pub use options::KernelLaunch;
+pub use reduce::ReturnedSum;
 pub(crate) use spread::Spread;
 
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
-use crate::ops::view::INTERNAL;
 
-/// Kernels that can be run: every function with `#[vmarray::kernel]` that writes to an
-/// [`Own`](vmarray_kernel::Own) element. Come by it with `use vmarray::prelude::*`.
+/// Kernels that can be run: every function with `#[vmarray::kernel]` that changes elements, or returns
+/// something, for each item. Come by it with `use vmarray::prelude::*`.
 ///
 /// ```
 /// use vmarray::kernel::{At, Own};
@@ -76,11 +79,98 @@ pub trait RunKernel: Kernel + Sized {
     /// [`LengthMismatch`](ErrorKind::LengthMismatch), [`KernelOverlap`](ErrorKind::KernelOverlap), and
     /// [`Device`](ErrorKind::Device) for a device that has not what the kernel needs: nothing has begun then.
     /// [`KernelOutside`](ErrorKind::KernelOutside) if items accessed elements that are not there: they read
-    /// zeroes, wrote nothing, and all items have run. [`Interrupted`](ErrorKind::Interrupted) says which
+    /// zeroes, wrote nothing, and all items have run; [`KernelBudget`](ErrorKind::KernelBudget) and
+    /// [`KernelArena`](ErrorKind::KernelArena) likewise. [`Interrupted`](ErrorKind::Interrupted) says which
     /// elements of the results are written and which ones are unspecified.
     fn run<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<()> {
-        let kernel = kernel::prepared::<Self>()?;
-        plan::run(&kernel, arguments.bound(INTERNAL))
+        Self::launch().run(arguments)
+    }
+
+    /// A launch with options.
+    fn launch() -> KernelLaunch<Self> {
+        KernelLaunch::new()
+    }
+
+    /// Runs the kernel as [`run`](Self::run) does, and adds up what items return: integers exactly, floating
+    /// point in `f64`, in an order that depends on the devices, where the elements lie and, if the kernel has
+    /// results, who else uses their pages. Of a tuple each number is added up by itself.
+    ///
+    /// ```
+    /// use vmarray::kernel::Own;
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn squared_distance(a: &Own<f32>, b: &Own<f32>) -> f32 {
+    ///     let difference = a.get() - b.get();
+    ///     difference * difference
+    /// }
+    /// let (a, b) = (VirtualArray::<f32>::new(1000)?, Source::new(vec![2.0_f32; 1000])?);
+    /// a.fill(..500, 1.0)?;
+    /// assert_eq!(squared_distance::sum((&a, &b))?, 2500.0);
+    /// assert_eq!(squared_distance::max((&a, &b))?, Some(4.0));
+    /// assert_eq!(squared_distance::launch().arg_min((&a, &b))?, Some((0, 1.0)));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    fn sum<'a>(
+        arguments: impl Arguments<'a, Self::Parameters>,
+    ) -> Result<<Self::Returned as ReturnedSum>::Sum>
+    where
+        Self::Returned: ReturnedSum,
+    {
+        Self::launch().sum(arguments)
+    }
+
+    /// Runs the kernel as [`run`](Self::run) does, and counts the items that return `true`.
+    ///
+    /// ```
+    /// use vmarray::kernel::{At, Own};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn doubled(at: At<1>, x: &mut Own<u32>) -> bool {
+    ///     x.set(x.get() + at.index() as u32);
+    ///     x.get() >= 7
+    /// }
+    /// let mut array = VirtualArray::<u32>::new(10)?;
+    /// assert_eq!(doubled::count((&mut array,))?, 3);
+    /// assert_eq!(doubled::count((&mut array,))?, 6);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    fn count<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<usize>
+    where
+        Self: Kernel<Returned = bool>,
+    {
+        Self::launch().count(arguments)
+    }
+
+    /// Runs the kernel as [`run`](Self::run) does, for the least of what items return; `None` if none does.
+    /// NaNs do not count, and a zero comes back as +0.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    fn min<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<Option<Self::Returned>>
+    where
+        Self::Returned: Number,
+    {
+        Self::launch().min(arguments)
+    }
+
+    /// Runs the kernel as [`run`](Self::run) does, for the greatest of what items return; see
+    /// [`min`](Self::min).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    fn max<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<Option<Self::Returned>>
+    where
+        Self::Returned: Number,
+    {
+        Self::launch().max(arguments)
     }
 }
 

@@ -63,7 +63,9 @@ fn items_take_memory_for_themselves() -> Result<()> {
     }
     // More than an item has.
     let error = median::run((10_000, &of, &mut out)).unwrap_err();
-    let ErrorKind::KernelOutside { index, items, .. } = error.kind() else { panic!("{error}") };
-    assert_eq!((*index, *items), (40_002, 500));
+    let ErrorKind::KernelArena { asked, arena_bytes, items, .. } = error.kind() else { panic!("{error}") };
+    assert_eq!((*asked, *arena_bytes, *items), (40_002, 16_384, 500));
+    let error = median::launch().arena_bytes(20).run((6, &of, &mut out)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::KernelArena { asked: 26, arena_bytes: 24, .. }), "{error}");
     Ok(())
 }

@@ -15,6 +15,7 @@ mod guards;
 mod index_set;
 mod interpreted;
 mod late_filter;
+mod launch_options;
 mod launched_groups;
 mod launches;
 mod mixed;

@@ -37,13 +37,15 @@ impl Lower {
             }
             Expr::Match(of, arms) => self.choice(of, arms),
             Expr::Loop(label, body) => {
+                let line = self.frame()?.line;
                 let outer = self.open(*label, Some(Next::Continue(self.nesting + 1)))?;
                 let _ = self.ended(|lower| lower.expr(body))?;
                 let (value, body) = self.close(outer, None)?;
-                self.code.push(Op::Loop { body });
+                self.looped(line, body)?;
                 value.ok_or(Exit::Diverges)
             }
             Expr::While(label, condition, body) => {
+                let line = self.frame()?.line;
                 let outer = self.open(*label, Some(Next::Continue(self.nesting + 1)))?;
                 let level = self.nesting;
                 let end = self.ended(|lower| {
@@ -63,7 +65,7 @@ impl Lower {
                 })?;
                 drop(end);
                 let (value, body) = self.close(outer, None)?;
-                self.code.push(Op::Loop { body });
+                self.looped(line, body)?;
                 value.ok_or(Exit::Diverges)
             }
             Expr::For(label, pattern, range, body) => self.counted(*label, pattern, range, body),
@@ -309,6 +311,7 @@ impl Lower {
         range: &'static Range,
         body: &'static Expr,
     ) -> Result<Value> {
+        let line = self.frame()?.line;
         let start = self.computed(range.start)?;
         let start = self.kept_operand(start)?;
         let end = self.computed(range.end)?;
@@ -342,6 +345,7 @@ impl Lower {
                 let counter = lower.new_variable(of);
                 let first = lower.register(first);
                 lower.code.push(Op::Copy { to: counter, of: first });
+                lower.frame()?.line = line;
                 lower.counting(
                     label,
                     pattern,
@@ -363,7 +367,7 @@ impl Lower {
         [counter, last, step]: [Operand; 3],
         body: &'static Expr,
     ) -> Result<Value> {
-        let of = self.type_of(counter);
+        let (of, line) = (self.type_of(counter), self.frame()?.line);
         let outer = self.open(label, None)?;
         let level = self.nesting;
         // `continue` leaves the body; then the counter goes on.
@@ -407,8 +411,17 @@ impl Lower {
         self.code.push(Op::Copy { to, of: after });
         self.is_variable[to.at()] = true;
         let (_, body) = self.close(outer, None)?;
-        self.code.push(Op::Loop { body });
+        self.looped(line, body)?;
         Ok(Value::unit())
+    }
+
+    /// A loop that begins in a line.
+    fn looped(&mut self, line: u32, body: Vec<Op>) -> Result<()> {
+        let last = std::mem::replace(&mut self.frame()?.line, line);
+        self.mark();
+        self.frame()?.line = last;
+        self.code.push(Op::Loop { body });
+        Ok(())
     }
 
     /// A loop of few turns, each written out.

@@ -34,9 +34,15 @@ pub trait Change: Sync {
         Vec::new()
     }
 
-    /// How many bytes a device writes about a run when it is done.
-    fn report_bytes(&self) -> usize {
+    /// How many bytes a device writes about a run of so many elements when it is done.
+    fn report_bytes(&self, count: usize) -> usize {
+        let _ = count;
         0
+    }
+
+    /// Whether something rounded comes out, so that it matters which elements are a run.
+    fn is_rounded(&self) -> bool {
+        false
     }
 
     /// How many bytes it copies to devices itself for each element, before a part of it begins.
@@ -271,7 +277,7 @@ pub(crate) struct Writing {
     pub tickets: Vec<Ticket>,
     /// Kept until the device is done.
     staged: Vec<StagedOperand>,
-    report: Option<PinnedPiece>,
+    report: Option<(PinnedPiece, usize)>,
     geometry: Geometry,
     /// The parts of the run's pages, if something is to be taken back.
     parts: Vec<(usize, usize, usize)>,
@@ -292,7 +298,7 @@ impl Writing {
         run: Run<'_>,
         staged: Vec<StagedOperand>,
     ) -> Result<Self, RefusedRun> {
-        let report = report(lane, change)?;
+        let report = report(lane, change, run.count())?;
         let columns = columns(run, &staged);
         let (mut tickets, mut begun) = (Vec::with_capacity(staged.len() + 1), false);
         let submitted = lane.submit(RunAccess::Change, &mut |queue| {
@@ -303,7 +309,7 @@ impl Writing {
             }
             begun = true;
             let run = Run { columns: &columns, geometry: run.geometry };
-            let mut last = change.submit(queue, run, report.as_ref().map(|report| report.at(0)))?;
+            let mut last = change.submit(queue, run, report.as_ref().map(|(report, _)| report.at(0)))?;
             for staged in staged.iter().filter(|staged| staged.is_changed) {
                 tickets.push(last);
                 let bytes = run.count() as u64 * staged.stride;
@@ -343,21 +349,21 @@ impl Writing {
         others: &[(usize, Operand<'_>)],
     ) -> Result<()> {
         let staged = others.iter().map(|(column, other)| (*column, other.stride()));
-        let (columns, report) = (columns_like(like, 0, staged), report(lane, change)?);
+        let (columns, report) = (columns_like(like, 0, staged), report(lane, change, 0)?);
         let run = Run { columns: &columns, geometry: like.geometry };
         let ticket = lane.submit(RunAccess::Read, &mut |queue| {
-            change.submit(queue, run, report.as_ref().map(|report| report.at(0)))
+            change.submit(queue, run, report.as_ref().map(|(report, _)| report.at(0)))
         })?;
         lane.wait(ticket)?;
-        report.into_iter().for_each(|report| lane.keep(report));
+        report.into_iter().for_each(|(report, _)| lane.keep(report));
         Ok(())
     }
 
     fn translate(lane: &impl Lane, change: &dyn Change, columns: &[Elements<'_>], geometry: Geometry) {
-        if let Ok(report) = report(lane, change) {
-            let place = report.as_ref().map(|report| report.at(0));
+        if let Ok(report) = report(lane, change, 0) {
+            let place = report.as_ref().map(|(report, _)| report.at(0));
             change.prepare(&**lane.device(), Run { columns, geometry }, place);
-            report.into_iter().for_each(|report| lane.keep(report));
+            report.into_iter().for_each(|(report, _)| lane.keep(report));
         }
     }
 
@@ -383,8 +389,8 @@ impl Writing {
             }
             lane.keep(staged.host);
         }
-        if let Some(report) = self.report {
-            let mut words = vec![0_u64; change.report_bytes() / 8];
+        if let Some((report, bytes)) = self.report {
+            let mut words = vec![0_u64; bytes / 8];
             report.read(0, bytemuck::cast_slice_mut(&mut words));
             change.take_report(self.geometry, &words);
             lane.keep(report);
@@ -407,10 +413,10 @@ fn columns_like<'a>(
     merged_columns(like.columns, staged)
 }
 
-/// Memory for what a device writes about a run.
-fn report(lane: &impl Lane, change: &dyn Change) -> Result<Option<PinnedPiece>> {
-    let bytes = change.report_bytes();
-    (bytes > 0).then(|| lane.buffer(bytes)).transpose()
+/// Memory for what a device writes about a run of so many elements, and how many bytes that is.
+fn report(lane: &impl Lane, change: &dyn Change, count: usize) -> Result<Option<(PinnedPiece, usize)>> {
+    let bytes = change.report_bytes(count);
+    (bytes > 0).then(|| Ok((lane.buffer(bytes)?, bytes))).transpose()
 }
 
 /// The columns of a run, and those that were staged beside it.

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use backend_api::kernel::{self, Access, Op};
 use parking_lot::Mutex;
-use vmarray_kernel::{Kernel, Lowered, host_form, lower};
+use vmarray_kernel::{Kernel, Lowered, host_form, host_form_returning, lower, lower_returning};
 
 use crate::base::error::{Error, ErrorKind, Result};
 
@@ -18,19 +18,26 @@ pub(super) struct PreparedKernel {
 }
 
 /// Those that were lowered so far, each with its type and const parameters.
-static PREPARED: LazyLock<Mutex<HashMap<TypeId, Arc<PreparedKernel>>>> = LazyLock::new(Mutex::default);
+/// and whether they write down what items return.
+static PREPARED: LazyLock<Mutex<Prepared>> = LazyLock::new(Mutex::default);
+type Prepared = HashMap<(TypeId, bool), Arc<PreparedKernel>>;
 
-/// A kernel, lowered now if it has not been before.
-pub(super) fn prepared<K: Kernel>() -> Result<Arc<PreparedKernel>> {
-    let key = TypeId::of::<K>();
+/// A kernel that may write down what items return, lowered now if it has not been before.
+pub(super) fn prepared<K: Kernel>(returns: bool) -> Result<Arc<PreparedKernel>> {
+    let key = (TypeId::of::<K>(), returns);
     if let Some(known) = PREPARED.lock().get(&key) {
         return Ok(Arc::clone(known));
     }
     // Not under the lock: two threads may do it both.
-    let lowered = lower::<K>().map_err(refused)?;
+    let lowered = if returns { lower_returning::<K>() } else { lower::<K>() };
+    let lowered = lowered.map_err(refused)?;
     let kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name);
     // Groups are interpreted.
-    let kernel = if K::group_len().is_none() { kernel.with_host(host_form::<K>) } else { kernel };
+    let kernel = match K::group_len() {
+        Some(_) => kernel,
+        None if returns => kernel.with_host(host_form_returning::<K>),
+        None => kernel.with_host(host_form::<K>),
+    };
     let prepared = Arc::new(PreparedKernel { lowered, kernel });
     Ok(Arc::clone(PREPARED.lock().entry(key).or_insert(prepared)))
 }

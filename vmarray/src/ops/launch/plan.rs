@@ -3,21 +3,37 @@
 use std::ops::Range;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Op, Report};
-use backend_api::{Device, HostSpan, Launch, Queue, Ticket, View};
+use backend_api::kernel::{KernelFacts, Op, Report};
+use backend_api::{Device, Elements, HostSpan, Launch, Queue, Ticket, View};
 use parking_lot::{Mutex, RwLock};
-use vmarray_kernel::{ARENA_BYTES, ParameterInfo, ParameterKind, ScalarSource};
+use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
 use super::arguments::{AppendTo, Bound};
 use super::kernel::PreparedKernel;
+use super::options::Options;
+use super::reduce::Reduction;
 use super::spread::{DealtArgument, DeviceCopies, FromZero, Inside, Room, SpreadArgument, copy_around};
 use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::engine::pager::Pager;
 use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run, STAGED_BYTES};
 
+/// What a launch is for, beside what the kernel changes.
+pub(super) enum Wanted<'r> {
+    Nothing,
+    /// What items return.
+    Reduced(&'r mut Reduction),
+    /// What the device that has the first element says of the kernel; which is not run.
+    Facts(&'r mut Option<KernelFacts>),
+}
+
 /// Runs a kernel for each element of its results. Arguments come in the order of its parameters, but for
 /// places.
-pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<()> {
+pub(super) fn run(
+    kernel: &PreparedKernel,
+    arguments: Vec<Bound<'_>>,
+    options: &Options,
+    wanted: Wanted<'_>,
+) -> Result<()> {
     let parameters = &kernel.lowered.parameters;
     let mut values = vec![Vec::new(); parameters.len()];
     // With an element for each item; read by many items, and which elements of stores these are.
@@ -62,8 +78,14 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
     };
     // The first result says where the work is done, and comes first; the first argument, if there is none.
     let first = has_result(&columns);
-    if first.is_none() && has_result(&elsewhere).is_none() && appended.is_empty() {
-        return refused("it has no result: take a `&mut Own<T>`, `&Shared<T>` or `&Append<T>`");
+    if first.is_none()
+        && has_result(&elsewhere).is_none()
+        && appended.is_empty()
+        && matches!(wanted, Wanted::Nothing)
+    {
+        return refused(
+            "it has no result: take a `&mut Own<T>`, `&Shared<T>` or `&Append<T>`, or reduce what items return",
+        );
     }
     if let Some(first) = first {
         columns[..=first].rotate_right(1);
@@ -95,6 +117,9 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
         let column = columns.iter().position(|column| column.number == *parameter);
         // Of what is appended there are two: the counter, and elements.
         let before = kernel.lowered.views[..number].iter().filter(|other| *other == parameter).count();
+        if *parameter == parameters.len() {
+            return Some(ViewPlace::Returned(before));
+        }
         let own = spread.iter().enumerate().filter(|(_, argument)| argument.number == *parameter);
         column.map(ViewPlace::Column).or_else(|| own.map(|own| ViewPlace::Spread(own.0)).nth(before))
     };
@@ -118,6 +143,15 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
     let copies = devices
         .into_iter()
         .map(|(device, counters)| DeviceCopies::new(device, counters, &spread, len, several));
+    let found = Mutex::default();
+    let (reduction, mut facts) = match wanted {
+        Wanted::Nothing => (None, None),
+        Wanted::Reduced(reduction) => {
+            reduction.start = start;
+            (Some(&*reduction), None)
+        }
+        Wanted::Facts(facts) => (None, Some(facts)),
+    };
     let launching = Launching {
         kernel,
         views: kernel.lowered.views.iter().enumerate().filter_map(view).collect(),
@@ -127,14 +161,23 @@ pub(super) fn run(kernel: &PreparedKernel, arguments: Vec<Bound<'_>>) -> Result<
         devices: RwLock::new(copies.collect::<Result<_>>()?),
         spread,
         dealt,
+        options,
+        reduction,
+        facts: facts.is_some().then_some(&found),
         reported: Mutex::default(),
     };
     let others: Vec<_> = others.iter().map(|other| other.operand).collect();
     let range = start..start + len;
+    if let Some(facts) = &mut facts {
+        launching.examine(store, &others, &(start..start + 1))?;
+        **facts = *found.lock();
+        return Ok(());
+    }
     match target {
         Some(target) => target.change(&others, &range, &launching),
         None => launching.examine(store, &others, &range),
     }
+    .and_then(|()| launching.reduction_outcome(&range, target.is_some()))
     .map_err(|error| error.counted_from(start))?;
     for argument in elsewhere.iter().filter(|argument| argument.operand.target.is_some()) {
         launching.write_back(argument)?;
@@ -181,6 +224,8 @@ enum ViewPlace {
     Spread(usize),
     /// In home slots on the device.
     Dealt(usize),
+    /// In memory for a scalar of what items return.
+    Returned(usize),
 }
 
 /// A kernel with all that does not differ from run to run.
@@ -194,6 +239,9 @@ struct Launching<'a> {
     start: usize,
     spread: Vec<SpreadArgument<'a>>,
     dealt: Vec<DealtArgument<'a>>,
+    options: &'a Options,
+    reduction: Option<&'a Reduction>,
+    facts: Option<&'a Mutex<Option<KernelFacts>>>,
     /// What devices have of those.
     devices: RwLock<Vec<DeviceCopies<'a>>>,
     /// What was reported, and the place of the item that is named.
@@ -201,15 +249,15 @@ struct Launching<'a> {
 }
 
 impl Launching<'_> {
-    /// Has something done with the launch of a run.
+    /// Has something done with the launch of a run, whose items return to some memory.
     fn with<R>(
         &self,
         device: &dyn Device,
         run: Run<'_>,
-        report: Option<HostSpan<'_>>,
+        report: HostSpan<'_>,
+        returned: &[Elements<'_>],
         work: impl FnOnce(&Launch<'_>) -> backend_api::Result<R>,
     ) -> backend_api::Result<R> {
-        let Some(report) = report else { unreachable!("launches have reports") };
         let devices = self.devices.read();
         let copies = devices.iter().find(|copies| copies.is_on(device));
         let (mut params, mut views) = (self.params.clone(), Vec::with_capacity(self.views.len()));
@@ -217,6 +265,7 @@ impl Launching<'_> {
             views.push(match place {
                 ViewPlace::Dealt(number) => self.dealt[*number].view(),
                 ViewPlace::Column(column) => View::Run(run.columns[*column]),
+                ViewPlace::Returned(scalar) => View::Run(returned[*scalar]),
                 ViewPlace::Spread(number) => {
                     let argument = &self.spread[*number];
                     let stride = argument.of.stride() as u64;
@@ -233,7 +282,8 @@ impl Launching<'_> {
             views: &views,
             params: &params,
             table: &self.table,
-            arena_bytes: ARENA_BYTES,
+            arena_bytes: self.options.arena_bytes,
+            budget: self.options.budget,
             ..Launch::new(&self.kernel.kernel, run.count() as u64, run.geometry, report)
         })
     }
@@ -296,18 +346,48 @@ impl Launching<'_> {
         if report.failures == 0 {
             return Ok(());
         }
+        let (name, items) = (self.kernel.lowered.name, report.failures);
+        let (kernel, item) = (name.into(), place as usize - self.start);
         let in_source = self.kernel.lowered.place_of(report.site);
-        Err(ErrorKind::KernelOutside {
-            kernel: self.kernel.lowered.name.into(),
-            place: in_source.map(|place| place.to_string()).unwrap_or_default(),
-            index: match self.window_read_at(report.site) {
-                Some(_) => report.detail.cast_signed().into(),
-                None => report.detail.into(),
-            },
-            item: place as usize - self.start,
-            items: report.failures,
+        let place = in_source.map(|place| place.to_string()).unwrap_or_default();
+        Err(match self.kernel.kernel.body().operation(report.site) {
+            Some(Op::Loop { .. }) => {
+                ErrorKind::KernelBudget { kernel, place, turns: report.detail, item, items }
+            }
+            Some(Op::Arena { .. }) => {
+                let arena_bytes = self.options.arena_bytes;
+                ErrorKind::KernelArena { kernel, place, asked: report.detail, arena_bytes, item, items }
+            }
+            _ => {
+                let index = match self.window_read_at(report.site) {
+                    Some(_) => report.detail.cast_signed().into(),
+                    None => report.detail.into(),
+                };
+                ErrorKind::KernelOutside { kernel, place, index, item, items }
+            }
         }
         .into())
+    }
+
+    /// What has become of work that was submitted before that which was waited for.
+    fn reduction_outcome(&self, range: &Range<usize>, has_result: bool) -> Result<()> {
+        let Some(Err(cause)) = self.reduction.map(Reduction::outcome) else { return Ok(()) };
+        Err(match has_result {
+            true => {
+                let (written, unspecified) = (Vec::new(), vec![range.clone()]);
+                ErrorKind::Interrupted { written, unspecified, cause }
+            }
+            false => ErrorKind::Device(cause),
+        }
+        .into())
+    }
+
+    fn note(&self, geometry: Geometry, report: Report) {
+        let new = self.located(report);
+        let mut reported = self.reported.lock();
+        let (old, place) = *reported;
+        let place = if old.failures == 0 { geometry.index(new.item) } else { place };
+        *reported = (old.and(new), place);
     }
 }
 
@@ -337,12 +417,23 @@ impl Change for Launching<'_> {
         self.dealt.iter().map(|argument| (argument.pager, argument.pages())).collect()
     }
 
-    fn report_bytes(&self) -> usize {
-        Report::BYTES as usize
+    fn report_bytes(&self, count: usize) -> usize {
+        self.reduction.map_or(Report::BYTES as usize, |reduction| reduction.report_bytes(count))
+    }
+
+    fn is_rounded(&self) -> bool {
+        self.reduction.is_some_and(Reduction::is_rounded)
     }
 
     fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>) {
-        let _ = self.with(device, run, report, |launch| device.prepare_launches(&[*launch]));
+        let Some(report) = report else { return };
+        let prepare = |run: Run<'_>, returned: &[Elements<'_>]| {
+            let _ = self.with(device, run, report, returned, |launch| device.prepare_launches(&[*launch]));
+        };
+        match self.reduction {
+            Some(reduction) => reduction.prepare(device, run, report, prepare),
+            None => prepare(run, &[]),
+        }
     }
 
     fn submit(
@@ -351,15 +442,36 @@ impl Change for Launching<'_> {
         run: Run<'_>,
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
-        self.with(&**queue.device(), run, report, |launch| queue.launch(launch))
+        let Some(report) = report else { unreachable!("launches have reports") };
+        if let Some(facts) = self.facts {
+            let device = queue.device();
+            let told = self.with(&**device, run, report, &[], |launch| device.kernel_facts(launch))?;
+            *facts.lock() = Some(told);
+            return queue.submit(&[]);
+        }
+        let launch = |run: Run<'_>, report: HostSpan<'_>, returned: &[Elements<'_>]| {
+            self.with(&**queue.device(), run, report, returned, |launch| queue.launch(launch))
+        };
+        match self.reduction {
+            Some(reduction) => reduction.submit(queue, run, report, launch),
+            None => launch(run, report, &[]),
+        }
     }
 
     fn take_report(&self, geometry: Geometry, report: &[u64]) {
-        let Ok(words) = report.try_into() else { return };
-        let new = self.located(Report::from_words(words));
-        let mut reported = self.reported.lock();
-        let (old, place) = *reported;
-        let place = if old.failures == 0 { geometry.index(new.item) } else { place };
-        *reported = (old.and(new), place);
+        if self.facts.is_some() {
+            return;
+        }
+        match self.reduction {
+            Some(reduction) => {
+                let pieces = reduction.take(geometry, report);
+                pieces.into_iter().for_each(|(geometry, report)| self.note(geometry, report));
+            }
+            None => {
+                if let Ok(words) = report.try_into() {
+                    self.note(geometry, Report::from_words(words));
+                }
+            }
+        }
     }
 }

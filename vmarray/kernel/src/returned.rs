@@ -1,0 +1,141 @@
+//! Values that items of launched kernels return, to be reduced.
+
+use crate::layout::KernelType;
+use crate::number::Scalar;
+use crate::source::Given;
+use crate::views::Item;
+use backend_api::expr::Type;
+use backend_api::kernel::HostView;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// What a launched kernel can return: nothing, a number, a `bool`, or a tuple of these.
+///
+/// ```
+/// use vmarray_kernel::{Kernel, Own, Returned, kernel};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn squared_difference(a: &Own<f32>, b: &Own<f32>) -> f32 {
+///     let difference = a.get() - b.get();
+///     difference * difference
+/// }
+/// fn scalars<K: Kernel>() -> usize {
+///     K::Returned::types().len()
+/// }
+/// assert_eq!(scalars::<squared_difference>(), 1);
+/// assert_eq!(<(u64, bool)>::types().len(), 2);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a kernel that is launched cannot return a `{Self}`",
+    note = "it returns nothing, a number, a `bool`, or a tuple of these, which the launch reduces"
+)]
+pub trait Returned: KernelType {
+    /// The types of its scalars.
+    #[must_use]
+    fn types() -> Vec<Type>;
+
+    /// Calls `visit` with each scalar: its number, and its bits.
+    #[doc(hidden)]
+    fn each(self, visit: &mut impl FnMut(usize, Type, u64));
+}
+
+impl<T: Scalar> Returned for T {
+    fn types() -> Vec<Type> {
+        vec![T::TYPE]
+    }
+
+    #[inline(always)]
+    fn each(self, visit: &mut impl FnMut(usize, Type, u64)) {
+        visit(0, T::TYPE, self.to_value());
+    }
+}
+
+macro_rules! tuples {
+    ($($($T:ident $number:tt)*;)*) => { $(
+        impl<$($T: Scalar),*> Returned for ($($T,)*) {
+            fn types() -> Vec<Type> {
+                vec![$($T::TYPE),*]
+            }
+
+            #[inline(always)]
+            #[allow(unused_variables, reason = "there is an empty tuple")]
+            fn each(self, visit: &mut impl FnMut(usize, Type, u64)) {
+                $(visit($number, $T::TYPE, self.$number.to_value());)*
+            }
+        }
+    )* };
+}
+tuples! {
+    ;
+    A 0;
+    A 0 B 1;
+    A 0 B 1 C 2;
+    A 0 B 1 C 2 D 3;
+}
+
+/// As what a scalar is written to memory, where there are no bools.
+pub(crate) const fn stored(of: Type) -> Type {
+    match of {
+        Type::Bool => Type::U8,
+        other => other,
+    }
+}
+
+/// Where items of a kernel's host form write what they return; nowhere, if nobody wants it.
+pub struct Returning<'s, R> {
+    /// For each scalar.
+    views: Vec<HostView<'s>>,
+    /// Of the items that were begun, the first one, and what they have returned.
+    first: usize,
+    elements: Vec<Vec<u8>>,
+    marker: PhantomData<fn(R)>,
+}
+
+impl<'s, R: Returned> Returning<'s, R> {
+    /// Nobody wants it.
+    #[must_use]
+    pub const fn nowhere() -> Self {
+        Self { views: Vec::new(), first: 0, elements: Vec::new(), marker: PhantomData }
+    }
+
+    /// Of what a device gives.
+    #[must_use]
+    pub fn given(given: &mut Given<'_, 's>) -> Self {
+        let scalars = if given.takes_returned() { R::types().len() } else { 0 };
+        let views: Vec<_> = (0..scalars).map(|_| given.view()).collect();
+        Self { elements: vec![Vec::new(); scalars], views, ..Self::nowhere() }
+    }
+
+    /// Makes room for what some items return.
+    pub fn begin(&mut self, items: &Range<u64>) {
+        self.first = items.start as usize;
+        for (elements, of) in self.elements.iter_mut().zip(R::types()) {
+            elements.resize((items.end - items.start) as usize * of.bytes() as usize, 0);
+        }
+    }
+
+    /// Takes what an item returns.
+    #[inline(always)]
+    pub fn put(&mut self, item: Item, value: R) {
+        if self.views.is_empty() {
+            return;
+        }
+        value.each(&mut |number, of, bits| {
+            let bytes = stored(of).bytes() as usize;
+            let (from, at) = (bits.to_le_bytes(), (item.number - self.first) * bytes);
+            let into = &mut self.elements[number][at..at + bytes];
+            into.copy_from_slice(&from[..bytes]);
+            if cfg!(target_endian = "big") {
+                into.reverse();
+            }
+        });
+    }
+
+    /// Writes down what those items have returned.
+    pub fn end(&mut self) {
+        for ((view, elements), of) in self.views.iter().zip(&self.elements).zip(R::types()) {
+            let is_written = view.write(self.first as u64, stored(of).bytes() as usize, elements);
+            debug_assert!(is_written, "they are the items' own");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! How a kernel is launched: its options, and what is done with what its items return.
+
+use std::marker::PhantomData;
+
+use backend_api::kernel::KernelFacts;
+use vmarray_kernel::{ARENA_BYTES, Kernel, Number, Scalar};
+
+use super::arguments::Arguments;
+use super::kernel::prepared;
+use super::plan::{self, Wanted};
+use super::reduce::{How, Reduction, ReturnedSum};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
+use crate::ops::view::INTERNAL;
+
+/// A launch of a kernel, with options: from [`RunKernel::launch`](super::RunKernel::launch).
+///
+/// ```
+/// use vmarray::kernel::{At, Own};
+/// use vmarray::prelude::*;
+///
+/// #[vmarray::kernel]
+/// fn collatz(at: At<1>, steps: &mut Own<u32>) {
+///     let (mut n, mut count) = (at.index(), 0); // from 0 on, which never becomes 1
+///     while n != 1 {
+///         n = if n % 2 == 0 { n / 2 } else { 3 * n + 1 };
+///         count += 1;
+///     }
+///     steps.set(count);
+/// }
+/// let mut steps = VirtualArray::<u32>::new(100)?;
+/// let error = collatz::launch().budget(1000).run((&mut steps,)).unwrap_err();
+/// assert!(error.to_string().contains("1 items of kernel `collatz` took more than 1000 turns of loops"), "{error}");
+/// assert_eq!(steps.get(27)?, 111);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[must_use = "a launch does nothing until it is run"]
+pub struct KernelLaunch<K> {
+    options: Options,
+    marker: PhantomData<fn() -> K>,
+}
+
+/// What a launch is told beside its arguments.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub budget: Option<u64>,
+    pub arena_bytes: u64,
+}
+
+impl<K> std::fmt::Debug for KernelLaunch<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KernelLaunch").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl<K: Kernel> KernelLaunch<K> {
+    pub(super) const fn new() -> Self {
+        Self { options: Options { budget: None, arena_bytes: ARENA_BYTES }, marker: PhantomData }
+    }
+
+    /// How many turns of loops an item may take, all together. One that takes more ends there, which is
+    /// [`KernelBudget`](ErrorKind::KernelBudget) once all items are done; in a kernel with groups it leaves
+    /// its loops. Without a budget, a loop without an end keeps a device for ever.
+    ///
+    /// Counting takes a few percent of the time of short loops. On the host a kernel with loops is
+    /// interpreted if it has a budget, which takes some hundred times as long.
+    pub const fn budget(mut self, turns: u64) -> Self {
+        self.options.budget = Some(turns);
+        self
+    }
+
+    /// How much memory of its own an item has, for [`alloc`](crate::kernel::Alloc): 16 KiB if nothing is
+    /// said. It is rounded up to a multiple of 8. Devices run fewer items at a time if that needs more than
+    /// they have.
+    ///
+    /// ```
+    /// use vmarray::kernel::{At, Own};
+    /// use vmarray::{ErrorKind, prelude::*};
+    ///
+    /// #[vmarray::kernel]
+    /// fn sum_of_squares(at: At<1>, count: usize, out: &mut Own<u64>) {
+    ///     let squares = alloc::<u64>(count);
+    ///     for i in 0..count {
+    ///         squares.set(i, (i * i) as u64);
+    ///     }
+    ///     let mut sum = 0;
+    ///     for i in 0..count {
+    ///         sum += squares[i];
+    ///     }
+    ///     out.set(sum + at.index() as u64);
+    /// }
+    /// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
+    /// let mut out = VirtualArray::<u64>::builder(3).devices(devices).build()?;
+    /// let error = sum_of_squares::run((5000, &mut out)).unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::KernelArena { asked: 40_000, arena_bytes: 16_384, .. }));
+    /// sum_of_squares::launch().arena_bytes(40_000).run((5000, &mut out))?;
+    /// assert_eq!(out.get(2)?, 5000 * 4999 * 9999 / 6 + 2);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub const fn arena_bytes(mut self, bytes: u64) -> Self {
+        self.options.arena_bytes = bytes.next_multiple_of(8);
+        self
+    }
+
+    /// Runs it: see [`RunKernel::run`](super::RunKernel::run).
+    ///
+    /// # Errors
+    /// As [`RunKernel::run`](super::RunKernel::run).
+    pub fn run<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
+        plan::run(&*prepared::<K>(false)?, arguments.bound(INTERNAL), &self.options, Wanted::Nothing)
+    }
+
+    /// Runs it and adds up what items return: see [`RunKernel::sum`](super::RunKernel::sum).
+    ///
+    /// # Errors
+    /// As [`RunKernel::run`](super::RunKernel::run).
+    pub fn sum<'a>(
+        self,
+        arguments: impl Arguments<'a, K::Parameters>,
+    ) -> Result<<K::Returned as ReturnedSum>::Sum>
+    where
+        K::Returned: ReturnedSum,
+    {
+        self.reduced(How::Sum, arguments).map(Reduction::sum::<K::Returned>)
+    }
+
+    /// Runs it and counts the items that return `true`: see [`RunKernel::count`](super::RunKernel::count).
+    ///
+    /// # Errors
+    /// As [`RunKernel::run`](super::RunKernel::run).
+    pub fn count<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<usize>
+    where
+        K: Kernel<Returned = bool>,
+    {
+        self.reduced(How::Sum, arguments).map(Reduction::sum::<bool>)
+    }
+
+    /// Runs it, for the least of what items return: see [`RunKernel::min`](super::RunKernel::min).
+    ///
+    /// # Errors
+    /// As [`RunKernel::run`](super::RunKernel::run).
+    pub fn min<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<Option<K::Returned>>
+    where
+        K::Returned: Number,
+    {
+        self.arg_min(arguments).map(|found| found.map(|(_, value)| value))
+    }
+
+    /// Runs it, for the greatest of what items return: see [`RunKernel::max`](super::RunKernel::max).
+    ///
+    /// # Errors
+    /// As [`RunKernel::run`](super::RunKernel::run).
+    pub fn max<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<Option<K::Returned>>
+    where
+        K::Returned: Number,
+    {
+        self.arg_max(arguments).map(|found| found.map(|(_, value)| value))
+    }
+
+    /// The least of what items return, with the first item that returns it.
+    ///
+    /// # Errors
+    /// As [`RunKernel::run`](super::RunKernel::run).
+    pub fn arg_min<'a>(
+        self,
+        arguments: impl Arguments<'a, K::Parameters>,
+    ) -> Result<Option<(usize, K::Returned)>>
+    where
+        K::Returned: Number,
+    {
+        self.extreme(How::Least, arguments)
+    }
+
+    /// The greatest of what items return, with the first item that returns it.
+    ///
+    /// # Errors
+    /// As [`RunKernel::run`](super::RunKernel::run).
+    pub fn arg_max<'a>(
+        self,
+        arguments: impl Arguments<'a, K::Parameters>,
+    ) -> Result<Option<(usize, K::Returned)>>
+    where
+        K::Returned: Number,
+    {
+        self.extreme(How::Greatest, arguments)
+    }
+
+    /// Asks the device that has the first element what has become of the kernel there: registers, spilled
+    /// bytes, the length of groups. The kernel is translated for that, and not run.
+    ///
+    /// ```
+    /// use vmarray::kernel::Own;
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn doubled(x: &mut Own<f32>) {
+    ///     x.set(x.get() * 2.0);
+    /// }
+    /// let mut array = VirtualArray::<f32>::new(1000)?;
+    /// match doubled::launch().facts((&mut array,)) {
+    ///     Ok(facts) => println!("{:?} registers of 32 bits an item", facts.registers),
+    ///     Err(error) => println!("{error}"), // host RAM has nothing to tell
+    /// }
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`RunKernel::run`](super::RunKernel::run), and [`Device`](ErrorKind::Device) for a device that does
+    /// not tell.
+    pub fn facts<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<KernelFacts> {
+        let mut facts = None;
+        let kernel = prepared::<K>(false)?;
+        plan::run(&kernel, arguments.bound(INTERNAL), &self.options, Wanted::Facts(&mut facts))?;
+        Ok(facts.unwrap_or_default())
+    }
+
+    fn extreme<'a>(
+        self,
+        how: How,
+        arguments: impl Arguments<'a, K::Parameters>,
+    ) -> Result<Option<(usize, K::Returned)>>
+    where
+        K::Returned: Scalar,
+    {
+        self.reduced(how, arguments).map(Reduction::extreme)
+    }
+
+    fn reduced<'a>(self, how: How, arguments: impl Arguments<'a, K::Parameters>) -> Result<Reduction> {
+        let mut reduction = Reduction::new::<K::Returned>(how, K::group_len())?;
+        let kernel = prepared::<K>(true)?;
+        plan::run(&kernel, arguments.bound(INTERNAL), &self.options, Wanted::Reduced(&mut reduction))?;
+        Ok(reduction)
+    }
+}

@@ -1,0 +1,351 @@
+//! What items of a kernel return, reduced on the devices: written down for some items at a time, in memory
+//! that stays in the cache of a device, and reduced there by what reduces elements of arrays.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::sync::Arc;
+
+use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Type, Value};
+use backend_api::kernel::Report;
+use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostSpan, Queue, QueueId, Ticket};
+use parking_lot::Mutex;
+use vmarray_kernel::{Returned, Scalar};
+
+use crate::base::error::Result;
+use crate::ops::executor::Run;
+use crate::ops::view::INTERNAL;
+use crate::ops::view::sealed::Internal;
+
+/// What items return is written down for as many items at a time as have so many bytes of the longest scalar.
+const RETURNED_BYTES: u64 = 32 << 20;
+/// The words of an answer about a scalar.
+const ANSWER_WORDS: usize = Compute::partials_bytes() as usize / 8;
+/// Where each scalar's memory begins is a multiple of this.
+const ALIGNMENT: u64 = 256;
+const REPORT_WORDS: usize = Report::BYTES as usize / 8;
+
+/// Numbers, bools and tuples of them, with the type of their sum: `i128` for integers, exactly; `f64` for
+/// floating point; `usize` for bools, of which those that are true count; a tuple of sums for a tuple.
+///
+/// ```
+/// use vmarray::kernel::ReturnedSum;
+/// let sums: <(u32, f32, bool) as ReturnedSum>::Sum = (7_i128, 0.5_f64, 2_usize);
+/// # let _ = sums;
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "there is no sum of `{Self}`",
+    label = "this kernel returns a `{Self}`",
+    note = "there are sums of numbers, of `bool`, and of tuples of these"
+)]
+pub trait ReturnedSum: Returned {
+    /// The type of the sum.
+    type Sum;
+
+    #[doc(hidden)]
+    fn sum(parts: &[Vec<Partial>], _: Internal) -> Self::Sum;
+}
+
+macro_rules! sums {
+    ($($T:ident $Sum:ident $sum:ident;)*) => { $(
+        impl ReturnedSum for $T {
+            type Sum = $Sum;
+
+            fn sum(parts: &[Vec<Partial>], _: Internal) -> $Sum {
+                Partial::$sum(&parts[0]) as $Sum
+            }
+        }
+    )* };
+}
+sums! {
+    u8 i128 sum_of_integers;
+    u16 i128 sum_of_integers;
+    u32 i128 sum_of_integers;
+    u64 i128 sum_of_integers;
+    usize i128 sum_of_integers;
+    i8 i128 sum_of_integers;
+    i16 i128 sum_of_integers;
+    i32 i128 sum_of_integers;
+    i64 i128 sum_of_integers;
+    isize i128 sum_of_integers;
+    bool usize sum_of_integers;
+    f32 f64 sum_of_floats;
+    f64 f64 sum_of_floats;
+}
+
+macro_rules! tuples {
+    ($($($T:ident $number:tt)*;)*) => { $(
+        impl<$($T: ReturnedSum + Scalar),*> ReturnedSum for ($($T,)*) {
+            type Sum = ($($T::Sum,)*);
+
+            fn sum(parts: &[Vec<Partial>], internal: Internal) -> Self::Sum {
+                ($($T::sum(&parts[$number..], internal),)*)
+            }
+        }
+    )* };
+}
+tuples! {
+    A 0;
+    A 0 B 1;
+    A 0 B 1 C 2;
+    A 0 B 1 C 2 D 3;
+}
+
+/// What is made of the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    Sum,
+    Least,
+    Greatest,
+}
+
+/// What is reduced on the devices, and what it came to so far.
+pub(super) struct Reduction {
+    how: How,
+    scalars: Vec<ReturnedScalar>,
+    /// The place of the first item.
+    pub start: usize,
+    /// How many items are reduced together at most.
+    piece_items: u64,
+    room: Mutex<Vec<ReturnRoom>>,
+    /// What was submitted before the work that is waited for.
+    begun: Mutex<Vec<(Arc<dyn Device>, Ticket)>>,
+    reduced: Mutex<Vec<ReducedPiece>>,
+}
+
+/// A scalar of what items return, as it is written down.
+struct ReturnedScalar {
+    of: Type,
+    program: Program,
+}
+
+/// Memory for what the work of a queue returns: work of other queues has its own.
+struct ReturnRoom {
+    queue: QueueId,
+    memory: Arc<DeviceBuffer<dyn Device>>,
+}
+
+/// What the items of a piece came to: for each scalar. Of extremes there are indices.
+struct ReducedPiece {
+    /// The channel and place of the first item: sums are made in this order.
+    order: (u64, u64),
+    scalars: Vec<Partial>,
+}
+
+impl Reduction {
+    /// Of what items return, whose groups have so many items.
+    pub fn new<R: Returned>(how: How, group_len: Option<u32>) -> Result<Self> {
+        let stored = |of| if of == Type::Bool { Type::U8 } else { of };
+        let scalar = |of| {
+            let field = Instruction::Field { source: 0, offset: 0, of };
+            Ok(ReturnedScalar { of, program: Program::new(vec![field])? })
+        };
+        let scalars: Vec<_> = R::types().into_iter().map(stored).map(scalar).collect::<Result<_>>()?;
+        let longest = scalars.iter().map(|scalar| u64::from(scalar.of.bytes())).max().unwrap_or(1);
+        let group_len = u64::from(group_len.unwrap_or(1));
+        Ok(Self {
+            how,
+            scalars,
+            start: 0,
+            piece_items: RETURNED_BYTES / longest / group_len * group_len,
+            room: Mutex::default(),
+            begun: Mutex::default(),
+            reduced: Mutex::default(),
+        })
+    }
+
+    /// Whether it matters for the result which items are reduced together.
+    pub fn is_rounded(&self) -> bool {
+        self.how == How::Sum && self.scalars.iter().any(|scalar| scalar.of.is_float())
+    }
+
+    fn piece_words(&self) -> usize {
+        REPORT_WORDS + self.scalars.len() * ANSWER_WORDS
+    }
+
+    /// How many bytes a device writes about so many items.
+    pub fn report_bytes(&self, items: usize) -> usize {
+        (items as u64).div_ceil(self.piece_items).max(1) as usize * self.piece_words() * 8
+    }
+
+    /// Memory for what so many items of a queue's work return.
+    fn room(
+        &self,
+        device: &Arc<dyn Device>,
+        queue: QueueId,
+        items: u64,
+    ) -> backend_api::Result<Arc<DeviceBuffer<dyn Device>>> {
+        let bytes = self.places(items).last().map_or(1, |(at, stride)| at + items * stride).max(1);
+        let mut room = self.room.lock();
+        let old = room.iter().position(|room| room.queue == queue);
+        if let Some(number) = old.filter(|number| room[*number].memory.bytes() >= bytes) {
+            return Ok(Arc::clone(&room[number].memory));
+        }
+        // Letting go of the old one waits for the work that has it.
+        old.map(|number| room.swap_remove(number));
+        let memory = Arc::new(DeviceBuffer::new(device, bytes, Commit::Lazy)?);
+        room.push(ReturnRoom { queue, memory: Arc::clone(&memory) });
+        Ok(memory)
+    }
+
+    /// Where in that memory the scalars begin, and the bytes of one.
+    fn places(&self, items: u64) -> impl Iterator<Item = (u64, u64)> {
+        let mut next = 0;
+        self.scalars.iter().map(move |scalar| {
+            let (at, stride) = (next, u64::from(scalar.of.bytes()));
+            next = (at + items * stride).next_multiple_of(ALIGNMENT);
+            (at, stride)
+        })
+    }
+
+    fn elements<'a>(&self, memory: &'a DeviceBuffer<dyn Device>, items: u64) -> Vec<Elements<'a>> {
+        let places = self.places(items);
+        places.map(|(at, stride)| Elements { start: memory.at(at), count: items, stride }).collect()
+    }
+
+    /// Submits the work on a run, a piece at a time, each of which is reduced at once. `launch` is given a
+    /// piece, where its report goes, and where what its items return.
+    pub fn submit(
+        &self,
+        queue: &Queue<dyn Device>,
+        run: Run<'_>,
+        mut report: HostSpan<'_>,
+        mut launch: impl FnMut(Run<'_>, HostSpan<'_>, &[Elements<'_>]) -> backend_api::Result<Ticket>,
+    ) -> backend_api::Result<Ticket> {
+        let (device, count, mut last) = (queue.device(), run.count() as u64, None);
+        for first in (0..count.max(1)).step_by(self.piece_items as usize) {
+            let items = self.piece_items.min(count - first);
+            let columns = part_of(run.columns, first..first + items);
+            let geometry = Geometry { first: run.geometry.first + first, ..run.geometry };
+            let memory = self.room(device, queue.id(), items)?;
+            let returned = self.elements(&memory, items);
+            self.note(device, last.take());
+            last = Some(launch(Run { columns: &columns, geometry }, report, &returned)?);
+            report = report.plus(Report::BYTES);
+            for (number, elements) in returned.iter().enumerate() {
+                self.note(device, last.take());
+                let elements = std::slice::from_ref(elements);
+                last = Some(queue.compute(&self.compute(number, elements, geometry, report))?);
+                report = report.plus(Compute::partials_bytes());
+            }
+        }
+        Ok(last.unwrap_or_else(|| unreachable!("there is a piece at least")))
+    }
+
+    /// Has a device translate what is needed for runs like this one; `launch` as for a submission.
+    pub fn prepare(
+        &self,
+        device: &dyn Device,
+        like: Run<'_>,
+        report: HostSpan<'_>,
+        launch: impl FnOnce(Run<'_>, &[Elements<'_>]),
+    ) {
+        // Of no elements, which lie nowhere, as well aligned as memory of its own.
+        let columns = part_of(like.columns, 0..0);
+        let Some(Elements { start, .. }) = columns.first() else { return };
+        let start = start.plus(start.offset().next_multiple_of(ALIGNMENT) - start.offset());
+        let elements = |(at, stride)| Elements { start: start.plus(at), count: 0, stride };
+        let returned: Vec<_> = self.places(0).map(elements).collect();
+        launch(Run { columns: &columns, geometry: like.geometry }, &returned);
+        for (number, elements) in returned.iter().enumerate() {
+            let compute = self.compute(number, std::slice::from_ref(elements), like.geometry, report);
+            // What goes wrong is told by the submission.
+            drop(device.prepare(&compute));
+        }
+    }
+
+    fn compute<'a>(
+        &'a self,
+        scalar: usize,
+        sources: &'a [Elements<'a>],
+        geometry: Geometry,
+        answer: HostSpan<'a>,
+    ) -> Compute<'a> {
+        let (value, filter) = (Value(0), None);
+        let (least, greatest) = (self.how == How::Least, self.how == How::Greatest);
+        let action = match self.how {
+            How::Sum => Action::Sum { value, filter, answer },
+            How::Least | How::Greatest => Action::Extremes { value, filter, least, greatest, answer },
+        };
+        Compute { program: &self.scalars[scalar].program, sources, geometry, action }
+    }
+
+    fn note(&self, device: &Arc<dyn Device>, ticket: Option<Ticket>) {
+        self.begun.lock().extend(ticket.map(|ticket| (Arc::clone(device), ticket)));
+    }
+
+    /// Takes in what devices have written about a run that begins so; gives what was reported of pieces, and
+    /// how these begin.
+    pub fn take(&self, geometry: Geometry, words: &[u64]) -> Vec<(Geometry, Report)> {
+        let mut reports = Vec::new();
+        let firsts = (geometry.first..).step_by(self.piece_items as usize);
+        for (first, words) in firsts.zip(words.chunks_exact(self.piece_words())) {
+            let geometry = Geometry { first, ..geometry };
+            let (report, answers) = words.split_at(REPORT_WORDS);
+            reports.extend(report.try_into().map(|report| (geometry, Report::from_words(report))));
+            let scalars = self.scalars.iter().zip(answers.chunks_exact(ANSWER_WORDS));
+            let scalars = scalars.map(|(scalar, answer)| self.merged(scalar.of, geometry, answer)).collect();
+            self.reduced.lock().push(ReducedPiece { order: (geometry.channel, first), scalars });
+        }
+        reports
+    }
+
+    /// What an answer comes to as a whole.
+    fn merged(&self, of: Type, geometry: Geometry, answer: &[u64]) -> Partial {
+        let all = Partial::list(answer);
+        let count = all.iter().map(|part| part.count).sum();
+        let indexed = |found: Option<(u64, u64)>| {
+            let (key, number) = found.unwrap_or_default();
+            (key, geometry.index(number))
+        };
+        match self.how {
+            How::Sum if of.is_float() => Partial::of_floats(count, Partial::sum_of_floats(&all)),
+            How::Sum => Partial::of_integers(count, Partial::sum_of_integers(&all)),
+            How::Least => Partial::of_extremes(count, indexed(Partial::least(&all)), (0, 0)),
+            How::Greatest => Partial::of_extremes(count, (0, 0), indexed(Partial::greatest(&all))),
+        }
+    }
+
+    /// Whether all that was submitted has succeeded, once what was submitted last is done.
+    pub fn outcome(&self) -> backend_api::Result<()> {
+        let mut begun = self.begun.lock();
+        let waits = begun.drain(..).map(|(device, ticket)| device.wait(ticket));
+        waits.fold(Ok(()), backend_api::Result::and)
+    }
+
+    /// What the items came to: for each scalar, in the order of the items of each channel.
+    fn parts(self) -> Vec<Vec<Partial>> {
+        let mut reduced = self.reduced.into_inner();
+        reduced.sort_by_key(|piece| piece.order);
+        let of = |number: usize| reduced.iter().map(|piece| piece.scalars[number]).collect();
+        (0..self.scalars.len()).map(of).collect()
+    }
+
+    /// The sum of what items have returned.
+    pub fn sum<R: ReturnedSum>(self) -> R::Sum {
+        R::sum(&self.parts(), INTERNAL)
+    }
+
+    /// The least or greatest value of one, and the first item that has returned it.
+    pub fn extreme<R: Scalar>(self) -> Option<(usize, R)> {
+        let (how, start) = (self.how, self.start);
+        let parts = self.parts();
+        let counted = parts[0].iter().filter(|part| part.count > 0).map(|part| part.words);
+        let (key, place) = match how {
+            How::Greatest => {
+                counted.map(|words| (words[2], words[3])).max_by_key(|(k, at)| (*k, Reverse(*at)))
+            }
+            How::Sum | How::Least => counted.map(|words| (words[0], words[1])).min(),
+        }?;
+        Some((place as usize - start, R::from_value(R::TYPE.from_key(key))))
+    }
+}
+
+/// Some of the elements of columns.
+fn part_of<'a>(columns: &[Elements<'a>], part: Range<u64>) -> Vec<Elements<'a>> {
+    let of = |column: &Elements<'a>| Elements {
+        start: column.start.plus(part.start * column.stride),
+        count: part.end - part.start,
+        ..*column
+    };
+    columns.iter().map(of).collect()
+}

@@ -1,0 +1,176 @@
+//! What items of kernels return, and what launches are told beside their arguments.
+
+use vmarray::boundary::Clamp;
+use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Window};
+use vmarray::{ErrorKind, Result, prelude::*};
+
+use crate::common::{Numbers, Shape};
+
+#[vmarray::kernel]
+fn compared(at: At<1>, x: &Own<i32>, y: &Own<f64>, changed: &mut Own<u64>) -> (i64, f64, bool) {
+    changed.set(changed.get() + 1);
+    if x.get() % 3 == 0 {
+        return (-7, 0.5, false);
+    }
+    (x.get() as i64 * 5, y.get() * 0.25, at.index() % 2 == 1)
+}
+
+/// What each item returns.
+fn compared_natively(x: &[i32], y: &[f64]) -> Vec<(i64, f64, bool)> {
+    let one = |(i, (x, y)): (usize, (&i32, &f64))| match x % 3 {
+        0 => (-7, 0.5, false),
+        _ => (i64::from(*x) * 5, y * 0.25, i % 2 == 1),
+    };
+    x.iter().zip(y).enumerate().map(one).collect()
+}
+
+#[test]
+fn what_items_return_is_added_up_wherever_elements_lie() -> Result<()> {
+    for seed in 0..60 {
+        let mut random = Numbers::new(seed);
+        let len = random.below(500);
+        let x: Vec<i32> = (0..len).map(|_| random.next() as i32 >> 8).collect();
+        // Sums of these are exact in any order.
+        let y: Vec<f64> = (0..len).map(|_| random.below(1000) as f64 - 300.0).collect();
+        let mut shape = || Shape::random(&mut random, 40, &[&[1], &[2], &[1, 2]], 3);
+        let (xs, changed) = (shape().build::<i32>(len.max(1)), shape().build::<u64>(len.max(1)));
+        xs.write(0, &x)?;
+        let ys = Source::new(y.clone())?;
+        let (sum, halves, odd) = compared::sum((xs.section(..len)?, &ys, changed.section_mut(..len)?))?;
+        let all = compared_natively(&x, &y);
+        assert_eq!(sum, all.iter().map(|one| i128::from(one.0)).sum(), "seed {seed}");
+        assert_eq!(halves, all.iter().map(|one| one.1).sum::<f64>(), "seed {seed}");
+        assert_eq!(odd, all.iter().filter(|one| one.2).count(), "seed {seed}");
+        assert_eq!(changed.to_vec(..len)?, vec![1; len], "seed {seed}");
+    }
+    Ok(())
+}
+
+#[vmarray::kernel]
+fn slope(at: At<1>, of: &Window<f32, 1>, steps: &Own<u8>) -> f32 {
+    (of[at.plus(1)] - of[at]) / steps.get() as f32
+}
+
+#[test]
+fn extremes_are_those_of_the_first_items_that_return_them() -> Result<()> {
+    for seed in 0..60 {
+        let mut random = Numbers::new(seed);
+        let len = random.below(300);
+        let values: Vec<f32> = (0..len).map(|_| random.below(20) as f32).collect();
+        // Where it is 0, a NaN or an infinity comes out.
+        let steps: Vec<u8> = (0..len).map(|_| random.below(6) as u8).collect();
+        let shape = Shape::random(&mut random, 40, &[&[1], &[2], &[1, 2]], 3);
+        let (of, over) = (shape.build::<f32>(len.max(1)), shape.build::<u8>(len.max(1)));
+        of.write(0, &values)?;
+        over.write(0, &steps)?;
+        let at = |i: usize| values[i.min(len - 1)];
+        let all: Vec<f32> = (0..len).map(|i| (at(i + 1) - at(i)) / f32::from(steps[i])).collect();
+        let counted = || all.iter().copied().enumerate().filter(|(_, value)| !value.is_nan());
+        let arguments =
+            || (of.section(..len).unwrap().bounded(Clamp).window(1), over.section(..len).unwrap());
+        let least = counted().reduce(|a, b| if b.1 < a.1 { b } else { a });
+        let greatest = counted().reduce(|a, b| if b.1 > a.1 { b } else { a });
+        assert_eq!(slope::launch().arg_min(arguments())?, least, "seed {seed}");
+        assert_eq!(slope::launch().arg_max(arguments())?, greatest, "seed {seed}");
+        assert_eq!(slope::min(arguments())?, least.map(|found| found.1), "seed {seed}");
+        assert_eq!(slope::max(arguments())?, greatest.map(|found| found.1), "seed {seed}");
+    }
+    Ok(())
+}
+
+#[vmarray::kernel]
+fn numbered(at: At<1>, x: &Own<u8>) -> u64 {
+    at.index() as u64 * x.get() as u64
+}
+
+#[test]
+fn items_are_reduced_a_piece_at_a_time() -> Result<()> {
+    // 32 MiB of what they return.
+    let len = 5 << 20;
+    let ones = VirtualArray::<u8>::new(len)?;
+    ones.fill(.., 1)?;
+    assert_eq!(numbered::sum((&ones,))?, (len as i128 - 1) * len as i128 / 2);
+    assert_eq!(numbered::launch().arg_max((&ones,))?, Some((len - 1, len as u64 - 1)));
+    assert_eq!(numbered::launch().arg_max((ones.section(7..)?,))?, Some((len - 8, len as u64 - 8)));
+    Ok(())
+}
+
+#[vmarray::kernel(group = 32)]
+fn lane_sums(at: At<1>, x: &Own<u32>) -> u32 {
+    let sum = lanes::sum(x.get());
+    if at.in_group() == 0 { sum } else { 0 }
+}
+
+#[test]
+fn items_of_groups_return_values() -> Result<()> {
+    let array =
+        VirtualArray::<u32>::builder(1000).page_len(64).devices(crate::common::hosts::<2>()).build()?;
+    array.write(0, &(0..1000).collect::<Vec<u32>>())?;
+    assert_eq!(lane_sums::sum((&array,))?, 999 * 500);
+    Ok(())
+}
+
+#[vmarray::kernel]
+fn looked_up(key: &Own<u8>, table: &Anywhere<u16>, found: &Append<u16>) -> bool {
+    let value = table[key.get() as usize];
+    if value > 3 {
+        found.push(value);
+    }
+    value % 2 == 1
+}
+
+#[test]
+fn items_that_fail_are_told_rather_than_reduced() -> Result<()> {
+    let (keys, table) = (Source::new(vec![0_u8, 3, 1, 9])?, Source::new(vec![5_u16, 7, 2, 1])?);
+    let mut found = Vec::new();
+    let count = looked_up::count((keys.section(..3)?, &table, Appended::to(&mut found, 10)))?;
+    found.sort_unstable();
+    assert_eq!((count, found), (3, vec![5, 7]));
+    let error = looked_up::count((&keys, &table, Appended::to(&mut Vec::new(), 10))).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::KernelOutside { index: 9, item: 3, .. }), "{error}");
+    Ok(())
+}
+
+#[vmarray::kernel]
+fn halved(x: &mut Own<u32>) -> u32 {
+    let mut steps = 0;
+    while x.get() % 2 == 0 {
+        x.set(x.get() / 2);
+        steps += 1;
+    }
+    steps
+}
+
+#[test]
+fn a_budget_ends_loops_without_an_end() -> Result<()> {
+    let line = line!() - 9; // of the loop
+    for seed in 0..10 {
+        let shape = Shape::random(&mut Numbers::new(seed), 40, &[&[1], &[2], &[1, 2]], 3);
+        let array = shape.build::<u32>(100);
+        array.write(0, &(0..100).map(|i| i * 8 % 100).collect::<Vec<_>>())?;
+        let launch = || halved::launch().budget(20);
+        // Of 0, 25, 50 and 75 nothing is left to halve.
+        let error = launch().run((array.section_mut(..)?,)).unwrap_err();
+        let ErrorKind::KernelBudget { kernel, place, turns: 20, item, items: 4 } = error.kind() else {
+            panic!("{error}")
+        };
+        assert_eq!((&kernel[..], item % 25), ("halved", 0));
+        assert_eq!(*place, format!("{}:{line}", file!()));
+        assert!((1..100).filter(|i| i % 25 != 0).all(|i| array.get(i).unwrap() % 2 == 1));
+        assert_eq!(halved::launch().budget(3).sum((array.section_mut(1..25)?,))?, 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_device_tells_what_became_of_a_kernel() -> Result<()> {
+    let array = VirtualArray::<u32>::builder(100).devices(crate::common::hosts::<1>()).build()?;
+    array.fill(.., 8)?;
+    let error = halved::launch().facts((array.section_mut(..)?,)).unwrap_err();
+    let ErrorKind::Device(cause) = error.kind() else { panic!("{error}") };
+    assert_eq!(cause.kind(), vmarray::device::ErrorKind::Unsupported);
+    assert_eq!(array.get(0)?, 8, "it was not run");
+    // Nothing to ask about.
+    assert_eq!(halved::launch().facts((array.section_mut(..0)?,))?.registers, None);
+    Ok(())
+}
