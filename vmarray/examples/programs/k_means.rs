@@ -1,5 +1,5 @@
-//! k-means (Lloyd): points in the plane are sorted to the nearest of some centres, which then move to the mean
-//! of their points. Integers add up to the same in any order.
+//! k-means (Lloyd): points in the plane are sorted to the nearest of some centres, which then move to the
+//! mean of their points. Integers add up to the same in any order.
 
 use crate::setting::Setting;
 use vmarray::kernel::{Own, Shared};
