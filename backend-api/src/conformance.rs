@@ -51,6 +51,7 @@ mod computes;
 mod context;
 mod copies;
 mod fills;
+mod foreign;
 mod groups;
 mod indexed;
 mod launches;
@@ -412,6 +413,10 @@ macro_rules! __conformance_list {
                 items_that_fail_go_on
                 malformed_launches_are_refused
                 preparing_launches_changes_nothing
+            }
+            foreign {
+                code_from_elsewhere_is_run
+                code_that_does_not_fit_is_refused
             }
             groups {
                 groups_share_memory_and_meet

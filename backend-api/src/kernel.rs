@@ -41,6 +41,7 @@ pub mod arithmetic;
 mod body;
 mod define;
 mod f16;
+mod foreign;
 mod hash;
 mod host;
 mod interpret;
@@ -56,6 +57,7 @@ pub use body::{
 };
 pub use define::{Kernel, Needs};
 pub use f16::{f16_to_f32, f32_to_f16};
+pub use foreign::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
 pub use host::{HostForm, HostItems, HostView};
 pub use interpret::{Interpreter, Slices, Views};
 pub(crate) use launch::check as check_launch;

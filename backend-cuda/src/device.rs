@@ -213,7 +213,8 @@ impl CudaDevice {
             Request::Launch(launch) => Some(self.plan(operation, &names, launch)?),
             _ => None,
         };
-        self.core.enqueue(operation, queue.id(), |work| match *request {
+        let mut told = None;
+        let submitted = self.core.enqueue(operation, queue.id(), |work| match *request {
             Request::Copies(transfers, route) => copy::start(work, &names, transfers, route),
             Request::Fill(fill) => {
                 kernel::fill::run(work, names.device_address(fill.to), fill.bytes, fill.pattern)
@@ -241,9 +242,11 @@ impl CudaDevice {
             }
             Request::Launch(launch) => {
                 let report = names.host_address(launch.report);
-                planned.map_or(Ok(()), |planned| kernel::launch::run(work, planned, launch, report))
+                planned
+                    .map_or(Ok(()), |planned| kernel::launch::run(work, planned, launch, report, &mut told))
             }
-        })
+        });
+        submitted.map_err(|error| told.unwrap_or(error))
     }
 
     /// What is needed to carry out a launch that was checked.

@@ -47,7 +47,6 @@ macro_rules! codes {
 }
 codes! {
     of_a_call {
-        #[cfg(test)]
         INVALID_VALUE = 1;
         OUT_OF_MEMORY = 2;
         STUB_LIBRARY = 34;

@@ -146,6 +146,11 @@ impl Kernels {
         build(&core.context, core.handles.device, &sources, &options, "launch")
     }
 
+    /// A text that comes from elsewhere.
+    pub fn build_foreign(&self, core: &Core, text: &str) -> Result<Program> {
+        build(&core.context, core.handles.device, &[text], "", "launch")
+    }
+
     /// Whether the device has numbers of 64 bits with fractions.
     pub fn has_doubles(&self, core: &Core) -> bool {
         let text = "__kernel void doubles(__global double *x) { x[0] += 1.0; }";

@@ -1,5 +1,6 @@
 //! One in-order queue: its commands, its kernels, its scratch memory.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use backend_api::{Error, ErrorKind, QueueId, Queues, Result, Ticket, contended};
@@ -327,6 +328,12 @@ impl<'q> Submission<'q> {
             unsafe { self.queue.commands.launch(&kernel, groups, group) }
         });
         self.launched(name, result)
+    }
+
+    /// Has somebody else submit to the queue, given the handles of the context and the queue.
+    pub fn foreign(&mut self, submit: impl FnOnce(*mut c_void, *mut c_void) -> Result<()>) -> Result<()> {
+        self.began = true;
+        submit(self.core.context.handle(), self.queue.commands.handle())
     }
 
     fn launched(&mut self, name: &str, result: Status<()>) -> Result<()> {

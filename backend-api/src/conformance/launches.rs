@@ -16,7 +16,7 @@ use super::scene::{Scene, words};
 /// What a scene has of each memory, and where in its host memory the report goes.
 const MEMORY_BYTES: usize = 512 << 10;
 const HOST_BYTES: usize = 4096;
-const REPORT: usize = 1032;
+pub(super) const REPORT: usize = 1032;
 /// So many random kernels: each is a program to be translated.
 const RANDOM_CASES: u64 = 12;
 

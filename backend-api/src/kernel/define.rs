@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::hash::StableHasher;
-use super::{Body, HostForm, Memory, Op, Space, Type};
+use super::{Body, Code, HostForm, Memory, Op, Space, Type};
 use crate::{Error, ErrorKind, Result};
 
 /// A [`Body`] that was verified. Cheap to clone; equal kernels have equal bodies.
@@ -33,6 +33,7 @@ struct Verified {
     hash: u128,
     needs: Needs,
     host: Option<HostForm>,
+    code: Option<Code>,
 }
 
 /// What a device has to be able to do for a kernel.
@@ -130,7 +131,7 @@ impl Kernel {
         let mut hasher = StableHasher::new();
         body.hash(&mut hasher);
         let (hash, needs) = (hasher.finish_both(), Needs::of(&body));
-        Ok(Self(Arc::new(Verified { name: "kernel".into(), body, hash, needs, host: None })))
+        Ok(Self(Arc::new(Verified { name: "kernel".into(), body, hash, needs, host: None, code: None })))
     }
 
     /// The same kernel with a name for people, which errors and listings show.
@@ -161,6 +162,59 @@ impl Kernel {
         self.0.host
     }
 
+    /// The same kernel with code from elsewhere, in the place of its body, which has no operations. Devices
+    /// that have no use for any of it, and the host without a [form](Self::with_host) of its own, do not
+    /// support it. What it reports is not known: no item fails.
+    ///
+    /// ```
+    /// use backend_api::kernel::{Body, Code, Kernel};
+    /// let kernel = Kernel::new(Body::default())?;
+    /// // SAFETY: the kernel does nothing.
+    /// let foreign = unsafe { kernel.clone().with_code(Code::new("nothing").opencl_c("__kernel void nothing() {}")) };
+    /// assert!(foreign.code().is_some() && foreign != kernel && foreign.hash128() != kernel.hash128());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the body has operations.
+    ///
+    /// # Safety
+    /// Whatever is launched, the code takes the arguments that [`Code`] says, reads nothing but elements of
+    /// the views, writes to nothing but those that are declared as written, and ends.
+    #[must_use]
+    pub unsafe fn with_code(mut self, code: Code) -> Self {
+        let inner = Arc::make_mut(&mut self.0);
+        assert!(inner.body.code.is_empty(), "code is in the place of operations");
+        let mut hasher = StableHasher::new();
+        (&inner.body, &code).hash(&mut hasher);
+        (inner.hash, inner.code) = (hasher.finish_both(), Some(code));
+        self
+    }
+
+    /// The code from elsewhere, if there is some.
+    #[must_use]
+    pub fn code(&self) -> Option<&Code> {
+        self.0.code.as_ref()
+    }
+
+    /// Checks that the body says what the kernel does, for devices that interpret it.
+    ///
+    /// ```
+    /// use backend_api::kernel::{Body, Kernel};
+    /// assert!(Kernel::new(Body::default())?.check_body("launch").is_ok());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) if the code is from elsewhere.
+    pub fn check_body(&self, operation: &'static str) -> Result<()> {
+        if self.0.code.is_none() {
+            return Ok(());
+        }
+        let detail = "the kernel's code is from elsewhere, and not for this device";
+        Err(Error::new(ErrorKind::Unsupported, operation).with_detail(detail))
+    }
+
     /// The name for people.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -188,7 +242,10 @@ impl Kernel {
 
 impl PartialEq for Kernel {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || (self.0.hash == other.0.hash && self.0.body == other.0.body)
+        Arc::ptr_eq(&self.0, &other.0) || {
+            let [one, two] = [&self.0, &other.0];
+            one.hash == two.hash && one.body == two.body && one.code == two.code
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 mod arena;
 #[forbid(unsafe_code)]
 mod codegen;
+mod foreign;
 #[forbid(unsafe_code)]
 mod traits;
 
@@ -25,6 +26,7 @@ use crate::driver::objects::Module;
 use crate::driver::{Function, Outcome};
 use crate::host_memory::HostAddress;
 
+const OPERATION: &str = "launch";
 /// So many kernels are translated at once.
 const KERNELS_IN_A_MODULE: usize = 256;
 /// Blocks that a multiprocessor gets beyond those that it runs at once even out what it takes to run them.
@@ -143,12 +145,14 @@ struct Built {
 pub(crate) struct Launches {
     traits: ProgramCache<Kernel, Traits>,
     built: ProgramCache<Shape, Built>,
+    texts: foreign::Texts,
     compute_capability: (u32, u32),
 }
 
 impl Launches {
     pub(crate) fn new(compute_capability: (u32, u32)) -> Self {
-        Self { traits: ProgramCache::default(), built: ProgramCache::default(), compute_capability }
+        let (traits, built, texts) = Default::default();
+        Self { traits, built, texts, compute_capability }
     }
 
     /// A launch that was checked, whose views begin at these addresses.
@@ -161,6 +165,9 @@ impl Launches {
         launch: &Launch<'_>,
         bases: Vec<u64>,
     ) -> Result<Planned> {
+        if let Some(code) = launch.kernel.code() {
+            foreign::check(launch, code)?;
+        }
         let find = || self.traits.find(launch.kernel);
         let make = || self.traits.add(launch.kernel.clone(), Traits::new(launch.kernel.body())).0;
         Planned::new(operation, launch, &find().unwrap_or_else(make), bases)
@@ -170,7 +177,8 @@ impl Launches {
     pub(crate) fn prepare(&self, context: &Arc<Context>, shapes: Vec<Shape>) -> Outcome {
         let mut missing: Vec<Shape> = Vec::new();
         for shape in shapes {
-            if self.built.find(&shape).is_none() && !missing.contains(&shape) {
+            let is_made = shape.kernel.code().is_none() && self.built.find(&shape).is_none();
+            if is_made && !missing.contains(&shape) {
                 missing.push(shape);
             }
         }
@@ -212,6 +220,9 @@ impl Launches {
 
     /// What the driver tells of a kernel.
     pub(crate) fn facts(&self, context: &Arc<Context>, shape: Shape) -> Outcome<KernelFacts> {
+        if shape.kernel.code().is_some() {
+            return Ok(KernelFacts::default());
+        }
         let arrays = shape.kernel.body().arrays.iter();
         let of_item = arrays.filter(|array| array.space == Space::Item);
         let declared: u64 = of_item.map(|array| array.bytes().next_multiple_of(8)).sum();
@@ -226,14 +237,18 @@ impl Launches {
     }
 }
 
-/// Carries a launch out.
+/// Carries a launch out. An error of the program's own is left in `told`.
 pub(crate) fn run(
     work: &mut Work<'_>,
     planned: Planned,
     launch: &Launch<'_>,
     report: HostAddress,
+    told: &mut Option<Error>,
 ) -> Outcome {
     let Planned { shape, bases, head, slab_bytes } = planned;
+    if let Some(code) = launch.kernel.code() {
+        return foreign::run(work, launch, code, &bases, report, told);
+    }
     let core = work.core;
     let (gives_tables, threads, lanes) = (shape.gives_tables, shape.threads(), u64::from(shape.lanes));
     let Some(built) = core.kernels.launches.get(work.context(), shape)? else { return Ok(()) };

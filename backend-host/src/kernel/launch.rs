@@ -76,8 +76,11 @@ impl<M: Medium> Placed<M> {
 
 impl<M: Medium> LaunchJob<M> {
     /// A launch whose names were looked up.
-    pub fn new(launch: &Launch<'_>, views: Vec<Placed<M>>, report: Place<Piece>) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// `Unsupported` for code that is not the host's.
+    pub fn new(launch: &Launch<'_>, views: Vec<Placed<M>>, report: Place<Piece>) -> Result<Self> {
+        let job = Self {
             views,
             report,
             kernel: launch.kernel.clone(),
@@ -88,7 +91,11 @@ impl<M: Medium> LaunchJob<M> {
             budget: launch.budget,
             arena_bytes: launch.arena_bytes,
             bytes: launch.bytes(),
+        };
+        if job.by_code().is_none() {
+            job.kernel.check_body(OPERATION)?;
         }
+        Ok(job)
     }
 
     /// How many bytes its views have.

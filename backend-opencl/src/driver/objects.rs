@@ -65,6 +65,14 @@ macro_rules! owner {
             }
         }
 
+        impl $name {
+            /// The driver's handle, for others that work with it.
+            #[allow(dead_code, reason = "of some only")]
+            pub fn handle(&self) -> $handle {
+                self.handle
+            }
+        }
+
         impl Drop for $name {
             fn drop(&mut self) {
                 // SAFETY: the handle is valid and this owner holds one reference to it.
@@ -116,10 +124,6 @@ impl Context {
 
     pub fn sys(&self) -> &'static Sys {
         self.sys
-    }
-
-    pub fn handle(&self) -> cl_context {
-        self.handle
     }
 
     pub fn queue(&self, device: cl_device_id) -> Status<CommandQueue> {

@@ -2,6 +2,7 @@
 
 #[forbid(unsafe_code)]
 mod codegen;
+mod foreign;
 
 use std::sync::Arc;
 
@@ -43,7 +44,10 @@ struct Built {
 
 /// The built kernels of a device.
 #[derive(Debug, Default)]
-pub(crate) struct Launches(ProgramCache<Shape, Built>);
+pub(crate) struct Launches {
+    built: ProgramCache<Shape, Built>,
+    texts: foreign::Texts,
+}
 
 /// Where a view lies: of each of its bases the buffer, the first piece that is touched, and how many.
 pub(crate) struct Placed {
@@ -115,8 +119,15 @@ impl Launches {
     pub(crate) fn prepare(&self, core: &Core, launches: &[(&Launch<'_>, Vec<Placed>)]) -> Result<()> {
         let mut missing: Vec<Shape> = Vec::new();
         for (launch, views) in launches {
+            if let Some(code) = launch.kernel.code() {
+                foreign::check(core, code, views)?;
+                if code.submission().is_none() {
+                    foreign::built(core, code)?;
+                }
+                continue;
+            }
             let shape = shape_of(core, launch, views)?;
-            if self.0.find(&shape).is_none() && !missing.contains(&shape) {
+            if self.built.find(&shape).is_none() && !missing.contains(&shape) {
                 missing.push(shape);
             }
         }
@@ -125,7 +136,7 @@ impl Launches {
 
     /// The kernel for a shape, built now if it is not known.
     fn get(&self, core: &Core, shape: Shape) -> Result<Arc<Built>> {
-        match self.0.find(&shape) {
+        match self.built.find(&shape) {
             Some(found) => Ok(found),
             None => self.build(core, &[shape]),
         }
@@ -156,7 +167,7 @@ impl Launches {
         let add = |(number, shape): (usize, &Shape)| {
             let built = Built { program: Arc::clone(&program), name: name(number) };
             // Drivers keep the programs that commands use, so one that is forgotten may go at once.
-            self.0.add(shape.clone(), built).0
+            self.built.add(shape.clone(), built).0
         };
         let last = shapes.iter().enumerate().map(add).last();
         last.ok_or_else(|| Error::new(ErrorKind::KernelFailed, OPERATION).with_detail("no kernel"))
@@ -164,6 +175,9 @@ impl Launches {
 
     /// What the driver tells of a kernel.
     pub(crate) fn facts(&self, core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<KernelFacts> {
+        if launch.kernel.code().is_some() {
+            return Ok(KernelFacts::default());
+        }
         self.get(core, shape_of(core, launch, views)?)?;
         let mut facts = KernelFacts::default();
         let own = launch.kernel.body().group_len;
@@ -179,6 +193,9 @@ pub(crate) fn launch(
     views: &[Placed],
     (host, at): (&HostPiece, u64),
 ) -> Result<()> {
+    if let Some(code) = launch.kernel.code() {
+        return foreign::launch(submission, launch, code, views, (host, at));
+    }
     let core = submission.core;
     let built = core.launches.get(core, shape_of(core, launch, views)?)?;
     let report = submission.scratch(Scratch::Answer, Report::BYTES)?;

@@ -1,0 +1,203 @@
+//! Code of kernels that is not made from their bodies.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::Result;
+use crate::expr::Geometry;
+
+/// Code of a kernel that comes from elsewhere, in the place of what devices make of its body; the body then
+/// declares views and parameters, and has no operations. For [`Kernel::with_code`](super::Kernel::with_code).
+///
+/// A device takes what it can: CUDA [`ptx`](Self::ptx), OpenCL [`opencl_c`](Self::opencl_c), each of them
+/// [`submit`](Self::submit), which comes first. Views have to be runs of elements.
+///
+/// The entry of a text is given, in this order:
+///
+/// | | PTX | OpenCL C |
+/// |---|---|---|
+/// | each view | its address, `.u64` | `__global` pointer to memory, and `ulong`: where in it the view begins, in bytes |
+/// | the number of items | `.u64` | `ulong` |
+/// | each parameter of 8 bytes | its bits, `.u64`, `.s64`, `.f64` | `ulong`, `long`, `double` |
+/// | each other parameter | its bits, `.u32`, `.s32`, `.f32` | `uint`, `int`, `float` |
+///
+/// It is launched with as many items, or more, in groups of [`group_len`](super::Body::group_len), else of
+/// 256.
+///
+/// ```
+/// use backend_api::kernel::Code;
+/// let code = Code::new("twice").ptx(".version 7.0 …").opencl_c("__kernel void twice(…) {}");
+/// assert_eq!((code.entry(), code.texts()[1].is_some()), ("twice", true));
+/// assert!(code.submission().is_none());
+/// assert!(Code::new("by hand").submit(|launch| { assert!(launch.items > 0); Ok(()) }).submission().is_some());
+/// ```
+#[derive(Clone, Default)]
+pub struct Code {
+    entry: String,
+    ptx: Option<Arc<str>>,
+    opencl_c: Option<Arc<str>>,
+    submit: Option<Arc<Submit>>,
+}
+
+/// What submits a launch itself.
+pub type Submit = dyn Fn(&NativeLaunch<'_>) -> Result<()> + Send + Sync;
+
+impl Code {
+    /// Code whose entry has a name.
+    #[must_use]
+    pub fn new(entry: &str) -> Self {
+        Self { entry: entry.into(), ..Self::default() }
+    }
+
+    /// A text of PTX.
+    #[must_use]
+    pub fn ptx(self, text: &str) -> Self {
+        Self { ptx: Some(text.into()), ..self }
+    }
+
+    /// A text of OpenCL C.
+    #[must_use]
+    pub fn opencl_c(self, text: &str) -> Self {
+        Self { opencl_c: Some(text.into()), ..self }
+    }
+
+    /// A function that submits each launch to the driver's queue by itself, for kernels that another library
+    /// has loaded. Its error is that of the launch.
+    #[must_use]
+    pub fn submit(self, submit: impl Fn(&NativeLaunch<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
+        Self { submit: Some(Arc::new(submit)), ..self }
+    }
+
+    /// The name of the entry.
+    #[must_use]
+    pub fn entry(&self) -> &str {
+        &self.entry
+    }
+
+    /// The texts: PTX, OpenCL C.
+    #[must_use]
+    pub fn texts(&self) -> [Option<&Arc<str>>; 2] {
+        [self.ptx.as_ref(), self.opencl_c.as_ref()]
+    }
+
+    /// What submits launches.
+    #[must_use]
+    pub fn submission(&self) -> Option<&Submit> {
+        self.submit.as_deref()
+    }
+
+    fn submit_address(&self) -> Option<*const ()> {
+        self.submit.as_ref().map(|submit| Arc::as_ptr(submit).cast())
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Code").field("entry", &self.entry).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Code {
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = self.submit_address() == other.submit_address();
+        is_same && self.entry == other.entry && self.texts() == other.texts()
+    }
+}
+
+impl Eq for Code {}
+
+impl Hash for Code {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.entry, self.texts(), self.submit_address()).hash(state);
+    }
+}
+
+/// A launch, as the driver's own interface names things; for [`Code::submit`], which submits it.
+///
+/// What it submits is ordered in the queue after what it depends on, and what comes next is ordered after it.
+/// It has to submit to this queue alone, and to leave it as it is. Elements may be written of views that are
+/// declared as written, and nothing else. The pointers are valid during the call, the memory until what was
+/// submitted is done.
+///
+/// ```
+/// use backend_api::kernel::{NativeLaunch, NativeQueue};
+/// fn stream(launch: &NativeLaunch<'_>) -> Option<*mut std::ffi::c_void> {
+///     match launch.queue {
+///         // On this thread the context is current.
+///         NativeQueue::Cuda { stream, .. } => Some(stream),
+///         _ => None,
+///     }
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct NativeLaunch<'a> {
+    /// Where it is submitted.
+    pub queue: NativeQueue,
+    /// The views.
+    pub views: &'a [NativeView],
+    /// How many items there are.
+    pub items: u64,
+    /// Which index each has.
+    pub geometry: Geometry,
+    /// The parameters, as bits.
+    pub params: &'a [u64],
+}
+
+impl<'a> NativeLaunch<'a> {
+    /// A launch, for a device.
+    #[must_use]
+    pub fn new(
+        queue: NativeQueue,
+        views: &'a [NativeView],
+        items: u64,
+        geometry: Geometry,
+        params: &'a [u64],
+    ) -> Self {
+        Self { queue, views, items, geometry, params }
+    }
+}
+
+/// A queue, as its driver names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NativeQueue {
+    /// Of CUDA.
+    Cuda {
+        /// The `CUcontext`, which is current on the calling thread.
+        context: *mut c_void,
+        /// The `CUstream`.
+        stream: *mut c_void,
+    },
+    /// Of OpenCL.
+    OpenCl {
+        /// The `cl_context`.
+        context: *mut c_void,
+        /// The `cl_command_queue`, which keeps its order.
+        queue: *mut c_void,
+    },
+}
+
+/// Where the elements of a view lie, one next to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NativeView {
+    /// The address of the first one, of CUDA; of OpenCL the `cl_mem`.
+    pub memory: u64,
+    /// Where in the memory the first one begins, in bytes; 0 of CUDA.
+    pub offset: u64,
+    /// How many there are.
+    pub count: u64,
+    /// Bytes from one to the next.
+    pub stride: u64,
+}
+
+impl NativeView {
+    /// Elements, for a device.
+    #[must_use]
+    pub fn new(memory: u64, offset: u64, count: u64, stride: u64) -> Self {
+        Self { memory, offset, count, stride }
+    }
+}

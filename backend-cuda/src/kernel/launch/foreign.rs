@@ -1,0 +1,105 @@
+//! Kernels whose code comes from elsewhere: texts of PTX, and work that the program submits by itself.
+
+use std::sync::Arc;
+
+use backend_api::expr::ProgramCache;
+use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Report};
+use backend_api::{Error, ErrorKind, Launch, Result};
+
+use super::super::argument;
+use super::super::search::Answer;
+use super::OPERATION;
+use crate::core::Work;
+use crate::driver::objects::Module;
+use crate::driver::{Function, Outcome};
+use crate::host_memory::HostAddress;
+
+/// Items of a group, where the kernel does not say.
+const GROUP_LEN: u32 = 256;
+
+/// A loaded text, and its entry.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    function: Function,
+    /// Keeps the function.
+    _module: Module,
+}
+
+/// The texts that were loaded.
+pub(super) type Texts = ProgramCache<Code, Loaded>;
+
+/// Checks that a kernel's code is something for this device, and its views runs of elements.
+pub(super) fn check(launch: &Launch<'_>, code: &Code) -> Result<()> {
+    let unsupported =
+        |detail: &str| Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail.to_owned()));
+    if code.submission().is_none() && code.texts()[0].is_none() {
+        return unsupported("the kernel's code is from elsewhere, and there is no PTX of it");
+    }
+    if launch.views.iter().any(|view| view.bases().len() > 1) {
+        return unsupported("the kernel's code is from elsewhere, and its elements lie in several places");
+    }
+    Ok(())
+}
+
+/// Carries out a launch whose views begin at these addresses. An error of the program's own is left in `told`.
+pub(super) fn run(
+    work: &mut Work<'_>,
+    launch: &Launch<'_>,
+    code: &Code,
+    bases: &[u64],
+    report: HostAddress,
+    told: &mut Option<Error>,
+) -> Outcome {
+    if let Some(submit) = code.submission() {
+        let view = |(view, base): (&backend_api::View<'_>, &u64)| {
+            NativeView::new(*base, 0, view.count(), view.stride())
+        };
+        let views: Vec<NativeView> = launch.views.iter().zip(bases).map(view).collect();
+        let (context, stream) = (work.context().handle().0, work.stream().raw().0);
+        let queue = NativeQueue::Cuda { context, stream };
+        let native = NativeLaunch::new(queue, &views, launch.items, launch.geometry, launch.params);
+        if let Err(error) = submit(&native) {
+            *told = Some(error);
+            // Whatever was submitted before is waited for.
+            return Err(crate::driver::Code::INVALID_VALUE);
+        }
+    } else {
+        let loaded = loaded(work, code)?;
+        let mut words: Vec<u64> = bases.iter().copied().chain([launch.items]).collect();
+        words.extend(launch.params);
+        let threads = launch.kernel.body().group_len.unwrap_or(GROUP_LEN);
+        let mut arguments: Vec<_> = words.iter().map(argument).collect();
+        // SAFETY: who made the kernel vouched for what it takes and touches; views were checked to be inside of
+        // their memory.
+        unsafe {
+            let blocks = launch.items.div_ceil(threads.into());
+            work.stream().launch_of(loaded.function, blocks, threads, &mut arguments)?;
+        }
+    }
+    let report = Answer::new(work, report, Report::BYTES)?;
+    // SAFETY: the report has so many bytes.
+    unsafe {
+        work.stream().clear(report.address, Report::BYTES)?;
+        report.fetch(work, Report::BYTES)
+    }
+}
+
+/// The entry of a text, which is loaded now if it has not been.
+fn loaded(work: &Work<'_>, code: &Code) -> Outcome<Arc<Loaded>> {
+    let texts = &work.core.kernels.launches.texts;
+    if let Some(known) = texts.find(code) {
+        return Ok(known);
+    }
+    let text = code.texts()[0].map_or("", |text| text);
+    let module = Module::load(work.context(), &format!("{text}\0"))?;
+    let function = module.function(code.entry())?;
+    let (loaded, forgotten) = texts.add(code.clone(), Loaded { function, _module: module });
+    // The forgotten one may still run: better left loaded than unloaded while it does.
+    if let Some(forgotten) = forgotten
+        && let Err(code) = work.context().synchronize()
+    {
+        std::mem::forget(forgotten);
+        return Err(code);
+    }
+    Ok(loaded)
+}

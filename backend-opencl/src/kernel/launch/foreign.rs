@@ -1,0 +1,86 @@
+//! Kernels whose code comes from elsewhere: texts of OpenCL C, and work that the program submits by itself.
+
+use std::sync::Arc;
+
+use backend_api::expr::ProgramCache;
+use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Report};
+use backend_api::{Error, ErrorKind, Launch, Result};
+
+use super::{OPERATION, Placed};
+use crate::core::Core;
+use crate::driver::objects::{Argument, Program};
+use crate::host_memory::HostPiece;
+use crate::queue::{Scratch, Submission};
+
+/// The texts that were built.
+pub(super) type Texts = ProgramCache<Code, Program>;
+
+/// Checks that a kernel's code is something for this device, and its views runs of elements in one piece of a
+/// buffer each.
+pub(super) fn check(core: &Core, code: &Code, views: &[Placed]) -> Result<()> {
+    let unsupported = |detail: &str| {
+        Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail.to_owned()).on(&core.info))
+    };
+    if code.submission().is_none() && code.texts()[1].is_none() {
+        return unsupported("the kernel's code is from elsewhere, and there is no OpenCL C of it");
+    }
+    if views.iter().any(|view| !matches!(view.bases[..], [(_, _, 0..=1, _)])) {
+        return unsupported("the kernel's code is from elsewhere, and its elements lie in several buffers");
+    }
+    Ok(())
+}
+
+/// The program of a text, which is built now if it has not been.
+pub(super) fn built(core: &Core, code: &Code) -> Result<Arc<Program>> {
+    let texts = &core.launches.texts;
+    if let Some(known) = texts.find(code) {
+        return Ok(known);
+    }
+    let text = code.texts()[1].map_or("", |text| text);
+    let program = core.kernels.build_foreign(core, text).map_err(|error| error.on(&core.info))?;
+    // Drivers keep the programs that commands use, so one that is forgotten may go at once.
+    Ok(texts.add(code.clone(), program).0)
+}
+
+/// Carries a checked launch out.
+pub(super) fn launch(
+    submission: &mut Submission<'_>,
+    launch: &Launch<'_>,
+    code: &Code,
+    views: &[Placed],
+    (host, at): (&HostPiece, u64),
+) -> Result<()> {
+    check(submission.core, code, views)?;
+    let report = submission.scratch(Scratch::Answer, Report::BYTES)?;
+    submission.upload(vec![0; Report::BYTES as usize], &report)?;
+    let pieces = views.iter().flat_map(|view| &view.bases);
+    let places = pieces.map(|(buffer, first, _, before)| (&buffer.pieces[*first], *before));
+    if code.submission().is_some() {
+        let view = |(view, (piece, before)): (&backend_api::View<'_>, (&crate::memory::OwnMemory, u64))| {
+            NativeView::new(piece.handle().addr() as u64, before, view.count(), view.stride())
+        };
+        let native: Vec<NativeView> = launch.views.iter().zip(places).map(view).collect();
+        submission.foreign(|context, queue| {
+            let queue = NativeQueue::OpenCl { context, queue };
+            let native = NativeLaunch::new(queue, &native, launch.items, launch.geometry, launch.params);
+            code.submission().map_or(Ok(()), |submit| submit(&native))
+        })?;
+    } else if launch.items > 0 {
+        let program = built(submission.core, code)?;
+        let mut arguments = Vec::new();
+        places.for_each(|(piece, before)| arguments.extend([Argument::Buffer(piece), Argument::U64(before)]));
+        arguments.push(Argument::U64(launch.items));
+        let body = launch.kernel.body();
+        for (bits, of) in launch.params.iter().zip(&body.params) {
+            let is_long = of.bytes() == 8;
+            arguments.push(if is_long { Argument::U64(*bits) } else { Argument::U32(*bits as u32) });
+        }
+        let group = body.group_len.map_or(submission.core.kernels.group, |len| len as usize);
+        let groups = launch.items.div_ceil(group as u64) as usize;
+        // SAFETY: who made the kernel vouched for what it takes and touches; views were checked to be inside of
+        // their memory.
+        unsafe { submission.launch_of(&program, code.entry(), (groups, group), &arguments)? };
+    }
+    // SAFETY: the report was checked to have room.
+    unsafe { submission.read(&report, 0, host.at(at), Report::BYTES, true) }
+}
