@@ -416,7 +416,7 @@ macro_rules! __conformance_list {
             }
             foreign {
                 code_from_elsewhere_is_run
-                code_that_does_not_fit_is_refused
+                who_submits_a_launch_may_refuse_it
             }
             groups {
                 groups_share_memory_and_meet

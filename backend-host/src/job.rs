@@ -92,7 +92,7 @@ impl<M: Medium> Work<M> {
                     Ok(Placed::new(view, launch.kernel.body().views[number].access, places))
                 };
                 let views = launch.views.iter().enumerate().map(placed).collect::<Result<_>>()?;
-                Self::Launch(LaunchJob::new(launch, views, host(launch.report)?)?)
+                Self::Launch(LaunchJob::new(launch, views, host(launch.report)?))
             }
         })
     }

@@ -103,8 +103,9 @@ pub mod kernel {
     //! result. See [the guide](crate::guide::kernels).
 
     pub use crate::ops::launch::{
-        Appended, Argument, Arguments, KernelLaunch, ReturnedSum, RunKernel, Windowed,
+        Appended, Argument, Arguments, CodedKernel, KernelLaunch, ReturnedSum, RunKernel, Windowed,
     };
+    pub use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
     pub use vmarray_kernel::random;
     pub use vmarray_kernel::{
         ARENA_BYTES, Alloc, Anywhere, Append, At, Atomic, Bits, Define, Definition, Error, ErrorKind, Field,

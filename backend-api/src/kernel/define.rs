@@ -162,29 +162,21 @@ impl Kernel {
         self.0.host
     }
 
-    /// The same kernel with code from elsewhere, in the place of its body, which has no operations. Devices
-    /// that have no use for any of it, and the host without a [form](Self::with_host) of its own, do not
-    /// support it. What it reports is not known: no item fails.
+    /// The same kernel with code from elsewhere, which devices that can run it take in the place of what they
+    /// would make of the body. What it reports is not known: no item fails.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Code, Kernel};
     /// let kernel = Kernel::new(Body::default())?;
-    /// // SAFETY: the kernel does nothing.
-    /// let foreign = unsafe { kernel.clone().with_code(Code::new("nothing").opencl_c("__kernel void nothing() {}")) };
+    /// // SAFETY: both do nothing.
+    /// let code = unsafe { Code::new("nothing") }.opencl_c("__kernel void nothing() {}");
+    /// let foreign = kernel.clone().with_code(code);
     /// assert!(foreign.code().is_some() && foreign != kernel && foreign.hash128() != kernel.hash128());
     /// # Ok::<_, backend_api::Error>(())
     /// ```
-    ///
-    /// # Panics
-    /// If the body has operations.
-    ///
-    /// # Safety
-    /// Whatever is launched, the code takes the arguments that [`Code`] says, reads nothing but elements of
-    /// the views, writes to nothing but those that are declared as written, and ends.
     #[must_use]
-    pub unsafe fn with_code(mut self, code: Code) -> Self {
+    pub fn with_code(mut self, code: Code) -> Self {
         let inner = Arc::make_mut(&mut self.0);
-        assert!(inner.body.code.is_empty(), "code is in the place of operations");
         let mut hasher = StableHasher::new();
         (&inner.body, &code).hash(&mut hasher);
         (inner.hash, inner.code) = (hasher.finish_both(), Some(code));
@@ -195,24 +187,6 @@ impl Kernel {
     #[must_use]
     pub fn code(&self) -> Option<&Code> {
         self.0.code.as_ref()
-    }
-
-    /// Checks that the body says what the kernel does, for devices that interpret it.
-    ///
-    /// ```
-    /// use backend_api::kernel::{Body, Kernel};
-    /// assert!(Kernel::new(Body::default())?.check_body("launch").is_ok());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) if the code is from elsewhere.
-    pub fn check_body(&self, operation: &'static str) -> Result<()> {
-        if self.0.code.is_none() {
-            return Ok(());
-        }
-        let detail = "the kernel's code is from elsewhere, and not for this device";
-        Err(Error::new(ErrorKind::Unsupported, operation).with_detail(detail))
     }
 
     /// The name for people.

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use crate::Result;
 use crate::expr::Geometry;
 
-/// Code of a kernel that comes from elsewhere, in the place of what devices make of its body; the body then
-/// declares views and parameters, and has no operations. For [`Kernel::with_code`](super::Kernel::with_code).
+/// Code of a kernel that comes from elsewhere, in the place of what devices make of its body. For
+/// [`Kernel::with_code`](super::Kernel::with_code).
 ///
-/// A device takes what it can: CUDA [`ptx`](Self::ptx), OpenCL [`opencl_c`](Self::opencl_c), each of them
-/// [`submit`](Self::submit), which comes first. Views have to be runs of elements.
+/// A device takes what is for it: CUDA [`ptx`](Self::ptx), OpenCL [`opencl_c`](Self::opencl_c), each of them
+/// [`submit`](Self::submit), which comes first. Without any of these, and for launches with a view whose
+/// elements do not lie one next to the other, or in OpenCL not in one buffer, it runs the body.
 ///
 /// The entry of a text is given, in this order:
 ///
@@ -24,14 +25,15 @@ use crate::expr::Geometry;
 /// | each other parameter | its bits, `.u32`, `.s32`, `.f32` | `uint`, `int`, `float` |
 ///
 /// It is launched with as many items, or more, in groups of [`group_len`](super::Body::group_len), else of
-/// 256.
+/// 256. Parameters are those of the body.
 ///
 /// ```
 /// use backend_api::kernel::Code;
-/// let code = Code::new("twice").ptx(".version 7.0 …").opencl_c("__kernel void twice(…) {}");
-/// assert_eq!((code.entry(), code.texts()[1].is_some()), ("twice", true));
-/// assert!(code.submission().is_none());
-/// assert!(Code::new("by hand").submit(|launch| { assert!(launch.items > 0); Ok(()) }).submission().is_some());
+/// // SAFETY: it does nothing, whatever it is given.
+/// let code = unsafe { Code::new("nothing") }.opencl_c("__kernel void nothing() {}");
+/// assert_eq!((code.entry(), code.texts().map(|text| text.is_some())), ("nothing", [false, true]));
+/// let code = code.ptx("…").submit(|launch| { assert!(launch.items > 0); Ok(()) });
+/// assert!(code.submission().is_some());
 /// ```
 #[derive(Clone, Default)]
 pub struct Code {
@@ -46,8 +48,12 @@ pub type Submit = dyn Fn(&NativeLaunch<'_>) -> Result<()> + Send + Sync;
 
 impl Code {
     /// Code whose entry has a name.
+    ///
+    /// # Safety
+    /// Of the kernel that it is given to, the code takes the arguments, whatever is launched; it reads
+    /// nothing but elements of the views, writes to nothing but what the body would write, and ends.
     #[must_use]
-    pub fn new(entry: &str) -> Self {
+    pub unsafe fn new(entry: &str) -> Self {
         Self { entry: entry.into(), ..Self::default() }
     }
 

@@ -235,7 +235,6 @@ impl<'a> Interpreter<'a> {
         views: &mut impl Views,
         mut failed: impl FnMut(Report),
     ) -> Result<()> {
-        self.kernel.check_body("launch")?;
         let flat = Flat::new(self.kernel.body());
         let mut state = State {
             launch: self,

@@ -26,7 +26,6 @@ use crate::driver::objects::Module;
 use crate::driver::{Function, Outcome};
 use crate::host_memory::HostAddress;
 
-const OPERATION: &str = "launch";
 /// So many kernels are translated at once.
 const KERNELS_IN_A_MODULE: usize = 256;
 /// Blocks that a multiprocessor gets beyond those that it runs at once even out what it takes to run them.
@@ -165,9 +164,6 @@ impl Launches {
         launch: &Launch<'_>,
         bases: Vec<u64>,
     ) -> Result<Planned> {
-        if let Some(code) = launch.kernel.code() {
-            foreign::check(launch, code)?;
-        }
         let find = || self.traits.find(launch.kernel);
         let make = || self.traits.add(launch.kernel.clone(), Traits::new(launch.kernel.body())).0;
         Planned::new(operation, launch, &find().unwrap_or_else(make), bases)
@@ -177,8 +173,7 @@ impl Launches {
     pub(crate) fn prepare(&self, context: &Arc<Context>, shapes: Vec<Shape>) -> Outcome {
         let mut missing: Vec<Shape> = Vec::new();
         for shape in shapes {
-            let is_made = shape.kernel.code().is_none() && self.built.find(&shape).is_none();
-            if is_made && !missing.contains(&shape) {
+            if self.built.find(&shape).is_none() && !missing.contains(&shape) {
                 missing.push(shape);
             }
         }
@@ -220,9 +215,6 @@ impl Launches {
 
     /// What the driver tells of a kernel.
     pub(crate) fn facts(&self, context: &Arc<Context>, shape: Shape) -> Outcome<KernelFacts> {
-        if shape.kernel.code().is_some() {
-            return Ok(KernelFacts::default());
-        }
         let arrays = shape.kernel.body().arrays.iter();
         let of_item = arrays.filter(|array| array.space == Space::Item);
         let declared: u64 = of_item.map(|array| array.bytes().next_multiple_of(8)).sum();
@@ -246,7 +238,7 @@ pub(crate) fn run(
     told: &mut Option<Error>,
 ) -> Outcome {
     let Planned { shape, bases, head, slab_bytes } = planned;
-    if let Some(code) = launch.kernel.code() {
+    if let Some(code) = foreign::code_of(launch) {
         return foreign::run(work, launch, code, &bases, report, told);
     }
     let core = work.core;

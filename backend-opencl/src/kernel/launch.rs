@@ -119,8 +119,7 @@ impl Launches {
     pub(crate) fn prepare(&self, core: &Core, launches: &[(&Launch<'_>, Vec<Placed>)]) -> Result<()> {
         let mut missing: Vec<Shape> = Vec::new();
         for (launch, views) in launches {
-            if let Some(code) = launch.kernel.code() {
-                foreign::check(core, code, views)?;
+            if let Some(code) = foreign::code_of(launch, views) {
                 if code.submission().is_none() {
                     foreign::built(core, code)?;
                 }
@@ -175,9 +174,6 @@ impl Launches {
 
     /// What the driver tells of a kernel.
     pub(crate) fn facts(&self, core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<KernelFacts> {
-        if launch.kernel.code().is_some() {
-            return Ok(KernelFacts::default());
-        }
         self.get(core, shape_of(core, launch, views)?)?;
         let mut facts = KernelFacts::default();
         let own = launch.kernel.body().group_len;
@@ -193,7 +189,7 @@ pub(crate) fn launch(
     views: &[Placed],
     (host, at): (&HostPiece, u64),
 ) -> Result<()> {
-    if let Some(code) = launch.kernel.code() {
+    if let Some(code) = foreign::code_of(launch, views) {
         return foreign::launch(submission, launch, code, views, (host, at));
     }
     let core = submission.core;

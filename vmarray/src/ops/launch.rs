@@ -4,16 +4,19 @@
 //! done with each run of elements. All else is as for any change of elements: [`executor`](super::executor).
 
 mod arguments;
+mod coded;
 mod kernel;
 mod options;
 mod plan;
 mod reduce;
 mod spread;
 
+use backend_api::kernel::Code;
 use vmarray_kernel::{Kernel, Number};
 
 pub use arguments::{Appended, Argument, Arguments, Bound, Windowed};
 pub(crate) use arguments::{changed, shared};
+pub use coded::CodedKernel;
 pub use options::KernelLaunch;
 pub use reduce::ReturnedSum;
 pub(crate) use spread::Spread;
@@ -171,6 +174,46 @@ pub trait RunKernel: Kernel + Sized {
         Self::Returned: Number,
     {
         Self::launch().max(arguments)
+    }
+
+    /// The kernel with code from elsewhere, written by hand or by another compiler, or loaded by another
+    /// library: devices that can use it run that in the place of what would be made of the function, which
+    /// stays the form for all others, and what results can be compared with.
+    ///
+    /// What the code is given is said at [`Code`]: a view for each array, in the order of the parameters, and
+    /// the scalars of values and of [`At`](vmarray_kernel::At) likewise, of which the latter has one: the
+    /// index of the first element. Kernels are launched a run of elements at a time, of which there are
+    /// several where pages lie apart. Launches are ordered with all else that is done with the elements, and
+    /// these stay where they are until the code is done.
+    ///
+    /// ```
+    /// use vmarray::kernel::{Code, Own};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn scale(by: f32, x: &mut Own<f32>) {
+    ///     x.set(x.get() * by);
+    /// }
+    /// // SAFETY: the code does what the function does, with the arguments that it is given.
+    /// let code = unsafe { Code::new("scale") }.opencl_c(
+    ///     "__kernel void scale(__global uchar *memory, ulong start, ulong items, float by) {
+    ///         __global float *x = (__global float *)(memory + start);
+    ///         if (get_global_id(0) < items)
+    ///             x[get_global_id(0)] *= by;
+    ///     }",
+    /// );
+    /// let by_hand = scale::with_code(code)?;
+    /// let mut x = VirtualArray::<f32>::new(1000)?;
+    /// x.fill(.., 1.5)?;
+    /// by_hand.run((2.0, &mut x))?;
+    /// assert_eq!(x.get(999)?, 3.0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`KernelRefused`](ErrorKind::KernelRefused) if the kernel cannot be translated.
+    fn with_code(code: Code) -> Result<CodedKernel<Self>> {
+        CodedKernel::new(code)
     }
 }
 

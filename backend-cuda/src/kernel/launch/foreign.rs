@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use backend_api::expr::ProgramCache;
 use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Report};
-use backend_api::{Error, ErrorKind, Launch, Result};
+use backend_api::{Error, Launch, View};
 
 use super::super::argument;
 use super::super::search::Answer;
-use super::OPERATION;
 use crate::core::Work;
 use crate::driver::objects::Module;
 use crate::driver::{Function, Outcome};
@@ -28,20 +27,14 @@ pub(super) struct Loaded {
 /// The texts that were loaded.
 pub(super) type Texts = ProgramCache<Code, Loaded>;
 
-/// Checks that a kernel's code is something for this device, and its views runs of elements.
-pub(super) fn check(launch: &Launch<'_>, code: &Code) -> Result<()> {
-    let unsupported =
-        |detail: &str| Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail.to_owned()));
-    if code.submission().is_none() && code.texts()[0].is_none() {
-        return unsupported("the kernel's code is from elsewhere, and there is no PTX of it");
-    }
-    if launch.views.iter().any(|view| view.bases().len() > 1) {
-        return unsupported("the kernel's code is from elsewhere, and its elements lie in several places");
-    }
-    Ok(())
+/// The code of a kernel, if there is some for this device and each view is a run of elements.
+pub(super) fn code_of<'a>(launch: &Launch<'a>) -> Option<&'a Code> {
+    let is_run = |view: &View<'_>| view.bases().len() == 1;
+    let code = launch.kernel.code().filter(|_| launch.views.iter().all(is_run))?;
+    (code.submission().is_some() || code.texts()[0].is_some()).then_some(code)
 }
 
-/// Carries out a launch whose views begin at these addresses. An error of the program's own is left in `told`.
+/// Carries out a launch whose views begin at these addresses. An error of the program is left in `told`.
 pub(super) fn run(
     work: &mut Work<'_>,
     launch: &Launch<'_>,
@@ -51,9 +44,7 @@ pub(super) fn run(
     told: &mut Option<Error>,
 ) -> Outcome {
     if let Some(submit) = code.submission() {
-        let view = |(view, base): (&backend_api::View<'_>, &u64)| {
-            NativeView::new(*base, 0, view.count(), view.stride())
-        };
+        let view = |(view, base): (&View<'_>, &u64)| NativeView::new(*base, 0, view.count(), view.stride());
         let views: Vec<NativeView> = launch.views.iter().zip(bases).map(view).collect();
         let (context, stream) = (work.context().handle().0, work.stream().raw().0);
         let queue = NativeQueue::Cuda { context, stream };
@@ -69,7 +60,7 @@ pub(super) fn run(
         words.extend(launch.params);
         let threads = launch.kernel.body().group_len.unwrap_or(GROUP_LEN);
         let mut arguments: Vec<_> = words.iter().map(argument).collect();
-        // SAFETY: who made the kernel vouched for what it takes and touches; views were checked to be inside of
+        // SAFETY: who made the code vouched for what it takes and touches; views were checked to be inside of
         // their memory.
         unsafe {
             let blocks = launch.items.div_ceil(threads.into());

@@ -4,30 +4,24 @@ use std::sync::Arc;
 
 use backend_api::expr::ProgramCache;
 use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Report};
-use backend_api::{Error, ErrorKind, Launch, Result};
+use backend_api::{Launch, Result, View};
 
-use super::{OPERATION, Placed};
+use super::Placed;
 use crate::core::Core;
 use crate::driver::objects::{Argument, Program};
 use crate::host_memory::HostPiece;
+use crate::memory::OwnMemory;
 use crate::queue::{Scratch, Submission};
 
 /// The texts that were built.
 pub(super) type Texts = ProgramCache<Code, Program>;
 
-/// Checks that a kernel's code is something for this device, and its views runs of elements in one piece of a
-/// buffer each.
-pub(super) fn check(core: &Core, code: &Code, views: &[Placed]) -> Result<()> {
-    let unsupported = |detail: &str| {
-        Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail.to_owned()).on(&core.info))
-    };
-    if code.submission().is_none() && code.texts()[1].is_none() {
-        return unsupported("the kernel's code is from elsewhere, and there is no OpenCL C of it");
-    }
-    if views.iter().any(|view| !matches!(view.bases[..], [(_, _, 0..=1, _)])) {
-        return unsupported("the kernel's code is from elsewhere, and its elements lie in several buffers");
-    }
-    Ok(())
+/// The code of a kernel, if there is some for this device and each view is a run of elements in one piece of
+/// a buffer.
+pub(super) fn code_of<'a>(launch: &Launch<'a>, views: &[Placed]) -> Option<&'a Code> {
+    let is_run = |view: &Placed| matches!(view.bases[..], [(_, _, 1, _)]);
+    let code = launch.kernel.code().filter(|_| views.iter().all(is_run))?;
+    (code.submission().is_some() || code.texts()[1].is_some()).then_some(code)
 }
 
 /// The program of a text, which is built now if it has not been.
@@ -50,13 +44,12 @@ pub(super) fn launch(
     views: &[Placed],
     (host, at): (&HostPiece, u64),
 ) -> Result<()> {
-    check(submission.core, code, views)?;
     let report = submission.scratch(Scratch::Answer, Report::BYTES)?;
     submission.upload(vec![0; Report::BYTES as usize], &report)?;
     let pieces = views.iter().flat_map(|view| &view.bases);
     let places = pieces.map(|(buffer, first, _, before)| (&buffer.pieces[*first], *before));
     if code.submission().is_some() {
-        let view = |(view, (piece, before)): (&backend_api::View<'_>, (&crate::memory::OwnMemory, u64))| {
+        let view = |(view, (piece, before)): (&View<'_>, (&OwnMemory, u64))| {
             NativeView::new(piece.handle().addr() as u64, before, view.count(), view.stride())
         };
         let native: Vec<NativeView> = launch.views.iter().zip(places).map(view).collect();
@@ -77,7 +70,7 @@ pub(super) fn launch(
         }
         let group = body.group_len.map_or(submission.core.kernels.group, |len| len as usize);
         let groups = launch.items.div_ceil(group as u64) as usize;
-        // SAFETY: who made the kernel vouched for what it takes and touches; views were checked to be inside of
+        // SAFETY: who made the code vouched for what it takes and touches; views were checked to be inside of
         // their memory.
         unsafe { submission.launch_of(&program, code.entry(), (groups, group), &arguments)? };
     }

@@ -11,7 +11,7 @@ use vmarray_kernel::{Kernel, Lowered, host_form, host_form_returning, lower, low
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// A kernel that can be launched.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PreparedKernel {
     pub lowered: Lowered,
     pub kernel: kernel::Kernel,

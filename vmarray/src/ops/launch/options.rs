@@ -48,6 +48,11 @@ pub(super) struct Options {
     pub arena_bytes: u64,
 }
 
+impl Options {
+    /// Those of `run`.
+    pub const USUAL: Self = Self { budget: None, arena_bytes: ARENA_BYTES };
+}
+
 impl<K> std::fmt::Debug for KernelLaunch<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KernelLaunch").field("options", &self.options).finish_non_exhaustive()
@@ -56,7 +61,7 @@ impl<K> std::fmt::Debug for KernelLaunch<K> {
 
 impl<K: Kernel> KernelLaunch<K> {
     pub(super) const fn new() -> Self {
-        Self { options: Options { budget: None, arena_bytes: ARENA_BYTES }, marker: PhantomData }
+        Self { options: Options::USUAL, marker: PhantomData }
     }
 
     /// How many turns of loops an item may take, all together. One that takes more ends there, which is
