@@ -8,7 +8,7 @@ use vmarray::bytemuck::{Pod, Zeroable};
 use vmarray::device;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::host::SimulatedDevice;
-use vmarray::kernel::{Anywhere, Append, Appended, At, Group, KernelType, Own, Shared, Window};
+use vmarray::kernel::{Anywhere, Append, Appended, At, Code, Group, KernelType, Own, Shared, Window};
 use vmarray::views::SectionMut;
 use vmarray::{AnyDevice, ErrorKind, Result, prelude::*};
 
@@ -647,4 +647,27 @@ fn an_array_on_the_same_device_is_read_where_it_lies() {
     gathered::run((of.section(..250).unwrap(), 77, more.section(1..).unwrap(), &mut out)).unwrap();
     let (at, far) = (299 * 77 % 250, 90 - 1 - 299 * 77 % 89);
     assert_eq!(out.get(299).unwrap(), (if at == 3 { 1_000_000 } else { at }) * 256 + more_of(far));
+}
+
+#[vmarray::kernel]
+fn scaled(at: At<1>, by: f32, x: &Own<f32>, out: &mut Own<f32>) {
+    out.set(x.get() * by + at.index() as f32);
+}
+
+#[test]
+fn code_from_elsewhere_is_run_where_it_fits() {
+    let text = "__kernel void scaled(ulong first, ulong items) {}";
+    // SAFETY: nothing of it is run here: devices of the host have no use for it, and the others refuse it.
+    let code = unsafe { Code::new("scaled") }.opencl_c(text).ptx("nonsense");
+    let coded = scaled::with_code(code).unwrap();
+    let x = Shape::default().build::<f32>(100);
+    x.fill(.., 2.0).unwrap();
+    let mut out = Shape::default().build::<f32>(100);
+    match coded.run((3.0, &x, &mut out)) {
+        Ok(()) => assert!(out.to_vec(..).unwrap().into_iter().eq((0..100).map(|i| 6.0 + i as f32))),
+        Err(error) => {
+            assert!(matches!(error.kind(), ErrorKind::Device { .. }), "{error}");
+            assert_eq!(out.get(99).unwrap(), 0.0);
+        }
+    }
 }
