@@ -103,7 +103,8 @@ pub mod kernel {
     //! result. See [the guide](crate::guide::kernels).
 
     pub use crate::ops::launch::{
-        Appended, Argument, Arguments, CodedKernel, KernelLaunch, ReturnedSum, RunKernel, Windowed,
+        Appended, Argument, Arguments, CodedKernel, KernelLaunch, ReturnedSum, RunKernel, Session,
+        SessionArgument, SessionArguments, SessionArray, SessionCopy, Windowed,
     };
     pub use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
     pub use vmarray_kernel::random;

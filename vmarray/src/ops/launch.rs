@@ -9,6 +9,7 @@ mod kernel;
 mod options;
 mod plan;
 mod reduce;
+mod session;
 mod spread;
 
 use backend_api::kernel::Code;
@@ -19,6 +20,7 @@ pub(crate) use arguments::{changed, shared};
 pub use coded::CodedKernel;
 pub use options::KernelLaunch;
 pub use reduce::ReturnedSum;
+pub use session::{Session, SessionArgument, SessionArguments, SessionArray, SessionCopy};
 pub(crate) use spread::Spread;
 
 #[cfg(doc)]
@@ -87,6 +89,16 @@ pub trait RunKernel: Kernel + Sized {
     /// elements of the results are written and which ones are unspecified.
     fn run<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<()> {
         Self::launch().run(arguments)
+    }
+
+    /// Launches the kernel in a [`Session`], behind all that was launched there before; waits for nothing.
+    ///
+    /// # Errors
+    /// Nothing was launched: as those of [`run`](Self::run), and
+    /// [`KernelRefused`](ErrorKind::KernelRefused) for elements that lie on several devices where that cannot
+    /// be. What goes wrong later is told by [`Session::finish`].
+    fn run_in(session: &mut Session<'_>, arguments: impl SessionArguments<Self::Parameters>) -> Result<()> {
+        Self::launch().run_in(session, arguments)
     }
 
     /// A launch with options.

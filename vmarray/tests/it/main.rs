@@ -16,6 +16,7 @@ mod index_set;
 mod interpreted;
 mod late_filter;
 mod launch_options;
+mod launch_sessions;
 mod launched_groups;
 mod launches;
 mod mixed;

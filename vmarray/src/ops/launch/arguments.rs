@@ -3,6 +3,7 @@
 use backend_api::Device;
 use vmarray_kernel::{Anywhere, Append, Atomic, KernelType, Memory, Own, Parameter, Shared, Window, kind};
 
+use super::session::{HeldBound, SessionArgument, SessionArguments};
 use super::spread::{Inside, Spread};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
@@ -281,6 +282,13 @@ macro_rules! arguments {
             fn bound(self, _: Internal) -> Vec<Bound<'a>> {
                 let ($($a,)*) = self;
                 vec![$($a.bound(INTERNAL)),*]
+            }
+        }
+
+        impl<$($P: Parameter, $A: SessionArgument<$P, $P::Kind>),*> SessionArguments<($($P,)*)> for ($($A,)*) {
+            fn held(self, _: Internal) -> Vec<HeldBound> {
+                let ($($a,)*) = self;
+                vec![$($a.held(INTERNAL)),*]
             }
         }
     )* };

@@ -4,10 +4,11 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use backend_api::kernel::{self, Access, Op};
+use backend_api::kernel::{self, Access, Op, Report};
 use parking_lot::Mutex;
 use vmarray_kernel::{Kernel, Lowered, host_form, host_form_returning, lower, lower_returning};
 
+use super::options::Options;
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// A kernel that can be launched.
@@ -47,6 +48,31 @@ fn refused(error: vmarray_kernel::Error) -> Error {
 }
 
 impl PreparedKernel {
+    /// What a report says, of which this is the number of the item.
+    pub fn outcome(
+        &self,
+        report: Report,
+        item: usize,
+        options: &Options,
+    ) -> std::result::Result<(), ErrorKind> {
+        if report.failures == 0 {
+            return Ok(());
+        }
+        let (kernel, items) = (self.lowered.name.into(), report.failures);
+        let in_source = self.lowered.place_of(report.site);
+        let place = in_source.map(|place| place.to_string()).unwrap_or_default();
+        Err(match self.kernel.body().operation(report.site) {
+            Some(Op::Loop { .. }) => {
+                ErrorKind::KernelBudget { kernel, place, turns: report.detail, item, items }
+            }
+            Some(Op::Arena { .. }) => {
+                let arena_bytes = options.arena_bytes;
+                ErrorKind::KernelArena { kernel, place, asked: report.detail, arena_bytes, item, items }
+            }
+            _ => ErrorKind::KernelOutside { kernel, place, index: report.detail.into(), item, items },
+        })
+    }
+
     /// Whether every item writes all of so many bytes of its element of a view, and reads none of them.
     pub fn overwrites(&self, view: usize, element_bytes: usize) -> bool {
         let body = self.kernel.body();

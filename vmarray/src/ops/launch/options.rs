@@ -64,6 +64,10 @@ impl<K: Kernel> KernelLaunch<K> {
         Self { options: Options::USUAL, marker: PhantomData }
     }
 
+    pub(super) const fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// How many turns of loops an item may take, all together. One that takes more ends there, which is
     /// [`KernelBudget`](ErrorKind::KernelBudget) once all items are done; in a kernel with groups it leaves
     /// its loops. Without a budget, a loop without an end keeps a device for ever.

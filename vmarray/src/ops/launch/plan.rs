@@ -343,30 +343,16 @@ impl Launching<'_> {
     /// What became of all items.
     fn result(&self) -> Result<()> {
         let (report, place) = *self.reported.lock();
-        if report.failures == 0 {
-            return Ok(());
-        }
-        let (name, items) = (self.kernel.lowered.name, report.failures);
-        let (kernel, item) = (name.into(), place as usize - self.start);
-        let in_source = self.kernel.lowered.place_of(report.site);
-        let place = in_source.map(|place| place.to_string()).unwrap_or_default();
-        Err(match self.kernel.kernel.body().operation(report.site) {
-            Some(Op::Loop { .. }) => {
-                ErrorKind::KernelBudget { kernel, place, turns: report.detail, item, items }
+        let item = (place as usize).wrapping_sub(self.start);
+        let outcome = self.kernel.outcome(report, item, self.options);
+        outcome.map_err(|mut error| {
+            if self.window_read_at(report.site).is_some()
+                && let ErrorKind::KernelOutside { index, .. } = &mut error
+            {
+                *index = report.detail.cast_signed().into();
             }
-            Some(Op::Arena { .. }) => {
-                let arena_bytes = self.options.arena_bytes;
-                ErrorKind::KernelArena { kernel, place, asked: report.detail, arena_bytes, item, items }
-            }
-            _ => {
-                let index = match self.window_read_at(report.site) {
-                    Some(_) => report.detail.cast_signed().into(),
-                    None => report.detail.into(),
-                };
-                ErrorKind::KernelOutside { kernel, place, index, item, items }
-            }
-        }
-        .into())
+            error.into()
+        })
     }
 
     /// What has become of work that was submitted before that which was waited for.

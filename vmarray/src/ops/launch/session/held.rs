@@ -1,0 +1,178 @@
+//! What a session has, as its launches are given it.
+
+use std::marker::PhantomData;
+
+#[cfg(doc)]
+use vmarray_kernel::Parameter;
+use vmarray_kernel::{Anywhere, Atomic, KernelType, Memory, Own, Shared, kind};
+
+#[cfg(doc)]
+use super::Session;
+use crate::ops::view::sealed::Internal;
+
+/// Elements that a [`Session`] holds, for parameters [`Own`], `&mut Own`, [`Anywhere`] and [`Shared`]: from
+/// [`hold`](Session::hold).
+///
+/// ```
+/// use vmarray::kernel::{SessionArray, Session};
+/// use vmarray::prelude::*;
+///
+/// let mut array = VirtualArray::<f32>::new(10)?;
+/// let mut session = Session::new();
+/// let held: SessionArray<f32> = session.hold(&mut array)?;
+/// let same = held;
+/// # let _ = (held, same);
+/// session.finish()?;
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct SessionArray<T> {
+    pub(super) of: HeldNumber,
+    pub(super) marker: PhantomData<fn() -> T>,
+}
+
+/// Elements that a [`Session`] has a copy of, for parameters [`Own`] and [`Anywhere`]: from
+/// [`copy`](Session::copy).
+///
+/// ```
+/// use vmarray::kernel::{SessionCopy, Own, Session};
+/// use vmarray::prelude::*;
+///
+/// #[vmarray::kernel]
+/// fn add(by: &Own<u32>, x: &mut Own<u32>) {
+///     x.set(x.get() + by.get());
+/// }
+/// let (mut array, by) = (VirtualArray::<u32>::new(3)?, Source::new(vec![1_u32, 20, 300])?);
+/// let mut session = Session::new();
+/// let x = session.hold(&mut array)?;
+/// let by: SessionCopy<u32> = session.copy(&by)?;
+/// for _ in 0..5 {
+///     add::run_in(&mut session, (by, x))?;
+/// }
+/// session.finish()?;
+/// assert_eq!(array.to_vec(..)?, [5, 100, 1500]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct SessionCopy<T> {
+    pub(super) of: HeldNumber,
+    pub(super) marker: PhantomData<fn() -> T>,
+}
+
+macro_rules! handles {
+    ($($Handle:ident)*) => { $(
+        impl<T> Clone for $Handle<T> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<T> Copy for $Handle<T> {}
+
+        impl<T> std::fmt::Debug for $Handle<T> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($Handle)).field("of", &self.of).finish()
+            }
+        }
+    )* };
+}
+handles!(SessionArray SessionCopy);
+
+/// What a session has, by its number in it.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldNumber {
+    pub(super) session: u64,
+    pub(super) number: usize,
+}
+
+/// What a launch in a session is given for a parameter.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum HeldBound {
+    Values(Vec<u64>),
+    Elements(HeldNumber),
+}
+
+/// What can be given for a parameter of type `P`, of a [kind](Parameter::Kind), in a [`Session`].
+///
+/// ```
+/// use vmarray::kernel::{SessionArray, SessionArgument, Own, Parameter};
+///
+/// fn accepts<P: Parameter>(_: impl SessionArgument<P, P::Kind>) {}
+/// accepts::<f32>(7.0);
+/// fn accepts_held(held: SessionArray<f32>) {
+///     accepts::<&mut Own<f32>>(held);
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a kernel in a session cannot take a `{Self}` as its parameter of type `{P}`",
+    label = "this is no argument for `{P}`",
+    note = "for a value give one of that type, for `&[T; N]` a reference to such an array",
+    note = "for `&Own<T>` and `&Anywhere<T>` give what `session.hold(&mut array)?` or `session.copy(&view)?` has returned",
+    note = "for `&mut Own<T>` and `&Shared<T>` give what `session.hold(&mut array)?` has returned"
+)]
+pub trait SessionArgument<P, Kind> {
+    #[doc(hidden)]
+    fn held(self, _: Internal) -> HeldBound;
+}
+
+impl<T: KernelType> SessionArgument<T, kind::Value> for T {
+    fn held(self, _: Internal) -> HeldBound {
+        let mut values = Vec::new();
+        self.values(&mut values);
+        HeldBound::Values(values)
+    }
+}
+
+impl<T: KernelType, const N: usize> SessionArgument<&'static [T; N], kind::Table> for &[T; N] {
+    fn held(self, _: Internal) -> HeldBound {
+        let mut values = Vec::new();
+        (*self).values(&mut values);
+        HeldBound::Values(values)
+    }
+}
+
+macro_rules! elements {
+    ($($Handle:ident<$T:ident: $Bound:ident> $kind:ident $Parameter:ty;)*) => { $(
+        impl<$T: $Bound> SessionArgument<$Parameter, kind::$kind> for $Handle<$T> {
+            fn held(self, _: Internal) -> HeldBound {
+                HeldBound::Elements(self.of)
+            }
+        }
+    )* };
+}
+elements! {
+    SessionArray<T: Memory> Own &'static Own<T>;
+    SessionArray<T: Memory> Anywhere &'static Anywhere<T>;
+    SessionArray<T: Memory> OwnMut &'static mut Own<T>;
+    SessionArray<T: Atomic> Shared &'static Shared<T>;
+    SessionCopy<T: Memory> Own &'static Own<T>;
+    SessionCopy<T: Memory> Anywhere &'static Anywhere<T>;
+}
+
+/// A tuple of what is given for the parameters of a kernel in a [`Session`], whose types are `P`.
+///
+/// ```
+/// use vmarray::kernel::{SessionArray, SessionArguments, Kernel, Own, Session};
+/// use vmarray::prelude::*;
+///
+/// #[vmarray::kernel]
+/// fn scale(by: f32, x: &mut Own<f32>) {
+///     x.set(x.get() * by);
+/// }
+///
+/// type Parameters = <scale as Kernel>::Parameters;
+/// fn twice<A: SessionArguments<Parameters> + Clone>(session: &mut Session<'_>, all: A) -> vmarray::Result<()> {
+///     scale::run_in(session, all.clone())?;
+///     scale::run_in(session, all)
+/// }
+/// # let _ = |session: &mut Session<'_>, x: SessionArray<f32>| twice(session, (2.0, x));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the kernel's parameters are `{P}`, which `{Self}` does not fit",
+    label = "these are other arguments, or not as many",
+    note = "arguments are one tuple, in the order of the parameters; `At` is left out"
+)]
+pub trait SessionArguments<P> {
+    #[doc(hidden)]
+    fn held(self, _: Internal) -> Vec<HeldBound>;
+}

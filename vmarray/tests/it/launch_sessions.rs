@@ -1,0 +1,269 @@
+//! Launches in order, over arrays that are held meanwhile.
+
+use std::sync::Arc;
+
+use vmarray::device;
+use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::host::SimulatedDevice;
+use vmarray::kernel::{Anywhere, At, Own, Session, Shared};
+use vmarray::{ErrorKind, Result, prelude::*};
+
+use crate::common::{Numbers, Shape, as_any, devices, host, hosts};
+
+#[vmarray::kernel]
+fn mixed(at: At<1>, by: u32, table: &[u32; 3], x: &Own<u32>, out: &mut Own<u32>) {
+    out.set(out.get() * by + x.get() + table[at.index() % 3]);
+}
+
+#[vmarray::kernel]
+fn shifted(at: At<1>, by: usize, of: &Anywhere<u32>, out: &mut Own<u64>) {
+    out.set(out.get() + of[(at.index() + by) % of.len()] as u64);
+}
+
+#[vmarray::kernel]
+fn narrowed(of: &Own<u64>, out: &mut Own<u32>) {
+    out.set((of.get() % 1000) as u32);
+}
+
+#[vmarray::kernel]
+fn tallied(of: &Own<u32>, bins: &Shared<u32>) {
+    bins.add((of.get() % 4) as usize, 1);
+}
+
+/// Vectors as the arrays are to be.
+struct Truth {
+    x: Vec<u32>,
+    y: Vec<u32>,
+    wide: Vec<u64>,
+    bins: Vec<u32>,
+}
+
+#[test]
+fn launches_see_what_those_before_have_written() -> Result<()> {
+    for seed in 0..40 {
+        let mut random = Numbers::new(seed);
+        let len = random.below(300);
+        let device = devices(1);
+        let mut shape =
+            || Shape { read_ahead: true, ..Shape::random(&mut random, 30, &[&[1], &[2], &[3]], 3) };
+        let shapes = [shape(), shape(), shape(), shape()];
+        let new = |number: usize| shapes[number].describe::<u32, _>(len, device.clone()).build();
+        let (mut x, mut y, mut bins) = (new(0)?, new(1)?, shapes[3].describe(4, device.clone()).build()?);
+        let mut wide = shapes[2].describe::<u64, _>(len, device.clone()).build()?;
+        let values: Vec<u32> = (0..len).map(|_| random.next() as u32).collect();
+        // Some of it is in the cache, dirty.
+        x.write(0, &values)?;
+        let mut truth = Truth { x: values, y: vec![0; len], wide: vec![0; len], bins: vec![0; 4] };
+        let copied = Source::new((0..len as u32).collect::<Vec<_>>())?;
+
+        let mut session = Session::new();
+        let (a, b, c) = (session.hold(&mut x)?, session.hold(&mut y)?, session.hold(&mut wide)?);
+        let (counts, fixed) = (session.hold(&mut bins)?, session.copy(&copied)?);
+        for _ in 0..1 + random.below(30) {
+            let by = random.below(100);
+            match random.below(5) {
+                0 => {
+                    mixed::run_in(&mut session, (by as u32, &[1, 20, 300], a, b))?;
+                    let both = truth.x.iter().zip(&mut truth.y).enumerate();
+                    both.for_each(|(i, (x, y))| {
+                        *y = y.wrapping_mul(by as u32).wrapping_add(*x).wrapping_add([1, 20, 300][i % 3]);
+                    });
+                }
+                1 => {
+                    mixed::run_in(&mut session, (by as u32, &[7, 7, 7], fixed, a))?;
+                    let all = truth.x.iter_mut().enumerate();
+                    all.for_each(|(i, x)| *x = x.wrapping_mul(by as u32).wrapping_add(i as u32 + 7));
+                }
+                2 => {
+                    shifted::run_in(&mut session, (by, b, c))?;
+                    let at = |i: usize| u64::from(truth.y[(i + by) % len]);
+                    truth.wide.iter_mut().enumerate().for_each(|(i, wide)| *wide += at(i));
+                }
+                3 => {
+                    narrowed::run_in(&mut session, (c, a))?;
+                    truth.x.iter_mut().zip(&truth.wide).for_each(|(x, wide)| *x = (wide % 1000) as u32);
+                }
+                _ => {
+                    tallied::run_in(&mut session, (a, counts))?;
+                    truth.x.iter().for_each(|x| truth.bins[(x % 4) as usize] += 1);
+                }
+            }
+            if random.below(8) == 0 {
+                session.wait()?;
+            }
+        }
+        session.finish()?;
+        assert_eq!((x.to_vec(..)?, y.to_vec(..)?), (truth.x, truth.y), "seed {seed}");
+        assert_eq!((wide.to_vec(..)?, bins.to_vec(..)?), (truth.wide, truth.bins), "seed {seed}");
+        // They are arrays like all others again.
+        x.fill(.., 5)?;
+        assert!(x.to_vec(..)?.into_iter().all(|x| x == 5));
+    }
+    Ok(())
+}
+
+#[test]
+fn own_elements_may_be_on_several_devices() -> Result<()> {
+    for seed in 0..20 {
+        let mut random = Numbers::new(seed);
+        let (len, on) = (1 + random.below(300), devices(2));
+        let shape = Shape::random(&mut random, 30, &[&[1, 1], &[1, 2]], 3);
+        let new = || shape.describe::<u32, _>(len, on.clone()).build();
+        let (mut x, mut y) = (new()?, new()?);
+        let mut wide = shape.describe::<u64, _>(len, on.clone()).build()?;
+        let values: Vec<u32> = (0..len as u32).collect();
+        x.write(0, &values)?;
+        let mut session = Session::new();
+        let (a, b, c) = (session.hold(&mut x)?, session.hold(&mut y)?, session.hold(&mut wide)?);
+        for _ in 0..3 {
+            mixed::run_in(&mut session, (2, &[0, 1, 2], a, b))?;
+        }
+        let is_alone = Arc::ptr_eq(&on[0], &on[1]);
+        let refused = shifted::run_in(&mut session, (1, b, c));
+        if !is_alone {
+            let error = refused.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::KernelRefused { .. }), "{error}");
+            assert!(error.to_string().contains("several devices"), "{error}");
+        }
+        session.finish()?;
+        let truth: Vec<u32> = (0..len as u32).map(|i| 7 * (i + i % 3)).collect();
+        assert_eq!(y.to_vec(..)?, truth, "seed {seed}");
+        assert!(is_alone || wide.to_vec(..)? == vec![0; len]);
+    }
+    Ok(())
+}
+
+#[vmarray::kernel]
+fn increment(x: &mut Own<u32>) {
+    x.set(x.get() + 1);
+}
+
+#[test]
+fn a_launch_is_one_submission() -> Result<()> {
+    let card = Arc::new(Counting::new(SimulatedDevice::builder(3).build()));
+    let shape = Shape { channels: vec![3], page_len: 16, frames: 4, ..Shape::default() };
+    let mut array = shape.describe::<u32, _>(1000, vec![as_any(&card)]).build()?;
+    let mut session = Session::new();
+    let x = session.hold(&mut array)?;
+    increment::run_in(&mut session, (x,))?;
+    card.reset();
+    for _ in 0..1000 {
+        increment::run_in(&mut session, (x,))?;
+    }
+    let work = card.counts().work;
+    assert_eq!((work.launches, work.submits, work.orders, work.waits), (1000, 0, 0, 0));
+    // More than can be under way.
+    for _ in 0..1500 {
+        increment::run_in(&mut session, (x,))?;
+    }
+    session.finish()?;
+    assert_eq!(array.to_vec(..)?, [2501; 1000]);
+    Ok(())
+}
+
+#[vmarray::kernel]
+fn looked_up(at: At<1>, by: usize, of: &Anywhere<u32>, out: &mut Own<u32>) {
+    out.set(of[at.index() + by]);
+}
+
+#[test]
+fn what_fails_is_told_once_and_all_launches_run() -> Result<()> {
+    let (mut x, mut y) = (Shape::one(10, 2).build::<u32>(50), Shape::one(7, 2).build::<u32>(50));
+    // On one device, to be read anywhere.
+    let on = hosts::<1>();
+    for array in [&mut x, &mut y] {
+        *array = Shape::one(10, 2).describe(50, on.to_vec()).build()?;
+    }
+    x.write(0, &(0..50).collect::<Vec<u32>>())?;
+    let mut session = Session::new();
+    let (a, b) = (session.hold(&mut x)?, session.hold(&mut y)?);
+    looked_up::run_in(&mut session, (3, a, b))?;
+    looked_up::run_in(&mut session, (40, a, b))?;
+    increment::run_in(&mut session, (b,))?;
+    let error = session.wait().unwrap_err();
+    let ErrorKind::KernelOutside { kernel, place, index, item, items: 3 } = error.kind() else {
+        panic!("{error}")
+    };
+    assert!(kernel == "looked_up" && place.contains("launch_sessions.rs") && *index == *item as i128 + 3);
+    session.wait()?;
+    increment::run_in(&mut session, (a,))?;
+    session.finish()?;
+    assert_eq!((x.get(49)?, y.get(0)?, y.get(9)?, y.get(10)?), (50, 41, 50, 1));
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_starts() -> Result<()> {
+    let on = hosts::<1>();
+    let new = |len| Shape::one(10, 2).describe::<u32, _>(len, on.to_vec()).build();
+    let (mut x, mut y, mut short) = (new(50)?, new(50)?, new(49)?);
+    let mut other = Session::new();
+    let strange = other.hold(&mut short)?;
+    let mut session = Session::new();
+    let early = session.copy(&Source::new(vec![1_u32; 50])?).unwrap_err();
+    assert!(matches!(early.kind(), ErrorKind::KernelRefused { .. }), "{early}");
+    let (a, b) = (session.hold(&mut x)?, session.hold(&mut y)?);
+    let fixed = session.copy(&Source::new(vec![1_u32; 7])?)?;
+    let refused = [
+        mixed::run_in(&mut session, (1, &[1; 3], a, a)).unwrap_err(),
+        mixed::run_in(&mut session, (1, &[1; 3], fixed, b)).unwrap_err(),
+        mixed::run_in(&mut session, (1, &[1; 3], strange, b)).unwrap_err(),
+    ];
+    assert!(matches!(refused[0].kind(), ErrorKind::KernelOverlap { .. }), "{}", refused[0]);
+    assert!(matches!(refused[1].kind(), ErrorKind::LengthMismatch { .. }), "{}", refused[1]);
+    assert!(matches!(refused[2].kind(), ErrorKind::KernelRefused { .. }), "{}", refused[2]);
+    session.finish()?;
+    other.finish()?;
+    assert_eq!((x.to_vec(..)?, y.to_vec(..)?), (vec![0; 50], vec![0; 50]));
+    Ok(())
+}
+
+#[test]
+fn a_device_that_fails_is_told_by_the_session() -> Result<()> {
+    for (kind, later) in [(device::ErrorKind::KernelFailed, true), (device::ErrorKind::Driver, false)] {
+        let faulty = Arc::new(Faulty::new(host()));
+        let mut array = Shape::one(10, 2).describe::<u32, _>(50, vec![as_any(&faulty)]).build()?;
+        let mut session = Session::new();
+        let x = session.hold(&mut array)?;
+        increment::run_in(&mut session, (x,))?;
+        let fault = Fault::new(Operation::Launch, kind).on_call(1);
+        faulty.inject(if later { fault.reported_later() } else { fault });
+        let launched = increment::run_in(&mut session, (x,));
+        assert_eq!(launched.is_ok(), later, "{launched:?}");
+        increment::run_in(&mut session, (x,))?;
+        let finished = session.finish();
+        match later {
+            true => {
+                let error = finished.unwrap_err();
+                let ErrorKind::Interrupted { unspecified, .. } = error.kind() else { panic!("{error}") };
+                assert_eq!(*unspecified, std::iter::once(0..50).collect::<Vec<_>>());
+            }
+            false => {
+                finished?;
+                assert_eq!(array.to_vec(..)?, [2; 50], "the one that was refused has done nothing");
+            }
+        }
+        // The array can be used.
+        array.fill(.., 7)?;
+        assert_eq!(array.get(49)?, 7);
+    }
+    Ok(())
+}
+
+#[test]
+fn several_devices_begin_only_if_all_can() -> Result<()> {
+    let unable = Arc::new(Faulty::new(host()));
+    unable.inject(Fault::new(Operation::Launch, device::ErrorKind::Unsupported).from_call(1));
+    let shape = Shape { channels: vec![1, 1], page_len: 5, ..Shape::default() };
+    let mut array =
+        shape.describe::<u32, _>(100, vec![as_any(&Arc::new(host())), as_any(&unable)]).build()?;
+    let mut session = Session::new();
+    let x = session.hold(&mut array)?;
+    let error = increment::run_in(&mut session, (x,)).unwrap_err();
+    assert_eq!(error.device_error().unwrap().kind(), device::ErrorKind::Unsupported);
+    unable.clear();
+    increment::run_in(&mut session, (x,))?;
+    drop(session);
+    assert_eq!(array.to_vec(..)?, [1; 100]);
+    Ok(())
+}
