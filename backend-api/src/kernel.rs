@@ -63,3 +63,4 @@ pub use interpret::{Interpreter, Slices, Views};
 pub(crate) use launch::check as check_launch;
 pub use launch::{KernelFacts, Launch, View};
 pub use report::Report;
+pub use uniform::Common;

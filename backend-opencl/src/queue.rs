@@ -92,6 +92,8 @@ pub(crate) enum Scratch {
     Failure,
     /// Memory that items of a kernel have of their own.
     Arenas,
+    /// What work-items keep of the items of groups that they run.
+    Kept,
     /// What the copy kernel is to copy.
     Copies,
 }

@@ -200,6 +200,16 @@ fn every_operation(of: Type) -> Body {
         code.push(Op::Store { view: 0, at: zero, offset, of: Memory::Value(stored_of), value: stored });
         offset += stored_of.bytes();
     }
+    // What all items have alike, in its own place.
+    registers.push(Type::U64);
+    let same = Reg(registers.len() as u32 - 1);
+    offset = offset.next_multiple_of(8);
+    fields.push((offset, OF));
+    code.extend([
+        Op::Literal { to: same, bits: 5 },
+        Op::Across { how: Across::Reduce(Binary::Add), to: same, of: same },
+        Op::Store { view: 0, at: zero, offset, of: OF, value: same },
+    ]);
     let write = Access::Write { tile: 1 };
     let views =
         vec![ViewDecl { access: write, fields }, ViewDecl { access: write, fields: vec![(0, memory)] }];

@@ -328,6 +328,15 @@ const EACH: usize = 3;
 /// How many statements a program has at most.
 const STATEMENTS: usize = 40;
 
+/// A block or loop around a statement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Label {
+    Block,
+    Loop,
+    /// One that all items of a group leave together; each may continue it.
+    Common,
+}
+
 struct Maker<'r> {
     rng: &'r mut SplitMix64,
     types: Vec<Type>,
@@ -346,8 +355,8 @@ struct Maker<'r> {
     shared: Option<[u16; 2]>,
     /// Where memory was taken of the arena last, if the program takes any.
     taken: Option<Reg>,
-    /// The blocks and loops around: whether it is a loop.
-    labels: Vec<bool>,
+    /// The blocks and loops around.
+    labels: Vec<Label>,
     loops: usize,
 }
 
@@ -561,10 +570,10 @@ impl<'r> Maker<'r> {
     fn program(&mut self) -> Vec<Op> {
         let mut code = Vec::new();
         while self.left > 0 {
-            let end = if self.shared.is_some() { self.left.saturating_sub(12) } else { 0 };
-            self.block(&mut code, end);
             if self.shared.is_some() {
-                self.meeting(&mut code);
+                self.together(&mut code, 0);
+            } else {
+                self.block(&mut code, 0);
             }
         }
         for _ in 0..4 {
@@ -573,9 +582,86 @@ impl<'r> Maker<'r> {
         code
     }
 
+    /// Code that all items of a group come to together. At its end each may leave so many of the labels
+    /// around, or continue them: nobody meets up to there.
+    fn together(&mut self, code: &mut Vec<Op>, open: usize) {
+        for later in (0..1 + self.rng.index(2)).rev() {
+            let end = self.left.saturating_sub(8);
+            self.block(code, end);
+            let open = if later == 0 { open } else { 0 };
+            let deep = self.left == 0 || self.labels.len() > 2;
+            match self.rng.below(9) {
+                0 | 1 if !deep && self.loops == 0 => self.common_loop(code),
+                2 if !deep => {
+                    self.labels.push(Label::Block);
+                    let mut body = Vec::new();
+                    self.together(&mut body, open + 1);
+                    self.labels.pop();
+                    code.push(Op::Block { body });
+                }
+                3 if !deep => {
+                    let when = self.same(code);
+                    let (mut then, mut otherwise) = (Vec::new(), Vec::new());
+                    self.together(&mut then, 0);
+                    self.together(&mut otherwise, open);
+                    code.push(Op::If { when, then, otherwise });
+                }
+                4 if !self.labels.is_empty() => {
+                    let when = self.same(code);
+                    let out = self.rng.index(self.labels.len());
+                    let is_block = self.labels[self.labels.len() - 1 - out] == Label::Block;
+                    let again = !is_block && self.rng.below(2) == 0;
+                    let out = out as u16;
+                    let jump = if again { Op::Continue { out } } else { Op::Break { out } };
+                    code.push(Op::If { when, then: vec![jump], otherwise: vec![] });
+                }
+                _ => self.meeting(code),
+            }
+        }
+        if open > 0 {
+            let around = self.labels.split_off(self.labels.len() - open);
+            let all = std::mem::replace(&mut self.labels, around);
+            code.extend(self.statements(5));
+            let around = std::mem::replace(&mut self.labels, all);
+            self.labels.extend(around);
+        }
+    }
+
+    /// A bool that all items of a group have alike.
+    fn same(&mut self, code: &mut Vec<Op>) -> Reg {
+        let [group, bound] = [Type::U64; 2].map(|of| self.fresh(of));
+        let to = self.fresh(Type::Bool);
+        code.extend([
+            Op::Where { to: group, what: Where::Group },
+            Op::Literal { to: bound, bits: self.rng.below(3) },
+            Op::Binary { op: Binary::Le, to, left: group, right: bound },
+        ]);
+        to
+    }
+
+    /// A loop of a few turns that all items of a group take.
+    fn common_loop(&mut self, code: &mut Vec<Op>) {
+        let [turn, last, one] = [Type::U64; 3].map(|of| self.fresh(of));
+        let done = self.fresh(Type::Bool);
+        for (to, bits) in [(last, 1 + self.rng.below(3)), (one, 1), (turn, 0)] {
+            code.push(Op::Literal { to, bits });
+        }
+        let mut body = vec![
+            Op::Binary { op: Binary::Le, to: done, left: last, right: turn },
+            Op::If { when: done, then: vec![Op::Break { out: 0 }], otherwise: vec![] },
+            Op::Binary { op: Binary::Add, to: turn, left: turn, right: one },
+        ];
+        self.loops += 1;
+        self.labels.push(Label::Common);
+        self.together(&mut body, 1);
+        self.labels.pop();
+        self.loops -= 1;
+        code.push(Op::Loop { body });
+    }
+
     /// A block of statements until so many are left, which nothing within leaves but for its end.
     fn block(&mut self, code: &mut Vec<Op>, end: usize) {
-        let labels = std::mem::replace(&mut self.labels, vec![false]);
+        let labels = std::mem::replace(&mut self.labels, vec![Label::Block]);
         let mut body = Vec::new();
         while self.left > end {
             self.statement(&mut body);
@@ -589,25 +675,7 @@ impl<'r> Maker<'r> {
         let Some([left, changed]) = self.shared else { return };
         let lanes = self.body.group_len.is_some_and(|len| len.is_multiple_of(32));
         match self.rng.below(6) {
-            0 if self.loops == 0 => {
-                let [turn, last, one] = [Type::U64; 3].map(|of| self.fresh(of));
-                let done = self.fresh(Type::Bool);
-                for (to, bits) in [(last, 1 + self.rng.below(3)), (one, 1), (turn, 0)] {
-                    code.push(Op::Literal { to, bits });
-                }
-                let mut body = vec![
-                    Op::Binary { op: Binary::Le, to: done, left: last, right: turn },
-                    Op::If { when: done, then: vec![Op::Break { out: 0 }], otherwise: vec![] },
-                    Op::Binary { op: Binary::Add, to: turn, left: turn, right: one },
-                ];
-                self.loops += 1;
-                let end = self.left.saturating_sub(5);
-                self.block(&mut body, end);
-                self.meeting(&mut body);
-                self.loops -= 1;
-                code.push(Op::Loop { body });
-            }
-            1 | 2 if lanes => self.across(code),
+            0..3 if lanes => self.across(code),
             3 => {
                 // What atomics have made of it.
                 let ArrayDecl { of, len, .. } = self.body.arrays[usize::from(changed)];
@@ -718,7 +786,7 @@ impl<'r> Maker<'r> {
                 code.push(Op::If { when, then, otherwise });
             }
             2 if !deep => {
-                self.labels.push(false);
+                self.labels.push(Label::Block);
                 let body = self.statements(6);
                 self.labels.pop();
                 code.push(Op::Block { body });
@@ -727,10 +795,13 @@ impl<'r> Maker<'r> {
             5 => {
                 // Not always, so that what follows is reached.
                 let out = self.rng.index(self.labels.len());
-                let is_loop = self.labels[self.labels.len() - 1 - out];
+                let again = match self.labels[self.labels.len() - 1 - out] {
+                    Label::Block => false,
+                    Label::Loop => self.rng.below(2) == 0,
+                    Label::Common => true,
+                };
                 let out = out as u16;
-                let jump =
-                    if is_loop && self.rng.below(2) == 0 { Op::Continue { out } } else { Op::Break { out } };
+                let jump = if again { Op::Continue { out } } else { Op::Break { out } };
                 let when = self.condition(code);
                 code.push(Op::If { when, then: vec![jump], otherwise: vec![] });
             }
@@ -765,7 +836,7 @@ impl<'r> Maker<'r> {
         }
         code.push(Op::Literal { to: one, bits: 1 });
         code.push(Op::Literal { to: turn, bits: 0 });
-        self.labels.push(true);
+        self.labels.push(Label::Loop);
         self.loops += 1;
         let mut body = vec![
             Op::Binary { op: Binary::Le, to: done, left: last, right: turn },

@@ -74,8 +74,53 @@ impl Body {
     /// ```
     #[must_use]
     pub fn common_loops(&self) -> Vec<u32> {
-        Flow::of(self).map_or_else(Vec::new, |flow| flow.common)
+        let Some(common) = self.common() else { return Vec::new() };
+        let mut loops = Vec::new();
+        self.operations(|site, op| {
+            if matches!(op, Op::Loop { .. }) && common.operations[site as usize] {
+                loops.push(site);
+            }
+        });
+        loops
     }
+
+    /// What all items of a group have and do together, for generators that write it once for all of them.
+    /// `None` if the body does not [meet](Self::meets). Its registers have to be declared, and breaks lead
+    /// somewhere.
+    ///
+    /// ```
+    /// use backend_api::kernel::{Body, Op, Reg, Type, Where};
+    /// let body = Body {
+    ///     registers: vec![Type::U64, Type::Bool],
+    ///     group_len: Some(64),
+    ///     code: vec![
+    ///         Op::Where { to: Reg(0), what: Where::Group },
+    ///         Op::Where { to: Reg(1), what: Where::Live },
+    ///         Op::If { when: Reg(1), then: vec![Op::Fail { code: 0, detail: Reg(0) }], otherwise: vec![] },
+    ///         Op::Barrier,
+    ///     ],
+    ///     ..Body::default()
+    /// };
+    /// let common = body.common().unwrap();
+    /// assert_eq!(common.registers, [true, false]);
+    /// assert_eq!(common.operations, [true, true, true, false, true]);
+    /// ```
+    #[must_use]
+    pub fn common(&self) -> Option<Common> {
+        let flow = Flow::of(self)?;
+        let registers = flow.varying.iter().map(|varies| !varies).collect();
+        Some(Common { registers, operations: flow.common })
+    }
+}
+
+/// What all items of a group have and do together: see [`Body::common`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Common {
+    /// By register: whether all items have the same in it wherever they come together.
+    pub registers: Vec<bool>,
+    /// By site: whether all items come to the operation together if any does. Of a loop, whether they do so
+    /// in all its turns.
+    pub operations: Vec<bool>,
 }
 
 /// Finds registers that may differ among the items of a group, and loops that may take some of them more
@@ -91,8 +136,8 @@ struct Flow<'a> {
     labels: Vec<Option<usize>>,
     /// Some items may have left for the end of this label: up to there the others are alone.
     until: Option<usize>,
-    /// The loops of which no item is ever alone.
-    common: Vec<u32>,
+    /// By site: where no item is ever alone; of a loop, in it.
+    common: Vec<bool>,
     fault: Option<usize>,
 }
 
@@ -102,20 +147,20 @@ impl<'a> Flow<'a> {
         if !body.meets() {
             return None;
         }
+        let operations = body.code.iter().map(Op::count).sum();
         let mut flow = Self {
             body,
             varying: vec![false; body.registers.len()],
-            loops: vec![false; body.code.iter().map(Op::count).sum()],
+            loops: vec![false; operations],
             changed: true,
             site: 0,
             labels: Vec::new(),
             until: None,
-            common: Vec::new(),
+            common: vec![false; operations],
             fault: None,
         };
         while std::mem::take(&mut flow.changed) {
             (flow.site, flow.fault) = (0, None);
-            flow.common.clear();
             flow.code(&body.code, false);
         }
         Some(flow)
@@ -134,6 +179,7 @@ impl<'a> Flow<'a> {
     fn op(&mut self, op: &Op, alone: bool) {
         let site = self.site;
         self.site += 1;
+        self.common[site] = !alone && !self.loops[site];
         let mut differs = false;
         op.each_read(|register| differs |= self.varying[register.at()]);
         match op {
@@ -143,9 +189,6 @@ impl<'a> Flow<'a> {
             }
             Op::Block { body } | Op::Loop { body } => {
                 let is_loop = matches!(op, Op::Loop { .. });
-                if is_loop && !alone && !self.loops[site] {
-                    self.common.push(site as u32);
-                }
                 self.labels.push(is_loop.then_some(site));
                 self.code(body, alone || (is_loop && self.loops[site]));
                 self.labels.pop();

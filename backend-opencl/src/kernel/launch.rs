@@ -20,17 +20,14 @@ use crate::queue::{Scratch, Submission};
 
 const OPERATION: &str = "launch";
 /// What is carried out. Whether there are atomics of 64 bits is up to the device.
-/// Groups are for cards: PoCL (3.1 at least) takes variables for the same in all items of a group where
-/// branches differ, and gives wrong results.
 fn can(core: &Core) -> Needs {
-    let atomics_of_64_bits = core.traits.wide_atomics != WideAtomics::None;
-    let groups = core.info.kind != DeviceKind::Cpu;
-    Needs { groups, across: groups, atomics_of_64_bits, ..Needs::ALL }
+    Needs { atomics_of_64_bits: core.traits.wide_atomics != WideAtomics::None, ..Needs::ALL }
 }
 
 /// So many pieces of buffers can be arguments.
 const PIECES_MAX: usize = 16;
-/// Items that have memory of their own share so much, or run one group at a time if that is more.
+/// Items that have memory of their own share so much, or run one group at a time if that is more. Work-items
+/// that run whole groups keep so much of their items.
 const ARENAS_BYTES: u64 = 256 << 20;
 /// So many kernels are translated at once: compilers are slow to start, and slow with long texts.
 const KERNELS_IN_A_PROGRAM: usize = 16;
@@ -40,6 +37,8 @@ const KERNELS_IN_A_PROGRAM: usize = 16;
 struct Built {
     program: Arc<Program>,
     name: String,
+    /// What a work-item keeps of its group's items.
+    kept_bytes: u64,
 }
 
 /// The built kernels of a device.
@@ -85,8 +84,12 @@ fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape>
         let detail = format!("{wanted} {what}, the device has at most {most}");
         Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail).on(&core.info))
     };
-    at_most("items of a group", body.group_len.unwrap_or(1).into(), core.traits.max_group as u64)?;
-    at_most("bytes of group memory", Shape::local_bytes(body), core.traits.local_bytes)?;
+    // PoCL (3.1 at least) takes variables for the same in all items of a group where branches in loops with
+    // barriers differ.
+    let is_split = body.group_len.is_some() && core.info.kind == DeviceKind::Cpu;
+    if !is_split {
+        at_most("items of a group", body.group_len.unwrap_or(1).into(), core.traits.max_group as u64)?;
+    }
     let pieces: usize = views.iter().flat_map(|view| &view.bases).map(|(_, _, pieces, _)| pieces).sum();
     if pieces > PIECES_MAX {
         let detail =
@@ -104,14 +107,17 @@ fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape>
     };
     let needs_index = Shape::needs_index(body);
     let of_index = |number: u64| if needs_index { number } else { 1 };
-    Ok(Shape {
+    let shape = Shape {
         kernel: launch.kernel.clone(),
         views: launch.views.iter().zip(views).map(view).collect(),
         page_len: of_index(launch.geometry.page_len),
         channels: of_index(launch.geometry.channels),
         has_budget: launch.budget.is_some(),
         has_wide_atomics: core.traits.wide_atomics == WideAtomics::All,
-    })
+        is_split,
+    };
+    at_most("bytes of group memory", shape.local_bytes(), core.traits.local_bytes)?;
+    Ok(shape)
 }
 
 impl Launches {
@@ -151,7 +157,12 @@ impl Launches {
                 text.push_str("#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable\n");
             }
         }
-        text.extend(shapes.iter().enumerate().map(|(number, shape)| shape.text(&name(number))));
+        let mut kept = Vec::new();
+        for (number, shape) in shapes.iter().enumerate() {
+            let (kernel, kept_bytes) = shape.text(&name(number));
+            text.push_str(&kernel);
+            kept.push(kept_bytes);
+        }
         // Other programs go on meanwhile.
         let program = core.kernels.build_kernels(core, &text).map_err(|error| {
             let needs_doubles = shapes.iter().any(|shape| shape.kernel.needs().f64);
@@ -164,7 +175,8 @@ impl Launches {
         })?;
         let program = Arc::new(program);
         let add = |(number, shape): (usize, &Shape)| {
-            let built = Built { program: Arc::clone(&program), name: name(number) };
+            let kept_bytes = kept[number];
+            let built = Built { program: Arc::clone(&program), name: name(number), kept_bytes };
             // Drivers keep the programs that commands use, so one that is forgotten may go at once.
             self.built.add(shape.clone(), built).0
         };
@@ -193,7 +205,9 @@ pub(crate) fn launch(
         return foreign::launch(submission, launch, code, views, (host, at));
     }
     let core = submission.core;
-    let built = core.launches.get(core, shape_of(core, launch, views)?)?;
+    let shape = shape_of(core, launch, views)?;
+    let is_split = shape.is_split;
+    let built = core.launches.get(core, shape)?;
     let report = submission.scratch(Scratch::Answer, Report::BYTES)?;
     submission.upload(vec![0; Report::BYTES as usize], &report)?;
     if launch.items > 0 {
@@ -231,6 +245,18 @@ pub(crate) fn launch(
             let bytes = Argument::U64(launch.arena_bytes);
             arguments.extend([Argument::Buffer(memory), Argument::U64(*slabs), bytes]);
         }
+        let kept = match is_split {
+            false => None,
+            true => {
+                let slabs = arena.as_ref().map_or(u64::MAX, |(_, slabs)| slabs / group as u64);
+                let width = (ARENAS_BYTES / built.kept_bytes.max(1)).min(slabs).clamp(1, groups as u64);
+                Some((submission.scratch(Scratch::Kept, width * built.kept_bytes)?, width))
+            }
+        };
+        if let Some((memory, width)) = &kept {
+            arguments.extend([Argument::Buffer(memory), Argument::U64(*width)]);
+        }
+        let group = if is_split { 1 } else { group };
         arguments.extend([
             Argument::U64(launch.items),
             Argument::U64(launch.geometry.first),

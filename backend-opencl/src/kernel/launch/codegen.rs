@@ -8,14 +8,18 @@
 //! by byte.
 //!
 //! A kernel with groups has work-groups of that length, which run its groups in turn. Operations across lanes
-//! go through local memory, since sub-groups are an extension, and as long as the device likes.
+//! go through local memory, since sub-groups are an extension, and as long as the device likes. On processors
+//! a single work-item runs a group: see [`split`].
+
+mod split;
 
 use std::fmt::Write;
 
 use backend_api::kernel::{
-    Access, Across, Binary, Body, Kernel, Memory, Op, Place, Reg, Rmw, Space, Type, Unary, Where,
+    Access, Across, ArrayDecl, Binary, Body, Kernel, Memory, Op, Place, Reg, Rmw, Space, Type, Unary, Where,
 };
 
+use self::split::{Region, Split};
 use crate::kernel::compute::codegen::{binary, cast, name, unary, whole};
 
 /// What decides the code of a kernel; all else are its arguments.
@@ -29,6 +33,8 @@ pub(super) struct Shape {
     pub has_budget: bool,
     /// Whether the device compares, bounds and combines 64 bits in one step, rather than exchanges them.
     pub has_wide_atomics: bool,
+    /// Whether one work-item runs all items of a group.
+    pub is_split: bool,
 }
 
 /// The form of a view.
@@ -51,18 +57,19 @@ impl Shape {
     }
 
     /// How many bytes of local memory its groups have.
-    pub fn local_bytes(body: &Body) -> u64 {
+    pub fn local_bytes(&self) -> u64 {
+        let body = self.kernel.body();
         // Bools have 4 bytes.
         let arrays = body.arrays.iter().filter(|array| array.space == Space::Group);
         let arrays: u64 = arrays.map(|array| u64::from(array.len) * u64::from(array.of.bytes().max(4))).sum();
-        let lanes =
-            lanes_bytes(body).map_or(0, |bytes| u64::from(bytes) * u64::from(body.group_len.unwrap_or(0)));
-        arrays + lanes
+        let lanes = if self.is_split { None } else { lanes_bytes(body) };
+        arrays + lanes.map_or(0, |bytes| u64::from(bytes) * u64::from(body.group_len.unwrap_or(0)))
     }
 
-    /// The kernel under a name.
-    pub fn text(&self, called: &str) -> String {
+    /// The kernel under a name, and how many bytes a work-item needs to keep its group's items in.
+    pub fn text(&self, called: &str) -> (String, u64) {
         let body = self.kernel.body();
+        let split = self.is_split.then(|| Split::new(body, self.has_budget));
         let mut writer = Writer {
             shape: self,
             body,
@@ -72,9 +79,11 @@ impl Shape {
             indent: 2,
             site: 0,
             labels: Vec::new(),
+            split: split.as_ref(),
+            region: None,
         };
         writer.kernel(called);
-        writer.text
+        (writer.text, split.map_or(0, |split| split.bytes()))
     }
 }
 
@@ -99,6 +108,9 @@ struct Writer<'a> {
     indent: usize,
     site: u32,
     labels: Vec<Label>,
+    /// Where the code is cut if one work-item runs a group, and the loop over its items that is written.
+    split: Option<&'a Split>,
+    region: Option<Region>,
 }
 
 /// A value of a type from its bits, an expression without a sign.
@@ -136,6 +148,21 @@ fn lanes_bytes(body: &Body) -> Option<u32> {
     bytes
 }
 
+/// What an atomic makes of `old`.
+fn changed(op: Rmw, of: Type, value: &str) -> String {
+    let how = match op {
+        Rmw::Add => Binary::Add,
+        Rmw::Min => Binary::Min,
+        Rmw::Max => Binary::Max,
+        Rmw::And => Binary::And,
+        Rmw::Or => Binary::Or,
+        Rmw::Xor => Binary::Xor,
+        Rmw::Exchange => return value.to_owned(),
+        Rmw::CompareExchange { expected } => return format!("old == {} ? {value} : old", r(expected)),
+    };
+    binary(how, of, "old", value)
+}
+
 /// Whether a number is within what was taken of the arena, and aligned.
 fn in_arena(of: Type, at: &str) -> String {
     let bytes = of.bytes();
@@ -150,16 +177,18 @@ fn more_unary(op: Unary, of: Type, a: &str) -> String {
     let (name, unsigned) = (name(of), unsigned_name(of.bytes()));
     // `ctz` came with OpenCL 2.0: below the lowest bit there are as many as in `~a & (a - 1)`.
     let count = |bits: String| whole(of, &format!("(uint){bits}"));
+    // PoCL (3.1) converts to an integer and back: of a NaN that a compiler knows, anything may come out.
+    let round = |how: &str| format!("{a} != {a} ? {a} : {how}({a})");
     match op {
         Unary::Neg => unary(backend_api::expr::Unary::Neg, of, a),
         Unary::Abs => unary(backend_api::expr::Unary::Abs, of, a),
         Unary::Not => unary(backend_api::expr::Unary::Not, of, a),
         Unary::Sqrt if of == Type::F32 => format!("root({a})"),
         Unary::Sqrt => format!("sqrt({a})"),
-        Unary::Floor => format!("floor({a})"),
-        Unary::Ceil => format!("ceil({a})"),
-        Unary::Trunc => format!("trunc({a})"),
-        Unary::RoundEven => format!("rint({a})"),
+        Unary::Floor => round("floor"),
+        Unary::Ceil => round("ceil"),
+        Unary::Trunc => round("trunc"),
+        Unary::RoundEven => round("rint"),
         Unary::CountOnes => count(format!("popcount(({unsigned}){a})")),
         Unary::LeadingZeros => count(format!("clz(({unsigned}){a})")),
         Unary::TrailingZeros => {
@@ -199,6 +228,9 @@ impl Writer<'_> {
         if self.shape.kernel.needs().arena {
             parameters.extend(["Bytes arena", "ulong slabs", "ulong arena_bytes"].map(String::from));
         }
+        if self.split.is_some() {
+            parameters.extend(["__global uchar *restrict kept", "ulong width"].map(String::from));
+        }
         parameters.extend(["items", "first", "channel", "budget"].map(|name| format!("ulong {name}")));
         parameters.push("__global volatile uint *report".into());
         for (view, shape) in self.shape.views.iter().enumerate() {
@@ -206,13 +238,28 @@ impl Writer<'_> {
         }
         self.indent = 0;
         let head = match self.body.group_len {
-            Some(len) => {
-                format!("__kernel __attribute__((reqd_work_group_size({len}, 1, 1)))")
+            Some(_) if self.split.is_some() => {
+                "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))".into()
             }
+            Some(len) => format!("__kernel __attribute__((reqd_work_group_size({len}, 1, 1)))"),
             None => "KERNEL".into(),
         };
         self.line(&format!("{head} void {called}({}) {{", parameters.join(", ")));
         self.indent = 1;
+        if self.split.is_some() {
+            self.groups_by_one();
+        } else {
+            self.items();
+        }
+        self.indent = 0;
+        self.line("}");
+        for view in 0..self.shape.views.len() {
+            self.line(&format!("#undef PLACE_{view}"));
+        }
+    }
+
+    /// The loop of a work-item over the items that it runs.
+    fn items(&mut self) {
         match self.body.group_len {
             Some(len) => self.begin_group(len),
             None if self.shape.kernel.needs().arena => {
@@ -256,23 +303,11 @@ impl Writer<'_> {
         }
         self.indent = 1;
         self.line("}");
-        self.indent = 0;
-        self.line("}");
-        for view in 0..self.shape.views.len() {
-            self.line(&format!("#undef PLACE_{view}"));
-        }
     }
 
     /// What the items of a group have together, and the loop over groups.
     fn begin_group(&mut self, len: u32) {
-        let arrays: Vec<(usize, Type, u32)> = (0..)
-            .zip(&self.body.arrays)
-            .filter(|(_, array)| array.space == Space::Group)
-            .map(|(number, array)| (number, array.of, array.len))
-            .collect();
-        for (number, of, array_len) in &arrays {
-            self.line(&format!("__local {} a{number}[{array_len}];", name(*of)));
-        }
+        let arrays = self.group_arrays();
         if let Some(bytes) = lanes_bytes(self.body) {
             self.line(&format!("__local {} lanes[{len}];", unsigned_name(bytes)));
         }
@@ -288,13 +323,24 @@ impl Writer<'_> {
         self.indent = 2;
         self.line(&format!("const ulong item = group * {len}ul + own;"));
         self.line("const uint live = item < items;");
-        for (number, _, array_len) in &arrays {
+        for (number, array_len) in &arrays {
             self.line(&format!("for (uint at = own; at < {array_len}u; at += {len}u)"));
             self.line(&format!("    a{number}[at] = 0;"));
         }
         if !arrays.is_empty() {
             self.line(BARRIER);
         }
+    }
+
+    /// Declares the arrays of a group; gives the number and length of each.
+    fn group_arrays(&mut self) -> Vec<(usize, u32)> {
+        let body = self.body;
+        let of_group = (0..).zip(&body.arrays).filter(|(_, array)| array.space == Space::Group);
+        let declare = |(number, array): (usize, &ArrayDecl)| {
+            self.line(&format!("__local {} a{number}[{}];", name(array.of), array.len));
+            (number, array.len)
+        };
+        of_group.map(declare).collect()
     }
 
     /// `PLACE_view(base, at)`: where byte `at` of a base is.
@@ -328,8 +374,16 @@ impl Writer<'_> {
         self.line(&format!("#define PLACE_{view}(base, at) {all}"));
     }
 
-    fn code(&mut self, code: &[Op]) {
-        for op in code {
+    fn code(&mut self, mut code: &[Op]) {
+        while let Some(op) = code.first() {
+            let items = self.items_alone(code);
+            if items > 0 {
+                let (run, after) = code.split_at(items);
+                self.each_item(run);
+                code = after;
+                continue;
+            }
+            code = &code[1..];
             let site = self.site;
             self.site += 1;
             match op {
@@ -365,12 +419,17 @@ impl Writer<'_> {
 
     fn labelled(&mut self, site: u32, is_loop: bool, body: &[Op]) {
         self.labels.push(Label { site, is_loop, leaves: false, continues: false });
+        if is_loop {
+            self.arrived(site);
+        }
         self.within(body);
         let Some(label) = self.labels.pop() else { return };
         if label.continues {
             self.line(&format!("    again_{site}:;"));
         }
-        if is_loop && self.shape.has_budget {
+        if is_loop && self.shape.has_budget && self.is_of_group() {
+            self.group_turns(site);
+        } else if is_loop && self.shape.has_budget {
             let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
             // Others may wait for it further on.
             let leave = if self.meets { "break;" } else { "goto over;" };
@@ -383,10 +442,16 @@ impl Writer<'_> {
         if label.leaves {
             self.line(&format!("after_{site}:;"));
         }
+        if !is_loop {
+            self.arrived(site);
+        }
     }
 
     fn jump(&mut self, out: u16, again: bool) {
         let target = self.labels.len() - 1 - usize::from(out);
+        if self.leaves_region(target) {
+            return;
+        }
         // The innermost loop of C: blocks are none.
         let is_innermost = self.labels[target..].iter().filter(|label| label.is_loop).count() == 1;
         let label = &mut self.labels[target];
@@ -456,7 +521,10 @@ impl Writer<'_> {
             }
             Op::Fail { detail, .. } => return self.line(&format!("FAIL({site}u, {})", r(detail))),
             Op::Atomic { op, to, place, value, .. } => return self.atomic(site, op, to, place, value),
+            // One work-item has nobody to wait for.
+            Op::Barrier if self.split.is_some() => return,
             Op::Barrier => return self.line(BARRIER),
+            Op::Across { how, to, of } if self.split.is_some() => return self.across_items(how, to, of),
             Op::Across { how, to, of } => return self.across(how, to, of),
             Op::Arena { to, bytes } => return self.take(site, &r(to), &r(bytes)),
             Op::ArenaLoad { to, at } => {
@@ -552,6 +620,11 @@ impl Writer<'_> {
 
     fn atomic(&mut self, site: u32, op: Rmw, to: Option<Reg>, place: Place, value: Reg) {
         let (of, at, value) = (self.of(value), r(place.at()), r(value));
+        if let Place::Array { array, .. } = place
+            && self.split.is_some()
+        {
+            return self.change(site, (op, of), to, (array, &at), &value);
+        }
         let (inside, mut then, space, pointer) = match place {
             Place::View { view, offset, .. } => {
                 let (inside, find) = self.field(view, &at, offset);
@@ -591,20 +664,12 @@ impl Writer<'_> {
             }
             _ if at_once => call(named, &value),
             _ => {
-                let how = match op {
-                    Rmw::Min => Binary::Min,
-                    Rmw::Max => Binary::Max,
-                    Rmw::And => Binary::And,
-                    Rmw::Or => Binary::Or,
-                    Rmw::Xor => Binary::Xor,
-                    _ => Binary::Add,
-                };
                 then.extend([
                     format!("{unsigned} seen = *word, before;"),
                     "do {".into(),
                     "    before = seen;".into(),
                     format!("    const {} old = {};", name(of), from_bits(of, "before")),
-                    format!("    const {} changed = {};", name(of), binary(how, of, "old", &value)),
+                    format!("    const {} changed = {};", name(of), changed(op, of, &value)),
                     format!("    seen = {};", call("cmpxchg", &format!("before, {}", bits("changed")))),
                     "} while (seen != before);".into(),
                 ]);

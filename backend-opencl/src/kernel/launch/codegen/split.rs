@@ -1,0 +1,627 @@
+//! Groups that one work-item runs, for processors.
+//!
+//! PoCL makes loops over the items of work-groups itself. Version 3.1 takes variables for the same in all
+//! items where branches in loops with barriers differ, and gives wrong results. So the loops are written
+//! here, and there are no barriers. Code is cut where all items are together: a run of operations between two
+//! such places becomes a loop over the items, and what is around it (`If`, `Block`, `Loop`, and the jumps of
+//! all items) is written once for the group. The verifier has seen to it that conditions there are the same
+//! for all items.
+//!
+//! Registers that only one run touches are variables of its loop. Others are kept: in one variable of the
+//! group if all items have the same value, else in a row of device memory with a place for each item, from
+//! which a run fetches them and to which it gives them back.
+//!
+//! Some items may leave a run for the end of a block around it, or continue a loop, while the others go on.
+//! They do so behind the last barrier there, so what is left to be skipped are runs: a row says for whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use backend_api::kernel::{Across, Binary, Body, Op, Place, Reg, Rmw, Space, Type};
+
+use super::{Writer, changed, r};
+use crate::kernel::compute::codegen::{binary, name};
+
+/// Where the code of a kernel is cut, and what is kept between the runs.
+pub(super) struct Split {
+    len: u32,
+    /// By site: what is written once for the group.
+    of_group: Vec<bool>,
+    registers: Vec<Home>,
+    /// By array: whether it is one of the items that is kept.
+    arrays: Vec<bool>,
+    /// The blocks and loops for whose end or next turn some items skip whole runs.
+    skipped: BTreeSet<u32>,
+    rows: Vec<Row>,
+    bytes: u64,
+}
+
+/// Where the value of a register is between runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    /// Nowhere.
+    Run,
+    /// In a variable of the group.
+    Group,
+    /// In a row.
+    Row,
+}
+
+/// So many values for each item.
+struct Row {
+    of: &'static str,
+    name: String,
+    count: u32,
+    offset: u64,
+    is_cleared: bool,
+}
+
+/// The loop over the items of a group that is written.
+pub(super) struct Region {
+    /// Its end is named by its first operation.
+    first: u32,
+    /// How many blocks and loops are around it.
+    labels: usize,
+    /// Whether something goes to its end by name.
+    is_left: bool,
+}
+
+/// What a run touches.
+#[derive(Default)]
+struct Uses {
+    /// Registers by number, and whether they are written.
+    registers: BTreeMap<usize, bool>,
+    arrays: BTreeSet<usize>,
+    arena: bool,
+    loops: bool,
+    common_loops: bool,
+}
+
+impl Split {
+    pub fn new(body: &Body, has_budget: bool) -> Self {
+        let operations = body.code.iter().map(Op::count).sum();
+        let common = body.common();
+        let mut cuts = Cuts { of_group: vec![false; operations], ..Cuts::default() };
+        if let Some(common) = &common {
+            cuts.common = &common.operations;
+            while cuts.mark_all(&body.code) {}
+        }
+        let mut keeper = Keeper {
+            of_group: &cuts.of_group,
+            has_budget,
+            site: 0,
+            run: 0,
+            loops: 0,
+            labels: Vec::new(),
+            registers: vec![Touched::default(); body.registers.len()],
+            arrays: vec![Touched::default(); body.arrays.len()],
+            skipped: BTreeSet::new(),
+        };
+        keeper.list(&body.code, 0);
+        let Keeper { registers, arrays, skipped, .. } = keeper;
+        let same = |register: usize| common.as_ref().is_some_and(|common| common.registers[register]);
+        let home = |(number, touched): (usize, &Touched)| match touched.often {
+            false => Home::Run,
+            true if same(number) => Home::Group,
+            true => Home::Row,
+        };
+        let mut split = Self {
+            len: body.group_len.unwrap_or(1),
+            of_group: cuts.of_group,
+            registers: registers.iter().enumerate().map(home).collect(),
+            arrays: arrays
+                .iter()
+                .zip(&body.arrays)
+                .map(|(touched, array)| touched.often && array.space == Space::Item)
+                .collect(),
+            skipped,
+            rows: Vec::new(),
+            bytes: 0,
+        };
+        split.lay_out(body, has_budget);
+        split
+    }
+
+    /// Gives everything that is kept for each item a row.
+    fn lay_out(&mut self, body: &Body, has_budget: bool) {
+        let mut arena = false;
+        body.operations(|_, op| arena |= uses_arena(op));
+        self.row("uint", "failed".into(), 1, true);
+        self.row("uint", "site".into(), 1, false);
+        self.row("ulong", "detail".into(), 1, false);
+        for (is_there, of, called) in [
+            (has_budget, "ulong", "turns"),
+            (arena, "ulong", "top"),
+            (!self.skipped.is_empty(), "uint", "gone"),
+        ] {
+            if is_there {
+                self.row(of, called.into(), 1, true);
+            }
+        }
+        for (number, of) in body.registers.iter().enumerate() {
+            if self.registers[number] == Home::Row {
+                // What a budget ended may not have written them.
+                self.row(name(*of), format!("r{number}"), 1, has_budget);
+            }
+        }
+        for (number, array) in body.arrays.iter().enumerate() {
+            if self.arrays[number] {
+                self.row(name(array.of), format!("a{number}"), array.len, true);
+            }
+        }
+    }
+
+    fn row(&mut self, of: &'static str, called: String, count: u32, is_cleared: bool) {
+        let width = match of {
+            "uchar" | "char" => 1,
+            "ushort" | "short" => 2,
+            "uint" | "int" | "float" => 4,
+            _ => 8,
+        };
+        self.rows.push(Row { of, name: called, count, offset: self.bytes, is_cleared });
+        self.bytes += (u64::from(self.len) * u64::from(count) * width).next_multiple_of(64);
+    }
+
+    /// How many bytes of device memory the rows of a group have.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+fn uses_arena(op: &Op) -> bool {
+    matches!(op, Op::Arena { .. } | Op::ArenaLoad { .. } | Op::ArenaStore { .. })
+}
+
+/// The array that an operation touches.
+fn array_of(op: &Op) -> Option<usize> {
+    match *op {
+        Op::Get { array, .. } | Op::Put { array, .. } => Some(usize::from(array)),
+        Op::Atomic { place: Place::Array { array, .. }, .. } => Some(usize::from(array)),
+        _ => None,
+    }
+}
+
+/// Finds what is written once for the group: where items meet, what is around it, and jumps of all items out
+/// of what is around it.
+#[derive(Default)]
+struct Cuts<'a> {
+    common: &'a [bool],
+    of_group: Vec<bool>,
+    site: usize,
+    labels: Vec<usize>,
+    has_changed: bool,
+}
+
+impl Cuts<'_> {
+    /// Whether more was found than before.
+    fn mark_all(&mut self, code: &[Op]) -> bool {
+        (self.site, self.has_changed) = (0, false);
+        self.mark(code);
+        self.has_changed
+    }
+
+    /// Whether something in it is written once.
+    fn mark(&mut self, code: &[Op]) -> bool {
+        let mut any = false;
+        for op in code {
+            let site = self.site;
+            self.site += 1;
+            let mut once = match *op {
+                Op::Barrier | Op::Across { .. } => true,
+                Op::Break { out } | Op::Continue { out } => {
+                    self.common[site] && self.of_group[self.labels[self.labels.len() - 1 - usize::from(out)]]
+                }
+                _ => false,
+            };
+            let is_label = matches!(op, Op::Block { .. } | Op::Loop { .. });
+            if is_label {
+                self.labels.push(site);
+            }
+            for within in op.within() {
+                once |= self.mark(within);
+            }
+            if is_label {
+                self.labels.pop();
+            }
+            self.has_changed |= once && !self.of_group[site];
+            self.of_group[site] |= once;
+            any |= once;
+        }
+        any
+    }
+}
+
+/// Whether a register or array is touched, and by more than one run.
+#[derive(Clone, Copy, Default)]
+struct Touched {
+    by: Option<u32>,
+    often: bool,
+}
+
+impl Touched {
+    fn touch(&mut self, run: u32) {
+        self.often |= self.by.is_some_and(|by| by != run);
+        self.by = Some(run);
+    }
+}
+
+/// Finds what has to be kept between runs.
+struct Keeper<'a> {
+    of_group: &'a [bool],
+    has_budget: bool,
+    site: usize,
+    /// The number of the run.
+    run: u32,
+    /// How many loops around it are the group's.
+    loops: u32,
+    /// The blocks and loops around: their sites, and how deep their code is if they are the group's.
+    labels: Vec<(u32, Option<u32>)>,
+    registers: Vec<Touched>,
+    arrays: Vec<Touched>,
+    skipped: BTreeSet<u32>,
+}
+
+impl Keeper<'_> {
+    /// Code that is written once, but for the runs in it.
+    fn list(&mut self, code: &[Op], depth: u32) {
+        self.run += 1;
+        for op in code {
+            if !self.of_group[self.site] {
+                self.items(op, depth);
+                continue;
+            }
+            let site = self.site as u32;
+            self.site += 1;
+            op.each_read(|register| self.registers[register.at()].often = true);
+            if let Some(to) = op.written() {
+                self.registers[to.at()].often = true;
+            }
+            let is_loop = u32::from(matches!(op, Op::Loop { .. }));
+            let is_label = matches!(op, Op::Block { .. } | Op::Loop { .. });
+            self.loops += is_loop;
+            if is_label {
+                self.labels.push((site, Some(depth + 1)));
+            }
+            op.within().into_iter().for_each(|within| self.list(within, depth + 1));
+            if is_label {
+                self.labels.pop();
+            }
+            self.loops -= is_loop;
+            self.run += 1;
+        }
+    }
+
+    /// An operation of a run.
+    fn items(&mut self, op: &Op, depth: u32) {
+        let (site, run) = (self.site as u32, self.run);
+        self.site += 1;
+        // Where a budget ends loops, what was there a turn ago may be read.
+        let often = self.has_budget && self.loops > 0;
+        let mut touch = |register: Reg| {
+            self.registers[register.at()].touch(run);
+            self.registers[register.at()].often |= often;
+        };
+        op.each_read(&mut touch);
+        op.written().into_iter().for_each(touch);
+        if let Some(array) = array_of(op) {
+            self.arrays[array].touch(run);
+            self.arrays[array].often |= self.loops > 0;
+        }
+        if let Op::Break { out } | Op::Continue { out } = *op {
+            let (label, code_depth) = self.labels[self.labels.len() - 1 - usize::from(out)];
+            // At the end of its code there is nothing to be skipped.
+            if code_depth.is_some_and(|code_depth| code_depth != depth) {
+                self.skipped.insert(label);
+            }
+        }
+        let is_label = matches!(op, Op::Block { .. } | Op::Loop { .. });
+        if is_label {
+            self.labels.push((site, None));
+        }
+        op.within().into_iter().flatten().for_each(|op| self.items(op, depth));
+        if is_label {
+            self.labels.pop();
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// Whether what is written now is written once for a group.
+    pub(super) fn is_of_group(&self) -> bool {
+        self.split.is_some() && self.region.is_none()
+    }
+
+    /// How many operations at the beginning of code are a run of which a loop over the items has to be made.
+    pub(super) fn items_alone(&self, code: &[Op]) -> usize {
+        let (Some(split), None) = (self.split, &self.region) else { return 0 };
+        let mut site = self.site as usize;
+        let is_of_items = |op: &&Op| {
+            let of_items = !split.of_group[site];
+            site += op.count();
+            of_items
+        };
+        code.iter().take_while(is_of_items).count()
+    }
+
+    fn each(&mut self, lines: &[String]) {
+        let len = self.split.map_or(1, |split| split.len);
+        self.line(&format!("for (uint own = 0u; own < {len}u; own++) {{"));
+        for line in lines {
+            self.line(&format!("    {line}"));
+        }
+        self.line("}");
+    }
+
+    /// The loop of a work-item over the groups that it runs.
+    pub(super) fn groups_by_one(&mut self) {
+        let Some(split) = self.split else { return };
+        let (body, len) = (self.body, split.len);
+        let arrays = self.group_arrays();
+        self.line(&format!("const ulong groups = items / {len}ul + (items % {len}ul != 0ul);"));
+        self.line("const ulong place = get_group_id(0);");
+        self.line("for (ulong group = place; place < width && group < groups; group += width) {");
+        self.indent = 2;
+        for Row { of, name, offset, .. } in &split.rows {
+            let row = format!("kept + place * {}ul + {offset}ul", split.bytes);
+            self.line(&format!("__global {of} *const all_{name} = (__global {of} *)({row});"));
+        }
+        for (number, of) in body.registers.iter().enumerate() {
+            if split.registers[number] == Home::Group {
+                self.line(&format!("{} r{number} = 0;", name(*of)));
+            }
+        }
+        if self.shape.has_budget {
+            self.line("ulong common_turns = 0ul;");
+        }
+        for (number, array_len) in &arrays {
+            self.line(&format!("for (uint at = 0u; at < {array_len}u; at++)"));
+            self.line(&format!("    a{number}[at] = 0;"));
+        }
+        for Row { name, count, .. } in split.rows.iter().filter(|row| row.is_cleared) {
+            self.line(&format!("for (uint at = 0u; at < {}u; at++)", len * count));
+            self.line(&format!("    all_{name}[at] = 0;"));
+        }
+        self.code(&body.code);
+        self.each(&[
+            format!("const ulong item = group * {len}ul + own;"),
+            "if (all_failed[own] && item < items)".into(),
+            "    report_failure(report, all_site[own], all_detail[own], item);".into(),
+        ]);
+        self.indent = 1;
+        self.line("}");
+    }
+
+    fn uses(&self, run: &[Op]) -> Uses {
+        fn walk(code: &[Op], common: &[u32], site: &mut u32, uses: &mut Uses) {
+            for op in code {
+                op.each_read(|register| {
+                    uses.registers.entry(register.at()).or_default();
+                });
+                if let Some(to) = op.written() {
+                    uses.registers.insert(to.at(), true);
+                }
+                uses.arrays.extend(array_of(op));
+                uses.arena |= uses_arena(op);
+                if matches!(op, Op::Loop { .. }) {
+                    let is_common = common.contains(site);
+                    uses.common_loops |= is_common;
+                    uses.loops |= !is_common;
+                }
+                *site += 1;
+                op.within().into_iter().for_each(|within| walk(within, common, site, uses));
+            }
+        }
+        let mut uses = Uses::default();
+        walk(run, &self.common, &mut { self.site }, &mut uses);
+        uses
+    }
+
+    /// A loop over the items of a group.
+    pub(super) fn each_item(&mut self, run: &[Op]) {
+        let Some(split) = self.split else { return };
+        let (body, len, uses) = (self.body, split.len, self.uses(run));
+        let (mut before, mut first, mut last, mut after) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        // What all items have alike, each finds as it was, and leaves as all leave it.
+        let mut of_group = |of: &str, called: &str| {
+            before.push(format!("const {of} old_{called} = {called};"));
+            before.push(format!("{of} new_{called} = {called};"));
+            first.push(format!("{of} {called} = old_{called};"));
+            last.push(format!("new_{called} = {called};"));
+            after.push(format!("{called} = new_{called};"));
+        };
+        let mut in_rows =
+            vec![("uint", "failed".to_owned()), ("uint", "site".into()), ("ulong", "detail".into())];
+        if self.shape.has_budget && uses.common_loops {
+            of_group("ulong", "common_turns");
+        }
+        if self.shape.has_budget && uses.loops {
+            in_rows.push(("ulong", "turns".into()));
+        }
+        if uses.arena {
+            in_rows.push(("ulong", "top".into()));
+        }
+        let mut fetched = Vec::new();
+        for (&number, &is_written) in &uses.registers {
+            let (of, called) = (name(body.registers[number]), format!("r{number}"));
+            match split.registers[number] {
+                Home::Run => fetched.push(format!("{of} {called} = 0;")),
+                Home::Group if is_written => of_group(of, &called),
+                Home::Group => {}
+                Home::Row if is_written => in_rows.push((of, called)),
+                Home::Row => fetched.push(format!("const {of} {called} = all_{called}[own];")),
+            }
+        }
+        first.extend(fetched);
+        if uses.arena {
+            first.push(format!("const ulong slab = place * {len}ul + own;"));
+        }
+        for (of, called) in in_rows {
+            first.push(format!("{of} {called} = all_{called}[own];"));
+            last.push(format!("all_{called}[own] = {called};"));
+        }
+        for number in uses.arrays {
+            let array = body.arrays[number];
+            let (of, count) = (name(array.of), array.len);
+            match array.space {
+                Space::Group => {}
+                Space::Item if split.arrays[number] => {
+                    first.push(format!("__global {of} *const a{number} = all_a{number} + own * {count}u;"));
+                }
+                Space::Item => first.push(format!("{of} a{number}[{count}] = {{0}};")),
+            }
+        }
+        self.line("{");
+        before.iter().for_each(|line| self.line(line));
+        self.line(&format!("for (uint own = 0u; own < {len}u; own++) {{"));
+        self.indent += 1;
+        if self.labels.iter().any(|label| split.skipped.contains(&label.site)) {
+            self.line("if (all_gone[own])");
+            self.line("    continue;");
+        }
+        self.line(&format!("const ulong item = group * {len}ul + own;"));
+        self.line("const uint live = item < items;");
+        first.iter().for_each(|line| self.line(line));
+        self.region = Some(Region { first: self.site, labels: self.labels.len(), is_left: false });
+        self.code(run);
+        if let Some(Region { first, is_left: true, .. }) = self.region.take() {
+            self.line(&format!("next_{first}:;"));
+        }
+        if !self.meets && self.text.contains("goto over;") {
+            // By a budget: there is this one run.
+            self.line("over:;");
+        }
+        last.iter().for_each(|line| self.line(line));
+        self.indent -= 1;
+        self.line("}");
+        after.iter().for_each(|line| self.line(line));
+        self.line("}");
+    }
+
+    /// Writes what an item does that leaves the loop over the items for the end of a block around it, or the
+    /// next turn of a loop; whether it does.
+    pub(super) fn leaves_region(&mut self, target: usize) -> bool {
+        let (Some(split), Some(region)) = (self.split, &mut self.region) else { return false };
+        if target >= region.labels {
+            return false;
+        }
+        region.is_left = true;
+        let (end, label) = (region.first, self.labels[target].site);
+        if split.skipped.contains(&label) {
+            self.line(&format!("all_gone[own] = {}u;", label + 1));
+        }
+        self.line(&format!("goto next_{end};"));
+        true
+    }
+
+    /// Where items come together again that skipped runs for the end of this block or the next turn of this
+    /// loop.
+    pub(super) fn arrived(&mut self, site: u32) {
+        if self.is_of_group() && self.split.is_some_and(|split| split.skipped.contains(&site)) {
+            let mark = site + 1;
+            self.each(&[format!("if (all_gone[own] == {mark}u)"), "    all_gone[own] = 0u;".into()]);
+        }
+    }
+
+    /// The budget of a loop that all items turn together.
+    pub(super) fn group_turns(&mut self, site: u32) {
+        self.indent += 1;
+        self.line("if (common_turns++ >= budget) {");
+        self.indent += 1;
+        self.each(&[
+            "if (!all_failed[own]) {".into(),
+            "    all_failed[own] = 1u;".into(),
+            format!("    all_site[own] = {site}u;"),
+            "    all_detail[own] = budget;".into(),
+            "}".into(),
+        ]);
+        self.line("break;");
+        self.indent -= 1;
+        self.line("}");
+        self.indent -= 1;
+    }
+
+    /// An atomic on an array of the group: nobody else runs.
+    pub(super) fn change(
+        &mut self,
+        site: u32,
+        (op, of): (Rmw, Type),
+        to: Option<Reg>,
+        (array, at): (u16, &str),
+        value: &str,
+    ) {
+        let array_len = self.body.arrays[usize::from(array)].len;
+        let mut then = vec![
+            format!("const {} old = a{array}[{at}];", name(of)),
+            format!("a{array}[{at}] = {};", changed(op, of, value)),
+        ];
+        let to = to.map(r);
+        then.extend(to.as_ref().map(|to| format!("{to} = old;")));
+        self.checked(&format!("{at} < {array_len}ul"), &then, (site, at, to.as_deref()));
+    }
+
+    /// The register of the item in a lane of `warp`.
+    fn in_lane(&self, register: Reg) -> String {
+        match self.split.map(|split| split.registers[register.at()]) {
+            Some(Home::Row) => format!("all_r{}[warp + lane]", register.0),
+            _ => r(register),
+        }
+    }
+
+    /// An operation across lanes: loops over 32 of them.
+    pub(super) fn across_items(&mut self, how: Across, to: Reg, of: Reg) {
+        let Some(split) = self.split else { return };
+        let (found, value) = (self.of(of), self.in_lane(of));
+        let of_type = name(found);
+        let lanes = "for (uint lane = 0u; lane < 32u; lane++)";
+        let mut lines =
+            vec![format!("{of_type} lanes[32];"), lanes.into(), format!("    lanes[lane] = {value};")];
+        // What lanes become step by step.
+        let mut steps = |apart: &str, step: &str, op: Binary, when: &str, (a, b): (&str, &str)| {
+            lines.extend([
+                format!("for (uint apart = {apart}; apart = {step}) {{"),
+                format!("    {of_type} next[32];"),
+                format!("    {lanes} {{"),
+                format!("        const {of_type} a = lanes[{a}], b = lanes[{b}];"),
+                format!("        next[lane] = {when}({});", binary(op, found, "a", "b")),
+                "    }".into(),
+                format!("    {lanes}"),
+                "        lanes[lane] = next[lane];".into(),
+                "}".into(),
+            ]);
+        };
+        match how {
+            Across::Reduce(op) => {
+                let pair = ("lane & ~apart", "lane | apart");
+                steps("16u; apart > 0u", "apart >> 1", op, "", pair);
+            }
+            Across::Scan(op) => {
+                // Lanes that have none so far below keep their own.
+                let pair = ("lane < apart ? lane : lane - apart", "lane");
+                steps("1u; apart < 32u", "apart << 1", op, "lane < apart ? b : ", pair);
+            }
+            Across::Ballot | Across::Any | Across::All => {
+                lines.extend([
+                    "uint bits = 0u;".into(),
+                    lanes.into(),
+                    "    bits |= lanes[lane] << lane;".into(),
+                ]);
+            }
+            Across::Shuffle { .. } | Across::ShuffleXor(_) => {}
+        }
+        let result = match how {
+            Across::Shuffle { lane } => format!("lanes[{} & 31u]", self.in_lane(lane)),
+            Across::ShuffleXor(mask) => format!("lanes[lane ^ {mask}u]"),
+            Across::Ballot => "bits".into(),
+            Across::Any => "bits != 0u".into(),
+            Across::All => "bits == 0xFFFFFFFFu".into(),
+            Across::Reduce(_) | Across::Scan(_) => "lanes[lane]".into(),
+        };
+        lines.extend([lanes.into(), format!("    {} = {result};", self.in_lane(to))]);
+        // What is the same for all items needs to be found once, and in its place is what it is found from.
+        let end = if split.registers[to.at()] == Home::Group { 32 } else { split.len };
+        self.line(&format!("for (uint warp = 0u; warp < {end}u; warp += 32u) {{"));
+        for line in lines {
+            self.line(&format!("    {line}"));
+        }
+        self.line("}");
+    }
+}
