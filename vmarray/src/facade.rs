@@ -86,6 +86,7 @@ pub mod futures {
         FlushAsync, GetAsync, PageAsync, PageMutAsync, PrefetchAsync, ReadAsync, SetAsync,
     };
     pub use crate::ops::gather::GatherAsync;
+    pub use crate::ops::launch::SessionWait;
     pub use crate::sources::SourceFlushAsync;
 }
 

@@ -20,7 +20,7 @@ pub(crate) use arguments::{changed, shared};
 pub use coded::CodedKernel;
 pub use options::KernelLaunch;
 pub use reduce::ReturnedSum;
-pub use session::{Session, SessionArgument, SessionArguments, SessionArray, SessionCopy};
+pub use session::{Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWait};
 pub(crate) use spread::Spread;
 
 #[cfg(doc)]

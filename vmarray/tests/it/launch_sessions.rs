@@ -267,3 +267,53 @@ fn several_devices_begin_only_if_all_can() -> Result<()> {
     assert_eq!(array.to_vec(..)?, [1; 100]);
     Ok(())
 }
+
+#[test]
+fn tasks_wait_for_sessions_on_one_thread() -> Result<()> {
+    let on = hosts::<2>();
+    let new = |device: usize| Shape::one(100, 2).describe::<u32, _>(5000, vec![on[device].clone()]).build();
+    let (mut x, mut y, mut z) = (new(0)?, new(1)?, new(0)?);
+    // One over both devices, two over one each.
+    let shape = Shape { channels: vec![1, 1], page_len: 100, ..Shape::default() };
+    let mut both = shape.describe::<u32, _>(5000, on.to_vec()).build()?;
+    async fn count(array: &mut VirtualArray<u32>, to: usize) -> Result<()> {
+        let mut session = Session::new();
+        let x = session.hold(array)?;
+        for turn in 0..to {
+            increment::run_in(&mut session, (x,))?;
+            if turn % 7 == 0 {
+                session.wait_async().await?;
+            }
+        }
+        session.wait_async().await
+    }
+    let tasks = async { futures::join!(count(&mut x, 30), count(&mut y, 20), count(&mut both, 10)) };
+    let (one, two, three) = futures::executor::block_on(tasks);
+    one.and(two).and(three)?;
+    assert_eq!((x.get(0)?, y.get(4999)?, both.to_vec(..)?), (30, 20, vec![10; 5000]));
+    // A task that is given up has done what it has begun.
+    let mut given_up = Box::pin(count(&mut z, 30));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut polls = 0;
+    while polls < 3 && given_up.as_mut().poll(&mut context)?.is_pending() {
+        polls += 1;
+    }
+    drop(given_up);
+    let found = z.to_vec(..)?;
+    assert!(found[0] >= 1 && found.iter().all(|x| *x == found[0]), "{}", found[0]);
+    Ok(())
+}
+
+#[test]
+fn a_future_tells_what_has_failed() -> Result<()> {
+    let on = hosts::<1>();
+    let new = || Shape::one(10, 2).describe::<u32, _>(50, on.to_vec()).build();
+    let (mut x, mut y) = (new()?, new()?);
+    let mut session = Session::new();
+    let (a, b) = (session.hold(&mut x)?, session.hold(&mut y)?);
+    looked_up::run_in(&mut session, (49, a, b))?;
+    let error = futures::executor::block_on(session.wait_async()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::KernelOutside { items: 49, .. }), "{error}");
+    futures::executor::block_on(session.wait_async())?;
+    session.finish()
+}

@@ -1,6 +1,7 @@
 //! Sessions: launches in order, over arrays that are held until all are done.
 
 mod held;
+mod wait;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -31,6 +32,7 @@ use crate::ops::view::INTERNAL;
 pub(super) use held::HeldBound;
 use held::HeldNumber;
 pub use held::{SessionArgument, SessionArguments, SessionArray, SessionCopy};
+pub use wait::SessionWait;
 
 /// So many launches of a session are under way on a device at once.
 const LAUNCHES: usize = 1024;
@@ -243,6 +245,45 @@ impl<'a> Session<'a> {
             }
         }
         self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Waits as [`wait`](Self::wait) does, as a future for any executor. It can be dropped at any time: the
+    /// session goes on, and waits itself when it is over. So a task that is cancelled leaves all launches
+    /// done, or not begun; the drop of its session blocks until they are.
+    ///
+    /// What else may block: [`hold`](Self::hold), until what is cached is written back (see
+    /// [`flush_async`](crate::views::View::flush_async)); the first launch of a kernel, which is translated
+    /// then; a launch while more than a thousand are under way.
+    ///
+    /// ```
+    /// use futures::executor::block_on;
+    /// use vmarray::kernel::{Own, Session};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn halve(x: &mut Own<f32>) {
+    ///     x.set(x.get() / 2.0);
+    /// }
+    /// async fn quartered(array: &mut VirtualArray<f32>) -> vmarray::Result<()> {
+    ///     let mut session = Session::new();
+    ///     let x = session.hold(array)?;
+    ///     halve::run_in(&mut session, (x,))?;
+    ///     halve::run_in(&mut session, (x,))?;
+    ///     session.wait_async().await
+    /// }
+    /// let [mut one, mut other] = [VirtualArray::<f32>::new(10)?, VirtualArray::<f32>::new(10)?];
+    /// one.fill(.., 8.0)?;
+    /// other.fill(.., 4.0)?;
+    /// let (first, second) = block_on(async { futures::join!(quartered(&mut one), quartered(&mut other)) });
+    /// first.and(second)?;
+    /// assert_eq!((one.get(0)?, other.get(9)?), (2.0, 1.0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The future has those of [`wait`](Self::wait).
+    pub fn wait_async(&mut self) -> SessionWait<'_, 'a> {
+        SessionWait::new(self)
     }
 
     /// Waits for all launches, and lets go of the arrays.
