@@ -110,10 +110,11 @@ pub mod kernel {
     pub use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
     pub use vmarray_kernel::random;
     pub use vmarray_kernel::{
-        ARENA_BYTES, Alloc, Anywhere, Append, At, Atomic, Bits, Define, Definition, Error, ErrorKind, Field,
-        Float, Function, Group, Integer, Kernel, KernelType, Layout, Lowered, Memory, Number, Outside, Own,
-        Parameter, ParameterInfo, ParameterKind, Returned, Scalar, ScalarSource, Shared, Signed, SourcePlace,
-        TableSource, Window, host_form, host_form_returning, interpret, lower, lower_returning, run_on_host,
+        ARENA_BYTES, Alloc, Anywhere, Append, AroundPart, At, Atomic, AxisPart, Bits, Define, Definition,
+        Error, ErrorKind, Field, Float, Function, Group, Integer, Kernel, KernelType, Layout, Lowered,
+        Memory, Number, Outside, Own, Parameter, ParameterInfo, ParameterKind, Returned, Scalar,
+        ScalarSource, Shared, Signed, SourcePlace, TableSource, Window, host_form, host_form_returning,
+        interpret, lower, lower_returning, run_on_host,
     };
     #[doc(hidden)]
     pub use vmarray_kernel::{k, kind};

@@ -1,13 +1,14 @@
 //! Kernels on the host.
 
 use crate::interpret::{Argument, interpret};
-use crate::lower::{lower, lower_returning};
+use crate::lower::{Form, lower_for};
 use crate::outside::{self, Outside};
+use crate::place::Places;
 use crate::returned::Returned;
 use crate::slots::Define;
 use crate::source::Given;
 use crate::views::{Item, ParameterInfo};
-use backend_api::kernel::{HostItems, Report};
+use backend_api::kernel::{HostForm, HostItems, Report};
 use std::ops::Range;
 
 /// How much memory of its own an item has, for [`Alloc`](crate::Alloc), where nothing else is said.
@@ -143,7 +144,7 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
-    run_form::<K>(items, false)
+    run_form::<K, 1>(items, false)
 }
 
 /// As [`host_form`], of the form that [returns](crate::lower_returning).
@@ -161,11 +162,30 @@ pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub fn host_form_returning<K: Kernel>(items: &HostItems<'_>) -> Report {
-    run_form::<K>(items, true)
+    run_form::<K, 1>(items, true)
 }
 
-fn run_form<K: Kernel>(items: &HostItems<'_>, returns: bool) -> Report {
-    let mut bound = K::given(&mut Given::new(items, returns));
+/// The same of launches whose results have so many axes, 0 for as many as the kernel's place; there is none
+/// for more than four.
+pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
+    fn of<K: Kernel, const N: usize>(returns: bool) -> HostForm {
+        if returns { |items| run_form::<K, N>(items, true) } else { |items| run_form::<K, N>(items, false) }
+    }
+    let own = || K::parameters().iter().find_map(ParameterInfo::axes);
+    Some(match if axes == 0 { own().unwrap_or(1) } else { axes } {
+        1 => of::<K, 1>(returns),
+        2 => of::<K, 2>(returns),
+        3 => of::<K, 3>(returns),
+        4 => of::<K, 4>(returns),
+        _ => return None,
+    })
+}
+
+fn run_form<K: Kernel, const N: usize>(items: &HostItems<'_>, returns: bool) -> Report {
+    let mut given = Given::new(items, N, returns);
+    let mut places = Places::<N>::new(given.domain());
+    let is_part = places.domain.is_part;
+    let mut bound = K::given(&mut given);
     let mut report = Report::default();
     outside::take();
     for (run, first) in items.runs() {
@@ -174,11 +194,14 @@ fn run_form<K: Kernel>(items: &HostItems<'_>, returns: bool) -> Report {
             K::begin(&mut bound, &block);
             let index = (first + (start - run.start)) as usize;
             for (number, index) in (block.start as usize..block.end as usize).zip(index..) {
+                if is_part && !places.has(index) {
+                    continue;
+                }
                 outside::begin(items.arena_bytes());
                 K::run_item(&mut bound, Item { number, index });
                 if outside::take().is_some() {
                     let first = report.failures == 0;
-                    report = report.and(failed::<K>(items, number as u64, first, returns));
+                    report = report.and(failed::<K, N>(items, number as u64, first, returns));
                 }
             }
             K::end(&mut bound);
@@ -190,10 +213,14 @@ fn run_form<K: Kernel>(items: &HostItems<'_>, returns: bool) -> Report {
 /// What is reported of an item that has failed and whose elements are not written yet: of the `first` one
 /// where it was.
 #[cold]
-fn failed<K: Kernel>(items: &HostItems<'_>, item: u64, first: bool, returns: bool) -> Report {
+fn failed<K: Kernel, const N: usize>(items: &HostItems<'_>, item: u64, first: bool, returns: bool) -> Report {
     let here = Report { failures: 1, site: 0, detail: 0, item };
-    let again = || if returns { lower_returning::<K>() } else { lower::<K>() };
-    let lowered = first.then(|| again().ok()).flatten();
+    let lowered = first.then(|| {
+        let form = Form { axes: N, returns, ..Form::default() };
+        let like = lower_for::<K>(&form).ok()?;
+        lower_for::<K>(&form.of_launch(&like, |number| items.param(number))).ok()
+    });
+    let lowered = lowered.flatten();
     let kernel = lowered.and_then(|lowered| backend_api::kernel::Kernel::new(lowered.body).ok());
     kernel.map(|kernel| items.report_of(&kernel, item)).filter(|report| report.failures > 0).unwrap_or(here)
 }

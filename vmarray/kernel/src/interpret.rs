@@ -3,7 +3,8 @@
 use crate::KernelType;
 use crate::error::Error;
 use crate::host::{ARENA_BYTES, Kernel};
-use crate::lower::{ScalarSource, lower};
+use crate::lower::{AroundPart, ScalarSource, lower};
+use crate::place::DomainAxis;
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Interpreter, Report, Slices};
 use std::ops::Range;
@@ -17,8 +18,10 @@ pub enum Argument<'s> {
     Values(Vec<u64>),
     /// Elements that are read: their bytes, and the bytes of one.
     Read(&'s [u8], usize),
-    /// Elements that are read, and the index of the first.
-    Around(isize, &'s [u8], usize),
+    /// The shape of the result.
+    Shape(Vec<usize>),
+    /// Elements that are read by places: the first, and how many along each axis.
+    Around(Vec<isize>, Vec<usize>, &'s [u8], usize),
     /// Elements that are read and written.
     Write(&'s mut [u8], usize),
     /// How many were appended, 8 bytes, and elements with the bytes of one.
@@ -76,14 +79,16 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let kernel = backend_api::kernel::Kernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
     let mut copies: Vec<Vec<u8>> = Vec::new();
     for view in &lowered.views {
-        if let Argument::Read(bytes, _) | Argument::Around(_, bytes, _) = &arguments[*view] {
+        if let Argument::Read(bytes, _) | Argument::Around(_, _, bytes, _) = &arguments[*view] {
             copies.push(bytes.to_vec());
         }
     }
     let (mut copies, mut views) = (copies.iter_mut(), Vec::new());
     for (number, argument) in arguments.iter_mut().enumerate() {
         match argument {
-            Argument::Read(_, stride) | Argument::Around(_, _, stride) if lowered.views.contains(&number) => {
+            Argument::Read(_, stride) | Argument::Around(_, _, _, stride)
+                if lowered.views.contains(&number) =>
+            {
                 views.extend(copies.next().map(|copy| (copy.as_mut_slice(), *stride)));
             }
             Argument::Write(bytes, stride) => views.push((&mut **bytes, *stride)),
@@ -100,7 +105,8 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
         arena_bytes: ARENA_BYTES,
         ..Interpreter::new(&kernel, items.len() as u64, geometry)
     };
-    interpreter.run(&mut Slices::new(views)).map_err(refused)
+    let report = interpreter.run(&mut Slices::new(views)).map_err(refused)?;
+    Ok(Report { detail: lowered.index_of(&report) as u64, ..report })
 }
 
 /// A scalar that the body takes.
@@ -111,8 +117,23 @@ fn scalar(arguments: &[Argument<'_>], source: ScalarSource) -> u64 {
             Argument::Values(values) => values[position],
             _ => 0,
         },
-        ScalarSource::First { parameter } => match &arguments[parameter] {
-            Argument::Around(first, ..) => *first as u64,
+        ScalarSource::Form => 0,
+        ScalarSource::Axis { axis, part } => {
+            let shape = arguments.iter().find_map(|argument| match argument {
+                Argument::Shape(shape) => Some(shape),
+                _ => None,
+            });
+            let extent = shape.map_or(1, |shape| shape[axis]);
+            DomainAxis::whole(extent).scalar(part)
+        }
+        ScalarSource::TileLen(part) => DomainAxis::whole(1).scalar(part),
+        ScalarSource::Around { parameter, part } => match &arguments[parameter] {
+            Argument::Around(first, extents, ..) => match part {
+                AroundPart::First(axis) => first[axis] as u64,
+                AroundPart::Extent(axis) => extents[axis] as u64,
+                AroundPart::Stride(axis) => extents[axis + 1..].iter().product::<usize>() as u64,
+                AroundPart::Mode(_) | AroundPart::Base | AroundPart::Value(..) => 0,
+            },
             _ => 0,
         },
         ScalarSource::Length { parameter } => match &arguments[parameter] {

@@ -28,6 +28,7 @@
 // Kernels of this crate are named as in others.
 extern crate self as vmarray_kernel;
 
+mod around;
 #[doc(hidden)]
 #[allow(missing_docs, reason = "they are Rust's functions of these names")]
 pub mod composed;
@@ -40,6 +41,7 @@ mod lower;
 mod math;
 mod number;
 mod outside;
+mod place;
 pub mod random;
 mod returned;
 #[allow(missing_docs, reason = "the rule table says what they are")]
@@ -53,18 +55,31 @@ mod together;
 pub mod tree;
 mod views;
 
+pub use around::{Anywhere, Window};
 pub use error::{Error, ErrorKind};
 pub use host::{ARENA_BYTES, Kernel, host_form, host_form_returning, run_on_host};
 pub use interpret::interpret;
 pub use layout::{Field, KernelType, Layout};
-pub use lower::{Lowered, ScalarSource, SourcePlace, TableSource, lower, lower_returning};
+pub use lower::{
+    AroundPart, AxisPart, Lowered, ScalarSource, SourcePlace, TableSource, lower, lower_returning,
+};
 pub use number::{Bits, Float, Integer, Number, Scalar, Signed};
 pub use outside::Outside;
+pub use place::At;
 pub use returned::Returned;
 pub use shared::{Alloc, Append, Atomic, Group, Shared};
 pub use slots::{Define, Definition, Function};
-pub use views::{Anywhere, At, Memory, Own, Parameter, ParameterInfo, ParameterKind, Window, kind};
+pub use views::{Memory, Own, Parameter, ParameterInfo, ParameterKind, kind};
 pub use vmarray_macros::{KernelType, kernel};
+
+/// What launches are made of.
+#[doc(hidden)]
+pub mod launch {
+    pub use crate::around::Mode;
+    pub use crate::host::host_form_of;
+    pub use crate::lower::{Form, VALUES_MAX, lower_for};
+    pub use crate::place::{Divisor, DomainAxis};
+}
 
 /// What generated code names. Nobody else should.
 #[doc(hidden)]

@@ -5,11 +5,13 @@
 //! is one are taken; loops of few and constant turns are unrolled. [`clean`] then makes registers of arrays
 //! that only constants index, and drops what nobody reads.
 
+mod around;
 mod call;
 mod clean;
 mod expr;
 mod flow;
 mod fold;
+mod form;
 mod frame;
 mod pattern;
 mod tables;
@@ -20,8 +22,12 @@ use crate::host::Kernel;
 use crate::layout::Layout;
 use crate::returned::{Returned as _, stored};
 use crate::views::{ParameterInfo, ParameterKind};
+use around::Around;
 use backend_api::kernel::arithmetic;
-use backend_api::kernel::{Access, ArrayDecl, Binary, Body, Memory, Op, Reg, Type, Unary, ViewDecl, Where};
+use backend_api::kernel::{
+    Access, ArrayDecl, Binary, Body, Memory, Op, Reg, Report, Type, Unary, ViewDecl, Where,
+};
+pub use form::{AroundPart, AxisPart, Form, ScalarSource, VALUES_MAX};
 use frame::Frame;
 use std::collections::HashMap;
 pub use tables::TableSource;
@@ -38,43 +44,6 @@ enum Exit {
 }
 
 type Result<T, E = Exit> = std::result::Result<T, E>;
-
-/// Where a launch takes a scalar of the representation from.
-///
-/// ```
-/// use vmarray_kernel::{Anywhere, Own, ScalarSource, kernel, lower};
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn last(by: (f32, f32), of: &Anywhere<f32>, out: &mut Own<f32>) {
-///     out.set(of[of.len() - 1] * by.1);
-/// }
-/// let sources = lower::<last>()?.scalars;
-/// assert_eq!(sources[1], ScalarSource::Value { parameter: 0, position: 1 });
-/// assert_eq!(sources[2], ScalarSource::Length { parameter: 1 });
-/// # Ok::<_, vmarray_kernel::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScalarSource {
-    /// A parameter of the kernel: which of its [values](crate::KernelType::values).
-    Value {
-        /// The number of the parameter.
-        parameter: usize,
-        /// Which of its values.
-        position: usize,
-    },
-    /// Which index the first element has: indices that kernels see are counted from it.
-    Origin,
-    /// Which index the first element of a window has; it may be negative.
-    First {
-        /// The number of the parameter.
-        parameter: usize,
-    },
-    /// How many elements a view has.
-    Length {
-        /// The number of the parameter.
-        parameter: usize,
-    },
-}
 
 /// A kernel as devices run it, and where a launch takes its arguments from.
 ///
@@ -156,6 +125,23 @@ impl Lowered {
         let at = self.places.binary_search_by_key(&site, |(site, _)| *site).ok()?;
         Some(self.places[at].1)
     }
+
+    /// The index that an item has failed at, as it saw it: negative ones are possible in windows.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn index_of(&self, report: &Report) -> i128 {
+        let view = match self.body.operation(report.site) {
+            Some(Op::Load { view, .. }) => Some(usize::from(*view)),
+            _ => None,
+        };
+        let kind = view.map(|view| &self.parameters[self.views[view]].kind);
+        match kind {
+            Some(ParameterKind::Window(..) | ParameterKind::Anywhere(_, 2..)) => {
+                form::place_of_report(report)
+            }
+            _ => report.detail.into(),
+        }
+    }
 }
 
 /// A view among the parameters.
@@ -165,8 +151,8 @@ struct View {
     access: Access,
     /// Whether items have an element of their own, rather than all.
     is_own: bool,
-    /// Which index the first element of a window has.
-    first: Option<Reg>,
+    /// How it is read, if that is by places.
+    around: Option<Around>,
 }
 
 /// A kernel on its way.
@@ -186,6 +172,11 @@ struct Lower {
     arrays: Vec<(ArrayDecl, Option<usize>)>,
     tables: Tables,
     views: Vec<View>,
+    form: Form,
+    /// The item's place, along each axis of the result.
+    at: Vec<Operand>,
+    /// Registers that hold it, or what is a constant away from it: the axis, and how far.
+    away: HashMap<Reg, (usize, i64)>,
     frames: Vec<Frame>,
     /// How many calls and unrolled turns this is within.
     depth: usize,
@@ -219,7 +210,7 @@ struct Lower {
 /// # Ok::<_, vmarray_kernel::Error>(())
 /// ```
 pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
-    lower_as::<K>(false)
+    lower_for::<K>(&Form::default())
 }
 
 /// As [`lower`], in a form that writes down what items return: each scalar to the item's own element of a
@@ -241,13 +232,17 @@ pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
 /// # Ok::<_, vmarray_kernel::Error>(())
 /// ```
 pub fn lower_returning<K: Kernel>() -> std::result::Result<Lowered, Error> {
-    lower_as::<K>(true)
+    lower_for::<K>(&Form { returns: true, ..Form::default() })
 }
 
-fn lower_as<K: Kernel>(returns: bool) -> std::result::Result<Lowered, Error> {
-    let returned = if returns { K::Returned::types() } else { Vec::new() };
+/// Lowers a kernel for launches of a form.
+///
+/// # Errors
+/// As [`lower`].
+pub fn lower_for<K: Kernel>(form: &Form) -> std::result::Result<Lowered, Error> {
+    let returned = if form.returns { K::Returned::types() } else { Vec::new() };
     let attempt = |is_unrolled| {
-        let lower = Lower::new(is_unrolled);
+        let lower = Lower::new(is_unrolled, form.clone());
         let lowered = lower.kernel(K::parameters(), &returned, K::group_len(), K::define());
         lowered.map_err(|exit| match exit {
             Exit::Error(error) => *error,
@@ -261,7 +256,7 @@ fn lower_as<K: Kernel>(returns: bool) -> std::result::Result<Lowered, Error> {
 }
 
 impl Lower {
-    fn new(is_unrolled: bool) -> Self {
+    fn new(is_unrolled: bool, form: Form) -> Self {
         Self {
             registers: Vec::new(),
             is_variable: Vec::new(),
@@ -274,6 +269,9 @@ impl Lower {
             arrays: Vec::new(),
             tables: Tables::default(),
             views: Vec::new(),
+            form,
+            at: Vec::new(),
+            away: HashMap::new(),
             frames: Vec::new(),
             depth: 0,
             nesting: 0,
@@ -293,6 +291,12 @@ impl Lower {
         definition: crate::slots::Definition,
     ) -> Result<Lowered> {
         let name = definition.tree.name;
+        let own_axes = parameters.iter().find_map(ParameterInfo::axes);
+        if self.form.axes == 0 {
+            self.form.axes = own_axes.unwrap_or(1);
+        }
+        let form = self.form.clone();
+        let inside = if form.axes > 1 { self.domain(&form) } else { None };
         let mut arguments = Vec::with_capacity(parameters.len());
         for (number, parameter) in parameters.iter().enumerate() {
             arguments.push(self.parameter(number, &parameter.kind)?);
@@ -300,6 +304,11 @@ impl Lower {
         let file = definition.tree.file;
         let value = self.inline(definition, &arguments)?;
         self.write_returned(&value, parameters.len(), returned)?;
+        let mut code = self.edges();
+        code.append(&mut self.code);
+        if let Some(Operand::Register(when)) = inside {
+            code = vec![Op::If { when, then: code, otherwise: Vec::new() }];
+        }
         let mut body = Body {
             params: self.scalars.iter().map(|scalar| scalar.1).collect(),
             tables: self.tables.decls(),
@@ -309,7 +318,7 @@ impl Lower {
                 .iter()
                 .map(|view| ViewDecl { access: view.access, fields: Vec::new() })
                 .collect(),
-            code: self.prelude.iter().chain(&self.code).cloned().collect(),
+            code: self.prelude.iter().chain(&code).cloned().collect(),
             registers: self.registers.clone(),
             group_len,
         };
@@ -350,7 +359,7 @@ impl Lower {
             let (value, at) = (self.register(operand), self.literal(Type::U64, 0));
             let view = self.views.len() as u16;
             let (layout, access) = (Layout::Scalar(of), Access::Write { tile: 1 });
-            self.views.push(View { parameter, layout, access, is_own: true, first: None });
+            self.views.push(View { parameter, layout, access, is_own: true, around: None });
             self.code.push(Op::Store { view, at, offset: 0, of: Memory::Value(of), value });
         }
         Ok(())
@@ -372,23 +381,31 @@ impl Lower {
     /// What a parameter of the launched kernel is bound to.
     fn parameter(&mut self, number: usize, kind: &ParameterKind) -> Result<Value> {
         let (layout, access, is_own) = match kind {
-            ParameterKind::At(_) => {
+            ParameterKind::At(1) => {
                 let index = Operand::Register(self.question(Where::Index));
                 let origin = Operand::Register(self.scalar(ScalarSource::Origin, Type::U64));
                 let outer = std::mem::take(&mut self.code);
                 let index = self.binary(Binary::Sub, index, origin);
                 let code = std::mem::replace(&mut self.code, outer);
                 self.prelude.extend(code);
-                return Ok(Value::scalar(Type::U64, index));
+                self.at = vec![index];
+                if let Operand::Register(index) = index {
+                    self.away.insert(index, (0, 0));
+                }
+                return Ok(Self::place_value(&[index]));
             }
-            ParameterKind::Value(layout) => return self.given(number, layout, &mut 0),
+            ParameterKind::At(_) => return Ok(Self::place_value(&self.at.clone())),
+            ParameterKind::Value(layout) => {
+                let source = |position| ScalarSource::Value { parameter: number, position };
+                return self.given(layout, &mut 0, &source);
+            }
             ParameterKind::Table(layout) => {
                 let node = self.tables.parameter(number, layout);
                 return Ok(Value { is_reference: true, ..Value::new(layout.clone(), node) });
             }
             ParameterKind::Own(layout) => (layout, Access::Read, true),
             ParameterKind::OwnMut(layout) => (layout, Access::Write { tile: 1 }, true),
-            ParameterKind::Anywhere(layout) | ParameterKind::Window(layout, _) => {
+            ParameterKind::Anywhere(layout, _) | ParameterKind::Window(layout, _) => {
                 (layout, Access::Read, false)
             }
             ParameterKind::Shared(layout) => (layout, Access::Atomic, false),
@@ -400,36 +417,40 @@ impl Lower {
                     layout: counter,
                     access,
                     is_own: false,
-                    first: None,
+                    around: None,
                 });
                 (layout, Access::Append, false)
             }
             ParameterKind::Group(layout) => return self.group_place(layout),
         };
-        let first = match kind {
-            ParameterKind::Window(..) => {
-                Some(self.scalar(ScalarSource::First { parameter: number }, Type::U64))
+        let around = match kind {
+            ParameterKind::Window(_, axes) | ParameterKind::Anywhere(_, axes @ 2..) => {
+                Some(self.around(number, layout, *axes)?)
             }
             _ => None,
         };
-        let view = View { parameter: number, layout: layout.clone(), access, is_own, first };
+        let view = View { parameter: number, layout: layout.clone(), access, is_own, around };
         self.views.push(view);
         Ok(Value { is_reference: true, ..Value::new(Layout::UNIT, Node::View(self.views.len() - 1)) })
     }
 
     /// A value that the launch gives.
-    fn given(&mut self, parameter: usize, layout: &Layout, position: &mut usize) -> Result<Value> {
+    fn given(
+        &mut self,
+        layout: &Layout,
+        position: &mut usize,
+        source: &impl Fn(usize) -> ScalarSource,
+    ) -> Result<Value> {
         match layout {
             Layout::Scalar(of) => {
-                let source = ScalarSource::Value { parameter, position: *position };
+                let register = self.scalar(source(*position), *of);
                 *position += 1;
-                let register = self.scalar(source, *of);
                 Ok(Value::scalar(*of, Operand::Register(register)))
             }
             Layout::Array(of, len) => {
                 let place = self.place(layout, 0)?;
                 for at in 0..*len as u64 {
-                    let value = self.given(parameter, of, position)?;
+                    let value = self.given(of, position, source)?;
                     let to = self.element(&place, Operand::Constant(Type::U64, at))?;
                     self.assign(&to, &value)?;
                 }
@@ -438,7 +459,7 @@ impl Lower {
             Layout::Tuple(_) | Layout::Struct { .. } => {
                 let mut nodes = Vec::new();
                 for part in layout.parts() {
-                    nodes.push(self.given(parameter, part, position)?.node);
+                    nodes.push(self.given(part, position, source)?.node);
                 }
                 Ok(Value::new(layout.clone(), Node::Parts(nodes)))
             }
@@ -458,12 +479,8 @@ impl Lower {
 
     /// The element of a view with an index; its own for items that have one.
     fn view_element(&mut self, view: usize, at: Option<Operand>) -> Value {
-        let View { layout, access, is_own, first, .. } = &self.views[view];
-        let (layout, access, is_own, first) = (layout.clone(), *access, *is_own, *first);
-        let at = match (at, first) {
-            (Some(at), Some(first)) => Some(self.binary(Binary::Sub, at, Operand::Register(first))),
-            _ => at,
-        };
+        let View { layout, access, is_own, .. } = &self.views[view];
+        let (layout, access, is_own) = (layout.clone(), *access, *is_own);
         let at = match at {
             Some(at) if !is_own => at,
             _ if access.is_written() => Operand::Constant(Type::U64, 0),

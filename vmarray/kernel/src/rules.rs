@@ -2,10 +2,11 @@
 //!
 //! They are those of `backend_api::expr`, which every device keeps to.
 
+use crate::around::{Anywhere, Window};
 use crate::number::{Bits, Float, Integer, Number, Rounded, Scalar, Signed};
 use crate::outside;
+use crate::place::At;
 use crate::shared::{Alloc, Atomic, Group, Shared};
-use crate::views::{Anywhere, At, Window};
 use crate::{KernelType, views::Memory};
 use backend_api::expr::{Integer as _, Number as _};
 
@@ -241,12 +242,31 @@ impl<T: Atomic> Elements<usize> for Shared<T> {
     }
 }
 
-impl<T: Memory> Elements<At<1>> for Window<T, 1> {
+impl<T: Memory, const N: usize> Elements<At<N>> for Window<T, N> {
     type Element = T;
 
     #[inline(always)]
-    fn element(&self, at: At<1>) -> T {
+    fn element(&self, at: At<N>) -> T {
         Self::element(self, at).unwrap_or_else(outside::read)
+    }
+}
+
+impl<T: Memory, const N: usize> Elements<[usize; N]> for Anywhere<T, N> {
+    type Element = T;
+
+    #[inline(always)]
+    fn element(&self, position: [usize; N]) -> T {
+        self.element_at(position).unwrap_or_else(outside::read)
+    }
+}
+
+/// The index along an axis.
+impl<const N: usize> Elements<usize> for At<N> {
+    type Element = usize;
+
+    #[inline(always)]
+    fn element(&self, axis: usize) -> usize {
+        self.axis(axis).unwrap_or_else(|| outside::read(axis))
     }
 }
 

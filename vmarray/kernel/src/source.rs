@@ -2,7 +2,8 @@
 //! the memory of a device that computes with the processor.
 
 use crate::layout::Layout;
-use crate::lower::table_values;
+use crate::lower::{AxisPart, Form, ScalarSource, table_values};
+use crate::place::{Domain, DomainAxis};
 use crate::views::{Item, Memory};
 use backend_api::kernel::{HostItems, HostView};
 use std::ops::Range;
@@ -11,6 +12,9 @@ use std::ops::Range;
 pub struct Given<'i, 's> {
     items: &'i HostItems<'s>,
     origin: Option<usize>,
+    /// What was given of each axis of the result, if there are several.
+    axes: Vec<DomainAxis>,
+    form: Form,
     scalars: usize,
     views: usize,
     table_bytes: usize,
@@ -18,8 +22,43 @@ pub struct Given<'i, 's> {
 }
 
 impl<'i, 's> Given<'i, 's> {
-    pub(crate) const fn new(items: &'i HostItems<'s>, takes_returned: bool) -> Self {
-        Self { items, origin: None, scalars: 0, views: 0, table_bytes: 0, takes_returned }
+    /// Of a launch over so many axes.
+    pub(crate) fn new(items: &'i HostItems<'s>, axes: usize, takes_returned: bool) -> Self {
+        let (form, of_axes) = (Form::default(), Vec::new());
+        let mut given = Self {
+            items,
+            origin: None,
+            axes: of_axes,
+            form,
+            scalars: 0,
+            views: 0,
+            table_bytes: 0,
+            takes_returned,
+        };
+        if axes > 1 {
+            let sources = ScalarSource::of_domain(axes);
+            let words: Vec<u64> = sources.iter().map(|_| given.scalar()).collect();
+            let word = |source| {
+                let known = sources.iter().position(|known| *known == source);
+                known.map_or(0, |at| words[at])
+            };
+            given.form = Form::of_number(word(ScalarSource::Form));
+            let part = |axis, part| word(ScalarSource::Axis { axis, part }) as usize;
+            let axis = |axis| DomainAxis {
+                start: part(axis, AxisPart::Start),
+                extent: part(axis, AxisPart::Extent),
+                tiles: part(axis, AxisPart::Tiles),
+                tile: part(axis, AxisPart::Tile),
+            };
+            given.axes = (0..axes).map(axis).collect();
+        }
+        given
+    }
+
+    /// The places of the items, in a launch over so many axes.
+    pub(crate) fn domain<const N: usize>(&self) -> Domain<N> {
+        let axis = |axis| self.axes.get(axis).copied().unwrap_or(DomainAxis::whole(0));
+        Domain::new(std::array::from_fn(axis), self.form.is_tiled, self.form.is_part)
     }
 
     /// Whether there are views for what items return.
@@ -152,11 +191,4 @@ impl<T: Memory> AllElements<'_, T> {
             }
         }
     }
-}
-
-/// Elements around the places of items.
-pub struct WindowElements<'s, T, const N: usize> {
-    /// The place of the first one.
-    pub first: [isize; N],
-    pub elements: AllElements<'s, T>,
 }

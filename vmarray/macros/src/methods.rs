@@ -86,7 +86,7 @@ const COMPOSED: [(&str, usize); 53] = [
 ];
 
 /// Methods of what kernels are given.
-const VIEWS: [(&str, usize); 18] = [
+const VIEWS: [(&str, usize); 19] = [
     ("add", 2),
     ("and", 2),
     ("compare_exchange", 3),
@@ -104,6 +104,7 @@ const VIEWS: [(&str, usize); 18] = [
     ("push", 1),
     ("set", 1),
     ("set", 2),
+    ("shape", 0),
     ("xor", 2),
 ];
 

@@ -146,6 +146,8 @@ pub enum ErrorKind {
     KernelRefused { kernel: String, reason: String },
     /// A result of a kernel is also something else that it is given.
     KernelOverlap { kernel: String, result: String, argument: String },
+    /// An argument of a kernel has another shape than its result.
+    KernelShape { kernel: String, argument: String, expected: Vec<usize>, got: Vec<usize> },
     /// Items of a kernel accessed elements that are not there: so many items, of which one is `item`, at an
     /// index, at a place of the source, `file:line`. The index may be negative in windows.
     KernelOutside { kernel: String, place: String, index: i128, item: usize, items: u64 },
@@ -386,6 +388,12 @@ impl ErrorKind {
             Self::KernelOverlap { kernel, result, argument } => (
                 format!("the result `{result}` of kernel `{kernel}` has elements that it takes as `{argument}`, too"),
                 format!("give `{result}` elements of its own; what they are before is `{result}.get()`"),
+            ),
+            Self::KernelShape { kernel, argument, expected, got } => (
+                format!(
+                    "`{argument}` of kernel `{kernel}` has the shape {got:?}, but its result has {expected:?}"
+                ),
+                "give a section of that shape, or take what is anywhere".into(),
             ),
             Self::KernelOutside { kernel, place, index, item, items } => (
                 format!(
@@ -632,6 +640,7 @@ mod tests {
             BinCount { bins: 0, most: 4096 },
             KernelRefused { kernel: "blur".into(), reason: "calls lie too deep".into() },
             KernelOverlap { kernel: "blur".into(), result: "out".into(), argument: "image".into() },
+            KernelShape { kernel: "blur".into(), argument: "x".into(), expected: vec![3, 4], got: vec![12] },
             KernelOutside { kernel: "blur".into(), place: "blur.rs:7".into(), index: 9, item: 8, items: 1 },
             KernelBudget { kernel: "blur".into(), place: "blur.rs:7".into(), turns: 9, item: 8, items: 1 },
             KernelArena {

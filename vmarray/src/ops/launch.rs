@@ -11,17 +11,19 @@ mod plan;
 mod reduce;
 mod session;
 mod spread;
+mod stored;
 
 use backend_api::kernel::Code;
 use vmarray_kernel::{Kernel, Number};
 
 pub use arguments::{Appended, Argument, Arguments, Bound, Windowed};
-pub(crate) use arguments::{changed, shared};
+pub(crate) use arguments::{Modes, changed, placed, shared};
 pub use coded::CodedKernel;
 pub use options::KernelLaunch;
 pub use reduce::ReturnedSum;
 pub use session::{Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWait};
-pub(crate) use spread::Spread;
+pub(crate) use spread::{Bounds, Shown, Spread, inside};
+pub use stored::StoredBox;
 
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
@@ -56,20 +58,24 @@ pub trait RunKernel: Kernel + Sized {
     /// |---|---|
     /// | a value | the value |
     /// | `&[T; N]` | `&[T; N]` |
-    /// | `&Own<T>` | an array, a source, a section of either, all by `&` |
-    /// | `&Anywhere<T>` | as for `&Own<T>`, of any length |
-    /// | `&Window<T, 1>` | `view.window(halo)`, `view.bounded(mode).window(halo)`, of any length |
-    /// | `&mut Own<T>` | `&mut` array, `&mut` source, [`section_mut`](crate::views::ViewMut::section_mut) |
+    /// | `&Own<T>` | an array, an [`NdArray`](crate::NdArray), a source, a section of any, all by `&` |
+    /// | `&Anywhere<T>` | as for `&Own<T>`, of any shape |
+    /// | `&Anywhere<T, N>` | the same of `N` dimensions |
+    /// | `&Window<T, N>` | `view.window(halo)`, `view.bounded(mode).window(halo)`, of any extents |
+    /// | `&mut Own<T>` | `&mut` array, [`NdArray`](crate::NdArray) or source, [`section_mut`](crate::views::ViewMut::section_mut) |
     /// | `&Shared<T>` | the same, of any length |
     /// | `&Append<T>` | [`Appended::to`] |
     ///
     /// The elements of all of them stand beside one another; [`At`](vmarray_kernel::At) counts from the
-    /// first. Arguments that lie on the same devices, channels and pages as the first result, from the same
-    /// index on, are worked on where they lie; all others are copied beside it, some MiB at a time, and
-    /// results among them are copied back. Elements that many items read are copied to each device of the
-    /// result: those of windows with their halo and some MiB at a time, all of an `Anywhere`, which has to
-    /// fit into the device's memory beside what is there. An `Anywhere` of an array from its first element
-    /// on, that lies on the same single device as the result, is read where it lies.
+    /// first, along each axis if there are several. Arguments that lie on the same devices, channels
+    /// and pages as the first result, from the same index on and in the same order, are worked on where
+    /// they lie; all others are copied beside it, some MiB at a time, and results among them are copied
+    /// back. Results of several dimensions are rows or tiles as the first one is. Elements that many
+    /// items read are copied to each device of the result: those of windows with their halo and some
+    /// MiB at a time, all of an `Anywhere`, which has to fit into the device's memory beside what is
+    /// there. On a single device on which the result lies as well, they are read where they lie:
+    /// windows of arrays that are not tiled, with the modes of the library; an `Anywhere<T>` of an
+    /// array from its first element on, an `Anywhere<T, N>` of any box. The halo is not checked then.
     ///
     /// A kernel without a result of its own runs for the elements of its first `Own`. `Shared` elements are
     /// copied to the device whole, and back when all is done; they have to be on one device. What is appended
@@ -81,12 +87,13 @@ pub trait RunKernel: Kernel + Sized {
     ///
     /// # Errors
     /// [`KernelRefused`](ErrorKind::KernelRefused) if the kernel cannot be translated,
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch), [`KernelOverlap`](ErrorKind::KernelOverlap), and
-    /// [`Device`](ErrorKind::Device) for a device that has not what the kernel needs: nothing has begun then.
-    /// [`KernelOutside`](ErrorKind::KernelOutside) if items accessed elements that are not there: they read
-    /// zeroes, wrote nothing, and all items have run; [`KernelBudget`](ErrorKind::KernelBudget) and
-    /// [`KernelArena`](ErrorKind::KernelArena) likewise. [`Interrupted`](ErrorKind::Interrupted) says which
-    /// elements of the results are written and which ones are unspecified.
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch), [`KernelShape`](ErrorKind::KernelShape),
+    /// [`KernelOverlap`](ErrorKind::KernelOverlap), and [`Device`](ErrorKind::Device) for a device that
+    /// has not what the kernel needs: nothing has begun then.
+    /// [`KernelOutside`](ErrorKind::KernelOutside) if items accessed elements that are not there: they
+    /// read zeroes, wrote nothing, and all items have run; [`KernelBudget`](ErrorKind::KernelBudget)
+    /// and [`KernelArena`](ErrorKind::KernelArena) likewise. [`Interrupted`](ErrorKind::Interrupted)
+    /// says which elements of the results are written and which ones are unspecified.
     fn run<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<()> {
         Self::launch().run(arguments)
     }
@@ -194,9 +201,11 @@ pub trait RunKernel: Kernel + Sized {
     ///
     /// What the code is given is said at [`Code`]: a view for each array, in the order of the parameters, and
     /// the scalars of values and of [`At`](vmarray_kernel::At) likewise, of which the latter has one: the
-    /// index of the first element. Kernels are launched a run of elements at a time, of which there are
-    /// several where pages lie apart. Launches are ordered with all else that is done with the elements, and
-    /// these stay where they are until the code is done.
+    /// index of the first element. Those of results with several axes come first, and what is read by places
+    /// has some, too: they are [`scalars`](vmarray_kernel::Lowered::scalars) of the lowered form. Kernels are
+    /// launched a run of elements at a time, of which there are several where pages lie apart. Launches are
+    /// ordered with all else that is done with the elements, and these stay where they are until the code is
+    /// done.
     ///
     /// ```
     /// use vmarray::kernel::{Code, Own};

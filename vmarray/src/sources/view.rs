@@ -191,8 +191,7 @@ impl<'a, T: Memory + Element, H: HomeMut<T>, D: Device> Argument<'a, &'static mu
     for &'a mut Source<T, H, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
-        let len = View::len(&*self);
-        changed(&*self, 0, len)
+        changed(&*self)
     }
 }
 

@@ -17,6 +17,7 @@ mod interpreted;
 mod late_filter;
 mod launch_options;
 mod launch_sessions;
+mod launched_boxes;
 mod launched_groups;
 mod launches;
 mod mixed;

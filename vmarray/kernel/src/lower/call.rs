@@ -1,6 +1,7 @@
 //! Calls: of kernel functions, which are inlined; of the rule table's functions; of methods of parameters.
 
-use super::frame::{Frame, Outcome};
+use super::expr::bare;
+use super::frame::{Frame, Outcome, may_assign};
 use super::value::{Leaf, Node, Operand, Value};
 use super::{Exit, Lower, Result};
 use crate::error::ErrorKind;
@@ -313,6 +314,9 @@ impl Lower {
     /// A method of a parameter.
     pub fn method(&mut self, of: &'static Expr, name: &str, arguments: &'static [Expr]) -> Result<Value> {
         let of = self.expr(of)?;
+        if name == "plus" {
+            return self.plus(&of, arguments);
+        }
         let arguments = self.several(arguments)?;
         if let Node::View(view) = of.node {
             return match (name, &arguments[..]) {
@@ -321,6 +325,10 @@ impl Lower {
                     let parameter = self.views[view].parameter;
                     let length = self.scalar(super::ScalarSource::Length { parameter }, Type::U64);
                     Ok(Value::scalar(Type::U64, Operand::Register(length)))
+                }
+                ("shape", []) => {
+                    let extents = self.shape(Some(view));
+                    self.extents(&extents)
                 }
                 ("set", [value]) if matches!(self.views[view].access, Access::Write { .. }) => {
                     let place = self.view_element(view, None);
@@ -356,10 +364,12 @@ impl Lower {
                 _ => self.atomic(&of, name, &arguments),
             };
         }
-        // A place is the number of its element.
-        let at = self.operand(&of)?;
         match (name, &arguments[..]) {
-            ("index", []) => Ok(Value::scalar(Type::U64, at)),
+            ("index", []) => Ok(Value::scalar(Type::U64, self.operand(&of)?)),
+            ("shape", []) => {
+                let extents = self.shape(None);
+                self.extents(&extents)
+            }
             ("in_group" | "group" | "groups", []) => {
                 let what = match name {
                     "in_group" => Where::InGroup,
@@ -369,12 +379,29 @@ impl Lower {
                 let register = self.question(what);
                 Ok(Value::scalar(Type::U64, Operand::Register(register)))
             }
-            ("plus", [by]) => {
-                let by = self.operand(by)?;
-                let by = self.cast(by, Type::U64);
-                Ok(Value::scalar(Type::U64, self.binary(Binary::Add, at, by)))
-            }
             _ => Err(self.unexpected(&format!("the method `{name}`"))),
         }
+    }
+
+    /// A place further on.
+    fn plus(&mut self, of: &Value, by: &'static [Expr]) -> Result<Value> {
+        let place = self.indices(of)?;
+        let mut kept = Vec::with_capacity(place.len());
+        for at in place {
+            kept.push(if by.iter().any(may_assign) { self.kept_operand(at)? } else { at });
+        }
+        let by = match by {
+            // What is constant stays known to be.
+            [by] => match bare(by) {
+                Expr::Array(parts) if parts.len() == kept.len() => self.several(parts)?,
+                _ => self.several(std::slice::from_ref(by))?,
+            },
+            _ => return Err(self.unexpected("this distance")),
+        };
+        let mut distances = Vec::with_capacity(kept.len());
+        for by in &by {
+            distances.extend(self.indices(by)?);
+        }
+        Ok(Self::place_value(&self.place_plus(&kept, &distances)))
     }
 }

@@ -268,7 +268,27 @@ impl Lower {
         if may_assign(at) && !matches!(of.node, Node::View(_) | Node::Allocated(_)) {
             of = self.kept(&of)?;
         }
+        if let Node::View(view) = of.node
+            && self.views[view].around.is_some()
+        {
+            let place = match bare(at) {
+                Expr::Array(parts) => self.several(parts)?,
+                at => vec![self.expr(at)?],
+            };
+            let mut indices = Vec::with_capacity(place.len());
+            for at in &place {
+                indices.extend(self.indices(at)?);
+            }
+            return self.around_element(view, &indices);
+        }
         let at = self.computed(at)?;
+        if let (Node::Leaf(_), Operand::Constant(_, 0)) = (&of.node, at) {
+            // The only axis of a place.
+            return Ok(of);
+        }
+        if let (Node::Parts(_), Operand::Constant(_, axis)) = (&of.node, at) {
+            return of.part(axis as usize).ok_or_else(|| self.unexpected("an axis that is not there"));
+        }
         match of.node {
             Node::View(view) => Ok(self.view_element(view, Some(at))),
             Node::Allocated(of) => self.allocated_element(&of, at),

@@ -96,7 +96,7 @@ pub fn may_assign(expr: &Expr) -> bool {
         Expr::CallTuple(_, of) => may_assign(of),
         Expr::Method(of, name, parts) => {
             let only_asks =
-                matches!(*name, "get" | "len" | "index" | "plus" | "in_group" | "group" | "groups");
+                matches!(*name, "get" | "len" | "shape" | "index" | "plus" | "in_group" | "group" | "groups");
             !only_asks || may_assign(of) || parts.iter().any(may_assign)
         }
         Expr::Struct(_, fields, rest) => {

@@ -11,4 +11,5 @@ mod math;
 mod memory;
 mod numbers;
 mod parameters;
+mod places;
 mod structs;

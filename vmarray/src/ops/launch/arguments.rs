@@ -1,32 +1,70 @@
 //! What can be given for the parameters of kernels.
 
+use std::ops::Range;
+
 use backend_api::Device;
+use vmarray_kernel::launch::Mode;
 use vmarray_kernel::{Anywhere, Append, Atomic, KernelType, Memory, Own, Parameter, Shared, Window, kind};
 
 use super::session::{HeldBound, SessionArgument, SessionArguments};
-use super::spread::{Inside, Spread};
+use super::spread::{Inside, Shown, Spread};
+use super::stored::StoredBox;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::ops::compute::Column;
 use crate::ops::executor::Operand;
 use crate::ops::view::sealed::Internal;
-use crate::ops::view::{INTERNAL, SectionMut, StoreMut};
+use crate::ops::view::{INTERNAL, SectionMut, Shape, Store, StoreMut, View};
 
 /// What a launch is given for a parameter.
 #[doc(hidden)]
 pub enum Bound<'a> {
     /// The bits of the scalars of a value, or of a table.
     Values(Vec<u64>),
-    /// Elements, one for each item, and how many there are.
-    Own(Operand<'a>, usize),
-    /// Elements that many items read: all of them.
-    All(Operand<'a>, usize),
+    /// Elements, one for each item.
+    Own(Placed<'a>),
+    /// Elements that many items read: all of them, by an index for each of so many axes.
+    All(Placed<'a>, usize),
     /// Elements that any item changes.
     Shared(Operand<'a>, usize),
     /// At most so many elements of so many bytes, which are appended to something.
     Append(Box<dyn AppendTo + 'a>, usize, usize),
-    /// Those around each, as far as this says; and which elements of a store are among them.
-    Around(Box<dyn Spread + 'a>, usize, (Operand<'a>, usize)),
+    /// Those around each, as far as this says along each axis.
+    Around(Placed<'a>, Vec<usize>, Modes),
+}
+
+/// What is read outside of each axis, if devices can find it: the mode, and scalars of a value.
+pub(crate) type Modes = Option<Vec<(Mode, Vec<u64>)>>;
+
+/// Elements of a store.
+#[doc(hidden)]
+pub struct Placed<'a> {
+    /// The store, and the place of the first of them there.
+    pub(crate) operand: Operand<'a>,
+    /// How many there are along each axis.
+    pub(crate) extents: Vec<usize>,
+    /// Where they lie in the store, unless that has other axes.
+    pub(crate) stored: Option<StoredBox>,
+    /// How they are read by position.
+    pub(crate) of: Box<dyn Spread + 'a>,
+}
+
+/// Those of a view, read by what may show more.
+pub(crate) fn placed<'a, V>(view: V, of: Box<dyn Spread + 'a>) -> Placed<'a>
+where
+    V: View<'a, Store: Store<Device: Device>>,
+{
+    let (store, shape) = view.parts();
+    let (extents, stored) = (shape.axes(), shape.stored());
+    let start = stored.as_ref().map_or(0, |stored| stored.range().start);
+    Placed { operand: Operand::new(store.as_operand(INTERNAL), start), extents, stored, of }
+}
+
+impl Placed<'_> {
+    /// Which places of the store they are among.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.stored.as_ref().map_or(0..usize::MAX, StoredBox::range)
+    }
 }
 
 impl std::fmt::Debug for Bound<'_> {
@@ -149,7 +187,7 @@ pub struct Windowed<V, I> {
     label = "this is no argument for `{P}`",
     note = "for a value give one of that type, for `&[T; N]` a reference to such an array",
     note = "for `&Own<T>` give `&array`, `&source` or a section, whose elements are `T`",
-    note = "for `&Anywhere<T>` the same, for `&Window<T, 1>` `view.window(halo)` or `view.bounded(mode).window(halo)`",
+    note = "for `&Anywhere<T, N>` the same, for `&Window<T, N>` `view.window(halo)` or `view.bounded(mode).window(halo)`",
     note = "for `&mut Own<T>` and `&Shared<T>` give `&mut array`, `&mut source` or `section_mut(..)?`, whose elements are `T`"
 )]
 pub trait Argument<'a, P, Kind> {
@@ -175,32 +213,45 @@ impl<'a, T: KernelType, const N: usize> Argument<'a, &'static [T; N], kind::Tabl
     }
 }
 
-impl<'a, T: Memory, V: Column<'a, Element = T>> Argument<'a, &'static Own<T>, kind::Own> for V {
-    fn bound(self, _: Internal) -> Bound<'a> {
-        let (operand, len) = self.operand(INTERNAL);
-        Bound::Own(operand, len)
-    }
-}
-
-impl<'a, T: Memory, V: Column<'a, Element = T>> Argument<'a, &'static Anywhere<T>, kind::Anywhere> for V {
-    fn bound(self, _: Internal) -> Bound<'a> {
-        let (operand, len) = self.operand(INTERNAL);
-        Bound::All(operand, len)
-    }
-}
-
-impl<'a, T: Memory, V: Column<'a, Element = T>> Argument<'a, &'static Window<T, 1>, kind::Window>
-    for Windowed<V, usize>
+impl<'a, T: Memory, V> Argument<'a, &'static Own<T>, kind::Own> for V
+where
+    V: View<'a, Element = T, Store: Store<Device: Device>> + Sync + 'a,
 {
     fn bound(self, _: Internal) -> Bound<'a> {
-        let (operand, len) = self.of.operand(INTERNAL);
-        Bound::Around(Box::new(Inside { operand, len }), self.halo, (operand, len))
+        Bound::Own(placed(self, Box::new(Shown(self))))
     }
 }
 
-/// All of a range of a store, to be changed.
-pub(crate) fn changed<'a, S: StoreMut>(store: &'a S, start: usize, len: usize) -> Bound<'a> {
-    Bound::Own(Operand::changed(store.as_target(INTERNAL), start), len)
+impl<'a, T: Memory, V> Argument<'a, &'static Anywhere<T>, kind::Anywhere> for V
+where
+    V: View<'a, Element = T, Store: Store<Device: Device>> + Sync + 'a,
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        Bound::All(placed(self, Box::new(Shown(self))), 1)
+    }
+}
+
+impl<'a, T: Memory, V> Argument<'a, &'static Window<T, 1>, kind::Window> for Windowed<V, usize>
+where
+    V: Column<'a, Element = T> + Sync + 'a,
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let modes = Some(vec![(Mode::Checked, Vec::new())]);
+        Bound::Around(placed(self.of, Box::new(Shown(self.of))), vec![self.halo], modes)
+    }
+}
+
+/// All elements of a view, to be changed.
+pub(crate) fn changed<'a, V>(view: V) -> Bound<'a>
+where
+    V: View<'a, Store: StoreMut>,
+{
+    let (store, shape) = view.parts();
+    let operand = Operand::new(store.as_operand(INTERNAL), 0);
+    // Results are not read by position.
+    let placed = placed(view, Box::new(Inside { operand, len: shape.count() }));
+    let operand = Operand::changed(store.as_target(INTERNAL), placed.operand.start);
+    Bound::Own(Placed { operand, ..placed })
 }
 
 /// The same, where any item changes any of them.
@@ -230,8 +281,7 @@ impl<'a, T: Memory + Element, D: Device> Argument<'a, &'static mut Own<T>, kind:
     for &'a mut VirtualArray<T, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
-        let len = self.len();
-        changed(&*self, 0, len)
+        changed(&*self)
     }
 }
 
@@ -239,8 +289,7 @@ impl<'a, T: Memory, S: StoreMut<Element = T>> Argument<'a, &'static mut Own<T>, 
     for SectionMut<'a, S>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
-        let range = self.range();
-        changed(self.store(), range.start, range.len())
+        changed(self)
     }
 }
 

@@ -1,13 +1,12 @@
 //! Kernels with code from elsewhere.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use backend_api::kernel::Code;
 use vmarray_kernel::Kernel;
 
 use super::arguments::Arguments;
-use super::kernel::{PreparedKernel, prepared};
+use super::kernel::Kernels;
 use super::options::Options;
 use super::plan::{self, Wanted};
 use crate::base::error::Result;
@@ -15,21 +14,21 @@ use crate::ops::view::INTERNAL;
 
 /// A kernel with code from elsewhere: [`RunKernel::with_code`](super::RunKernel::with_code).
 pub struct CodedKernel<K> {
-    prepared: PreparedKernel,
+    kernels: Kernels,
     kernel: PhantomData<fn() -> K>,
 }
 
 impl<K> std::fmt::Debug for CodedKernel<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CodedKernel").field("name", &self.prepared.lowered.name).finish_non_exhaustive()
+        f.debug_struct("CodedKernel").field("name", &self.kernels.usual.lowered.name).finish_non_exhaustive()
     }
 }
 
 impl<K: Kernel> CodedKernel<K> {
     pub(super) fn new(code: Code) -> Result<Self> {
-        let mut prepared = Arc::unwrap_or_clone(prepared::<K>(false)?);
-        prepared.kernel = prepared.kernel.with_code(code);
-        Ok(Self { prepared, kernel: PhantomData })
+        let mut kernels = Kernels::of::<K>()?;
+        kernels.code = Some(code);
+        Ok(Self { kernels, kernel: PhantomData })
     }
 
     /// Runs it, as [`RunKernel::run`](super::RunKernel::run) runs the kernel.
@@ -37,6 +36,6 @@ impl<K: Kernel> CodedKernel<K> {
     /// # Errors
     /// As there; one of the code's translation or submission is [of the device](crate::ErrorKind::Device).
     pub fn run<'a>(&self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
-        plan::run(&self.prepared, arguments.bound(INTERNAL), &Options::USUAL, Wanted::Nothing)
+        plan::run(&self.kernels, arguments.bound(INTERNAL), &Options::USUAL, Wanted::Nothing)
     }
 }

@@ -4,9 +4,10 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use backend_api::kernel::{self, Access, Op, Report};
+use backend_api::kernel::{self, Access, Code, Op, Report};
 use parking_lot::Mutex;
-use vmarray_kernel::{Kernel, Lowered, host_form, host_form_returning, lower, lower_returning};
+use vmarray_kernel::launch::{Form, host_form_of, lower_for};
+use vmarray_kernel::{Kernel, Lowered};
 
 use super::options::Options;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -18,26 +19,53 @@ pub(super) struct PreparedKernel {
     pub kernel: kernel::Kernel,
 }
 
-/// Those that were lowered so far, each with its type and const parameters.
-/// and whether they write down what items return.
+/// Those that were lowered so far, each with its type and const parameters, and the form of its launches.
 static PREPARED: LazyLock<Mutex<Prepared>> = LazyLock::new(Mutex::default);
-type Prepared = HashMap<(TypeId, bool), Arc<PreparedKernel>>;
+type Prepared = HashMap<(TypeId, Form), Arc<PreparedKernel>>;
 
-/// A kernel that may write down what items return, lowered now if it has not been before.
-pub(super) fn prepared<K: Kernel>(returns: bool) -> Result<Arc<PreparedKernel>> {
-    let key = (TypeId::of::<K>(), returns);
+/// A kernel that is lowered for each form of launch.
+pub(super) struct Kernels {
+    /// That for most launches.
+    pub usual: Arc<PreparedKernel>,
+    pub has_groups: bool,
+    prepared: fn(Form) -> Result<Arc<PreparedKernel>>,
+    /// What devices that can use it run in its place.
+    pub code: Option<Code>,
+}
+
+impl Kernels {
+    pub fn of<K: Kernel>() -> Result<Self> {
+        let (usual, has_groups) = (prepared::<K>(Form::default())?, K::group_len().is_some());
+        Ok(Self { usual, has_groups, prepared: prepared::<K>, code: None })
+    }
+
+    /// That for a form, lowered now if it has not been before.
+    pub fn prepared(&self, form: Form) -> Result<Arc<PreparedKernel>> {
+        let prepared = (self.prepared)(form)?;
+        Ok(match &self.code {
+            None => prepared,
+            Some(code) => {
+                let PreparedKernel { lowered, kernel } = Arc::unwrap_or_clone(prepared);
+                Arc::new(PreparedKernel { lowered, kernel: kernel.with_code(code.clone()) })
+            }
+        })
+    }
+}
+
+/// A kernel for a form of launch, lowered now if it has not been before.
+pub(super) fn prepared<K: Kernel>(form: Form) -> Result<Arc<PreparedKernel>> {
+    let key = (TypeId::of::<K>(), form);
     if let Some(known) = PREPARED.lock().get(&key) {
         return Ok(Arc::clone(known));
     }
     // Not under the lock: two threads may do it both.
-    let lowered = if returns { lower_returning::<K>() } else { lower::<K>() };
-    let lowered = lowered.map_err(refused)?;
+    let lowered = lower_for::<K>(&key.1).map_err(refused)?;
     let kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name);
     // Groups are interpreted.
-    let kernel = match K::group_len() {
-        Some(_) => kernel,
-        None if returns => kernel.with_host(host_form_returning::<K>),
-        None => kernel.with_host(host_form::<K>),
+    let host = host_form_of::<K>(key.1.axes, key.1.returns).filter(|_| K::group_len().is_none());
+    let kernel = match host {
+        Some(form) => kernel.with_host(form),
+        None => kernel,
     };
     let prepared = Arc::new(PreparedKernel { lowered, kernel });
     Ok(Arc::clone(PREPARED.lock().entry(key).or_insert(prepared)))
@@ -69,7 +97,10 @@ impl PreparedKernel {
                 let arena_bytes = options.arena_bytes;
                 ErrorKind::KernelArena { kernel, place, asked: report.detail, arena_bytes, item, items }
             }
-            _ => ErrorKind::KernelOutside { kernel, place, index: report.detail.into(), item, items },
+            _ => {
+                let index = self.lowered.index_of(&report);
+                ErrorKind::KernelOutside { kernel, place, index, item, items }
+            }
         })
     }
 

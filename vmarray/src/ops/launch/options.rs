@@ -6,7 +6,7 @@ use backend_api::kernel::KernelFacts;
 use vmarray_kernel::{ARENA_BYTES, Kernel, Number, Scalar};
 
 use super::arguments::Arguments;
-use super::kernel::prepared;
+use super::kernel::Kernels;
 use super::plan::{self, Wanted};
 use super::reduce::{How, Reduction, ReturnedSum};
 #[cfg(doc)]
@@ -117,7 +117,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// # Errors
     /// As [`RunKernel::run`](super::RunKernel::run).
     pub fn run<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
-        plan::run(&*prepared::<K>(false)?, arguments.bound(INTERNAL), &self.options, Wanted::Nothing)
+        plan::run(&Kernels::of::<K>()?, arguments.bound(INTERNAL), &self.options, Wanted::Nothing)
     }
 
     /// Runs it and adds up what items return: see [`RunKernel::sum`](super::RunKernel::sum).
@@ -219,8 +219,8 @@ impl<K: Kernel> KernelLaunch<K> {
     /// not tell.
     pub fn facts<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<KernelFacts> {
         let mut facts = None;
-        let kernel = prepared::<K>(false)?;
-        plan::run(&kernel, arguments.bound(INTERNAL), &self.options, Wanted::Facts(&mut facts))?;
+        let wanted = Wanted::Facts(&mut facts);
+        plan::run(&Kernels::of::<K>()?, arguments.bound(INTERNAL), &self.options, wanted)?;
         Ok(facts.unwrap_or_default())
     }
 
@@ -237,8 +237,8 @@ impl<K: Kernel> KernelLaunch<K> {
 
     fn reduced<'a>(self, how: How, arguments: impl Arguments<'a, K::Parameters>) -> Result<Reduction> {
         let mut reduction = Reduction::new::<K::Returned>(how, K::group_len())?;
-        let kernel = prepared::<K>(true)?;
-        plan::run(&kernel, arguments.bound(INTERNAL), &self.options, Wanted::Reduced(&mut reduction))?;
+        let wanted = Wanted::Reduced(&mut reduction);
+        plan::run(&Kernels::of::<K>()?, arguments.bound(INTERNAL), &self.options, wanted)?;
         Ok(reduction)
     }
 }

@@ -3,17 +3,21 @@
 use std::ops::Range;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{KernelFacts, Op, Report};
+use backend_api::kernel::{KernelFacts, Report};
 use backend_api::{Device, Elements, HostSpan, Launch, Queue, Ticket, View};
 use parking_lot::{Mutex, RwLock};
+use vmarray_kernel::launch::{DomainAxis, Form, Mode, VALUES_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
-use super::arguments::{AppendTo, Bound};
-use super::kernel::PreparedKernel;
+use super::arguments::{AppendTo, Bound, Modes, Placed};
+use super::kernel::{Kernels, PreparedKernel};
 use super::options::Options;
 use super::reduce::Reduction;
-use super::spread::{DealtArgument, DeviceCopies, FromZero, Inside, Room, SpreadArgument, copy_around};
-use crate::base::error::{ErrorKind, Result, expect_len};
+use super::spread::{
+    DealtArgument, DeviceCopies, FromZero, Inside, Room, SpreadArgument, copy_around, of_box,
+};
+use super::stored::{Reordered, StoredBox};
+use crate::base::error::{Error, ErrorKind, Result, expect_len};
 use crate::engine::pager::Pager;
 use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run, STAGED_BYTES};
 
@@ -29,87 +33,111 @@ pub(super) enum Wanted<'r> {
 /// Runs a kernel for each element of its results. Arguments come in the order of its parameters, but for
 /// places.
 pub(super) fn run(
-    kernel: &PreparedKernel,
+    kernels: &Kernels,
     arguments: Vec<Bound<'_>>,
     options: &Options,
     wanted: Wanted<'_>,
 ) -> Result<()> {
-    let parameters = &kernel.lowered.parameters;
+    let parameters = &kernels.usual.lowered.parameters;
+    let name = kernels.usual.lowered.name;
     let mut values = vec![Vec::new(); parameters.len()];
     // With an element for each item; read by many items, and which elements of stores these are.
-    let (mut columns, mut spread, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut appended, mut all) = (Vec::new(), Vec::new());
+    let (mut own, mut spread, mut elsewhere) = (Vec::new(), Vec::<SpreadArgument<'_>>::new(), Vec::new());
+    let (mut appended, mut around) = (Vec::new(), Vec::new());
     let is_given = |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(_));
     let numbered = parameters.iter().enumerate().filter(|(_, parameter)| is_given(parameter));
     for ((number, ParameterInfo { name, .. }), argument) in numbered.zip(arguments) {
         match argument {
             Bound::Values(of) => values[number] = of,
-            Bound::Own(operand, len) => columns.push(OwnArgument { number, name, operand, len }),
-            Bound::All(operand, len) => {
-                elsewhere.push(OwnArgument { number, name, operand, len });
-                all.push((number, operand, len));
+            Bound::Own(placed) => own.push((number, *name, placed)),
+            Bound::All(placed, axes) => {
+                let range = placed.range();
+                let operand = placed.operand;
+                elsewhere.push(RangeArgument { number, name, operand, range });
+                around.push(AroundArgument { number, placed, axes, halo: None, modes: None });
             }
             Bound::Shared(operand, len) => {
-                elsewhere.push(OwnArgument { number, name, operand, len });
-                spread.push(SpreadArgument {
-                    number,
-                    of: Box::new(Inside { operand, len }),
-                    halo: None,
-                    len,
-                });
+                let range = operand.start..operand.start + len;
+                elsewhere.push(RangeArgument { number, name, operand, range });
+                let (of, extents) = (Box::new(Inside { operand, len }), vec![len]);
+                spread.push(SpreadArgument { number, of, halo: None, extents });
             }
             Bound::Append(to, most, stride) => {
-                spread.push(SpreadArgument { number, of: Box::new(FromZero), halo: None, len: 1 });
+                let of = Box::new(FromZero);
+                spread.push(SpreadArgument { number, of, halo: None, extents: vec![1] });
                 appended.push((spread.len(), to));
-                spread.push(SpreadArgument { number, of: Box::new(Room(stride)), halo: None, len: most });
+                let of = Box::new(Room(stride));
+                spread.push(SpreadArgument { number, of, halo: None, extents: vec![most] });
             }
-            Bound::Around(of, halo, (operand, len)) => {
-                elsewhere.push(OwnArgument { number, name, operand, len });
-                spread.push(SpreadArgument { number, of, halo: Some(halo), len });
+            Bound::Around(placed, halo, modes) => {
+                let (range, axes) = (placed.range(), halo.len());
+                let operand = placed.operand;
+                elsewhere.push(RangeArgument { number, name, operand, range });
+                around.push(AroundArgument { number, placed, axes, halo: Some(halo), modes });
             }
         }
     }
-    let has_result = |arguments: &[OwnArgument<'_>]| {
-        arguments.iter().position(|argument| argument.operand.target.is_some())
-    };
-    let refused = |reason: &str| {
-        let kernel = kernel.lowered.name.into();
-        Err(ErrorKind::KernelRefused { kernel, reason: reason.into() }.into())
+    let refused = |reason: &str| -> Error {
+        ErrorKind::KernelRefused { kernel: name.into(), reason: reason.into() }.into()
     };
     // The first result says where the work is done, and comes first; the first argument, if there is none.
-    let first = has_result(&columns);
-    if first.is_none()
-        && has_result(&elsewhere).is_none()
-        && appended.is_empty()
-        && matches!(wanted, Wanted::Nothing)
-    {
-        return refused(
+    let first = own.iter().position(|(_, _, placed)| placed.operand.target.is_some());
+    let has_result = elsewhere.iter().any(|argument| argument.operand.target.is_some());
+    if first.is_none() && !has_result && appended.is_empty() && matches!(wanted, Wanted::Nothing) {
+        return Err(refused(
             "it has no result: take a `&mut Own<T>`, `&Shared<T>` or `&Append<T>`, or reduce what items return",
-        );
+        ));
     }
     if let Some(first) = first {
-        columns[..=first].rotate_right(1);
+        own[..=first].rotate_right(1);
     }
-    let Some((&OwnArgument { operand: Operand { store, start, target }, len, .. }, others)) =
-        columns.split_first()
-    else {
-        return refused("it runs for no elements: take an `&Own<T>` or a `&mut Own<T>`");
+    let Some((_, name, Placed { extents, stored, .. })) = own.first() else {
+        return Err(refused("it runs for no elements: take an `&Own<T>` or a `&mut Own<T>`"));
     };
-    others.iter().try_for_each(|other| expect_len(other.name, len, other.len))?;
-    apart(kernel, &columns, &elsewhere)?;
-    if len == 0 {
+    let Some(domain) = stored.clone() else {
+        let reason =
+            format!("`{name}` has fewer axes than what it is a part of: take that, or a section of it");
+        return Err(refused(&reason));
+    };
+    let extents = extents.clone();
+    for (_, name, placed) in &own[1..] {
+        expect_shape(kernels.usual.lowered.name, name, &extents, &placed.extents)?;
+    }
+    let mut form = form(kernels, &domain, &own, &around).map_err(|reason| refused(&reason))?;
+    let (mut columns, mut reordered) = (Vec::new(), Vec::new());
+    for (number, name, placed) in own {
+        let range = placed.range();
+        let Placed { operand, stored, of, .. } = placed;
+        let is_alike = stored.is_some_and(|stored| stored.axes.len() == 1 || stored == domain);
+        if !is_alike && operand.target.is_some() {
+            return Err(refused(&format!("the result `{name}` is not stored as the first one is")));
+        }
+        reordered.push((!is_alike).then(|| Reordered { of, like: domain.clone() }));
+        columns.push(RangeArgument { number, name, operand, range });
+    }
+    form.returns = matches!(wanted, Wanted::Reduced(_));
+    if form.returns && (form.is_part || form.is_tiled) {
+        return Err(refused("what its items return is reduced over ranges and whole arrays in rows"));
+    }
+    apart(kernels.usual.lowered.name, &columns, &elsewhere)?;
+    let (range, Operand { store, target, .. }) = (domain.range(), columns[0].operand);
+    if range.is_empty() {
         return Ok(());
     }
     let mut dealt = Vec::new();
-    for (number, operand, len) in all {
-        match DealtArgument::new(number, &operand, len, store) {
-            Some(argument) => dealt.push(argument),
+    for argument in around {
+        match argument.in_place(&columns, store) {
+            Some(argument) => {
+                form.modes.extend(argument.modes());
+                dealt.push(argument);
+            }
             None => {
-                let of = Box::new(Inside { operand, len });
-                spread.push(SpreadArgument { number, of, halo: None, len });
+                let AroundArgument { number, placed: Placed { of, extents, .. }, halo, .. } = argument;
+                spread.push(SpreadArgument { number, of, halo, extents });
             }
         }
     }
+    let kernel = kernels.prepared(form.clone())?;
     let view = |(number, parameter): (usize, &usize)| {
         if let Some(at) = dealt.iter().position(|argument| argument.number == *parameter) {
             return Some(ViewPlace::Dealt(at));
@@ -125,40 +153,49 @@ pub(super) fn run(
     };
     let scalar = |source: &ScalarSource| match *source {
         ScalarSource::Value { parameter, position } => values[parameter][position],
-        ScalarSource::Origin => start as u64,
-        // As it is for each part.
-        ScalarSource::First { .. } => 0,
+        ScalarSource::Origin => range.start as u64,
+        ScalarSource::Form => form.number(),
+        ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part),
+        ScalarSource::TileLen(part) => DomainAxis { tile: domain.tile_len(), ..domain.axes[0] }.scalar(part),
+        // Of what is copied that is known for each part.
+        ScalarSource::Around { parameter, part } => {
+            let own = dealt.iter().find(|argument| argument.number == parameter);
+            own.map_or(0, |argument| argument.scalar(part))
+        }
         ScalarSource::Length { parameter } => {
             let own = spread.iter().find(|argument| argument.number == parameter);
             let dealt = dealt.iter().find(|argument| argument.number == parameter);
-            let own = own.map(|argument| argument.len).or(dealt.map(|argument| argument.len));
-            own.unwrap_or(len) as u64
+            let own = own.map(SpreadArgument::len).or(dealt.map(DealtArgument::len));
+            own.unwrap_or(range.len()) as u64
         }
     };
     let devices = if spread.is_empty() { Vec::new() } else { store.devices() };
-    if devices.len() > 1 && has_result(&elsewhere).is_some() {
-        return refused("its `Shared` elements would be on several devices: run it over elements of one");
+    if devices.len() > 1 && has_result {
+        return Err(refused(
+            "its `Shared` elements would be on several devices: run it over elements of one",
+        ));
     }
-    let several = devices.len() > 1;
+    let (several, items) = (devices.len() > 1, domain.around(&range));
     let copies = devices
         .into_iter()
-        .map(|(device, counters)| DeviceCopies::new(device, counters, &spread, len, several));
+        .map(|(device, counters)| DeviceCopies::new(device, counters, &spread, &items, several));
     let found = Mutex::default();
     let (reduction, mut facts) = match wanted {
         Wanted::Nothing => (None, None),
         Wanted::Reduced(reduction) => {
-            reduction.start = start;
+            reduction.start = range.start;
             (Some(&*reduction), None)
         }
         Wanted::Facts(facts) => (None, Some(facts)),
     };
     let launching = Launching {
-        kernel,
+        kernel: &kernel,
         views: kernel.lowered.views.iter().enumerate().filter_map(view).collect(),
         params: kernel.lowered.scalars.iter().map(scalar).collect(),
         table: kernel.lowered.table_bytes(|parameter| &values[parameter]),
-        start,
+        start: range.start,
         devices: RwLock::new(copies.collect::<Result<_>>()?),
+        domain,
         spread,
         dealt,
         options,
@@ -166,10 +203,13 @@ pub(super) fn run(
         facts: facts.is_some().then_some(&found),
         reported: Mutex::default(),
     };
-    let others: Vec<_> = others.iter().map(|other| other.operand).collect();
-    let range = start..start + len;
+    let others = columns[1..].iter().zip(&reordered[1..]).map(|(column, reordered)| match reordered {
+        Some(reordered) => Operand::new(reordered, range.start),
+        None => column.operand,
+    });
+    let others: Vec<_> = others.collect();
     if let Some(facts) = &mut facts {
-        launching.examine(store, &others, &(start..start + 1))?;
+        launching.examine(store, &others, &(range.start..range.start + 1))?;
         **facts = *found.lock();
         return Ok(());
     }
@@ -178,7 +218,7 @@ pub(super) fn run(
         None => launching.examine(store, &others, &range),
     }
     .and_then(|()| launching.reduction_outcome(&range, target.is_some()))
-    .map_err(|error| error.counted_from(start))?;
+    .map_err(|error| error.counted_from(range.start))?;
     for argument in elsewhere.iter().filter(|argument| argument.operand.target.is_some()) {
         launching.write_back(argument)?;
     }
@@ -189,26 +229,110 @@ pub(super) fn run(
 }
 
 /// An argument that is a range of a store: with an element for each item, as a rule.
-struct OwnArgument<'a> {
+struct RangeArgument<'a> {
     /// The number of its parameter.
     number: usize,
     name: &'static str,
     operand: Operand<'a>,
-    len: usize,
+    range: Range<usize>,
+}
+
+/// An argument that items read by an index for each of some axes.
+struct AroundArgument<'a> {
+    /// The number of its parameter.
+    number: usize,
+    placed: Placed<'a>,
+    axes: usize,
+    /// How far it is read around items; anywhere, if this is missing.
+    halo: Option<Vec<usize>>,
+    modes: Modes,
+}
+
+impl<'a> AroundArgument<'a> {
+    /// The argument where it lies, if the items of a store can reach all of it there.
+    fn in_place(&self, results: &[RangeArgument<'_>], store: &dyn OperandStore) -> Option<DealtArgument<'a>> {
+        let (operand, stored) = (self.placed.operand, self.placed.stored.as_ref()?);
+        // What is written to is not read elsewhere in the same launch.
+        let is_written = |column: &RangeArgument<'_>| {
+            column.operand.target.is_some() && std::ptr::addr_eq(column.operand.store, operand.store)
+        };
+        let is_row = self.axes == 1 && self.halo.is_none();
+        let is_whole = !stored.is_part() && stored.range().start == 0;
+        if results.iter().any(is_written) || stored.is_tiled() || is_row && !is_whole {
+            return None;
+        }
+        let modes = match &self.halo {
+            Some(_) => self.modes.clone()?,
+            None => Vec::new(),
+        };
+        let is_long = |(mode, value): &(Mode, Vec<u64>)| *mode == Mode::Value && value.len() > VALUES_MAX;
+        if modes.iter().any(is_long) {
+            return None;
+        }
+        DealtArgument::new(self.number, &operand, stored, modes, store)
+    }
+}
+
+/// The form of a kernel's launches over elements that are stored like this, or why there is none.
+fn form(
+    kernels: &Kernels,
+    domain: &StoredBox,
+    own: &[(usize, &str, Placed<'_>)],
+    around: &[AroundArgument<'_>],
+) -> Result<Form, String> {
+    let axes = domain.axes.len();
+    let at = kernels.usual.lowered.parameters.iter().find_map(|parameter| match parameter.kind {
+        ParameterKind::At(axes) => Some(axes),
+        _ => None,
+    });
+    if let Some(at) = at.filter(|at| *at != axes) {
+        return Err(format!("it takes an `At<{at}>`, and its result has {axes} axes: take an `At<{axes}>`"));
+    }
+    if around.iter().any(|argument| argument.halo.is_some() && argument.axes != axes) {
+        return Err(format!("its result has {axes} axes, and so have windows: take `Window<T, {axes}>`"));
+    }
+    if at.is_none_or(|at| at == 1) && !domain.is_part() {
+        return Ok(Form::default());
+    }
+    if axes > 4 {
+        return Err("its result has more than 4 axes".into());
+    }
+    if kernels.has_groups && domain.is_part() {
+        return Err("its groups would have items between elements of the result: give all of an array".into());
+    }
+    let results = own.iter().filter(|(_, _, placed)| placed.operand.target.is_some()).count();
+    if results > 1 && domain.is_cut() {
+        return Err("it has several results, which are parts of arrays: give all of them".into());
+    }
+    let axes = if at.is_some() { 0 } else { axes };
+    Ok(Form { axes, is_tiled: domain.is_tiled(), is_part: domain.is_part(), ..Form::default() })
+}
+
+/// Refuses elements for items that have another shape.
+fn expect_shape(kernel: &str, argument: &'static str, expected: &[usize], got: &[usize]) -> Result<()> {
+    if let ([expected], [got]) = (expected, got) {
+        return expect_len(argument, *expected, *got);
+    }
+    if expected == got {
+        return Ok(());
+    }
+    let (kernel, argument) = (kernel.into(), argument.into());
+    let (expected, got) = (expected.to_vec(), got.to_vec());
+    Err(ErrorKind::KernelShape { kernel, argument, expected, got }.into())
 }
 
 /// Refuses results that are something else, too: items would read or write what others write.
-fn apart(kernel: &PreparedKernel, columns: &[OwnArgument<'_>], elsewhere: &[OwnArgument<'_>]) -> Result<()> {
-    let is_same = |one: &OwnArgument<'_>, two: &OwnArgument<'_>| {
+fn apart(kernel: &str, columns: &[RangeArgument<'_>], elsewhere: &[RangeArgument<'_>]) -> Result<()> {
+    let is_same = |one: &RangeArgument<'_>, two: &RangeArgument<'_>| {
         std::ptr::addr_eq(one.operand.store, two.operand.store)
-            && one.operand.start < two.operand.start + two.len
-            && two.operand.start < one.operand.start + one.len
+            && one.range.start < two.range.end
+            && two.range.start < one.range.end
     };
     let all = || columns.iter().chain(elsewhere);
     for one in all().filter(|argument| argument.operand.target.is_some()) {
         let mut others = all().filter(|other| other.number != one.number);
         if let Some(other) = others.find(|other| is_same(one, other)) {
-            let (kernel, result, argument) = (kernel.lowered.name.into(), one.name.into(), other.name.into());
+            let (kernel, result, argument) = (kernel.into(), one.name.into(), other.name.into());
             return Err(ErrorKind::KernelOverlap { kernel, result, argument }.into());
         }
     }
@@ -237,6 +361,8 @@ struct Launching<'a> {
     table: Vec<u8>,
     /// The place of the first item in the store.
     start: usize,
+    /// Where the items' elements are.
+    domain: StoredBox,
     spread: Vec<SpreadArgument<'a>>,
     dealt: Vec<DealtArgument<'a>>,
     options: &'a Options,
@@ -270,10 +396,13 @@ impl Launching<'_> {
                     let argument = &self.spread[*number];
                     let stride = argument.of.stride() as u64;
                     let copied = copies.and_then(|copies| copies.elements(*number, stride));
-                    let Some((elements, first)) = copied else { unreachable!("it was copied before") };
-                    let source = ScalarSource::First { parameter: argument.number };
-                    let of_first = self.kernel.lowered.scalars.iter().position(|scalar| *scalar == source);
-                    of_first.into_iter().for_each(|number| params[number] = first as u64);
+                    let Some((elements, positions)) = copied else { unreachable!("it was copied before") };
+                    for (number, source) in self.kernel.lowered.scalars.iter().enumerate() {
+                        let &ScalarSource::Around { parameter, part } = source else { continue };
+                        if parameter == argument.number {
+                            params[number] = of_box(positions, part);
+                        }
+                    }
                     View::Run(elements)
                 }
             });
@@ -301,12 +430,12 @@ impl Launching<'_> {
     }
 
     /// Writes elements that any item has changed where they belong.
-    fn write_back(&self, argument: &OwnArgument<'_>) -> Result<()> {
+    fn write_back(&self, argument: &RangeArgument<'_>) -> Result<()> {
         let number = self.spread.iter().position(|spread| spread.number == argument.number);
         let (Some(number), Some(target)) = (number, argument.operand.target) else { return Ok(()) };
         for device in &*self.devices.read() {
-            let bytes = device.download(number, argument.len * argument.operand.stride())?;
-            target.write_bytes(argument.operand.start, &bytes)?;
+            let bytes = device.download(number, argument.range.len() * argument.operand.stride())?;
+            target.write_bytes(argument.range.start, &bytes)?;
         }
         Ok(())
     }
@@ -317,42 +446,17 @@ impl Launching<'_> {
             let mut count = [0; 8];
             count.copy_from_slice(&device.download(elements - 1, 8)?);
             let room = &self.spread[elements];
-            let count = u64::from_ne_bytes(count).min(room.len as u64) as usize;
+            let count = u64::from_ne_bytes(count).min(room.len() as u64) as usize;
             to.append(&device.download(elements, count * room.of.stride())?);
         }
         Ok(())
-    }
-
-    /// The window that an operation reads.
-    fn window_read_at(&self, site: u32) -> Option<usize> {
-        let Op::Load { view, .. } = self.kernel.kernel.body().operation(site)? else { return None };
-        let ViewPlace::Spread(number) = self.views[usize::from(*view)] else { return None };
-        self.spread[number].halo.map(|_| number)
-    }
-
-    /// A report with the index that the kernel has seen: in windows that is not the number of the element.
-    fn located(&self, report: Report) -> Report {
-        let Some(window) = self.window_read_at(report.site) else { return report };
-        let devices = self.devices.read();
-        // All devices have the same part.
-        let copied = devices.first().and_then(|device| device.elements(window, 1));
-        let first = copied.map_or(0, |(_, first)| first);
-        Report { detail: report.detail.wrapping_add(first as u64), ..report }
     }
 
     /// What became of all items.
     fn result(&self) -> Result<()> {
         let (report, place) = *self.reported.lock();
         let item = (place as usize).wrapping_sub(self.start);
-        let outcome = self.kernel.outcome(report, item, self.options);
-        outcome.map_err(|mut error| {
-            if self.window_read_at(report.site).is_some()
-                && let ErrorKind::KernelOutside { index, .. } = &mut error
-            {
-                *index = report.detail.cast_signed().into();
-            }
-            error.into()
-        })
+        Ok(self.kernel.outcome(report, item, self.options)?)
     }
 
     /// What has become of work that was submitted before that which was waited for.
@@ -368,8 +472,7 @@ impl Launching<'_> {
         .into())
     }
 
-    fn note(&self, geometry: Geometry, report: Report) {
-        let new = self.located(report);
+    fn note(&self, geometry: Geometry, new: Report) {
         let mut reported = self.reported.lock();
         let (old, place) = *reported;
         let place = if old.failures == 0 { geometry.index(new.item) } else { place };
@@ -395,8 +498,7 @@ impl Change for Launching<'_> {
     }
 
     fn begin_part(&self, part: &Range<usize>) -> Result<()> {
-        let items = part.start - self.start..part.end - self.start;
-        copy_around(&mut self.devices.write(), &self.spread, &items)
+        copy_around(&mut self.devices.write(), &self.spread, &self.domain.around(part))
     }
 
     fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {

@@ -14,6 +14,7 @@ use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Launch, Queue, Ticket,
     Transfer, View,
 };
+use vmarray_kernel::launch::Form;
 #[cfg(doc)]
 use vmarray_kernel::{Anywhere, Own, Shared};
 use vmarray_kernel::{Kernel, Memory, ParameterInfo, ParameterKind, ScalarSource};
@@ -344,6 +345,9 @@ impl<'a> Session<'a> {
     ) -> Result<()> {
         let name = kernel.lowered.name;
         let parameters = &kernel.lowered.parameters;
+        if parameters.iter().any(|of| matches!(of.kind, ParameterKind::At(2..))) {
+            return Err(refused(name, "what a session holds has one axis: take an `At<1>`"));
+        }
         let mut values = vec![Vec::new(); parameters.len()];
         let mut elements: Vec<Option<usize>> = vec![None; parameters.len()];
         let is_given =
@@ -385,10 +389,11 @@ impl<'a> Session<'a> {
         let parts = self.parts(name, first, &all, only_own)?;
         let scalar = |source: &ScalarSource| match *source {
             ScalarSource::Value { parameter, position } => values[parameter][position],
-            ScalarSource::Origin | ScalarSource::First { .. } => 0,
             ScalarSource::Length { parameter } => {
                 elements[parameter].map_or(0, |number| self.stores[number].len as u64)
             }
+            // Elements are counted from the first, and nothing is read by places.
+            _ => 0,
         };
         let params: Vec<u64> = kernel.lowered.scalars.iter().map(scalar).collect();
         let table = kernel.lowered.table_bytes(|parameter| &values[parameter]);
@@ -575,6 +580,6 @@ impl<K: Kernel> KernelLaunch<K> {
         session: &mut Session<'_>,
         arguments: impl SessionArguments<K::Parameters>,
     ) -> Result<()> {
-        session.launch(&prepared::<K>(false)?, arguments.held(INTERNAL), self.options())
+        session.launch(&prepared::<K>(Form::default())?, arguments.held(INTERNAL), self.options())
     }
 }

@@ -5,14 +5,37 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Queue, Transfer, View,
+    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Queue, Transfer,
+    View as DeviceView,
 };
+use vmarray_kernel::launch::Mode;
+use vmarray_kernel::{AroundPart, Memory};
 
+use super::stored::StoredBox;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{Operand, OperandStore, STAGED_BYTES};
+use crate::ops::view::{INTERNAL, Shape, View};
+
+/// A box of positions, which may be negative.
+pub(crate) type Bounds = Vec<Range<isize>>;
+
+/// How many positions a box has.
+pub(crate) fn count(of: &[Range<isize>]) -> usize {
+    of.iter().map(Range::len).product()
+}
+
+/// What a launch is given of a box of copies, which are stored row by row.
+pub(super) fn of_box(of: &[Range<isize>], part: AroundPart) -> u64 {
+    match part {
+        AroundPart::First(axis) => of.get(axis).map_or(0, |positions| positions.start as u64),
+        AroundPart::Extent(axis) => of.get(axis).map_or(0, |positions| positions.len() as u64),
+        AroundPart::Stride(axis) => of.get(axis + 1..).map_or(0, |others| count(others) as u64),
+        AroundPart::Mode(_) | AroundPart::Base | AroundPart::Value(..) => 0,
+    }
+}
 
 /// Elements that are read by positions, which may be outside.
 #[doc(hidden)]
@@ -21,10 +44,10 @@ pub trait Spread: Sync {
     fn stride(&self) -> usize;
 
     /// Which of some positions can be read.
-    fn shown(&self, positions: Range<isize>) -> Range<isize>;
+    fn shown(&self, positions: &[Range<isize>]) -> Bounds;
 
-    /// Reads elements from a position on as bytes. The calling thread holds nothing.
-    fn read_bytes(&self, start: isize, into: &mut [u8]) -> Result<()>;
+    /// Reads the elements of a box as bytes, row by row. The calling thread holds nothing.
+    fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()>;
 
     /// Whether it is room for what a kernel writes first.
     fn is_room(&self) -> bool {
@@ -40,11 +63,11 @@ impl Spread for FromZero {
         size_of::<u64>()
     }
 
-    fn shown(&self, positions: Range<isize>) -> Range<isize> {
-        positions
+    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+        positions.to_vec()
     }
 
-    fn read_bytes(&self, _: isize, into: &mut [u8]) -> Result<()> {
+    fn read_bytes(&self, _: &[Range<isize>], into: &mut [u8]) -> Result<()> {
         into.fill(0);
         Ok(())
     }
@@ -58,11 +81,11 @@ impl Spread for Room {
         self.0
     }
 
-    fn shown(&self, positions: Range<isize>) -> Range<isize> {
-        positions
+    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+        positions.to_vec()
     }
 
-    fn read_bytes(&self, _: isize, _: &mut [u8]) -> Result<()> {
+    fn read_bytes(&self, _: &[Range<isize>], _: &mut [u8]) -> Result<()> {
         Ok(())
     }
 
@@ -71,7 +94,16 @@ impl Spread for Room {
     }
 }
 
-/// What is there, and nothing else.
+/// Which part of a box is inside of extents.
+pub(crate) fn inside(of: &[Range<isize>], extents: &[usize]) -> Bounds {
+    let clamped = |(positions, extent): (&Range<isize>, &usize)| {
+        let inside = |position: isize| position.clamp(0, *extent as isize);
+        inside(positions.start)..inside(positions.end)
+    };
+    of.iter().zip(extents).map(clamped).collect()
+}
+
+/// The elements of a range of a store, and nothing else.
 pub(super) struct Inside<'a> {
     pub operand: Operand<'a>,
     pub len: usize,
@@ -82,14 +114,43 @@ impl Spread for Inside<'_> {
         self.operand.stride()
     }
 
-    fn shown(&self, positions: Range<isize>) -> Range<isize> {
-        let inside = |position: isize| position.clamp(0, self.len as isize);
-        inside(positions.start)..inside(positions.end)
+    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+        inside(positions, &[self.len])
     }
 
-    fn read_bytes(&self, start: isize, into: &mut [u8]) -> Result<()> {
-        let start = start as usize;
-        self.operand.read_bytes(start..start + into.len() / self.stride(), into)
+    fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()> {
+        self.operand.read_bytes(of[0].start as usize..of[0].end as usize, into)
+    }
+}
+
+/// The elements of a view, and nothing else.
+pub(crate) struct Shown<V>(pub V);
+
+impl<'a, V: View<'a, Element: Memory> + Sync> Spread for Shown<V> {
+    fn stride(&self) -> usize {
+        size_of::<V::Element>()
+    }
+
+    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+        inside(positions, &self.0.parts().1.axes())
+    }
+
+    fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()> {
+        let index = |end: fn(&Range<isize>) -> isize| -> V::Index {
+            let at: Vec<usize> = of.iter().map(|range| end(range) as usize).collect();
+            V::Shape::index_of(&at)
+        };
+        // Bytes of a buffer are not aligned for any type.
+        let mut values: Vec<V::Element> = zeroed_vec(into.len() / self.stride())?;
+        let (store, shape) = self.0.parts();
+        shape.copy_out(
+            store,
+            &(index(|range| range.start)..index(|range| range.end)),
+            &mut values,
+            INTERNAL,
+        )?;
+        into.copy_from_slice(bytemuck::cast_slice(&values));
+        Ok(())
     }
 }
 
@@ -98,56 +159,114 @@ pub(super) struct SpreadArgument<'a> {
     /// The number of its parameter.
     pub number: usize,
     pub of: Box<dyn Spread + 'a>,
-    /// How far it reaches; all if this is missing.
-    pub halo: Option<usize>,
-    /// How many elements it has, where kernels ask for that.
-    pub len: usize,
+    /// How far it reaches along each axis; all if this is missing.
+    pub halo: Option<Vec<usize>>,
+    /// How many elements it has along each axis, where kernels ask for that.
+    pub extents: Vec<usize>,
+}
+
+impl SpreadArgument<'_> {
+    pub fn len(&self) -> usize {
+        self.extents.iter().product()
+    }
+
+    /// What is needed for the items of a box.
+    fn wanted(&self, items: &[Range<isize>]) -> Bounds {
+        let Some(halo) = &self.halo else {
+            return self.extents.iter().map(|extent| 0..*extent as isize).collect();
+        };
+        let around = |(items, halo): (&Range<isize>, &usize)| {
+            let halo = isize::try_from(*halo).unwrap_or(isize::MAX);
+            items.start.saturating_sub(halo)..items.end.saturating_add(halo)
+        };
+        items.iter().zip(halo).map(around).collect()
+    }
 }
 
 /// The most channels of an array that is read where it lives: some devices are given each of them by itself.
 const DEALT_CHANNELS_MAX: usize = 8;
 
-/// An array from its first element on, all of which can be read where it lives.
+/// An array, elements of which are read where it lives.
 pub(super) struct DealtArgument<'a> {
     /// The number of its parameter.
     pub number: usize,
     pub pager: &'a Pager,
-    pub len: usize,
+    /// The first ones of its elements that hold all that are read.
+    len: usize,
+    stored: StoredBox,
+    modes: Vec<(Mode, Vec<u64>)>,
     bases: Vec<DeviceSpan<'static>>,
     stride: usize,
 }
 
 impl<'a> DealtArgument<'a> {
     /// An argument, if the runs of a store and all of it lie on one device.
-    pub fn new(number: usize, of: &Operand<'a>, len: usize, store: &dyn OperandStore) -> Option<Self> {
+    pub fn new(
+        number: usize,
+        of: &Operand<'a>,
+        stored: &StoredBox,
+        modes: Vec<(Mode, Vec<u64>)>,
+        store: &dyn OperandStore,
+    ) -> Option<Self> {
         let (runs, pager, stride) = (store.pager()?.channels(), of.store.pager()?, of.stride());
         let device = runs.first()?.device();
         let mut channels = runs.iter().chain(pager.channels());
         let is_there = channels.all(|channel| Arc::ptr_eq(channel.device(), device));
-        let fits = of.start == 0 && len > 0 && pager.channels().len() <= DEALT_CHANNELS_MAX;
+        let range = stored.range();
+        let fits = !range.is_empty() && pager.channels().len() <= DEALT_CHANNELS_MAX;
         let bases = pager.channels().iter().map(|channel| channel.slot_memory()).collect();
-        (is_there && fits).then_some(Self { number, pager, len, bases, stride })
+        let (stored, len) = (stored.clone(), range.end);
+        let argument = Self { number, pager, len, stored, modes, bases, stride };
+        (is_there && fits).then_some(argument)
     }
 
-    /// Its pages.
+    /// How many elements can be read.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The modes of its axes, if it is read by places: those that are not left to accesses.
+    pub fn modes(&self) -> impl Iterator<Item = (usize, usize, Mode)> {
+        let modes = self.modes.iter().enumerate().filter(|(_, (mode, _))| *mode != Mode::Checked);
+        modes.map(|(axis, (mode, _))| (self.number, axis, *mode))
+    }
+
+    /// What a launch is given.
+    pub fn scalar(&self, part: AroundPart) -> u64 {
+        match part {
+            AroundPart::First(_) => 0,
+            AroundPart::Extent(axis) => self.stored.axes[axis].extent as u64,
+            AroundPart::Stride(axis) => self.stored.stride(axis) as u64,
+            AroundPart::Base => self.stored.range().start as u64,
+            AroundPart::Mode(axis) => self.modes.get(axis).map_or(Mode::Checked, |mode| mode.0).number(),
+            AroundPart::Value(axis, position) => {
+                self.modes.get(axis).map_or(0, |mode| mode.1.get(position).copied().unwrap_or(0))
+            }
+        }
+    }
+
+    /// The pages that are read.
     pub fn pages(&self) -> Range<u64> {
-        0..(self.len as u64).div_ceil(self.page_len())
+        self.stored.range().start as u64 / self.page_len()..(self.len as u64).div_ceil(self.page_len())
     }
 
     fn page_len(&self) -> u64 {
         (self.pager.page_bytes() / self.stride) as u64
     }
 
-    pub fn view(&self) -> View<'_> {
+    pub fn view(&self) -> DeviceView<'_> {
         let (count, stride) = (self.len as u64, self.stride as u64);
-        View::Dealt { bases: &self.bases, page_len: self.page_len(), count, stride }
+        match self.bases[..] {
+            [start] => DeviceView::Run(Elements { start, count, stride }),
+            _ => DeviceView::Dealt { bases: &self.bases, page_len: self.page_len(), count, stride },
+        }
     }
 }
 
 /// Where such elements are on a device.
 struct Copied {
     memory: DeviceBuffer<dyn Device>,
-    positions: Range<isize>,
+    positions: Bounds,
 }
 
 /// Copies of such elements on a device.
@@ -166,12 +285,12 @@ impl<'a> DeviceCopies<'a> {
         device: &Arc<dyn Device>,
         counters: &'a Counters,
         arguments: &[SpreadArgument<'_>],
-        items: usize,
+        items: &[Range<isize>],
         is_asked_before: bool,
     ) -> Result<Self> {
         let bytes = |argument: &SpreadArgument<'_>| {
-            let halo = |halo: usize| items.saturating_add(halo.saturating_mul(2));
-            let count = argument.halo.map_or(argument.len, halo).max(1);
+            let lens = argument.wanted(items).into_iter().map(|positions| positions.len());
+            let count = lens.fold(1, usize::saturating_mul).max(1);
             // An element may be longer than what is copied at a time.
             argument.of.stride().saturating_mul(count).min(STAGED_BYTES.max(argument.of.stride()))
         };
@@ -190,25 +309,27 @@ impl<'a> DeviceCopies<'a> {
     }
 
     /// Has room for some positions of an argument.
-    fn make_room(&mut self, argument: usize, positions: &Range<isize>, stride: usize) -> Result<()> {
-        let bytes = positions.len().saturating_mul(stride).max(1) as u64;
+    fn make_room(&mut self, argument: usize, positions: &[Range<isize>], stride: usize) -> Result<()> {
+        let bytes = count(positions).saturating_mul(stride).max(1) as u64;
         let old = self.copied[argument].take().map(|copied| copied.memory);
         let memory = match old.filter(|memory| memory.bytes() >= bytes) {
             Some(memory) => memory,
             None => DeviceBuffer::new(self.queue.device(), bytes, Commit::Lazy)?,
         };
-        self.copied[argument] = Some(Copied { memory, positions: positions.clone() });
+        self.copied[argument] = Some(Copied { memory, positions: positions.to_vec() });
         Ok(())
     }
 
     /// Copies elements there, which begin so many bytes behind the first.
     fn upload(&self, argument: usize, offset: u64, bytes: &[u8]) -> Result<()> {
         let Some(copied) = &self.copied[argument] else { unreachable!("there is room") };
-        self.host.write(0, bytes);
-        let (from, to) = (self.host.at(0), copied.memory.at(offset));
-        let upload = Transfer::Upload { from, to, bytes: bytes.len() as u64 };
-        self.queue.device().wait(self.queue.submit(&[upload])?)?;
-        self.counters.bytes_to_device.add(bytes.len() as u64);
+        for (number, piece) in (0_u64..).zip(bytes.chunks(self.host.bytes())) {
+            self.host.write(0, piece);
+            let to = copied.memory.at(offset + number * self.host.bytes() as u64);
+            let upload = Transfer::Upload { from: self.host.at(0), to, bytes: piece.len() as u64 };
+            self.queue.device().wait(self.queue.submit(&[upload])?)?;
+            self.counters.bytes_to_device.add(piece.len() as u64);
+        }
         Ok(())
     }
 
@@ -226,51 +347,47 @@ impl<'a> DeviceCopies<'a> {
         Ok(all)
     }
 
-    /// The elements of an argument, and the position of the first.
-    pub fn elements(&self, argument: usize, stride: u64) -> Option<(Elements<'_>, isize)> {
+    /// The elements of an argument, and their positions.
+    pub fn elements(&self, argument: usize, stride: u64) -> Option<(Elements<'_>, &[Range<isize>])> {
         let Some(Copied { memory, positions }) = &self.copied[argument] else {
             let memory = self.nothing.as_ref()?;
-            return Some((Elements { start: memory.at(0), count: 0, stride }, 0));
+            return Some((Elements { start: memory.at(0), count: 0, stride }, &[]));
         };
-        let count = positions.len() as u64;
-        Some((Elements { start: memory.at(0), count, stride }, positions.start))
+        let count = count(positions) as u64;
+        Some((Elements { start: memory.at(0), count, stride }, positions))
     }
 }
 
-/// Has all devices hold what the items of a range need.
+/// Has all devices hold what the items of a box need.
 pub(super) fn copy_around(
     devices: &mut [DeviceCopies<'_>],
     arguments: &[SpreadArgument<'_>],
-    items: &Range<usize>,
+    items: &[Range<isize>],
 ) -> Result<()> {
     for (number, argument) in arguments.iter().enumerate() {
-        let (stride, halo) =
-            (argument.of.stride(), argument.halo.map(|halo| isize::try_from(halo).unwrap_or(isize::MAX)));
-        let wanted = match halo {
-            Some(halo) => {
-                (items.start as isize).saturating_sub(halo)..(items.end as isize).saturating_add(halo)
-            }
-            None => 0..argument.len as isize,
-        };
-        let positions = argument.of.shown(wanted);
+        let stride = argument.of.stride();
+        let positions = argument.of.shown(&argument.wanted(items));
         let is_there = |device: &DeviceCopies<'_>| {
             device.copied[number].as_ref().is_some_and(|copied| copied.positions == positions)
         };
-        if halo.is_none() && devices.iter().all(is_there) {
+        if argument.halo.is_none() && devices.iter().all(is_there) {
             continue;
         }
         for device in &mut *devices {
             device.make_room(number, &positions, stride)?;
         }
-        if argument.of.is_room() {
+        let Some((rows, others)) = positions.split_first() else { continue };
+        if argument.of.is_room() || count(&positions) == 0 {
             continue;
         }
-        let at_once = (STAGED_BYTES / stride).max(1);
-        for first in positions.clone().step_by(at_once) {
-            let count = at_once.min((positions.end - first) as usize);
-            let mut bytes = zeroed_vec(count * stride)?;
-            argument.of.read_bytes(first, &mut bytes)?;
-            let offset = (first - positions.start) as u64 * stride as u64;
+        let row_bytes = count(others) * stride;
+        let at_once = (STAGED_BYTES / row_bytes).max(1);
+        for first in rows.clone().step_by(at_once) {
+            let end = rows.end.min(first + at_once as isize);
+            let of: Bounds = std::iter::once(first..end).chain(others.iter().cloned()).collect();
+            let mut bytes = zeroed_vec((end - first) as usize * row_bytes)?;
+            argument.of.read_bytes(&of, &mut bytes)?;
+            let offset = (first - rows.start) as u64 * row_bytes as u64;
             devices.iter().try_for_each(|device| device.upload(number, offset, &bytes))?;
         }
     }

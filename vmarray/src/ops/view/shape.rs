@@ -7,6 +7,7 @@ use std::ops::{Range, RangeBounds};
 use crate::array::range::checked;
 use crate::base::error::{ErrorKind, Result, index_outside};
 use crate::ops::expr::{Expr, Filtered, IntoExpr, IntoFiltered, Scalar};
+use crate::ops::launch::StoredBox;
 
 use super::INTERNAL;
 use super::sealed::{Internal, Sealed};
@@ -50,6 +51,18 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     /// The index of the element at a place of the store; `None` for a place that is not shown.
     #[doc(hidden)]
     fn index_at(&self, place: usize) -> Option<Self::Index>;
+
+    /// How many elements there are along each axis.
+    #[doc(hidden)]
+    fn axes(&self) -> Vec<usize>;
+
+    /// An index by its parts.
+    #[doc(hidden)]
+    fn index_of(at: &[usize]) -> Self::Index;
+
+    /// Where the elements are along each axis; `None` if the store has other axes.
+    #[doc(hidden)]
+    fn stored(&self) -> Option<StoredBox>;
 
     /// The place that the `index()` of expressions counts from.
     #[doc(hidden)]
@@ -225,6 +238,18 @@ impl Shape for Linear {
 
     fn index_at(&self, place: usize) -> Option<usize> {
         place.checked_sub(self.start).filter(|index| *index < self.len)
+    }
+
+    fn axes(&self) -> Vec<usize> {
+        vec![self.len]
+    }
+
+    fn index_of(at: &[usize]) -> usize {
+        at[0]
+    }
+
+    fn stored(&self) -> Option<StoredBox> {
+        Some(StoredBox::range_of(self.start, self.len))
     }
 
     fn origin(&self) -> usize {

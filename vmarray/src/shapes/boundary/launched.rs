@@ -1,60 +1,141 @@
-//! Views with a mode as windows of kernels.
+//! Boxes and views with a mode as arguments of kernels.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use vmarray_kernel::{Memory, Window, kind};
+use backend_api::Device;
+use vmarray_kernel::launch::Mode;
+use vmarray_kernel::{Anywhere, Memory, Own, Window, kind};
 
+use super::bounded::BoxShape;
 use super::modes::Boundary;
 use super::view::BoundaryView;
+use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::ops::compute::Column;
-use crate::ops::launch::{Argument, Bound, Spread, Windowed};
-use crate::ops::view::INTERNAL;
+use crate::ops::launch::{Argument, Bound, Bounds, Modes, Shown, Spread, Windowed, changed, inside, placed};
 use crate::ops::view::sealed::Internal;
+use crate::ops::view::{INTERNAL, Shape, Store, StoreMut, View};
+use crate::shapes::nd::{NdArray, NdSectionMut};
 
 /// What a view shows at any position.
-struct Everywhere<'a, V, R, W> {
-    of: BoundaryView<V, 1, R, W>,
+struct Everywhere<'a, V, const N: usize, R, W> {
+    of: BoundaryView<V, N, R, W>,
     marker: PhantomData<&'a ()>,
 }
 
-impl<'a, T, V, R, W> Spread for Everywhere<'a, V, R, W>
+impl<'a, T, V, const N: usize, R, W> Spread for Everywhere<'a, V, N, R, W>
 where
     T: Memory,
-    V: Column<'a, Element = T> + Sync,
-    R: Boundary<T, 1> + Sync,
+    V: View<'a, Element = T, Shape: BoxShape<N>> + Sync,
+    R: Boundary<T, N> + Sync,
     W: Sync,
 {
     fn stride(&self) -> usize {
         size_of::<T>()
     }
 
-    fn shown(&self, positions: Range<isize>) -> Range<isize> {
-        positions
+    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+        let mut shown = inside(positions, &self.of.source().parts().1.axes());
+        for (axis, shown) in shown.iter_mut().enumerate() {
+            // An error is only what a kernel reads.
+            if !matches!(self.of.mode().built_in(axis, INTERNAL), Some((Mode::Checked, _))) {
+                *shown = positions[axis].clone();
+            }
+        }
+        shown
     }
 
-    fn read_bytes(&self, start: isize, into: &mut [u8]) -> Result<()> {
+    fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()> {
         // Bytes of a buffer are not aligned for any type.
         let mut values = zeroed_vec(into.len() / size_of::<T>())?;
-        self.of.read_window([start], [values.len()], &mut values)?;
+        let origin = std::array::from_fn(|axis| of[axis].start);
+        self.of.read_window(origin, std::array::from_fn(|axis| of[axis].len()), &mut values)?;
         into.copy_from_slice(bytemuck::cast_slice(&values));
         Ok(())
     }
+}
+
+/// The modes of all axes, if devices know them.
+fn modes<T: Memory, const N: usize>(of: &impl Boundary<T, N>) -> Modes {
+    let mode = |axis| {
+        let (mode, value) = of.built_in(axis, INTERNAL)?;
+        let mut values = Vec::new();
+        value.unwrap_or(T::ZERO).values(&mut values);
+        Some((mode, values))
+    };
+    (0..N).map(mode).collect()
 }
 
 impl<'a, T, V, R, W> Argument<'a, &'static Window<T, 1>, kind::Window>
     for Windowed<BoundaryView<V, 1, R, W>, usize>
 where
     T: Memory,
-    V: Column<'a, Element = T> + Sync + 'a,
+    V: View<'a, Element = T, Shape: BoxShape<1>, Store: Store<Device: Device>> + Sync + 'a,
     R: Boundary<T, 1> + Sync + 'a,
     W: Sync + 'a,
 {
     fn bound(self, _: Internal) -> Bound<'a> {
-        let within = self.of.source().operand(INTERNAL);
-        let of = Everywhere { of: self.of, marker: PhantomData };
-        Bound::Around(Box::new(of), self.halo, within)
+        let modes = modes(self.of.mode());
+        let source = self.of.source();
+        let of = Box::new(Everywhere { of: self.of, marker: PhantomData });
+        Bound::Around(placed(source, of), vec![self.halo], modes)
+    }
+}
+
+impl<'a, T, V, const N: usize, R, W> Argument<'a, &'static Window<T, N>, kind::Window>
+    for Windowed<BoundaryView<V, N, R, W>, [usize; N]>
+where
+    T: Memory,
+    V: View<'a, Element = T, Shape: BoxShape<N>, Store: Store<Device: Device>> + Sync + 'a,
+    R: Boundary<T, N> + Sync + 'a,
+    W: Sync + 'a,
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let modes = modes(self.of.mode());
+        let source = self.of.source();
+        let of = Box::new(Everywhere { of: self.of, marker: PhantomData });
+        Bound::Around(placed(source, of), self.halo.to_vec(), modes)
+    }
+}
+
+impl<'a, T, V, const N: usize> Argument<'a, &'static Window<T, N>, kind::Window> for Windowed<V, [usize; N]>
+where
+    T: Memory,
+    V: View<'a, Element = T, Shape: BoxShape<N>, Store: Store<Device: Device>> + Sync + 'a,
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let modes = Some(vec![(Mode::Checked, Vec::new()); N]);
+        Bound::Around(placed(self.of, Box::new(Shown(self.of))), self.halo.to_vec(), modes)
+    }
+}
+
+macro_rules! anywhere {
+    ($($N:literal)*) => { $(
+        impl<'a, T: Memory, V> Argument<'a, &'static Anywhere<T, $N>, kind::Anywhere> for V
+        where
+            V: View<'a, Element = T, Shape: BoxShape<$N>, Store: Store<Device: Device>> + Sync + 'a,
+        {
+            fn bound(self, _: Internal) -> Bound<'a> {
+                Bound::All(placed(self, Box::new(Shown(self))), $N)
+            }
+        }
+    )* };
+}
+anywhere!(2 3 4);
+
+impl<'a, T: Memory + Element, const N: usize, D: Device> Argument<'a, &'static mut Own<T>, kind::OwnMut>
+    for &'a mut NdArray<T, N, D>
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        changed(&*self)
+    }
+}
+
+impl<'a, T: Memory, S: StoreMut<Element = T>, const N: usize, const M: usize>
+    Argument<'a, &'static mut Own<T>, kind::OwnMut> for NdSectionMut<'a, S, N, M>
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        changed(self)
     }
 }

@@ -1,7 +1,9 @@
 //! The modes.
 
+use vmarray_kernel::launch::Mode;
+
 use crate::base::element::Element;
-use crate::ops::view::sealed::Sealed;
+use crate::ops::view::sealed::{Internal, Sealed};
 
 /// Where the value of an index comes from that may be outside.
 ///
@@ -54,6 +56,13 @@ pub trait Boundary<T, const N: usize> {
     /// themselves: windows do not ask for them. So must an element that is named be inside; else reading is
     /// an error.
     fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T>;
+
+    /// Which of the library's modes an axis has, so that devices can go by it.
+    #[doc(hidden)]
+    fn built_in(&self, axis: usize, _: Internal) -> Option<(Mode, Option<T>)> {
+        let _ = axis;
+        None
+    }
 }
 
 /// A mode for writes: [`Checked`], [`Ignored`] or [`Unchecked`]. There are no others.
@@ -232,7 +241,7 @@ fn within_period(index: isize, period: usize) -> usize {
 
 /// Implements a mode for all element types and numbers of axes by what it does outside of an axis.
 macro_rules! modes {
-    ($($Mode:ty: |$mode:ident, $index:ident, $extent:ident| $outside:expr;)*) => {$(
+    ($($Mode:ty: $kind:ident $value:expr, |$mode:ident, $index:ident, $extent:ident| $outside:expr;)*) => {$(
         impl<T: Element, const N: usize> Boundary<T, N> for $Mode {
             #[inline(always)]
             fn place(&self, _axis: usize, $index: isize, $extent: usize) -> Place<T> {
@@ -243,23 +252,28 @@ macro_rules! modes {
                     $outside
                 }
             }
+
+            fn built_in(&self, _: usize, _: Internal) -> Option<(Mode, Option<T>)> {
+                let value: fn(&Self) -> Option<T> = $value;
+                Some((Mode::$kind, value(self)))
+            }
         }
     )*};
 }
 
 modes! {
-    Checked: |_mode, index, extent| Place::Outside;
-    Zero: |_mode, index, extent| Place::Value(T::zeroed());
-    Constant<T>: |mode, index, extent| Place::Value(mode.0);
-    Clamp: |_mode, index, extent| existing(extent, |last| if index < 0 { 0 } else { last });
-    Circular: |_mode, index, extent| existing(extent, |_| within_period(index, extent));
+    Checked: Checked |_| None, |_mode, index, extent| Place::Outside;
+    Zero: Value |_| Some(T::zeroed()), |_mode, index, extent| Place::Value(T::zeroed());
+    Constant<T>: Value |mode| Some(mode.0), |mode, index, extent| Place::Value(mode.0);
+    Clamp: Clamp |_| None, |_mode, index, extent| existing(extent, |last| if index < 0 { 0 } else { last });
+    Circular: Circular |_| None, |_mode, index, extent| existing(extent, |_| within_period(index, extent));
     // Arrays have at most `isize::MAX` elements: twice as many can be counted.
-    Mirror: |_mode, index, extent| existing(extent, |last| {
+    Mirror: Mirror |_| None, |_mode, index, extent| existing(extent, |last| {
         let period = (2 * last).max(1);
         let at = within_period(index, period);
         at.min(period - at)
     });
-    Symmetric: |_mode, index, extent| existing(extent, |last| {
+    Symmetric: Symmetric |_| None, |_mode, index, extent| existing(extent, |last| {
         let at = within_period(index, 2 * extent);
         at.min(extent + last - at)
     });
@@ -278,12 +292,20 @@ impl<T: Element, const N: usize> Boundary<T, N> for Unchecked {
         unsafe { std::hint::assert_unchecked(is_inside(index, extent)) };
         Place::At(index.cast_unsigned())
     }
+
+    fn built_in(&self, _: usize, _: Internal) -> Option<(Mode, Option<T>)> {
+        Some((Mode::Checked, None))
+    }
 }
 
 impl<T, const N: usize, B: Boundary<T, N> + ?Sized> Boundary<T, N> for &B {
     #[inline(always)]
     fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T> {
         (**self).place(axis, index, extent)
+    }
+
+    fn built_in(&self, axis: usize, internal: Internal) -> Option<(Mode, Option<T>)> {
+        (**self).built_in(axis, internal)
     }
 }
 
@@ -296,6 +318,13 @@ macro_rules! tuples {
                 match axis {
                     $($at => self.$at.place(0, index, extent),)*
                     _ => Place::Outside,
+                }
+            }
+
+            fn built_in(&self, axis: usize, internal: Internal) -> Option<(Mode, Option<T>)> {
+                match axis {
+                    $($at => self.$at.built_in(0, internal),)*
+                    _ => None,
                 }
             }
         }

@@ -54,6 +54,11 @@ impl<V: Copy, const N: usize, R, W> BoundaryView<V, N, R, W> {
     pub(super) fn source(&self) -> V {
         self.view
     }
+
+    /// The mode for reads.
+    pub(super) fn mode(&self) -> &R {
+        &self.read
+    }
 }
 
 impl<'a, V, const N: usize, R, W> BoundaryView<V, N, R, W>

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::{Range, RangeBounds};
 
 use backend_api::Device;
+use vmarray_kernel::launch::DomainAxis;
 
 use super::NdArray;
 use super::boxes::merged;
@@ -17,6 +18,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::ops::expr::{Expr, index};
+use crate::ops::launch::StoredBox;
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Lowered, Shape, Store, StoreMut, View, ViewMut};
 
@@ -231,6 +233,32 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
             rest[self.axes[axis]] = self.start_of(axis);
         }
         (rest == self.start && (0..M).all(|axis| at[axis] < self.extents[axis])).then_some(at)
+    }
+
+    fn axes(&self) -> Vec<usize> {
+        self.extents.to_vec()
+    }
+
+    fn index_of(at: &[usize]) -> [usize; M] {
+        std::array::from_fn(|axis| at[axis])
+    }
+
+    fn stored(&self) -> Option<StoredBox> {
+        if N != M {
+            return None;
+        }
+        let axis = |axis: usize| {
+            let (tiles, tile) = match &self.geometry.tiling {
+                Some(tiling) => (tiling.counts[axis], tiling.tile[axis]),
+                None => (self.geometry.shape[axis], 1),
+            };
+            DomainAxis { start: self.start[axis], extent: self.extents[axis], tiles, tile }
+        };
+        match N {
+            // Tiles of one axis follow one another.
+            1 => Some(StoredBox::range_of(self.start[0], self.extents[0])),
+            _ => Some(StoredBox { axes: (0..N).map(axis).collect() }),
+        }
     }
 
     fn origin(&self) -> usize {

@@ -1,0 +1,370 @@
+//! Elements that many items read: all of an array, by index, and those around an item, by place.
+
+use crate::interpret::Argument;
+use crate::lower::VALUES_MAX;
+use crate::place::At;
+use crate::source::{AllElements, Given};
+use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
+
+/// All elements of an array, to be read by index: of one of `N` dimensions by `[row, column]` and the like.
+///
+/// ```
+/// use vmarray_kernel::{kernel, Anywhere, At, Own, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn reversed(at: At<1>, of: &Anywhere<u8>, out: &mut Own<u8>) {
+///     out.set(of[of.len() - 1 - at.index()]);
+/// }
+/// let mut out = [0; 3];
+/// run_on_host::<reversed>(0..3, ((), &[1, 2, 3], &mut out))?;
+/// assert_eq!(out, [3, 2, 1]);
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn product(at: At<2>, a: &Anywhere<i32, 2>, b: &Anywhere<i32, 2>, out: &mut Own<i32>) {
+///     let mut sum = 0;
+///     for k in 0..a.shape()[1] {
+///         sum += a[[at[0], k]] * b[[k, at[1]]];
+///     }
+///     out.set(sum);
+/// }
+/// let mut out = [0; 4];
+/// let (a, b) = (([2, 3], &[1, 2, 3, 4, 5, 6][..]), ([3, 2], &[1, 0, 0, 1, 1, 1][..]));
+/// run_on_host::<product>(0..4, ([2, 2], a, b, &mut out))?;
+/// assert_eq!(out, [4, 5, 10, 11]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+#[repr(transparent)]
+pub struct Anywhere<T: 'static, const N: usize = 1>(AroundElements<'static, T, N>);
+
+impl<T: Memory> Anywhere<T> {
+    /// How many there are.
+    #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.elements.len()
+    }
+
+    #[inline(always)]
+    pub(crate) fn element(&self, index: usize) -> Option<T> {
+        self.0.elements.element(index)
+    }
+}
+
+impl<T: Memory, const N: usize> Anywhere<T, N> {
+    /// How many there are along each axis, of several.
+    #[inline(always)]
+    #[must_use]
+    pub fn shape(&self) -> [usize; N] {
+        self.0.axes.map(|axis| axis.extent)
+    }
+
+    #[inline(always)]
+    pub(crate) fn element_at(&self, position: [usize; N]) -> Result<T, usize> {
+        self.0.element(position)
+    }
+
+    #[inline(always)]
+    fn lent<'i>(of: &'i AroundElements<'_, T, N>) -> &'i Self {
+        // SAFETY: it is the same type but for a lifetime, which is longer than 'i. Nobody can keep what is in
+        // it for longer than 'i: it is neither copied nor moved out of a reference, and its methods give
+        // values.
+        unsafe { &*std::ptr::from_ref(of).cast() }
+    }
+}
+
+impl<T, const N: usize> std::fmt::Debug for Anywhere<T, N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Anywhere").finish_non_exhaustive()
+    }
+}
+
+/// Elements around the item's own place, by place: as far as the launch says, and what a boundary mode shows
+/// beyond the edges.
+///
+/// ```
+/// use vmarray_kernel::{kernel, At, Own, Window, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn blurred(at: At<1>, of: &Window<f32, 1>, out: &mut Own<f32>) {
+///     out.set((of[at.plus(-1)] + of[at] + of[at.plus(1)]) / 3.0);
+/// }
+/// let mut out = [0.0; 3];
+/// // The first of these elements stands before that of the first item.
+/// run_on_host::<blurred>(0..3, ((), ([-1], [5], &[0.0, 0.0, 3.0, 6.0, 9.0]), &mut out))?;
+/// assert_eq!(out, [1.0, 3.0, 6.0]);
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn below_right(at: At<2>, of: &Window<u8, 2>, out: &mut Own<u8>) {
+///     out.set(of[at.plus([1, 1])]);
+/// }
+/// let mut out = [0; 2];
+/// run_on_host::<below_right>(0..2, ([1, 2], ([0, 0], [2, 3], &[1, 2, 3, 4, 5, 6]), &mut out))?;
+/// assert_eq!(out, [5, 6]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+#[repr(transparent)]
+pub struct Window<T: 'static, const N: usize>(AroundElements<'static, T, N>);
+
+impl<T: Memory, const N: usize> Window<T, N> {
+    #[inline(always)]
+    pub(crate) fn element(&self, at: At<N>) -> Result<T, usize> {
+        self.0.element(at.position())
+    }
+
+    #[inline(always)]
+    fn lent<'i>(of: &'i AroundElements<'_, T, N>) -> &'i Self {
+        // SAFETY: as in `Anywhere::lent`.
+        unsafe { &*std::ptr::from_ref(of).cast() }
+    }
+}
+
+impl<T, const N: usize> std::fmt::Debug for Window<T, N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Window").finish_non_exhaustive()
+    }
+}
+
+/// What is read outside along an axis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Nothing: that is an access outside.
+    #[default]
+    Checked,
+    /// A value, which the launch gives.
+    Value,
+    /// The element at the edge.
+    Clamp,
+    /// After the last comes the first.
+    Circular,
+    /// Mirrored at the elements at the edges.
+    Mirror,
+    /// Mirrored between elements.
+    Symmetric,
+}
+
+impl Mode {
+    const ALL: [Self; 6] =
+        [Self::Checked, Self::Value, Self::Clamp, Self::Circular, Self::Mirror, Self::Symmetric];
+
+    /// As a scalar of a launch.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self as u64
+    }
+
+    pub(crate) fn of_number(number: u64) -> Self {
+        Self::ALL.get(number as usize).copied().unwrap_or_default()
+    }
+
+    /// Whether it shows other elements outside.
+    pub(crate) const fn moves(self) -> bool {
+        !matches!(self, Self::Checked | Self::Value)
+    }
+
+    /// Which element of an axis that has some is shown at an index, for modes that show elements.
+    fn shown(self, index: isize, extent: usize) -> usize {
+        let count = extent as isize;
+        let (at, period) = match self {
+            Self::Checked | Self::Value | Self::Clamp => return index.clamp(0, count - 1) as usize,
+            Self::Circular => return index.rem_euclid(count) as usize,
+            Self::Mirror => (index, (2 * (count - 1)).max(1)),
+            Self::Symmetric => (index, 2 * count),
+        };
+        let at = at.rem_euclid(period);
+        at.min(if self == Self::Mirror { period - at } else { period - 1 - at }) as usize
+    }
+}
+
+/// An axis of what is read by places.
+#[derive(Clone, Copy, Debug)]
+pub struct AroundAxis {
+    /// The first place.
+    first: isize,
+    extent: usize,
+    mode: Mode,
+    /// From one element to the next, in elements.
+    stride: usize,
+}
+
+/// Elements that are read by places.
+pub struct AroundElements<'s, T, const N: usize> {
+    axes: [AroundAxis; N],
+    /// The number of the element at the first place.
+    base: usize,
+    /// By axis, what is read outside if there is a value.
+    values: [T; N],
+    elements: AllElements<'s, T>,
+}
+
+impl<'s, T: Memory, const N: usize> AroundElements<'s, T, N> {
+    /// A box of elements, row by row.
+    fn of_box(first: [isize; N], extents: [usize; N], elements: &'s [T]) -> Self {
+        let mut stride = extents.iter().product::<usize>();
+        let axes = std::array::from_fn(|axis| {
+            stride /= extents[axis].max(1);
+            AroundAxis { first: first[axis], extent: extents[axis], mode: Mode::Checked, stride }
+        });
+        Self { axes, base: 0, values: [T::ZERO; N], elements: AllElements::Slice(elements) }
+    }
+
+    fn given(given: &mut Given<'_, 's>) -> Self {
+        let axes = [(); N].map(|()| AroundAxis {
+            first: given.scalar() as isize,
+            extent: given.scalar() as usize,
+            mode: Mode::of_number(given.scalar()),
+            stride: given.scalar() as usize,
+        });
+        let base = given.scalar() as usize;
+        let mut values = [T::ZERO; N];
+        if T::layout().scalars() <= VALUES_MAX {
+            values = values.map(|_| T::of_values(&mut || given.scalar()));
+        }
+        Self { axes, base, values, elements: AllElements::View(given.view()) }
+    }
+
+    /// The element at a position, or what is shown there; else the index that is outside.
+    #[inline(always)]
+    fn element(&self, position: [usize; N]) -> Result<T, usize> {
+        let (mut number, mut is_inside) = (self.base, true);
+        for (axis, at) in self.axes.iter().zip(position) {
+            let index = at.wrapping_sub(axis.first.cast_unsigned());
+            is_inside &= index < axis.extent;
+            number = number.wrapping_add(index.wrapping_mul(axis.stride));
+        }
+        if is_inside {
+            return self.elements.element(number).ok_or(position[0]);
+        }
+        self.outside(position)
+    }
+
+    #[inline(never)]
+    fn outside(&self, position: [usize; N]) -> Result<T, usize> {
+        let (mut number, mut value) = (self.base, None);
+        for (axis, (of, at)) in self.axes.iter().zip(position).enumerate() {
+            let index = at.wrapping_sub(of.first.cast_unsigned());
+            if index < of.extent {
+                number += index * of.stride;
+            } else if of.mode == Mode::Value {
+                value = value.or(Some(self.values[axis]));
+            } else if of.mode == Mode::Checked || of.extent == 0 {
+                return Err(at);
+            } else {
+                number += of.mode.shown(index.cast_signed(), of.extent) * of.stride;
+            }
+        }
+        value.map_or_else(|| self.elements.element(number).ok_or(position[0]), Ok)
+    }
+}
+
+impl<T: Memory, const N: usize> Parameter for &'static Window<T, N> {
+    /// The place of the first element, how many there are along each axis, and elements.
+    type Source<'s> = ([isize; N], [usize; N], &'s [T]);
+    type Bound<'s> = AroundElements<'s, T, N>;
+    type OfItem<'i> = &'i Window<T, N>;
+    type Kind = kind::Window;
+
+    fn info(name: &'static str) -> ParameterInfo {
+        ParameterInfo { name, kind: ParameterKind::Window(T::layout(), N) }
+    }
+
+    fn bound((first, extents, elements): Self::Source<'_>) -> Self::Bound<'_> {
+        AroundElements::of_box(first, extents, elements)
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> AroundElements<'s, T, N> {
+        AroundElements::given(given)
+    }
+
+    #[inline(always)]
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Window<T, N> {
+        Window::lent(bound)
+    }
+
+    fn argument((first, extents, elements): Self::Source<'_>) -> Argument<'_> {
+        let bytes = bytemuck::cast_slice(elements);
+        Argument::Around(first.to_vec(), extents.to_vec(), bytes, size_of::<T>())
+    }
+}
+
+impl<T: Memory> Parameter for &'static Anywhere<T> {
+    type Source<'s> = &'s [T];
+    type Bound<'s> = AroundElements<'s, T, 1>;
+    type OfItem<'i> = &'i Anywhere<T>;
+    type Kind = kind::Anywhere;
+
+    fn info(name: &'static str) -> ParameterInfo {
+        ParameterInfo { name, kind: ParameterKind::Anywhere(T::layout(), 1) }
+    }
+
+    fn bound(source: Self::Source<'_>) -> Self::Bound<'_> {
+        AroundElements::of_box([0], [source.len()], source)
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
+        let elements = AllElements::View(given.view());
+        AroundElements { elements, ..AroundElements::of_box([0], [0], &[]) }
+    }
+
+    #[inline(always)]
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Anywhere<T> {
+        Anywhere::lent(bound)
+    }
+
+    fn argument(source: Self::Source<'_>) -> Argument<'_> {
+        Argument::Read(bytemuck::cast_slice(source), size_of::<T>())
+    }
+}
+
+macro_rules! several_axes {
+    ($($N:literal)*) => { $(
+        impl<T: Memory> Parameter for &'static Anywhere<T, $N> {
+            /// How many elements there are along each axis, and elements.
+            type Source<'s> = ([usize; $N], &'s [T]);
+            type Bound<'s> = AroundElements<'s, T, $N>;
+            type OfItem<'i> = &'i Anywhere<T, $N>;
+            type Kind = kind::Anywhere;
+
+            fn info(name: &'static str) -> ParameterInfo {
+                ParameterInfo { name, kind: ParameterKind::Anywhere(T::layout(), $N) }
+            }
+
+            fn bound((extents, elements): Self::Source<'_>) -> Self::Bound<'_> {
+                AroundElements::of_box([0; $N], extents, elements)
+            }
+
+            fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
+                AroundElements::given(given)
+            }
+
+            #[inline(always)]
+            fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Anywhere<T, $N> {
+                Anywhere::lent(bound)
+            }
+
+            fn argument((extents, elements): Self::Source<'_>) -> Argument<'_> {
+                let bytes = bytemuck::cast_slice(elements);
+                Argument::Around(vec![0; $N], extents.to_vec(), bytes, size_of::<T>())
+            }
+        }
+    )* };
+}
+several_axes!(2 3 4);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_show_elements_as_their_pictures_do() {
+        let shown = |mode: Mode, extent| (-5..9).map(|at| mode.shown(at, extent)).collect::<Vec<_>>();
+        assert_eq!(shown(Mode::Clamp, 3), [0, 0, 0, 0, 0, 0, 1, 2, 2, 2, 2, 2, 2, 2]);
+        assert_eq!(shown(Mode::Circular, 3), [1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2]);
+        assert_eq!(shown(Mode::Mirror, 3), [1, 0, 1, 2, 1, 0, 1, 2, 1, 0, 1, 2, 1, 0]);
+        assert_eq!(shown(Mode::Symmetric, 3), [1, 2, 2, 1, 0, 0, 1, 2, 2, 1, 0, 0, 1, 2]);
+        for mode in Mode::ALL {
+            assert_eq!(Mode::of_number(mode.number()), mode);
+            assert!(!mode.moves() || shown(mode, 1) == [0; 14]);
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Places of items, and what is read by places.
+//!
+//! What a mode shows beyond the edges is found out before all else for the places that are a constant away
+//! from the item's, in one branch that items far from the edges do not take: their loads follow one another
+//! without a branch between them.
+
+use super::form::{OUTSIDE, PLACE};
+use super::value::{Check, Index, Node, Operand, Value};
+use super::{AroundPart, AxisPart, Form, Lower, Result, ScalarSource, VALUES_MAX};
+use crate::around::Mode;
+use crate::layout::Layout;
+use backend_api::kernel::{Binary, Op, Reg, Type, Where};
+
+/// Elements that are read by places.
+pub(super) struct Around {
+    axes: Vec<AroundAxis>,
+    base: Operand,
+    /// What is shown at places that are a constant away from the item's.
+    edges: Vec<Edge>,
+}
+
+struct AroundAxis {
+    first: Operand,
+    extent: Operand,
+    stride: Operand,
+    mode: Mode,
+    value: Option<Value>,
+}
+
+struct Edge {
+    axis: usize,
+    by: i64,
+    /// The place, and what is shown there.
+    at: Operand,
+    shown: Reg,
+}
+
+fn constant(number: u64) -> Operand {
+    Operand::Constant(PLACE, number)
+}
+
+impl Lower {
+    /// Has the places of items in a result with several axes; gives what holds for those that have one.
+    pub(super) fn domain(&mut self, form: &Form) -> Option<Operand> {
+        let sources = ScalarSource::of_domain(form.axes);
+        for source in &sources {
+            self.scalar(*source, PLACE);
+        }
+        let outer = std::mem::take(&mut self.code);
+        let index = Operand::Register(self.question(Where::Index));
+        let (mut tile, mut within) = (index, constant(0));
+        if form.is_tiled {
+            let by = [AxisPart::TileFactor, AxisPart::TileShift];
+            tile = self.quotient(index, by.map(ScalarSource::TileLen));
+            let mut len = constant(1);
+            for axis in 0..form.axes {
+                let own = self.axis(axis, AxisPart::Tile);
+                len = self.binary(Binary::Mul, len, own);
+            }
+            within = self.rest(index, tile, len);
+        }
+        let mut inside = None;
+        self.at = vec![constant(0); form.axes];
+        for axis in (0..form.axes).rev() {
+            let mut at = tile;
+            if axis > 0 {
+                let by = [AxisPart::TilesFactor, AxisPart::TilesShift];
+                let quotient = self.quotient(tile, by.map(|part| ScalarSource::Axis { axis, part }));
+                let tiles = self.axis(axis, AxisPart::Tiles);
+                (at, tile) = (self.rest(tile, quotient, tiles), quotient);
+            }
+            if form.is_tiled {
+                let by = [AxisPart::TileFactor, AxisPart::TileShift];
+                let quotient = self.quotient(within, by.map(|part| ScalarSource::Axis { axis, part }));
+                let len = self.axis(axis, AxisPart::Tile);
+                let (first, rest) = (self.binary(Binary::Mul, at, len), self.rest(within, quotient, len));
+                (at, within) = (self.binary(Binary::Add, first, rest), quotient);
+            }
+            if form.is_part {
+                let (start, extent) = (self.axis(axis, AxisPart::Start), self.axis(axis, AxisPart::Extent));
+                at = self.binary(Binary::Sub, at, start);
+                let here = self.binary(Binary::Lt, at, extent);
+                inside = Some(inside.map_or(here, |others| self.binary(Binary::And, others, here)));
+            }
+            // Of its own, as the number may be that of another axis, too.
+            let own = self.new_register(PLACE);
+            let of = self.register(at);
+            self.code.push(Op::Copy { to: own, of });
+            self.at[axis] = Operand::Register(own);
+            self.away.insert(own, (axis, 0));
+        }
+        let code = std::mem::replace(&mut self.code, outer);
+        self.prelude.extend(code);
+        inside
+    }
+
+    fn given_scalar(&mut self, source: ScalarSource) -> Operand {
+        Operand::Register(self.scalar(source, PLACE))
+    }
+
+    fn axis(&mut self, axis: usize, part: AxisPart) -> Operand {
+        self.given_scalar(ScalarSource::Axis { axis, part })
+    }
+
+    /// A number below 2^63, divided by what a factor and a shift stand for.
+    fn quotient(&mut self, of: Operand, by: [ScalarSource; 2]) -> Operand {
+        let [factor, shift] = by.map(|source| self.given_scalar(source));
+        let double = self.binary(Binary::Shl, of, constant(1));
+        let (to, left, right) = (self.new_register(PLACE), self.register(double), self.register(factor));
+        self.code.push(Op::MulHigh { to, left, right });
+        self.binary(Binary::Shr, Operand::Register(to), shift)
+    }
+
+    fn rest(&mut self, of: Operand, quotient: Operand, by: Operand) -> Operand {
+        let whole = self.binary(Binary::Mul, quotient, by);
+        self.binary(Binary::Sub, of, whole)
+    }
+
+    /// A place, as kernels hold it: an index, or one for each axis.
+    pub(super) fn place_value(axes: &[Operand]) -> Value {
+        match axes {
+            [at] => Value::scalar(PLACE, *at),
+            axes => {
+                let nodes = axes.iter().map(|at| Value::scalar(PLACE, *at).node).collect();
+                Value::new(Layout::Tuple(vec![Layout::Scalar(PLACE); axes.len()]), Node::Parts(nodes))
+            }
+        }
+    }
+
+    /// The indices of a place.
+    pub(super) fn indices(&mut self, place: &Value) -> Result<Vec<Operand>> {
+        match &place.node {
+            Node::Parts(parts) => {
+                let parts: Vec<Value> = (0..parts.len()).filter_map(|axis| place.part(axis)).collect();
+                parts.iter().map(|part| self.operand(part)).collect()
+            }
+            Node::Array(len, _) => {
+                let len = *len as u64;
+                let element = |axis| self.element(place, constant(axis)).and_then(|at| self.operand(&at));
+                (0..len).map(element).collect()
+            }
+            _ => Ok(vec![self.operand(place)?]),
+        }
+    }
+
+    /// The place so many elements further on along each axis.
+    pub(super) fn place_plus(&mut self, place: &[Operand], by: &[Operand]) -> Vec<Operand> {
+        let mut places = Vec::with_capacity(place.len());
+        for (at, by) in place.iter().zip(by) {
+            let by = self.cast(*by, PLACE);
+            let to = self.binary(Binary::Add, *at, by);
+            if let (Operand::Register(from), Operand::Register(to), Operand::Constant(_, by)) = (*at, to, by)
+                && let Some(&(axis, before)) = self.away.get(&from)
+                && to != from
+            {
+                self.away.insert(to, (axis, before.wrapping_add(by.cast_signed())));
+            }
+            places.push(to);
+        }
+        places
+    }
+
+    /// How many elements there are along each axis, as an array.
+    pub(super) fn extents(&mut self, of: &[Operand]) -> Result<Value> {
+        let place = self.place(&Layout::Array(Box::new(Layout::Scalar(PLACE)), of.len()), self.depth)?;
+        for (axis, extent) in (0..).zip(of) {
+            let to = self.element(&place, constant(axis))?;
+            self.assign(&to, &Value::scalar(PLACE, *extent))?;
+        }
+        Ok(place.fresh())
+    }
+
+    /// The extents of what a view is read from by places, or those of the result.
+    pub(super) fn shape(&mut self, view: Option<usize>) -> Vec<Operand> {
+        match view.and_then(|view| self.views[view].around.as_ref()) {
+            Some(around) => around.axes.iter().map(|axis| axis.extent).collect(),
+            None => (0..self.at.len()).map(|axis| self.axis(axis, AxisPart::Extent)).collect(),
+        }
+    }
+
+    /// Takes what is said of elements that are read by places.
+    pub(super) fn around(&mut self, parameter: usize, layout: &Layout, axes: usize) -> Result<Around> {
+        let mut of_axes = Vec::with_capacity(axes);
+        for axis in 0..axes {
+            let parts = [AroundPart::First(axis), AroundPart::Extent(axis), AroundPart::Mode(axis)];
+            let [first, extent, _] =
+                parts.map(|part| self.given_scalar(ScalarSource::Around { parameter, part }));
+            let part = AroundPart::Stride(axis);
+            let stride = self.given_scalar(ScalarSource::Around { parameter, part });
+            // What lies side by side is known to.
+            let stride = if axis + 1 == axes { constant(1) } else { stride };
+            of_axes.push(AroundAxis {
+                first,
+                extent,
+                stride,
+                mode: self.form.mode(parameter, axis),
+                value: None,
+            });
+        }
+        let base = self.given_scalar(ScalarSource::Around { parameter, part: AroundPart::Base });
+        if layout.scalars() <= VALUES_MAX {
+            for (axis, of) in of_axes.iter_mut().enumerate() {
+                let part = |position| AroundPart::Value(axis, position);
+                let source = |position| ScalarSource::Around { parameter, part: part(position) };
+                let value = self.given(layout, &mut 0, &source)?;
+                of.value = (of.mode == Mode::Value).then_some(value);
+            }
+        }
+        Ok(Around { axes: of_axes, base, edges: Vec::new() })
+    }
+
+    /// The element of a view at a place.
+    pub(super) fn around_element(&mut self, view: usize, at: &[Operand]) -> Result<Value> {
+        let layout = self.views[view].layout.clone();
+        let Some(around) = self.views[view].around.as_ref() else {
+            return Err(self.unexpected("places in this view"));
+        };
+        let (mut number, count) = (around.base, around.axes.len());
+        let (mut fails, mut values) = (Vec::new(), Vec::new());
+        for (axis, at) in at.iter().copied().enumerate().take(count) {
+            let Some(of) = self.views[view].around.as_ref().map(|around| &around.axes[axis]) else { break };
+            let (first, extent, stride, mode) = (of.first, of.extent, of.stride, of.mode);
+            let value = of.value.clone();
+            let shown = if mode.moves() {
+                self.shown_at(view, axis, at)
+            } else {
+                let position = self.binary(Binary::Sub, at, first);
+                let outside = self.binary(Binary::Le, extent, position);
+                match value {
+                    Some(value) => values.push((outside, value)),
+                    None => fails.push((outside, at)),
+                }
+                position
+            };
+            let along = self.binary(Binary::Mul, shown, stride);
+            number = self.binary(Binary::Add, number, along);
+        }
+        let mut failed = Operand::Constant(Type::Bool, 0);
+        for (outside, _) in &fails {
+            failed = self.binary(Binary::Or, failed, *outside);
+        }
+        let mut is_value = Operand::Constant(Type::Bool, 0);
+        for (outside, _) in &values {
+            is_value = self.binary(Binary::Or, is_value, *outside);
+        }
+        number = self.select(is_value, constant(0), number);
+        // The first axis outside is told, and a failure decides before all values.
+        for (outside, at) in fails.iter().rev() {
+            let told = self.binary(Binary::Add, *at, constant(OUTSIDE));
+            number = self.select(*outside, told, number);
+        }
+        let check = if fails.is_empty() { Check::Proven } else { Check::ByAccess };
+        let index = Some(Index { at: number, len: 0, check });
+        let node = Node::of_element(&layout, view as u16, 0);
+        let element = Value { index, is_shared: true, ..Value::new(layout, node) };
+        if values.is_empty() {
+            return Ok(element);
+        }
+        let works = self.unary(backend_api::kernel::Unary::Not, failed);
+        let mut chosen = Vec::with_capacity(values.len());
+        for (outside, value) in values {
+            chosen.push((self.binary(Binary::And, outside, works), value));
+        }
+        self.chosen(&chosen, &element)
+    }
+
+    /// The first value whose condition holds, else an element.
+    fn chosen(&mut self, values: &[(Operand, Value)], element: &Value) -> Result<Value> {
+        if let Node::Leaf(_) = element.node {
+            let mut result = self.operand(element)?;
+            for (when, value) in values.iter().rev() {
+                let value = self.operand(value)?;
+                result = self.select(*when, value, result);
+            }
+            return Ok(Value::scalar(self.type_of(result), result));
+        }
+        let Some(((when, value), others)) = values.split_first() else { return self.settled(element) };
+        self.branches(*when, |_| Ok(value.clone()), |lower| lower.chosen(others, element))
+    }
+
+    /// What is shown at a place along an axis, counted from the first.
+    fn shown_at(&mut self, view: usize, axis: usize, at: Operand) -> Operand {
+        let away = match at {
+            Operand::Register(register) => self.away.get(&register).copied(),
+            Operand::Constant(..) => None,
+        };
+        let shown = self.new_variable(PLACE);
+        let Some(around) = &mut self.views[view].around else { return at };
+        let AroundAxis { first, extent, mode, .. } = around.axes[axis];
+        if let Some((_, by)) = away.filter(|away| away.0 == axis) {
+            let known = around.edges.iter().find(|edge| (edge.axis, edge.by) == (axis, by));
+            let shown = known.map_or(shown, |edge| edge.shown);
+            if known.is_none() {
+                around.edges.push(Edge { axis, by, at: self.at[axis], shown });
+            }
+            return Operand::Register(shown);
+        }
+        let position = self.binary(Binary::Sub, at, first);
+        let of = self.register(position);
+        self.code.push(Op::Copy { to: shown, of });
+        let is_outside = self.binary(Binary::Le, extent, position);
+        let outer = std::mem::take(&mut self.code);
+        self.show(mode, position, extent, shown);
+        let then = std::mem::replace(&mut self.code, outer);
+        let when = self.register(is_outside);
+        self.code.push(Op::If { when, then, otherwise: Vec::new() });
+        Operand::Register(shown)
+    }
+
+    /// What comes before all else: what is shown at places that are a constant away from the item's.
+    pub(super) fn edges(&mut self) -> Vec<Op> {
+        let outer = std::mem::take(&mut self.code);
+        for view in 0..self.views.len() {
+            let Some(around) = &mut self.views[view].around else { continue };
+            let edges = std::mem::take(&mut around.edges);
+            let axes: Vec<_> = around.axes.iter().map(|axis| (axis.first, axis.extent, axis.mode)).collect();
+            let (mut positions, mut near) = (Vec::new(), Operand::Constant(Type::Bool, 0));
+            for edge in &edges {
+                let from = self.binary(Binary::Sub, edge.at, axes[edge.axis].0);
+                let position = self.binary(Binary::Add, from, constant(edge.by.cast_unsigned()));
+                let of = self.register(position);
+                self.code.push(Op::Copy { to: edge.shown, of });
+                positions.push(position);
+            }
+            for (axis, (_, extent, _)) in axes.iter().enumerate() {
+                let own = || edges.iter().zip(&positions).filter(|(edge, _)| edge.axis == axis);
+                // All between two that are inside are inside.
+                let ends = [own().min_by_key(|own| own.0.by), own().max_by_key(|own| own.0.by)];
+                for (_, position) in ends.into_iter().flatten() {
+                    let outside = self.binary(Binary::Le, *extent, *position);
+                    near = self.binary(Binary::Or, near, outside);
+                }
+            }
+            let before = std::mem::take(&mut self.code);
+            for (edge, position) in edges.iter().zip(positions) {
+                let (_, extent, mode) = axes[edge.axis];
+                self.show(mode, position, extent, edge.shown);
+            }
+            let then = std::mem::replace(&mut self.code, before);
+            if let Operand::Register(when) = near {
+                self.code.push(Op::If { when, then, otherwise: Vec::new() });
+            }
+        }
+        std::mem::replace(&mut self.code, outer)
+    }
+
+    /// Which element of an axis a mode shows at a position that may be outside.
+    fn show(&mut self, mode: Mode, position: Operand, extent: Operand, to: Reg) {
+        let number = |number: i64| Operand::Constant(Type::I64, number.cast_unsigned());
+        let (at, count) = (self.cast(position, Type::I64), self.cast(extent, Type::I64));
+        let last = self.binary(Binary::Sub, count, number(1));
+        let shown = if mode == Mode::Clamp {
+            let at = self.binary(Binary::Max, at, number(0));
+            self.binary(Binary::Min, at, last)
+        } else {
+            let period = match mode {
+                Mode::Mirror => {
+                    let twice = self.binary(Binary::Mul, last, number(2));
+                    self.binary(Binary::Max, twice, number(1))
+                }
+                Mode::Symmetric => self.binary(Binary::Mul, count, number(2)),
+                _ => count,
+            };
+            let rest = self.binary(Binary::Rem, at, period);
+            let is_before = self.binary(Binary::Lt, rest, number(0));
+            let after = self.binary(Binary::Add, rest, period);
+            let at = self.select(is_before, after, rest);
+            let mirrored = match mode {
+                Mode::Mirror => Some(self.binary(Binary::Sub, period, at)),
+                Mode::Symmetric => {
+                    let last = self.binary(Binary::Sub, period, number(1));
+                    Some(self.binary(Binary::Sub, last, at))
+                }
+                _ => None,
+            };
+            mirrored.map_or(at, |mirrored| self.binary(Binary::Min, at, mirrored))
+        };
+        let shown = self.cast(shown, PLACE);
+        let of = self.register(shown);
+        self.code.push(Op::Copy { to, of });
+    }
+}

@@ -1,0 +1,387 @@
+//! Where items are: places in arrays of one and of several dimensions.
+
+use crate::interpret::Argument;
+use crate::lower::AxisPart;
+use crate::source::Given;
+use crate::together;
+use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
+
+/// The place of the item that a kernel runs for, in an array of `N` dimensions.
+///
+/// ```
+/// use vmarray_kernel::{kernel, At, Own, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn squares(at: At<1>, out: &mut Own<u64>) {
+///     let i = at.index() as u64;
+///     out.set(i * i);
+/// }
+/// let mut out = [0; 4];
+/// run_on_host::<squares>(0..4, ((), &mut out))?;
+/// assert_eq!(out, [0, 1, 4, 9]);
+///
+/// let at = At::<1>::of(7);
+/// assert_eq!((at.index(), at.plus(-2).index()), (7, 5));
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+///
+/// In two dimensions and more there is an index for each axis, `at[0]` and so on, and how many there are of
+/// them:
+///
+/// ```
+/// use vmarray_kernel::{kernel, At, Own, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn transposed(at: At<2>, number: &mut Own<u64>) {
+///     number.set((at[1] * at.shape()[0] + at[0]) as u64);
+/// }
+/// let mut numbers = [0; 6];
+/// run_on_host::<transposed>(0..6, ([2, 3], &mut numbers))?;
+/// assert_eq!(numbers, [0, 2, 4, 1, 3, 5]);
+///
+/// let at = At::<2>::within([5, 8], [10, 10]);
+/// assert_eq!((at.plus([1, -3])[1], at.shape()), (5, [10, 10]));
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+///
+/// In groups:
+///
+/// ```
+/// use vmarray_kernel::{At, Own, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel, group = 4)]
+/// fn number(at: At<1>, x: &mut Own<u32>) {
+///     x.set((at.in_group() + 10 * at.group() + 100 * at.groups()) as u32);
+/// }
+/// let mut x = [0; 6];
+/// run_on_host::<number>(0..6, ((), &mut x))?;
+/// assert_eq!(x, [200, 201, 202, 203, 210, 211]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At<const N: usize> {
+    /// Places outside wrap.
+    position: [usize; N],
+    shape: [usize; N],
+}
+
+impl<const N: usize> At<N> {
+    #[inline(always)]
+    pub(crate) const fn position(self) -> [usize; N] {
+        self.position
+    }
+
+    #[inline(always)]
+    pub(crate) fn axis(&self, axis: usize) -> Option<usize> {
+        self.position.get(axis).copied()
+    }
+
+    /// The item's number in its group, in a kernel with `group = length`.
+    ///
+    /// # Panics
+    /// If the kernel's function is called, rather than launched; so do the others.
+    #[must_use]
+    pub fn in_group(self) -> usize {
+        together::never()
+    }
+
+    /// The number of the item's group.
+    #[must_use]
+    pub fn group(self) -> usize {
+        together::never()
+    }
+
+    /// How many groups there are.
+    #[must_use]
+    pub fn groups(self) -> usize {
+        together::never()
+    }
+}
+
+/// The index along an axis.
+///
+/// # Panics
+/// If there is no such axis; in kernels that is an error when they are lowered.
+impl<const N: usize> std::ops::Index<usize> for At<N> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn index(&self, axis: usize) -> &usize {
+        &self.position[axis]
+    }
+}
+
+impl At<1> {
+    /// The place of an element.
+    #[must_use]
+    pub const fn of(index: usize) -> Self {
+        Self { position: [index], shape: [usize::MAX] }
+    }
+
+    /// Its index.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.position[0]
+    }
+
+    /// The place so many elements further on.
+    #[inline(always)]
+    #[must_use]
+    pub const fn plus(self, by: isize) -> Self {
+        Self { position: [self.position[0].wrapping_add_signed(by)], ..self }
+    }
+}
+
+/// The methods of places with several axes, and the parameters that they are.
+macro_rules! several_axes {
+    ($($N:literal)*) => { $(
+        impl At<$N> {
+            /// A position in an array of a shape.
+            #[must_use]
+            pub const fn within(position: [usize; $N], shape: [usize; $N]) -> Self {
+                Self { position, shape }
+            }
+
+            /// How many elements the result has along each axis.
+            #[inline(always)]
+            #[must_use]
+            pub const fn shape(self) -> [usize; $N] {
+                self.shape
+            }
+
+            /// The place so many elements further on along each axis.
+            #[inline(always)]
+            #[must_use]
+            pub fn plus(self, by: [isize; $N]) -> Self {
+                let position = std::array::from_fn(|axis| self.position[axis].wrapping_add_signed(by[axis]));
+                Self { position, ..self }
+            }
+        }
+
+        impl Parameter for At<$N> {
+            /// The shape of the result.
+            type Source<'s> = [usize; $N];
+            type Bound<'s> = Places<$N>;
+            type OfItem<'i> = Self;
+            type Kind = kind::Place;
+
+            fn info(name: &'static str) -> ParameterInfo {
+                ParameterInfo { name, kind: ParameterKind::At($N) }
+            }
+
+            fn bound(shape: Self::Source<'_>) -> Self::Bound<'_> {
+                Places::new(Domain::whole(shape))
+            }
+
+            fn given<'s>(given: &mut Given<'_, 's>) -> Places<$N> {
+                Places::new(given.domain())
+            }
+
+            #[inline(always)]
+            fn of_item(places: &mut Places<$N>, item: Item) -> Self {
+                Self { position: places.position(item.index), shape: places.domain.extents }
+            }
+
+            fn argument(shape: Self::Source<'_>) -> Argument<'_> {
+                Argument::Shape(shape.to_vec())
+            }
+        }
+    )* };
+}
+several_axes!(2 3 4);
+
+impl Parameter for At<1> {
+    type Source<'s> = ();
+    type Bound<'s> = usize;
+    type OfItem<'i> = Self;
+    type Kind = kind::Place;
+
+    fn info(name: &'static str) -> ParameterInfo {
+        ParameterInfo { name, kind: ParameterKind::At(1) }
+    }
+
+    fn bound(_: Self::Source<'_>) -> Self::Bound<'_> {
+        0
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> usize {
+        given.origin()
+    }
+
+    #[inline(always)]
+    fn of_item(origin: &mut usize, item: Item) -> Self {
+        Self::of(item.index.wrapping_sub(*origin))
+    }
+
+    fn argument(_: Self::Source<'_>) -> Argument<'_> {
+        Argument::Place
+    }
+}
+
+/// The items of a launch along an axis of a store: some of it, in tiles that are stored one after the other.
+/// Rows that follow one another are tiles of one element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DomainAxis {
+    /// The first index, and how many there are.
+    pub start: usize,
+    /// See [`Self::start`].
+    pub extent: usize,
+    /// How many tiles the store has.
+    pub tiles: usize,
+    /// Elements of a tile.
+    pub tile: usize,
+}
+
+impl DomainAxis {
+    /// All of an axis, without tiles.
+    #[must_use]
+    pub const fn whole(extent: usize) -> Self {
+        Self { start: 0, extent, tiles: extent, tile: 1 }
+    }
+
+    /// What a launch is given of it.
+    #[must_use]
+    pub fn scalar(&self, part: AxisPart) -> u64 {
+        let (tiles, tile) = (Divisor::of(self.tiles.max(1) as u64), Divisor::of(self.tile.max(1) as u64));
+        match part {
+            AxisPart::Start => self.start as u64,
+            AxisPart::Extent => self.extent as u64,
+            AxisPart::Tiles => self.tiles as u64,
+            AxisPart::TilesFactor => tiles.factor,
+            AxisPart::TilesShift => tiles.shift.into(),
+            AxisPart::Tile => self.tile as u64,
+            AxisPart::TileFactor => tile.factor,
+            AxisPart::TileShift => tile.shift.into(),
+        }
+    }
+}
+
+/// A number that others are divided by, as a factor and a shift: of a number below 2^63 the quotient is the
+/// upper half of twice the number times the factor, shifted to the right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Divisor {
+    /// See there.
+    pub factor: u64,
+    /// See there.
+    pub shift: u32,
+}
+
+impl Divisor {
+    /// Of a number of at least 1 and below 2^63.
+    #[must_use]
+    pub const fn of(number: u64) -> Self {
+        let shift = number.next_power_of_two().trailing_zeros();
+        // It is 2^(63 + shift) / number, rounded up. The error, less than `number` parts of 2^(63 + shift),
+        // times a number below 2^63 is less than one part of `number`.
+        let factor = (1_u128 << (63 + shift)).div_ceil(number as u128) as u64;
+        Self { factor, shift }
+    }
+}
+
+/// Which places the items of a launch have.
+#[derive(Clone, Copy, Debug)]
+pub struct Domain<const N: usize> {
+    axes: [DomainAxis; N],
+    pub extents: [usize; N],
+    tile_len: usize,
+    is_tiled: bool,
+    /// Whether the store has elements that are no items.
+    pub is_part: bool,
+}
+
+impl<const N: usize> Domain<N> {
+    fn whole(shape: [usize; N]) -> Self {
+        Self {
+            axes: shape.map(DomainAxis::whole),
+            extents: shape,
+            tile_len: 1,
+            is_tiled: false,
+            is_part: false,
+        }
+    }
+
+    pub fn new(axes: [DomainAxis; N], is_tiled: bool, is_part: bool) -> Self {
+        let tile_len = axes.iter().map(|axis| axis.tile).product();
+        Self { axes, extents: axes.map(|axis| axis.extent), tile_len, is_tiled, is_part }
+    }
+
+    /// The position of the element of this number; one that is none of the items' is outside of the extents.
+    #[inline(always)]
+    fn position(&self, number: usize) -> [usize; N] {
+        let (mut tile, mut within) = (number, 0);
+        if self.is_tiled {
+            (tile, within) = (number / self.tile_len, number % self.tile_len);
+        }
+        let mut position = [0; N];
+        for axis in (0..N).rev() {
+            let of = &self.axes[axis];
+            let (mut index, rest) = if axis == 0 { (tile, 0) } else { (tile % of.tiles, tile / of.tiles) };
+            tile = rest;
+            if self.is_tiled {
+                index = index * of.tile + within % of.tile;
+                within /= of.tile;
+            }
+            position[axis] = index.wrapping_sub(of.start);
+        }
+        position
+    }
+
+    #[inline(always)]
+    fn contains(&self, position: &[usize; N]) -> bool {
+        position.iter().zip(&self.extents).all(|(at, extent)| at < extent)
+    }
+}
+
+/// The places of items, as they are asked for one after the other.
+#[derive(Debug)]
+pub struct Places<const N: usize> {
+    pub domain: Domain<N>,
+    next: usize,
+    position: [usize; N],
+}
+
+impl<const N: usize> Places<N> {
+    pub(crate) fn new(domain: Domain<N>) -> Self {
+        Self { domain, next: usize::MAX, position: [0; N] }
+    }
+
+    #[inline(always)]
+    pub(crate) fn position(&mut self, number: usize) -> [usize; N] {
+        let along = self.position[N - 1].wrapping_add(1);
+        // Most are beside the one before.
+        if number == self.next && !self.domain.is_tiled && along < self.domain.extents[N - 1] {
+            self.position[N - 1] = along;
+        } else {
+            self.position = self.domain.position(number);
+        }
+        self.next = number.wrapping_add(1);
+        self.position
+    }
+
+    /// Whether an element is one of the items'.
+    #[inline(always)]
+    pub(crate) fn has(&mut self, number: usize) -> bool {
+        let position = self.position(number);
+        self.domain.contains(&position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_are_those_of_divisions() {
+        let ends =
+            [1_u64, 2, 3, 5, 7, 9, 10, 63, 64, 65, 1000, 4096, u64::from(u32::MAX), 1 << 40, (1 << 62) + 1];
+        let numbers = ends.into_iter().flat_map(|end| [end - 1, end, end + 1, end * 3 / 2, (1 << 63) - end]);
+        for number in numbers.chain([0, (1 << 63) - 1]).filter(|number| *number < 1 << 63) {
+            for by in ends.into_iter().flat_map(|end| [end, end + 1, (1 << 63) - end]) {
+                let Divisor { factor, shift } = Divisor::of(by);
+                let upper = ((u128::from(2 * number) * u128::from(factor)) >> 64) as u64;
+                assert_eq!(upper >> shift, number / by, "{number} / {by}");
+            }
+        }
+    }
+}

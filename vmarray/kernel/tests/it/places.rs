@@ -1,0 +1,125 @@
+//! Places of several dimensions, and what is read by them.
+
+use crate::harness::{random, same};
+use backend_api::kernel::Op;
+use vmarray_kernel::{Anywhere, At, Own, Window, interpret, kernel, lower, run_on_host};
+
+#[kernel(crate = vmarray_kernel)]
+fn numbered(at: At<3>, out: &mut Own<u64>) {
+    let (a, b, c) = (at[0], at[1], at[2]);
+    out.set((a * 10_000 + b * 100 + c + 1_000_000 * at.shape()[2]) as u64);
+}
+
+#[test]
+fn items_have_an_index_for_each_axis() {
+    for shape in [[1, 1, 1], [2, 3, 4], [5, 1, 7], [3, 8, 1], [1, 9, 9]] {
+        let len = shape.iter().product();
+        let (mut host, mut lowered) = (vec![0; len], vec![0; len]);
+        run_on_host::<numbered>(0..len, (shape, &mut host)).unwrap();
+        interpret::<numbered>(0..len, (shape, &mut lowered)).unwrap();
+        let mut truth = Vec::new();
+        for a in 0..shape[0] {
+            for b in 0..shape[1] {
+                truth.extend((0..shape[2]).map(|c| (a * 10_000 + b * 100 + c + 1_000_000 * shape[2]) as u64));
+            }
+        }
+        assert_eq!(host, truth);
+        assert_eq!(lowered, truth);
+    }
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn only_axis(at: At<1>, out: &mut Own<u64>) {
+    out.set(at[0] as u64);
+}
+
+#[test]
+fn the_only_axis_has_an_index_too() {
+    let mut lowered = [0; 3];
+    interpret::<only_axis>(0..3, ((), &mut lowered)).unwrap();
+    let mut host = [0; 3];
+    run_on_host::<only_axis>(0..3, ((), &mut host)).unwrap();
+    assert_eq!((lowered, host), ([0, 1, 2], [0, 1, 2]));
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn neighbour(at: At<2>, by: [isize; 2]) -> usize {
+    let there = at.plus(by);
+    there[0] + there[1]
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn walked(at: At<2>, steps: u32, of: &Window<i32, 2>, all: &Anywhere<i32, 2>, out: &mut Own<i32>) {
+    let mut here = at;
+    let mut sum = of[at];
+    for step in 0..steps {
+        here = if step % 2 == 0 { here.plus([1, 0]) } else { here.plus([-1, 1]) };
+        sum = sum * 3 + of[here];
+    }
+    let (rows, columns) = (all.shape()[0], all.shape()[1]);
+    let mut total = 0;
+    for row in 0..rows {
+        total += all[[row, at[1] % columns]];
+    }
+    sum += total + neighbour(at, [1, 2]) as i32;
+    out.set(sum);
+}
+
+#[test]
+fn windows_are_read_by_places_that_change() {
+    let (shape, first, extents) = ([7, 9], [-1, -1], [9, 13]);
+    let of: Vec<i32> = random(3, 9 * 13);
+    let all: Vec<i32> = random(4, 5 * 4);
+    let (mut host, mut lowered) = (vec![0; 63], vec![0; 63]);
+    let given = || (first, extents, &of[..]);
+    run_on_host::<walked>(0..63, (shape, 5, given(), ([5, 4], &all), &mut host)).unwrap();
+    let report = interpret::<walked>(0..63, (shape, 5, given(), ([5, 4], &all), &mut lowered)).unwrap();
+    assert_eq!(report.failures, 0);
+    same(&host, &lowered);
+    let at = |y: usize, x: usize| of[(y + 1) * 13 + x + 1];
+    for (i, found) in host.into_iter().enumerate() {
+        let (y, x) = (i / 9, i % 9);
+        let mut sum = at(y, x);
+        for (y, x) in [(y + 1, x), (y, x + 1), (y + 1, x + 1), (y, x + 2), (y + 1, x + 2)] {
+            sum = sum.wrapping_mul(3).wrapping_add(at(y, x));
+        }
+        for row in 0..5 {
+            sum = sum.wrapping_add(all[row * 4 + x % 4]);
+        }
+        assert_eq!(found, sum.wrapping_add((y + x + 3) as i32), "item {i}");
+    }
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn beside(at: At<2>, of: &Window<u8, 2>, out: &mut Own<u8>) {
+    out.set(of[at.plus([-1, 1])]);
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn far(of: &Anywhere<u8, 2>, at: At<2>, out: &mut Own<u8>) {
+    out.set(of[[at[0], at[1] + 1]]);
+}
+
+#[test]
+fn the_index_outside_is_told_as_it_was_seen() {
+    let mut out = [0; 6];
+    let given = ([0, 0], [2, 3], &[1, 2, 3, 4, 5, 6][..]);
+    let outside = run_on_host::<beside>(0..6, ([2, 3], given, &mut out)).unwrap_err();
+    assert_eq!((outside.count, outside.index as i64, out), (4, -1, [0, 0, 0, 2, 3, 0]));
+    let report = interpret::<beside>(0..6, ([2, 3], given, &mut out)).unwrap();
+    assert_eq!((report.failures, report.detail as i64, out), (4, -1, [0, 0, 0, 2, 3, 0]));
+    let given = || ([2, 3], &[1, 2, 3, 4, 5, 6][..]);
+    let outside = run_on_host::<far>(0..6, (given(), [2, 3], &mut out)).unwrap_err();
+    assert_eq!((outside.count, outside.index, out), (2, 3, [2, 3, 0, 5, 6, 0]));
+    let report = interpret::<far>(0..6, (given(), [2, 3], &mut out)).unwrap();
+    assert_eq!((report.failures, report.detail), (2, 3));
+}
+
+#[test]
+fn constant_distances_need_no_branches() {
+    let mut branches = 0;
+    lower::<beside>().unwrap().body.operations(|_, op| {
+        branches += usize::from(matches!(op, Op::If { .. } | Op::Loop { .. }));
+    });
+    assert_eq!(branches, 0);
+}
