@@ -1,10 +1,13 @@
 //! What items of kernels return, and what launches are told beside their arguments.
 
+use std::sync::Arc;
+
 use vmarray::boundary::Clamp;
+use vmarray::device;
 use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Window};
 use vmarray::{ErrorKind, Result, prelude::*};
 
-use crate::common::{Numbers, Shape};
+use crate::common::{Numbers, Shape, as_any, host, told};
 
 #[vmarray::kernel]
 fn compared(at: At<1>, x: &Own<i32>, y: &Own<f64>, changed: &mut Own<u64>) -> (i64, f64, bool) {
@@ -168,9 +171,46 @@ fn a_device_tells_what_became_of_a_kernel() -> Result<()> {
     array.fill(.., 8)?;
     let error = halved::launch().facts((array.section_mut(..)?,)).unwrap_err();
     let ErrorKind::Device(cause) = error.kind() else { panic!("{error}") };
-    assert_eq!(cause.kind(), vmarray::device::ErrorKind::Unsupported);
+    assert_eq!(cause.kind(), device::ErrorKind::Unsupported);
     assert_eq!(array.get(0)?, 8, "it was not run");
     // Nothing to ask about.
     assert_eq!(halved::launch().facts((array.section_mut(..0)?,))?.registers, None);
     Ok(())
+}
+
+#[test]
+fn a_reduction_that_fails_says_what_is_unspecified() {
+    use device::wrap::{Fault, Faulty, Operation};
+    let faults = [
+        (Operation::Launch, false, device::ErrorKind::Driver),
+        (Operation::Launch, true, device::ErrorKind::KernelFailed),
+        (Operation::Compute, false, device::ErrorKind::Driver),
+        (Operation::Compute, true, device::ErrorKind::KernelFailed),
+        (Operation::Allocate, false, device::ErrorKind::OutOfMemory),
+    ];
+    for ((operation, later, kind), call) in
+        faults.into_iter().flat_map(|fault| (1..4).map(move |call| (fault, call)))
+    {
+        let faulty = Arc::new(Faulty::new(host()));
+        let shape = || Shape::one(10, 3).describe::<i32, _>(100, vec![as_any(&faulty)]).build().unwrap();
+        let (x, y) = (shape(), Source::new(vec![1.0_f64; 100]).unwrap());
+        let changed = Shape::one(10, 3).describe::<u64, _>(100, vec![as_any(&faulty)]).build().unwrap();
+        x.write(0, &[2; 100]).unwrap();
+        changed.fill(.., 5).unwrap();
+        let fault = Fault::new(operation, kind).on_call(call);
+        faulty.inject(if later { fault.reported_later() } else { fault });
+        let result = compared::sum((&x, &y, changed.section_mut(..).unwrap()));
+        faulty.clear();
+        let (written, unspecified) = result.as_ref().err().map_or_else(Default::default, told);
+        let found = changed.to_vec(..).unwrap();
+        for (i, found) in found.into_iter().enumerate() {
+            let is_in = |ranges: &[std::ops::Range<usize>]| ranges.iter().any(|range| range.contains(&i));
+            if !is_in(&unspecified) {
+                let truth = if result.is_ok() || is_in(&written) { 6 } else { 5 };
+                assert_eq!(found, truth, "{operation:?} {later} {kind:?} {call}: {result:?}");
+            }
+        }
+        let (sum, ..) = compared::sum((&x, &y, changed.section_mut(..).unwrap())).unwrap();
+        assert_eq!(sum, 1000);
+    }
 }

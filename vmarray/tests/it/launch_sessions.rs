@@ -317,3 +317,21 @@ fn a_future_tells_what_has_failed() -> Result<()> {
     futures::executor::block_on(session.wait_async())?;
     session.finish()
 }
+
+#[test]
+fn a_device_that_is_lost_is_told() -> Result<()> {
+    let card = Arc::new(SimulatedDevice::builder(3).build());
+    let mut array = Shape::one(16, 4).describe::<u32, _>(100, vec![as_any(&card)]).build()?;
+    let mut session = Session::new();
+    let x = session.hold(&mut array)?;
+    increment::run_in(&mut session, (x,))?;
+    session.wait()?;
+    increment::run_in(&mut session, (x,))?;
+    card.lose();
+    let later = increment::run_in(&mut session, (x,)).unwrap_err();
+    assert_eq!(later.device_error().unwrap().kind(), device::ErrorKind::Lost);
+    let error = session.finish().unwrap_err();
+    let ErrorKind::Interrupted { cause, unspecified, .. } = error.kind() else { panic!("{error}") };
+    assert_eq!((cause.kind(), unspecified.len()), (device::ErrorKind::Lost, 1));
+    Ok(())
+}
