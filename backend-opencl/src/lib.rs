@@ -68,10 +68,11 @@
 //!
 //! All that are found, or those that `VMARRAY_OPENCL_DEVICE` names, by index or by a part of their name,
 //! identity or platform. `VMARRAY_TEST_BYTES` sets how much memory a check of the contract may use,
-//! `VMARRAY_TEST_KERNELS` how many random kernels are compared with the interpreter; with
-//! `VMARRAY_REQUIRE_DEVICE` a machine without a device fails. Where NVIDIA's driver is installed but not
-//! registered, put the path of `libnvidia-opencl.so.1` into a file `nvidia.icd` in a folder of your own, and
-//! name the folder in `OCL_ICD_VENDORS`. The example `opencl_limits` lists and measures devices.
+//! `VMARRAY_TEST_KERNELS` how many random kernels are compared with the interpreter, and `VMARRAY_TEST_SEED`
+//! from which on; with `VMARRAY_REQUIRE_DEVICE` a machine without a device fails. Where NVIDIA's driver is
+//! installed but not registered, put the path of `libnvidia-opencl.so.1` into a file `nvidia.icd` in a folder
+//! of your own, and name the folder in `OCL_ICD_VENDORS`. The example `opencl_limits` lists and measures
+//! devices.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

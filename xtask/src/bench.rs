@@ -17,6 +17,8 @@ mod mapped_file;
 #[cfg(feature = "array")]
 pub mod measure;
 #[cfg(feature = "array")]
+mod native;
+#[cfg(feature = "array")]
 mod peer;
 #[cfg(feature = "array")]
 mod plain;

@@ -1,7 +1,8 @@
 //! What items of a kernel do together, compared with the interpreter: groups, lanes, atomics.
 
 use crate::kernel::{
-    Access, Across, ArrayDecl, Binary, Body, Memory, Op, Place, Reg, Rmw, Scope, Space, Type, ViewDecl, Where,
+    Access, Across, ArrayDecl, Binary, Body, Memory, Op, Place, Reg, Rmw, Scope, Space, TableDecl, Type,
+    ViewDecl, Where,
 };
 use crate::{Device, Elements};
 
@@ -388,12 +389,14 @@ pub(super) fn items_append_what_they_have<D: Device>(cx: &Context<'_, D>) {
 
 pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
-    let [item, one, odd, sum] = [0, 1, 2, 3].map(Reg);
+    let [item, one, odd, sum, place] = [0, 1, 2, 3, 5].map(Reg);
     let more = Op::Binary { op: Binary::Add, to: sum, left: sum, right: one };
     let code = vec![
         Op::Where { to: item, what: Where::Item },
         Op::Literal { to: one, bits: 1 },
-        Op::Literal { to: sum, bits: 0 },
+        // Written once, but where loops end by their budget no register is taken for constant.
+        Op::Literal { to: place, bits: 1 },
+        Op::Lookup { to: sum, table: 0, at: place },
         Op::Binary { op: Binary::And, to: odd, left: item, right: one },
         Op::Binary { op: Binary::Eq, to: Reg(4), left: odd, right: one },
         // Odd items turn without end, then all of them do.
@@ -403,10 +406,12 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Contex
         Op::Literal { to: one, bits: 0 },
         Op::Store { view: 0, at: one, offset: 0, of: OF, value: sum },
     ];
-    let registers = [vec![Type::U64; 4], vec![Type::Bool]].concat();
-    let body = Body { registers, views: vec![own()], group_len: Some(64), code, ..Body::default() };
+    let registers = [vec![Type::U64; 4], vec![Type::Bool, Type::U64]].concat();
+    let tables = vec![TableDecl { of: OF, len: 2 }];
+    let body = Body { registers, views: vec![own()], tables, group_len: Some(64), code, ..Body::default() };
     let mut endless = case("loops without end", body, 100, vec![numbers(cx, 100)]);
     endless.budget = Some(10);
+    endless.table = [7_u64, 1000].iter().flat_map(|number| number.to_ne_bytes()).collect();
     run(cx, &mut scene, &endless);
 }
 

@@ -56,13 +56,16 @@ fn every_device_passes_with_other_options() {
     }
 }
 
-/// Kernels of the program against the interpreter: so many as `VMARRAY_TEST_KERNELS` says (default 48).
+/// Kernels of the program against the interpreter: so many as `VMARRAY_TEST_KERNELS` says (default 48), from
+/// the seed `VMARRAY_TEST_SEED` on.
 #[test]
 fn random_kernels_do_what_the_interpreter_does() {
-    let number = std::env::var("VMARRAY_TEST_KERNELS").ok().and_then(|text| text.parse().ok()).unwrap_or(48);
+    let named = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (number, seed) =
+        (named("VMARRAY_TEST_KERNELS").unwrap_or(48), named("VMARRAY_TEST_SEED").unwrap_or(1000));
     for found in chosen() {
         let device = open(&found, &Options::new());
-        let run = backend_api::conformance::random::launch_all(&device, 1000..1000 + number);
+        let run = backend_api::conformance::random::launch_all(&device, seed..seed + number);
         println!("{}: {run} of {number} random kernels", device.info());
         // Others need `f64`, which not every device has.
         assert!(run >= number / 2);

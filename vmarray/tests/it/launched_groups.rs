@@ -4,7 +4,7 @@ use vmarray::kernel::{Anywhere, At, Group, Own};
 use vmarray::prelude::*;
 use vmarray::{ErrorKind, Result};
 
-use crate::common::hosts;
+use crate::common::devices;
 
 #[vmarray::kernel(group = 32)]
 fn turned(at: At<1>, part: &Group<u32, 32>, x: &mut Own<u32>) {
@@ -17,7 +17,7 @@ fn turned(at: At<1>, part: &Group<u32, 32>, x: &mut Own<u32>) {
 #[test]
 fn items_of_a_group_meet() -> Result<()> {
     // Pages of whole groups, dealt out to two devices.
-    let array = VirtualArray::<u32>::builder(1000).page_len(64).devices(hosts::<2>()).build()?;
+    let array = VirtualArray::<u32>::builder(1000).page_len(64).devices(devices(2)).build()?;
     let values: Vec<u32> = (0..1000).collect();
     array.write(0, &values)?;
     turned::run((array.section_mut(..)?,))?;
@@ -51,7 +51,7 @@ fn median(at: At<1>, radius: usize, of: &Anywhere<u16>, out: &mut Own<u16>) {
 fn items_take_memory_for_themselves() -> Result<()> {
     let values: Vec<u16> = (0..500_u32).map(|i| (i * 7919 % 509) as u16).collect();
     let [of, mut out] = [(); 2]
-        .map(|()| VirtualArray::<u16>::builder(500).page_len(100).devices(hosts::<1>()).build().unwrap());
+        .map(|()| VirtualArray::<u16>::builder(500).page_len(100).devices(devices(1)).build().unwrap());
     of.write(0, &values)?;
     median::run((6, &of, &mut out))?;
     let mut found = vec![0; 500];

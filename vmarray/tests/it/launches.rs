@@ -12,7 +12,7 @@ use vmarray::kernel::{Anywhere, Append, Appended, At, Code, Group, KernelType, O
 use vmarray::views::SectionMut;
 use vmarray::{AnyDevice, ErrorKind, Result, prelude::*};
 
-use crate::common::{Numbers, Shape, as_any, devices, host, hosts, told};
+use crate::common::{Numbers, Shape, as_any, devices, host, told};
 
 #[vmarray::kernel]
 fn mixed(at: At<1>, by: u32, table: &[u16; 4], x: &Own<u32>, y: &Own<u16>, out: &mut Own<u64>) {
@@ -583,8 +583,7 @@ fn prefixes(at: At<1>, part: &Group<u32, 16>, x: &Own<u32>, sums: &mut Own<u32>)
 #[test]
 fn groups_are_made_of_items_that_run_together() {
     let shape = Shape::one(64, 4);
-    // Not every device knows groups.
-    let build = || shape.describe::<u32, _>(200, hosts::<1>().to_vec()).build().unwrap();
+    let build = || shape.describe::<u32, _>(200, devices(1)).build().unwrap();
     let (x, mut sums) = (build(), build());
     x.write(0, &(0..200).collect::<Vec<u32>>()).unwrap();
     prefixes::run((&x, &mut sums)).unwrap();

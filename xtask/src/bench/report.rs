@@ -6,7 +6,7 @@ use super::workloads::{FAMILIES, TUNING};
 use std::fmt::Write;
 
 /// What each contender is.
-pub const CONTENDERS: [(&str, &str); 24] = [
+pub const CONTENDERS: [(&str, &str); 25] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),
     ("queued", "copies of that length, one a call, many queued"),
@@ -27,6 +27,7 @@ pub const CONTENDERS: [(&str, &str); 24] = [
     ("later", "later calls of the same kind"),
     ("lru", "the crate `lru` behind locks, one a shard"),
     ("mmap", "a mapped file of the same size"),
+    ("nvcc", "the same kernel, written by hand in CUDA C"),
     ("managed", "CUDA's managed memory"),
     ("peer", "the program that `--peer` names"),
     ("advised", "settings as the devices' profiles advise"),

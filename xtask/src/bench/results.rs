@@ -58,6 +58,9 @@ pub struct Entry {
     pub summary: Summary,
 }
 
+/// What is measured in turn with others: its name, what it stands for, and one repetition.
+pub type Contender<'a> = (&'static str, Role, &'a mut dyn FnMut() -> Result<Sample>);
+
 /// One workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
@@ -97,6 +100,26 @@ impl Row {
             self.add(name, role, summary);
         }
         Ok(series)
+    }
+
+    /// Measures contenders in turn, so that what changes meanwhile changes for all of them: once to warm up,
+    /// then as often as the effort says.
+    pub fn measure_in_turn(&mut self, contenders: &mut [Contender<'_>]) -> Result<()> {
+        let mut all: Vec<Series> = contenders.iter().map(|_| Series::default()).collect();
+        for turn in 0..=self.effort.runs {
+            for ((_, _, run), series) in contenders.iter_mut().zip(&mut all) {
+                let sample = run()?;
+                if turn > 0 {
+                    series.samples.push(sample);
+                }
+            }
+        }
+        for ((name, role, _), series) in contenders.iter().zip(all) {
+            if let Some(summary) = series.summary(self.unit) {
+                self.add(name, *role, summary);
+            }
+        }
+        Ok(())
     }
 
     /// Adds what was measured of a contender.

@@ -9,6 +9,7 @@ mod expressions;
 mod find;
 mod gather;
 mod in_place;
+mod kernels;
 mod limits;
 mod many;
 mod mixed;
@@ -62,6 +63,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "mixed", about: "Reads and writes, even and skewed by Zipf's law", run: mixed::run },
     Family { name: "many", about: "Many arrays at once", run: many::run },
     Family { name: "nbody", about: "Gravity between all pairs of bodies, tile by tile", run: nbody::run },
+    Family { name: "kernels", about: "Kernels in Rust, beside the same in CUDA C", run: kernels::run },
     Family { name: "blur", about: "A Mandelbrot image, blurred tile by tile", run: blur::run },
 ];
 

@@ -29,15 +29,6 @@ fn random_kernels_do_what_the_interpreter_does() {
 }
 
 #[test]
-fn tables_are_read_where_loops_end_by_their_budget() {
-    fake::CAPABILITY.set(9);
-    // There no register is known for certain, not even the index of a table among the parameters.
-    for seed in [1_005_827, 1_018_897] {
-        assert_eq!(random::launch_all(&device(), seed..seed + 1), 1);
-    }
-}
-
-#[test]
 #[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn votes_ask_what_the_assembler_cannot_know() {
     let (text, mut votes) = (texts(5000..5400, 400, (9, 0)).concat(), 0);

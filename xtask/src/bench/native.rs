@@ -1,0 +1,150 @@
+//! Kernels written by hand in CUDA C, compiled by `nvcc` at run time: what ours are measured against.
+
+use super::setup::Setup;
+use anyhow::{Context, Result, ensure};
+use bytemuck::Pod;
+use cudarc::driver::{CudaContext, result, sys};
+use std::ffi::{CString, c_void};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use vmarray::device::Device;
+
+/// The compiled kernels, on the first card.
+pub struct Native {
+    context: Arc<CudaContext>,
+    module: sys::CUmodule,
+}
+
+/// Memory of the card, zero at first.
+pub struct NativeMemory {
+    context: Arc<CudaContext>,
+    bytes: usize,
+    /// Where it begins.
+    pub address: sys::CUdeviceptr,
+}
+
+/// The compiler, where it is on `PATH` or where NVIDIA puts it.
+fn compiler() -> Option<PathBuf> {
+    let usual = PathBuf::from("/usr/local/cuda/bin/nvcc");
+    crate::tools::find("nvcc").or_else(|| usual.is_file().then_some(usual))
+}
+
+impl Native {
+    /// The kernels of a text, `malloc` in which has so many bytes; `None` where arrays do not lie on a card
+    /// of CUDA, or where there is no compiler.
+    pub fn new(setup: &Setup, text: &str, heap_bytes: usize) -> Result<Option<Self>> {
+        // SAFETY: looks whether the driver's library can be loaded.
+        let present = unsafe { sys::is_culib_present() };
+        let on_card = present && setup.devices.iter().all(|device| device.info().backend == "cuda");
+        let Some(compiler) = compiler().filter(|_| on_card) else { return Ok(None) };
+        let context = CudaContext::new(0)?;
+        let capability = [
+            sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        ]
+        .map(|which| context.attribute(which));
+        let [major, minor] = capability;
+        let target = format!("-arch=sm_{}{}", major?, minor?);
+        let folder = std::env::temp_dir().join(format!("vmarray-kernels-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let (source, binary) = (folder.join("kernels.cu"), folder.join("kernels.cubin"));
+        let compiled = std::fs::write(&source, text).map_err(anyhow::Error::from).and_then(|()| {
+            let mut command = Command::new(&compiler);
+            command.args(["-O3", "-cubin", &target, "-o"]).arg(&binary).arg(&source);
+            let output =
+                command.output().with_context(|| format!("{} does not start", compiler.display()))?;
+            ensure!(output.status.success(), "nvcc: {}", String::from_utf8_lossy(&output.stderr));
+            Ok(std::fs::read(&binary)?)
+        });
+        std::fs::remove_dir_all(&folder)?;
+        let image = compiled?;
+        context.bind_to_thread()?;
+        let heap = sys::CUlimit_enum::CU_LIMIT_MALLOC_HEAP_SIZE;
+        // SAFETY: the context is current, and no kernel of it that takes memory has been loaded.
+        unsafe { sys::cuCtxSetLimit(heap, heap_bytes) }.result()?;
+        // SAFETY: the image is what the compiler has written, and is read during the call alone.
+        let module = unsafe { result::module::load_data(image.as_ptr().cast())? };
+        Ok(Some(Self { context, module }))
+    }
+
+    /// Memory for a kernel.
+    pub fn memory(&self, bytes: usize) -> Result<NativeMemory> {
+        let bytes = bytes.max(16);
+        self.context.bind_to_thread()?;
+        // SAFETY: the context is current; the memory has so many bytes.
+        let address = unsafe {
+            let address = result::malloc_sync(bytes)?;
+            result::memset_d8_sync(address, 0, bytes)?;
+            address
+        };
+        Ok(NativeMemory { context: Arc::clone(&self.context), bytes, address })
+    }
+
+    /// Runs a kernel and waits for it. Arguments are words of 64 bits, of which shorter ones take the low
+    /// bits; the last one is a table, if there is one.
+    ///
+    /// # Safety
+    /// They have to be what the kernel declares, and memory has to be as long as it reaches.
+    pub unsafe fn run(
+        &self,
+        name: &str,
+        blocks: usize,
+        threads: u32,
+        arguments: &[u64],
+        table: &[f32],
+    ) -> Result<()> {
+        self.context.bind_to_thread()?;
+        let mut words: Vec<*mut c_void> =
+            arguments.iter().map(|word| std::ptr::from_ref(word).cast_mut().cast()).collect();
+        words.extend((!table.is_empty()).then(|| table.as_ptr().cast_mut().cast::<c_void>()));
+        // SAFETY: the module is loaded; the rest is passed on.
+        unsafe {
+            let function = result::module::get_function(self.module, CString::new(name)?)?;
+            let grid = (u32::try_from(blocks)?, 1, 1);
+            result::launch_kernel(function, grid, (threads, 1, 1), 0, std::ptr::null_mut(), &mut words)?;
+            result::stream::synchronize(std::ptr::null_mut())?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        // A context that is gone has taken the module with it.
+        if self.context.bind_to_thread().is_ok() {
+            // SAFETY: this is the only owner, and every run was waited for.
+            let _ = unsafe { result::module::unload(self.module) };
+        }
+    }
+}
+
+impl NativeMemory {
+    /// Writes values to its beginning.
+    pub fn write<T: Pod>(&self, values: &[T]) -> Result<()> {
+        ensure!(size_of_val(values) <= self.bytes, "more than there is room for");
+        self.context.bind_to_thread()?;
+        // SAFETY: there is room for as many bytes.
+        unsafe { result::memcpy_htod_sync(self.address, values)? };
+        Ok(())
+    }
+
+    /// The values at its beginning.
+    pub fn read<T: Pod>(&self, len: usize) -> Result<Vec<T>> {
+        ensure!(len * size_of::<T>() <= self.bytes, "more than there is");
+        self.context.bind_to_thread()?;
+        let mut values = vec![T::zeroed(); len];
+        // SAFETY: there are as many bytes, and any bits are a value.
+        unsafe { result::memcpy_dtoh_sync(&mut values, self.address)? };
+        Ok(values)
+    }
+}
+
+impl Drop for NativeMemory {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            // SAFETY: this is the only owner, and every run was waited for.
+            let _ = unsafe { result::free_sync(self.address) };
+        }
+    }
+}
