@@ -157,6 +157,8 @@ pub enum ErrorKind {
     /// Items of a kernel asked for more memory of their own than there is: so many items, of which one is
     /// `item`, for so many bytes at a place of the source, `file:line`.
     KernelArena { kernel: String, place: String, asked: u64, arena_bytes: u64, item: usize, items: u64 },
+    /// Items of a kernel appended more elements to an argument than are allowed. None is appended.
+    KernelAppend { kernel: String, argument: String, asked: u64, most: usize },
     /// A device failed in the middle of writing to elements.
     Interrupted {
         /// Which elements were written, as ranges of indices, ascending.
@@ -416,6 +418,10 @@ impl ErrorKind {
                 ),
                 "allow more by `launch().arena_bytes(bytes)`".into(),
             ),
+            Self::KernelAppend { kernel, argument, asked, most } => (
+                format!("kernel `{kernel}` appends {asked} elements to `{argument}`, {most} are allowed"),
+                "allow as many by `Appended::to(&mut vector, most)`".into(),
+            ),
             Self::Interrupted { written, unspecified, cause } => (
                 format!(
                     "{} elements of {} ranges are unspecified, {} ranges are written, the others unchanged ({})",
@@ -651,6 +657,7 @@ mod tests {
                 item: 8,
                 items: 1,
             },
+            KernelAppend { kernel: "blur".into(), argument: "found".into(), asked: 9, most: 8 },
             Interrupted { written: Vec::new(), unspecified: vec![2..3, 5..9], cause: cause() },
             Device(cause()),
         };

@@ -92,8 +92,9 @@ pub trait RunKernel: Kernel + Sized {
     /// has not what the kernel needs: nothing has begun then.
     /// [`KernelOutside`](ErrorKind::KernelOutside) if items accessed elements that are not there: they
     /// read zeroes, wrote nothing, and all items have run; [`KernelBudget`](ErrorKind::KernelBudget)
-    /// and [`KernelArena`](ErrorKind::KernelArena) likewise. [`Interrupted`](ErrorKind::Interrupted)
-    /// says which elements of the results are written and which ones are unspecified.
+    /// and [`KernelArena`](ErrorKind::KernelArena) likewise; [`KernelAppend`](ErrorKind::KernelAppend)
+    /// if items append more than is allowed. [`Interrupted`](ErrorKind::Interrupted) says which elements
+    /// of the results are written and which ones are unspecified.
     fn run<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<()> {
         Self::launch().run(arguments)
     }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use vmarray::boundary::Clamp;
 use vmarray::device;
-use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Window};
+use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Shared, Window};
 use vmarray::{ErrorKind, Result, prelude::*};
 
-use crate::common::{Numbers, Shape, as_any, host, told};
+use crate::common::{Numbers, Shape, as_any, host, hosts, told};
 
 #[vmarray::kernel]
 fn compared(at: At<1>, x: &Own<i32>, y: &Own<f64>, changed: &mut Own<u64>) -> (i64, f64, bool) {
@@ -106,8 +106,7 @@ fn lane_sums(at: At<1>, x: &Own<u32>) -> u32 {
 
 #[test]
 fn items_of_groups_return_values() -> Result<()> {
-    let array =
-        VirtualArray::<u32>::builder(1000).page_len(64).devices(crate::common::hosts::<2>()).build()?;
+    let array = VirtualArray::<u32>::builder(1000).page_len(64).devices(hosts::<2>()).build()?;
     array.write(0, &(0..1000).collect::<Vec<u32>>())?;
     assert_eq!(lane_sums::sum((&array,))?, 999 * 500);
     Ok(())
@@ -167,7 +166,7 @@ fn a_budget_ends_loops_without_an_end() -> Result<()> {
 
 #[test]
 fn a_device_tells_what_became_of_a_kernel() -> Result<()> {
-    let array = VirtualArray::<u32>::builder(100).devices(crate::common::hosts::<1>()).build()?;
+    let array = VirtualArray::<u32>::builder(100).devices(hosts::<1>()).build()?;
     array.fill(.., 8)?;
     let error = halved::launch().facts((array.section_mut(..)?,)).unwrap_err();
     let ErrorKind::Device(cause) = error.kind() else { panic!("{error}") };
@@ -213,4 +212,65 @@ fn a_reduction_that_fails_says_what_is_unspecified() {
         let (sum, ..) = compared::sum((&x, &y, changed.section_mut(..).unwrap())).unwrap();
         assert_eq!(sum, 1000);
     }
+}
+
+#[vmarray::kernel]
+fn digits(x: &Own<u32>, bins: &Shared<u32>, found: &Append<[u32; 2]>, even: &Append<u8>) -> u32 {
+    let (mut rest, mut count) = (x.get(), 0);
+    while rest > 0 {
+        found.push([x.get(), rest % 10]);
+        if rest % 2 == 0 {
+            even.push((rest % 10) as u8);
+        }
+        bins.add((rest % 10) as usize, 1);
+        rest /= 10;
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn launches_that_change_nothing_yet_are_repeated_with_more_room() -> Result<()> {
+    // More than there is room for at first.
+    let x = Shape::one(1000, 3).describe::<u32, _>(70_000, hosts::<1>().to_vec()).build()?;
+    x.write(0, &(0..70_000).collect::<Vec<u32>>())?;
+    let mut bins = Shape::default().build::<u32>(10);
+    let (mut found, mut even) = (vec![[1, 1]], vec![9]);
+    let all = 9 + 90 * 2 + 900 * 3 + 9000 * 4 + 60_000 * 5;
+    let run = |bins: &mut VirtualArray<u32>, found: &mut Vec<_>, even: &mut Vec<u8>, most| {
+        digits::sum((&x, bins, Appended::to(found, most), Appended::to(even, 1 << 20)))
+    };
+    let error = run(&mut bins, &mut found, &mut even, all - 1).unwrap_err();
+    let ErrorKind::KernelAppend { argument, asked, .. } = error.kind() else { panic!("{error}") };
+    assert_eq!((&argument[..], *asked, found.len(), even.len()), ("found", all as u64, 1, 1));
+    assert_eq!(bins.to_vec(..)?, [0; 10]);
+    assert_eq!(run(&mut bins, &mut found, &mut even, all)?, all as i128);
+    assert_eq!((found.len(), found[0], even[0]), (all + 1, [1, 1], 9));
+    let count = |digit: u32| found[1..].iter().filter(|found| found[1] == digit).count() as u32;
+    assert_eq!(bins.to_vec(..)?, (0..10).map(count).collect::<Vec<_>>());
+    assert_eq!(even.len() as u32 - 1, [0, 2, 4, 6, 8].into_iter().map(count).sum::<u32>());
+    Ok(())
+}
+
+#[vmarray::kernel]
+fn repeated(x: &Own<u32>, found: &Append<u32>) {
+    for _ in 0..x.get() {
+        found.push(x.get());
+    }
+}
+
+#[test]
+fn each_device_gets_the_room_that_it_asks_for() -> Result<()> {
+    let shape = Shape { channels: vec![1, 1], page_len: 5, ..Shape::default() };
+    let x = shape.describe::<u32, _>(10, hosts::<2>().to_vec()).build()?;
+    x.set(2, 70_000)?;
+    x.set(7, 66_000)?;
+    let mut found = Vec::new();
+    let error = repeated::run((&x, Appended::to(&mut found, 130_000))).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::KernelAppend { asked: 136_000, most: 130_000, .. }), "{error}");
+    repeated::run((&x, Appended::to(&mut found, 136_000)))?;
+    // In the order of the devices.
+    assert!(found[..70_000].iter().all(|x| *x == 70_000) && found[70_000..].iter().all(|x| *x == 66_000));
+    assert_eq!(found.len(), 136_000);
+    Ok(())
 }

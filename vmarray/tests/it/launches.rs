@@ -551,8 +551,8 @@ fn more_than_there_is_room_for_is_told() {
     let run =
         |found: &mut Vec<_>| large::run((&array, 9, Appended::to(found, 60), seen.section_mut(..).unwrap()));
     let error = run(&mut found).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::KernelOutside { items: 40, index: 60.., .. }), "{error}");
-    assert_eq!(found.len(), 60);
+    assert!(matches!(error.kind(), ErrorKind::KernelAppend { asked: 100, most: 60, .. }), "{error}");
+    assert_eq!((found.len(), seen.to_vec(..).unwrap()), (0, vec![1; 100]));
     let halves = Shape { channels: vec![1, 1], ..Shape::default() };
     let halves = halves.describe::<u8, _>(100, vec![Arc::new(host()), Arc::new(host())]).build().unwrap();
     let (bins, sums) = (Shape::default().build::<u32>(4), Shape::default().build::<i64>(5));

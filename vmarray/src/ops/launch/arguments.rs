@@ -81,7 +81,7 @@ pub trait AppendTo {
 }
 
 /// Where the elements go that a kernel [appends](vmarray_kernel::Append): the end of a vector, and how many
-/// at most. What is beyond that is [outside](crate::ErrorKind::KernelOutside), and missing.
+/// at most. If there are more, none is appended, which is [`KernelAppend`](crate::ErrorKind::KernelAppend).
 ///
 /// ```
 /// use vmarray::kernel::{Append, Appended, At, Own};
@@ -99,7 +99,8 @@ pub trait AppendTo {
 /// odd::run((&array, Appended::to(&mut found, 100)))?;
 /// found.sort();
 /// assert_eq!(found, [10, 11, 12]);
-/// assert!(odd::run((&array, Appended::to(&mut found, 2))).is_err());
+/// let error = odd::run((&array, Appended::to(&mut found, 2))).unwrap_err();
+/// assert!(error.to_string().contains("appends 3 elements to `found`, 2 are allowed"), "{error}");
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
@@ -110,7 +111,9 @@ pub struct Appended<'a, T> {
 
 impl<'a, T> Appended<'a, T> {
     /// The end of a vector, to which at most so many elements are appended, in an order that is not said.
-    /// Room for them is taken on each device.
+    ///
+    /// A kernel with a `&mut Own` has room for so many taken on each device. Of others nothing is seen until
+    /// all is done: they begin with less room, and are run once more if it was too little.
     pub fn to(vector: &'a mut Vec<T>, most: usize) -> Self {
         Self { to: vector, most }
     }

@@ -21,6 +21,10 @@ use crate::base::error::{Error, ErrorKind, Result, expect_len};
 use crate::engine::pager::Pager;
 use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run, STAGED_BYTES};
 
+/// There is room for so many appended elements at first, and for one of 16 items. Not more, so that memory is
+/// not taken that few kernels need.
+const APPENDED_AT_FIRST: usize = 1 << 16;
+
 /// What a launch is for, beside what the kernel changes.
 pub(super) enum Wanted<'r> {
     Nothing,
@@ -65,7 +69,7 @@ pub(super) fn run(
             Bound::Append(to, most, stride) => {
                 let of = Box::new(FromZero);
                 spread.push(SpreadArgument { number, of, halo: None, extents: vec![1] });
-                appended.push((spread.len(), to));
+                appended.push(AppendArgument { elements: spread.len(), name, to, most });
                 let of = Box::new(Room(stride));
                 spread.push(SpreadArgument { number, of, halo: None, extents: vec![most] });
             }
@@ -123,6 +127,12 @@ pub(super) fn run(
     let (range, Operand { store, target, .. }) = (domain.range(), columns[0].operand);
     if range.is_empty() {
         return Ok(());
+    }
+    if target.is_none() {
+        // Nothing is changed until all is done, so it can be repeated with more room.
+        for AppendArgument { elements, most, .. } in &appended {
+            spread[*elements].extents = vec![(*most).min(APPENDED_AT_FIRST.max(range.len() / 16))];
+        }
     }
     let mut dealt = Vec::new();
     for argument in around {
@@ -188,7 +198,7 @@ pub(super) fn run(
         }
         Wanted::Facts(facts) => (None, Some(facts)),
     };
-    let launching = Launching {
+    let mut launching = Launching {
         kernel: &kernel,
         views: kernel.lowered.views.iter().enumerate().filter_map(view).collect(),
         params: kernel.lowered.scalars.iter().map(scalar).collect(),
@@ -213,17 +223,23 @@ pub(super) fn run(
         **facts = *found.lock();
         return Ok(());
     }
-    match target {
-        Some(target) => target.change(&others, &range, &launching),
-        None => launching.examine(store, &others, &range),
+    loop {
+        match target {
+            Some(target) => target.change(&others, &range, &launching),
+            None => launching.examine(store, &others, &range),
+        }
+        .and_then(|()| launching.reduction_outcome(&range, target.is_some()))
+        .map_err(|error| error.counted_from(range.start))?;
+        if !launching.has_more_room(&appended)? {
+            break;
+        }
+        launching.begin_anew(&appended, &elsewhere);
     }
-    .and_then(|()| launching.reduction_outcome(&range, target.is_some()))
-    .map_err(|error| error.counted_from(range.start))?;
     for argument in elsewhere.iter().filter(|argument| argument.operand.target.is_some()) {
         launching.write_back(argument)?;
     }
-    for (elements, to) in &mut appended {
-        launching.append(*elements, &mut **to)?;
+    for argument in &mut appended {
+        launching.append(argument)?;
     }
     launching.result()
 }
@@ -235,6 +251,15 @@ struct RangeArgument<'a> {
     name: &'static str,
     operand: Operand<'a>,
     range: Range<usize>,
+}
+
+/// An argument that items append to.
+struct AppendArgument<'a> {
+    /// Its number among what is copied; the counter comes before it.
+    elements: usize,
+    name: &'static str,
+    to: Box<dyn AppendTo + 'a>,
+    most: usize,
 }
 
 /// An argument that items read by an index for each of some axes.
@@ -431,8 +456,9 @@ impl Launching<'_> {
 
     /// Writes elements that any item has changed where they belong.
     fn write_back(&self, argument: &RangeArgument<'_>) -> Result<()> {
-        let number = self.spread.iter().position(|spread| spread.number == argument.number);
-        let (Some(number), Some(target)) = (number, argument.operand.target) else { return Ok(()) };
+        let (Some(number), Some(target)) = (self.spread_number(argument), argument.operand.target) else {
+            return Ok(());
+        };
         for device in &*self.devices.read() {
             let bytes = device.download(number, argument.range.len() * argument.operand.stride())?;
             target.write_bytes(argument.range.start, &bytes)?;
@@ -440,14 +466,63 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// Appends what items have, whose counter is the argument before.
-    fn append(&self, elements: usize, to: &mut dyn AppendTo) -> Result<()> {
+    /// How many elements items have appended on a device, or would have with enough room.
+    fn asked(device: &DeviceCopies<'_>, argument: &AppendArgument<'_>) -> Result<u64> {
+        let mut count = [0; 8];
+        count.copy_from_slice(&device.download(argument.elements - 1, 8)?);
+        Ok(u64::from_ne_bytes(count))
+    }
+
+    /// Makes room for what did not have any; whether there was something.
+    fn has_more_room(&mut self, appended: &[AppendArgument<'_>]) -> Result<bool> {
+        let mut has_more = false;
+        for argument in appended {
+            let devices = self.devices.get_mut();
+            let asked = devices.iter().map(|device| Self::asked(device, argument));
+            let asked = asked.collect::<Result<Vec<u64>>>()?;
+            let all = asked.iter().copied().fold(0, u64::saturating_add);
+            let &AppendArgument { elements, name, most, .. } = argument;
+            if all > most as u64 {
+                let kernel = self.kernel.lowered.name.into();
+                return Err(
+                    ErrorKind::KernelAppend { kernel, argument: name.into(), asked: all, most }.into()
+                );
+            }
+            let longest = asked.into_iter().max().unwrap_or(0) as usize;
+            if longest > self.spread[elements].len() {
+                self.spread[elements].extents = vec![longest];
+                has_more = true;
+            }
+        }
+        Ok(has_more)
+    }
+
+    /// As if nothing had been launched.
+    fn begin_anew(&mut self, appended: &[AppendArgument<'_>], elsewhere: &[RangeArgument<'_>]) {
+        let changed = elsewhere.iter().filter(|argument| argument.operand.target.is_some());
+        let changed = changed.filter_map(|argument| self.spread_number(argument));
+        let appended = appended.iter().flat_map(|argument| [argument.elements - 1, argument.elements]);
+        let all: Vec<usize> = changed.chain(appended).collect();
+        for device in self.devices.get_mut() {
+            all.iter().for_each(|number| device.forget(*number));
+        }
+        *self.reported.get_mut() = Default::default();
+        if let Some(reduction) = self.reduction {
+            reduction.begin_anew();
+        }
+    }
+
+    /// Its number among what is copied.
+    fn spread_number(&self, argument: &RangeArgument<'_>) -> Option<usize> {
+        self.spread.iter().position(|spread| spread.number == argument.number)
+    }
+
+    /// Appends what items have.
+    fn append(&self, argument: &mut AppendArgument<'_>) -> Result<()> {
+        let stride = self.spread[argument.elements].of.stride();
         for device in &*self.devices.read() {
-            let mut count = [0; 8];
-            count.copy_from_slice(&device.download(elements - 1, 8)?);
-            let room = &self.spread[elements];
-            let count = u64::from_ne_bytes(count).min(room.len() as u64) as usize;
-            to.append(&device.download(elements, count * room.of.stride())?);
+            let bytes = Self::asked(device, argument)? as usize * stride;
+            argument.to.append(&device.download(argument.elements, bytes)?);
         }
         Ok(())
     }

@@ -312,6 +312,11 @@ impl Reduction {
         waits.fold(Ok(()), backend_api::Result::and)
     }
 
+    /// Forgets all that was reduced.
+    pub fn begin_anew(&self) {
+        self.reduced.lock().clear();
+    }
+
     /// What the items came to: for each scalar, in the order of the items of each channel.
     fn parts(self) -> Vec<Vec<Partial>> {
         let mut reduced = self.reduced.into_inner();

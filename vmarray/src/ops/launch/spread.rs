@@ -320,6 +320,11 @@ impl<'a> DeviceCopies<'a> {
         Ok(())
     }
 
+    /// Has an argument copied anew when it is needed next.
+    pub fn forget(&mut self, argument: usize) {
+        self.copied[argument] = None;
+    }
+
     /// Copies elements there, which begin so many bytes behind the first.
     fn upload(&self, argument: usize, offset: u64, bytes: &[u8]) -> Result<()> {
         let Some(copied) = &self.copied[argument] else { unreachable!("there is room") };
