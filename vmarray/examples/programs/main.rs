@@ -7,9 +7,13 @@
 
 mod breadth_first;
 mod conditional;
+mod filters;
 mod function_values;
+mod game_of_life;
 mod k_means;
 mod mandelbrot;
+mod matrix_product;
+mod median;
 mod monte_carlo;
 mod n_body;
 mod overlapping;
@@ -25,12 +29,16 @@ use vmarray::{Discovery, ErrorKind, Result};
 /// A program: its name, what it shows, and its check on random data.
 type Program = (&'static str, fn(&mut Setting) -> Result<()>, fn(&mut Setting) -> Result<()>);
 
-const PROGRAMS: [Program; 12] = [
+const PROGRAMS: [Program; 16] = [
     ("breadth_first", breadth_first::show, breadth_first::check),
     ("conditional", conditional::show, conditional::check),
+    ("filters", filters::show, filters::check),
     ("function_values", function_values::show, function_values::check),
+    ("game_of_life", game_of_life::show, game_of_life::check),
     ("k_means", k_means::show, k_means::check),
     ("mandelbrot", mandelbrot::show, mandelbrot::check),
+    ("matrix_product", matrix_product::show, matrix_product::check),
+    ("median", median::show, median::check),
     ("monte_carlo", monte_carlo::show, monte_carlo::check),
     ("n_body", n_body::show, n_body::check),
     ("overlapping", overlapping::show, overlapping::check),

@@ -22,21 +22,23 @@ fn inside(item: u32, draws: u32, seed: u32) -> u32 {
     count
 }
 
+/// What items return is added up where they run.
 #[vmarray::kernel]
-fn throw(at: At<1>, draws: u32, seed: u32, hits: &mut Own<u32>) {
+fn throw(at: At<1>, draws: u32, seed: u32, hits: &mut Own<u32>) -> u32 {
     hits.set(inside(at.index() as u32, draws, seed));
+    hits.get()
 }
 
-fn run(on: &mut Setting, items: usize, draws: u32, seed: u32) -> Result<Vec<u32>> {
+fn run(on: &mut Setting, items: usize, draws: u32, seed: u32) -> Result<(u64, Vec<u32>)> {
     let mut hits = on.array(&vec![0_u32; items])?;
-    throw::run((draws, seed, &mut hits))?;
-    hits.to_vec(..)
+    let all = throw::sum((draws, seed, &mut hits))?;
+    Ok((all as u64, hits.to_vec(..)?))
 }
 
 pub fn show(on: &mut Setting) -> Result<()> {
     let (items, draws) = (1000, 250);
-    let hits: u32 = run(on, items, draws, 1)?.iter().sum();
-    let pi = 4.0 * f64::from(hits) / f64::from(items as u32 * draws);
+    let (hits, _) = run(on, items, draws, 1)?;
+    let pi = 4.0 * hits as f64 / f64::from(items as u32 * draws);
     println!("    π is about {pi:.4}");
     assert!((pi - std::f64::consts::PI).abs() < 0.015);
     Ok(())
@@ -46,6 +48,7 @@ pub fn check(on: &mut Setting) -> Result<()> {
     let (items, draws, seed) = (1 + on.below(1500), on.below(20) as u32, on.number() as u32);
     // What the kernel calls is a Rust function too.
     let truth: Vec<u32> = (0..items as u32).map(|item| inside(item, draws, seed)).collect();
-    assert_eq!(run(on, items, draws, seed)?, truth);
+    let all = truth.iter().map(|hits| u64::from(*hits)).sum();
+    assert_eq!(run(on, items, draws, seed)?, (all, truth));
     Ok(())
 }

@@ -57,6 +57,18 @@ impl Setting {
         Ok(array)
     }
 
+    /// An array of two dimensions, in tiles or in rows.
+    pub fn image<T: Element>(&mut self, shape: [usize; 2], values: &[T]) -> Result<NdArray<T, 2>> {
+        let builder = NdArray::builder(shape).devices(self.devices.clone());
+        let builder = match self.below(2) {
+            0 => builder.tile([4 << self.below(3), 8 << self.below(3)]),
+            _ => builder.elements(|elements| elements.page_len(256)),
+        };
+        let array = builder.build()?;
+        array.write_box(.., values)?;
+        Ok(array)
+    }
+
     /// An array with rows of different lengths.
     pub fn ragged<T: Element>(&mut self, rows: &[Vec<T>]) -> Result<RaggedArray<T>> {
         RaggedArray::builder().devices(self.devices.clone()).from_rows(rows)

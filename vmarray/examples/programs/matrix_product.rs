@@ -1,0 +1,40 @@
+//! The product of two matrices, as in the samples of C++ AMP: an item for each element of the result.
+
+use crate::setting::Setting;
+use vmarray::kernel::{Anywhere, At, Own};
+use vmarray::{Result, prelude::*};
+
+#[vmarray::kernel]
+fn product(at: At<2>, a: &Anywhere<f32, 2>, b: &Anywhere<f32, 2>, out: &mut Own<f32>) {
+    let mut sum = 0.0;
+    for k in 0..a.shape()[1] {
+        sum += a[[at[0], k]] * b[[k, at[1]]];
+    }
+    out.set(sum);
+}
+
+fn run(on: &mut Setting, [n, k, m]: [usize; 3], a: &[f32], b: &[f32]) -> Result<Vec<f32>> {
+    let (a, b) = (on.image([n, k], a)?, on.image([k, m], b)?);
+    let mut out = on.image([n, m], &vec![0.0; n * m])?;
+    product::run((&a, &b, &mut out))?;
+    out.to_vec(..)
+}
+
+pub fn show(on: &mut Setting) -> Result<()> {
+    // Twice around by a quarter is half around.
+    let quarter = [0.0, -1.0, 1.0, 0.0];
+    let half = run(on, [2, 2, 2], &quarter, &quarter)?;
+    println!("    {half:?}");
+    assert_eq!(half, [-1.0, 0.0, 0.0, -1.0]);
+    Ok(())
+}
+
+pub fn check(on: &mut Setting) -> Result<()> {
+    let [n, k, m] = [(); 3].map(|()| 1 + on.below(24));
+    let a: Vec<f32> = (0..n * k).map(|_| on.real()).collect();
+    let b: Vec<f32> = (0..k * m).map(|_| on.real()).collect();
+    let element = |i: usize| (0..k).fold(0.0, |sum, l| sum + a[i / m * k + l] * b[l * m + i % m]);
+    let truth: Vec<f32> = (0..n * m).map(element).collect();
+    assert_eq!(run(on, [n, k, m], &a, &b)?, truth);
+    Ok(())
+}
