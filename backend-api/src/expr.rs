@@ -20,6 +20,13 @@
 //! | `Shl`, `Shr` | by the second operand modulo the width; `Shr` keeps the sign of signed numbers | refused |
 //! | comparisons | as expected | IEEE 754: with a NaN only `Ne` holds |
 //! | casts | as Rust's `as`: integers wrap, floats saturate to integers and NaN becomes 0 | rounded to nearest even |
+//! | `Sqrt`, `Fma` | refused | IEEE 754, rounded once to nearest even |
+//! | `Floor`, `Ceil`, `Trunc`, `RoundEven` | refused | exact |
+//! | `CountOnes`, `LeadingZeros`, `TrailingZeros`, `ReverseBits` | of 0, the middle two give the width | refused |
+//!
+//! [Functions](crate::kernel::Function) are [called](Instruction::Call), and follow the table of
+//! [kernels](crate::kernel#arithmetic). What they access outside of their arrays and tables reads 0 and
+//! writes nothing; nobody is told.
 //!
 //! Subnormal numbers are kept. The one exception are OpenCL devices whose driver says that it takes subnormal
 //! `f32` for zeroes, or always rounds towards zero; see `vmarray-backend-opencl`.
@@ -45,7 +52,7 @@ mod types;
 pub(crate) use check::check;
 pub use compute::{Action, Compute, Geometry, Partial, Store};
 pub use naive::evaluate_all;
-pub(crate) use naive::{binary, cast, to_bits, unary};
+pub(crate) use naive::{binary, cast, to_bits};
 pub use number::{Integer, Number};
 pub use owned::OwnedCompute;
 pub use program::{Binary, Instruction, Program, Unary, Value};

@@ -42,6 +42,7 @@ mod body;
 mod define;
 mod f16;
 mod foreign;
+mod function;
 mod hash;
 mod host;
 mod interpret;
@@ -50,14 +51,14 @@ mod report;
 mod uniform;
 mod verify;
 
-pub use crate::expr::{Binary, Type};
+pub use crate::expr::{Binary, Type, Unary};
 pub use body::{
-    Access, Across, ArrayDecl, Body, Memory, Op, Place, Reg, Rmw, Scope, Space, TableDecl, Unary, ViewDecl,
-    Where,
+    Access, Across, ArrayDecl, Body, Memory, Op, Place, Reg, Rmw, Scope, Space, TableDecl, ViewDecl, Where,
 };
 pub use define::{Kernel, Needs};
 pub use f16::{f16_to_f32, f32_to_f16};
 pub use foreign::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
+pub use function::{Function, HostFunction};
 pub use host::{HostForm, HostItems, HostView};
 pub use interpret::{Interpreter, Slices, Views};
 pub(crate) use launch::check as check_launch;

@@ -130,8 +130,9 @@ impl Kernels {
     /// # Errors
     /// `KernelFailed` with the compiler's words.
     pub fn build_more(&self, core: &Core, text: &str) -> Result<Program> {
-        let options = format!("{}{}", options(self.group), self.division.option());
-        let sources = [COMMON, self.division.text(), CHUNKS, text, COMPUTE];
+        // Functions have variables and labels that nothing uses, here and below.
+        let options = format!("{}{} -w", options(self.group), self.division.option());
+        let sources = [COMMON, self.division.text(), self.division.root(), LAUNCH, CHUNKS, text, COMPUTE];
         build(&core.context, core.handles.device, &sources, &options, "compute")
     }
 
@@ -140,7 +141,6 @@ impl Kernels {
     /// # Errors
     /// `KernelFailed` with the compiler's words.
     pub fn build_kernels(&self, core: &Core, text: &str) -> Result<Program> {
-        // Translated text has variables and labels that nothing uses.
         let options = format!("{}{} -w", options(self.group), self.division.option());
         let sources = [CONTRACT_OFF, COMMON, self.division.text(), self.division.root(), LAUNCH, text];
         build(&core.context, core.handles.device, &sources, &options, "launch")

@@ -17,6 +17,18 @@ struct Trade {
 
 const LEN: usize = 100_000;
 
+/// Ever less of each further hundred. Expressions call functions of the program for each element.
+#[vmarray::kernel]
+fn fee(turnover: f32) -> f32 {
+    let (mut rest, mut rate, mut sum) = (turnover, 0.01, 0.0);
+    while rest > 100.0 {
+        sum += 100.0 * rate;
+        rest -= 100.0;
+        rate *= 0.9;
+    }
+    sum + rest * rate
+}
+
 fn main() -> vmarray::Result<()> {
     let trades = VirtualArray::<Trade>::new(LEN)?;
     let all: Vec<Trade> = (0..LEN as u32)
@@ -46,6 +58,12 @@ fn main() -> vmarray::Result<()> {
         turnover,
         expected.iter().map(|trade| f64::from(trade.price * trade.amount as f32)).sum::<f64>()
     );
+
+    // What a function of the program makes of each.
+    let (costly, most) =
+        trades.arg_max(.., fee::of(price * amount.cast::<f32>()))?.expect("there are trades");
+    println!("trade {costly} costs the most, {most}");
+    assert_eq!(all.iter().map(|trade| fee(trade.price * trade.amount as f32)).reduce(f32::max), Some(most));
 
     // Extremes and where they are.
     let (at, highest) = trades.arg_max(.., price)?.expect("there are trades");

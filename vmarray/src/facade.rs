@@ -113,8 +113,8 @@ pub mod kernel {
         ARENA_BYTES, Alloc, Anywhere, Append, AroundPart, At, Atomic, AxisPart, Bits, Define, Definition,
         Error, ErrorKind, Field, Float, Function, Group, Integer, Kernel, KernelType, Layout, Lowered,
         Memory, Number, Outside, Own, Parameter, ParameterInfo, ParameterKind, Returned, Scalar,
-        ScalarSource, Shared, Signed, SourcePlace, TableSource, Window, host_form, host_form_returning,
-        interpret, lower, lower_returning, run_on_host,
+        ScalarArguments, ScalarSource, Shared, Signed, SourcePlace, TableSource, Window, function, host_form,
+        host_form_returning, interpret, lower, lower_returning, run_on_host,
     };
     #[doc(hidden)]
     pub use vmarray_kernel::{k, kind};
@@ -182,6 +182,7 @@ pub mod prelude {
     //! What programs name again and again: `use vmarray::prelude::*`.
 
     pub use crate::boundary::Bounded;
+    pub use crate::ops::expr::CallInExpr;
     pub use crate::ops::launch::RunKernel;
     pub use crate::ops::view::{PagedView, PagedViewMut, Query, QueryMut, View, ViewMut};
     pub use crate::shapes::nd::{NdView, NdViewMut};

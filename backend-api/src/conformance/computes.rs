@@ -1,6 +1,7 @@
 //! Computations against naive evaluation.
 
 use crate::expr::{Action, Binary, Geometry, Instruction, Partial, Program, Store, Type, Unary, Value};
+use crate::kernel::{ArrayDecl, Body, Function, Memory, Op, Reg, Space, TableDecl};
 use crate::wrap::SplitMix64;
 use crate::{Compute, Device, Elements, ErrorKind, HostSpan};
 
@@ -100,14 +101,83 @@ fn on_pairs(of: Type) -> Sketch {
     sketch
 }
 
+/// A function of two numbers and a bool with a loop, branches, an array and a table, that also looks where
+/// neither has anything.
+fn looping(of: Type) -> Function {
+    let [a, b, flag, at, one, len, more, found, sum] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(Reg);
+    let binary = |op, to, left, right| Op::Binary { op, to, left, right };
+    let branches = Op::If {
+        when: flag,
+        then: vec![binary(Binary::Add, sum, sum, found)],
+        otherwise: vec![
+            binary(Binary::Mul, sum, sum, b),
+            binary(Binary::Lt, more, sum, a),
+            Op::If { when: more, then: vec![Op::Break { out: 1 }], otherwise: vec![] },
+        ],
+    };
+    let turn = vec![
+        binary(Binary::Lt, more, at, len),
+        Op::If { when: more, then: vec![], otherwise: vec![Op::Break { out: 1 }] },
+        Op::Block {
+            body: vec![
+                Op::Lookup { to: found, table: 0, at },
+                Op::Put { array: 0, at, value: sum },
+                branches,
+                Op::Get { to: found, array: 0, at },
+                binary(Binary::Max, sum, sum, found),
+            ],
+        },
+        binary(Binary::Add, at, at, one),
+    ];
+    let code = vec![
+        Op::Param { to: a, number: 0 },
+        Op::Param { to: b, number: 1 },
+        Op::Param { to: flag, number: 2 },
+        Op::Literal { to: at, bits: 0 },
+        Op::Literal { to: one, bits: 1 },
+        Op::Literal { to: len, bits: 6 },
+        Op::Copy { to: sum, of: a },
+        Op::Block { body: vec![Op::Loop { body: turn }] },
+        Op::Copy { to: b, of: sum },
+    ];
+    let body = Body {
+        registers: vec![of, of, Type::Bool, Type::U64, Type::U64, Type::U64, Type::Bool, of, of],
+        params: vec![of, of, Type::Bool],
+        tables: vec![TableDecl { of: Memory::Value(of), len: 5 }],
+        arrays: vec![ArrayDecl { space: Space::Item, of, len: 3 }],
+        code,
+        ..Body::default()
+    };
+    let width = of.bytes() as usize;
+    let table = (0..5 * width as u8).map(|byte| if of.is_float() { byte % 0x60 } else { 0x55 ^ byte });
+    let table: Vec<u8> = table.chain([0; 8]).take((5 * width).next_multiple_of(8)).collect();
+    Function::new(body, table).expect("a sound function")
+}
+
+/// A function that says whether one number is less than another, or equal to it.
+fn at_most(of: Type) -> Function {
+    let [a, b, holds] = [0, 1, 2].map(Reg);
+    let code = vec![
+        Op::Param { to: a, number: 0 },
+        Op::Param { to: b, number: 1 },
+        Op::Binary { op: Binary::Le, to: holds, left: a, right: b },
+    ];
+    let registers = vec![of, of, Type::Bool];
+    let body = Body { registers, params: vec![of, of], code, ..Body::default() };
+    Function::new(body, Vec::new()).expect("a sound function")
+}
+
 /// All operations on two numbers of a type, for such a program.
 fn operations(of: Type) -> Vec<Instruction> {
     let [left, right, condition] = [0, 1, 5].map(Value);
     let mut all = vec![Instruction::Select { condition, yes: right, no: left }];
     all.extend(Binary::ALL.map(|op| Instruction::Binary { op, left, right }));
-    all.extend([Unary::Neg, Unary::Abs, Unary::Not].map(|op| Instruction::Unary { op, of: left }));
+    all.extend(Unary::ALL.map(|op| Instruction::Unary { op, of: left }));
+    all.push(Instruction::Fma { a: left, b: right, c: left });
+    all.push(Instruction::Call { function: looping(of), arguments: vec![left, right, condition] });
+    all.push(Instruction::Call { function: at_most(of), arguments: vec![right, left] });
     all.extend(Type::NUMBERS.map(|to| Instruction::Cast { of: left, to }));
-    all.retain(|last| Program::new([on_pairs(of).0, vec![*last]].concat()).is_ok());
+    all.retain(|last| Program::new([on_pairs(of).0, vec![last.clone()]].concat()).is_ok());
     all
 }
 
@@ -124,7 +194,7 @@ pub(super) fn computations_with_every_operation<D: Device>(cx: &Context<'_, D>) 
         for some in operations(of).chunks(Compute::STORES_MAX) {
             let mut sketch = on_pairs(of);
             let mut store = |(place, operation): (u32, &Instruction)| {
-                let result = sketch.push(*operation);
+                let result = sketch.push(operation.clone());
                 Store { value: sketch.storable(result), source: 1, offset: 8 * place }
             };
             let stores: Vec<Store> = (0..).zip(some).map(&mut store).collect();
@@ -151,7 +221,25 @@ fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types
             (!known.is_empty()).then(|| random.pick(&known))
         };
         let of = random.pick(types);
-        match random.below(10) {
+        match random.below(12) {
+            10 => {
+                let (a, b) = (of_type(&sketch, of, random), of_type(&sketch, of, random));
+                let condition = of_type(&sketch, Type::Bool, random);
+                if let (Some(a), Some(b)) = (a, b) {
+                    let (function, arguments) = match condition {
+                        Some(condition) if random.below(2) == 0 => (looping(of), vec![a, b, condition]),
+                        _ => (at_most(of), vec![a, b]),
+                    };
+                    sketch.push(Instruction::Call { function, arguments });
+                }
+            }
+            11 => {
+                let known = values_of(&sketch.program(), &|known| known == of);
+                let op = random.pick(&Unary::ALL);
+                if !known.is_empty() && op.takes(of) {
+                    sketch.push(Instruction::Unary { op, of: random.pick(&known) });
+                }
+            }
             0..=2 => {
                 let source = random.index(2);
                 if let Some(room) = strides[source].checked_sub(of.bytes() as usize) {

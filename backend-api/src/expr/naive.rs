@@ -1,15 +1,8 @@
 //! Evaluation of one element after the other: what all backends are measured against.
 
-use super::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
+use super::{Binary, Instruction, Integer, Number, Program, Type, Value};
+use crate::kernel::arithmetic::{fma, unary};
 use crate::{by_binary, by_integer, by_type};
-
-pub(crate) fn unary(op: Unary, of: Type, a: u64) -> u64 {
-    match op {
-        Unary::Neg => by_type!(of, T => T::from_value(a).negative().to_value()),
-        Unary::Abs => by_type!(of, T => T::from_value(a).absolute().to_value()),
-        Unary::Not => by_integer!(of, T => T::from_value(a).complement().to_value() & of.mask(), _ => 0),
-    }
-}
 
 pub(crate) fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
     macro_rules! number {
@@ -60,6 +53,11 @@ pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u6
                 }
             }
             Instruction::Cast { of: a, to } => cast(of(a), to, get(a)),
+            Instruction::Fma { a, b, c } => fma(of(a), get(a), get(b), get(c)),
+            Instruction::Call { ref function, ref arguments } => {
+                let arguments: Vec<u64> = arguments.iter().map(|argument| get(*argument)).collect();
+                function.call(&arguments)
+            }
         };
         values.push(value);
     }
@@ -87,6 +85,7 @@ pub(crate) fn to_bits(field: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Unary;
     use super::*;
 
     #[test]

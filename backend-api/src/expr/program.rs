@@ -1,6 +1,7 @@
 //! Programs: lists of instructions that were checked.
 
 use super::Type;
+use crate::kernel::Function;
 use crate::{Error, ErrorKind, Result};
 
 /// The number of an instruction, as a name of the value that it gives.
@@ -9,7 +10,7 @@ use crate::{Error, ErrorKind, Result};
 /// use backend_api::expr::{Instruction, Program, Type, Unary, Value};
 /// // The negative of the literal, which is value 0, is value 1.
 /// let literal = Instruction::Literal { of: Type::I32, bits: 7 };
-/// let program = Program::new(vec![literal, Instruction::Unary { op: Unary::Neg, of: Value(0) }])?;
+/// let program = Program::new(vec![literal.clone(), Instruction::Unary { op: Unary::Neg, of: Value(0) }])?;
 /// assert_eq!(program.instructions()[Value(0).at()], literal);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
@@ -24,27 +25,82 @@ impl Value {
     }
 }
 
-/// An operation on one value.
+/// An operation on one value, whose type is that of the result as well.
 ///
 /// ```
 /// use backend_api::expr::{Instruction, Program, Type, Unary, Value, evaluate_all};
 /// let byte = Instruction::Field { source: 0, offset: 0, of: Type::I8 };
 /// let result = |op| {
-///     let program = Program::new(vec![byte, Instruction::Unary { op, of: Value(0) }])?;
+///     let program = Program::new(vec![byte.clone(), Instruction::Unary { op, of: Value(0) }])?;
 ///     Ok::<_, backend_api::Error>(evaluate_all(&program, 0, &[&[0xFE]])[1])
 /// };
-/// // Of -2: 2, 2 and 1.
-/// assert_eq!([result(Unary::Neg)?, result(Unary::Abs)?, result(Unary::Not)?], [2, 2, 1]);
+/// // Of -2: 2, 2, 1 and 7.
+/// let all = [Unary::Neg, Unary::Abs, Unary::Not, Unary::CountOnes];
+/// assert_eq!(all.map(|op| result(op).unwrap()), [2, 2, 1, 7]);
+/// assert!(Unary::Sqrt.takes(Type::F32) && !Unary::Sqrt.takes(Type::U8));
+/// assert!(Unary::Not.takes(Type::Bool) && !Unary::CountOnes.takes(Type::Bool));
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unary {
-    /// The negative of a number.
+    /// The negative of a signed number or float.
     Neg,
     /// The absolute value of a number.
     Abs,
     /// All other bits of an integer; the opposite of a bool.
     Not,
+    /// The square root of a float.
+    Sqrt,
+    /// The largest whole number that is not larger than a float.
+    Floor,
+    /// The smallest whole number that is not smaller than a float.
+    Ceil,
+    /// A float without its fraction.
+    Trunc,
+    /// The nearest whole number; of two, the even one.
+    RoundEven,
+    /// How many bits of an integer are set.
+    CountOnes,
+    /// How many bits of an integer above the highest one that is set are not.
+    LeadingZeros,
+    /// How many bits of an integer below the lowest one that is set are not.
+    TrailingZeros,
+    /// The bits of an integer in the opposite order.
+    ReverseBits,
+}
+
+impl Unary {
+    /// All of them.
+    pub const ALL: [Self; 12] = {
+        use Unary::{Abs, Ceil, CountOnes, Floor, LeadingZeros, Neg, Not, ReverseBits, RoundEven, Sqrt};
+        use Unary::{TrailingZeros, Trunc};
+        [
+            Neg,
+            Abs,
+            Not,
+            Sqrt,
+            Floor,
+            Ceil,
+            Trunc,
+            RoundEven,
+            CountOnes,
+            LeadingZeros,
+            TrailingZeros,
+            ReverseBits,
+        ]
+    };
+
+    /// Whether there is such an operation on values of this type.
+    #[must_use]
+    pub const fn takes(self, of: Type) -> bool {
+        match self {
+            Self::Neg => of.is_signed() || of.is_float(),
+            Self::Abs => !matches!(of, Type::Bool),
+            Self::Not => !of.is_float(),
+            Self::Sqrt | Self::Floor | Self::Ceil | Self::Trunc | Self::RoundEven => of.is_float(),
+            Self::CountOnes | Self::LeadingZeros | Self::TrailingZeros | Self::ReverseBits => of.is_integer(),
+        }
+    }
 }
 
 /// An operation on two values of one type.
@@ -133,7 +189,7 @@ impl Binary {
 /// assert_eq!(evaluate_all(&program, 0x1234, &[]), [0x1234, 0x34]);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Instruction {
     /// A field of the element: of source number `source`, `offset` bytes from its start, of any type but
     /// bool.
@@ -186,6 +242,22 @@ pub enum Instruction {
         /// To which type.
         to: Type,
     },
+    /// `a * b + c` of floats of one type, rounded once.
+    Fma {
+        /// The first factor.
+        a: Value,
+        /// The second factor.
+        b: Value,
+        /// The summand.
+        c: Value,
+    },
+    /// What a function gives. It is called for all elements, those that a filter leaves out included.
+    Call {
+        /// Which.
+        function: Function,
+        /// Its arguments, of the types of its parameters.
+        arguments: Vec<Value>,
+    },
 }
 
 /// Instructions that were checked: types fit, references lead back.
@@ -202,7 +274,7 @@ pub enum Instruction {
 /// assert_eq!((program.types(), program.type_of(Value(3))), (&[Type::F32, Type::F32, Type::Bool][..], None));
 /// assert_eq!(program.needed(&[Value(1)]), [false, true, false]);
 /// let not = Instruction::Unary { op: Unary::Not, of: Value(0) };
-/// assert_eq!(Program::new(vec![instructions[0], not]).unwrap_err().kind(), ErrorKind::InvalidArgument);
+/// assert_eq!(Program::new(vec![instructions[0].clone(), not]).unwrap_err().kind(), ErrorKind::InvalidArgument);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -227,7 +299,7 @@ impl Program {
         }
         let mut types: Vec<Type> = Vec::with_capacity(instructions.len());
         for (at, instruction) in instructions.iter().enumerate() {
-            let found = type_of(&types, *instruction)
+            let found = type_of(&types, instruction)
                 .ok_or_else(|| invalid(format!("instruction {at} is mistyped: {instruction:?}")))?;
             types.push(found);
         }
@@ -272,31 +344,25 @@ impl Program {
 
 impl Instruction {
     /// Calls `visit` for each value that it refers to.
-    fn each_operand(self, mut visit: impl FnMut(Value)) {
-        match self {
+    fn each_operand(&self, mut visit: impl FnMut(Value)) {
+        match *self {
             Self::Field { .. } | Self::Literal { .. } | Self::Index => {}
             Self::Unary { of, .. } | Self::Cast { of, .. } => visit(of),
             Self::Binary { left, right, .. } => [left, right].into_iter().for_each(visit),
             Self::Select { condition, yes, no } => [condition, yes, no].into_iter().for_each(visit),
+            Self::Fma { a, b, c } => [a, b, c].into_iter().for_each(visit),
+            Self::Call { ref arguments, .. } => arguments.iter().copied().for_each(visit),
         }
     }
 }
 
-fn type_of(types: &[Type], instruction: Instruction) -> Option<Type> {
+fn type_of(types: &[Type], instruction: &Instruction) -> Option<Type> {
     let known = |value: Value| types.get(value.at()).copied();
-    match instruction {
+    match *instruction {
         Instruction::Field { of, .. } => (of != Type::Bool).then_some(of),
         Instruction::Literal { of, bits } => (bits & !of.mask() == 0).then_some(of),
         Instruction::Index => Some(Type::U64),
-        Instruction::Unary { op, of } => {
-            let of = known(of)?;
-            let fits = match op {
-                Unary::Neg => of.is_signed() || of.is_float(),
-                Unary::Abs => of != Type::Bool,
-                Unary::Not => !of.is_float(),
-            };
-            fits.then_some(of)
-        }
+        Instruction::Unary { op, of } => known(of).filter(|of| op.takes(*of)),
         Instruction::Binary { op, left, right } => {
             let of = known(left)?;
             let fits = known(right)? == of && op.takes(of);
@@ -307,6 +373,14 @@ fn type_of(types: &[Type], instruction: Instruction) -> Option<Type> {
             (known(condition)? == Type::Bool && known(no)? == of).then_some(of)
         }
         Instruction::Cast { of, to } => known(of).filter(|_| to != Type::Bool).map(|_| to),
+        Instruction::Fma { a, b, c } => {
+            let of = known(a)?;
+            (of.is_float() && known(b)? == of && known(c)? == of).then_some(of)
+        }
+        Instruction::Call { ref function, ref arguments } => {
+            let given = arguments.iter().map(|argument| known(*argument));
+            given.eq(function.params().iter().map(|of| Some(*of))).then(|| function.gives())
+        }
     }
 }
 

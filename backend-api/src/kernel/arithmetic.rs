@@ -16,8 +16,8 @@
 //! ```
 
 use super::{Binary, Memory, Type, Unary, f16_to_f32, f32_to_f16};
-use crate::by_integer;
-use crate::expr::{self, Number};
+use crate::expr::{self, Integer, Number};
+use crate::{by_integer, by_type};
 
 /// An operation on one value of a type.
 #[must_use]
@@ -36,9 +36,9 @@ pub fn unary(op: Unary, of: Type, a: u64) -> u64 {
         };
     }
     match op {
-        Unary::Neg => expr::unary(expr::Unary::Neg, of, a),
-        Unary::Abs => expr::unary(expr::Unary::Abs, of, a),
-        Unary::Not => expr::unary(expr::Unary::Not, of, a),
+        Unary::Neg => by_type!(of, T => T::from_value(a).negative().to_value()),
+        Unary::Abs => by_type!(of, T => T::from_value(a).absolute().to_value()),
+        Unary::Not => by_integer!(of, T => T::from_value(a).complement().to_value() & of.mask(), _ => 0),
         Unary::Sqrt => float!(sqrt),
         Unary::Floor => float!(floor),
         Unary::Ceil => float!(ceil),

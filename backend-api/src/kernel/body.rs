@@ -1,6 +1,6 @@
 //! What kernels consist of.
 
-use crate::expr::{Binary, Type};
+use crate::expr::{Binary, Type, Unary};
 
 /// A register: a variable of the item. Its type is that of the same number in [`Body::registers`].
 ///
@@ -172,86 +172,6 @@ impl ViewDecl {
     pub fn extent(&self) -> u64 {
         let ends = self.fields.iter().map(|(offset, of)| u64::from(*offset) + u64::from(of.bytes()));
         ends.max().unwrap_or(0)
-    }
-}
-
-/// An operation on one value, whose type is that of the result as well.
-///
-/// ```
-/// use backend_api::kernel::{Type, Unary};
-/// assert!(Unary::Sqrt.takes(Type::F32) && !Unary::Sqrt.takes(Type::U8));
-/// assert!(Unary::Not.takes(Type::Bool) && !Unary::CountOnes.takes(Type::Bool));
-/// assert_eq!(Unary::from(backend_api::expr::Unary::Neg), Unary::Neg);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unary {
-    /// The negative of a signed number or float.
-    Neg,
-    /// The absolute value of a number.
-    Abs,
-    /// All other bits of an integer; the opposite of a bool.
-    Not,
-    /// The square root of a float.
-    Sqrt,
-    /// The largest whole number that is not larger than a float.
-    Floor,
-    /// The smallest whole number that is not smaller than a float.
-    Ceil,
-    /// A float without its fraction.
-    Trunc,
-    /// The nearest whole number; of two, the even one.
-    RoundEven,
-    /// How many bits of an integer are set.
-    CountOnes,
-    /// How many bits of an integer above the highest one that is set are not.
-    LeadingZeros,
-    /// How many bits of an integer below the lowest one that is set are not.
-    TrailingZeros,
-    /// The bits of an integer in the opposite order.
-    ReverseBits,
-}
-
-impl Unary {
-    /// All of them.
-    pub const ALL: [Self; 12] = {
-        use Unary::{Abs, Ceil, CountOnes, Floor, LeadingZeros, Neg, Not, ReverseBits, RoundEven, Sqrt};
-        use Unary::{TrailingZeros, Trunc};
-        [
-            Neg,
-            Abs,
-            Not,
-            Sqrt,
-            Floor,
-            Ceil,
-            Trunc,
-            RoundEven,
-            CountOnes,
-            LeadingZeros,
-            TrailingZeros,
-            ReverseBits,
-        ]
-    };
-
-    /// Whether there is such an operation on values of this type.
-    #[must_use]
-    pub const fn takes(self, of: Type) -> bool {
-        match self {
-            Self::Neg => of.is_signed() || of.is_float(),
-            Self::Abs => !matches!(of, Type::Bool),
-            Self::Not => !of.is_float(),
-            Self::Sqrt | Self::Floor | Self::Ceil | Self::Trunc | Self::RoundEven => of.is_float(),
-            Self::CountOnes | Self::LeadingZeros | Self::TrailingZeros | Self::ReverseBits => of.is_integer(),
-        }
-    }
-}
-
-impl From<crate::expr::Unary> for Unary {
-    fn from(op: crate::expr::Unary) -> Self {
-        match op {
-            crate::expr::Unary::Neg => Self::Neg,
-            crate::expr::Unary::Abs => Self::Abs,
-            crate::expr::Unary::Not => Self::Not,
-        }
     }
 }
 

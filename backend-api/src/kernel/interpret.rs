@@ -216,6 +216,22 @@ impl<'a> Interpreter<'a> {
         Ok(all)
     }
 
+    /// Has `run` call the code of a kernel without views and groups for parameters of its own; what a
+    /// register holds in the end is what such a call gives.
+    pub(super) fn calls<R>(&self, result: Reg, run: impl FnOnce(&mut dyn FnMut(&[u64]) -> u64) -> R) -> R {
+        let body = self.kernel.body();
+        let flat = Flat::new(body);
+        let mut items = [Item::new(body)];
+        run(&mut |params| {
+            let launch = Interpreter { params, ..*self };
+            let mut views = Slices::new(Vec::new());
+            let (shared, views) = (Vec::new(), &mut views);
+            let mut state = State { launch: &launch, body, flat: &flat, views, shared, group: 0 };
+            state.group(0, &mut items).expect("no memory is touched");
+            items[0].get(result)
+        })
+    }
+
     /// Runs some parts; the report of each item that failed, in order.
     ///
     /// # Errors

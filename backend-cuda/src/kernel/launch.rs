@@ -3,7 +3,7 @@
 #[forbid(unsafe_code)]
 mod arena;
 #[forbid(unsafe_code)]
-mod codegen;
+pub(super) mod codegen;
 mod foreign;
 #[forbid(unsafe_code)]
 mod traits;

@@ -138,6 +138,34 @@ impl Text {
         }
     }
 
+    /// A value as functions are given it: a register, a word for a bool.
+    pub fn given_on(&mut self, of: Type, name: &str) -> String {
+        if of != Type::Bool {
+            return name.to_owned();
+        }
+        let word = self.temporary("b32");
+        emit!(self, "selp.b32 {word}, 1, 0, {name}");
+        word
+    }
+
+    /// Calls a function, with arguments of these types.
+    pub fn call(&mut self, function: &str, of: Type, name: &str, arguments: &[(Type, String)]) {
+        let kind = |of: Type| if is_wide(of) { "b64" } else { "b32" };
+        let given: Vec<String> =
+            arguments.iter().map(|(of, argument)| self.given_on(*of, argument)).collect();
+        self.body.push_str("\t{\n");
+        emit!(self, ".param .{} result", kind(of));
+        let mut list = Vec::new();
+        for (number, ((of, _), given)) in arguments.iter().zip(given).enumerate() {
+            emit!(self, ".param .{} a{number}", kind(*of));
+            emit!(self, "st.param.{} [a{number}], {given}", kind(*of));
+            list.push(format!("a{number}"));
+        }
+        emit!(self, "call (result), {function}, ({})", list.join(", "));
+        self.parameter(of, name, "result");
+        self.body.push_str("\t}\n");
+    }
+
     /// `element * stride + base`.
     pub fn scaled(&mut self, name: &str, element: &str, stride: u64, base: &str) {
         if stride.is_power_of_two() {

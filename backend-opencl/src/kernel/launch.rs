@@ -1,7 +1,7 @@
 //! Launches: kernels of the program, translated and kept, and their arguments.
 
 #[forbid(unsafe_code)]
-mod codegen;
+pub(super) mod codegen;
 mod foreign;
 
 use std::sync::Arc;

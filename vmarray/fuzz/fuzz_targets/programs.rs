@@ -44,6 +44,7 @@ enum Step {
     Binary(u8, u16, u16),
     Select(u16, u16, u16),
     Cast(u16, u8),
+    Fma(u16, u16, u16),
 }
 
 const TYPES: [Type; 11] = [
@@ -71,7 +72,7 @@ fn instruction(step: &Step, known: usize) -> Instruction {
         Step::Literal(number, bits) => Instruction::Literal { of: of(number), bits },
         Step::Index => Instruction::Index,
         Step::Unary(op, a) => {
-            Instruction::Unary { op: [Unary::Neg, Unary::Abs, Unary::Not][op as usize % 3], of: value(a) }
+            Instruction::Unary { op: Unary::ALL[op as usize % Unary::ALL.len()], of: value(a) }
         }
         Step::Binary(op, a, b) => Instruction::Binary {
             op: Binary::ALL[op as usize % Binary::ALL.len()],
@@ -79,6 +80,7 @@ fn instruction(step: &Step, known: usize) -> Instruction {
             right: value(b),
         },
         Step::Select(c, a, b) => Instruction::Select { condition: value(c), yes: value(a), no: value(b) },
+        Step::Fma(a, b, c) => Instruction::Fma { a: value(a), b: value(b), c: value(c) },
         Step::Cast(a, to) => Instruction::Cast { of: value(a), to: of(to) },
     }
 }

@@ -33,6 +33,7 @@ mod around;
 #[allow(missing_docs, reason = "they are Rust's functions of these names")]
 pub mod composed;
 mod error;
+mod function;
 mod host;
 mod interpret;
 mod layout;
@@ -57,6 +58,7 @@ mod views;
 
 pub use around::{Anywhere, Window};
 pub use error::{Error, ErrorKind};
+pub use function::{ScalarArguments, function};
 pub use host::{ARENA_BYTES, Kernel, host_form, host_form_returning, run_on_host};
 pub use interpret::interpret;
 pub use layout::{Field, KernelType, Layout};

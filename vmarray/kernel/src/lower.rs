@@ -21,6 +21,8 @@ use crate::error::{Error, ErrorKind};
 use crate::host::Kernel;
 use crate::layout::Layout;
 use crate::returned::{Returned as _, stored};
+use crate::slots::Definition;
+use crate::tree::Tree;
 use crate::views::{ParameterInfo, ParameterKind};
 use around::Around;
 use backend_api::kernel::arithmetic;
@@ -241,10 +243,21 @@ pub fn lower_returning<K: Kernel>() -> std::result::Result<Lowered, Error> {
 /// As [`lower`].
 pub fn lower_for<K: Kernel>(form: &Form) -> std::result::Result<Lowered, Error> {
     let returned = if form.returns { K::Returned::types() } else { Vec::new() };
+    lowered(form, &|lower| lower.kernel(K::parameters(), &returned, K::group_len(), K::define()))
+}
+
+/// Lowers a function of scalars that gives one, by a last operation that writes it.
+pub(crate) fn lower_function(
+    parameters: &[Type],
+    define: impl Fn() -> Definition,
+) -> std::result::Result<Lowered, Error> {
+    lowered(&Form::default(), &|lower| lower.function(parameters, define()))
+}
+
+/// With loops unrolled, unless that is too much.
+fn lowered(form: &Form, with: &dyn Fn(Lower) -> Result<Lowered>) -> std::result::Result<Lowered, Error> {
     let attempt = |is_unrolled| {
-        let lower = Lower::new(is_unrolled, form.clone());
-        let lowered = lower.kernel(K::parameters(), &returned, K::group_len(), K::define());
-        lowered.map_err(|exit| match exit {
+        with(Lower::new(is_unrolled, form.clone())).map_err(|exit| match exit {
             Exit::Error(error) => *error,
             Exit::Diverges => unreachable!("the end of a function takes what diverges"),
         })
@@ -288,9 +301,9 @@ impl Lower {
         parameters: Vec<ParameterInfo>,
         returned: &[Type],
         group_len: Option<u32>,
-        definition: crate::slots::Definition,
+        definition: Definition,
     ) -> Result<Lowered> {
-        let name = definition.tree.name;
+        let tree = definition.tree;
         let own_axes = parameters.iter().find_map(ParameterInfo::axes);
         if self.form.axes == 0 {
             self.form.axes = own_axes.unwrap_or(1);
@@ -301,7 +314,6 @@ impl Lower {
         for (number, parameter) in parameters.iter().enumerate() {
             arguments.push(self.parameter(number, &parameter.kind)?);
         }
-        let file = definition.tree.file;
         let value = self.inline(definition, &arguments)?;
         self.write_returned(&value, parameters.len(), returned)?;
         let mut code = self.edges();
@@ -309,6 +321,41 @@ impl Lower {
         if let Some(Operand::Register(when)) = inside {
             code = vec![Op::If { when, then: code, otherwise: Vec::new() }];
         }
+        self.code = code;
+        self.finished(tree, parameters, group_len)
+    }
+
+    fn function(mut self, parameters: &[Type], definition: Definition) -> Result<Lowered> {
+        let tree = definition.tree;
+        let mut arguments = Vec::with_capacity(parameters.len());
+        for (parameter, of) in parameters.iter().enumerate() {
+            let register = self.scalar(ScalarSource::Value { parameter, position: 0 }, *of);
+            arguments.push(Value::scalar(*of, Operand::Register(register)));
+        }
+        let value = match self.inline(definition, &arguments) {
+            Err(Exit::Diverges) => {
+                let error = |detail: &str| {
+                    Error::new(ErrorKind::Unsupported, tree.name, tree.file, tree.line, detail.into())
+                };
+                return Err(Exit::Error(Box::new(error("it never returns: expressions need its result"))));
+            }
+            result => result?,
+        };
+        let operand = self.operand(&value)?;
+        let (of, to) = (self.register(operand), self.new_register(self.type_of(operand)));
+        self.removable[to.at()] = false;
+        self.code.push(Op::Copy { to, of });
+        self.finished(tree, Vec::new(), None)
+    }
+
+    /// What was lowered, tidied up and verified.
+    fn finished(
+        self,
+        tree: &'static Tree,
+        parameters: Vec<ParameterInfo>,
+        group_len: Option<u32>,
+    ) -> Result<Lowered> {
+        let (name, file) = (tree.name, tree.file);
         let mut body = Body {
             params: self.scalars.iter().map(|scalar| scalar.1).collect(),
             tables: self.tables.decls(),
@@ -318,7 +365,7 @@ impl Lower {
                 .iter()
                 .map(|view| ViewDecl { access: view.access, fields: Vec::new() })
                 .collect(),
-            code: self.prelude.iter().chain(&code).cloned().collect(),
+            code: self.prelude.iter().chain(&self.code).cloned().collect(),
             registers: self.registers.clone(),
             group_len,
         };

@@ -278,6 +278,8 @@ const fn assert_searchable(bytes: usize) {
 /// use vmarray::prelude::*;
 /// let is_less = vmarray::Field::<u32, u32>::whole() < 7;
 /// ```
+///
+#[doc = include_str!("../ops/expr/functions.md")]
 #[derive(Clone, Copy, Debug)]
 pub struct Field<T, F> {
     offset: usize,

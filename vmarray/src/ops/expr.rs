@@ -26,6 +26,31 @@
 //! # Ok::<(), vmarray::Error>(())
 //! ```
 //!
+//! # Functions
+//!
+//! Floats have the functions of Rust's, [`sqrt`](Expr::sqrt), [`ln`](Expr::ln), [`sin`](Expr::sin) and
+//! others, and every function with [`#[kernel]`](macro@crate::kernel) that takes and gives numbers and bools
+//! can be [called](CallInExpr) for each element, with loops, branches and tables in it:
+//!
+//! ```
+//! # use vmarray::prelude::*;
+//! #[vmarray::kernel]
+//! fn escapes(x: f32, y: f32) -> bool {
+//!     let (mut re, mut im, mut turns) = (0.0, 0.0, 0);
+//!     while turns < 100 && re * re + im * im < 4.0 {
+//!         (re, im) = (re * re - im * im + x, 2.0 * re * im + y);
+//!         turns += 1;
+//!     }
+//!     turns < 100
+//! }
+//!
+//! let points = VirtualArray::<[f32; 2]>::new(1000)?;
+//! points.set(7, [0.5, 0.5])?;
+//! let point = Field::<[f32; 2], [f32; 2]>::whole();
+//! assert_eq!(points.find_where(.., escapes::of((point.nth::<0>(), point.nth::<1>())), 9)?.indices, [7]);
+//! # Ok::<(), vmarray::Error>(())
+//! ```
+//!
 //! Mistyped expressions do not compile, nor do fields of another element type:
 //!
 //! ```compile_fail
@@ -62,7 +87,20 @@
 //! All devices give the same results, bit by bit, except for the bits of a NaN. Integers wrap; `a / 0` is 0
 //! and `a % 0` is `a`. Floating point is IEEE 754, rounded to nearest even and never fused. Casts are those
 //! of Rust's `as`. The whole table is in [`device::expr`](crate::device::expr).
+//!
+//! | function | error in ulps at most |
+//! |---|---|
+//! | `sqrt`, `mul_add`, `floor`, `ceil`, `trunc`, `round`, `round_ties_even`, `fract`, `recip` | 0.5, that is exact or rounded once |
+//! | `exp`, `exp2`, `ln`, `ln_1p`, `log2`, `log10`, `cbrt`, `hypot`, `sin`, `cos`, `asin`, `acos` | 1 |
+//! | `exp_m1`, `powf`, `rsqrt` | 1.5 |
+//! | `atan`, `asinh`, `acosh`, `atanh` | 2 |
+//! | `tan`, `atan2`, `sinh`, `cosh`, `tanh` | 2.5 |
+//!
+//! `powi` multiplies, and loses up to half an ulp by each multiplication.
 
+mod call;
+mod list;
+mod maths;
 mod operators;
 mod relative;
 mod scalar;
@@ -74,9 +112,12 @@ use backend_api::expr::{Binary, Instruction, Program, Type, Unary, Value};
 use bytemuck::NoUninit;
 
 use crate::base::element::{Element, Field};
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::Result;
 
 pub use backend_api::expr::{Integer, Number};
+pub use call::{CallInExpr, ExprArguments};
+use list::Instructions;
+pub(crate) use list::refused;
 pub(crate) use relative::assignments_counted_from;
 pub use scalar::{Bits, Scalar, Signed, Summed};
 
@@ -100,23 +141,24 @@ pub use scalar::{Bits, Scalar, Signed, Summed};
 /// assert_eq!(array.sum(.., value.max(f32::NAN).min(Expr::constant(-1.0)).only_where(index().ge(4)))?, -7.5);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+///
+#[doc = include_str!("expr/functions.md")]
 #[must_use = "does nothing unless an operation takes it"]
 pub struct Expr<T, F> {
-    /// One more than a program can have at most, so that its check finds out.
-    instructions: Vec<Instruction>,
+    list: Instructions,
     value: Value,
     marker: PhantomData<fn(&T) -> F>,
 }
 
 impl<T, F> Clone for Expr<T, F> {
     fn clone(&self) -> Self {
-        Self { instructions: self.instructions.clone(), value: self.value, marker: PhantomData }
+        Self { list: self.list.clone(), value: self.value, marker: PhantomData }
     }
 }
 
 impl<T, F> fmt::Debug for Expr<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.instructions).finish()
+        f.debug_list().entries(&self.list.instructions).finish()
     }
 }
 
@@ -137,7 +179,9 @@ pub fn index<T>() -> Expr<T, u64> {
 
 impl<T, F> Expr<T, F> {
     fn start(instruction: Instruction) -> Self {
-        Self { instructions: vec![instruction], value: Value(0), marker: PhantomData }
+        let mut list = Instructions::default();
+        let value = list.push(instruction);
+        Self { list, value, marker: PhantomData }
     }
 }
 
@@ -164,8 +208,8 @@ impl<T, F: Scalar> Expr<T, F> {
 
     /// Adds an instruction.
     fn then<R>(mut self, instruction: Instruction) -> Expr<T, R> {
-        let value = push(&mut self.instructions, instruction);
-        Expr { instructions: self.instructions, value, marker: PhantomData }
+        let value = self.list.push(instruction);
+        Expr { list: self.list, value, marker: PhantomData }
     }
 
     fn unary<R>(self, op: Unary) -> Expr<T, R> {
@@ -175,7 +219,7 @@ impl<T, F: Scalar> Expr<T, F> {
 
     fn binary<G, R>(mut self, op: Binary, right: &Expr<T, G>) -> Expr<T, R> {
         let left = self.value;
-        let right = append(&mut self.instructions, &right.instructions, right.value);
+        let right = self.list.append(&right.list, right.value);
         self.then(Instruction::Binary { op, left, right })
     }
 }
@@ -194,51 +238,9 @@ impl<T> Expr<T, bool> {
     /// ```
     pub fn select<F: Scalar>(self, yes: impl IntoExpr<T, F>, no: impl IntoExpr<T, F>) -> Expr<T, F> {
         let (mut this, condition, yes, no) = (self.clone(), self.value, yes.into_expr(), no.into_expr());
-        let yes = append(&mut this.instructions, &yes.instructions, yes.value);
-        let no = append(&mut this.instructions, &no.instructions, no.value);
+        let yes = this.list.append(&yes.list, yes.value);
+        let no = this.list.append(&no.list, no.value);
         this.then(Instruction::Select { condition, yes, no })
-    }
-}
-
-/// Adds an instruction, unless it is there already; says where it is.
-fn push(list: &mut Vec<Instruction>, instruction: Instruction) -> Value {
-    let at = list.iter().position(|known| *known == instruction).unwrap_or_else(|| {
-        // One more than a program can have is enough to be refused.
-        if list.len() <= Program::INSTRUCTIONS_MAX {
-            list.push(instruction);
-        }
-        list.len() - 1
-    });
-    Value(at as u16)
-}
-
-/// Adds the instructions of another expression; says where its value is.
-fn append(list: &mut Vec<Instruction>, other: &[Instruction], value: Value) -> Value {
-    let mut places: Vec<Value> = Vec::with_capacity(other.len());
-    for instruction in other {
-        places.push(push(list, moved(*instruction, &places)));
-    }
-    place(value, &places)
-}
-
-/// Where a value is, of those that were moved to these places.
-fn place(value: Value, places: &[Value]) -> Value {
-    places.get(value.at()).copied().unwrap_or(value)
-}
-
-/// An instruction that takes its operands from the places that they were moved to.
-fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
-    let place = |value| place(value, places);
-    match instruction {
-        Instruction::Unary { op, of } => Instruction::Unary { op, of: place(of) },
-        Instruction::Cast { of, to } => Instruction::Cast { of: place(of), to },
-        Instruction::Binary { op, left, right } => {
-            Instruction::Binary { op, left: place(left), right: place(right) }
-        }
-        Instruction::Select { condition, yes, no } => {
-            Instruction::Select { condition: place(condition), yes: place(yes), no: place(no) }
-        }
-        other => other,
     }
 }
 
@@ -396,7 +398,7 @@ impl<T, F> IntoFiltered<T, F> for Filtered<T, F> {
 pub struct Assignment<T> {
     pub(crate) source: u8,
     pub(crate) offset: u32,
-    instructions: Vec<Instruction>,
+    list: Instructions,
     value: Value,
     marker: PhantomData<fn(&T)>,
 }
@@ -407,7 +409,7 @@ impl<T, F: Scalar> Expr<T, F> {
         Assignment {
             source,
             offset: u32::try_from(offset).unwrap_or(u32::MAX),
-            instructions: self.instructions,
+            list: self.list,
             value: self.value,
             marker: PhantomData,
         }
@@ -454,15 +456,15 @@ impl<T> IntoAssignments<T> for Vec<Assignment<T>> {
 
 /// A program, put together from several expressions.
 #[derive(Debug, Default)]
-pub(crate) struct Lowering(Vec<Instruction>);
+pub(crate) struct Lowering(Instructions);
 
 impl Lowering {
     pub(crate) fn expr<T, F>(&mut self, expr: &Expr<T, F>) -> Value {
-        append(&mut self.0, &expr.instructions, expr.value)
+        self.0.append(&expr.list, expr.value)
     }
 
     pub(crate) fn assignment<T>(&mut self, assignment: &Assignment<T>) -> Value {
-        append(&mut self.0, &assignment.instructions, assignment.value)
+        self.0.append(&assignment.list, assignment.value)
     }
 
     pub(crate) fn filtered<T, F>(&mut self, filtered: &Filtered<T, F>) -> (Value, Option<Value>) {
@@ -470,12 +472,9 @@ impl Lowering {
     }
 
     /// # Errors
-    /// If it is too long.
+    /// If it is too long, or calls a function that cannot be called.
     pub(crate) fn program(self) -> Result<Program> {
-        if self.0.len() > Program::INSTRUCTIONS_MAX {
-            return Err(ErrorKind::ExpressionTooLong { most: Program::INSTRUCTIONS_MAX }.into());
-        }
-        Ok(Program::new(self.0)?)
+        self.0.program()
     }
 }
 

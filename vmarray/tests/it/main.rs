@@ -10,6 +10,7 @@ mod contention;
 mod discovery;
 mod errors;
 mod executors;
+mod functions;
 mod gather;
 mod guards;
 mod index_set;

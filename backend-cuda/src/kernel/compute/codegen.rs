@@ -12,9 +12,11 @@ use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
 
 use backend_api::expr::{Instruction, Task, Type, Value};
+use backend_api::kernel::Function;
 
 use self::vectors::Rows;
 use super::shape::Shape;
+use crate::kernel::launch::codegen::function;
 use crate::kernel::text::{Text, emit, is_wide, register, suffix};
 
 /// Elements of one splice; `EACH` in `kernels/splice.h`.
@@ -32,6 +34,7 @@ pub(super) const SPACE_BYTES: usize = 344;
 pub(super) fn splice(text: &str, shape: &Shape, kernels: &[&str]) -> String {
     let mut out = String::with_capacity(text.len() + (16 << 10));
     let (mut entry, mut skipping) = ("", false);
+    let functions = functions(shape);
     for line in text.trim_end_matches('\0').lines() {
         if let Some(rest) = line.strip_prefix(".visible .entry ") {
             entry = rest.trim_end_matches('(');
@@ -54,11 +57,34 @@ pub(super) fn splice(text: &str, shape: &Shape, kernels: &[&str]) -> String {
             None => {
                 out.push_str(line);
                 out.push('\n');
+                if line.starts_with(".address_size") {
+                    for (number, one) in functions.iter().enumerate() {
+                        out.push_str(&function(&called(number), one));
+                    }
+                }
             }
         }
     }
     out.push('\0');
     out
+}
+
+/// The functions that a shape calls, each once.
+fn functions(shape: &Shape) -> Vec<&Function> {
+    let mut functions: Vec<&Function> = Vec::new();
+    for instruction in shape.instructions.iter() {
+        if let Instruction::Call { function, .. } = instruction
+            && !functions.contains(&function)
+        {
+            functions.push(function);
+        }
+    }
+    functions
+}
+
+/// How the function of this number is called.
+fn called(number: usize) -> String {
+    format!("call_{number}")
 }
 
 /// Code in the making.
@@ -69,6 +95,7 @@ struct Code<'a> {
     step: u64,
     /// How elements are taken together, if they are.
     rows: Option<Rows>,
+    functions: Vec<&'a Function>,
     text: Text,
 }
 
@@ -88,7 +115,7 @@ impl DerefMut for Code<'_> {
 
 impl<'a> Code<'a> {
     fn new(shape: &'a Shape, entry: &'a str, step: u64) -> Self {
-        Self { shape, entry, step, rows: None, text: Text::default() }
+        Self { shape, entry, step, rows: None, functions: functions(shape), text: Text::default() }
     }
 
     fn finish(self) -> String {
@@ -252,19 +279,19 @@ impl<'a> Code<'a> {
     /// Everything of element `k` but its fields.
     fn compute(&mut self, first: &str, k: u64) {
         for at in 0..self.shape.instructions.len() {
-            let (instruction, of) = (self.shape.instructions[at], self.shape.types[at]);
+            let (instruction, of) = (&self.shape.instructions[at], self.shape.types[at]);
             let is_there = matches!(instruction, Instruction::Field { .. } | Instruction::Literal { .. });
             if !self.shape.needed[at] || is_there {
                 continue;
             }
             let name = format!("v{at}_{k}");
             self.declare(register(of), &name);
-            match instruction {
+            match *instruction {
                 Instruction::Field { .. } | Instruction::Literal { .. } => {}
                 Instruction::Index => self.index(&name, first, k),
                 Instruction::Unary { op, of: a } => {
                     let a = self.name(a, k);
-                    self.unary(op.into(), of, &name, &a);
+                    self.unary(op, of, &name, &a);
                 }
                 Instruction::Binary { op, left, right } => {
                     let [a, b] = [left, right].map(|value| self.name(value, k));
@@ -278,8 +305,28 @@ impl<'a> Code<'a> {
                     let from = self.name(a, k);
                     self.text.cast(self.shape.of(a), to, &name, &from);
                 }
+                Instruction::Fma { a, b, c } => {
+                    let [a, b, c] = [a, b, c].map(|value| self.name(value, k));
+                    emit!(self, "fma.rn.{} {name}, {a}, {b}, {c}", suffix(of));
+                }
+                Instruction::Call { ref function, ref arguments } => {
+                    self.call(function, arguments, &name, of, k)
+                }
             }
         }
+    }
+
+    /// Calls a function for element `k`, if that exists: with whatever is in registers it might not return.
+    fn call(&mut self, function: &Function, arguments: &[Value], name: &str, of: Type, k: u64) {
+        let arguments: Vec<(Type, String)> =
+            arguments.iter().map(|value| (self.shape.of(*value), self.name(*value, k))).collect();
+        let number = self.functions.iter().position(|known| *known == function).unwrap_or(0);
+        self.literal(of, name, 0);
+        self.temporaries += 1;
+        let label = format!("called{}", self.temporaries);
+        emit!(self, "@!valid{k} bra {label}");
+        self.text.call(&called(number), of, name, &arguments);
+        self.label(&label);
     }
 
     fn index(&mut self, name: &str, first: &str, k: u64) {

@@ -2,6 +2,7 @@
 //! them.
 
 use backend_api::expr::{Binary, Geometry, Instruction, Program, Store, Type, Unary, Value};
+use backend_api::kernel::{ArrayDecl, Body, Function, Memory, Op, Reg, Space, TableDecl};
 use backend_api::{BufferHandle, Elements, HostAllocation, HostMemory};
 
 use super::*;
@@ -30,6 +31,30 @@ fn text_of(
     codegen::splice(text, &shape, names)
 }
 
+/// A function of two numbers and a bool with a branch, an array and a table.
+fn function(of: Type) -> Function {
+    let [a, b, flag, at] = [0, 1, 2, 3].map(Reg);
+    let code = vec![
+        Op::Param { to: a, number: 0 },
+        Op::Param { to: b, number: 1 },
+        Op::Param { to: flag, number: 2 },
+        Op::Cast { to: at, of: b },
+        Op::Put { array: 0, at, value: a },
+        Op::If { when: flag, then: vec![Op::Lookup { to: b, table: 0, at }], otherwise: vec![] },
+        Op::Binary { op: Binary::Lt, to: flag, left: a, right: b },
+    ];
+    let body = Body {
+        registers: vec![of, of, Type::Bool, Type::U64],
+        params: vec![of, of, Type::Bool],
+        tables: vec![TableDecl { of: Memory::Value(of), len: 2 }],
+        arrays: vec![ArrayDecl { space: Space::Item, of, len: 3 }],
+        code,
+        ..Body::default()
+    };
+    let table = vec![3; body.table_bytes() as usize];
+    Function::new(body, table).unwrap()
+}
+
 /// A program with every operation on a type, its result as every type, and a bool.
 fn everything(of: Type) -> (Program, Vec<Value>, Value) {
     let mut list = Vec::new();
@@ -48,12 +73,11 @@ fn everything(of: Type) -> (Program, Vec<Value>, Value) {
     for op in ops {
         last = push(Instruction::Binary { op, left: last, right: b });
     }
-    if of.is_integer() {
-        last = push(Instruction::Unary { op: Unary::Not, of: last });
+    for op in Unary::ALL.into_iter().filter(|op| op.takes(of)) {
+        last = push(Instruction::Unary { op, of: last });
     }
-    last = push(Instruction::Unary { op: Unary::Abs, of: last });
-    if of.is_float() || of.is_signed() {
-        last = push(Instruction::Unary { op: Unary::Neg, of: last });
+    if of.is_float() {
+        last = push(Instruction::Fma { a: last, b, c: literal });
     }
     let [mut truth, two, three, four] = [Binary::Eq, Binary::Ne, Binary::Lt, Binary::Le]
         .map(|op| push(Instruction::Binary { op, left: last, right: b }));
@@ -63,6 +87,7 @@ fn everything(of: Type) -> (Program, Vec<Value>, Value) {
         truth = push(Instruction::Binary { op, left: truth, right });
     }
     truth = push(Instruction::Unary { op: Unary::Not, of: truth });
+    truth = push(Instruction::Call { function: function(of), arguments: vec![last, a, truth] });
     truth = push(Instruction::Select { condition: truth, yes: two, no: truth });
     let index = push(Instruction::Index);
     let mut results = vec![last];
@@ -109,6 +134,7 @@ fn texts_hold_the_wanted_kernels_and_no_comment_to_be_replaced() {
         assert!(!text.contains("//splice"), "a comment is left");
         assert!((1..=2).contains(&text.matches(".visible .entry ").count()));
         assert_eq!(text.matches('{').count(), text.matches('}').count());
+        assert_eq!(text.matches("\n.func ").count(), usize::from(text.contains("call (result), call_0")));
     }
 }
 

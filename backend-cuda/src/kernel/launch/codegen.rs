@@ -10,7 +10,7 @@ mod lanes;
 mod together;
 
 use backend_api::Error;
-use backend_api::kernel::{Access, ArrayDecl, Body, Kernel, Memory, Op, Reg, Space, Type, Where};
+use backend_api::kernel::{Access, ArrayDecl, Body, Function, Kernel, Memory, Op, Reg, Space, Type, Where};
 
 use crate::driver::objects::THREADS;
 use crate::kernel::text::{Text, emit, memory_suffix, register};
@@ -123,21 +123,7 @@ impl Shape {
     /// The kernel under a name, for cards of this compute capability; and whether its items can fail.
     fn text(&self, called: &str, capability: (u32, u32)) -> (String, bool) {
         let body = self.kernel.body();
-        let mut writer = Writer {
-            shape: self,
-            body,
-            called,
-            capability,
-            common: body.common_loops(),
-            meets: body.meets(),
-            known: known(body),
-            words: bools_in_words(body),
-            text: Text::default(),
-            site: 0,
-            labels: Vec::new(),
-            lane: None,
-            can_fail: false,
-        };
+        let mut writer = Writer::new(self, called, capability);
         if writer.leaves_loops() {
             // What comes after such a loop may read what was not written.
             writer.known = vec![None; body.registers.len()];
@@ -155,6 +141,47 @@ impl Shape {
         );
         (text, can_fail)
     }
+}
+
+/// A function under a name, for kernels to call, and the bytes of its tables. Nobody is told what it accesses
+/// outside.
+pub(in crate::kernel) fn function(called: &str, function: &Function) -> String {
+    let shape = Shape {
+        kernel: function.kernel().clone(),
+        views: Vec::new(),
+        page_len: 1,
+        channels: 1,
+        has_budget: false,
+        gives_tables: false,
+        lanes: 1,
+    };
+    let mut writer = Writer { is_function: true, ..Writer::new(&shape, called, (5, 0)) };
+    writer.registers();
+    writer.item();
+    let (of, result) = (function.gives(), r(function.result()));
+    let result = writer.text.given_on(of, &result);
+    emit!(writer.text, "st.param.{} [{called}_result], {result}", parameter_kind(of));
+    emit!(writer.text, "ret");
+    let Text { declarations, body, .. } = writer.text;
+    let parameter =
+        |(number, of): (usize, &Type)| format!("\t.param .{} {called}_a{number}", parameter_kind(*of));
+    let parameters: Vec<String> = function.params().iter().enumerate().map(parameter).collect();
+    let mut tables = String::new();
+    if !function.table().is_empty() {
+        let bytes: Vec<String> = function.table().iter().map(u8::to_string).collect();
+        tables =
+            format!(".global .align 8 .b8 {called}_tables[{}] = {{{}}};\n", bytes.len(), bytes.join(", "));
+    }
+    let kind = parameter_kind(of);
+    let parameters = parameters.join(",\n");
+    format!(
+        "{tables}.func (.param .{kind} {called}_result) {called}(\n{parameters}\n)\n{{\n{declarations}{body}}}\n"
+    )
+}
+
+/// As what a function takes and gives a value: all of its register, or a word for a bool.
+fn parameter_kind(of: Type) -> &'static str {
+    if of.bytes() == 8 { "b64" } else { "b32" }
 }
 
 /// How the kernel of this number is called in a module.
@@ -247,6 +274,8 @@ struct Writer<'a> {
     lane: Option<u32>,
     /// Whether an item can fail.
     can_fail: bool,
+    /// Whether it is a function, which kernels call.
+    is_function: bool,
 }
 
 fn r(register: Reg) -> String {
@@ -269,7 +298,27 @@ fn kept_as(of: Type) -> Type {
     if of == Type::Bool { Type::U8 } else { of }
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    fn new(shape: &'a Shape, called: &'a str, capability: (u32, u32)) -> Self {
+        let body = shape.kernel.body();
+        Self {
+            shape,
+            body,
+            called,
+            capability,
+            common: body.common_loops(),
+            meets: body.meets(),
+            known: known(body),
+            words: bools_in_words(body),
+            text: Text::default(),
+            site: 0,
+            labels: Vec::new(),
+            lane: None,
+            can_fail: false,
+            is_function: false,
+        }
+    }
+
     fn of(&self, register: Reg) -> Type {
         self.body.registers[register.at()]
     }
@@ -295,13 +344,17 @@ impl Writer<'_> {
         self.body.group_len.is_some()
     }
 
-    fn kernel(&mut self) {
+    fn registers(&mut self) {
         for (number, of) in self.body.registers.iter().enumerate() {
             self.text.declare(register(*of), &format!("r{number}"));
             if self.words[number] {
                 self.text.declare("b32", &format!("w{number}"));
             }
         }
+    }
+
+    fn kernel(&mut self) {
+        self.registers();
         for name in ["thread", "block", "blocks"] {
             self.text.declare("b32", name);
         }
@@ -366,7 +419,7 @@ impl Writer<'_> {
         let body = self.body;
         self.code(&body.code);
         self.text.label("over");
-        if self.can_fail {
+        if self.can_fail && !self.is_function {
             let (fine, old, wide) =
                 (self.text.temporary("pred"), self.text.temporary("b64"), self.text.temporary("b64"));
             emit!(self.text, "setp.eq.u32 {fine}, site, {NO_SITE}");
@@ -536,7 +589,11 @@ impl Writer<'_> {
         match *op {
             Op::Literal { to, bits } => self.text.literal(self.of(to), name, bits),
             Op::Param { to, number } => {
-                let place = self.place(self.shape.param_at(number.into()));
+                let place = if self.is_function {
+                    format!("{}_a{number}", self.called)
+                } else {
+                    self.place(self.shape.param_at(number.into()))
+                };
                 self.text.parameter(self.of(to), name, &place);
             }
             Op::Where { what, .. } => self.place_of_item(what, name),
@@ -791,6 +848,10 @@ impl Writer<'_> {
                 let tables = if among_params {
                     let tables = self.text.temporary("b64");
                     emit!(self.text, "mov.b64 {tables}, {}_p", self.called);
+                    tables
+                } else if self.is_function {
+                    let tables = self.text.temporary("b64");
+                    emit!(self.text, "mov.u64 {tables}, {}_tables", self.called);
                     tables
                 } else {
                     self.given(Given::Tables)

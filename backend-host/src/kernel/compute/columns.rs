@@ -23,6 +23,10 @@ impl Column {
         &mut bytemuck::cast_slice_mut(&mut self.0.0)[..lanes]
     }
 
+    pub fn bytes(&self, of: Type, lanes: usize) -> &[u8] {
+        self.of(lanes * of.bytes() as usize)
+    }
+
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         bytemuck::cast_slice_mut(&mut self.0.0)
     }
@@ -43,18 +47,19 @@ impl Column {
     }
 }
 
-/// Calls a function that is inlined, compiled for AVX2 where the processor has it.
+/// Calls a function that is inlined, compiled for AVX2 with fused operations where the processor has both.
+/// What is not written as fused is not fused.
 macro_rules! wide {
     ($function:ident($($name:ident: $T:ty),*)) => { wide!($function($($name: $T),*) -> ()) };
     ($function:ident($($name:ident: $T:ty),*) -> $R:ty) => {{
         #[cfg(target_arch = "x86_64")]
         {
-            #[target_feature(enable = "avx2")]
+            #[target_feature(enable = "avx2,fma")]
             fn avx2($($name: $T),*) -> $R {
                 $function($($name),*)
             }
-            if std::arch::is_x86_feature_detected!("avx2") {
-                // SAFETY: the processor has these vectors.
+            if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+                // SAFETY: the processor has these vectors and operations.
                 return unsafe { avx2($($name),*) };
             }
         }
@@ -85,11 +90,34 @@ fn two<A: bytemuck::Pod, R: bytemuck::Pod>(
 
 #[inline(always)]
 fn unary(op: Unary, of: Type, a: &Column, out: &mut Column, lanes: usize) {
+    // Programs are checked: other types have no such operation.
+    macro_rules! float {
+        ($method:ident) => {
+            match of {
+                Type::F32 => one(a, out, lanes, f32::$method),
+                _ => one(a, out, lanes, f64::$method),
+            }
+        };
+    }
+    macro_rules! bits {
+        ($method:ident) => {
+            by_integer!(of, T => one(a, out, lanes, |a: T| a.$method() as T), _ => {})
+        };
+    }
     match op {
         Unary::Neg => by_type!(of, T => one(a, out, lanes, <T as Number>::negative)),
         Unary::Abs => by_type!(of, T => one(a, out, lanes, <T as Number>::absolute)),
         Unary::Not if of == Type::Bool => one(a, out, lanes, |a: u8| a ^ 1),
         Unary::Not => by_integer!(of, T => one(a, out, lanes, <T as Integer>::complement), _ => {}),
+        Unary::Sqrt => float!(sqrt),
+        Unary::Floor => float!(floor),
+        Unary::Ceil => float!(ceil),
+        Unary::Trunc => float!(trunc),
+        Unary::RoundEven => float!(round_ties_even),
+        Unary::CountOnes => bits!(count_ones),
+        Unary::LeadingZeros => bits!(leading_zeros),
+        Unary::TrailingZeros => bits!(trailing_zeros),
+        Unary::ReverseBits => bits!(reverse_bits),
     }
 }
 
@@ -117,6 +145,23 @@ fn binary(op: Binary, of: Type, pair: (&Column, &Column), out: &mut Column, lane
 #[inline(always)]
 fn cast(from: Type, to: Type, a: &Column, out: &mut Column, lanes: usize) {
     by_type!(from, A => by_type!(to, R => one(a, out, lanes, |a: A| a as R)));
+}
+
+#[inline(always)]
+fn fma(of: Type, [a, b, c]: [&Column; 3], out: &mut Column, lanes: usize) {
+    macro_rules! fma {
+        ($T:ty) => {{
+            let summands = b.of::<$T>(lanes).iter().zip(c.of::<$T>(lanes));
+            let values = a.of::<$T>(lanes).iter().zip(summands);
+            for (out, (a, (b, c))) in out.of_mut::<$T>(lanes).iter_mut().zip(values) {
+                *out = a.mul_add(*b, *c);
+            }
+        }};
+    }
+    match of {
+        Type::F32 => fma!(f32),
+        _ => fma!(f64),
+    }
 }
 
 #[inline(always)]
@@ -157,6 +202,13 @@ fn evaluate_here(program: &Program, needed: &[bool], columns: &mut [Column], lan
                 select(of(yes), get(condition), get(yes), get(no), out, lanes);
             }
             Instruction::Cast { of: a, to } => cast(of(a), to, get(a), out, lanes),
+            Instruction::Fma { a, b, c } => fma(of(a), [a, b, c].map(get), out, lanes),
+            Instruction::Call { ref function, ref arguments } => {
+                let arguments: Vec<&[u8]> =
+                    arguments.iter().map(|value| get(*value).bytes(of(*value), lanes)).collect();
+                let bytes = lanes * function.gives().bytes() as usize;
+                function.call_all(&arguments, out.of_mut(bytes));
+            }
         }
     }
 }

@@ -14,6 +14,9 @@ use std::fmt::Write;
 
 use backend_api::Compute;
 use backend_api::expr::{Binary, Instruction, Specialization, Store, Task, Type, Unary, Value};
+use backend_api::kernel::Function;
+
+use crate::kernel::launch;
 
 /// So many literals are parameters: programs that differ in them alone share their kernels.
 pub(super) const LITERALS_MAX: usize = 16;
@@ -40,6 +43,16 @@ pub(in crate::kernel) fn name(of: Type) -> &'static str {
         Type::I64 => "long",
         Type::F32 => "float",
         Type::F64 => "double",
+    }
+}
+
+/// The unsigned type of a length.
+pub(in crate::kernel) fn unsigned_name(bytes: u32) -> &'static str {
+    match bytes {
+        1 => "uchar",
+        2 => "ushort",
+        4 => "uint",
+        _ => "ulong",
     }
 }
 
@@ -71,15 +84,35 @@ impl Shape {
 
     /// Whether it needs numbers of 64 bits with fractions, which not all devices have.
     pub fn needs_doubles(&self) -> bool {
-        let Specialization { types, needed, task, .. } = &self.program;
+        let Specialization { instructions, types, needed, task, .. } = &self.program;
+        let calls_doubles = |one: &Instruction| matches!(one, Instruction::Call { function, .. } if function.kernel().needs().f64);
         let sums_floats =
             |task: &Task| matches!(*task, Task::Sum { value, .. } if self.program.of(value).is_float());
-        types.iter().zip(needed).any(|(of, needed)| *needed && *of == Type::F64) || sums_floats(task)
+        types.iter().zip(needed).any(|(of, needed)| *needed && *of == Type::F64)
+            || sums_floats(task)
+            || instructions.iter().any(calls_doubles)
+    }
+
+    /// The functions that it calls, each once.
+    fn functions(&self) -> Vec<&Function> {
+        let mut functions: Vec<&Function> = Vec::new();
+        for instruction in &self.program.instructions {
+            if let Instruction::Call { function, .. } = instruction
+                && !functions.contains(&function)
+            {
+                functions.push(function);
+            }
+        }
+        functions
     }
 
     /// What comes before `kernels/compute.cl`.
     pub fn text(&self) -> String {
         let mut text = String::from("#pragma OPENCL FP_CONTRACT OFF\n");
+        let functions = self.functions();
+        for (number, function) in functions.iter().enumerate() {
+            text.push_str(&launch::codegen::function(&called(number), function));
+        }
         let mut line = |words: String| {
             // To a string: never fails.
             let _ = writeln!(text, "{words}");
@@ -126,7 +159,7 @@ impl Shape {
         });
         let Specialization { instructions, types, needed, .. } = &self.program;
         for (at, instruction) in instructions.iter().enumerate().filter(|(at, _)| needed[*at]) {
-            let expression = self.expression(at, *instruction);
+            let expression = self.expression(at, instruction, &functions);
             line(format!("    {} v{at} = {expression};", name(types[at])));
         }
         let kept = filter.map_or("1".into(), |filter| format!("v{}", filter.0));
@@ -149,9 +182,9 @@ impl Shape {
         text
     }
 
-    fn expression(&self, at: usize, instruction: Instruction) -> String {
+    fn expression(&self, at: usize, instruction: &Instruction, functions: &[&Function]) -> String {
         let v = |value: Value| format!("v{}", value.0);
-        match instruction {
+        match *instruction {
             Instruction::Field { source, offset, of } => self.load(usize::from(source), offset, of),
             Instruction::Literal { of, bits } => {
                 let bits = self.program.literals[at]
@@ -174,6 +207,12 @@ impl Shape {
                 format!("{} ? {} : {}", v(condition), v(yes), v(no))
             }
             Instruction::Cast { of: a, to } => cast(self.program.of(a), to, &v(a)),
+            Instruction::Fma { a, b, c } => format!("fma({}, {}, {})", v(a), v(b), v(c)),
+            Instruction::Call { ref function, ref arguments } => {
+                let number = functions.iter().position(|known| *known == function).unwrap_or(0);
+                let arguments: Vec<String> = arguments.iter().map(|value| v(*value)).collect();
+                format!("{}({})", called(number), arguments.join(", "))
+            }
         }
     }
 
@@ -206,8 +245,18 @@ impl Shape {
     }
 }
 
+/// How the function of this number is called.
+fn called(number: usize) -> String {
+    format!("call_{number}")
+}
+
 pub(in crate::kernel) fn unary(op: Unary, of: Type, a: &str) -> String {
     let (name, unsigned) = (name(of), unsigned(of));
+    let own = unsigned_name(of.bytes());
+    // `ctz` came with OpenCL 2.0: below the lowest bit there are as many as in `~a & (a - 1)`.
+    let count = |bits: String| whole(of, &format!("(uint){bits}"));
+    // PoCL (3.1) converts to an integer and back: of a NaN that a compiler knows, anything may come out.
+    let round = |how: &str| format!("{a} != {a} ? {a} : {how}({a})");
     match op {
         Unary::Not if of == Type::Bool => format!("!{a}"),
         Unary::Not => format!("({name})~{a}"),
@@ -218,6 +267,19 @@ pub(in crate::kernel) fn unary(op: Unary, of: Type, a: &str) -> String {
             format!("{a} < 0 ? {} : {a}", whole(of, &format!("0 - ({unsigned}){a}")))
         }
         Unary::Abs => a.into(),
+        Unary::Sqrt if of == Type::F32 => format!("root({a})"),
+        Unary::Sqrt => format!("sqrt({a})"),
+        Unary::Floor => round("floor"),
+        Unary::Ceil => round("ceil"),
+        Unary::Trunc => round("trunc"),
+        Unary::RoundEven => round("rint"),
+        Unary::CountOnes => count(format!("popcount(({own}){a})")),
+        Unary::LeadingZeros => count(format!("clz(({own}){a})")),
+        Unary::TrailingZeros => count(format!("popcount(({own})(~({own}){a} & (({own}){a} - 1)))")),
+        Unary::ReverseBits => {
+            let up = 64 - 8 * of.bytes();
+            format!("as_{name}(({own})(reversed((ulong)({own}){a}) >> {up}))")
+        }
     }
 }
 

@@ -16,11 +16,12 @@ mod split;
 use std::fmt::Write;
 
 use backend_api::kernel::{
-    Access, Across, ArrayDecl, Binary, Body, Kernel, Memory, Op, Place, Reg, Rmw, Space, Type, Unary, Where,
+    Access, Across, ArrayDecl, Binary, Body, Function, Kernel, Memory, Op, Place, Reg, Rmw, Space, Type,
+    Where,
 };
 
 use self::split::{Region, Split};
-use crate::kernel::compute::codegen::{binary, cast, name, unary, whole};
+use crate::kernel::compute::codegen::{binary, cast, name, unary, unsigned_name, whole};
 
 /// What decides the code of a kernel; all else are its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,23 +69,44 @@ impl Shape {
 
     /// The kernel under a name, and how many bytes a work-item needs to keep its group's items in.
     pub fn text(&self, called: &str) -> (String, u64) {
-        let body = self.kernel.body();
-        let split = self.is_split.then(|| Split::new(body, self.has_budget));
-        let mut writer = Writer {
-            shape: self,
-            body,
-            common: body.common_loops(),
-            meets: body.meets(),
-            text: String::new(),
-            indent: 2,
-            site: 0,
-            labels: Vec::new(),
-            split: split.as_ref(),
-            region: None,
-        };
+        let split = self.is_split.then(|| Split::new(self.kernel.body(), self.has_budget));
+        let mut writer = Writer { split: split.as_ref(), ..Writer::new(self) };
         writer.kernel(called);
         (writer.text, split.map_or(0, |split| split.bytes()))
     }
+}
+
+/// A function under a name, for kernels to call, behind the bytes of its tables. Nobody is told what it
+/// accesses outside.
+pub(in crate::kernel) fn function(called: &str, function: &Function) -> String {
+    let shape = Shape {
+        kernel: function.kernel().clone(),
+        views: Vec::new(),
+        page_len: 1,
+        channels: 1,
+        has_budget: false,
+        has_wide_atomics: false,
+        is_split: false,
+    };
+    let mut writer = Writer { function: Some(called), indent: 0, ..Writer::new(&shape) };
+    if !function.table().is_empty() {
+        let bytes: Vec<String> = function.table().iter().map(u8::to_string).collect();
+        let (len, bytes) = (bytes.len(), bytes.join(", "));
+        writer.line(&format!(
+            "__constant uchar {called}_tables[{len}] __attribute__((aligned(8))) = {{{bytes}}};"
+        ));
+    }
+    let parameter = |(number, of): (usize, &Type)| format!("{} p{number}", name(*of));
+    let parameters: Vec<String> = function.params().iter().enumerate().map(parameter).collect();
+    let parameters = if parameters.is_empty() { "void".into() } else { parameters.join(", ") };
+    writer.line(&format!("static inline {} {called}({parameters}) {{", name(function.gives())));
+    writer.indent = 1;
+    writer.variables();
+    writer.code(&function.kernel().body().code);
+    writer.line(&format!("return {};", r(function.result())));
+    writer.indent = 0;
+    writer.line("}");
+    writer.text
 }
 
 const BARRIER: &str = "barrier(CLK_LOCAL_MEM_FENCE);";
@@ -111,6 +133,8 @@ struct Writer<'a> {
     /// Where the code is cut if one work-item runs a group, and the loop over its items that is written.
     split: Option<&'a Split>,
     region: Option<Region>,
+    /// The name of the function that it is, if it is no kernel.
+    function: Option<&'a str>,
 }
 
 /// A value of a type from its bits, an expression without a sign.
@@ -125,15 +149,6 @@ fn from_bits(of: Type, bits: &str) -> String {
 /// The bits of a value, without a sign and as wide as the type.
 fn to_bits(of: Type, value: &str) -> String {
     format!("as_{}({value})", unsigned_name(of.bytes()))
-}
-
-fn unsigned_name(bytes: u32) -> &'static str {
-    match bytes {
-        1 => "uchar",
-        2 => "ushort",
-        4 => "uint",
-        _ => "ulong",
-    }
 }
 
 /// How long the values are that lanes exchange, if they do.
@@ -173,35 +188,24 @@ fn r(register: Reg) -> String {
     format!("r{}", register.0)
 }
 
-fn more_unary(op: Unary, of: Type, a: &str) -> String {
-    let (name, unsigned) = (name(of), unsigned_name(of.bytes()));
-    // `ctz` came with OpenCL 2.0: below the lowest bit there are as many as in `~a & (a - 1)`.
-    let count = |bits: String| whole(of, &format!("(uint){bits}"));
-    // PoCL (3.1) converts to an integer and back: of a NaN that a compiler knows, anything may come out.
-    let round = |how: &str| format!("{a} != {a} ? {a} : {how}({a})");
-    match op {
-        Unary::Neg => unary(backend_api::expr::Unary::Neg, of, a),
-        Unary::Abs => unary(backend_api::expr::Unary::Abs, of, a),
-        Unary::Not => unary(backend_api::expr::Unary::Not, of, a),
-        Unary::Sqrt if of == Type::F32 => format!("root({a})"),
-        Unary::Sqrt => format!("sqrt({a})"),
-        Unary::Floor => round("floor"),
-        Unary::Ceil => round("ceil"),
-        Unary::Trunc => round("trunc"),
-        Unary::RoundEven => round("rint"),
-        Unary::CountOnes => count(format!("popcount(({unsigned}){a})")),
-        Unary::LeadingZeros => count(format!("clz(({unsigned}){a})")),
-        Unary::TrailingZeros => {
-            count(format!("popcount(({unsigned})(~({unsigned}){a} & (({unsigned}){a} - 1)))"))
-        }
-        Unary::ReverseBits => {
-            let up = 64 - 8 * of.bytes();
-            format!("as_{name}(({unsigned})(reversed((ulong)({unsigned}){a}) >> {up}))")
+impl<'a> Writer<'a> {
+    fn new(shape: &'a Shape) -> Self {
+        let body = shape.kernel.body();
+        Self {
+            shape,
+            body,
+            common: body.common_loops(),
+            meets: body.meets(),
+            text: String::new(),
+            indent: 2,
+            site: 0,
+            labels: Vec::new(),
+            split: None,
+            region: None,
+            function: None,
         }
     }
-}
 
-impl Writer<'_> {
     fn line(&mut self, words: &str) {
         let indent = 4 * self.indent.min(20);
         // To a string: never fails.
@@ -275,19 +279,7 @@ impl Writer<'_> {
         if self.shape.kernel.needs().arena {
             self.line("ulong top = 0ul;");
         }
-        self.line("uint failed = 0u, site = 0u;");
-        self.line("ulong detail = 0ul;");
-        if self.shape.has_budget {
-            self.line("ulong turns = 0ul, common_turns = 0ul;");
-        }
-        for (number, of) in self.body.registers.iter().enumerate() {
-            self.line(&format!("{} r{number} = 0;", name(*of)));
-        }
-        for (number, array) in self.body.arrays.iter().enumerate() {
-            if array.space == Space::Item {
-                self.line(&format!("{} a{number}[{}] = {{0}};", name(array.of), array.len));
-            }
-        }
+        self.variables();
         // Else drivers say that it is not used.
         let body = self.body;
         self.code(&body.code);
@@ -303,6 +295,23 @@ impl Writer<'_> {
         }
         self.indent = 1;
         self.line("}");
+    }
+
+    /// What an item has for itself.
+    fn variables(&mut self) {
+        self.line("uint failed = 0u, site = 0u;");
+        self.line("ulong detail = 0ul;");
+        if self.shape.has_budget {
+            self.line("ulong turns = 0ul, common_turns = 0ul;");
+        }
+        for (number, of) in self.body.registers.iter().enumerate() {
+            self.line(&format!("{} r{number} = 0;", name(*of)));
+        }
+        for (number, array) in self.body.arrays.iter().enumerate() {
+            if array.space == Space::Item {
+                self.line(&format!("{} a{number}[{}] = {{0}};", name(array.of), array.len));
+            }
+        }
     }
 
     /// What the items of a group have together, and the loop over groups.
@@ -475,6 +484,7 @@ impl Writer<'_> {
     fn step(&mut self, site: u32, op: &Op) {
         let value = match *op {
             Op::Literal { to, bits } => from_bits(self.of(to), &format!("0x{bits:X}ul")),
+            Op::Param { number, .. } if self.function.is_some() => format!("p{number}"),
             Op::Param { to, number } => from_bits(self.of(to), &format!("p{number}")),
             Op::Where { what, .. } => match what {
                 Where::Index => {
@@ -491,7 +501,7 @@ impl Writer<'_> {
                 Where::Groups => "groups".into(),
             },
             Op::Copy { of, .. } => r(of),
-            Op::Unary { op, of, .. } => more_unary(op, self.of(of), &r(of)),
+            Op::Unary { op, of, .. } => unary(op, self.of(of), &r(of)),
             Op::Binary { op, left, right, .. } => binary(op, self.of(left), &r(left), &r(right)),
             Op::MulHigh { left, right, .. } => format!("mul_hi({}, {})", r(left), r(right)),
             Op::Fma { a, b, c, .. } => format!("fma({}, {}, {})", r(a), r(b), r(c)),
@@ -803,7 +813,11 @@ impl Writer<'_> {
     fn lookup(&mut self, site: u32, to: Reg, table: usize, at: Reg) {
         let decl = self.body.tables[table];
         let (at, begin, unsigned) = (r(at), self.body.table_offset(table), unsigned_name(decl.of.bytes()));
-        let bits = format!("((__global const {unsigned} *)(tables + {begin}))[{at}]");
+        let (space, tables) = match self.function {
+            Some(called) => ("__constant", format!("{called}_tables")),
+            None => ("__global const", "tables".into()),
+        };
+        let bits = format!("(({space} {unsigned} *)({tables} + {begin}))[{at}]");
         let then = match decl.of {
             Memory::F16 => format!("{} = half_to_float({bits});", r(to)),
             Memory::Value(of) => format!("{} = as_{}({bits});", r(to), name(of)),

@@ -206,8 +206,8 @@ macro_rules! number_methods {
             pub fn cast<U: Scalar + Number>(self) -> Expr<T, U> {
                 let expr = self.into_expr();
                 if is_same(F::TYPE, U::TYPE) {
-                    let Expr { instructions, value, .. } = expr;
-                    return Expr { instructions, value, marker: std::marker::PhantomData };
+                    let Expr { list, value, .. } = expr;
+                    return Expr { list, value, marker: std::marker::PhantomData };
                 }
                 let of = expr.value;
                 expr.then(Instruction::Cast { of, to: U::TYPE })

@@ -2,32 +2,34 @@
 
 use backend_api::expr::{Instruction, Value};
 
-use super::{Assignment, Expr, Filtered, IntoAssignments, append, index, moved, place, push};
+use super::list::{Instructions, moved, place};
+use super::{Assignment, Expr, Filtered, IntoAssignments, index};
 
 /// The same instructions, with `index - start` in place of the index. Those that use no index stay as they
 /// are.
-fn counted_from(instructions: Vec<Instruction>, value: Value, start: usize) -> (Vec<Instruction>, Value) {
-    if start == 0 || !instructions.contains(&Instruction::Index) {
-        return (instructions, value);
+fn counted_from(list: Instructions, value: Value, start: usize) -> (Instructions, Value) {
+    if start == 0 || !list.instructions.contains(&Instruction::Index) {
+        return (list, value);
     }
     let relative = index::<()>() - start as u64;
-    let (mut list, mut places) = (Vec::with_capacity(instructions.len() + 2), Vec::new());
-    for instruction in instructions {
+    let (mut counted, mut places) = (Instructions::default(), Vec::new());
+    counted.refuse(&list.refused);
+    for instruction in list.instructions {
         places.push(match instruction {
-            Instruction::Index => append(&mut list, &relative.instructions, relative.value),
-            other => push(&mut list, moved(other, &places)),
+            Instruction::Index => counted.append(&relative.list, relative.value),
+            other => counted.push(moved(other, &places)),
         });
     }
     let value = place(value, &places);
-    (list, value)
+    (counted, value)
 }
 
 impl<T, F> Expr<T, F> {
     /// The same with indices that are 0 for the array's element `start`. Takes two instructions more, if it
     /// uses them.
     pub(crate) fn counted_from(self, start: usize) -> Self {
-        let (instructions, value) = counted_from(self.instructions, self.value, start);
-        Self { instructions, value, ..self }
+        let (list, value) = counted_from(self.list, self.value, start);
+        Self { list, value, ..self }
     }
 }
 
@@ -46,8 +48,8 @@ pub(crate) fn assignments_counted_from<T>(
     start: usize,
 ) -> Vec<Assignment<T>> {
     let relative = |one: Assignment<T>| {
-        let (instructions, value) = counted_from(one.instructions, one.value, start);
-        Assignment { instructions, value, ..one }
+        let (list, value) = counted_from(one.list, one.value, start);
+        Assignment { list, value, ..one }
     };
     assignments.into_assignments().into_iter().map(relative).collect()
 }

@@ -10,7 +10,8 @@ use vmarray_kernel::launch::{Form, host_form_of, lower_for};
 use vmarray_kernel::{Kernel, Lowered};
 
 use super::options::Options;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{ErrorKind, Result};
+use crate::ops::expr::refused;
 
 /// A kernel that can be launched.
 #[derive(Clone, Debug)]
@@ -59,7 +60,7 @@ pub(super) fn prepared<K: Kernel>(form: Form) -> Result<Arc<PreparedKernel>> {
         return Ok(Arc::clone(known));
     }
     // Not under the lock: two threads may do it both.
-    let lowered = lower_for::<K>(&key.1).map_err(refused)?;
+    let lowered = lower_for::<K>(&key.1).map_err(|error| refused(&error))?;
     let kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name);
     // Groups are interpreted.
     let host = host_form_of::<K>(key.1.axes, key.1.returns).filter(|_| K::group_len().is_none());
@@ -69,10 +70,6 @@ pub(super) fn prepared<K: Kernel>(form: Form) -> Result<Arc<PreparedKernel>> {
     };
     let prepared = Arc::new(PreparedKernel { lowered, kernel });
     Ok(Arc::clone(PREPARED.lock().entry(key).or_insert(prepared)))
-}
-
-fn refused(error: vmarray_kernel::Error) -> Error {
-    ErrorKind::KernelRefused { kernel: error.function().into(), reason: error.to_string() }.into()
 }
 
 impl PreparedKernel {

@@ -1,0 +1,223 @@
+//! Functions that expressions call.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use super::interpret::from_bits;
+use super::{Body, Interpreter, Kernel, Op, Reg, Type};
+use crate::expr::{Geometry, to_bits};
+use crate::{Error, ErrorKind, Result};
+
+/// A [`Function`] as code of the host: for [`Function::with_host`]. Of each argument it gets the values for
+/// all elements, one after the other as they lie in memory, at any address; bools are bytes of 0 and 1. It
+/// writes as many results.
+///
+/// ```
+/// use backend_api::kernel::HostFunction;
+/// let halves: HostFunction = |arguments, results| {
+///     results.iter_mut().zip(arguments[0]).for_each(|(result, argument)| *result = argument / 2);
+/// };
+/// let mut results = [0; 2];
+/// halves(&[&[6, 9]], &mut results);
+/// assert_eq!(results, [3, 4]);
+/// ```
+pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8]);
+
+/// A function of numbers and bools that gives one: a [`Body`] whose parameters are its arguments, and whose
+/// last operation writes its result. Cheap to clone; equal functions have equal bodies and tables.
+///
+/// ```
+/// use backend_api::kernel::{Binary, Body, Function, Op, Reg, Type};
+/// // x * x + y
+/// let [x, y] = [0, 1].map(Reg);
+/// let function = Function::new(
+///     Body {
+///         registers: vec![Type::I32; 2],
+///         params: vec![Type::I32; 2],
+///         code: vec![
+///             Op::Param { to: x, number: 0 },
+///             Op::Param { to: y, number: 1 },
+///             Op::Binary { op: Binary::Mul, to: x, left: x, right: x },
+///             Op::Binary { op: Binary::Add, to: x, left: x, right: y },
+///         ],
+///         ..Body::default()
+///     },
+///     Vec::new(),
+/// )?;
+/// assert_eq!((function.params(), function.gives(), function.result()), (&[Type::I32; 2][..], Type::I32, x));
+/// assert_eq!(function.call(&[5, 3]), 28);
+/// let mut results = [0; 8];
+/// let arguments = [[5_i32, -6], [3, 0]].map(|of| of.map(i32::to_ne_bytes).concat());
+/// function.call_all(&[&arguments[0], &arguments[1]], &mut results);
+/// assert_eq!(results, *[28_i32, 36].map(i32::to_ne_bytes).concat());
+/// // Its last operation writes nothing.
+/// let nothing = Body { code: vec![Op::Block { body: vec![] }], ..Body::default() };
+/// assert!(Function::new(nothing, Vec::new()).is_err());
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Function(Arc<Checked>);
+
+#[derive(Clone, Debug)]
+struct Checked {
+    kernel: Kernel,
+    result: Reg,
+    table: Vec<u8>,
+    host: Option<HostFunction>,
+}
+
+impl Function {
+    /// A function with this body, and the bytes of its tables.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) as [`Body::verify`] says, if the last operation writes
+    /// no register, if there are views, groups, or operations that ask for the item or take of an arena, and
+    /// if the tables are not as long as declared.
+    pub fn new(body: Body, table: Vec<u8>) -> Result<Self> {
+        let Some(result) = body.code.last().and_then(Op::written) else {
+            return Err(invalid("its last operation writes no result".into()));
+        };
+        if !body.views.is_empty() || body.group_len.is_some() {
+            return Err(invalid("functions have neither views nor groups".into()));
+        }
+        if table.len() as u64 != body.table_bytes() {
+            let (given, wanted) = (table.len(), body.table_bytes());
+            return Err(invalid(format!("{given} bytes of tables, {wanted} are declared")));
+        }
+        let mut asks = false;
+        body.operations(|_, op| asks |= matches!(op, Op::Where { .. }));
+        let kernel = Kernel::new(body)?.named("function");
+        if asks || kernel.needs().arena {
+            return Err(invalid("functions know nothing of the item, and have no arena".into()));
+        }
+        Ok(Self(Arc::new(Checked { kernel, result, table, host: None })))
+    }
+
+    /// The same function with a name for people.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        let checked = Arc::make_mut(&mut self.0);
+        checked.kernel = checked.kernel.clone().named(name);
+        self
+    }
+
+    /// The same function with a form as code of the host, which does what the body says.
+    #[must_use]
+    pub fn with_host(mut self, form: HostFunction) -> Self {
+        Arc::make_mut(&mut self.0).host = Some(form);
+        self
+    }
+
+    /// The types of its arguments.
+    #[must_use]
+    pub fn params(&self) -> &[Type] {
+        &self.0.kernel.body().params
+    }
+
+    /// The type of its result.
+    #[must_use]
+    pub fn gives(&self) -> Type {
+        self.0.kernel.body().registers[self.0.result.at()]
+    }
+
+    /// The register that holds the result in the end.
+    #[must_use]
+    pub fn result(&self) -> Reg {
+        self.0.result
+    }
+
+    /// Its body, verified, and its name.
+    #[must_use]
+    pub fn kernel(&self) -> &Kernel {
+        &self.0.kernel
+    }
+
+    /// The bytes of its tables.
+    #[must_use]
+    pub fn table(&self) -> &[u8] {
+        &self.0.table
+    }
+
+    /// What it gives for these arguments, by interpreting its body.
+    ///
+    /// # Panics
+    /// If there are too few arguments.
+    #[must_use]
+    pub fn call(&self, arguments: &[u64]) -> u64 {
+        self.interpreted(|call| call(arguments))
+    }
+
+    /// What it gives for many arguments at once, which lie as [`HostFunction`] says: by its form as code of
+    /// the host, if it has one.
+    ///
+    /// # Panics
+    /// If there are too few arguments.
+    pub fn call_all(&self, arguments: &[&[u8]], results: &mut [u8]) {
+        if let Some(host) = self.0.host {
+            return host(arguments, results);
+        }
+        let widths: Vec<usize> = self.params().iter().map(|of| of.bytes() as usize).collect();
+        let mut values = vec![0; widths.len()];
+        self.interpreted(|call| {
+            for (number, result) in results.chunks_exact_mut(self.gives().bytes() as usize).enumerate() {
+                for ((value, width), argument) in values.iter_mut().zip(&widths).zip(arguments) {
+                    *value = to_bits(&argument[number * width..][..*width]);
+                }
+                from_bits(result, call(&values).to_le_bytes());
+            }
+        });
+    }
+
+    fn interpreted<R>(&self, run: impl FnOnce(&mut dyn FnMut(&[u64]) -> u64) -> R) -> R {
+        let Checked { kernel, result, table, .. } = &*self.0;
+        Interpreter { table, ..Interpreter::new(kernel, 1, Geometry::plain(0)) }.calls(*result, run)
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || (self.0.kernel == other.0.kernel && self.0.table == other.0.table)
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.kernel.hash(state);
+    }
+}
+
+fn invalid(detail: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "function").with_detail(detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{Memory, TableDecl, Where};
+
+    #[test]
+    fn functions_that_ask_for_the_item_or_lack_their_tables_are_refused() {
+        let refused = |body: Body, table: Vec<u8>, what: &str| {
+            let error = Function::new(body, table).unwrap_err();
+            assert!(error.detail().contains(what), "{error}");
+        };
+        let asks = Op::Where { to: Reg(0), what: Where::Item };
+        let body = |code| Body { registers: vec![Type::U64], code, ..Body::default() };
+        refused(body(vec![asks]), Vec::new(), "nothing of the item");
+        let one = Op::Literal { to: Reg(0), bits: 1 };
+        let taken = Op::Arena { to: Reg(0), bytes: Reg(0) };
+        refused(body(vec![one.clone(), taken]), Vec::new(), "no arena");
+        refused(Body { group_len: Some(1), ..body(vec![one.clone()]) }, Vec::new(), "nor groups");
+        let tables = vec![TableDecl { of: Memory::Value(Type::U64), len: 2 }];
+        let look = Op::Lookup { to: Reg(0), table: 0, at: Reg(0) };
+        let with_table = Body { tables, ..body(vec![one, look]) };
+        refused(with_table.clone(), vec![0; 8], "8 bytes of tables, 16 are declared");
+        let words = [3_u64, 4].map(u64::to_ne_bytes).concat();
+        let [function, other] =
+            [words, vec![0; 16]].map(|table| Function::new(with_table.clone(), table).unwrap());
+        assert_eq!((function.call(&[]), other.call(&[])), (4, 0));
+        assert_ne!(function, other);
+    }
+}

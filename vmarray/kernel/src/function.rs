@@ -1,0 +1,119 @@
+//! Kernel functions as expressions call them.
+
+use crate::error::{Error, ErrorKind};
+use crate::lower::lower_function;
+use crate::number::Scalar;
+use crate::slots::Function;
+use backend_api::kernel::{self, Type};
+
+/// Numbers and bools as the arguments of a function: tuples of one to eight.
+///
+/// ```
+/// use vmarray_kernel::{ScalarArguments, Scalar};
+/// assert_eq!(<(f32, bool)>::TYPES, [f32::TYPE, bool::TYPE]);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no tuple of one to eight numbers and `bool`s",
+    note = "expressions call functions of numbers and bools"
+)]
+pub trait ScalarArguments: Sized {
+    /// Their types on devices.
+    const TYPES: &'static [Type];
+
+    /// Those of the element of this number, taken from the bytes of all elements, each by itself.
+    #[doc(hidden)]
+    fn of_element(all: &[&[u8]], number: usize) -> Self;
+}
+
+macro_rules! tuples {
+    ($($($S:ident $at:tt)*;)*) => { $(
+        impl<$($S: Scalar),*> ScalarArguments for ($($S,)*) {
+            const TYPES: &'static [Type] = &[$($S::TYPE),*];
+
+            #[inline(always)]
+            fn of_element(all: &[&[u8]], number: usize) -> Self {
+                ($(load::<$S>(all[$at], number),)*)
+            }
+        }
+    )* };
+}
+tuples! {
+    A 0;
+    A 0 B 1;
+    A 0 B 1 C 2;
+    A 0 B 1 C 2 D 3;
+    A 0 B 1 C 2 D 3 E 4;
+    A 0 B 1 C 2 D 3 E 4 F 5;
+    A 0 B 1 C 2 D 3 E 4 F 5 G 6;
+    A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7;
+}
+
+/// A number or bool of so many, which lie one after the other.
+#[inline(always)]
+fn load<T: Scalar>(bytes: &[u8], number: usize) -> T {
+    let width = T::TYPE.bytes() as usize;
+    let field = &bytes[number * width..][..width];
+    T::from_value(match *field {
+        [a] => a.into(),
+        [a, b] => u16::from_ne_bytes([a, b]).into(),
+        [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).into(),
+        [a, b, c, d, e, f, g, h] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        _ => 0,
+    })
+}
+
+/// A kernel function of numbers and bools as expressions call it: lowered for devices, and itself for those
+/// that compute with the processor. What it accesses outside of its arrays reads 0, and nobody is told.
+///
+/// # Errors
+/// As [`lower`](crate::lower); [`Unsupported`](ErrorKind::Unsupported) if it takes memory by `alloc`, waits
+/// for others at a barrier, or never returns.
+///
+/// ```
+/// use vmarray_kernel::{function, kernel};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn collatz(n: u32) -> u32 {
+///     let (mut n, mut steps) = (n, 0);
+///     while n > 1 {
+///         n = if n % 2 == 0 { n / 2 } else { 3 * n + 1 };
+///         steps += 1;
+///     }
+///     steps
+/// }
+/// let lowered = function::<collatz, _, _>()?;
+/// assert_eq!((lowered.kernel().name(), lowered.call(&[27])), ("collatz", 111));
+/// # Ok::<_, vmarray_kernel::Error>(())
+/// ```
+pub fn function<F, A, R>() -> Result<kernel::Function, Error>
+where
+    F: Function<A, R>,
+    A: ScalarArguments,
+    R: Scalar,
+{
+    let lowered = lower_function(A::TYPES, F::define)?;
+    let table = lowered.table_bytes(|_| &[]);
+    let function = kernel::Function::new(lowered.body, table).map_err(|refused| {
+        Error::new(ErrorKind::Unsupported, lowered.name, "", 0, refused.detail().to_owned())
+    })?;
+    Ok(function.named(lowered.name).with_host(on_host::<F, A, R>))
+}
+
+/// The function itself, for all elements.
+fn on_host<F, A, R>(arguments: &[&[u8]], results: &mut [u8])
+where
+    F: Function<A, R>,
+    A: ScalarArguments,
+    R: Scalar,
+{
+    let width = R::TYPE.bytes() as usize;
+    for (number, result) in results.chunks_exact_mut(width).enumerate() {
+        let value = F::call(A::of_element(arguments, number)).to_value();
+        match width {
+            1 => result.copy_from_slice(&(value as u8).to_ne_bytes()),
+            2 => result.copy_from_slice(&(value as u16).to_ne_bytes()),
+            4 => result.copy_from_slice(&(value as u32).to_ne_bytes()),
+            _ => result.copy_from_slice(&value.to_ne_bytes()),
+        }
+    }
+}

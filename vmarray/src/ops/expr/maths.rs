@@ -1,0 +1,200 @@
+//! Functions of floats, and of the bits of integers, as methods.
+
+use std::marker::PhantomData;
+
+use backend_api::expr::{Instruction, Integer, Number, Unary};
+use bytemuck::NoUninit;
+use vmarray_kernel::{Float, Function, k::composed};
+
+use super::call::call;
+use super::{Expr, ExprArguments, IntoExpr, Scalar};
+use crate::base::element::{Element, Field};
+
+/// Calls a function of one or two floats that gives one.
+fn float<G, T, F, A>(arguments: impl ExprArguments<T, A>) -> Expr<T, F>
+where
+    G: Function<A, F>,
+    A: vmarray_kernel::ScalarArguments,
+    F: Scalar + Float,
+{
+    call::<G, T, A, F>(arguments.listed())
+}
+
+macro_rules! float_methods {
+    ([$($generics:tt)*] $Self:ty; $($name:ident $of:literal)*; $($pair:ident($other:ident) $of_pair:literal)*) => {
+        /// Functions of floats: those of Rust's by the same names, the same bits on all devices. How exact
+        /// they are is in the [table](crate::expr#arithmetic).
+        impl<$($generics)*> $Self {
+            /// The square root.
+            ///
+            /// ```
+            /// # use vmarray::prelude::*;
+            /// let array = VirtualArray::<f64>::new(10)?;
+            /// array.fill(.., 2.0)?;
+            /// array.transform(.., Field::whole().set(Field::<f64, f64>::whole().sqrt()))?;
+            /// assert_eq!(array.get(3)?, 2_f64.sqrt());
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn sqrt(self) -> Expr<T, F> {
+                self.into_expr().unary(Unary::Sqrt)
+            }
+
+            /// The largest whole number that is not larger.
+            pub fn floor(self) -> Expr<T, F> {
+                self.into_expr().unary(Unary::Floor)
+            }
+
+            /// The smallest whole number that is not smaller.
+            pub fn ceil(self) -> Expr<T, F> {
+                self.into_expr().unary(Unary::Ceil)
+            }
+
+            /// The value without its fraction.
+            pub fn trunc(self) -> Expr<T, F> {
+                self.into_expr().unary(Unary::Trunc)
+            }
+
+            /// The nearest whole number; of two, the even one.
+            pub fn round_ties_even(self) -> Expr<T, F> {
+                self.into_expr().unary(Unary::RoundEven)
+            }
+
+            /// The fraction, with the sign of the value.
+            pub fn fract(self) -> Expr<T, F> {
+                let value = self.into_expr();
+                let whole = value.clone().unary(Unary::Trunc);
+                value - whole
+            }
+
+            /// One divided by the value.
+            pub fn recip(self) -> Expr<T, F> {
+                Expr::constant(F::ONE) / self.into_expr()
+            }
+
+            /// `self * a + b`, rounded once.
+            ///
+            /// ```
+            /// # use vmarray::prelude::*;
+            /// let array = VirtualArray::<f32>::new(10)?;
+            /// array.fill(.., 1.0 + f32::EPSILON)?;
+            /// let value = Field::whole();
+            /// // What the product loses by rounding.
+            /// assert_eq!(array.max(.., value.mul_add(value, -(value * value)))?, Some(f32::EPSILON * f32::EPSILON));
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn mul_add(self, a: impl IntoExpr<T, F>, b: impl IntoExpr<T, F>) -> Expr<T, F> {
+                let Expr { mut list, value, .. } = self.into_expr();
+                let (first, second) = (a.into_expr(), b.into_expr());
+                let a = list.append(&first.list, first.value);
+                let b = list.append(&second.list, second.value);
+                let value = list.push(Instruction::Fma { a: value, b: a, c: b });
+                Expr { list, value, marker: PhantomData }
+            }
+
+            /// The value to a power that is a whole number.
+            pub fn powi(self, exponent: impl IntoExpr<T, i32>) -> Expr<T, F> {
+                float::<composed::powi<F>, T, F, (F, i32)>((self.into_expr(), exponent))
+            }
+
+            /// Whether it is a NaN.
+            pub fn is_nan(self) -> Expr<T, bool> {
+                let value = self.into_expr();
+                value.clone().ne(value)
+            }
+
+            /// Whether it is neither infinite nor a NaN.
+            pub fn is_finite(self) -> Expr<T, bool> {
+                self.into_expr().abs().lt(Expr::constant(F::INFINITY))
+            }
+
+            $(
+                #[doc = $of]
+                pub fn $name(self) -> Expr<T, F> {
+                    float::<composed::$name<F>, T, F, (F,)>(self.into_expr())
+                }
+            )*
+
+            $(
+                #[doc = $of_pair]
+                pub fn $pair(self, $other: impl IntoExpr<T, F>) -> Expr<T, F> {
+                    float::<composed::$pair<F>, T, F, (F, F)>((self.into_expr(), $other))
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! all_float_methods {
+    ([$($generics:tt)*] $Self:ty) => {
+        float_methods! {
+            [$($generics)*] $Self;
+            round "The nearest whole number; of two, the one farther from zero."
+            signum "1 with the sign of the value; a NaN stays."
+            rsqrt "One divided by the square root."
+            cbrt "The cube root."
+            exp "e to the power of the value."
+            exp2 "2 to the power of the value."
+            exp_m1 "e to the power of the value, less 1: exact for small values."
+            ln "The natural logarithm."
+            ln_1p "The natural logarithm of the value and 1: exact for small values."
+            log2 "The logarithm to base 2."
+            log10 "The logarithm to base 10."
+            sin "The sine of an angle in radians, of any size."
+            cos "The cosine of an angle in radians, of any size."
+            tan "The tangent of an angle in radians, of any size."
+            asin "The angle of this sine."
+            acos "The angle of this cosine."
+            atan "The angle of this tangent."
+            sinh "The hyperbolic sine."
+            cosh "The hyperbolic cosine."
+            tanh "The hyperbolic tangent."
+            asinh "The number of this hyperbolic sine."
+            acosh "The number of this hyperbolic cosine."
+            atanh "The number of this hyperbolic tangent.";
+            powf(exponent) "The value to a power."
+            atan2(x) "The angle of a point whose second coordinate this is, and its first one `x`."
+            hypot(other) "The square root of the sum of the squares, without overflow on the way."
+            copysign(sign) "The value with the sign of another."
+        }
+    };
+}
+all_float_methods!([T, F: Scalar + Number + Float] Expr<T, F>);
+all_float_methods!([T: Element, F: Scalar + Number + NoUninit + Float] Field<T, F>);
+
+macro_rules! integer_methods {
+    ([$($generics:tt)*] $Self:ty) => {
+        impl<$($generics)*> $Self {
+            /// How many bits are set.
+            ///
+            /// ```
+            /// # use vmarray::prelude::*;
+            /// let array = VirtualArray::<u8>::new(10)?;
+            /// array.fill(.., 0b0010_1100)?;
+            /// let byte = Field::<u8, u8>::whole();
+            /// let counts = [byte.count_ones(), byte.leading_zeros(), byte.trailing_zeros()];
+            /// assert_eq!(counts.map(|count| array.max(.., count).unwrap()), [Some(3), Some(2), Some(2)]);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn count_ones(self) -> Expr<T, u32> {
+                self.into_expr().unary::<F>(Unary::CountOnes).cast()
+            }
+
+            /// How many bits above the highest one that is set are not.
+            pub fn leading_zeros(self) -> Expr<T, u32> {
+                self.into_expr().unary::<F>(Unary::LeadingZeros).cast()
+            }
+
+            /// How many bits below the lowest one that is set are not.
+            pub fn trailing_zeros(self) -> Expr<T, u32> {
+                self.into_expr().unary::<F>(Unary::TrailingZeros).cast()
+            }
+
+            /// The bits in the opposite order.
+            pub fn reverse_bits(self) -> Expr<T, F> {
+                self.into_expr().unary(Unary::ReverseBits)
+            }
+        }
+    };
+}
+integer_methods!([T, F: Scalar + Integer] Expr<T, F>);
+integer_methods!([T: Element, F: Scalar + Integer + NoUninit] Field<T, F>);
