@@ -14,6 +14,7 @@ pub struct Reg(pub u32);
 impl Reg {
     /// Its place among the registers.
     #[must_use]
+    #[inline]
     pub const fn at(self) -> usize {
         self.0 as usize
     }
@@ -447,6 +448,7 @@ pub enum Op {
 impl Op {
     /// The register that it writes.
     #[must_use]
+    #[inline]
     pub const fn written(&self) -> Option<Reg> {
         match *self {
             Self::Literal { to, .. }

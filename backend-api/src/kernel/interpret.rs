@@ -1,5 +1,7 @@
 //! The interpreter: plain, and what all backends are measured against.
 
+mod together;
+
 use std::ops::Range;
 
 use super::arithmetic::{self, binary};
@@ -225,11 +227,51 @@ impl<'a> Interpreter<'a> {
         run(&mut |params| {
             let launch = Interpreter { params, ..*self };
             let mut views = Slices::new(Vec::new());
-            let (shared, views) = (Vec::new(), &mut views);
-            let mut state = State { launch: &launch, body, flat: &flat, views, shared, group: 0 };
+            let mut state = State::new(&launch, &flat, &mut views);
             state.group(0, &mut items).expect("no memory is touched");
             items[0].get(result)
         })
+    }
+
+    /// Runs some parts as [`run_part`](Self::run_part) does, but faster if they are groups: an operation is
+    /// decoded once for all items of a group that come to it at once, and carried out for one after the
+    /// other. Kernels whose items may wait for one another by atomics that exchange run as there, an item
+    /// after the other.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    ///
+    /// ```
+    /// use backend_api::expr::Geometry;
+    /// use backend_api::kernel::{Body, Interpreter, Kernel, Op, Reg, Slices, Type, Where};
+    /// // Items fail at their own number.
+    /// let kernel = Kernel::new(Body {
+    ///     registers: vec![Type::U64],
+    ///     group_len: Some(4),
+    ///     code: vec![
+    ///         Op::Where { to: Reg(0), what: Where::Item },
+    ///         Op::Barrier,
+    ///         Op::Fail { code: 0, detail: Reg(0) },
+    ///     ],
+    ///     ..Body::default()
+    /// })?;
+    /// let interpreter = Interpreter::new(&kernel, 10, Geometry::plain(0));
+    /// let report = interpreter.run_together(1..3, &mut Slices::new(Vec::new()))?;
+    /// assert_eq!((report.failures, report.item, report.detail), (6, 4, 4));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn run_together(&self, parts: Range<u64>, views: &mut impl Views) -> Result<Report> {
+        if !together::can(self.kernel.body()) {
+            return self.run_part(parts, views);
+        }
+        let mut all = Report::default();
+        let flat = Flat::new(self.kernel.body());
+        let state = State::new(self, &flat, views);
+        together::run(state, parts, |report| all = all.and(report))?;
+        Ok(all)
     }
 
     /// Runs some parts; the report of each item that failed, in order.
@@ -252,22 +294,11 @@ impl<'a> Interpreter<'a> {
         mut failed: impl FnMut(Report),
     ) -> Result<()> {
         let flat = Flat::new(self.kernel.body());
-        let mut state = State {
-            launch: self,
-            body: self.kernel.body(),
-            flat: &flat,
-            views,
-            shared: Vec::new(),
-            group: 0,
-        };
+        let mut state = State::new(self, &flat, views);
         let mut items: Vec<Item> = (0..self.group_len()).map(|_| Item::new(state.body)).collect();
         for part in parts {
             state.group(part, &mut items)?;
-            for item in &items {
-                if let Some((site, detail)) = item.failed {
-                    failed(Report { failures: 1, site, detail, item: item.number });
-                }
-            }
+            items.iter().filter_map(Item::report).for_each(&mut failed);
         }
         Ok(())
     }
@@ -389,6 +420,10 @@ impl Item {
         self.arrays.iter_mut().for_each(|array| array.fill(0));
     }
 
+    fn report(&self) -> Option<Report> {
+        self.failed.map(|(site, detail)| Report { failures: 1, site, detail, item: self.number })
+    }
+
     fn get(&self, register: Reg) -> u64 {
         self.registers[register.at()]
     }
@@ -415,7 +450,11 @@ struct State<'s, V> {
     group: u64,
 }
 
-impl<V: Views> State<'_, V> {
+impl<'s, V: Views> State<'s, V> {
+    fn new(launch: &'s Interpreter<'s>, flat: &'s Flat<'s>, views: &'s mut V) -> Self {
+        Self { launch, body: launch.kernel.body(), flat, views, shared: Vec::new(), group: 0 }
+    }
+
     /// Runs a group: each item up to where it waits for the others, then all on from there.
     fn group(&mut self, group: u64, items: &mut [Item]) -> Result<()> {
         self.group = group;
@@ -476,7 +515,16 @@ impl<V: Views> State<'_, V> {
                     item.next = Next::At(site);
                     return Ok(Some(site));
                 }
-                _ => self.step(item, site, op)?,
+                _ => {
+                    let registers = std::mem::take(&mut item.registers);
+                    let value = self.step(item, |register| registers[register.at()], site, op);
+                    item.registers = registers;
+                    if let Some(to) = op.written() {
+                        item.set(to, value?);
+                    } else {
+                        value?;
+                    }
+                }
             }
         }
     }
@@ -485,58 +533,59 @@ impl<V: Views> State<'_, V> {
         self.body.registers[register.at()]
     }
 
-    /// An operation that leads to the next one.
-    fn step(&mut self, item: &mut Item, site: u32, op: &Op) -> Result<()> {
-        let value = match *op {
+    /// An operation that leads to the next one: what it gives, of the values of registers. Without a register
+    /// for it, that is nothing.
+    fn step(&mut self, item: &mut Item, get: impl Fn(Reg) -> u64, site: u32, op: &Op) -> Result<u64> {
+        Ok(match *op {
             Op::Literal { bits, .. } => bits,
             Op::Param { number, .. } => self.launch.params[usize::from(number)],
             Op::Where { what, .. } => self.place(item, what),
-            Op::Copy { of, .. } | Op::Bits { of, .. } => item.get(of),
-            Op::Unary { op, of, .. } => arithmetic::unary(op, self.of(of), item.get(of)),
-            Op::Binary { op, left, right, .. } => binary(op, self.of(left), item.get(left), item.get(right)),
-            Op::MulHigh { to, left, right } => {
-                arithmetic::mul_high(self.of(to), item.get(left), item.get(right))
-            }
-            Op::Fma { to, a, b, c } => arithmetic::fma(self.of(to), item.get(a), item.get(b), item.get(c)),
-            Op::Select { when, yes, no, .. } => item.get(if item.get(when) != 0 { yes } else { no }),
-            Op::Cast { to, of } => arithmetic::cast(self.of(of), self.of(to), item.get(of)),
-            Op::Load { view, at, offset, of, .. } => match self.element(item, site, view, item.get(at)) {
+            Op::Copy { of, .. } | Op::Bits { of, .. } => get(of),
+            Op::Unary { op, of, .. } => arithmetic::unary(op, self.of(of), get(of)),
+            Op::Binary { op, left, right, .. } => binary(op, self.of(left), get(left), get(right)),
+            Op::MulHigh { to, left, right } => arithmetic::mul_high(self.of(to), get(left), get(right)),
+            Op::Fma { to, a, b, c } => arithmetic::fma(self.of(to), get(a), get(b), get(c)),
+            Op::Select { when, yes, no, .. } => get(if get(when) != 0 { yes } else { no }),
+            Op::Cast { to, of } => arithmetic::cast(self.of(of), self.of(to), get(of)),
+            Op::Load { view, at, offset, of, .. } => match self.element(item, site, view, get(at)) {
                 Some(element) => arithmetic::loaded(of, self.read(view, element, offset, of)?),
                 None => 0,
             },
             Op::Store { view, at, offset, of, value } => {
-                if let Some(element) = self.element(item, site, view, item.get(at)) {
-                    self.write(view, element, offset, of, arithmetic::stored(of, item.get(value)))?;
+                if let Some(element) = self.element(item, site, view, get(at)) {
+                    self.write(view, element, offset, of, arithmetic::stored(of, get(value)))?;
                 }
-                return Ok(());
+                0
             }
-            Op::Lookup { table, at, .. } => self.lookup(item, site, usize::from(table), item.get(at)),
-            Op::Get { array, at, .. } => {
-                self.array(item, site, array, item.get(at)).map_or(0, |place| *place)
-            }
+            Op::Lookup { table, at, .. } => self.lookup(item, site, usize::from(table), get(at)),
+            Op::Get { array, at, .. } => self.array(item, site, array, get(at)).map_or(0, |place| *place),
             Op::Put { array, at, value } => {
-                let value = item.get(value);
-                if let Some(place) = self.array(item, site, array, item.get(at)) {
+                let value = get(value);
+                if let Some(place) = self.array(item, site, array, get(at)) {
                     *place = value;
                 }
-                return Ok(());
+                0
             }
-            Op::Atomic { op, place, value, .. } => self.atomic(item, site, op, place, value)?,
-            Op::Arena { bytes, .. } => self.arena(item, site, item.get(bytes)),
-            Op::ArenaLoad { to, at } => match arena_place(item, site, item.get(at), self.of(to)) {
+            Op::Atomic { op, place, value, .. } => {
+                let expected = if let Rmw::CompareExchange { expected } = op { get(expected) } else { 0 };
+                let (at, operands) = (get(place.at()), [get(value), expected]);
+                self.atomic(item, site, op, (place, at), (self.of(value), operands))?
+            }
+            Op::Arena { bytes, .. } => self.arena(item, site, get(bytes)),
+            Op::ArenaLoad { to, at } => match arena_place(item, site, get(at), self.of(to)) {
                 Some(place) => to_bits(place),
                 None => 0,
             },
             Op::ArenaStore { at, value } => {
-                let bits = item.get(value).to_le_bytes();
-                if let Some(place) = arena_place(item, site, item.get(at), self.of(value)) {
+                let bits = get(value).to_le_bytes();
+                if let Some(place) = arena_place(item, site, get(at), self.of(value)) {
                     from_bits(place, bits);
                 }
-                return Ok(());
+                0
             }
             Op::Fail { detail, .. } => {
-                item.fail(site, item.get(detail));
-                return Ok(());
+                item.fail(site, get(detail));
+                0
             }
             // These lead elsewhere: see `run`.
             Op::If { .. }
@@ -545,12 +594,8 @@ impl<V: Views> State<'_, V> {
             | Op::Break { .. }
             | Op::Continue { .. }
             | Op::Barrier
-            | Op::Across { .. } => return Ok(()),
-        };
-        if let Some(to) = op.written() {
-            item.set(to, value);
-        }
-        Ok(())
+            | Op::Across { .. } => 0,
+        })
     }
 
     fn place(&self, item: &Item, what: Where) -> u64 {
@@ -619,9 +664,14 @@ impl<V: Views> State<'_, V> {
         Some(&mut of[array][at as usize])
     }
 
-    fn atomic(&mut self, item: &mut Item, site: u32, op: Rmw, place: Place, operand: Reg) -> Result<u64> {
-        let (of, value) = (self.of(operand), item.get(operand));
-        let expected = if let Rmw::CompareExchange { expected } = op { item.get(expected) } else { 0 };
+    fn atomic(
+        &mut self,
+        item: &mut Item,
+        site: u32,
+        op: Rmw,
+        (place, at): (Place, u64),
+        (of, [value, expected]): (Type, [u64; 2]),
+    ) -> Result<u64> {
         let changed = |old: u64| match op {
             Rmw::Add => binary(Binary::Add, of, old, value),
             Rmw::Min => binary(Binary::Min, of, old, value),
@@ -634,11 +684,11 @@ impl<V: Views> State<'_, V> {
             Rmw::CompareExchange { .. } => old,
         };
         match place {
-            Place::View { view, at, offset } => {
-                let Some(element) = self.element(item, site, view, item.get(at)) else { return Ok(0) };
+            Place::View { view, offset, .. } => {
+                let Some(element) = self.element(item, site, view, at) else { return Ok(0) };
                 self.views.change(view.into(), element, offset, of.bytes(), &mut |old| changed(old))
             }
-            Place::Array { array, at } => Ok(match self.array(item, site, array, item.get(at)) {
+            Place::Array { array, .. } => Ok(match self.array(item, site, array, at) {
                 Some(place) => std::mem::replace(place, changed(*place)),
                 None => 0,
             }),
@@ -661,38 +711,33 @@ impl<V: Views> State<'_, V> {
     }
 
     fn across(&self, how: Across, to: Reg, of: Reg, items: &mut [Item]) {
-        let of_type = self.of(of);
         for warp in items.chunks_mut(32) {
-            let values: Vec<u64> = warp.iter().map(|item| item.get(of)).collect();
-            let lanes: Vec<u64> = (0..warp.len() as u64).collect();
-            let ballot = values.iter().rev().fold(0, |bits, value| bits << 1 | value);
-            let results: Vec<u64> = match how {
-                Across::Shuffle { lane } => {
-                    warp.iter().map(|item| values[item.get(lane) as usize % 32]).collect()
-                }
-                Across::ShuffleXor(mask) => {
-                    lanes.iter().map(|lane| values[*lane as usize ^ usize::from(mask)]).collect()
-                }
-                Across::Ballot => vec![ballot; warp.len()],
-                Across::Any => vec![u64::from(ballot != 0); warp.len()],
-                Across::All => vec![u64::from(ballot == 0xFFFF_FFFF); warp.len()],
-                Across::Reduce(op) => [16, 8, 4, 2, 1].into_iter().fold(values, |values, apart| {
-                    let one = |lane: usize| {
-                        let (low, high) = (lane & !apart, lane | apart);
-                        binary(op, of_type, values[low], values[high])
-                    };
-                    (0..32).map(one).collect()
-                }),
-                Across::Scan(op) => [1, 2, 4, 8, 16].into_iter().fold(values, |values, below| {
-                    let one = |lane: usize| match lane.checked_sub(below) {
-                        Some(other) => binary(op, of_type, values[other], values[lane]),
-                        None => values[lane],
-                    };
-                    (0..32).map(one).collect()
-                }),
-            };
+            let lanes = |register: Reg| std::array::from_fn(|lane| warp[lane].get(register));
+            let chosen = if let Across::Shuffle { lane } = how { lanes(lane) } else { [0; 32] };
+            let results = across(how, self.of(of), &lanes(of), &chosen);
             warp.iter_mut().zip(results).for_each(|(item, result)| item.set(to, result));
         }
+    }
+}
+
+/// What 32 lanes get of their values, and of the lanes that they have chosen.
+fn across(how: Across, of: Type, values: &[u64; 32], chosen: &[u64; 32]) -> [u64; 32] {
+    let ballot = values.iter().rev().fold(0, |bits, value| bits << 1 | value);
+    match how {
+        Across::Shuffle { .. } => chosen.map(|lane| values[lane as usize % 32]),
+        Across::ShuffleXor(mask) => std::array::from_fn(|lane| values[lane ^ usize::from(mask)]),
+        Across::Ballot => [ballot; 32],
+        Across::Any => [u64::from(ballot != 0); 32],
+        Across::All => [u64::from(ballot == 0xFFFF_FFFF); 32],
+        Across::Reduce(op) => [16, 8, 4, 2, 1].into_iter().fold(*values, |values, apart| {
+            std::array::from_fn(|lane| binary(op, of, values[lane & !apart], values[lane | apart]))
+        }),
+        Across::Scan(op) => [1, 2, 4, 8, 16].into_iter().fold(*values, |values, below| {
+            std::array::from_fn(|lane: usize| match lane.checked_sub(below) {
+                Some(other) => binary(op, of, values[other], values[lane]),
+                None => values[lane],
+            })
+        }),
     }
 }
 

@@ -16,6 +16,8 @@ use crate::worker::Crew;
 const OPERATION: &str = "launch";
 /// What a thread interprets before it looks for more: about a millisecond's work.
 const PART_ITEMS: u64 = 512;
+/// As much of groups, whose items are interpreted together.
+const PART_ITEMS_TOGETHER: u64 = 4 << 10;
 /// As much by the kernel's form as code of the host.
 const PART_ITEMS_BY_CODE: u64 = 16 << 10;
 /// So many items are worth a thread's waking.
@@ -123,7 +125,11 @@ impl<M: Medium> LaunchJob<M> {
         };
         let by_code = self.by_code();
         let (all, group) = (interpreter.parts(), u64::from(self.kernel.body().group_len.unwrap_or(1)));
-        let items = if by_code.is_some() { PART_ITEMS_BY_CODE } else { PART_ITEMS };
+        let items = match (&by_code, self.kernel.body().group_len) {
+            (Some(_), _) => PART_ITEMS_BY_CODE,
+            (None, Some(_)) => PART_ITEMS_TOGETHER,
+            (None, None) => PART_ITEMS,
+        };
         let each = (items / group).max(1);
         // The failure of the lowest part is told, whichever was done first.
         let reported: Mutex<(usize, Report)> = Mutex::new((usize::MAX, Report::default()));
@@ -139,7 +145,7 @@ impl<M: Medium> LaunchJob<M> {
                     // on all memory of the device.
                     form(&unsafe { HostItems::new(&interpreter, items, views) })
                 }
-                None => interpreter.run_part(part_of_all, &mut Reached(&self.views))?,
+                None => interpreter.run_together(part_of_all, &mut Reached(&self.views))?,
             };
             if report.failures > 0 {
                 let mut reported = reported.lock();

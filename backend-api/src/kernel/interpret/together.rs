@@ -1,0 +1,439 @@
+//! Groups, operation by operation: each is decoded once for all items that come to it at once.
+//!
+//! Items that take another way wait where it meets the others' again: at the end of an `If`, of the block or
+//! loop that they leave, or before the next turn of the loop that they continue. So all items of a group are
+//! at a barrier at once when code comes to it, and there is nothing to be done.
+
+use std::ops::Range;
+
+use super::{Item, State, Views, arithmetic, arrays_of};
+use crate::expr::{Integer, Number};
+use crate::kernel::{Across, Binary, Body, Op, Reg, Report, Rmw, Space, Type};
+use crate::{Result, by_binary, by_integer, by_type};
+
+/// The values that a register has in 32 items that follow one another.
+type Lanes = [u64; 32];
+
+/// So many words are a bit for each item of a group.
+const WORDS: usize = Body::GROUP_LEN_MAX as usize / 32;
+
+/// Some of the items of a group, or none.
+#[derive(Clone, Copy, Default)]
+struct Set([u32; WORDS]);
+
+impl Set {
+    fn first(len: usize) -> Self {
+        let mut set = Self::default();
+        (0..len).for_each(|item| set.add(item));
+        set
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    fn add(&mut self, item: usize) {
+        self.0[item / 32] |= 1 << (item % 32);
+    }
+
+    fn remove(&mut self, item: usize) {
+        self.0[item / 32] &= !(1 << (item % 32));
+    }
+
+    fn with(mut self, other: Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word |= other);
+        self
+    }
+
+    /// Those in it, in order.
+    fn items(self) -> impl Iterator<Item = usize> {
+        (0..).step_by(32).zip(self.0).flat_map(|(first, mut word)| {
+            std::iter::from_fn(move || {
+                let lane = word.trailing_zeros() as usize;
+                word &= word.checked_sub(1)?;
+                Some(first + lane)
+            })
+        })
+    }
+}
+
+/// An operation with its number, and whether it is a loop that all items turn together.
+struct Node<'a> {
+    op: &'a Op,
+    site: u32,
+    is_common: bool,
+    /// Whether it leads to the next one, in each item by itself.
+    is_step: bool,
+    within: [Vec<Self>; 2],
+}
+
+fn nodes<'a>(code: &'a [Op], common: &[u32], site: &mut u32) -> Vec<Node<'a>> {
+    let mut node = |op: &'a Op| {
+        let own = *site;
+        *site += 1;
+        let within = op.within().map(|code| nodes(code, common, site));
+        let is_step = !matches!(
+            op,
+            Op::If { .. }
+                | Op::Block { .. }
+                | Op::Loop { .. }
+                | Op::Break { .. }
+                | Op::Continue { .. }
+                | Op::Barrier
+                | Op::Across { .. }
+        );
+        Node { op, site: own, is_common: common.contains(&own), is_step, within }
+    };
+    code.iter().map(&mut node).collect()
+}
+
+/// Whether items of a group can be run together. Those that come first to an exchange in a loop may have to
+/// go on by themselves before others leave it.
+pub(super) fn can(body: &Body) -> bool {
+    fn waits(code: &[Op], in_loop: bool) -> bool {
+        code.iter().any(|op| {
+            let is_exchange =
+                matches!(op, Op::Atomic { op: Rmw::Exchange | Rmw::CompareExchange { .. }, .. });
+            let in_loop = in_loop || matches!(op, Op::Loop { .. });
+            in_loop && is_exchange || op.within().into_iter().any(|within| waits(within, in_loop))
+        })
+    }
+    body.group_len.is_some() && !waits(&body.code, false)
+}
+
+/// Runs some groups, and tells of each item that failed.
+pub(super) fn run<V: Views>(
+    state: State<'_, V>,
+    groups: Range<u64>,
+    mut failed: impl FnMut(Report),
+) -> Result<()> {
+    let (body, flat) = (state.body, state.flat);
+    let len = body.group_len.unwrap_or(1) as usize;
+    let code = nodes(&body.code, &flat.common, &mut 0);
+    let items = (0..len).map(|_| Item { registers: Vec::new(), ..Item::new(body) }).collect();
+    let words = len.div_ceil(32);
+    let registers = vec![[0; 32]; body.registers.len() * words];
+    let mut together = Together { state, items, words, registers, labels: Vec::new() };
+    for group in groups {
+        together.start(group);
+        together.code(&code, Set::first(len))?;
+        together.items.iter().filter_map(Item::report).for_each(&mut failed);
+    }
+    Ok(())
+}
+
+/// Who left a block or loop, and who continues it.
+#[derive(Clone, Copy, Default)]
+struct Label {
+    left: Set,
+    again: Set,
+}
+
+struct Together<'s, V> {
+    state: State<'s, V>,
+    /// Without their registers, which are here: [`Self::words`] for each.
+    items: Vec<Item>,
+    words: usize,
+    registers: Vec<Lanes>,
+    /// Of the blocks and loops around.
+    labels: Vec<Label>,
+}
+
+impl<V: Views> Together<'_, V> {
+    fn start(&mut self, group: u64) {
+        self.state.group = group;
+        self.state.shared = arrays_of(self.state.body, Space::Group);
+        let first = group * self.items.len() as u64;
+        for (number, item) in (first..).zip(&mut self.items) {
+            item.start(number, number - first, number < self.state.launch.items);
+        }
+        if self.state.launch.budget.is_some() {
+            // What is behind a loop that it ended may read what nobody has written.
+            self.registers.fill([0; 32]);
+        }
+    }
+
+    fn lanes(&self, register: Reg, word: usize) -> &Lanes {
+        &self.registers[register.at() * self.words + word]
+    }
+
+    /// Carries code out for some items; gives those that come to its end.
+    fn code(&mut self, code: &[Node<'_>], mut items: Set) -> Result<Set> {
+        let mut left = code;
+        while let Some(node) = left.first() {
+            if items.is_empty() {
+                break;
+            }
+            // What leads from one to the next is done for 32 items at a time, whose values are at hand then.
+            let steps = left.iter().take_while(|node| node.is_step).count();
+            if steps > 0 {
+                for word in (0..self.words).filter(|word| items.0[*word] != 0) {
+                    let bits = items.0[word];
+                    left[..steps].iter().try_for_each(|node| self.step(node.site, node.op, (word, bits)))?;
+                }
+                left = &left[steps..];
+                continue;
+            }
+            left = &left[1..];
+            let [first, second] = &node.within;
+            match *node.op {
+                Op::If { when, .. } => {
+                    let (mut yes, mut no) = (items, items);
+                    for word in (0..self.words).filter(|word| items.0[*word] != 0) {
+                        let lanes = self.lanes(when, word);
+                        let bits = (0..32).fold(0, |bits, lane| bits | u32::from(lanes[lane] != 0) << lane);
+                        yes.0[word] &= bits;
+                        no.0[word] &= !bits;
+                    }
+                    items = self.code(first, yes)?.with(self.code(second, no)?);
+                }
+                Op::Block { .. } => {
+                    self.labels.push(Label::default());
+                    items = self.code(first, items)?;
+                    items = items.with(self.labels.pop().unwrap_or_default().left);
+                }
+                Op::Loop { .. } => items = self.turns(node, items)?,
+                Op::Break { out } | Op::Continue { out } => {
+                    let at = self.labels.len() - 1 - usize::from(out);
+                    let Label { left, again } = &mut self.labels[at];
+                    let set = if matches!(node.op, Op::Break { .. }) { left } else { again };
+                    *set = set.with(items);
+                    items = Set::default();
+                }
+                Op::Across { how, to, of } => self.across(how, to, of),
+                // All are here at once.
+                _ => {}
+            }
+        }
+        Ok(items)
+    }
+
+    /// A loop; gives those that left it.
+    fn turns(&mut self, node: &Node<'_>, mut turning: Set) -> Result<Set> {
+        let mut gone = Set::default();
+        self.labels.push(Label::default());
+        while !turning.is_empty() {
+            let end = self.code(&node.within[0], turning)?;
+            let Label { left, again } = self.labels.last_mut().map(std::mem::take).unwrap_or_default();
+            (turning, gone) = (end.with(again), gone.with(left));
+            let Some(budget) = self.state.launch.budget else { continue };
+            for number in turning.items() {
+                let item = &mut self.items[number];
+                let turns = &mut item.turns[usize::from(node.is_common)];
+                if *turns < budget {
+                    *turns += 1;
+                    continue;
+                }
+                item.fail(node.site, budget);
+                turning.remove(number);
+                if self.state.flat.meets {
+                    gone.add(number);
+                }
+            }
+        }
+        self.labels.pop();
+        Ok(gone)
+    }
+
+    /// An operation that leads to the next one, for some of 32 items.
+    fn step(&mut self, site: u32, op: &Op, (word, bits): (usize, u32)) -> Result<()> {
+        if let Op::Get { to, array, at } = *op
+            && self.state.body.arrays[usize::from(array)].space == Space::Group
+        {
+            self.get(site, (to, usize::from(array), at), (word, bits));
+            return Ok(());
+        }
+        let mut values = [0; 32];
+        if let Some(to) = op.written()
+            && self.values(op, word, &mut values)
+        {
+            let into = &mut self.registers[to.at() * self.words + word];
+            if bits == u32::MAX {
+                *into = values;
+            } else {
+                (0..32).filter(|lane| bits >> lane & 1 == 1).for_each(|lane| into[lane] = values[lane]);
+            }
+            return Ok(());
+        }
+        let Self { state, items, registers, words, .. } = self;
+        for lane in (0..32).filter(|lane| bits >> lane & 1 == 1) {
+            let get = |register: Reg| registers[register.at() * *words + word][lane];
+            let value = state.step(&mut items[word * 32 + lane], get, site, op)?;
+            if let Some(to) = op.written() {
+                registers[to.at() * *words + word][lane] = value;
+            }
+        }
+        Ok(())
+    }
+
+    /// What an operation gives in 32 items, of whatever is in the registers of those that do not come to it;
+    /// false if it does more than that.
+    fn values(&self, op: &Op, word: usize, into: &mut Lanes) -> bool {
+        let state = &self.state;
+        let lanes = |register: Reg| self.lanes(register, word);
+        match *op {
+            Op::Literal { bits, .. } => into.fill(bits),
+            Op::Param { number, .. } => into.fill(state.launch.params[usize::from(number)]),
+            Op::Where { what, .. } => {
+                let places = into.iter_mut().zip(&self.items[word * 32..]);
+                places.for_each(|(value, item)| *value = state.place(item, what));
+            }
+            Op::Copy { of, .. } | Op::Bits { of, .. } => *into = *lanes(of),
+            Op::Unary { op, of, .. } => {
+                let found = state.of(of);
+                each(lanes(of), into, |a| arithmetic::unary(op, found, a));
+            }
+            Op::Binary { op, left, right, .. } => {
+                binary(op, state.of(left), lanes(left), lanes(right), into);
+            }
+            Op::MulHigh { to, left, right } => {
+                let of = state.of(to);
+                pairs(lanes(left), lanes(right), into, |a, b| arithmetic::mul_high(of, a, b));
+            }
+            Op::Fma { to, a, b, c } => {
+                let (of, [a, b, c]) = (state.of(to), [a, b, c].map(lanes));
+                (0..32).for_each(|lane| into[lane] = arithmetic::fma(of, a[lane], b[lane], c[lane]));
+            }
+            Op::Select { when, yes, no, .. } => {
+                let [when, yes, no] = [when, yes, no].map(lanes);
+                (0..32).for_each(|lane| into[lane] = if when[lane] != 0 { yes[lane] } else { no[lane] });
+            }
+            Op::Cast { to, of } => cast(state.of(of), state.of(to), lanes(of), into),
+            _ => return false,
+        }
+        true
+    }
+
+    /// What is at each item's place in an array of the group, which most of their time may go into.
+    fn get(&mut self, site: u32, (to, array, at): (Reg, usize, Reg), (word, bits): (usize, u32)) {
+        let (elements, places) = (&self.state.shared[array], *self.lanes(at, word));
+        let into = &mut self.registers[to.at() * self.words + word];
+        for lane in (0..32).filter(|lane| bits >> lane & 1 == 1) {
+            let at = places[lane];
+            if at < elements.len() as u64 {
+                into[lane] = elements[at as usize];
+            } else {
+                into[lane] = 0;
+                self.items[word * 32 + lane].fail(site, at);
+            }
+        }
+    }
+
+    /// An operation across lanes: all items are there.
+    fn across(&mut self, how: Across, to: Reg, of: Reg) {
+        let found = self.state.of(of);
+        for word in 0..self.words {
+            let chosen = if let Across::Shuffle { lane } = how { *self.lanes(lane, word) } else { [0; 32] };
+            let values = super::across(how, found, self.lanes(of, word), &chosen);
+            self.registers[to.at() * self.words + word] = values;
+        }
+    }
+}
+
+#[inline(always)]
+fn each(a: &Lanes, into: &mut Lanes, of: impl Fn(u64) -> u64) {
+    (0..32).for_each(|lane| into[lane] = of(a[lane]));
+}
+
+#[inline(always)]
+fn pairs(a: &Lanes, b: &Lanes, into: &mut Lanes, of: impl Fn(u64, u64) -> u64) {
+    (0..32).for_each(|lane| into[lane] = of(a[lane], b[lane]));
+}
+
+fn binary(op: Binary, of: Type, a: &Lanes, b: &Lanes, into: &mut Lanes) {
+    macro_rules! number {
+        ($method:ident) => {
+            by_type!(of, T => pairs(a, b, into, |a, b| T::from_value(a).$method(T::from_value(b)).to_value()))
+        };
+    }
+    macro_rules! integer {
+        ($method:ident) => {
+            by_integer!(of, T => {
+                pairs(a, b, into, |a, b| T::from_value(a).$method(T::from_value(b)).to_value());
+            }, _ => {})
+        };
+    }
+    macro_rules! comparison {
+        ($operator:tt) => {
+            by_type!(of, T => pairs(a, b, into, |a, b| u64::from(T::from_value(a) $operator T::from_value(b))))
+        };
+    }
+    by_binary!(op, number, integer, comparison);
+}
+
+fn cast(from: Type, to: Type, a: &Lanes, into: &mut Lanes) {
+    if to.is_float() || from.is_float() {
+        return each(a, into, |a| arithmetic::cast(from, to, a));
+    }
+    // As wide as any, with the sign that it has.
+    let mask = to.mask();
+    by_integer!(from, T => each(a, into, |a| T::from_value(a) as i128 as u64 & mask), _ => {});
+}
+
+#[cfg(all(test, feature = "conformance"))]
+mod tests {
+    use super::super::{Interpreter, Slices};
+    use super::*;
+    use crate::conformance::random::Case;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too long for an interpreter")]
+    fn items_that_run_together_do_what_each_does_alone() {
+        let mut groups = 0;
+        for case in (0..3000).map(|seed| Case::new(seed, seed % 2 == 0)) {
+            if !can(case.kernel.body()) {
+                continue;
+            }
+            groups += 1;
+            let mut views: Vec<Vec<u8>> = case.views.iter().map(|view| view.bytes.clone()).collect();
+            let slices = views.iter_mut().zip(&case.views);
+            let slices = slices.map(|(bytes, view)| (&mut bytes[..], view.stride as usize));
+            let interpreter = Interpreter {
+                params: &case.params,
+                table: &case.table,
+                budget: case.budget,
+                arena_bytes: case.arena_bytes,
+                ..Interpreter::new(&case.kernel, case.items, case.geometry)
+            };
+            let mut slices = Slices::new(slices.collect());
+            let report = interpreter.run_together(0..interpreter.parts(), &mut slices).unwrap();
+            assert_eq!(report, case.expected().unwrap().1, "{}", case.kernel.name());
+            case.check(&views, report).unwrap_or_else(|why| panic!("{}: {why}", case.kernel.name()));
+        }
+        assert!(groups > 700, "{groups}");
+    }
+
+    #[test]
+    fn items_that_may_wait_for_one_another_run_alone() {
+        use crate::expr::Geometry;
+        use crate::kernel::{ArrayDecl, Kernel, Place, Scope};
+        // Each takes a lock, and lets it go when all others have left the loop.
+        let [zero, one, seen] = [0, 1, 2].map(Reg);
+        let place = Place::Array { array: 0, at: zero };
+        let scope = Scope::Group;
+        let exchange = |value, to| Op::Atomic { op: Rmw::Exchange, to, place, value, scope };
+        let leave = Op::If { when: Reg(3), then: vec![Op::Break { out: 0 }], otherwise: vec![] };
+        let lock = vec![
+            exchange(one, Some(seen)),
+            Op::Binary { op: Binary::Eq, to: Reg(3), left: seen, right: zero },
+            leave,
+        ];
+        let body = Body {
+            registers: vec![Type::U64, Type::U64, Type::U64, Type::Bool],
+            arrays: vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 1 }],
+            group_len: Some(8),
+            code: vec![
+                Op::Literal { to: zero, bits: 0 },
+                Op::Literal { to: one, bits: 1 },
+                Op::Loop { body: lock },
+                exchange(zero, None),
+            ],
+            ..Body::default()
+        };
+        let kernel = Kernel::new(body).unwrap();
+        let alone = Interpreter::new(&kernel, 20, Geometry::plain(0));
+        let interpreter = Interpreter { budget: Some(100), ..alone };
+        let report = interpreter.run_together(0..3, &mut Slices::new(Vec::new())).unwrap();
+        assert_eq!(report, Report::default());
+    }
+}
