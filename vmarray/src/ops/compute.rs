@@ -12,6 +12,7 @@ pub use joined::{Column, Joinable, Joined, Row};
 pub use plan::Plan;
 pub use select::Selected;
 
+pub(crate) use array::{read_all, unsettled};
 pub(crate) use plan::Condition;
 pub(crate) use reduce::{Extremes, Histogram, Total};
 pub(crate) use select::Ordered;

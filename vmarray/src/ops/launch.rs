@@ -7,6 +7,7 @@ mod arguments;
 mod coded;
 mod kernel;
 mod options;
+mod over;
 mod plan;
 mod reduce;
 mod session;

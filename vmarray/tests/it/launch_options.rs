@@ -7,7 +7,7 @@ use vmarray::device;
 use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Shared, Window};
 use vmarray::{ErrorKind, Result, prelude::*};
 
-use crate::common::{Numbers, Shape, as_any, host, hosts, told};
+use crate::common::{Numbers, Shape, as_any, devices, host, hosts, told};
 
 #[vmarray::kernel]
 fn compared(at: At<1>, x: &Own<i32>, y: &Own<f64>, changed: &mut Own<u64>) -> (i64, f64, bool) {
@@ -273,4 +273,90 @@ fn each_device_gets_the_room_that_it_asks_for() -> Result<()> {
     assert!(found[..70_000].iter().all(|x| *x == 70_000) && found[70_000..].iter().all(|x| *x == 66_000));
     assert_eq!(found.len(), 136_000);
     Ok(())
+}
+
+#[vmarray::kernel]
+fn weighed(at: At<1>, by: u64, of: &Anywhere<u32>, seen: &Append<u64>) -> u64 {
+    let i = at.index();
+    if i % 3 == 0 {
+        seen.push(i as u64);
+    }
+    of[i % of.len()] as u64 * by + i as u64
+}
+
+#[test]
+fn numbers_are_run_over_where_the_arguments_lie() -> Result<()> {
+    for seed in 0..40 {
+        let mut random = Numbers::new(seed);
+        let len = 1 + random.below(100);
+        let values: Vec<u32> = (0..len).map(|_| random.next() as u32 >> 4).collect();
+        let array = Shape::random(&mut random, 30, &[&[1], &[2], &[1, 2], &[1, 1, 1]], 3).build::<u32>(len);
+        array.write(0, &values)?;
+        let source = Source::new(values.clone())?;
+        let range = random.range(5000);
+        let one = |i: usize| u64::from(values[i % len]) * 3 + i as u64;
+        for is_array in [true, false] {
+            let mut seen = Vec::new();
+            let launch = weighed::launch().over(range.clone());
+            let appended = Appended::to(&mut seen, 5000);
+            let found = match is_array {
+                true => launch.arg_max((3, &array, appended))?,
+                false => launch.arg_max((3, &source, appended))?,
+            };
+            let truth = range.clone().max_by_key(|i| (one(*i), std::cmp::Reverse(*i)));
+            assert_eq!(found, truth.map(|i| (i, one(i))), "seed {seed}");
+            seen.sort_unstable();
+            assert!(
+                seen.into_iter().eq(range.clone().filter(|i| i % 3 == 0).map(|i| i as u64)),
+                "seed {seed}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[vmarray::kernel]
+fn divisors(at: At<1>, counts: &Shared<u32>) {
+    let n = at.index() + 1;
+    let mut multiple = n;
+    while multiple <= counts.len() {
+        counts.add(multiple - 1, 1);
+        multiple += n;
+    }
+}
+
+#[vmarray::kernel]
+fn prime(at: At<1>) -> (bool, u32) {
+    let n = at.index();
+    let mut divisor = 2;
+    while divisor * divisor <= n && n % divisor != 0 {
+        divisor += 1;
+    }
+    (n > 1 && divisor * divisor > n, 1)
+}
+
+#[test]
+fn numbers_are_run_over_on_the_device_that_is_named() -> Result<()> {
+    let device = devices(1).remove(0);
+    assert_eq!(prime::launch().over(0..1000).on(&device).sum(())?, (168, 1000));
+    assert_eq!(prime::launch().on(&device).over(7..7).sum(())?, (0, 0));
+    let error = prime::launch().over(0..10).sum(()).unwrap_err();
+    assert!(error.to_string().contains("name one by `on`"), "{error}");
+    assert!(prime::sum(()).unwrap_err().to_string().contains("over(range)"));
+    let mut counts = Shape::one(9, 3).describe::<u32, _>(60, vec![device]).build()?;
+    divisors::launch().over(0..60).run((&mut counts,))?;
+    assert_eq!((counts.get(0)?, counts.get(11)?, counts.get(59)?, counts.get(58)?), (1, 6, 12, 2));
+    // There its own elements say how many items there are.
+    let error = numbered::launch().over(0..3).sum((&Source::new(vec![1_u8; 9])?,)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::KernelRefused { .. }), "{error}");
+    // What fails is told by its number.
+    let table = Source::new(vec![0_u16; 7])?;
+    let error = outside::launch().over(5..9).sum((&table,)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::KernelOutside { index: 7 | 8, items: 2, .. }), "{error}");
+    Ok(())
+}
+
+#[vmarray::kernel]
+fn outside(at: At<1>, table: &Anywhere<u16>) -> u16 {
+    table[at.index()]
 }

@@ -330,13 +330,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 }
 
 /// What is said where pages were read that a failed copy may have left anything in.
-pub(super) fn unsettled() -> backend_api::Error {
+pub(crate) fn unsettled() -> backend_api::Error {
     backend_api::Error::new(backend_api::ErrorKind::CopyFailed, "compute")
         .with_detail("a page of another array could not be written back while it was read")
 }
 
 /// Has `work` look at pages' home slots of several arrays.
-fn read_all<R>(all: &[(&Pager, Range<u64>)], work: &mut dyn FnMut() -> Result<R>) -> Result<R> {
+pub(crate) fn read_all<R>(all: &[(&Pager, Range<u64>)], work: &mut dyn FnMut() -> Result<R>) -> Result<R> {
     match all.split_first() {
         None => work(),
         Some(((first, pages), others)) => first.read_settled(pages, || read_all(others, work)),

@@ -346,6 +346,7 @@ macro_rules! arguments {
     )* };
 }
 arguments! {
+    ;
     A P a;
     A P a B Q b;
     A P a B Q b C R c;

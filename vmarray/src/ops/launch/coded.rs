@@ -36,6 +36,6 @@ impl<K: Kernel> CodedKernel<K> {
     /// # Errors
     /// As there; one of the code's translation or submission is [of the device](crate::ErrorKind::Device).
     pub fn run<'a>(&self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
-        plan::run(&self.kernels, arguments.bound(INTERNAL), &Options::USUAL, Wanted::Nothing)
+        plan::run(&self.kernels, arguments.bound(INTERNAL), &Options::USUAL, None, Wanted::Nothing)
     }
 }

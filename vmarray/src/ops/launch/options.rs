@@ -1,12 +1,16 @@
 //! How a kernel is launched: its options, and what is done with what its items return.
 
 use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
 
+use backend_api::Device;
 use backend_api::kernel::KernelFacts;
 use vmarray_kernel::{ARENA_BYTES, Kernel, Number, Scalar};
 
 use super::arguments::Arguments;
 use super::kernel::Kernels;
+use super::over::Over;
 use super::plan::{self, Wanted};
 use super::reduce::{How, Reduction, ReturnedSum};
 #[cfg(doc)]
@@ -38,6 +42,7 @@ use crate::ops::view::INTERNAL;
 #[must_use = "a launch does nothing until it is run"]
 pub struct KernelLaunch<K> {
     options: Options,
+    over: Option<Over>,
     marker: PhantomData<fn() -> K>,
 }
 
@@ -61,7 +66,7 @@ impl<K> std::fmt::Debug for KernelLaunch<K> {
 
 impl<K: Kernel> KernelLaunch<K> {
     pub(super) const fn new() -> Self {
-        Self { options: Options::USUAL, marker: PhantomData }
+        Self { options: Options::USUAL, over: None, marker: PhantomData }
     }
 
     pub(super) const fn options(&self) -> &Options {
@@ -74,7 +79,7 @@ impl<K: Kernel> KernelLaunch<K> {
     ///
     /// Counting takes a few percent of the time of short loops. On the host a kernel with loops is
     /// interpreted if it has a budget, which takes some hundred times as long.
-    pub const fn budget(mut self, turns: u64) -> Self {
+    pub fn budget(mut self, turns: u64) -> Self {
         self.options.budget = Some(turns);
         self
     }
@@ -107,8 +112,52 @@ impl<K: Kernel> KernelLaunch<K> {
     /// assert_eq!(out.get(2)?, 5000 * 4999 * 9999 / 6 + 2);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub const fn arena_bytes(mut self, bytes: u64) -> Self {
+    pub fn arena_bytes(mut self, bytes: u64) -> Self {
         self.options.arena_bytes = bytes.next_multiple_of(8);
+        self
+    }
+
+    /// Has the kernel run for the numbers of a range, where no [`Own`](crate::kernel::Own) says how many
+    /// items there are: `at.index()` is the number. It runs on the devices of its first argument that lies
+    /// on any, each of which gets a part; or on the one that is named by [`on`](Self::on).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::kernel::{Anywhere, At, random};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn row_sum(at: At<1>, columns: usize, matrix: &Anywhere<f32>) -> f32 {
+    ///     let mut sum = 0.0;
+    ///     for column in 0..columns {
+    ///         sum += matrix[at.index() * columns + column];
+    ///     }
+    ///     sum
+    /// }
+    /// let matrix = VirtualArray::<f32>::new(6)?;
+    /// matrix.write(0, &[1.0, 2.0, 3.0, 4.0, 5.0, -1.0])?;
+    /// assert_eq!(row_sum::launch().over(0..2).arg_max((3, &matrix))?, Some((1, 8.0)));
+    ///
+    /// #[vmarray::kernel]
+    /// fn is_square(at: At<1>) -> bool {
+    ///     let root = (at.index() as f64).sqrt().round() as usize;
+    ///     root * root == at.index()
+    /// }
+    /// let device = Arc::new(vmarray::host::HostDevice::new(1 << 20)?);
+    /// assert_eq!(is_square::launch().over(100..1000).on(&device).count(())?, 22);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn over(mut self, range: Range<usize>) -> Self {
+        let device = self.over.and_then(|over| over.device);
+        self.over = Some(Over { range, device });
+        self
+    }
+
+    /// Names the device for numbers: see [`over`](Self::over).
+    pub fn on<D: Device>(mut self, device: &Arc<D>) -> Self {
+        let range = self.over.map_or(0..0, |over| over.range);
+        let device = Arc::clone(device) as Arc<dyn Device>;
+        self.over = Some(Over { range, device: Some(device) });
         self
     }
 
@@ -117,7 +166,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// # Errors
     /// As [`RunKernel::run`](super::RunKernel::run).
     pub fn run<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
-        plan::run(&Kernels::of::<K>()?, arguments.bound(INTERNAL), &self.options, Wanted::Nothing)
+        self.planned(arguments, Wanted::Nothing)
     }
 
     /// Runs it and adds up what items return: see [`RunKernel::sum`](super::RunKernel::sum).
@@ -219,8 +268,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// not tell.
     pub fn facts<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<KernelFacts> {
         let mut facts = None;
-        let wanted = Wanted::Facts(&mut facts);
-        plan::run(&Kernels::of::<K>()?, arguments.bound(INTERNAL), &self.options, wanted)?;
+        self.planned(arguments, Wanted::Facts(&mut facts))?;
         Ok(facts.unwrap_or_default())
     }
 
@@ -237,8 +285,12 @@ impl<K: Kernel> KernelLaunch<K> {
 
     fn reduced<'a>(self, how: How, arguments: impl Arguments<'a, K::Parameters>) -> Result<Reduction> {
         let mut reduction = Reduction::new::<K::Returned>(how, K::group_len())?;
-        let wanted = Wanted::Reduced(&mut reduction);
-        plan::run(&Kernels::of::<K>()?, arguments.bound(INTERNAL), &self.options, wanted)?;
+        self.planned(arguments, Wanted::Reduced(&mut reduction))?;
         Ok(reduction)
+    }
+
+    fn planned<'a>(self, arguments: impl Arguments<'a, K::Parameters>, wanted: Wanted<'_>) -> Result<()> {
+        let Self { options, over, .. } = self;
+        plan::run(&Kernels::of::<K>()?, arguments.bound(INTERNAL), &options, over.as_ref(), wanted)
     }
 }

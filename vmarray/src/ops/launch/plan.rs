@@ -12,12 +12,14 @@ use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 use super::arguments::{AppendTo, Bound, Modes, Placed};
 use super::kernel::{Kernels, PreparedKernel};
 use super::options::Options;
+use super::over::{Over, OverStore};
 use super::reduce::Reduction;
 use super::spread::{
     DealtArgument, DeviceCopies, FromZero, Inside, Room, SpreadArgument, copy_around, of_box,
 };
 use super::stored::{Reordered, StoredBox};
 use crate::base::error::{Error, ErrorKind, Result, expect_len};
+use crate::base::stats::Counters;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run, STAGED_BYTES};
 
@@ -40,8 +42,10 @@ pub(super) fn run(
     kernels: &Kernels,
     arguments: Vec<Bound<'_>>,
     options: &Options,
+    over: Option<&Over>,
     wanted: Wanted<'_>,
 ) -> Result<()> {
+    let counters = Counters::default();
     let parameters = &kernels.usual.lowered.parameters;
     let name = kernels.usual.lowered.name;
     let mut values = vec![Vec::new(); parameters.len()];
@@ -95,16 +99,30 @@ pub(super) fn run(
     if let Some(first) = first {
         own[..=first].rotate_right(1);
     }
-    let Some((_, name, Placed { extents, stored, .. })) = own.first() else {
-        return Err(refused("it runs for no elements: take an `&Own<T>` or a `&mut Own<T>`"));
+    let given = elsewhere.first().map(|argument: &RangeArgument<'_>| argument.operand.store);
+    let numbers = over.and_then(|over| OverStore::new(over, &counters, given));
+    if over.is_some() && (!own.is_empty() || around.iter().any(|argument| argument.halo.is_some())) {
+        return Err(refused("`over` is for kernels without `Own` and `Window`"));
+    }
+    let (domain, extents) = match (own.first(), over) {
+        (Some((_, name, Placed { extents, stored, .. })), _) => {
+            let Some(domain) = stored.clone() else {
+                let reason = format!(
+                    "`{name}` has fewer axes than what it is a part of: take that, or a section of it"
+                );
+                return Err(refused(&reason));
+            };
+            (domain, extents.clone())
+        }
+        (None, Some(over)) if numbers.is_some() => {
+            (StoredBox::range_of(0, over.range.len()), vec![over.range.len()])
+        }
+        (None, Some(_)) => return Err(refused("none of its arguments lies on a device: name one by `on`")),
+        (None, None) => {
+            return Err(refused("it runs for no elements: take an `Own<T>`, or say `launch().over(range)`"));
+        }
     };
-    let Some(domain) = stored.clone() else {
-        let reason =
-            format!("`{name}` has fewer axes than what it is a part of: take that, or a section of it");
-        return Err(refused(&reason));
-    };
-    let extents = extents.clone();
-    for (_, name, placed) in &own[1..] {
+    for (_, name, placed) in own.iter().skip(1) {
         expect_shape(kernels.usual.lowered.name, name, &extents, &placed.extents)?;
     }
     let mut form = form(kernels, &domain, &own, &around).map_err(|reason| refused(&reason))?;
@@ -118,6 +136,11 @@ pub(super) fn run(
         }
         reordered.push((!is_alike).then(|| Reordered { of, like: domain.clone() }));
         columns.push(RangeArgument { number, name, operand, range });
+    }
+    if let Some(numbers) = &numbers {
+        let operand = Operand::new(numbers, 0);
+        columns.push(RangeArgument { number: usize::MAX, name: "", operand, range: domain.range() });
+        reordered.push(None);
     }
     form.returns = matches!(wanted, Wanted::Reduced(_));
     if form.returns && (form.is_part || form.is_tiled) {
