@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use backend_api::conformance::reference::ReferenceDevice;
 use backend_api::expr::{Action, Geometry};
-use backend_api::kernel::{Across, Kernel, Op, Rmw};
+use backend_api::kernel::{Across, Kernel, NativeLaunch, NativeQueue, NativeView, Op, Rmw};
 use backend_api::{
     BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error,
     ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, LEFT_OUT, Launch, MemoryStatus,
@@ -65,8 +65,9 @@ super::flaws! {
     PreparationsCompute: preparing_changes_nothing;
     LaunchesMissTheLast:
         launches_with_every_operation random_launches launches_with_half_precision
-        launches_on_pages_that_were_dealt_out launches_keep_their_order items_that_fail_go_on;
-    AnyLaunchIsAccepted: malformed_launches_are_refused;
+        launches_on_pages_that_were_dealt_out launches_keep_their_order items_that_fail_go_on
+        code_from_elsewhere_is_run;
+    AnyLaunchIsAccepted: malformed_launches_are_refused who_submits_a_launch_may_refuse_it;
     BarriersAreLeftOut:
         groups_share_memory_and_meet items_of_a_group_take_different_ways atomics_of_every_kind
         items_that_meet_leave_loops_by_their_budget;
@@ -533,6 +534,15 @@ unsafe impl Device for Flawed {
         }
         if self.is(Flaw::ArenasAreHalved) {
             bent.arena_bytes = launch.arena_bytes / 16 * 8;
+        }
+        if self.is(Flaw::AnyLaunchIsAccepted)
+            && let Some(submit) = launch.kernel.code().and_then(|code| code.submission())
+        {
+            // Whoever submits is asked, and not listened to.
+            let stream = std::ptr::null_mut();
+            let (to, view) =
+                (NativeQueue::Cuda { context: stream, stream }, NativeView::new(0, 0, launch.items, 8));
+            let _ = submit(&NativeLaunch::new(to, &[view], launch.items, launch.geometry, launch.params));
         }
         let mut body = launch.kernel.body().clone();
         self.bend_code(&mut body.code);
