@@ -209,6 +209,7 @@ impl<'s, T: Memory, const N: usize> AroundElements<'s, T, N> {
     }
 
     fn given(given: &mut Given<'_, 's>) -> Self {
+        given.form();
         let axes = [(); N].map(|()| AroundAxis {
             first: given.scalar() as isize,
             extent: given.scalar() as usize,

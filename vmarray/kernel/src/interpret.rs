@@ -124,9 +124,9 @@ fn scalar(arguments: &[Argument<'_>], source: ScalarSource) -> u64 {
                 _ => None,
             });
             let extent = shape.map_or(1, |shape| shape[axis]);
-            DomainAxis::whole(extent).scalar(part)
+            DomainAxis::whole(extent).scalar(part, false)
         }
-        ScalarSource::TileLen(part) => DomainAxis::whole(1).scalar(part),
+        ScalarSource::TileLen(part) => DomainAxis::whole(1).scalar(part, false),
         ScalarSource::Around { parameter, part } => match &arguments[parameter] {
             Argument::Around(first, extents, ..) => match part {
                 AroundPart::First(axis) => first[axis] as u64,

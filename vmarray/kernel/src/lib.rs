@@ -79,7 +79,7 @@ pub use vmarray_macros::{KernelType, kernel};
 pub mod launch {
     pub use crate::around::Mode;
     pub use crate::host::host_form_of;
-    pub use crate::lower::{Form, VALUES_MAX, lower_for};
+    pub use crate::lower::{Form, SHORT_MAX, VALUES_MAX, lower_for};
     pub use crate::place::{Divisor, DomainAxis};
 }
 

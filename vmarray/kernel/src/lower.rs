@@ -29,7 +29,7 @@ use backend_api::kernel::arithmetic;
 use backend_api::kernel::{
     Access, ArrayDecl, Binary, Body, Memory, Op, Reg, Report, Type, Unary, ViewDecl, Where,
 };
-pub use form::{AroundPart, AxisPart, Form, ScalarSource, VALUES_MAX};
+pub use form::{AroundPart, AxisPart, Form, SHORT_MAX, ScalarSource, VALUES_MAX};
 use frame::Frame;
 use std::collections::HashMap;
 pub use tables::TableSource;
@@ -177,6 +177,8 @@ struct Lower {
     form: Form,
     /// The item's place, along each axis of the result.
     at: Vec<Operand>,
+    /// The same, with as many bits as places are computed with.
+    own: Vec<Operand>,
     /// Registers that hold it, or what is a constant away from it: the axis, and how far.
     away: HashMap<Reg, (usize, i64)>,
     frames: Vec<Frame>,
@@ -284,6 +286,7 @@ impl Lower {
             views: Vec::new(),
             form,
             at: Vec::new(),
+            own: Vec::new(),
             away: HashMap::new(),
             frames: Vec::new(),
             depth: 0,
@@ -429,17 +432,8 @@ impl Lower {
     fn parameter(&mut self, number: usize, kind: &ParameterKind) -> Result<Value> {
         let (layout, access, is_own) = match kind {
             ParameterKind::At(1) => {
-                let index = Operand::Register(self.question(Where::Index));
-                let origin = Operand::Register(self.scalar(ScalarSource::Origin, Type::U64));
-                let outer = std::mem::take(&mut self.code);
-                let index = self.binary(Binary::Sub, index, origin);
-                let code = std::mem::replace(&mut self.code, outer);
-                self.prelude.extend(code);
-                self.at = vec![index];
-                if let Operand::Register(index) = index {
-                    self.away.insert(index, (0, 0));
-                }
-                return Ok(Self::place_value(&[index]));
+                self.line();
+                return Ok(Self::place_value(&self.at.clone()));
             }
             ParameterKind::At(_) => return Ok(Self::place_value(&self.at.clone())),
             ParameterKind::Value(layout) => {

@@ -242,8 +242,9 @@ impl DomainAxis {
 
     /// What a launch is given of it.
     #[must_use]
-    pub fn scalar(&self, part: AxisPart) -> u64 {
-        let (tiles, tile) = (Divisor::of(self.tiles.max(1) as u64), Divisor::of(self.tile.max(1) as u64));
+    pub fn scalar(&self, part: AxisPart, is_short: bool) -> u64 {
+        let divisor = |of: usize| Divisor::of(of.max(1) as u64, is_short);
+        let (tiles, tile) = (divisor(self.tiles), divisor(self.tile));
         match part {
             AxisPart::Start => self.start as u64,
             AxisPart::Extent => self.extent as u64,
@@ -257,8 +258,8 @@ impl DomainAxis {
     }
 }
 
-/// A number that others are divided by, as a factor and a shift: of a number below 2^63 the quotient is the
-/// upper half of twice the number times the factor, shifted to the right.
+/// A number that others are divided by, as a factor and a shift: of a number of one bit less than it could
+/// have the quotient is the upper half of twice the number times the factor, shifted to the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divisor {
     /// See there.
@@ -268,13 +269,14 @@ pub struct Divisor {
 }
 
 impl Divisor {
-    /// Of a number of at least 1 and below 2^63.
+    /// Of a number of at least 1, for numbers of 31 bits or of 63.
     #[must_use]
-    pub const fn of(number: u64) -> Self {
+    pub const fn of(number: u64, is_short: bool) -> Self {
         let shift = number.next_power_of_two().trailing_zeros();
-        // It is 2^(63 + shift) / number, rounded up. The error, less than `number` parts of 2^(63 + shift),
-        // times a number below 2^63 is less than one part of `number`.
-        let factor = (1_u128 << (63 + shift)).div_ceil(number as u128) as u64;
+        let bits = if is_short { 31 } else { 63 };
+        // It is 2^(bits + shift) / number, rounded up. The error, less than `number` parts of that power,
+        // times a number of so many bits is less than one part of `number`.
+        let factor = (1_u128 << (bits + shift)).div_ceil(number as u128) as u64;
         Self { factor, shift }
     }
 }
@@ -378,9 +380,19 @@ mod tests {
         let numbers = ends.into_iter().flat_map(|end| [end - 1, end, end + 1, end * 3 / 2, (1 << 63) - end]);
         for number in numbers.chain([0, (1 << 63) - 1]).filter(|number| *number < 1 << 63) {
             for by in ends.into_iter().flat_map(|end| [end, end + 1, (1 << 63) - end]) {
-                let Divisor { factor, shift } = Divisor::of(by);
+                let Divisor { factor, shift } = Divisor::of(by, false);
                 let upper = ((u128::from(2 * number) * u128::from(factor)) >> 64) as u64;
                 assert_eq!(upper >> shift, number / by, "{number} / {by}");
+            }
+        }
+        let numbers = || {
+            (0..32).flat_map(|bits| [(1_u64 << bits) - 1, (1 << bits) / 3 * 2, (1 << bits) - 5 % (1 << bits)])
+        };
+        for number in numbers().filter(|number| *number < 1 << 31) {
+            for by in numbers().filter(|by| (1..1 << 31).contains(by)) {
+                let Divisor { factor, shift } = Divisor::of(by, true);
+                assert!(factor < 1 << 32);
+                assert_eq!(((2 * number * factor) >> 32) >> shift, number / by, "{number} / {by}");
             }
         }
     }

@@ -14,7 +14,7 @@ pub struct Given<'i, 's> {
     origin: Option<usize>,
     /// What was given of each axis of the result, if there are several.
     axes: Vec<DomainAxis>,
-    form: Form,
+    form: Option<Form>,
     scalars: usize,
     views: usize,
     table_bytes: usize,
@@ -24,12 +24,12 @@ pub struct Given<'i, 's> {
 impl<'i, 's> Given<'i, 's> {
     /// Of a launch over so many axes.
     pub(crate) fn new(items: &'i HostItems<'s>, axes: usize, takes_returned: bool) -> Self {
-        let (form, of_axes) = (Form::default(), Vec::new());
+        let of_axes = Vec::new();
         let mut given = Self {
             items,
             origin: None,
             axes: of_axes,
-            form,
+            form: None,
             scalars: 0,
             views: 0,
             table_bytes: 0,
@@ -42,7 +42,7 @@ impl<'i, 's> Given<'i, 's> {
                 let known = sources.iter().position(|known| *known == source);
                 known.map_or(0, |at| words[at])
             };
-            given.form = Form::of_number(word(ScalarSource::Form));
+            given.form = Some(Form::of_number(word(ScalarSource::Form)));
             let part = |axis, part| word(ScalarSource::Axis { axis, part }) as usize;
             let axis = |axis| DomainAxis {
                 start: part(axis, AxisPart::Start),
@@ -58,12 +58,21 @@ impl<'i, 's> Given<'i, 's> {
     /// The places of the items, in a launch over so many axes.
     pub(crate) fn domain<const N: usize>(&self) -> Domain<N> {
         let axis = |axis| self.axes.get(axis).copied().unwrap_or(DomainAxis::whole(0));
-        Domain::new(std::array::from_fn(axis), self.form.is_tiled, self.form.is_part)
+        let (is_tiled, is_part) =
+            self.form.as_ref().map_or((false, false), |form| (form.is_tiled, form.is_part));
+        Domain::new(std::array::from_fn(axis), is_tiled, is_part)
     }
 
     /// Whether there are views for what items return.
     pub(crate) const fn takes_returned(&self) -> bool {
         self.takes_returned
+    }
+
+    /// Takes what is said of the launch's form, if it has not been taken before.
+    pub(crate) fn form(&mut self) {
+        if self.form.is_none() {
+            self.form = Some(Form::of_number(self.scalar()));
+        }
     }
 
     /// The next scalar.

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use vmarray::boundary::{Boundary, Circular, Clamp, Constant, Mirror, Symmetric, Zero};
 use vmarray::device::wrap::Counting;
+use vmarray::host::SimulatedDevice;
 use vmarray::kernel::{Anywhere, At, Own, Window};
 use vmarray::nd::{NdLayout, NdSection};
 use vmarray::{AnyDevice, ErrorKind, NdArray, Placement, prelude::*};
 
 use crate::common::boxes::{assert_padding_is_zero, is_inside, number, positions, random_box};
-use crate::common::{Numbers, as_any, devices, host};
+use crate::common::{Numbers, as_any, devices};
 
 /// An array on some devices, whose elements are given row by row.
 fn array<T: Element, const N: usize>(
@@ -236,7 +237,7 @@ fn rows_are_read_where_they_lie() {
 
 #[test]
 fn windows_on_the_results_device_are_not_copied() {
-    let card = Arc::new(Counting::new(host()));
+    let card = Arc::new(Counting::new(SimulatedDevice::builder(3).build()));
     let build = |channels: u32| {
         let elements = move |elements: vmarray::Builder<i32, AnyDevice>| {
             elements.page_len(16).frames_per_channel(4).placement(Placement::Ratios(vec![channels]))

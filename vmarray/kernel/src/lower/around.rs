@@ -4,7 +4,7 @@
 //! from the item's, in one branch that items far from the edges do not take: their loads follow one another
 //! without a branch between them.
 
-use super::form::{OUTSIDE, PLACE};
+use super::form::{OUTSIDE, PLACE, SHORT_MAX};
 use super::value::{Check, Index, Node, Operand, Value};
 use super::{AroundPart, AxisPart, Form, Lower, Result, ScalarSource, VALUES_MAX};
 use crate::around::Mode;
@@ -22,6 +22,8 @@ pub(super) struct Around {
 struct AroundAxis {
     first: Operand,
     extent: Operand,
+    /// The same with all bits.
+    wide: [Operand; 2],
     stride: Operand,
     mode: Mode,
     value: Option<Value>,
@@ -30,13 +32,17 @@ struct AroundAxis {
 struct Edge {
     axis: usize,
     by: i64,
-    /// The place, and what is shown there.
-    at: Operand,
+    /// What is shown there.
     shown: Reg,
 }
 
 fn constant(number: u64) -> Operand {
     Operand::Constant(PLACE, number)
+}
+
+/// The type with sign of as many bits.
+fn signed(of: Type) -> Type {
+    if of == Type::U32 { Type::I32 } else { Type::I64 }
 }
 
 impl Lower {
@@ -48,11 +54,12 @@ impl Lower {
         }
         let outer = std::mem::take(&mut self.code);
         let index = Operand::Register(self.question(Where::Index));
-        let (mut tile, mut within) = (index, constant(0));
+        let index = self.sized(index);
+        let (mut tile, mut within) = (index, self.short(0));
         if form.is_tiled {
             let by = [AxisPart::TileFactor, AxisPart::TileShift];
             tile = self.quotient(index, by.map(ScalarSource::TileLen));
-            let mut len = constant(1);
+            let mut len = self.short(1);
             for axis in 0..form.axes {
                 let own = self.axis(axis, AxisPart::Tile);
                 len = self.binary(Binary::Mul, len, own);
@@ -60,7 +67,7 @@ impl Lower {
             within = self.rest(index, tile, len);
         }
         let mut inside = None;
-        self.at = vec![constant(0); form.axes];
+        (self.at, self.own) = (vec![constant(0); form.axes], vec![constant(0); form.axes]);
         for axis in (0..form.axes).rev() {
             let mut at = tile;
             if axis > 0 {
@@ -82,31 +89,63 @@ impl Lower {
                 let here = self.binary(Binary::Lt, at, extent);
                 inside = Some(inside.map_or(here, |others| self.binary(Binary::And, others, here)));
             }
-            // Of its own, as the number may be that of another axis, too.
-            let own = self.new_register(PLACE);
-            let of = self.register(at);
-            self.code.push(Op::Copy { to: own, of });
-            self.at[axis] = Operand::Register(own);
-            self.away.insert(own, (axis, 0));
+            self.has_place(axis, at);
         }
         let code = std::mem::replace(&mut self.code, outer);
         self.prelude.extend(code);
         inside
     }
 
+    /// Takes the item's index along an axis, for kernels to see.
+    fn has_place(&mut self, axis: usize, at: Operand) {
+        // Of its own, as the number may be that of another axis, too.
+        let (seen, of) = (self.new_register(PLACE), self.register(at));
+        let op =
+            if self.type_of(at) == PLACE { Op::Copy { to: seen, of } } else { Op::Cast { to: seen, of } };
+        self.code.push(op);
+        self.at[axis] = Operand::Register(seen);
+        self.own[axis] = at;
+        self.away.insert(seen, (axis, 0));
+    }
+
+    /// The place of an item in a result with one axis.
+    pub(super) fn line(&mut self) {
+        let index = Operand::Register(self.question(Where::Index));
+        let origin = self.scalar(ScalarSource::Origin, PLACE);
+        let outer = std::mem::take(&mut self.code);
+        let (index, origin) = (self.sized(index), self.sized(Operand::Register(origin)));
+        let index = self.binary(Binary::Sub, index, origin);
+        (self.at, self.own) = (vec![constant(0)], vec![constant(0)]);
+        self.has_place(0, index);
+        let code = std::mem::replace(&mut self.code, outer);
+        self.prelude.extend(code);
+    }
+
+    /// A number with as many bits as places are computed with.
+    fn sized(&mut self, of: Operand) -> Operand {
+        if self.form.is_short { self.cast(of, Type::U32) } else { of }
+    }
+
+    fn short(&mut self, number: u64) -> Operand {
+        self.sized(constant(number))
+    }
+
     fn given_scalar(&mut self, source: ScalarSource) -> Operand {
-        Operand::Register(self.scalar(source, PLACE))
+        let register = self.scalar(source, PLACE);
+        self.sized(Operand::Register(register))
     }
 
     fn axis(&mut self, axis: usize, part: AxisPart) -> Operand {
         self.given_scalar(ScalarSource::Axis { axis, part })
     }
 
-    /// A number below 2^63, divided by what a factor and a shift stand for.
+    /// A number of one bit less than it could have, divided by what a factor and a shift stand for.
     fn quotient(&mut self, of: Operand, by: [ScalarSource; 2]) -> Operand {
         let [factor, shift] = by.map(|source| self.given_scalar(source));
-        let double = self.binary(Binary::Shl, of, constant(1));
-        let (to, left, right) = (self.new_register(PLACE), self.register(double), self.register(factor));
+        let one = self.short(1);
+        let double = self.binary(Binary::Shl, of, one);
+        let of = self.type_of(double);
+        let (to, left, right) = (self.new_register(of), self.register(double), self.register(factor));
         self.code.push(Op::MulHigh { to, left, right });
         self.binary(Binary::Shr, Operand::Register(to), shift)
     }
@@ -164,8 +203,8 @@ impl Lower {
     pub(super) fn extents(&mut self, of: &[Operand]) -> Result<Value> {
         let place = self.place(&Layout::Array(Box::new(Layout::Scalar(PLACE)), of.len()), self.depth)?;
         for (axis, extent) in (0..).zip(of) {
-            let to = self.element(&place, constant(axis))?;
-            self.assign(&to, &Value::scalar(PLACE, *extent))?;
+            let (to, extent) = (self.element(&place, constant(axis))?, self.cast(*extent, PLACE));
+            self.assign(&to, &Value::scalar(PLACE, extent))?;
         }
         Ok(place.fresh())
     }
@@ -180,24 +219,27 @@ impl Lower {
 
     /// Takes what is said of elements that are read by places.
     pub(super) fn around(&mut self, parameter: usize, layout: &Layout, axes: usize) -> Result<Around> {
+        self.scalar(ScalarSource::Form, PLACE);
         let mut of_axes = Vec::with_capacity(axes);
+        let outer = std::mem::take(&mut self.code);
         for axis in 0..axes {
+            let source = |part| ScalarSource::Around { parameter, part };
             let parts = [AroundPart::First(axis), AroundPart::Extent(axis), AroundPart::Mode(axis)];
-            let [first, extent, _] =
-                parts.map(|part| self.given_scalar(ScalarSource::Around { parameter, part }));
-            let part = AroundPart::Stride(axis);
-            let stride = self.given_scalar(ScalarSource::Around { parameter, part });
-            // What lies side by side is known to.
-            let stride = if axis + 1 == axes { constant(1) } else { stride };
+            let [first, extent, _] = parts.map(|part| Operand::Register(self.scalar(source(part), PLACE)));
+            let stride = self.given_scalar(source(AroundPart::Stride(axis)));
             of_axes.push(AroundAxis {
-                first,
-                extent,
-                stride,
+                first: self.sized(first),
+                extent: self.sized(extent),
+                wide: [first, extent],
+                // What lies side by side is known to.
+                stride: if axis + 1 == axes { self.short(1) } else { stride },
                 mode: self.form.mode(parameter, axis),
                 value: None,
             });
         }
         let base = self.given_scalar(ScalarSource::Around { parameter, part: AroundPart::Base });
+        let code = std::mem::replace(&mut self.code, outer);
+        self.prelude.extend(code);
         if layout.scalars() <= VALUES_MAX {
             for (axis, of) in of_axes.iter_mut().enumerate() {
                 let part = |position| AroundPart::Value(axis, position);
@@ -219,22 +261,37 @@ impl Lower {
         let (mut fails, mut values) = (Vec::new(), Vec::new());
         for (axis, at) in at.iter().copied().enumerate().take(count) {
             let Some(of) = self.views[view].around.as_ref().map(|around| &around.axes[axis]) else { break };
-            let (first, extent, stride, mode) = (of.first, of.extent, of.stride, of.mode);
-            let value = of.value.clone();
-            let shown = if mode.moves() {
-                self.shown_at(view, axis, at)
-            } else {
-                let position = self.binary(Binary::Sub, at, first);
-                let outside = self.binary(Binary::Le, extent, position);
-                match value {
-                    Some(value) => values.push((outside, value)),
-                    None => fails.push((outside, at)),
+            let (first, extent, wide, stride, mode) = (of.first, of.extent, of.wide, of.stride, of.mode);
+            let (value, by) = (of.value.clone(), self.distance(axis, at));
+            let shown = match by {
+                Some(by) if mode.moves() => self.edge(view, axis, by),
+                Some(by) => {
+                    let position = self.near(axis, first, by);
+                    let outside = self.binary(Binary::Le, extent, position);
+                    match value {
+                        Some(value) => values.push((outside, value)),
+                        None => fails.push((outside, at)),
+                    }
+                    position
                 }
-                position
+                None => {
+                    let position = self.binary(Binary::Sub, at, wide[0]);
+                    let outside = self.binary(Binary::Le, wide[1], position);
+                    if mode.moves() {
+                        self.moved(mode, position, wide[1], outside)
+                    } else {
+                        match value {
+                            Some(value) => values.push((outside, value)),
+                            None => fails.push((outside, at)),
+                        }
+                        self.sized(position)
+                    }
+                }
             };
             let along = self.binary(Binary::Mul, shown, stride);
             number = self.binary(Binary::Add, number, along);
         }
+        number = self.cast(number, PLACE);
         let mut failed = Operand::Constant(Type::Bool, 0);
         for (outside, _) in &fails {
             failed = self.binary(Binary::Or, failed, *outside);
@@ -278,31 +335,41 @@ impl Lower {
         self.branches(*when, |_| Ok(value.clone()), |lower| lower.chosen(others, element))
     }
 
-    /// What is shown at a place along an axis, counted from the first.
-    fn shown_at(&mut self, view: usize, axis: usize, at: Operand) -> Operand {
-        let away = match at {
-            Operand::Register(register) => self.away.get(&register).copied(),
-            Operand::Constant(..) => None,
-        };
-        let shown = self.new_variable(PLACE);
-        let Some(around) = &mut self.views[view].around else { return at };
-        let AroundAxis { first, extent, mode, .. } = around.axes[axis];
-        if let Some((_, by)) = away.filter(|away| away.0 == axis) {
-            let known = around.edges.iter().find(|edge| (edge.axis, edge.by) == (axis, by));
-            let shown = known.map_or(shown, |edge| edge.shown);
-            if known.is_none() {
-                around.edges.push(Edge { axis, by, at: self.at[axis], shown });
-            }
-            return Operand::Register(shown);
+    /// How far a place is away from the item's along an axis, if that is known.
+    fn distance(&self, axis: usize, at: Operand) -> Option<i64> {
+        let Operand::Register(register) = at else { return None };
+        let (of, by) = *self.away.get(&register)?;
+        (of == axis && (!self.form.is_short || by.unsigned_abs() < SHORT_MAX)).then_some(by)
+    }
+
+    /// A place so far away from the item's, counted from the first.
+    fn near(&mut self, axis: usize, first: Operand, by: i64) -> Operand {
+        let (from, by) = (self.binary(Binary::Sub, self.own[axis], first), self.short(by.cast_unsigned()));
+        self.binary(Binary::Add, from, by)
+    }
+
+    /// What is shown so far away from the item along an axis.
+    fn edge(&mut self, view: usize, axis: usize, by: i64) -> Operand {
+        let of = self.type_of(self.own[axis]);
+        let known = self.views[view].around.iter().flat_map(|around| &around.edges);
+        let known = known.filter(|edge| (edge.axis, edge.by) == (axis, by)).map(|edge| edge.shown).next();
+        let shown = known.unwrap_or_else(|| self.new_variable(of));
+        if let Some(around) = self.views[view].around.as_mut().filter(|_| known.is_none()) {
+            around.edges.push(Edge { axis, by, shown });
         }
-        let position = self.binary(Binary::Sub, at, first);
-        let of = self.register(position);
+        Operand::Register(shown)
+    }
+
+    /// What a mode shows at a position along an axis.
+    fn moved(&mut self, mode: Mode, position: Operand, extent: Operand, outside: Operand) -> Operand {
+        let short = self.sized(position);
+        let of = self.type_of(short);
+        let (shown, of) = (self.new_variable(of), self.register(short));
         self.code.push(Op::Copy { to: shown, of });
-        let is_outside = self.binary(Binary::Le, extent, position);
         let outer = std::mem::take(&mut self.code);
         self.show(mode, position, extent, shown);
         let then = std::mem::replace(&mut self.code, outer);
-        let when = self.register(is_outside);
+        let when = self.register(outside);
         self.code.push(Op::If { when, then, otherwise: Vec::new() });
         Operand::Register(shown)
     }
@@ -316,8 +383,7 @@ impl Lower {
             let axes: Vec<_> = around.axes.iter().map(|axis| (axis.first, axis.extent, axis.mode)).collect();
             let (mut positions, mut near) = (Vec::new(), Operand::Constant(Type::Bool, 0));
             for edge in &edges {
-                let from = self.binary(Binary::Sub, edge.at, axes[edge.axis].0);
-                let position = self.binary(Binary::Add, from, constant(edge.by.cast_unsigned()));
+                let position = self.near(edge.axis, axes[edge.axis].0, edge.by);
                 let of = self.register(position);
                 self.code.push(Op::Copy { to: edge.shown, of });
                 positions.push(position);
@@ -346,8 +412,9 @@ impl Lower {
 
     /// Which element of an axis a mode shows at a position that may be outside.
     fn show(&mut self, mode: Mode, position: Operand, extent: Operand, to: Reg) {
-        let number = |number: i64| Operand::Constant(Type::I64, number.cast_unsigned());
-        let (at, count) = (self.cast(position, Type::I64), self.cast(extent, Type::I64));
+        let of = signed(self.type_of(position));
+        let number = |number| Operand::Constant(of, number);
+        let (at, count) = (self.cast(position, of), self.cast(extent, of));
         let last = self.binary(Binary::Sub, count, number(1));
         let shown = if mode == Mode::Clamp {
             let at = self.binary(Binary::Max, at, number(0));
@@ -375,7 +442,7 @@ impl Lower {
             };
             mirrored.map_or(at, |mirrored| self.binary(Binary::Min, at, mirrored))
         };
-        let shown = self.cast(shown, PLACE);
+        let shown = self.cast(shown, self.registers[to.at()]);
         let of = self.register(shown);
         self.code.push(Op::Copy { to, of });
     }

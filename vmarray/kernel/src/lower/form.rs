@@ -4,6 +4,8 @@ use super::Lowered;
 use crate::around::Mode;
 use backend_api::kernel::{Report, Type};
 
+/// Places are computed with 32 bits where results, and what is read by places, have fewer elements.
+pub const SHORT_MAX: u64 = 1 << 30;
 /// Constants of boundary modes are scalars of a launch if an element has at most so many.
 pub const VALUES_MAX: usize = 16;
 
@@ -33,7 +35,7 @@ pub enum ScalarSource {
     /// Which index the first element has, if the result has one axis: indices that kernels see are counted
     /// from it.
     Origin,
-    /// How the elements of a result with several axes are stored.
+    /// How the elements of a result with several axes are stored, and with how many bits places are computed.
     Form,
     /// One of the axes of the result, if it has several.
     Axis {
@@ -154,6 +156,8 @@ pub struct Form {
     pub is_tiled: bool,
     /// Whether some elements of the store are not the kernel's.
     pub is_part: bool,
+    /// Whether places are computed with 32 bits.
+    pub is_short: bool,
     /// Whether what items return is written down.
     pub returns: bool,
     /// By parameter and axis, how what lies outside is read where that is no failure.
@@ -164,11 +168,12 @@ impl Form {
     /// As a scalar.
     #[must_use]
     pub fn number(&self) -> u64 {
-        u64::from(self.is_tiled) | u64::from(self.is_part) << 1
+        u64::from(self.is_tiled) | u64::from(self.is_part) << 1 | u64::from(self.is_short) << 2
     }
 
     pub(crate) fn of_number(number: u64) -> Self {
-        Self { is_tiled: number & 1 != 0, is_part: number & 2 != 0, ..Self::default() }
+        let [is_tiled, is_part, is_short] = [1, 2, 4].map(|bit| number & bit != 0);
+        Self { is_tiled, is_part, is_short, ..Self::default() }
     }
 
     /// That of a launch like this one, by the scalars that it is given.
@@ -177,8 +182,8 @@ impl Form {
         for (number, source) in like.scalars.iter().enumerate() {
             match *source {
                 ScalarSource::Form => {
-                    let Self { is_tiled, is_part, .. } = Self::of_number(scalar(number));
-                    (form.is_tiled, form.is_part) = (is_tiled, is_part);
+                    let Self { is_tiled, is_part, is_short, .. } = Self::of_number(scalar(number));
+                    (form.is_tiled, form.is_part, form.is_short) = (is_tiled, is_part, is_short);
                 }
                 ScalarSource::Around { parameter, part: AroundPart::Mode(axis) } => {
                     let mode = Mode::of_number(scalar(number));

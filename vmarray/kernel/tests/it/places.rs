@@ -1,8 +1,11 @@
 //! Places of several dimensions, and what is read by them.
 
 use crate::harness::{random, same};
-use backend_api::kernel::Op;
-use vmarray_kernel::{Anywhere, At, Own, Window, interpret, kernel, lower, run_on_host};
+use backend_api::kernel::{Interpreter, Op, Slices};
+use vmarray_kernel::launch::{DomainAxis, Form, Mode, lower_for};
+use vmarray_kernel::{
+    Anywhere, AroundPart, At, Own, ScalarSource, Window, interpret, kernel, lower, run_on_host,
+};
 
 #[kernel(crate = vmarray_kernel)]
 fn numbered(at: At<3>, out: &mut Own<u64>) {
@@ -122,4 +125,84 @@ fn constant_distances_need_no_branches() {
         branches += usize::from(matches!(op, Op::If { .. } | Op::Loop { .. }));
     });
     assert_eq!(branches, 0);
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn crossed(at: At<2>, far: isize, of: &Window<i32, 2>, out: &mut Own<i32>) {
+    let mut sum = of[at.plus([far, -far])];
+    for k in 0..5 {
+        sum = sum * 3 + of[at.plus([k - 2, 0])];
+        sum = sum * 5 + of[at.plus([1, 3 - k])];
+    }
+    out.set(sum);
+}
+
+/// What a mode shows at an index; `None` for its value.
+fn shown(mode: Mode, at: isize, len: usize) -> Option<usize> {
+    let last = len as isize - 1;
+    let steps = |mut at: isize, before: isize, after: isize| {
+        while !(0..=last).contains(&at) {
+            at = if at < 0 { before - at } else { after - at };
+        }
+        at
+    };
+    Some(match mode {
+        _ if (0..=last).contains(&at) => at as usize,
+        Mode::Clamp => at.clamp(0, last) as usize,
+        Mode::Circular => at.rem_euclid(len as isize) as usize,
+        Mode::Mirror if last == 0 => 0,
+        Mode::Mirror => steps(at, 0, 2 * last) as usize,
+        Mode::Symmetric => steps(at, -1, 2 * last + 1) as usize,
+        Mode::Value | Mode::Checked => return None,
+    })
+}
+
+#[test]
+fn modes_show_the_same_with_32_and_64_bits() {
+    let modes = [Mode::Value, Mode::Clamp, Mode::Circular, Mode::Mirror, Mode::Symmetric];
+    for (number, mode) in modes.into_iter().enumerate() {
+        let other = modes[(number * 2 + 1) % 5];
+        for (shape, far) in [([4, 7], 1), ([1, 3], -2), ([3, 1], 9), ([5, 5], -40)] {
+            let len: usize = shape.iter().product();
+            let values: Vec<i32> = random(number as u64, len);
+            let of = |[y, x]: [isize; 2]| match (shown(mode, y, shape[0]), shown(other, x, shape[1])) {
+                (None, _) => 77,
+                (_, None) => 88,
+                (Some(y), Some(x)) => values[y * shape[1] + x],
+            };
+            let truth = (0..len).map(|i| {
+                let (y, x) = ((i / shape[1]) as isize, (i % shape[1]) as isize);
+                (0..5).fold(of([y + far, x - far]), |sum, k| {
+                    let sum = sum.wrapping_mul(3).wrapping_add(of([y + k - 2, x]));
+                    sum.wrapping_mul(5).wrapping_add(of([y + 1, x + 3 - k]))
+                })
+            });
+            let truth: Vec<i32> = truth.collect();
+            for is_short in [false, true] {
+                let form = Form { modes: vec![(2, 0, mode), (2, 1, other)], is_short, ..Form::default() };
+                let lowered = lower_for::<crossed>(&form).unwrap();
+                let scalar = |source: &ScalarSource| match *source {
+                    ScalarSource::Value { .. } => far as u64,
+                    ScalarSource::Axis { axis, part } => {
+                        DomainAxis::whole(shape[axis]).scalar(part, is_short)
+                    }
+                    ScalarSource::Around { part: AroundPart::Extent(axis), .. } => shape[axis] as u64,
+                    ScalarSource::Around { part: AroundPart::Stride(0), .. } => shape[1] as u64,
+                    ScalarSource::Around { part: AroundPart::Value(axis, _), .. } => [77, 88][axis],
+                    _ => 0,
+                };
+                let params: Vec<u64> = lowered.scalars.iter().map(scalar).collect();
+                let kernel = backend_api::kernel::Kernel::new(lowered.body.clone()).unwrap();
+                let (mut given, mut out) = (values.clone(), vec![0; len]);
+                let slices = [&mut given, &mut out].map(|of| (bytemuck::cast_slice_mut(of), 4));
+                let launch = Interpreter {
+                    params: &params,
+                    ..Interpreter::new(&kernel, len as u64, backend_api::expr::Geometry::plain(0))
+                };
+                let report = launch.run(&mut Slices::new(slices.into())).unwrap();
+                assert_eq!(report.failures, 0);
+                assert_eq!(out, truth, "{mode:?}, {other:?} of {shape:?}, short: {is_short}");
+            }
+        }
+    }
 }

@@ -6,7 +6,7 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{KernelFacts, Report};
 use backend_api::{Device, Elements, HostSpan, Launch, Queue, Ticket, View};
 use parking_lot::{Mutex, RwLock};
-use vmarray_kernel::launch::{DomainAxis, Form, Mode, VALUES_MAX};
+use vmarray_kernel::launch::{DomainAxis, Form, Mode, SHORT_MAX, VALUES_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
 use super::arguments::{AppendTo, Bound, Modes, Placed};
@@ -170,6 +170,17 @@ pub(super) fn run(
             }
         }
     }
+    let items = domain.around(&range);
+    let is_placed = |of: &ParameterInfo| match of.kind {
+        ParameterKind::At(axes) | ParameterKind::Anywhere(_, axes) => axes > 1,
+        ParameterKind::Window(..) => true,
+        _ => false,
+    };
+    // Kernels without places are not translated twice.
+    form.is_short = parameters.iter().any(is_placed)
+        && range.end < SHORT_MAX as usize
+        && spread.iter().all(|argument| argument.count_around(&items) < SHORT_MAX as usize)
+        && dealt.iter().all(|argument| argument.len() < SHORT_MAX as usize);
     let kernel = kernels.prepared(form.clone())?;
     let view = |(number, parameter): (usize, &usize)| {
         if let Some(at) = dealt.iter().position(|argument| argument.number == *parameter) {
@@ -188,8 +199,10 @@ pub(super) fn run(
         ScalarSource::Value { parameter, position } => values[parameter][position],
         ScalarSource::Origin => range.start as u64,
         ScalarSource::Form => form.number(),
-        ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part),
-        ScalarSource::TileLen(part) => DomainAxis { tile: domain.tile_len(), ..domain.axes[0] }.scalar(part),
+        ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
+        ScalarSource::TileLen(part) => {
+            DomainAxis { tile: domain.tile_len(), ..domain.axes[0] }.scalar(part, form.is_short)
+        }
         // Of what is copied that is known for each part.
         ScalarSource::Around { parameter, part } => {
             let own = dealt.iter().find(|argument| argument.number == parameter);
@@ -208,7 +221,7 @@ pub(super) fn run(
             "its `Shared` elements would be on several devices: run it over elements of one",
         ));
     }
-    let (several, items) = (devices.len() > 1, domain.around(&range));
+    let several = devices.len() > 1;
     let copies = devices
         .into_iter()
         .map(|(device, counters)| DeviceCopies::new(device, counters, &spread, &items, several));

@@ -170,6 +170,12 @@ impl SpreadArgument<'_> {
         self.extents.iter().product()
     }
 
+    /// How many elements are needed for the items of a box.
+    pub fn count_around(&self, items: &[Range<isize>]) -> usize {
+        let lens = self.wanted(items).into_iter().map(|positions| positions.len());
+        lens.fold(1, usize::saturating_mul)
+    }
+
     /// What is needed for the items of a box.
     fn wanted(&self, items: &[Range<isize>]) -> Bounds {
         let Some(halo) = &self.halo else {
@@ -289,8 +295,7 @@ impl<'a> DeviceCopies<'a> {
         is_asked_before: bool,
     ) -> Result<Self> {
         let bytes = |argument: &SpreadArgument<'_>| {
-            let lens = argument.wanted(items).into_iter().map(|positions| positions.len());
-            let count = lens.fold(1, usize::saturating_mul).max(1);
+            let count = argument.count_around(items).max(1);
             // An element may be longer than what is copied at a time.
             argument.of.stride().saturating_mul(count).min(STAGED_BYTES.max(argument.of.stride()))
         };
