@@ -105,7 +105,7 @@ pub mod kernel {
 
     pub use crate::ops::launch::{
         Appended, Argument, Arguments, CodedKernel, KernelLaunch, ReturnedSum, RunKernel, Session,
-        SessionArgument, SessionArguments, SessionArray, SessionCopy, Windowed,
+        SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow, Windowed,
     };
     pub use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
     pub use vmarray_kernel::random;

@@ -22,7 +22,9 @@ pub(crate) use arguments::{Modes, changed, placed, shared};
 pub use coded::CodedKernel;
 pub use options::KernelLaunch;
 pub use reduce::ReturnedSum;
-pub use session::{Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWait};
+pub use session::{
+    Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWait, SessionWindow,
+};
 pub(crate) use spread::{Bounds, Shown, Spread, inside};
 pub use stored::StoredBox;
 

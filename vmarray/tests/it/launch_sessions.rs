@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use vmarray::boundary::{Circular, Clamp, Constant, Mirror, Symmetric};
 use vmarray::device;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::host::SimulatedDevice;
-use vmarray::kernel::{Anywhere, At, Own, Session, Shared};
+use vmarray::kernel::{Anywhere, At, Own, Session, Shared, Window};
 use vmarray::{ErrorKind, Result, prelude::*};
 
 use crate::common::{Numbers, Shape, as_any, devices, host, hosts};
@@ -333,5 +334,70 @@ fn a_device_that_is_lost_is_told() -> Result<()> {
     let error = session.finish().unwrap_err();
     let ErrorKind::Interrupted { cause, unspecified, .. } = error.kind() else { panic!("{error}") };
     assert_eq!((cause.kind(), unspecified.len()), (device::ErrorKind::Lost, 1));
+    Ok(())
+}
+
+#[vmarray::kernel]
+fn smoothed(at: At<1>, of: &Window<i32, 1>, reach: isize, out: &mut Own<i32>) {
+    out.set(3 * of[at.plus(-reach)] - 2 * of[at] + of[at.plus(reach + 1)]);
+}
+
+#[test]
+fn windows_of_sessions_show_what_their_mode_says() -> Result<()> {
+    for seed in 0..20 {
+        let mut random = Numbers::new(seed);
+        let (len, on) = (1 + random.below(80), hosts::<1>());
+        let mut shape = || Shape::random(&mut random, 30, &[&[1], &[3]], 3);
+        let (one, two) = (shape(), shape());
+        let new = |shape: &Shape| shape.describe::<i32, _>(len, on.to_vec()).build();
+        let (mut x, mut y, mut same) = (new(&one)?, new(&two)?, new(&one)?);
+        let values: Vec<i32> = (0..len).map(|_| random.next() as i32 >> 12).collect();
+        let reach = 1 + random.below(2 * len) as isize;
+        let mode = random.below(5);
+        for array in [&mut x, &mut same] {
+            array.write(0, &values)?;
+        }
+        let mut session = Session::new();
+        let (a, b) = (session.hold(&mut x)?, session.hold(&mut y)?);
+        for (of, out) in [(a, b), (b, a)] {
+            let window = match mode {
+                0 => of.bounded(Circular),
+                1 => of.bounded(Mirror),
+                2 => of.bounded(Clamp),
+                3 => of.bounded(Constant(-7)),
+                _ => of.bounded(Symmetric),
+            };
+            smoothed::run_in(&mut session, (window, reach, out))?;
+        }
+        session.finish()?;
+        let (mut other, halo) = (new(&two)?, reach as usize + 1);
+        for to_other in [true, false] {
+            let (of, out) = if to_other { (&same, &mut other) } else { (&other, &mut same) };
+            match mode {
+                0 => smoothed::run((of.bounded(Circular).window(halo), reach, out))?,
+                1 => smoothed::run((of.bounded(Mirror).window(halo), reach, out))?,
+                2 => smoothed::run((of.bounded(Clamp).window(halo), reach, out))?,
+                3 => smoothed::run((of.bounded(Constant(-7)).window(halo), reach, out))?,
+                _ => smoothed::run((of.bounded(Symmetric).window(halo), reach, out))?,
+            }
+        }
+        assert_eq!(
+            (x.to_vec(..)?, y.to_vec(..)?),
+            (same.to_vec(..)?, other.to_vec(..)?),
+            "seed {seed}, {mode}"
+        );
+    }
+    // Without a mode nothing is there beyond the edges.
+    let on = hosts::<1>();
+    let new = || Shape::one(9, 2).describe::<i32, _>(30, on.to_vec()).build();
+    let (mut x, mut y) = (new()?, new()?);
+    let mut session = Session::new();
+    let (a, b) = (session.hold(&mut x)?, session.hold(&mut y)?);
+    smoothed::run_in(&mut session, (a, 1, b))?;
+    let error = session.finish().unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::KernelOutside { items: 3, index: -1 | 30 | 31, .. }),
+        "{error}"
+    );
     Ok(())
 }

@@ -14,10 +14,10 @@ use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Launch, Queue, Ticket,
     Transfer, View,
 };
-use vmarray_kernel::launch::Form;
+use vmarray_kernel::launch::{Form, Mode, VALUES_MAX};
 #[cfg(doc)]
-use vmarray_kernel::{Anywhere, Own, Shared};
-use vmarray_kernel::{Kernel, Memory, ParameterInfo, ParameterKind, ScalarSource};
+use vmarray_kernel::{Anywhere, Own, Shared, Window};
+use vmarray_kernel::{AroundPart, Kernel, Memory, ParameterInfo, ParameterKind, ScalarSource};
 
 use super::kernel::{PreparedKernel, prepared};
 use super::options::{KernelLaunch, Options};
@@ -32,7 +32,7 @@ use crate::ops::executor::STAGED_BYTES;
 use crate::ops::view::INTERNAL;
 pub(super) use held::HeldBound;
 use held::HeldNumber;
-pub use held::{SessionArgument, SessionArguments, SessionArray, SessionCopy};
+pub use held::{SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow};
 pub use wait::SessionWait;
 
 /// So many launches of a session are under way on a device at once.
@@ -74,8 +74,8 @@ const DEALT_MAX: usize = 8;
 /// ```
 ///
 /// What has no `&mut` is [copied](Self::copy) when the session begins. All arguments of a launch that any
-/// item reads ([`Anywhere`], [`Shared`]) have to be on one device; with
-/// arguments of [`Own`] alone arrays may be on several, if they lie beside one another.
+/// item reads ([`Anywhere`], [`Window`], [`Shared`]) have to be on one device; with arguments of [`Own`]
+/// alone arrays may be on several, if they lie beside one another.
 ///
 /// A session that is dropped waits for its launches. It must not be forgotten ([`std::mem::forget`]): then
 /// nobody waits for them, and elements of its arrays hold anything until they are done.
@@ -339,27 +339,50 @@ impl<'a> Session<'a> {
     /// Launches a kernel, behind all launches so far.
     fn launch(
         &mut self,
-        kernel: &Arc<PreparedKernel>,
+        prepared: fn(Form) -> Result<Arc<PreparedKernel>>,
         arguments: Vec<HeldBound>,
         options: &Options,
     ) -> Result<()> {
-        let name = kernel.lowered.name;
-        let parameters = &kernel.lowered.parameters;
+        let mut kernel = prepared(Form::default())?;
+        let (name, usual) = (kernel.lowered.name, Arc::clone(&kernel));
+        let parameters = &usual.lowered.parameters;
         if parameters.iter().any(|of| matches!(of.kind, ParameterKind::At(2..))) {
             return Err(refused(name, "what a session holds has one axis: take an `At<1>`"));
         }
         let mut values = vec![Vec::new(); parameters.len()];
         let mut elements: Vec<Option<usize>> = vec![None; parameters.len()];
+        let (mut modes, mut form) = (vec![Mode::Checked; parameters.len()], Form::default());
         let is_given =
             |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(_));
         let numbered = parameters.iter().enumerate().filter(|(_, parameter)| is_given(parameter));
         for ((parameter, _), argument) in numbered.zip(arguments) {
-            match argument {
-                HeldBound::Values(of) => values[parameter] = of,
-                HeldBound::Elements(of) if of.session == self.number => elements[parameter] = Some(of.number),
-                HeldBound::Elements(_) => return Err(refused(name, "an argument is of another session")),
+            let of = match argument {
+                HeldBound::Values(of) => {
+                    values[parameter] = of;
+                    continue;
+                }
+                HeldBound::Elements(of) => of,
+                HeldBound::Around(of, given) => {
+                    let known = given.unwrap_or_default().pop();
+                    let known =
+                        known.filter(|(mode, value)| *mode != Mode::Value || value.len() <= VALUES_MAX);
+                    let Some((mode, value)) = known else {
+                        return Err(refused(name, "devices know none but the library's own boundary modes"));
+                    };
+                    form.modes.extend((mode != Mode::Checked).then_some((parameter, 0, mode)));
+                    (modes[parameter], values[parameter]) = (mode, value);
+                    of
+                }
+            };
+            if of.session != self.number {
+                return Err(refused(name, "an argument is of another session"));
             }
+            elements[parameter] = Some(of.number);
         }
+        if !form.modes.is_empty() {
+            kernel = prepared(form)?;
+        }
+        let kernel = &kernel;
         let taken = || parameters.iter().zip(&elements).filter_map(|(of, number)| Some((of, (*number)?)));
         let is_result =
             |of: &ParameterKind| matches!(of, ParameterKind::OwnMut(_) | ParameterKind::Shared(_));
@@ -392,7 +415,16 @@ impl<'a> Session<'a> {
             ScalarSource::Length { parameter } => {
                 elements[parameter].map_or(0, |number| self.stores[number].len as u64)
             }
-            // Elements are counted from the first, and nothing is read by places.
+            ScalarSource::Around { parameter, part } => match part {
+                AroundPart::Extent(_) => {
+                    elements[parameter].map_or(0, |number| self.stores[number].len as u64)
+                }
+                AroundPart::Stride(_) => 1,
+                AroundPart::Mode(_) => modes[parameter].number(),
+                AroundPart::Value(_, position) => values[parameter].get(position).copied().unwrap_or(0),
+                AroundPart::First(_) | AroundPart::Base => 0,
+            },
+            // Elements are counted from the first.
             _ => 0,
         };
         let params: Vec<u64> = kernel.lowered.scalars.iter().map(scalar).collect();
@@ -580,6 +612,6 @@ impl<K: Kernel> KernelLaunch<K> {
         session: &mut Session<'_>,
         arguments: impl SessionArguments<K::Parameters>,
     ) -> Result<()> {
-        session.launch(&prepared::<K>(Form::default())?, arguments.held(INTERNAL), self.options())
+        session.launch(prepared::<K>, arguments.held(INTERNAL), self.options())
     }
 }

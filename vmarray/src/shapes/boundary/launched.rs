@@ -13,7 +13,10 @@ use super::view::BoundaryView;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::ops::launch::{Argument, Bound, Bounds, Modes, Shown, Spread, Windowed, changed, inside, placed};
+use crate::ops::launch::{
+    Argument, Bound, Bounds, Modes, SessionArray, SessionWindow, Shown, Spread, Windowed, changed, inside,
+    placed,
+};
 use crate::ops::view::sealed::Internal;
 use crate::ops::view::{INTERNAL, Shape, Store, StoreMut, View};
 use crate::shapes::nd::{NdArray, NdSectionMut};
@@ -65,6 +68,13 @@ fn modes<T: Memory, const N: usize>(of: &impl Boundary<T, N>) -> Modes {
         Some((mode, values))
     };
     (0..N).map(mode).collect()
+}
+
+impl<T: Memory> SessionArray<T> {
+    /// The elements with a boundary mode, one of the library's own: see [`SessionWindow`].
+    pub fn bounded(self, mode: impl Boundary<T, 1>) -> SessionWindow<T> {
+        self.with_modes(modes(&mode))
+    }
 }
 
 impl<'a, T, V, R, W> Argument<'a, &'static Window<T, 1>, kind::Window>

@@ -4,14 +4,15 @@ use std::marker::PhantomData;
 
 #[cfg(doc)]
 use vmarray_kernel::Parameter;
-use vmarray_kernel::{Anywhere, Atomic, KernelType, Memory, Own, Shared, kind};
+use vmarray_kernel::{Anywhere, Atomic, KernelType, Memory, Own, Shared, Window, kind};
 
 #[cfg(doc)]
 use super::Session;
+use crate::ops::launch::Modes;
 use crate::ops::view::sealed::Internal;
 
-/// Elements that a [`Session`] holds, for parameters [`Own`], `&mut Own`, [`Anywhere`] and [`Shared`]: from
-/// [`hold`](Session::hold).
+/// Elements that a [`Session`] holds, for parameters [`Own`], `&mut Own`, [`Anywhere`], [`Window`] and
+/// [`Shared`]: from [`hold`](Session::hold).
 ///
 /// ```
 /// use vmarray::kernel::{SessionArray, Session};
@@ -76,6 +77,55 @@ macro_rules! handles {
 }
 handles!(SessionArray SessionCopy);
 
+/// Elements of a [`Session`] with a boundary mode, for a parameter `Window<T, 1>`: they are read where they
+/// lie, so no halo is said. From [`bounded`](SessionArray::bounded); without a mode, for which nothing is
+/// there beyond the edges, the elements themselves will do.
+///
+/// ```
+/// use vmarray::boundary::Circular;
+/// use vmarray::kernel::{At, Own, Session, SessionWindow, Window};
+/// use vmarray::prelude::*;
+///
+/// /// Conway's game on a ring: who has one neighbour changes.
+/// #[vmarray::kernel]
+/// fn step(at: At<1>, old: &Window<u8, 1>, new: &mut Own<u8>) {
+///     let neighbours = old[at.plus(-1)] + old[at.plus(1)];
+///     new.set(if neighbours == 1 { 1 - old[at] } else { old[at] });
+/// }
+/// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
+/// # let new = || VirtualArray::<u8>::builder(7).devices(devices.clone()).build();
+/// let (mut one, mut other) = (new()?, new()?);
+/// one.set(0, 1)?;
+/// let mut session = Session::new();
+/// let (a, b) = (session.hold(&mut one)?, session.hold(&mut other)?);
+/// let ring: SessionWindow<u8> = a.bounded(Circular);
+/// step::run_in(&mut session, (ring, b))?;
+/// step::run_in(&mut session, (b.bounded(Circular), a))?;
+/// session.finish()?;
+/// assert_eq!(other.to_vec(..)?, [1, 1, 0, 0, 0, 0, 1]);
+/// assert_eq!(one.to_vec(..)?, [1, 0, 1, 0, 0, 1, 0]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SessionWindow<T> {
+    of: HeldNumber,
+    modes: Modes,
+    marker: PhantomData<fn() -> T>,
+}
+
+impl<T> SessionArray<T> {
+    /// With modes that devices know.
+    pub(crate) fn with_modes(self, modes: Modes) -> SessionWindow<T> {
+        SessionWindow { of: self.of, modes, marker: PhantomData }
+    }
+}
+
+impl<T: Memory> SessionArgument<&'static Window<T, 1>, kind::Window> for SessionWindow<T> {
+    fn held(self, _: Internal) -> HeldBound {
+        HeldBound::Around(self.of, self.modes)
+    }
+}
+
 /// What a session has, by its number in it.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +140,8 @@ pub struct HeldNumber {
 pub enum HeldBound {
     Values(Vec<u64>),
     Elements(HeldNumber),
+    /// Read by position, with a boundary mode if devices know it.
+    Around(HeldNumber, Modes),
 }
 
 /// What can be given for a parameter of type `P`, of a [kind](Parameter::Kind), in a [`Session`].
@@ -108,6 +160,7 @@ pub enum HeldBound {
     label = "this is no argument for `{P}`",
     note = "for a value give one of that type, for `&[T; N]` a reference to such an array",
     note = "for `&Own<T>` and `&Anywhere<T>` give what `session.hold(&mut array)?` or `session.copy(&view)?` has returned",
+    note = "for `&Window<T, 1>` give `held.bounded(mode)` of what `session.hold(&mut array)?` has returned",
     note = "for `&mut Own<T>` and `&Shared<T>` give what `session.hold(&mut array)?` has returned"
 )]
 pub trait SessionArgument<P, Kind> {
@@ -145,6 +198,7 @@ elements! {
     SessionArray<T: Memory> Anywhere &'static Anywhere<T>;
     SessionArray<T: Memory> OwnMut &'static mut Own<T>;
     SessionArray<T: Atomic> Shared &'static Shared<T>;
+    SessionArray<T: Memory> Window &'static Window<T, 1>;
     SessionCopy<T: Memory> Own &'static Own<T>;
     SessionCopy<T: Memory> Anywhere &'static Anywhere<T>;
 }
