@@ -1,6 +1,8 @@
-//! The main job: a genome store and a Mandelbrot picture, each in an array larger than its cache.
+//! The main job: a genome store, a Mandelbrot picture, and an image that kernels filter, each in an array
+//! larger than its cache.
 
 pub mod devices;
+mod filter;
 mod genome;
 mod jobs;
 mod letters;
@@ -36,7 +38,9 @@ pub fn run(args: DemoArgs) -> Result<()> {
     pool.install(|| -> Result<()> {
         let bytes_max = usize::try_from(bytes_max)?;
         jobs::genome_store(&fasta, bytes_max, args.lookups, &motif, &devices)?;
-        jobs::mandelbrot(side, &out.join("mandelbrot.png"), &devices)
+        jobs::mandelbrot(side, &out.join("mandelbrot.png"), &devices)?;
+        // A quarter of the pixels, each of which takes hundreds of steps; and no fewer than a median looks at.
+        jobs::filtered(side.div_ceil(2).max(16) as usize, &out.join("filtered.png"), &devices)
     })?;
     if let Some(peak) = report::peak_ram() {
         let host = devices.iter().any(|device| devices::is_host(device));

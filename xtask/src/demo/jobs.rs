@@ -1,5 +1,6 @@
-//! The two jobs from start to end, on the threads of the current pool.
+//! The jobs from start to end, on the threads of the current pool.
 
+use super::filter;
 use super::genome::Genome;
 use super::mandelbrot::{self, Picture};
 use super::motif::Motif;
@@ -122,6 +123,31 @@ pub fn mandelbrot(side: u32, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<(
     Ok(())
 }
 
+/// Draws an image and filters it by kernels on the devices, writes the result as PNG and verifies every pixel.
+pub fn filtered(side: usize, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<()> {
+    println!("3. Filtered image");
+    let build = || {
+        let image = NdArray::<u8, 2>::builder([side, side]).tile([64, 256]).devices(devices.iter().cloned());
+        image.elements(|elements| elements.cache_bytes(side * side / CACHE_SHARE)).build()
+    };
+    let (mut image, mut clean) = (build()?, build()?);
+    let (size, width) = (HumanBytes((side * side) as u64), 2 * filter::RADIUS + 1);
+    line("image", format!("{side} by {side} pixels, {size}, a twelfth of them specks"));
+    let (_, time) = timed("draw", 0, |_| filter::draw_on(&mut image))?;
+    line("draw", format!("{}; {}", rate(side * side, "pixels", time), traffic(image.elements())));
+    let (_, time) = timed("filter", 0, |_| filter::clean_on(&image, &mut clean))?;
+    let speed = rate(side * side, "pixels", time);
+    line("filter", format!("medians of {width} by {width}: {speed}; {}", traffic(clean.elements())));
+    let (_, time) = timed("write", side, |bar| filter::write_png(&clean, png, bar))?;
+    let here = std::env::current_dir().unwrap_or_default();
+    let file = png.strip_prefix(here).unwrap_or(png).display();
+    line("write", format!("{file} in {:.1} s; {}", time.as_secs_f64(), traffic(clean.elements())));
+    let (_, time) = timed("verify", side, |bar| filter::verify(&clean, png, bar))?;
+    let pixels = plural(side * side, "pixel");
+    line("verified", format!("{pixels} of the array and of the file ({:.1} s)", time.as_secs_f64()));
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,7 +155,7 @@ mod tests {
     use crate::demo::genome::tests::TestFile;
 
     #[test]
-    fn both_jobs_run() {
+    fn all_jobs_run() {
         let genome = format!(">one\n{}\n>two\n{}\n", "ACGTTGCAAC".repeat(500), "GATTACA".repeat(90));
         let file = TestFile::new("job", genome.as_bytes());
         let motif = Motif::new("GATTACAGATTACAGATT").unwrap();
@@ -137,5 +163,6 @@ mod tests {
         genome_store(&file.0, 20_000, 500, &motif, &devices).unwrap();
         let png = TestFile::new("job.png", b"");
         mandelbrot(70, &png.0, &devices).unwrap();
+        filtered(70, &png.0, &devices).unwrap();
     }
 }

@@ -49,7 +49,7 @@ pub fn plural(number: usize, what: &str) -> String {
 }
 
 /// What an array did since it was last asked: its statistics begin anew.
-pub fn traffic(array: &VirtualArray<u32>) -> String {
+pub fn traffic<T: vmarray::Element>(array: &VirtualArray<T>) -> String {
     let total = array.stats().total();
     array.reset_stats();
     let (to, from) = (HumanBytes(total.bytes_to_device), HumanBytes(total.bytes_from_device));

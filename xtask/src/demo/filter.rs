@@ -1,0 +1,211 @@
+//! The filtered image: drawn with specks on it and cleaned by a median, by kernels on the devices; written as
+//! PNG, and verified.
+
+use anyhow::{Context, Result, ensure};
+use indicatif::ProgressBar;
+use rayon::prelude::*;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::Path;
+use vmarray::boundary::Mirror;
+use vmarray::kernel::random::philox;
+use vmarray::kernel::{At, Own, Window};
+use vmarray::prelude::*;
+
+/// The median is that of a square which reaches so far to each side.
+pub const RADIUS: usize = 6;
+const SQUARE: usize = (2 * RADIUS + 1) * (2 * RADIUS + 1);
+/// How many steps are looked at.
+const STEPS_MAX: u32 = 48;
+
+/// The brightness of a pixel of the Mandelbrot set, and every twelfth one is a speck instead.
+#[vmarray::kernel]
+fn pixel(row: u32, column: u32, side: u32) -> u8 {
+    let random = philox([row, column, 0, 0], [2026, 0]);
+    if random[0] % 12 == 0 {
+        return (255 * (random[1] % 2)) as u8;
+    }
+    let unit = 2.5 / side as f32;
+    let (x, y) = (column as f32 * unit - 1.9, row as f32 * unit - 1.25);
+    let (mut a, mut b, mut steps) = (0.0, 0.0, 0);
+    while steps < STEPS_MAX && a * a + b * b <= 4.0 {
+        (a, b) = (a * a - b * b + x, 2.0 * a * b + y);
+        steps += 1;
+    }
+    (5 * steps) as u8
+}
+
+#[vmarray::kernel]
+fn draw(at: At<2>, side: u32, image: &mut Own<u8>) {
+    image.set(pixel(at[0] as u32, at[1] as u32, side));
+}
+
+/// Each item takes memory for the points around its own, and selects the one in the middle (Hoare).
+#[vmarray::kernel]
+fn median(at: At<2>, image: &Window<u8, 2>, clean: &mut Own<u8>) {
+    let points = alloc::<u8>(SQUARE);
+    for k in 0..SQUARE {
+        let (y, x) = (k / (2 * RADIUS + 1), k % (2 * RADIUS + 1));
+        points.set(k, image[at.plus([y as isize - RADIUS as isize, x as isize - RADIUS as isize])]);
+    }
+    let (mut first, mut last, middle) = (0, SQUARE, SQUARE / 2);
+    while first + 1 < last {
+        let (pivot, mut i, mut end) = (points[middle], first, last);
+        while i < end {
+            while points[i] < pivot {
+                i += 1;
+            }
+            while points[end - 1] > pivot {
+                end -= 1;
+            }
+            if i < end {
+                let other = points[i];
+                points.set(i, points[end - 1]);
+                points.set(end - 1, other);
+                i += 1;
+                end -= 1;
+            }
+        }
+        if end <= middle {
+            first = i;
+        }
+        if middle < i {
+            last = end;
+        }
+    }
+    clean.set(points[middle]);
+}
+
+/// Draws the image.
+pub fn draw_on(image: &mut NdArray<u8, 2>) -> Result<()> {
+    let side = u32::try_from(image.shape()[0])?;
+    Ok(draw::run((side, image))?)
+}
+
+/// Filters it.
+pub fn clean_on(image: &NdArray<u8, 2>, clean: &mut NdArray<u8, 2>) -> Result<()> {
+    Ok(median::run((image.bounded(Mirror).window([RADIUS; 2]), clean))?)
+}
+
+/// Writes an image row by row; no more than a row of it is in RAM outside the array. Progress counts rows.
+pub fn write_png(image: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Result<()> {
+    let cannot = || format!("{} cannot be written", path.display());
+    let [rows, columns] = image.shape();
+    let file = File::create(path).with_context(cannot)?;
+    let mut encoder = png::Encoder::new(BufWriter::new(file), columns.try_into()?, rows.try_into()?);
+    encoder.set_color(png::ColorType::Grayscale);
+    encoder.set_depth(png::BitDepth::Eight);
+    let mut png = encoder.write_header()?;
+    let mut stream = png.stream_writer()?;
+    let mut row = vec![0; columns];
+    for y in 0..rows {
+        image.read_box([y, 0]..[y + 1, columns], &mut row)?;
+        stream.write_all(&row).with_context(cannot)?;
+        progress.inc(1);
+    }
+    stream.finish()?;
+    png.finish()?;
+    Ok(())
+}
+
+/// Compares the array and the file with what the same takes without devices. Progress counts rows.
+pub fn verify(clean: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Result<()> {
+    let side = clean.shape()[0];
+    let file = File::open(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let mut reader = png::Decoder::new(BufReader::new(file)).read_info()?;
+    let size = (reader.info().width as usize, reader.info().height as usize);
+    ensure!(size == (side, side), "{} is not {side} pixels a side", path.display());
+    let rows_at_a_time = 64 * rayon::current_num_threads();
+    for first in (0..side).step_by(rows_at_a_time) {
+        let rows = first..(first + rows_at_a_time).min(side);
+        let mut written = Vec::with_capacity(rows.len());
+        for y in rows.clone() {
+            let row = reader.next_row()?;
+            let row = row.with_context(|| format!("{} has {y} rows, not {side}", path.display()))?;
+            written.push(row.data().to_vec());
+        }
+        // The rows that these medians look at.
+        let drawn: Vec<Vec<u8>> = (rows.start..rows.end + 2 * RADIUS)
+            .into_par_iter()
+            .map(|y| {
+                let row = mirrored(y as isize - RADIUS as isize, side) as u32;
+                let column = |x: isize| pixel(row, mirrored(x, side) as u32, side as u32);
+                (-(RADIUS as isize)..(side + RADIUS) as isize).map(column).collect()
+            })
+            .collect();
+        rows.into_par_iter().zip(&written).try_for_each(|(y, written)| {
+            let truth = medians(&drawn[y - first..][..2 * RADIUS + 1]);
+            let mut found = vec![0; side];
+            clean.read_box([y, 0]..[y + 1, side], &mut found)?;
+            for (what, row) in [("array", &found), ("file", written)] {
+                let wrong = (0..side).find(|x| row[*x] != truth[*x]);
+                if let Some(x) = wrong {
+                    let (row, truth) = (row[x], truth[x]);
+                    anyhow::bail!("the {what} has {row} for pixel ({x}, {y}), not {truth}");
+                }
+            }
+            progress.inc(1);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// What the border shows instead of a place beyond it.
+fn mirrored(at: isize, len: usize) -> usize {
+    let (at, last) = (at.unsigned_abs(), len - 1);
+    if at > last { 2 * last - at } else { at }
+}
+
+/// The medians of a row, given the rows around it, each with as many points more on both sides: by a
+/// histogram that slides along (Huang).
+fn medians(rows: &[Vec<u8>]) -> Vec<u8> {
+    let mut counts = [0_usize; 256];
+    let columns = rows[0].len();
+    let mut medians = Vec::with_capacity(columns);
+    for x in 0..columns {
+        rows.iter().for_each(|row| counts[usize::from(row[x])] += 1);
+        if let Some(before) = x.checked_sub(2 * RADIUS + 1) {
+            rows.iter().for_each(|row| counts[usize::from(row[before])] -= 1);
+        }
+        if x >= 2 * RADIUS {
+            let mut below = 0;
+            let median = counts.iter().position(|count| {
+                below += count;
+                below > SQUARE / 2
+            });
+            medians.push(median.unwrap_or_default() as u8);
+        }
+    }
+    medians
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_right_until_one_pixel_is_changed() {
+        let devices = crate::demo::devices::choose(Some("host")).unwrap();
+        let new = || NdArray::builder([50, 50]).tile([16, 16]).devices(devices.clone()).build().unwrap();
+        let (mut image, mut clean) = (new(), new());
+        let path = std::env::temp_dir().join(format!("vmarray-filter-{}.png", std::process::id()));
+        let bar = ProgressBar::hidden();
+        draw_on(&mut image).unwrap();
+        clean_on(&image, &mut clean).unwrap();
+        write_png(&clean, &path, &bar).unwrap();
+        verify(&clean, &path, &bar).unwrap();
+        assert_eq!(bar.position(), 100);
+
+        let value = clean.get([20, 33]).unwrap();
+        clean.set([20, 33], value ^ 1).unwrap();
+        let error = verify(&clean, &path, &bar).unwrap_err().to_string();
+        assert!(error.contains("the array") && error.contains("(33, 20)"), "{error}");
+        write_png(&clean, &path, &bar).unwrap();
+        clean.set([20, 33], value).unwrap();
+        let error = verify(&clean, &path, &bar).unwrap_err().to_string();
+        assert!(error.contains("the file") && error.contains("(33, 20)"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        assert!(verify(&clean, &path, &bar).is_err());
+    }
+}
