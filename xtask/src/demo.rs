@@ -39,7 +39,7 @@ pub fn run(args: DemoArgs) -> Result<()> {
         let bytes_max = usize::try_from(bytes_max)?;
         jobs::genome_store(&fasta, bytes_max, args.lookups, &motif, &devices)?;
         jobs::mandelbrot(side, &out.join("mandelbrot.png"), &devices)?;
-        // A quarter of the pixels, each of which takes hundreds of steps; and no fewer than a median looks at.
+        // A quarter of the pixels, each of which takes hundreds of steps; and as many as a median needs.
         jobs::filtered(side.div_ceil(2).max(16) as usize, &out.join("filtered.png"), &devices)
     })?;
     if let Some(peak) = report::peak_ram() {

@@ -123,7 +123,7 @@ pub fn mandelbrot(side: u32, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<(
     Ok(())
 }
 
-/// Draws an image and filters it by kernels on the devices, writes the result as PNG and verifies every pixel.
+/// Draws an image and filters it by kernels on the devices, writes the result as PNG, verifies every pixel.
 pub fn filtered(side: usize, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<()> {
     println!("3. Filtered image");
     let build = || {
