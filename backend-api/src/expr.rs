@@ -28,6 +28,9 @@
 //! [kernels](crate::kernel#arithmetic). What they access outside of their arrays and tables reads 0 and
 //! writes nothing; nobody is told.
 //!
+//! The operations in [`Unary::APPROXIMATE`] are what a device has at hand: they are as close as is said
+//! there, and no two devices need to give the same bits.
+//!
 //! Subnormal numbers are kept. The one exception are OpenCL devices whose driver says that it takes subnormal
 //! `f32` for zeroes, or always rounds towards zero; see `vmarray-backend-opencl`.
 //!

@@ -39,6 +39,7 @@ impl Value {
 /// assert_eq!(all.map(|op| result(op).unwrap()), [2, 2, 1, 7]);
 /// assert!(Unary::Sqrt.takes(Type::F32) && !Unary::Sqrt.takes(Type::U8));
 /// assert!(Unary::Not.takes(Type::Bool) && !Unary::CountOnes.takes(Type::Bool));
+/// assert!(Unary::APPROXIMATE.iter().all(|op| op.takes(Type::F32) && !op.takes(Type::F64)));
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,10 +68,25 @@ pub enum Unary {
     TrailingZeros,
     /// The bits of an integer in the opposite order.
     ReverseBits,
+    /// About 2 to the power of an `F32`, as the device has it: within 3 units in the last place.
+    ApproxExp2,
+    /// About the logarithm to base 2 of an `F32`: within 3 units in the last place, or 2^-21 between 0.5
+    /// and 2.
+    ApproxLog2,
+    /// About the sine of an `F32`: within 2^-20 from -π to π, and the worse the farther beyond.
+    ApproxSin,
+    /// About the cosine of an `F32`: as the sine.
+    ApproxCos,
+    /// About one divided by the square root of an `F32`: within 2 units in the last place.
+    ApproxRsqrt,
 }
 
 impl Unary {
-    /// All of them.
+    /// Those whose results devices do not agree on, bit by bit.
+    pub const APPROXIMATE: [Self; 5] =
+        [Self::ApproxExp2, Self::ApproxLog2, Self::ApproxSin, Self::ApproxCos, Self::ApproxRsqrt];
+
+    /// All others, which give the same bits on all devices.
     pub const ALL: [Self; 12] = {
         use Unary::{Abs, Ceil, CountOnes, Floor, LeadingZeros, Neg, Not, ReverseBits, RoundEven, Sqrt};
         use Unary::{TrailingZeros, Trunc};
@@ -99,6 +115,9 @@ impl Unary {
             Self::Not => !of.is_float(),
             Self::Sqrt | Self::Floor | Self::Ceil | Self::Trunc | Self::RoundEven => of.is_float(),
             Self::CountOnes | Self::LeadingZeros | Self::TrailingZeros | Self::ReverseBits => of.is_integer(),
+            Self::ApproxExp2 | Self::ApproxLog2 | Self::ApproxSin | Self::ApproxCos | Self::ApproxRsqrt => {
+                matches!(of, Type::F32)
+            }
         }
     }
 }

@@ -48,6 +48,11 @@ pub fn unary(op: Unary, of: Type, a: u64) -> u64 {
         Unary::LeadingZeros => bits!(leading_zeros),
         Unary::TrailingZeros => bits!(trailing_zeros),
         Unary::ReverseBits => by_integer!(of, T => T::from_value(a).reverse_bits().to_value(), _ => 0),
+        Unary::ApproxExp2 => float!(exp2),
+        Unary::ApproxLog2 => float!(log2),
+        Unary::ApproxSin => float!(sin),
+        Unary::ApproxCos => float!(cos),
+        Unary::ApproxRsqrt => f32::from_value(a).sqrt().recip().to_value(),
     }
 }
 

@@ -50,6 +50,10 @@ pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8]);
 /// let arguments = [[5_i32, -6], [3, 0]].map(|of| of.map(i32::to_ne_bytes).concat());
 /// function.call_all(&[&arguments[0], &arguments[1]], &mut results);
 /// assert_eq!(results, *[28_i32, 36].map(i32::to_ne_bytes).concat());
+/// // By another form, as devices take it that compute with the processor.
+/// let halved = function.clone().named("halved").with_host(|_, results| results.fill(1));
+/// halved.call_all(&[&arguments[0], &arguments[1]], &mut results);
+/// assert_eq!((results, halved.kernel().name(), halved.table()), ([1; 8], "halved", &[][..]));
 /// // Its last operation writes nothing.
 /// let nothing = Body { code: vec![Op::Block { body: vec![] }], ..Body::default() };
 /// assert!(Function::new(nothing, Vec::new()).is_err());

@@ -294,6 +294,11 @@ impl Text {
             Unary::Ceil => emit!(self, "cvt.rpi.{s}.{s} {name}, {a}"),
             Unary::Trunc => emit!(self, "cvt.rzi.{s}.{s} {name}, {a}"),
             Unary::RoundEven => emit!(self, "cvt.rni.{s}.{s} {name}, {a}"),
+            Unary::ApproxExp2 => emit!(self, "ex2.approx.f32 {name}, {a}"),
+            Unary::ApproxLog2 => emit!(self, "lg2.approx.f32 {name}, {a}"),
+            Unary::ApproxSin => emit!(self, "sin.approx.f32 {name}, {a}"),
+            Unary::ApproxCos => emit!(self, "cos.approx.f32 {name}, {a}"),
+            Unary::ApproxRsqrt => emit!(self, "rsqrt.approx.f32 {name}, {a}"),
             Unary::CountOnes | Unary::LeadingZeros | Unary::TrailingZeros | Unary::ReverseBits => {
                 self.bits(op, of, name, a);
             }

@@ -78,6 +78,22 @@ roundings! {
     round_ties_even Even;
 }
 
+macro_rules! approximate {
+    ($($name:ident $exact:ident;)*) => { $(
+        #[inline(always)]
+        pub fn $name(x: f32) -> f32 {
+            crate::math::$exact(x)
+        }
+    )* };
+}
+approximate! {
+    approx_exp2 exp2;
+    approx_log2 log2;
+    approx_sin sin;
+    approx_cos cos;
+    approx_rsqrt rsqrt;
+}
+
 #[inline(always)]
 pub fn rem<T: Integer>(a: T, b: T) -> T {
     T::of_native_integer(a.native_integer().remainder(b.native_integer()))

@@ -1,8 +1,13 @@
 //! The methods that kernels know, and how many arguments each takes.
 
 /// What the representation does by itself, and other names for it.
-const NUMBERS: [(&str, usize); 24] = [
+const NUMBERS: [(&str, usize); 29] = [
     ("abs", 0),
+    ("approx_cos", 0),
+    ("approx_exp2", 0),
+    ("approx_log2", 0),
+    ("approx_rsqrt", 0),
+    ("approx_sin", 0),
     ("ceil", 0),
     ("count_ones", 0),
     ("floor", 0),

@@ -96,7 +96,10 @@
 //! | `atan`, `asinh`, `acosh`, `atanh` | 2 |
 //! | `tan`, `atan2`, `sinh`, `cosh`, `tanh` | 2.5 |
 //!
-//! `powi` multiplies, and loses up to half an ulp by each multiplication.
+//! `powi` multiplies, and loses up to half an ulp by each multiplication. Of `f32` there are fast forms,
+//! [`approx_exp2`](Expr::approx_exp2), `approx_log2`, `approx_sin`, `approx_cos` and `approx_rsqrt`, in
+//! kernels as well: what a device has at hand, as close as is said there, and not the same bits on all
+//! devices.
 
 mod call;
 mod list;

@@ -144,6 +144,63 @@ macro_rules! all_functions {
 all_functions!(functions_of_f32_are_those_of_the_host f32);
 all_functions!(functions_of_f64_are_those_of_the_host f64);
 
+#[vmarray::kernel]
+fn approximate(x: f32, which: u32) -> f32 {
+    match which {
+        0 => x.approx_exp2(),
+        1 => x.approx_log2(),
+        2 => x.approx_sin(),
+        3 => x.approx_cos(),
+        _ => x.approx_rsqrt(),
+    }
+}
+
+#[test]
+fn approximate_functions_are_as_close_as_they_say() {
+    const LEN: usize = 2000;
+    // An argument, then results: of the expressions, and of a function.
+    type Row = [f32; 11];
+    let row = Field::<Row, Row>::whole();
+    let x = row.nth::<0>();
+    let of = |which| approximate::of((x, which));
+    let mut numbers = Numbers::new(9);
+    let mut rows: Vec<Row> = vec![[0.0; 11]; LEN];
+    rows.iter_mut()
+        .for_each(|row| row[0] = (numbers.below(1 << 20) as f32 + 1.0) / (1 << 20) as f32 * 3.1);
+    let array = Shape::one(333, 3).build::<Row>(LEN);
+    array.write(0, &rows).unwrap();
+    let expressions = [
+        row.nth::<1>().set(x.approx_exp2()),
+        row.nth::<2>().set(x.approx_log2()),
+        row.nth::<3>().set(x.approx_sin()),
+        row.nth::<4>().set(x.approx_cos()),
+        row.nth::<5>().set(x.approx_rsqrt()),
+    ];
+    array.transform(.., expressions).unwrap();
+    let functions = [
+        row.nth::<6>().set(of(0)),
+        row.nth::<7>().set(of(1)),
+        row.nth::<8>().set(of(2)),
+        row.nth::<9>().set(of(3)),
+        row.nth::<10>().set(of(4)),
+    ];
+    array.transform(.., functions).unwrap();
+    for [x, results @ ..] in array.to_vec(..).unwrap() {
+        let exact = f64::from(x);
+        let exact = [exact.exp2(), exact.log2(), exact.sin(), exact.cos(), exact.sqrt().recip()];
+        // Units in the last place are relative errors of at most 2^-23; beside them what is absolute.
+        let near =
+            [0.0, -21.0, -20.0, -20.0, 0.0].map(|power: f64| if power == 0.0 { 0.0 } else { power.exp2() });
+        let ulps = [3.0, 3.0, 0.0, 0.0, 2.0];
+        for (number, found) in results.into_iter().enumerate() {
+            let exact = exact[number % 5];
+            let most = exact.abs() * ulps[number % 5] * (-23_f64).exp2() + near[number % 5];
+            let error = (f64::from(found) - exact).abs();
+            assert!(error <= most, "function {} of {x}: {found}, {exact} less or more {most}", number % 5);
+        }
+    }
+}
+
 const WEIGHTS: [i64; 5] = [3, -1, 4, -1, 5];
 
 /// Arguments of several types, a table, an array, a loop with two ends, and an early return.

@@ -73,7 +73,7 @@ fn everything(of: Type) -> (Program, Vec<Value>, Value) {
     for op in ops {
         last = push(Instruction::Binary { op, left: last, right: b });
     }
-    for op in Unary::ALL.into_iter().filter(|op| op.takes(of)) {
+    for op in Unary::ALL.into_iter().chain(Unary::APPROXIMATE).filter(|op| op.takes(of)) {
         last = push(Instruction::Unary { op, of: last });
     }
     if of.is_float() {

@@ -118,6 +118,11 @@ fn unary(op: Unary, of: Type, a: &Column, out: &mut Column, lanes: usize) {
         Unary::LeadingZeros => bits!(leading_zeros),
         Unary::TrailingZeros => bits!(trailing_zeros),
         Unary::ReverseBits => bits!(reverse_bits),
+        Unary::ApproxExp2 => float!(exp2),
+        Unary::ApproxLog2 => float!(log2),
+        Unary::ApproxSin => float!(sin),
+        Unary::ApproxCos => float!(cos),
+        Unary::ApproxRsqrt => one(a, out, lanes, |a: f32| a.sqrt().recip()),
     }
 }
 

@@ -276,6 +276,12 @@ pub(in crate::kernel) fn unary(op: Unary, of: Type, a: &str) -> String {
         Unary::CountOnes => count(format!("popcount(({own}){a})")),
         Unary::LeadingZeros => count(format!("clz(({own}){a})")),
         Unary::TrailingZeros => count(format!("popcount(({own})(~({own}){a} & (({own}){a} - 1)))")),
+        // Standard functions, of which OpenCL says how close they are; of native ones it says nothing.
+        Unary::ApproxExp2 => format!("exp2({a})"),
+        Unary::ApproxLog2 => format!("log2({a})"),
+        Unary::ApproxSin => format!("sin({a})"),
+        Unary::ApproxCos => format!("cos({a})"),
+        Unary::ApproxRsqrt => format!("rsqrt({a})"),
         Unary::ReverseBits => {
             let up = 64 - 8 * of.bytes();
             format!("as_{name}(({own})(reversed((ulong)({own}){a}) >> {up}))")

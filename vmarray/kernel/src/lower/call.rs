@@ -263,6 +263,11 @@ impl Lower {
             "trunc" => Unary::Trunc,
             "round_ties_even" => Unary::RoundEven,
             "reverse_bits" => Unary::ReverseBits,
+            "approx_exp2" => Unary::ApproxExp2,
+            "approx_log2" => Unary::ApproxLog2,
+            "approx_sin" => Unary::ApproxSin,
+            "approx_cos" => Unary::ApproxCos,
+            "approx_rsqrt" => Unary::ApproxRsqrt,
             "count_ones" | "leading_zeros" | "trailing_zeros" => {
                 let op = match name {
                     "count_ones" => Unary::CountOnes,

@@ -161,6 +161,52 @@ macro_rules! all_float_methods {
 all_float_methods!([T, F: Scalar + Number + Float] Expr<T, F>);
 all_float_methods!([T: Element, F: Scalar + Number + NoUninit + Float] Field<T, F>);
 
+macro_rules! approximate_methods {
+    ([$($generics:tt)*] $Self:ty; $($name:ident $Op:ident $of:literal;)*) => {
+        /// Functions as the device has them: fast, as close as is said, and not the same bits on all devices.
+        /// The host takes exact ones.
+        impl<$($generics)*> $Self {
+            $(
+                #[doc = $of]
+                ///
+                /// ```
+                /// # use vmarray::prelude::*;
+                /// let array = VirtualArray::<f32>::new(10)?;
+                /// array.fill(.., 0.5)?;
+                /// let value = Field::<f32, f32>::whole();
+                #[doc = concat!("let close = array.max(.., value.", stringify!($name), "())?.unwrap();")]
+                #[doc = concat!("let exact = array.max(.., value.", stringify!($Op), "())?.unwrap();")]
+                /// assert!((close - exact).abs() < 1e-6);
+                /// # Ok::<(), vmarray::Error>(())
+                /// ```
+                pub fn $name(self) -> Expr<T, f32> {
+                    approximate_methods!(@ self $Op)
+                }
+            )*
+        }
+    };
+    (@ $self:ident exp2) => { $self.into_expr().unary(Unary::ApproxExp2) };
+    (@ $self:ident log2) => { $self.into_expr().unary(Unary::ApproxLog2) };
+    (@ $self:ident sin) => { $self.into_expr().unary(Unary::ApproxSin) };
+    (@ $self:ident cos) => { $self.into_expr().unary(Unary::ApproxCos) };
+    (@ $self:ident rsqrt) => { $self.into_expr().unary(Unary::ApproxRsqrt) };
+}
+
+macro_rules! all_approximate_methods {
+    ([$($generics:tt)*] $Self:ty) => {
+        approximate_methods! {
+            [$($generics)*] $Self;
+            approx_exp2 exp2 "About 2 to the power of the value: within 3 ulps.";
+            approx_log2 log2 "About the logarithm to base 2: within 3 ulps, or 2^-21 between 0.5 and 2.";
+            approx_sin sin "About the sine: within 2^-20 from -π to π, and the worse the farther beyond.";
+            approx_cos cos "About the cosine: within 2^-20 from -π to π, and the worse the farther beyond.";
+            approx_rsqrt rsqrt "About one divided by the square root: within 2 ulps.";
+        }
+    };
+}
+all_approximate_methods!([T] Expr<T, f32>);
+all_approximate_methods!([T: Element] Field<T, f32>);
+
 macro_rules! integer_methods {
     ([$($generics:tt)*] $Self:ty) => {
         impl<$($generics)*> $Self {
