@@ -267,14 +267,20 @@ impl<T: Memory, const N: usize> Elements<At<N>> for Window<T, N> {
     }
 }
 
-impl<T: Memory, const N: usize> Elements<[usize; N]> for Anywhere<T, N> {
-    type Element = T;
+macro_rules! positions {
+    ($($N:literal)*) => { $(
+        // Not for one axis, so that its indices are expected to be `usize`.
+        impl<T: Memory> Elements<[usize; $N]> for Anywhere<T, $N> {
+            type Element = T;
 
-    #[inline(always)]
-    fn element(&self, position: [usize; N]) -> T {
-        self.element_at(position).unwrap_or_else(outside::read)
-    }
+            #[inline(always)]
+            fn element(&self, position: [usize; $N]) -> T {
+                self.element_at(position).unwrap_or_else(outside::read)
+            }
+        }
+    )* };
 }
+positions!(2 3 4);
 
 /// The index along an axis.
 impl<const N: usize> Elements<usize> for At<N> {

@@ -2,7 +2,7 @@
 
 #![allow(unused)]
 
-use vmarray_kernel::{Anywhere, At, Function, KernelType, Own, kernel};
+use vmarray_kernel::{Anywhere, At, Function, KernelType, Own, Window, kernel};
 
 #[derive(Clone, Copy)]
 struct Opaque(u32);
@@ -49,3 +49,10 @@ fn parameters(at: At<1>, x: Opaque) {} //~ a kernel that is launched cannot take
 fn elements(x: &Own<bool>) {}
 
 fn main() {}
+
+#[kernel(crate = vmarray_kernel)]
+fn places(at: At<2>, by: isize, of: &Anywhere<f32, 2>, image: &Window<f32, 2>, out: &mut Own<f32>) {
+    let a = of[at[0]]; //~ expected `[usize; 2]`, found `usize`
+    let b = image[at.plus(by)]; //~ expected `[isize; 2]`, found `isize`
+    out.set(a + b);
+}
