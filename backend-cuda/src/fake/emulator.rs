@@ -156,7 +156,7 @@ impl Kernel {
                 assert!(stops.iter().all(|stop| *stop == stops[0]), "threads go apart: {stops:?}");
                 let Stop::Together(at) = stops[0] else { break };
                 let instruction = &self.code[at];
-                if instruction.words[0] != "bar" {
+                if instruction.words[0] != "barrier" {
                     all.chunks_mut(32).for_each(|warp| across(instruction, warp));
                 }
             }
@@ -333,7 +333,7 @@ impl<M: Memory> Run<'_, M> {
                     self.thread.at = self.kernel.code.len();
                     return Stop::Over;
                 }
-                ["bar" | "shfl" | "vote" | "redux", ..] => {
+                ["barrier" | "shfl" | "vote" | "redux", ..] => {
                     assert!(instruction.guard.is_none(), "all threads of a block or none");
                     return Stop::Together(self.thread.at - 1);
                 }

@@ -453,7 +453,7 @@ impl<'a> Writer<'a> {
             }
         } else {
             let [last, done] = ["b32"; 2].map(|kind| self.text.temporary(kind));
-            emit!(self.text, "bar.sync 0");
+            emit!(self.text, "barrier.sync 0");
             emit!(self.text, "setp.ne.u32 {skip}, thread, 0");
             emit!(self.text, "@{skip} bra end");
             let [state, report] = [Given::State, Given::Report].map(|what| self.given(what));
@@ -625,7 +625,7 @@ impl<'a> Writer<'a> {
             Op::Atomic { op, place, value, scope, to } => {
                 self.atomic(site, op, to.map(|_| name), place, value, scope);
             }
-            Op::Barrier => emit!(self.text, "bar.sync 0"),
+            Op::Barrier => emit!(self.text, "barrier.sync 0"),
             Op::Across { how, of, .. } => self.across(how, name, of),
             Op::Arena { bytes, .. } => self.take(site, name, bytes),
             Op::ArenaLoad { to, at } => self.load_taken(site, name, at, self.of(to)),

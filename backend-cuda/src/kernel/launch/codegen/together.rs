@@ -37,7 +37,7 @@ impl Writer<'_> {
         self.item();
         if bytes > 0 {
             // The next group takes the arrays.
-            emit!(self.text, "bar.sync 0");
+            emit!(self.text, "barrier.sync 0");
         }
         emit!(self.text, "add.u64 group, group, step");
         emit!(self.text, "setp.lt.u64 {more}, group, groups");
@@ -61,7 +61,7 @@ impl Writer<'_> {
         emit!(self.text, "@{more} st.shared.u64 [{at}], 0");
         emit!(self.text, "add.u64 {at}, {at}, {}", 8 * len);
         emit!(self.text, "@{more} bra clear_shared");
-        emit!(self.text, "bar.sync 0");
+        emit!(self.text, "barrier.sync 0");
     }
 
     /// An operation across the lanes of a warp. Groups consist of whole ones.
