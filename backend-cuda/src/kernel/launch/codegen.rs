@@ -6,6 +6,7 @@
 //! A kernel with groups has blocks of that length, which run its groups in turn.
 
 mod arena;
+mod bounds;
 mod lanes;
 mod together;
 
@@ -127,6 +128,7 @@ impl Shape {
         if writer.leaves_loops() {
             // What comes after such a loop may read what was not written.
             writer.known = vec![None; body.registers.len()];
+            writer.bounds = vec![u64::MAX; body.registers.len()];
             // The zeroes before it are another write.
             writer.words = body.registers.iter().map(|of| *of == Type::Bool).collect();
         }
@@ -260,6 +262,8 @@ struct Writer<'a> {
     meets: bool,
     common: Vec<u32>,
     known: Vec<Option<Known>>,
+    /// How large what registers hold can get.
+    bounds: Vec<u64>,
     /// Whether a register is a bool that several operations write.
     ///
     /// Assemblers (of CUDA 12.9 and 13.0) take a predicate that a branch has asked about for known within
@@ -309,6 +313,7 @@ impl<'a> Writer<'a> {
             common: body.common_loops(),
             meets: body.meets(),
             known: known(body),
+            bounds: bounds::bounds(body),
             words: bools_in_words(body),
             text: Text::default(),
             site: 0,
@@ -662,7 +667,7 @@ impl<'a> Writer<'a> {
 
     /// Whether an index is below a length that is known; no predicate if that is so for sure.
     fn below(&mut self, at: Reg, len: u64) -> Option<String> {
-        if matches!(self.known[at.at()], Some(Known::Literal(at)) if at < len) {
+        if self.bounds[at.at()] < len || matches!(self.known[at.at()], Some(Known::Literal(at)) if at < len) {
             return None;
         }
         let inside = self.text.temporary("pred");
@@ -874,9 +879,11 @@ impl<'a> Writer<'a> {
         if let (None, Some(Known::Literal(index))) = (&inside, self.known[at.at()]) {
             return (format!("{arrays}+{}", begin + index * u64::from(decl.of.bytes())), None);
         }
-        let (base, address) = (self.text.temporary("b64"), self.text.temporary("b64"));
-        emit!(self.text, "mov.u64 {base}, {arrays}");
-        self.text.scaled(&address, &r(at), decl.of.bytes().into(), &base);
+        // 32 bits do: an index that has more is outside.
+        let [base, index, address] = ["b32"; 3].map(|kind| self.text.temporary(kind));
+        emit!(self.text, "mov.u32 {base}, {arrays}");
+        emit!(self.text, "cvt.u32.u64 {index}, {}", r(at));
+        emit!(self.text, "mad.lo.u32 {address}, {index}, {}, {base}", decl.of.bytes());
         (format!("{address}+{begin}"), inside)
     }
 

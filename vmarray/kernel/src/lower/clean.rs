@@ -14,6 +14,7 @@ pub fn clean(body: &mut Body, mut removable: Vec<bool>, marker: Option<Reg>) -> 
     arrays_to_registers(body, &literals, &mut removable);
     body.code = flattened(std::mem::take(&mut body.code));
     replace_copies(body);
+    drop_unchanged(body);
     while drop_unread(&mut body.code, body.registers.len(), &removable) {}
     forget_unread(body);
     declare_fields(body);
@@ -309,6 +310,48 @@ fn replace_copies(body: &mut Body) {
     });
 }
 
+/// Drops what writes to fields of elements nothing but what was read from them, if other fields are written:
+/// a structure that is set as a whole has only few new values.
+///
+/// A field that is never written but so does not change, and what is read was read, and found inside, before.
+fn drop_unchanged(body: &mut Body) {
+    let literals = literals(&body.code);
+    let mut writes = vec![0_u32; body.registers.len()];
+    // Where each register was loaded from.
+    let mut loads = HashMap::new();
+    let mut changed: Vec<Vec<(u32, u32)>> = vec![Vec::new(); body.views.len()];
+    each_of(&body.code, &mut |op| {
+        if let Some(to) = op.written() {
+            writes[to.at()] += 1;
+        }
+        if let Op::Load { to, view, at, offset, of } = *op {
+            loads.insert(to, (view, at, offset, of));
+        }
+    });
+    let is_same = |op: &Op| {
+        let Op::Store { view, at, offset, of: Memory::Value(of), value } = *op else { return false };
+        let Some((loaded, from, from_offset, lies_as)) = loads.get(&value) else { return false };
+        let is_there = match (literals.get(from), literals.get(&at)) {
+            (Some(from), Some(at)) => from == at,
+            _ => *from == at && writes[at.at()] == 1,
+        };
+        let is_field = (view, offset, Memory::Value(of)) == (*loaded, *from_offset, *lies_as);
+        writes[value.at()] == 1 && is_there && is_field
+    };
+    each_of(&body.code, &mut |op| match *op {
+        Op::Store { view, offset, of, .. } if !is_same(op) => {
+            changed[usize::from(view)].push((offset, offset + of.bytes()));
+        }
+        _ => {}
+    });
+    retain(&mut body.code, &mut |op| {
+        let Op::Store { view, offset, of, .. } = *op else { return true };
+        let changed = &changed[usize::from(view)];
+        let may_change = changed.iter().any(|(from, to)| *from < offset + of.bytes() && offset < *to);
+        changed.is_empty() || may_change || !is_same(op)
+    });
+}
+
 /// Drops operations whose result nobody reads; whether there were any.
 fn drop_unread(code: &mut Vec<Op>, registers: usize, removable: &[bool]) -> bool {
     let mut is_read = vec![false; registers];
@@ -393,7 +436,7 @@ fn number_anew(body: &mut Body) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backend_api::kernel::Binary;
+    use backend_api::kernel::{Access, Binary, ViewDecl};
 
     const LEAVE: Op = Op::Break { out: 0 };
     const NEXT: Op = Op::Literal { to: Reg(0), bits: 1 };
@@ -435,6 +478,34 @@ mod tests {
         let value = Reg(0);
         assert_eq!(body.code, [Op::Param { to: value, number: 0 }, Op::Put { array: 0, at: value, value }]);
         assert_eq!((body.arrays.len(), body.registers.len()), (1, 1));
+    }
+
+    #[test]
+    fn fields_that_keep_their_value_are_not_written() {
+        let (at, old, other, new) = (Reg(0), Reg(1), Reg(2), Reg(3));
+        let of = Memory::Value(Type::U64);
+        let load = |to, offset| Op::Load { to, view: 0, at, offset, of };
+        let store = |value, offset| Op::Store { view: 0, at, offset, of, value };
+        let left = |stores: [Op; 3]| {
+            let begin = [Op::Literal { to: at, bits: 0 }, load(old, 0), load(other, 8)];
+            let new = Op::Binary { op: Binary::Add, to: new, left: old, right: other };
+            let mut body = Body {
+                registers: vec![Type::U64; 4],
+                views: vec![ViewDecl { access: Access::Write { tile: 1 }, fields: vec![] }],
+                code: begin.into_iter().chain([new]).chain(stores).collect(),
+                ..Body::default()
+            };
+            drop_unchanged(&mut body);
+            body.code[4..].to_vec()
+        };
+        assert_eq!(left([store(old, 0), store(new, 8), store(old, 0)]), [store(new, 8)]);
+        // From another field, written beside, or all that there is.
+        let crossed = [store(other, 0), store(new, 8), store(new, 16)];
+        assert_eq!(left(crossed.clone()), crossed);
+        let changed = [store(new, 4), store(old, 0), store(other, 8)];
+        assert_eq!(left(changed.clone()), changed);
+        let same = [store(old, 0), store(other, 8), store(old, 0)];
+        assert_eq!(left(same.clone()), same);
     }
 
     #[test]

@@ -1,0 +1,206 @@
+//! How large the integers in registers can get, so that indices need no check.
+
+use backend_api::kernel::{Binary, Body, Op, Reg, Type, Where};
+
+/// The most that each register holds wherever it is read, as an unsigned number of its bits.
+///
+/// Registers that one operation alone writes have what follows from its operands. Of others only those are
+/// known that count a loop from one literal up to another, one by one.
+pub(super) fn bounds(body: &Body) -> Vec<u64> {
+    let mut sources: Vec<Vec<&Op>> = vec![Vec::new(); body.registers.len()];
+    collect(&body.code, &mut |op| {
+        if let Some(to) = op.written() {
+            sources[to.at()].push(op);
+        }
+    });
+    let mut finder = Finder { body, bounds: body.registers.iter().map(|of| of.mask()).collect(), sources };
+    finder.code(&body.code);
+    finder.bounds
+}
+
+fn collect<'a>(code: &'a [Op], visit: &mut impl FnMut(&'a Op)) {
+    for op in code {
+        visit(op);
+        op.within().into_iter().for_each(|within| collect(within, visit));
+    }
+}
+
+struct Finder<'a> {
+    body: &'a Body,
+    bounds: Vec<u64>,
+    /// What writes each register.
+    sources: Vec<Vec<&'a Op>>,
+}
+
+impl<'a> Finder<'a> {
+    fn code(&mut self, code: &'a [Op]) {
+        for op in code {
+            if let Op::Loop { body } = op
+                && let Some((counter, last)) = self.counter(body)
+            {
+                self.bounds[counter.at()] = last;
+            }
+            if let Some(to) = op.written()
+                && self.sources[to.at()].len() == 1
+            {
+                let mask = self.of(to).mask();
+                self.bounds[to.at()] = self.bound(op).map_or(mask, |bound| bound.min(mask));
+            }
+            op.within().into_iter().for_each(|within| self.code(within));
+        }
+    }
+
+    fn of(&self, register: Reg) -> Type {
+        self.body.registers[register.at()]
+    }
+
+    fn literal(&self, register: Reg) -> Option<u64> {
+        match self.sources[register.at()][..] {
+            [Op::Literal { bits, .. }] => Some(*bits & self.of(register).mask()),
+            [Op::Copy { of, .. }] => self.literal(*of),
+            _ => None,
+        }
+    }
+
+    /// The counter of a loop that leaves when it is the last number, and else adds 1 to it; and that number.
+    fn counter(&self, body: &[Op]) -> Option<(Reg, u64)> {
+        let (step, rest) = body.split_last()?;
+        let Op::Copy { to: counter, of: after } = *step else { return None };
+        let (mut end, mut adds) = (None, false);
+        for op in rest.iter().rev() {
+            match op {
+                Op::Literal { .. } => {}
+                Op::Binary { op: Binary::Add, to, left, right } if !adds && *to == after => {
+                    adds = *left == counter && self.literal(*right)? == 1;
+                    adds.then_some(())?;
+                }
+                Op::If { when, then, otherwise } if adds && otherwise.is_empty() && end.is_none() => {
+                    matches!(then[..], [Op::Break { .. }]).then_some(())?;
+                    end = Some(*when);
+                }
+                Op::Binary { op: Binary::Eq, to, left, right } if end == Some(*to) => {
+                    (*left == counter).then_some(())?;
+                    let last = self.literal(*right)?;
+                    return self.begins_below(counter, last, step).then_some((counter, last));
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Whether nothing but a literal up to `last`, and this operation, is written to a counter.
+    fn begins_below(&self, counter: Reg, last: u64, step: &Op) -> bool {
+        let one_is = |other: &Op| match other {
+            Op::Copy { of, .. } => self.literal(*of).is_some_and(|first| first <= last),
+            Op::Literal { bits, .. } => *bits & self.of(counter).mask() <= last,
+            _ => false,
+        };
+        // Equal operations in other places would be found as well: there may be two in all.
+        let others: Vec<_> =
+            self.sources[counter.at()].iter().filter(|op| !std::ptr::eq(**op, step)).collect();
+        self.of(counter).is_integer() && matches!(others[..], [other] if one_is(other))
+    }
+
+    /// What an operation gives at most; `None` if all numbers of its type are possible.
+    fn bound(&self, op: &Op) -> Option<u64> {
+        let at = |register: &Reg| self.bounds[register.at()];
+        match op {
+            Op::Literal { bits, .. } => Some(*bits),
+            Op::Copy { of, .. } => Some(at(of)),
+            Op::Where { what: Where::InGroup, .. } => Some(u64::from(self.body.group_len?) - 1),
+            Op::Select { yes, no, .. } => Some(at(yes).max(at(no))),
+            // Of what is not below 0 the value stays.
+            Op::Cast { of, .. } if self.is_counted(*of) => Some(at(of)),
+            Op::Binary { op, left, right, .. } if self.is_counted(*left) && self.is_counted(*right) => {
+                let (a, b) = (at(left), at(right));
+                let fits = |bound: &u64| *bound <= greatest(self.of(*left));
+                match op {
+                    Binary::Add => a.checked_add(b).filter(fits),
+                    Binary::Mul => a.checked_mul(b).filter(fits),
+                    Binary::Div => a.checked_div(self.literal(*right)?),
+                    Binary::Rem => Some(a.min(self.literal(*right)?.checked_sub(1)?)),
+                    Binary::Min | Binary::And => Some(a.min(b)),
+                    Binary::Max => Some(a.max(b)),
+                    Binary::Or | Binary::Xor => {
+                        Some(u64::MAX.checked_shr((a | b).leading_zeros()).unwrap_or(0))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a register is a truth or an integer that is not below 0.
+    fn is_counted(&self, register: Reg) -> bool {
+        let of = self.of(register);
+        of == Type::Bool || of.is_integer() && self.bounds[register.at()] <= greatest(of)
+    }
+}
+
+fn greatest(of: Type) -> u64 {
+    if of.is_signed() { of.mask() >> 1 } else { of.mask() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loop that counts, by register 0, from `first` to `last`, and takes register 4 for 8 times the number.
+    fn counting(first: u64, last: u64, step: u64) -> Vec<u64> {
+        let literal = |to, bits| Op::Literal { to: Reg(to), bits };
+        let binary = |op, to, right| Op::Binary { op, to: Reg(to), left: Reg(0), right: Reg(right) };
+        let registers = vec![Type::U64; 8].into_iter().chain([Type::Bool]).collect();
+        let body = vec![
+            binary(Binary::Mul, 4, 5),
+            binary(Binary::Eq, 8, 2),
+            Op::If { when: Reg(8), then: vec![Op::Break { out: 0 }], otherwise: vec![] },
+            binary(Binary::Add, 6, 3),
+            Op::Copy { to: Reg(0), of: Reg(6) },
+        ];
+        let literals = [literal(1, first), literal(2, last), literal(3, step), literal(5, 8)];
+        let begin = Op::Copy { to: Reg(0), of: Reg(1) };
+        let code = literals.into_iter().chain([begin, Op::Loop { body }]).collect();
+        bounds(&Body { registers, code, ..Body::default() })
+    }
+
+    #[test]
+    fn counters_end_where_their_loops_do() {
+        let bounds = counting(0, 31, 1);
+        assert_eq!((bounds[0], bounds[4], bounds[6]), (31, 248, 32));
+        // They go around, or by the last number.
+        for bounds in [counting(32, 31, 1), counting(0, 31, 2)] {
+            assert_eq!((bounds[0], bounds[4]), (u64::MAX, u64::MAX));
+        }
+    }
+
+    #[test]
+    fn operations_bound_what_they_give() {
+        let binary = |op, to, left| Op::Binary { op, to: Reg(to), left: Reg(left), right: Reg(1) };
+        let body = Body {
+            registers: [vec![Type::U64; 7], vec![Type::I64, Type::U8, Type::I8, Type::U64, Type::U64]]
+                .concat(),
+            group_len: Some(64),
+            params: vec![Type::U8],
+            code: vec![
+                Op::Where { to: Reg(0), what: Where::InGroup },
+                Op::Literal { to: Reg(1), bits: 10 },
+                binary(Binary::Div, 2, 0),
+                binary(Binary::Rem, 3, 0),
+                binary(Binary::Mul, 4, 2),
+                binary(Binary::Or, 5, 4),
+                binary(Binary::Sub, 6, 0),
+                Op::Cast { to: Reg(7), of: Reg(0) },
+                Op::Param { to: Reg(8), number: 0 },
+                Op::Bits { to: Reg(9), of: Reg(8) },
+                // May be below 0.
+                Op::Cast { to: Reg(10), of: Reg(9) },
+                Op::Cast { to: Reg(11), of: Reg(8) },
+            ],
+            ..Body::default()
+        };
+        let all = u64::MAX;
+        assert_eq!(bounds(&body), [63, 10, 6, 9, 60, 63, all, 63, 255, 255, all, 255]);
+    }
+}
