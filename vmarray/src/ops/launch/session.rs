@@ -14,7 +14,7 @@ use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Launch, Queue, Ticket,
     Transfer, View,
 };
-use vmarray_kernel::launch::{Form, Mode, VALUES_MAX};
+use vmarray_kernel::launch::{Form, Mode, SHORT_MAX, VALUES_MAX};
 #[cfg(doc)]
 use vmarray_kernel::{Anywhere, Own, Shared, Window};
 use vmarray_kernel::{AroundPart, Kernel, Memory, ParameterInfo, ParameterKind, ScalarSource};
@@ -379,8 +379,12 @@ impl<'a> Session<'a> {
             }
             elements[parameter] = Some(of.number);
         }
-        if !form.modes.is_empty() {
-            kernel = prepared(form)?;
+        let is_short = |number: &usize| self.stores[*number].len < SHORT_MAX as usize;
+        // Kernels without places are not translated twice.
+        form.is_short = parameters.iter().any(|of| matches!(of.kind, ParameterKind::Window(..)))
+            && elements.iter().flatten().all(is_short);
+        if form != Form::default() {
+            kernel = prepared(form.clone())?;
         }
         let kernel = &kernel;
         let taken = || parameters.iter().zip(&elements).filter_map(|(of, number)| Some((of, (*number)?)));
@@ -424,7 +428,8 @@ impl<'a> Session<'a> {
                 AroundPart::Value(_, position) => values[parameter].get(position).copied().unwrap_or(0),
                 AroundPart::First(_) | AroundPart::Base => 0,
             },
-            // Elements are counted from the first.
+            ScalarSource::Form => form.number(),
+            // Elements are counted from the first, along one axis.
             _ => 0,
         };
         let params: Vec<u64> = kernel.lowered.scalars.iter().map(scalar).collect();
