@@ -165,8 +165,7 @@ fn approximate_functions_are_as_close_as_they_say() {
     let of = |which| approximate::of((x, which));
     let mut numbers = Numbers::new(9);
     let mut rows: Vec<Row> = vec![[0.0; 11]; LEN];
-    rows.iter_mut()
-        .for_each(|row| row[0] = (numbers.below(1 << 20) as f32 + 1.0) / (1 << 20) as f32 * 3.1);
+    rows.iter_mut().for_each(|row| row[0] = (numbers.below(1 << 20) as f32 + 1.0) / (1 << 20) as f32 * 3.1);
     let array = Shape::one(333, 3).build::<Row>(LEN);
     array.write(0, &rows).unwrap();
     let expressions = [

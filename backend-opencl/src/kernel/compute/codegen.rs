@@ -255,8 +255,10 @@ pub(in crate::kernel) fn unary(op: Unary, of: Type, a: &str) -> String {
     let own = unsigned_name(of.bytes());
     // `ctz` came with OpenCL 2.0: below the lowest bit there are as many as in `~a & (a - 1)`.
     let count = |bits: String| whole(of, &format!("(uint){bits}"));
-    // PoCL (3.1) converts to an integer and back: of a NaN that a compiler knows, anything may come out.
-    let round = |how: &str| format!("{a} != {a} ? {a} : {how}({a})");
+    // PoCL (3.1) converts to an integer and back: of a NaN or a large number that a compiler knows, anything
+    // may come out. From here on all numbers are whole.
+    let whole_from = if of == Type::F32 { "8388608.0f" } else { "4503599627370496.0" };
+    let round = |how: &str| format!("fabs({a}) < {whole_from} ? {how}({a}) : {a}");
     match op {
         Unary::Not if of == Type::Bool => format!("!{a}"),
         Unary::Not => format!("({name})~{a}"),
