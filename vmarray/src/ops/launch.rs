@@ -50,6 +50,31 @@ use crate::base::error::Result;
 /// assert_eq!((y.get(0)?, y.get(999)?), (6.0, 1005.0));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+///
+/// With options, in a session, and with what items return:
+///
+/// ```
+/// use vmarray::kernel::{Own, Session};
+/// use vmarray::prelude::*;
+///
+/// #[vmarray::kernel]
+/// fn halved(x: &mut Own<u32>) -> u32 {
+///     while x.get() % 2 == 0 {
+///         x.set(x.get() / 2);
+///     }
+///     x.get()
+/// }
+/// let mut array = VirtualArray::<u32>::new(3)?;
+/// array.write(0, &[12, 5, 40])?;
+/// let mut session = Session::new();
+/// let x = session.hold(&mut array)?;
+/// halved::run_in(&mut session, (x,))?;
+/// session.finish()?;
+/// assert_eq!((halved::min((&mut array,))?, halved::max((&mut array,))?), (Some(3), Some(5)));
+/// array.set(1, 0)?;
+/// assert!(halved::launch().budget(1000).run((&mut array,)).is_err());
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait RunKernel: Kernel + Sized {
     /// Runs the kernel once for each element of the result, on the devices where it lies, and waits until all
     /// is done.

@@ -39,6 +39,32 @@ use crate::ops::view::INTERNAL;
 /// assert_eq!(steps.get(27)?, 111);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+///
+/// What items return, in each way:
+///
+/// ```
+/// use vmarray::kernel::{At, Own, Session};
+/// use vmarray::prelude::*;
+///
+/// #[vmarray::kernel]
+/// fn grown(at: At<1>, x: &mut Own<u32>) -> u32 {
+///     x.set(x.get() + at.index() as u32);
+///     x.get()
+/// }
+/// let launch = || grown::launch().budget(100);
+/// let mut array = VirtualArray::<u32>::new(4)?;
+/// assert_eq!(launch().sum((&mut array,))?, 0 + 1 + 2 + 3);
+/// assert_eq!(launch().min((&mut array,))?, Some(0));
+/// assert_eq!(launch().max((&mut array,))?, Some(9));
+/// assert_eq!(launch().arg_min((&mut array,))?, Some((0, 0)));
+/// assert_eq!(launch().arg_max((&mut array,))?, Some((3, 15)));
+/// let mut session = Session::new();
+/// let x = session.hold(&mut array)?;
+/// launch().run_in(&mut session, (x,))?; // There nobody wants it.
+/// session.finish()?;
+/// assert_eq!(array.get(3)?, 18);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[must_use = "a launch does nothing until it is run"]
 pub struct KernelLaunch<K> {
     options: Options,

@@ -184,6 +184,26 @@ impl<'a> Session<'a> {
     /// Copies the elements of a view, as they are now, to the devices of all arrays that are held so far: for
     /// launches to read.
     ///
+    /// ```
+    /// use vmarray::kernel::{Own, Session};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn add(by: &Own<u32>, x: &mut Own<u32>) {
+    ///     x.set(x.get() + by.get());
+    /// }
+    /// let (mut array, by) = (VirtualArray::<u32>::new(2)?, VirtualArray::<u32>::new(2)?);
+    /// by.fill(.., 3)?;
+    /// let mut session = Session::new();
+    /// let x = session.hold(&mut array)?;
+    /// let threes = session.copy(&by)?;
+    /// by.fill(.., 4)?; // too late
+    /// add::run_in(&mut session, (threes, x))?;
+    /// session.finish()?;
+    /// assert_eq!(array.to_vec(..)?, [3, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of devices; [`KernelRefused`](ErrorKind::KernelRefused) if nothing is held yet.
     pub fn copy<'v, T: Memory, V: Column<'v, Element = T>>(&mut self, view: V) -> Result<SessionCopy<T>> {

@@ -72,6 +72,27 @@ fn modes<T: Memory, const N: usize>(of: &impl Boundary<T, N>) -> Modes {
 
 impl<T: Memory> SessionArray<T> {
     /// The elements with a boundary mode, one of the library's own: see [`SessionWindow`].
+    ///
+    /// ```
+    /// use vmarray::boundary::Clamp;
+    /// use vmarray::kernel::{At, Own, Session, Window};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn next(at: At<1>, of: &Window<u32, 1>, out: &mut Own<u32>) {
+    ///     out.set(of[at.plus(1)]);
+    /// }
+    /// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
+    /// # let new = || VirtualArray::<u32>::builder(3).devices(devices.clone()).build();
+    /// let (mut from, mut to) = (new()?, new()?);
+    /// from.write(0, &[1, 2, 3])?;
+    /// let mut session = Session::new();
+    /// let (a, b) = (session.hold(&mut from)?, session.hold(&mut to)?);
+    /// next::run_in(&mut session, (a.bounded(Clamp), b))?;
+    /// session.finish()?;
+    /// assert_eq!(to.to_vec(..)?, [2, 3, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn bounded(self, mode: impl Boundary<T, 1>) -> SessionWindow<T> {
         self.with_modes(modes(&mode))
     }
