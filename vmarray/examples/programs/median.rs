@@ -51,7 +51,7 @@ fn run(on: &mut Setting, image: &NdArray<u8, 2>, radius: usize) -> Result<Vec<u8
 
 pub fn show(on: &mut Setting) -> Result<()> {
     // Specks on a picture of two halves.
-    let speck = |i: usize| i * 7919 % 11 == 0;
+    let speck = |i: usize| (i * 7919).is_multiple_of(11);
     let values: Vec<u8> =
         (0..40 * 40).map(|i| if speck(i) { 255 } else { 60 * (i % 40 / 20) as u8 }).collect();
     let image = on.image([40, 40], &values)?;
