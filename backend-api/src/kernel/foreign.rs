@@ -44,6 +44,15 @@ pub struct Code {
 }
 
 /// What submits a launch itself.
+///
+/// ```
+/// use backend_api::kernel::Submit;
+/// let nothing: &Submit = &|launch| {
+///     println!("{} items", launch.items);
+///     Ok(())
+/// };
+/// # let _ = nothing;
+/// ```
 pub type Submit = dyn Fn(&NativeLaunch<'_>) -> Result<()> + Send + Sync;
 
 impl Code {
@@ -136,6 +145,12 @@ impl Hash for Code {
 ///         _ => None,
 ///     }
 /// }
+/// # use backend_api::{expr::Geometry, kernel::NativeView};
+/// # use std::ptr::null_mut;
+/// // As a device makes it.
+/// let queue = NativeQueue::Cuda { context: null_mut(), stream: null_mut() };
+/// let views = [NativeView::new(0x7000_0000, 0, 100, 4)];
+/// assert!(stream(&NativeLaunch::new(queue, &views, 100, Geometry::plain(0), &[])).is_some());
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -167,6 +182,12 @@ impl<'a> NativeLaunch<'a> {
 }
 
 /// A queue, as its driver names it.
+///
+/// ```
+/// use backend_api::kernel::NativeQueue;
+/// let queue = NativeQueue::OpenCl { context: std::ptr::null_mut(), queue: std::ptr::null_mut() };
+/// assert!(!matches!(queue, NativeQueue::Cuda { .. }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NativeQueue {
@@ -187,6 +208,12 @@ pub enum NativeQueue {
 }
 
 /// Where the elements of a view lie, one next to the other.
+///
+/// ```
+/// use backend_api::kernel::NativeView;
+/// let view = NativeView::new(0x7000_0000, 0, 100, 4);
+/// assert_eq!((view.memory, view.count * view.stride), (0x7000_0000, 400));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NativeView {

@@ -114,6 +114,13 @@ impl Body {
 }
 
 /// What all items of a group have and do together: see [`Body::common`].
+///
+/// ```
+/// use backend_api::kernel::{Body, Common, Op};
+/// let body = Body { group_len: Some(32), code: vec![Op::Barrier], ..Body::default() };
+/// let Some(Common { registers, operations }) = body.common() else { panic!("its items meet") };
+/// assert_eq!((registers.len(), operations), (0, vec![true]));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Common {
     /// By register: whether all items have the same in it wherever they come together.

@@ -13,6 +13,28 @@ use crate::base::error::Result;
 use crate::ops::view::INTERNAL;
 
 /// A kernel with code from elsewhere: [`RunKernel::with_code`](super::RunKernel::with_code).
+///
+/// ```
+/// use vmarray::kernel::{Code, CodedKernel, Own};
+/// use vmarray::prelude::*;
+///
+/// #[vmarray::kernel]
+/// fn cleared(x: &mut Own<u32>) {
+///     x.set(0);
+/// }
+/// // SAFETY: it submits nothing, and says so.
+/// let code = unsafe { Code::new("cleared") }.submit(|launch| {
+///     let detail = format!("{} items, and no library to submit them", launch.items);
+///     Err(vmarray::device::Error::new(vmarray::device::ErrorKind::Unsupported, "submit").with_detail(detail))
+/// });
+/// let coded: CodedKernel<cleared> = cleared::with_code(code)?;
+/// let mut array = VirtualArray::<u32>::new(100)?;
+/// match coded.run((&mut array,)) {
+///     Ok(()) => println!("the host runs the function"),
+///     Err(error) => println!("{error}"),
+/// }
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub struct CodedKernel<K> {
     kernels: Kernels,
     kernel: PhantomData<fn() -> K>,

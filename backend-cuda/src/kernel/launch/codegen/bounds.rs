@@ -147,7 +147,7 @@ fn greatest(of: Type) -> u64 {
 mod tests {
     use super::*;
 
-    /// A loop that counts, by register 0, from `first` to `last`, and takes register 4 for 8 times the number.
+    /// A loop that counts, by register 0, from `first` to `last`; register 4 is 8 times the number.
     fn counting(first: u64, last: u64, step: u64) -> Vec<u64> {
         let literal = |to, bits| Op::Literal { to: Reg(to), bits };
         let binary = |op, to, right| Op::Binary { op, to: Reg(to), left: Reg(0), right: Reg(right) };
