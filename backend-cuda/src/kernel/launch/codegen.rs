@@ -128,7 +128,7 @@ impl Shape {
         if writer.leaves_loops() {
             // What comes after such a loop may read what was not written.
             writer.known = vec![None; body.registers.len()];
-            writer.bounds = vec![u64::MAX; body.registers.len()];
+            writer.bounds = bounds::Bounds::unknown(body.registers.len());
             // The zeroes before it are another write.
             writer.words = body.registers.iter().map(|of| *of == Type::Bool).collect();
         }
@@ -262,8 +262,7 @@ struct Writer<'a> {
     meets: bool,
     common: Vec<u32>,
     known: Vec<Option<Known>>,
-    /// How large what registers hold can get.
-    bounds: Vec<u64>,
+    bounds: bounds::Bounds,
     /// Whether a register is a bool that several operations write.
     ///
     /// Assemblers (of CUDA 12.9 and 13.0) take a predicate that a branch has asked about for known within
@@ -667,7 +666,9 @@ impl<'a> Writer<'a> {
 
     /// Whether an index is below a length that is known; no predicate if that is so for sure.
     fn below(&mut self, at: Reg, len: u64) -> Option<String> {
-        if self.bounds[at.at()] < len || matches!(self.known[at.at()], Some(Known::Literal(at)) if at < len) {
+        if self.bounds.most[at.at()] < len
+            || matches!(self.known[at.at()], Some(Known::Literal(at)) if at < len)
+        {
             return None;
         }
         let inside = self.text.temporary("pred");
@@ -879,6 +880,10 @@ impl<'a> Writer<'a> {
         if let (None, Some(Known::Literal(index))) = (&inside, self.known[at.at()]) {
             return (format!("{arrays}+{}", begin + index * u64::from(decl.of.bytes())), None);
         }
+        // What is the same for several elements is computed once.
+        let sum = self.bounds.sums[at.at()].filter(|_| inside.is_none());
+        let (at, begin) =
+            sum.map_or((at, begin), |(part, literal)| (part, begin + literal * u64::from(decl.of.bytes())));
         // 32 bits do: an index that has more is outside.
         let [base, index, address] = ["b32"; 3].map(|kind| self.text.temporary(kind));
         emit!(self.text, "mov.u32 {base}, {arrays}");

@@ -2,11 +2,26 @@
 
 use backend_api::kernel::{Binary, Body, Op, Reg, Type, Where};
 
-/// The most that each register holds wherever it is read, as an unsigned number of its bits.
+/// What is known of integers.
+pub(super) struct Bounds {
+    /// The most that each register holds wherever it is read, as an unsigned number of its bits.
+    pub most: Vec<u64>,
+    /// Of sums of a register and a literal both, where that register has the same value still.
+    pub sums: Vec<Option<(Reg, u64)>>,
+}
+
+impl Bounds {
+    /// Nothing at all.
+    pub fn unknown(registers: usize) -> Self {
+        Self { most: vec![u64::MAX; registers], sums: vec![None; registers] }
+    }
+}
+
+/// What follows from operations.
 ///
 /// Registers that one operation alone writes have what follows from its operands. Of others only those are
 /// known that count a loop from one literal up to another, one by one.
-pub(super) fn bounds(body: &Body) -> Vec<u64> {
+pub(super) fn bounds(body: &Body) -> Bounds {
     let mut sources: Vec<Vec<&Op>> = vec![Vec::new(); body.registers.len()];
     collect(&body.code, &mut |op| {
         if let Some(to) = op.written() {
@@ -15,7 +30,8 @@ pub(super) fn bounds(body: &Body) -> Vec<u64> {
     });
     let mut finder = Finder { body, bounds: body.registers.iter().map(|of| of.mask()).collect(), sources };
     finder.code(&body.code);
-    finder.bounds
+    let sums = (0..body.registers.len()).map(|at| finder.sum(Reg(at as u32))).collect();
+    Bounds { most: finder.bounds, sums }
 }
 
 fn collect<'a>(code: &'a [Op], visit: &mut impl FnMut(&'a Op)) {
@@ -60,6 +76,30 @@ impl<'a> Finder<'a> {
             [Op::Copy { of, .. }] => self.literal(*of),
             _ => None,
         }
+    }
+
+    /// The other part, and the literal, if a register is the sum of both, which never wraps around.
+    ///
+    /// Both are written once, so that nothing comes between: a way from the part to a reader of the sum that
+    /// misses the sum would, from the beginning on, be one on which the sum was not written.
+    fn sum(&self, register: Reg) -> Option<(Reg, u64)> {
+        let [Op::Binary { op: Binary::Add, left, right, .. }] = self.sources[register.at()][..] else {
+            return None;
+        };
+        let (part, literal) = match (self.literal(*left), self.literal(*right)) {
+            (None, Some(literal)) => (*left, literal),
+            (Some(literal), None) => (*right, literal),
+            _ => return None,
+        };
+        let never_wraps = self.is_counted(part)
+            && self.bounds[part.at()]
+                .checked_add(literal)
+                .is_some_and(|most| most <= greatest(self.of(part)));
+        if !never_wraps || self.sources[part.at()].len() != 1 {
+            return None;
+        }
+        let (part, more) = self.sum(part).unwrap_or((part, 0));
+        Some((part, more + literal))
     }
 
     /// The counter of a loop that leaves when it is the last number, and else adds 1 to it; and that number.
@@ -162,7 +202,7 @@ mod tests {
         let literals = [literal(1, first), literal(2, last), literal(3, step), literal(5, 8)];
         let begin = Op::Copy { to: Reg(0), of: Reg(1) };
         let code = literals.into_iter().chain([begin, Op::Loop { body }]).collect();
-        bounds(&Body { registers, code, ..Body::default() })
+        bounds(&Body { registers, code, ..Body::default() }).most
     }
 
     #[test]
@@ -201,6 +241,29 @@ mod tests {
             ..Body::default()
         };
         let all = u64::MAX;
-        assert_eq!(bounds(&body), [63, 10, 6, 9, 60, 63, all, 63, 255, 255, all, 255]);
+        assert_eq!(bounds(&body).most, [63, 10, 6, 9, 60, 63, all, 63, 255, 255, all, 255]);
+    }
+
+    #[test]
+    fn sums_with_literals_are_known_unless_they_wrap() {
+        let add =
+            |to, left, right| Op::Binary { op: Binary::Add, to: Reg(to), left: Reg(left), right: Reg(right) };
+        let body = Body {
+            registers: vec![Type::U64; 7],
+            group_len: Some(64),
+            params: vec![Type::U64],
+            code: vec![
+                Op::Where { to: Reg(0), what: Where::InGroup },
+                Op::Literal { to: Reg(1), bits: 10 },
+                Op::Param { to: Reg(2), number: 0 },
+                add(3, 0, 1),
+                add(4, 1, 3),
+                add(5, 2, 1),
+                add(6, 3, 0),
+            ],
+            ..Body::default()
+        };
+        let sums = bounds(&body).sums;
+        assert_eq!(sums[3..], [Some((Reg(0), 10)), Some((Reg(0), 20)), None, None]);
     }
 }
