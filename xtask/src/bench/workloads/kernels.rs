@@ -9,8 +9,10 @@ use crate::bench::results::{Contender, Role, Row};
 use anyhow::{Result, ensure};
 use std::sync::Arc;
 use vmarray::bytemuck::{Pod, Zeroable};
-use vmarray::kernel::{Anywhere, Append, Appended, At, Group, KernelType, Own, Shared};
-use vmarray::{AnyDevice, VirtualArray, device::Device, device::DeviceKind, prelude::*};
+use vmarray::kernel::{Anywhere, Append, Appended, At, Group, KernelType, Own, Shared, Window};
+use vmarray::{
+    AnyDevice, NdArray, VirtualArray, boundary::Mirror, device::Device, device::DeviceKind, prelude::*,
+};
 
 /// What `malloc` of CUDA C can give.
 const HEAP_BYTES: usize = 1 << 30;
@@ -62,25 +64,17 @@ fn sums(at: At<1>, items: usize, x: &Anywhere<f32>, out: &mut Own<f32>) {
 }
 
 #[vmarray::kernel]
-fn five<const WIDTH: usize>(at: At<1>, height: usize, x: &Anywhere<f32>, out: &mut Own<f32>) {
-    let (row, column) = (at.index() / WIDTH, at.index() % WIDTH);
-    let left = if column == 0 { 1 } else { column - 1 };
-    let right = if column + 1 == WIDTH { WIDTH - 2 } else { column + 1 };
-    let above = if row == 0 { 1 } else { row - 1 };
-    let below = if row + 1 == height { height - 2 } else { row + 1 };
-    let sides = x[row * WIDTH + left] + x[row * WIDTH + right];
-    let sum = sides + (x[above * WIDTH + column] + x[below * WIDTH + column]);
-    out.set(0.5 * x[at.index()] + 0.125 * sum);
+fn five(at: At<2>, x: &Window<f32, 2>, out: &mut Own<f32>) {
+    let sides = x[at.plus([0, -1])] + x[at.plus([0, 1])];
+    let sum = sides + (x[at.plus([-1, 0])] + x[at.plus([1, 0])]);
+    out.set(0.5 * x[at] + 0.125 * sum);
 }
 
 #[vmarray::kernel]
-fn taps(at: At<1>, x: &Anywhere<f32>, weights: &[f32; 17], out: &mut Own<f32>) {
+fn taps(at: At<1>, x: &Window<f32, 1>, weights: &[f32; 17], out: &mut Own<f32>) {
     let mut sum = 0.0;
     for k in 0..17 {
-        let (there, len) = (at.index() as isize + k as isize - 8, x.len() as isize);
-        let there = if there < 0 { -there } else { there };
-        let there = if there >= len { 2 * (len - 1) - there } else { there };
-        sum = weights[k].mul_add(x[there as usize], sum);
+        sum = weights[k].mul_add(x[at.plus(k as isize - 8)], sum);
     }
     out.set(sum);
 }
@@ -402,16 +396,24 @@ fn gathering(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
         compare(bench, &what[0].0, unit, stage.native.is_some(), ours, by_hand)?;
         check(&results, &out, items)?;
     }
-    let mut out = stage.array(len, &[0.0_f32])?;
+    let shape = [len / WIDTH, WIDTH];
+    let rows = NdArray::from_elements(stage.array(len, &values)?, shape)?;
+    let mut smooth = NdArray::from_elements(stage.array(len, &[0.0_f32])?, shape)?;
     let results = stage.memory(len * 4)?;
     let near = address(&results);
     let by_hand =
         stage.by_hand("five", blocks, what[1].1, vec![far, near, WIDTH as u64, (len / WIDTH) as u64], &[]);
-    let ours = || calls(stage.calls, what[1].1, || Ok(five::<WIDTH>::run((len / WIDTH, &x, &mut out))?));
+    let ours = || {
+        calls(stage.calls, what[1].1, || Ok(five::run((rows.bounded(Mirror).window([1, 1]), &mut smooth))?))
+    };
     compare(bench, &what[1].0, unit, stage.native.is_some(), ours, by_hand)?;
+    drop((rows, smooth));
+    let mut out = stage.array(len, &[0.0_f32])?;
     let weights: [f32; 17] = std::array::from_fn(|k| 1.0 / (k + 3) as f32);
     let by_hand = stage.by_hand("taps", blocks, what[2].1, vec![far, near, len as u64], &weights);
-    let ours = || calls(stage.calls, what[2].1, || Ok(taps::run((&x, &weights, &mut out))?));
+    let ours = || {
+        calls(stage.calls, what[2].1, || Ok(taps::run((x.bounded(Mirror).window(8), &weights, &mut out))?))
+    };
     compare(bench, &what[2].0, unit, stage.native.is_some(), ours, by_hand)?;
     check(&results, &out, len)
 }
