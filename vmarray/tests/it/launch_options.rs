@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vmarray::boundary::Clamp;
 use vmarray::device;
-use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Shared, Window};
+use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Session, Shared, Window};
 use vmarray::{ErrorKind, Result, prelude::*};
 
 use crate::common::{Numbers, Shape, as_any, devices, host, hosts, told};
@@ -185,6 +185,8 @@ fn a_reduction_that_fails_says_what_is_unspecified() {
         (Operation::Launch, true, device::ErrorKind::KernelFailed),
         (Operation::Compute, false, device::ErrorKind::Driver),
         (Operation::Compute, true, device::ErrorKind::KernelFailed),
+        // Refused when the kernel has begun.
+        (Operation::Compute, false, device::ErrorKind::Unsupported),
         (Operation::Allocate, false, device::ErrorKind::OutOfMemory),
     ];
     for ((operation, later, kind), call) in
@@ -359,4 +361,49 @@ fn numbers_are_run_over_on_the_device_that_is_named() -> Result<()> {
 #[vmarray::kernel]
 fn outside(at: At<1>, table: &Anywhere<u16>) -> u16 {
     table[at.index()]
+}
+
+#[vmarray::kernel]
+fn beside_and_anywhere(a: &Own<u32>, b: &Own<u32>, table: &Anywhere<u32>) -> u32 {
+    a.get() + b.get() + table[0]
+}
+
+#[test]
+fn what_is_only_in_the_cache_is_read_anywhere() {
+    let device = devices(1);
+    let new = || Shape::one(10, 3).describe::<u32, _>(100, device.clone()).build().unwrap();
+    let (a, table) = (new(), new());
+    table.set(0, 7).unwrap();
+    let b = Source::new(vec![1; 100]).unwrap();
+    assert_eq!(beside_and_anywhere::sum((&a, &b, &table)).unwrap(), 800);
+    assert_eq!(beside_and_anywhere::sum((&a, &a, &table)).unwrap(), 700);
+}
+
+#[vmarray::kernel]
+fn odd_part(x: &Own<u64>, out: &mut Own<u64>) {
+    let mut n = x.get();
+    while n % 2 == 0 {
+        n /= 2;
+    }
+    out.set(n);
+}
+
+#[test]
+fn what_a_budget_ends_leaves_elements_as_they_were() {
+    let x: Vec<u64> = (0..200).collect();
+    let mut out = Source::builder(vec![9_u64; 200]).page_len(10).device_bytes(400).build().unwrap();
+    out.fill(100.., 8).unwrap();
+    out.flush(..).unwrap();
+    // Zero is halved for ever.
+    let error = odd_part::launch().budget(20).run((&Source::new(x).unwrap(), &mut out)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::KernelBudget { .. }), "{error}");
+    let found = out.to_vec(..).unwrap();
+    assert_eq!((found[0], found[1], found[12], found[160]), (9, 1, 3, 5));
+    // In a session it runs for elements.
+    let (mut a, mut b) = (Shape::default().build::<u64>(10), Shape::default().build::<u64>(10));
+    let mut session = Session::new();
+    let (a, b) = (session.hold(&mut a).unwrap(), session.hold(&mut b).unwrap());
+    let error = odd_part::launch().over(0..3).run_in(&mut session, (a, b)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::KernelRefused { .. }), "{error}");
+    session.finish().unwrap();
 }

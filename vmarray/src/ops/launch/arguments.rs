@@ -129,7 +129,8 @@ impl<T: Memory> AppendTo for Appended<'_, T> {
 
 impl<'a, T: Memory> Argument<'a, &'static Append<T>, kind::Append> for Appended<'a, T> {
     fn bound(self, _: Internal) -> Bound<'a> {
-        let most = self.most;
+        // More cannot be had.
+        let most = self.most.min(isize::MAX as usize / size_of::<T>().max(1));
         Bound::Append(Box::new(self), most, size_of::<T>())
     }
 }

@@ -315,6 +315,11 @@ impl<K: Kernel> KernelLaunch<K> {
         Ok(reduction)
     }
 
+    /// Whether it runs for numbers.
+    pub(super) const fn is_over_numbers(&self) -> bool {
+        self.over.is_some()
+    }
+
     fn planned<'a>(self, arguments: impl Arguments<'a, K::Parameters>, wanted: Wanted<'_>) -> Result<()> {
         let Self { options, over, .. } = self;
         plan::run(&Kernels::of::<K>()?, arguments.bound(INTERNAL), &options, over.as_ref(), wanted)

@@ -158,8 +158,11 @@ pub(super) fn run(
         }
     }
     let mut dealt = Vec::new();
+    // A question about elements that are first put beside one another settles nothing for what is read where
+    // it lies.
+    let is_settled = target.is_some() || columns.len() == 1;
     for argument in around {
-        match argument.in_place(&columns, store) {
+        match argument.in_place(&columns, store).filter(|_| is_settled) {
             Some(argument) => {
                 form.modes.extend(argument.modes());
                 dealt.push(argument);
@@ -178,7 +181,8 @@ pub(super) fn run(
     };
     // Kernels without places are not translated twice.
     form.is_short = parameters.iter().any(is_placed)
-        && range.end < SHORT_MAX as usize
+        && over.map_or(range.end, |over| over.range.end) < SHORT_MAX as usize
+        && domain.axes.iter().skip(1).all(|axis| axis.tiles.saturating_mul(axis.tile) < SHORT_MAX as usize)
         && spread.iter().all(|argument| argument.count_around(&items) < SHORT_MAX as usize)
         && dealt.iter().all(|argument| argument.len() < SHORT_MAX as usize);
     let kernel = kernels.prepared(form.clone())?;
@@ -596,6 +600,8 @@ impl Change for Launching<'_> {
         self.views
             .iter()
             .position(|place| *place == ViewPlace::Column(0))
+            // An item that its budget ends writes nothing; nor may code from elsewhere.
+            .filter(|_| self.options.budget.is_none() && self.kernel.kernel.code().is_none())
             .is_some_and(|view| self.kernel.overwrites(view, element_bytes))
     }
 

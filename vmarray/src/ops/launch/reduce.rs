@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Type, Value};
 use backend_api::kernel::Report;
-use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostSpan, Queue, QueueId, Ticket};
+use backend_api::{
+    Commit, Compute, Device, DeviceBuffer, Elements, ErrorKind, HostSpan, Queue, QueueId, Ticket,
+};
 use parking_lot::Mutex;
 use vmarray_kernel::{Returned, Scalar};
 
@@ -218,17 +220,38 @@ impl Reduction {
             let geometry = Geometry { first: run.geometry.first + first, ..run.geometry };
             let memory = self.room(device, queue.id(), items)?;
             let returned = self.elements(&memory, items);
-            self.note(device, last.take());
-            last = Some(launch(Run { columns: &columns, geometry }, report, &returned)?);
+            let before = last.take();
+            let launched = launch(Run { columns: &columns, geometry }, report, &returned);
+            let launched = launched.map_err(|error| Self::after(device, before, error))?;
+            self.note(device, before);
+            last = Some(launched);
             report = report.plus(Report::BYTES);
             for (number, elements) in returned.iter().enumerate() {
-                self.note(device, last.take());
+                let before = last.take();
                 let elements = std::slice::from_ref(elements);
-                last = Some(queue.compute(&self.compute(number, elements, geometry, report))?);
+                let reduced = queue.compute(&self.compute(number, elements, geometry, report));
+                last = Some(reduced.map_err(|error| Self::after(device, before, error))?);
+                self.note(device, before);
                 report = report.plus(Compute::partials_bytes());
             }
         }
         Ok(last.unwrap_or_else(|| unreachable!("there is a piece at least")))
+    }
+
+    /// An error after some work was accepted, which is waited for: it may have changed elements, so the error
+    /// is none of those that say that nothing has begun.
+    fn after(
+        device: &Arc<dyn Device>,
+        begun: Option<Ticket>,
+        error: backend_api::Error,
+    ) -> backend_api::Error {
+        let Some(ticket) = begun else { return error };
+        // That error is the one to be told.
+        let _ = device.wait(ticket);
+        match error.kind() {
+            ErrorKind::Lost => error,
+            _ => backend_api::Error::new(ErrorKind::KernelFailed, "launch").with_detail(error.to_string()),
+        }
     }
 
     /// Has a device translate what is needed for runs like this one; `launch` as for a submission.

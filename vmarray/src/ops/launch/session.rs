@@ -637,6 +637,12 @@ impl<K: Kernel> KernelLaunch<K> {
         session: &mut Session<'_>,
         arguments: impl SessionArguments<K::Parameters>,
     ) -> Result<()> {
+        if self.is_over_numbers() {
+            return Err(refused(
+                std::any::type_name::<K>(),
+                "in a session it runs for the elements of an `Own`",
+            ));
+        }
         session.launch(prepared::<K>, arguments.held(INTERNAL), self.options())
     }
 }
