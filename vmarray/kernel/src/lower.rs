@@ -251,13 +251,30 @@ pub fn lower_for<K: Kernel>(form: &Form) -> std::result::Result<Lowered, Error> 
 /// Lowers a function of scalars that gives one, by a last operation that writes it.
 pub(crate) fn lower_function(
     parameters: &[Type],
-    define: impl Fn() -> Definition,
+    define: impl Fn() -> Definition + Sync,
 ) -> std::result::Result<Lowered, Error> {
     lowered(&Form::default(), &|lower| lower.function(parameters, define()))
 }
 
-/// With loops unrolled, unless that is too much.
-fn lowered(form: &Form, with: &dyn Fn(Lower) -> Result<Lowered>) -> std::result::Result<Lowered, Error> {
+/// Calls are lowered within one another, 64 deep at most, which takes some MiB where nothing is optimised.
+const STACK_BYTES: usize = 32 << 20;
+
+/// With loops unrolled, unless that is too much; on a thread whose stack is long enough for any kernel.
+fn lowered(
+    form: &Form,
+    with: &(dyn Fn(Lower) -> Result<Lowered> + Sync),
+) -> std::result::Result<Lowered, Error> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("lowering".into()).stack_size(STACK_BYTES);
+        match thread.spawn_scoped(scope, || lowered_here(form, with)) {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // Few kernels need it.
+            Err(_) => lowered_here(form, with),
+        }
+    })
+}
+
+fn lowered_here(form: &Form, with: &dyn Fn(Lower) -> Result<Lowered>) -> std::result::Result<Lowered, Error> {
     let attempt = |is_unrolled| {
         with(Lower::new(is_unrolled, form.clone())).map_err(|exit| match exit {
             Exit::Error(error) => *error,
