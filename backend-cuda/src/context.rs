@@ -118,6 +118,12 @@ impl Context {
         Ok(Entered { context: self, put_back, not_send: PhantomData })
     }
 
+    /// Makes the context current again while a guard of [`enter`](Self::enter) lives, after code of the
+    /// program that may have left another one.
+    pub(crate) fn enter_again(&self) -> Outcome {
+        self.set_current(self.handle)
+    }
+
     fn set_current(&self, handle: ContextHandle) -> Outcome {
         // SAFETY: the handle is this context's own, alive as long as `self`, or one that was current before.
         check(unsafe { (self.driver.table.context_set_current)(handle) })

@@ -227,18 +227,32 @@ impl Core {
             return Err(self.unknown_queue(operation));
         }
         let value = queue.newest() + 1;
+        // Before the lock is released and the context left, also where the program's own code panics.
+        let unfinished = Unfinished { core: self, queue: &queue, value };
         let mut submission = Work { core: self, queue: &queue, order: &mut order, value };
         let submitted = work(&mut submission).and_then(|()| queue.record(value));
-        if let Err(code) = submitted {
-            let error = self.error(operation, code);
-            if let Err(code) = queue.drain_for_sure() {
-                self.lose(code);
-            }
-            queue.staging.lock().abandon(value, &queue.attention);
-            return Err(error);
-        }
+        submitted.map_err(|code| self.error(operation, code))?;
+        std::mem::forget(unfinished);
         queue.submitted.store(value, std::sync::atomic::Ordering::Release);
         Ok(queue.ticket(value))
+    }
+}
+
+/// A submission that is not recorded: when it is dropped, it waits until nothing of it is in flight.
+struct Unfinished<'a> {
+    core: &'a Arc<Core>,
+    queue: &'a Arc<Queue>,
+    value: u64,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        // Code of the program that panicked may have left another context.
+        let drained = self.core.context.enter_again().and_then(|()| self.queue.drain_for_sure());
+        if let Err(code) = drained {
+            self.core.lose(code);
+        }
+        self.queue.staging.lock().abandon(self.value, &self.queue.attention);
     }
 }
 

@@ -25,7 +25,8 @@ use crate::expr::Geometry;
 /// | each other parameter | its bits, `.u32`, `.s32`, `.f32` | `uint`, `int`, `float` |
 ///
 /// It is launched with as many items, or more, in groups of [`group_len`](super::Body::group_len), else of
-/// 256. Parameters are those of the body.
+/// 256, or of as many as an OpenCL device can run in a group (ask `get_local_size(0)`). Parameters are those
+/// of the body.
 ///
 /// ```
 /// use backend_api::kernel::Code;
@@ -80,6 +81,10 @@ impl Code {
 
     /// A function that submits each launch to the driver's queue by itself, for kernels that another library
     /// has loaded. Its error is that of the launch.
+    ///
+    /// It runs while the queue is locked: it must not call this library, which may wait for it for ever. In
+    /// CUDA it has to leave the context current that was when it was called. It should not panic: the panic
+    /// goes on to who launches, on CUDA after all that was submitted is done.
     #[must_use]
     pub fn submit(self, submit: impl Fn(&NativeLaunch<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
         Self { submit: Some(Arc::new(submit)), ..self }
@@ -131,10 +136,11 @@ impl Hash for Code {
 
 /// A launch, as the driver's own interface names things; for [`Code::submit`], which submits it.
 ///
-/// What it submits is ordered in the queue after what it depends on, and what comes next is ordered after it.
-/// It has to submit to this queue alone, and to leave it as it is. Elements may be written of views that are
-/// declared as written, and nothing else. The pointers are valid during the call, the memory until what was
-/// submitted is done.
+/// What it submits is ordered in the queue after what it depends on, and what comes next is ordered after
+/// it. It has to submit to this queue alone, and to leave it as it is, with its context current. The queue
+/// is locked meanwhile, so it must not call this library, and should not panic. Elements may be written of
+/// views that are declared as written, and nothing else. The pointers are valid during the call, the memory
+/// until what was submitted is done.
 ///
 /// ```
 /// use backend_api::kernel::{NativeLaunch, NativeQueue};

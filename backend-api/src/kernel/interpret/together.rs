@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::{Item, State, Views, arithmetic, arrays_of};
 use crate::expr::{Integer, Number};
-use crate::kernel::{Across, Binary, Body, Op, Reg, Report, Rmw, Space, Type};
+use crate::kernel::{Access, Across, Binary, Body, Op, Reg, Report, Space, Type};
 use crate::{Result, by_binary, by_integer, by_type};
 
 /// The values that a register has in 32 items that follow one another.
@@ -87,18 +87,23 @@ fn nodes<'a>(code: &'a [Op], common: &[u32], site: &mut u32) -> Vec<Node<'a>> {
     code.iter().map(&mut node).collect()
 }
 
-/// Whether items of a group can be run together. Those that come first to an exchange in a loop may have to
-/// go on by themselves before others leave it.
+/// Whether items of a group can be run together. Those that see in a loop what others change by atomics may
+/// wait for them there, which then have to go on by themselves.
 pub(super) fn can(body: &Body) -> bool {
-    fn waits(code: &[Op], in_loop: bool) -> bool {
+    fn sees(body: &Body, code: &[Op], in_loop: bool) -> bool {
         code.iter().any(|op| {
-            let is_exchange =
-                matches!(op, Op::Atomic { op: Rmw::Exchange | Rmw::CompareExchange { .. }, .. });
             let in_loop = in_loop || matches!(op, Op::Loop { .. });
-            in_loop && is_exchange || op.within().into_iter().any(|within| waits(within, in_loop))
+            let is_seen = match *op {
+                Op::Atomic { to, .. } => to.is_some(),
+                Op::Load { view, .. } => body.views[usize::from(view)].access == Access::Atomic,
+                _ => false,
+            };
+            in_loop && is_seen || op.within().into_iter().any(|within| sees(body, within, in_loop))
         })
     }
-    body.group_len.is_some() && !waits(&body.code, false)
+    let mut has_atomics = false;
+    body.operations(|_, op| has_atomics |= matches!(op, Op::Atomic { .. }));
+    body.group_len.is_some() && !(has_atomics && sees(body, &body.code, false))
 }
 
 /// Runs some groups, and tells of each item that failed.
@@ -406,34 +411,47 @@ mod tests {
     #[test]
     fn items_that_may_wait_for_one_another_run_alone() {
         use crate::expr::Geometry;
-        use crate::kernel::{ArrayDecl, Kernel, Place, Scope};
-        // Each takes a lock, and lets it go when all others have left the loop.
-        let [zero, one, seen] = [0, 1, 2].map(Reg);
+        use crate::kernel::{ArrayDecl, Kernel, Memory, Place, Rmw, Scope, ViewDecl};
+        let [zero, one, seen, ticket] = [0, 1, 2, 4].map(Reg);
+        let of = Memory::Value(Type::U64);
         let place = Place::Array { array: 0, at: zero };
         let scope = Scope::Group;
-        let exchange = |value, to| Op::Atomic { op: Rmw::Exchange, to, place, value, scope };
-        let leave = Op::If { when: Reg(3), then: vec![Op::Break { out: 0 }], otherwise: vec![] };
-        let lock = vec![
-            exchange(one, Some(seen)),
-            Op::Binary { op: Binary::Eq, to: Reg(3), left: seen, right: zero },
-            leave,
-        ];
-        let body = Body {
-            registers: vec![Type::U64, Type::U64, Type::U64, Type::Bool],
-            arrays: vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 1 }],
-            group_len: Some(8),
-            code: vec![
-                Op::Literal { to: zero, bits: 0 },
-                Op::Literal { to: one, bits: 1 },
-                Op::Loop { body: lock },
-                exchange(zero, None),
-            ],
-            ..Body::default()
+        let change = |op, value, to| Op::Atomic { op, to, place, value, scope };
+        let in_view = |number, op, to| {
+            let place = Place::View { view: 0, at: number, offset: 0 };
+            Op::Atomic { op, to, place, value: one, scope: Scope::Device }
         };
-        let kernel = Kernel::new(body).unwrap();
-        let alone = Interpreter::new(&kernel, 20, Geometry::plain(0));
-        let interpreter = Interpreter { budget: Some(100), ..alone };
-        let report = interpreter.run_together(0..3, &mut Slices::new(Vec::new())).unwrap();
-        assert_eq!(report, Report::default());
+        // A loop that ends when what is seen is as wanted.
+        let until = |look: Op, wanted| {
+            let is_there = Op::Binary { op: Binary::Eq, to: Reg(3), left: seen, right: wanted };
+            let leave = Op::If { when: Reg(3), then: vec![Op::Break { out: 0 }], otherwise: vec![] };
+            Op::Loop { body: vec![look, is_there, leave] }
+        };
+        let load = Op::Load { to: seen, view: 0, at: one, offset: 0, of };
+        // Each takes a lock, and lets it go when all others have left the loop.
+        let locks = [
+            vec![until(change(Rmw::Exchange, one, Some(seen)), zero), change(Rmw::Exchange, zero, None)],
+            vec![until(change(Rmw::Or, one, Some(seen)), zero), change(Rmw::Exchange, zero, None)],
+            // By a ticket, and looking at whose turn it is.
+            vec![in_view(zero, Rmw::Add, Some(ticket)), until(load, ticket), in_view(one, Rmw::Add, None)],
+        ];
+        for lock in locks {
+            let literals = [Op::Literal { to: zero, bits: 0 }, Op::Literal { to: one, bits: 1 }];
+            let kernel = Kernel::new(Body {
+                registers: vec![Type::U64, Type::U64, Type::U64, Type::Bool, Type::U64],
+                views: vec![ViewDecl { access: Access::Atomic, fields: vec![(0, of)] }],
+                arrays: vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 1 }],
+                group_len: Some(8),
+                code: literals.into_iter().chain(lock).collect(),
+                ..Body::default()
+            })
+            .unwrap();
+            let alone = Interpreter::new(&kernel, 24, Geometry::plain(0));
+            let interpreter = Interpreter { budget: Some(100), ..alone };
+            let mut tickets = [0; 16];
+            let mut views = Slices::new(vec![(&mut tickets[..], 8)]);
+            let report = interpreter.run_together(0..3, &mut views).unwrap();
+            assert_eq!(report, Report::default());
+        }
     }
 }

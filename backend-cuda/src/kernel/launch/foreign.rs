@@ -49,7 +49,9 @@ pub(super) fn run(
         let (context, stream) = (work.context().handle().0, work.stream().raw().0);
         let queue = NativeQueue::Cuda { context, stream };
         let native = NativeLaunch::new(queue, &views, launch.items, launch.geometry, launch.params);
-        if let Err(error) = submit(&native) {
+        let submitted = submit(&native);
+        work.context().enter_again()?;
+        if let Err(error) = submitted {
             *told = Some(error);
             // Whatever was submitted before is waited for.
             return Err(crate::driver::Code::INVALID_VALUE);

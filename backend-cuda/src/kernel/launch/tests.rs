@@ -20,10 +20,12 @@ fn device() -> Arc<CudaDevice> {
 #[test]
 #[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn random_kernels_do_what_the_interpreter_does() {
-    let number = std::env::var("VMARRAY_TEST_KERNELS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    let named = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (number, seed) = (named("VMARRAY_TEST_KERNELS").unwrap_or(200), named("VMARRAY_TEST_SEED"));
     // Of old cards, too, which have fewer instructions.
     for (capability, first) in [(9, 5000), (5, 7000)] {
         fake::CAPABILITY.set(capability);
+        let first = seed.unwrap_or(first);
         assert_eq!(random::launch_all(&device(), first..first + number), number);
     }
 }

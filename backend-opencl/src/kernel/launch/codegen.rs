@@ -451,9 +451,8 @@ impl<'a> Writer<'a> {
         if label.leaves {
             self.line(&format!("after_{site}:;"));
         }
-        if !is_loop {
-            self.arrived(site);
-        }
+        // Of a loop, those that a budget ends before the next turn.
+        self.arrived(site);
     }
 
     fn jump(&mut self, out: u16, again: bool) {

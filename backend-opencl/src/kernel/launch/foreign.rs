@@ -13,6 +13,9 @@ use crate::host_memory::HostPiece;
 use crate::memory::OwnMemory;
 use crate::queue::{Scratch, Submission};
 
+/// Items of a group, where the kernel does not say and the device runs so many.
+const GROUP_LEN: usize = 256;
+
 /// The texts that were built.
 pub(super) type Texts = ProgramCache<Code, Program>;
 
@@ -68,7 +71,8 @@ pub(super) fn launch(
             let is_long = of.bytes() == 8;
             arguments.push(if is_long { Argument::U64(*bits) } else { Argument::U32(*bits as u32) });
         }
-        let group = body.group_len.map_or(submission.core.kernels.group, |len| len as usize);
+        let own = submission.core.traits.max_group.min(GROUP_LEN);
+        let group = body.group_len.map_or(own, |len| len as usize);
         let groups = launch.items.div_ceil(group as u64) as usize;
         // SAFETY: who made the code vouched for what it takes and touches; views were checked to be inside of
         // their memory.

@@ -2,6 +2,10 @@
 
 use backend_api::kernel::{Binary, Body, Op, Reg, Type, Where};
 
+/// So many copies, or sums, one of the other, are looked through. In code that nothing comes to they may go
+/// round.
+const STEPS_MAX: usize = 16;
+
 /// What is known of integers.
 pub(super) struct Bounds {
     /// The most that each register holds wherever it is read, as an unsigned number of its bits.
@@ -70,19 +74,32 @@ impl<'a> Finder<'a> {
         self.body.registers[register.at()]
     }
 
-    fn literal(&self, register: Reg) -> Option<u64> {
-        match self.sources[register.at()][..] {
-            [Op::Literal { bits, .. }] => Some(*bits & self.of(register).mask()),
-            [Op::Copy { of, .. }] => self.literal(*of),
-            _ => None,
+    fn literal(&self, mut register: Reg) -> Option<u64> {
+        for _ in 0..STEPS_MAX {
+            match self.sources[register.at()][..] {
+                [Op::Literal { bits, .. }] => return Some(*bits & self.of(register).mask()),
+                [Op::Copy { of, .. }] => register = *of,
+                _ => return None,
+            }
         }
+        None
+    }
+
+    /// What is left of a register, and the sum of the literals that are added to it one after the other.
+    fn sum(&self, register: Reg) -> Option<(Reg, u64)> {
+        let mut sum = self.parts(register)?;
+        for _ in 1..STEPS_MAX {
+            let Some((part, literal)) = self.parts(sum.0) else { break };
+            sum = (part, sum.1.checked_add(literal)?);
+        }
+        Some(sum)
     }
 
     /// The other part, and the literal, if a register is the sum of both, which never wraps around.
     ///
     /// Both are written once, so that nothing comes between: a way from the part to a reader of the sum that
     /// misses the sum would, from the beginning on, be one on which the sum was not written.
-    fn sum(&self, register: Reg) -> Option<(Reg, u64)> {
+    fn parts(&self, register: Reg) -> Option<(Reg, u64)> {
         let [Op::Binary { op: Binary::Add, left, right, .. }] = self.sources[register.at()][..] else {
             return None;
         };
@@ -95,11 +112,7 @@ impl<'a> Finder<'a> {
             && self.bounds[part.at()]
                 .checked_add(literal)
                 .is_some_and(|most| most <= greatest(self.of(part)));
-        if !never_wraps || self.sources[part.at()].len() != 1 {
-            return None;
-        }
-        let (part, more) = self.sum(part).unwrap_or((part, 0));
-        Some((part, more + literal))
+        (never_wraps && self.sources[part.at()].len() == 1).then_some((part, literal))
     }
 
     /// The counter of a loop that leaves when it is the last number, and else adds 1 to it; and that number.
@@ -109,7 +122,8 @@ impl<'a> Finder<'a> {
         let (mut end, mut adds) = (None, false);
         for op in rest.iter().rev() {
             match op {
-                Op::Literal { .. } => {}
+                // Of nothing that the other operations hand on.
+                Op::Literal { to, .. } if *to != counter && *to != after && end != Some(*to) => {}
                 Op::Binary { op: Binary::Add, to, left, right } if !adds && *to == after => {
                     adds = *left == counter && self.literal(*right)? == 1;
                     adds.then_some(())?;
@@ -213,6 +227,51 @@ mod tests {
         for bounds in [counting(32, 31, 1), counting(0, 31, 2)] {
             assert_eq!((bounds[0], bounds[4]), (u64::MAX, u64::MAX));
         }
+    }
+
+    /// What register 0 holds at most, which counts to 31; with a literal that is written to register 4, the
+    /// sum, behind it, or to register 3, the comparison, behind that.
+    fn overwritten(sum: Option<u64>, comparison: Option<u64>, counter: Option<u64>) -> u64 {
+        let literal = |to, bits| Op::Literal { to: Reg(to), bits };
+        let binary = |op, to, right| Op::Binary { op, to: Reg(to), left: Reg(0), right: Reg(right) };
+        let over = |to, bits: Option<u64>| bits.map(|bits| literal(to, bits));
+        let mut turn = vec![
+            Op::Put { array: 0, at: Reg(0), value: Reg(1) },
+            binary(Binary::Eq, 3, 2),
+            Op::If { when: Reg(3), then: vec![Op::Break { out: 0 }], otherwise: vec![] },
+            binary(Binary::Add, 4, 1),
+            literal(5, 0x10000),
+        ];
+        turn.extend(over(4, sum));
+        turn.push(Op::Copy { to: Reg(0), of: Reg(4) });
+        turn.splice(2..2, over(3, comparison).into_iter().chain(over(0, counter)));
+        let registers = [Type::U64, Type::U64, Type::U64, Type::Bool, Type::U64, Type::U64].to_vec();
+        let mut code = vec![literal(1, 1), literal(2, 31), Op::Loop { body: turn }];
+        // The counter begins within the loop, or before it.
+        code.extend(counter.is_none().then(|| literal(0, 0)));
+        code.rotate_right(1);
+        bounds(&Body { registers, code, ..Body::default() }).most[0]
+    }
+
+    #[test]
+    fn counters_that_literals_overwrite_are_not_known() {
+        assert_eq!(overwritten(None, None, None), 31);
+        assert_eq!(overwritten(Some(0x10000), None, None), u64::MAX);
+        assert_eq!(overwritten(None, Some(0), None), u64::MAX);
+        assert_eq!(overwritten(None, None, Some(31)), u64::MAX);
+    }
+
+    #[test]
+    fn copies_and_sums_may_go_round() {
+        let copy = |to, of| Op::Copy { to: Reg(to), of: Reg(of) };
+        let add =
+            |to, left, right| Op::Binary { op: Binary::Add, to: Reg(to), left: Reg(left), right: Reg(right) };
+        let zero = Op::Literal { to: Reg(3), bits: 0 };
+        // Nothing comes here, so they need no value.
+        let around = vec![Op::Break { out: 0 }, copy(0, 1), copy(1, 0), add(2, 0, 1), zero, add(4, 4, 3)];
+        let body =
+            Body { registers: vec![Type::U64; 5], code: vec![Op::Block { body: around }], ..Body::default() };
+        assert_eq!(bounds(&body).sums[2..], [None, None, Some((Reg(4), 0))]);
     }
 
     #[test]
