@@ -1,6 +1,8 @@
 //! What can be said of kernels without a card: the texts are carried out by the fake driver and compared with
 //! the interpreter; with `VMARRAY_PTXAS` naming NVIDIA's assembler, it takes them.
 
+use std::sync::atomic::Ordering;
+
 use backend_api::conformance::random::{self, Case};
 use backend_api::conformance::{Limits, Outcome, checks};
 use backend_api::expr::Geometry;
@@ -137,6 +139,22 @@ fn items_take_memory_on_a_card_that_is_almost_full() {
     launch(2048, None).unwrap();
     // More than any card has.
     assert_eq!(launch(1 << 32, None).unwrap_err().kind(), ErrorKind::OutOfMemory);
+}
+
+#[test]
+fn a_panic_of_who_submits_leaves_nothing_in_flight() {
+    let scene = fake::Scene::new(4096);
+    let (core, id) = (&scene.device.core, scene.queue.id());
+    let submit = || {
+        core.enqueue("launch", id, |work| {
+            work.report("launch", 0)?;
+            panic!("in code of the program")
+        })
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(submit)).is_err());
+    // No report is waited for, and the queue goes on.
+    assert_eq!(core.queue("launch", id).unwrap().attention.load(Ordering::Acquire), 0);
+    scene.device.wait(scene.submit()).unwrap();
 }
 
 /// The texts of random kernels, so many in each.
