@@ -664,11 +664,9 @@ impl<'a> Writer<'a> {
         emit!(self.text, "@{first} mov.b64 detail, {detail}");
     }
 
-    /// Whether an index is below a length that is known; no predicate if that is so for sure.
+    /// Whether an index is below a length that is known; no predicate if it is a literal that is.
     fn below(&mut self, at: Reg, len: u64) -> Option<String> {
-        if self.bounds.most[at.at()] < len
-            || matches!(self.known[at.at()], Some(Known::Literal(at)) if at < len)
-        {
+        if matches!(self.known[at.at()], Some(Known::Literal(at)) if at < len) {
             return None;
         }
         let inside = self.text.temporary("pred");
@@ -875,7 +873,9 @@ impl<'a> Writer<'a> {
     /// Where the element of an array is, and whether it is there.
     fn element_of_array(&mut self, array: usize, at: Reg) -> (String, Option<String>) {
         let (decl, begin) = (self.body.arrays[array], self.array_at(array));
-        let inside = self.below(at, decl.len.into());
+        // What the code says of an index is enough for memory of the item or its group, not for that of others.
+        let is_inside = self.bounds.most[at.at()] < u64::from(decl.len);
+        let inside = if is_inside { None } else { self.below(at, decl.len.into()) };
         let arrays = if decl.space == Space::Item { "arrays" } else { "shared" };
         if let (None, Some(Known::Literal(index))) = (&inside, self.known[at.at()]) {
             return (format!("{arrays}+{}", begin + index * u64::from(decl.of.bytes())), None);
