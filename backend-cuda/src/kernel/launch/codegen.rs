@@ -873,7 +873,7 @@ impl<'a> Writer<'a> {
     /// Where the element of an array is, and whether it is there.
     fn element_of_array(&mut self, array: usize, at: Reg) -> (String, Option<String>) {
         let (decl, begin) = (self.body.arrays[array], self.array_at(array));
-        // What the code says of an index is enough for memory of the item or its group, not for that of others.
+        // What the code says of an index is enough for memory of the item or its group.
         let is_inside = self.bounds.most[at.at()] < u64::from(decl.len);
         let inside = if is_inside { None } else { self.below(at, decl.len.into()) };
         let arrays = if decl.space == Space::Item { "arrays" } else { "shared" };
