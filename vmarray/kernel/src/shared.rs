@@ -29,6 +29,15 @@ macro_rules! atomic {
 }
 atomic!(u32 i32 f32 u64 i64 f64 usize isize);
 
+/// Writes one of some elements, or notes that it is not there.
+#[inline(always)]
+fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
+    match elements.get(index) {
+        Some(place) => place.set(value),
+        None => outside::note(index),
+    }
+}
+
 /// Memory that the items of a group have together: `N` elements, which are zero when the group starts. Items
 /// that read what others write meet at a [`barrier`](macro@crate::kernel) between the two.
 ///
@@ -90,10 +99,7 @@ impl<T: KernelType, const N: usize> Group<T, N> {
     /// Writes an element.
     #[inline(always)]
     pub fn set(&self, index: usize, value: T) {
-        match self.0.get(index) {
-            Some(place) => place.set(value),
-            None => outside::note(index),
-        }
+        put(&self.0, index, value);
     }
 
     #[inline(always)]
@@ -153,10 +159,7 @@ impl<T: Memory> Alloc<T> {
     /// Writes an element.
     #[inline(always)]
     pub fn set(&self, index: usize, value: T) {
-        match self.0.get(index) {
-            Some(place) => place.set(value),
-            None => outside::note(index),
-        }
+        put(&self.0, index, value);
     }
 
     #[inline(always)]

@@ -12,7 +12,7 @@ use vmarray::kernel::{Anywhere, Append, Appended, At, Code, Group, KernelType, O
 use vmarray::views::SectionMut;
 use vmarray::{AnyDevice, ErrorKind, Result, prelude::*};
 
-use crate::common::{Numbers, Shape, as_any, devices, host, told};
+use crate::common::{Numbers, Shape, as_any, devices, host, hosts, told};
 
 #[vmarray::kernel]
 fn mixed(at: At<1>, by: u32, table: &[u16; 4], x: &Own<u32>, y: &Own<u16>, out: &mut Own<u64>) {
@@ -399,7 +399,8 @@ fn windows_show_what_their_mode_shows() {
 
 #[test]
 fn a_window_shows_no_more_than_its_halo_and_what_is_there() {
-    let array = Shape::default().build::<i32>(100);
+    // On a device of its own: where it lies beside the result, it is read in place, and more of it is there.
+    let array = Shape::default().describe::<i32, _>(100, hosts::<1>().to_vec()).build().unwrap();
     array.fill(.., 1).unwrap();
     let mut out = Shape { channels: vec![1, 1], ..Shape::default() }.build::<i32>(50);
     let weights = [1; 9];
@@ -414,8 +415,7 @@ fn a_window_shows_no_more_than_its_halo_and_what_is_there() {
     assert_eq!(outside(section(0..60).window(1), &mut out), (-1, 0, 1));
     assert_eq!(outside(section(0..50).window(1), &mut out).2, 2);
     // All read in front of what the first one may, and behind what the last one may.
-    // Where the array is read in place, what lies behind is there.
-    assert!([1, 2].contains(&outside(section(0..60).window(0), &mut out).2));
+    assert_eq!(outside(section(0..60).window(0), &mut out).2, 2);
     assert!(out.to_vec(1..49).unwrap().into_iter().all(|sum| sum == 3));
     let error =
         around::<1>::run((out.section(10..).unwrap().window(1), &weights, out.section_mut(..20).unwrap()));
@@ -665,7 +665,11 @@ fn code_from_elsewhere_is_run_where_it_fits() {
     let mut out = Shape::default().build::<f32>(100);
     match coded.run((3.0, &x, &mut out)) {
         Ok(()) => assert!(out.to_vec(..).unwrap().into_iter().eq((0..100).map(|i| 6.0 + i as f32))),
-        // It is translated when the first page is at hand.
-        Err(error) => assert!(error.to_string().contains("launch"), "{error}"),
+        Err(error) => match error.kind() {
+            ErrorKind::Device { .. } => assert_eq!(out.get(99).unwrap(), 0.0),
+            // It was translated when the first elements were at hand, which nothing has changed.
+            ErrorKind::Interrupted { .. } => assert!(told(&error).0.is_empty(), "{error}"),
+            other => panic!("{other:?}"),
+        },
     }
 }
