@@ -58,6 +58,7 @@ mod launches;
 mod lifetimes;
 mod memory;
 mod ordering;
+mod peers;
 pub mod random;
 pub mod reference;
 mod refusals;
@@ -67,6 +68,7 @@ mod stress;
 mod tickets;
 
 pub use context::Context;
+pub use peers::run_peers;
 
 /// How much a check may use, and how long it waits for what has to come by itself.
 ///
@@ -152,10 +154,14 @@ impl<D: Device> Check<D> {
     #[must_use]
     pub fn run(&self, device: &Arc<D>, limits: &Limits) -> Outcome {
         let context = Context::new(device, *limits);
-        match catch_unwind(AssertUnwindSafe(|| (self.run)(&context))) {
-            Ok(()) => context.skipped().map_or(Outcome::Passed, Outcome::Skipped),
-            Err(panic) => Outcome::Failed(message(&*panic)),
-        }
+        outcome(|| (self.run)(&context), &context)
+    }
+}
+
+fn outcome<D: Device>(check: impl FnOnce(), context: &Context<'_, D>) -> Outcome {
+    match catch_unwind(AssertUnwindSafe(check)) {
+        Ok(()) => context.skipped().map_or(Outcome::Passed, Outcome::Skipped),
+        Err(panic) => Outcome::Failed(message(&*panic)),
     }
 }
 

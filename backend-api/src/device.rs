@@ -7,7 +7,7 @@ use std::task::Waker;
 use crate::kernel::KernelFacts;
 use crate::{
     BufferHandle, Compute, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation, Launch, MemoryStatus,
-    QueueHandle, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
+    QueueHandle, Reach, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
 };
 
 /// What a queue has done of the work up to a ticket.
@@ -108,9 +108,11 @@ pub enum Commit {
 ///   all of its work, reads as well as writes, is over for good. So it is for the work of a call that
 ///   returned an error.
 /// - **Memory outlives work.** Submitted work keeps alive what it touches. Releasing host memory, device
-///   memory or a queue returns when all work that touches it is over, and so does dropping the device.
-/// - **Names are not mistaken.** A handle or a place of another device is refused, or ignored where it is
-///   released.
+///   memory or a queue returns when all work that touches it is over, and so does dropping the device. Work
+///   of other devices counts, where they were given a place in the memory because they
+///   [reach](Self::reaches) it.
+/// - **Names are not mistaken.** A handle is refused, or ignored where it is released, if it is of another
+///   device; so is a place or a ticket, unless that device is reached and the call says that it takes such.
 /// - **Races are tolerated.** The processor copies to and from host memory, imported memory included, by
 ///   [`racy`](crate::racy) alone, since owners read and write there meanwhile; so it does in device memory,
 ///   as far as two queues can reach one range at once. No index in host memory is used to reach memory unless
@@ -338,6 +340,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - All names and ranges are checked before anything starts.
     /// - The copies of one call may run in any order and at once. If one writes what another reads or writes,
     ///   the bytes there are unspecified.
+    /// - Places of [`Transfer::Internal`] may be in memory of devices that this one [reaches](Self::reaches).
     /// - An empty slice gives a ticket for the work before it.
     ///
     /// # Errors
@@ -539,11 +542,45 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     fn wake(&self, ticket: Ticket, waker: Waker);
 
+    /// What this device can do with memory of another one, which is told by its facts.
+    ///
+    /// - With [`Reach::Copies`], copies by [`Transfer::Internal`] take places in the other's device memory as
+    ///   source or as target, and [`order_after`](Self::order_after) takes the other's tickets. With
+    ///   [`Reach::Maps`], views of [launches](Self::launch) take such places, too. No other call does.
+    /// - Nothing orders work of two devices but `order_after` and waiting.
+    /// - The answer stays as it is while both devices live. It holds in this direction alone. It may take
+    ///   long the first time that it is asked for.
+    /// - Who owns the memory may release it, or drop its device, at any time: that waits for the work that
+    ///   was given a place in it, as for the device's own.
+    /// - Work on memory of a device that is lost may be refused or fail, as
+    ///   [`CopyFailed`](ErrorKind::CopyFailed) or [`KernelFailed`](ErrorKind::KernelFailed), and bytes from
+    ///   there are unspecified. This device goes on.
+    /// - What this device can do with itself need not be asked for. Its own facts may be those of another
+    ///   object for the same hardware, and are answered as such.
+    ///
+    /// A link between devices can be broken without an error: bytes that were copied over it for the first
+    /// time should be compared.
+    ///
+    /// ```
+    /// use backend_api::{Device, Reach};
+    /// use backend_host::HostDevice;
+    /// let device = || HostDevice::builder().bytes(1 << 20).build();
+    /// let (one, other) = (device()?, device()?);
+    /// // All of it is host RAM.
+    /// assert_eq!(one.reaches(other.info()), Reach::Maps);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    fn reaches(&self, other: &DeviceInfo) -> Reach {
+        let _ = other;
+        Reach::No
+    }
+
     /// Has work that is submitted to `queue` from now on start after `ticket`, of whichever queue of this
-    /// device, is done or has failed.
+    /// device or of one that it [reaches](Self::reaches), is done or has failed.
     ///
     /// - Does not wait for the ticket.
     /// - Takes no ticket.
+    /// - Tickets of a device that was dropped are unknown.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`Lost`](ErrorKind::Lost), or what the driver says.

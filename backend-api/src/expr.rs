@@ -22,6 +22,8 @@
 //! | casts | as Rust's `as`: integers wrap, floats saturate to integers and NaN becomes 0 | rounded to nearest even |
 //! | `Sqrt`, `Fma` | refused | IEEE 754, rounded once to nearest even |
 //! | `Floor`, `Ceil`, `Trunc`, `RoundEven` | refused | exact |
+//! | `FromF16`, `FromBf16` | of the bits, `U16`: exact | refused |
+//! | `ToF16`, `ToBf16` | refused | of `F32`: the bits, rounded to nearest even, to infinity if too large |
 //! | `CountOnes`, `LeadingZeros`, `TrailingZeros`, `ReverseBits` | of 0, the middle two give the width | refused |
 //!
 //! [Functions](crate::kernel::Function) are [called](Instruction::Call), and follow the table of

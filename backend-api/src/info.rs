@@ -116,6 +116,26 @@ impl fmt::Display for DeviceInfo {
     }
 }
 
+/// What a device can do with memory of another one; see [`Device::reaches`](crate::Device::reaches).
+///
+/// ```
+/// use backend_api::{Device, Reach};
+/// # let (one, other) = (backend_host::HostDevice::new(1 << 20)?, backend_host::HostDevice::new(1 << 20)?);
+/// assert_eq!(one.reaches(other.info()), Reach::Maps);
+/// assert!(Reach::No < Reach::Copies && Reach::Copies < Reach::Maps);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Reach {
+    /// Nothing: bytes go through the host.
+    No,
+    /// Copy from it and to it.
+    Copies,
+    /// Run kernels on it, too.
+    Maps,
+}
+
 /// How much memory a device has, at the moment of asking.
 ///
 /// ```

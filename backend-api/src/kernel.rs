@@ -40,9 +40,9 @@
 pub mod arithmetic;
 mod body;
 mod define;
-mod f16;
 mod foreign;
 mod function;
+mod half;
 mod hash;
 mod host;
 mod interpret;
@@ -56,9 +56,9 @@ pub use body::{
     Access, Across, ArrayDecl, Body, Memory, Op, Place, Reg, Rmw, Scope, Space, TableDecl, ViewDecl, Where,
 };
 pub use define::{Kernel, Needs};
-pub use f16::{f16_to_f32, f32_to_f16};
 pub use foreign::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
 pub use function::{Function, HostFunction};
+pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use host::{HostForm, HostItems, HostView};
 pub use interpret::{Interpreter, Slices, Views};
 pub(crate) use launch::check as check_launch;

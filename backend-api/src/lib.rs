@@ -150,7 +150,7 @@ pub use expr::Compute;
 pub use handle::{BufferHandle, HostAllocation, QueueHandle};
 pub use hardware::{numa_node, uuid_text};
 pub use id::{BufferId, HostId, QueueId, Ticket};
-pub use info::{DeviceInfo, DeviceKind, MemoryStatus};
+pub use info::{DeviceInfo, DeviceKind, MemoryStatus, Reach};
 pub use kernel::{Launch, View};
 pub use names::{NameHasher, Names};
 pub use owned::{DeviceBuffer, HostBuffer, Queue};

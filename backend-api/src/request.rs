@@ -167,7 +167,8 @@ pub enum Transfer<'a> {
         /// How many.
         bytes: u64,
     },
-    /// Within the device. Source and target must not overlap.
+    /// Within the device, or from or to one that it [reaches](crate::Device::reaches). Source and target must
+    /// not overlap.
     Internal {
         /// Where the bytes come from.
         from: DeviceSpan<'a>,

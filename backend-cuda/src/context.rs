@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::sys;
+use parking_lot::Mutex;
 
 use crate::driver::{Code, ContextHandle, Driver, Outcome, StreamHandle, check};
 
@@ -22,6 +23,9 @@ pub(crate) struct Context {
     /// In which memory is wiped before it is given back, if it is. Made when that is asked for: a card that
     /// is full may refuse one later.
     wiper: OnceLock<StreamHandle>,
+    /// Other contexts, by what tells them apart, and whether kernels and copies of this one reach memory
+    /// there.
+    peers: Mutex<Vec<(u64, bool)>>,
 }
 
 thread_local! {
@@ -41,7 +45,15 @@ impl Context {
     fn of(driver: &'static Driver, handle: ContextHandle, ordinal: c_int, is_primary: bool) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let generation = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { driver, handle, ordinal, is_primary, generation, wiper: OnceLock::new() }
+        Self {
+            driver,
+            handle,
+            ordinal,
+            is_primary,
+            generation,
+            wiper: OnceLock::new(),
+            peers: Mutex::default(),
+        }
     }
 
     /// A context of the program.
@@ -127,6 +139,44 @@ impl Context {
     fn set_current(&self, handle: ContextHandle) -> Outcome {
         // SAFETY: the handle is this context's own, alive as long as `self`, or one that was current before.
         check(unsafe { (self.driver.table.context_set_current)(handle) })
+    }
+
+    /// Whether kernels and copies in this context reach memory of another, after it has been seen to.
+    ///
+    /// Two contexts of one card do not. The driver copies between all cards, but where these do not reach
+    /// each other it does so through host memory of its own.
+    pub(crate) fn reaches(&self, other: &Self) -> bool {
+        if !std::ptr::eq(self.driver, other.driver) {
+            return false;
+        }
+        if self.handle == other.handle {
+            return true;
+        }
+        let mut peers = self.peers.lock();
+        if let Some((_, is_reached)) = peers.iter().find(|(generation, _)| *generation == other.generation) {
+            return *is_reached;
+        }
+        let is_reached = self.open_to(other).unwrap_or_else(|code| {
+            tracing::debug!(?code, from = self.ordinal, to = other.ordinal, "a card cannot be reached");
+            false
+        });
+        peers.push((other.generation, is_reached));
+        is_reached
+    }
+
+    fn open_to(&self, other: &Self) -> Outcome<bool> {
+        let (table, mut can_access) = (&self.driver.table, 0);
+        // SAFETY: writes one integer; the ordinals are those of cards.
+        check(unsafe { (table.device_can_access_peer)(&raw mut can_access, self.ordinal, other.ordinal) })?;
+        if can_access == 0 || self.ordinal == other.ordinal {
+            return Ok(false);
+        }
+        let _current = self.enter()?;
+        // SAFETY: the handle is of a context that is alive.
+        match check(unsafe { (table.context_enable_peer_access)(other.handle, 0) }) {
+            Err(code) if code != Code::PEER_ACCESS_ALREADY_ENABLED => Err(code),
+            _ => Ok(true),
+        }
     }
 
     /// A stream that waits for no other. The context is current.

@@ -69,6 +69,9 @@ pub(crate) fn start(
     transfers: &[Transfer<'_>],
     route: Option<Route>,
 ) -> Outcome {
+    if names.any_foreign() {
+        return start_between(work, names, transfers, route);
+    }
     let forced = route.or(work.core.route);
     if let [transfer] = transfers
         && forced.is_none()
@@ -84,6 +87,35 @@ pub(crate) fn start(
         transfers.iter().partition(|transfer| resolve(names, transfer).mapped().is_some());
     start_mapped(work, names, &mapped, forced)?;
     joined(&others).try_for_each(|transfer| single(work, &resolve(names, &transfer)))
+}
+
+/// Submits copies of which some are from or to other cards.
+fn start_between(
+    work: &mut Work<'_>,
+    names: &Lookup<'_>,
+    transfers: &[Transfer<'_>],
+    route: Option<Route>,
+) -> Outcome {
+    let own = work.context().handle();
+    let contexts = |transfer: &Transfer<'_>| match *transfer {
+        Transfer::Internal { from, to, .. } => {
+            let context = |at| names.foreign_context(at).unwrap_or(own);
+            (context(to), context(from))
+        }
+        _ => (own, own),
+    };
+    let (within, between): (Vec<Transfer<'_>>, Vec<Transfer<'_>>) =
+        transfers.iter().partition(|transfer| contexts(transfer) == (own, own));
+    joined(&between).try_for_each(|transfer| {
+        let (piece, (to, from)) = (resolve(names, &transfer), contexts(&transfer));
+        // SAFETY: both ranges were checked against memory that stays until the submission is done.
+        unsafe { work.stream().copy_between((to, piece.to.host), (from, piece.from.host), piece.bytes) }
+    })?;
+    let forced = route.or(work.core.route);
+    if names.hosts_are_mapped() {
+        return start_mapped(work, names, &within, forced);
+    }
+    joined(&within).try_for_each(|transfer| single(work, &resolve(names, &transfer)))
 }
 
 /// Submits copies between device memory and pinned memory, or within the card.

@@ -11,7 +11,7 @@ use backend_api::backends::{Direction, PIN_ADVICE};
 use backend_api::kernel::KernelFacts;
 use backend_api::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Gather, HostAllocation,
-    HostMemory, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Request, Result, Route, Routing,
+    HostMemory, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Reach, Request, Result, Route, Routing,
     Scatter, Ticket, View,
 };
 
@@ -27,7 +27,7 @@ use crate::memory::DeviceMemory;
 use crate::names::Lookup;
 use crate::options::Options;
 use crate::queue::Queue;
-use crate::{copy, kernel};
+use crate::{copy, kernel, peers};
 
 const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all what is page-locked already";
 
@@ -179,7 +179,9 @@ impl CudaDevice {
         let headroom = options
             .headroom_bytes
             .unwrap_or_else(|| Options::default_headroom_bytes(card.info.total_bytes, card.drives_display));
-        Self { core: Arc::new(Core::new(card, context, headroom, options.route)) }
+        let core = Arc::new(Core::new(card, context, headroom, options.route));
+        peers::add(&core);
+        Self { core }
     }
 
     /// The card, as discovery describes it.
@@ -203,7 +205,15 @@ impl CudaDevice {
 
     /// Checks a request, and submits it with addresses in the place of names.
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
-        let (operation, names) = (request.operation(), self.core.memory.lookup());
+        let operation = request.operation();
+        let elsewhere = |buffer| {
+            let queue = self.core.queues.get(operation, queue.id()).ok()?;
+            peers::visit(&self.core, buffer, Some(&queue))
+        };
+        let names = match request {
+            Request::Copies(..) | Request::Launch(_) => self.core.memory.lookup_with(&elsewhere),
+            _ => self.core.memory.lookup(),
+        };
         let checked = match request {
             Request::Copies(transfers, _) => names.check_transfers(transfers),
             _ => request.check(&names),
@@ -259,7 +269,9 @@ impl CudaDevice {
 
     /// The shapes of launches, which are checked.
     fn shapes(&self, operation: &'static str, launches: &[Launch<'_>]) -> Result<Vec<Shape>> {
-        let names = self.core.memory.lookup();
+        // No work is submitted, so whatever is found need not wait for any.
+        let elsewhere = |buffer| peers::visit(&self.core, buffer, None);
+        let names = self.core.memory.lookup_with(&elsewhere);
         let shape = |launch| {
             Request::Launch(launch).check(&names).map_err(|error| self.core.here(error))?;
             self.plan(operation, &names, launch).map(|planned| planned.shape)
@@ -299,16 +311,19 @@ impl fmt::Debug for CudaDevice {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
+        peers::remove(&self.core);
         for queue in self.core.queues.live() {
             self.end_queue(queue.id);
         }
+        self.core.memory.remove_all_device().iter().for_each(DeviceMemory::await_visitors);
         self.core.watch.stop();
     }
 }
 
 // SAFETY: names and ranges are checked before the driver is called, and `Lookup` keeps the memory while that
 // is done. Releasing takes the name away and then waits until every queue has done what it was given
-// (`block_all`). A ticket is done when the card has passed a mark behind all of its work; the driver fails
+// (`block_all`), and until the queues of other devices that were given a place in it have (`await_visitors`).
+// A ticket is done when the card has passed a mark behind all of its work; the driver fails
 // all work that is left when a context is lost, which is never recovered, so nothing of it runs any more. The
 // processor copies by `racy`.
 unsafe impl Device for CudaDevice {
@@ -381,7 +396,9 @@ unsafe impl Device for CudaDevice {
     }
 
     fn release(&self, buffer: BufferHandle) {
-        self.wait_and_drop(self.core.memory.remove_device(buffer.id()).as_ref());
+        let memory = self.core.memory.remove_device(buffer.id());
+        self.wait_and_drop(memory.as_ref());
+        memory.iter().for_each(DeviceMemory::await_visitors);
     }
 
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
@@ -544,11 +561,17 @@ unsafe impl Device for CudaDevice {
         }
     }
 
+    fn reaches(&self, other: &DeviceInfo) -> Reach {
+        peers::reach(&self.core, other)
+    }
+
     fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "order_after";
         self.core.check_lost(OPERATION)?;
         let later = self.core.queue(OPERATION, queue.id())?;
-        let Some(earlier) = self.core.queue_of(OPERATION, ticket)? else { return Ok(()) };
+        let earlier = self.core.queue_of(OPERATION, ticket);
+        let earlier = earlier.or_else(|_| peers::queue_of(&self.core, OPERATION, ticket))?;
+        let Some(earlier) = earlier else { return Ok(()) };
         if later.id == earlier.id || earlier.is_reached(ticket.value) {
             return Ok(());
         }

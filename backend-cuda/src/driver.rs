@@ -52,6 +52,7 @@ codes! {
         STUB_LIBRARY = 34;
         NO_DEVICE = 100;
         NOT_READY = 600;
+        PEER_ACCESS_ALREADY_ENABLED = 704;
         NOT_PERMITTED = 800;
         NOT_SUPPORTED = 801;
     }
@@ -237,6 +238,8 @@ table! {
         context_set_current = "cuCtxSetCurrent" (ContextHandle);
         context_synchronize = "cuCtxSynchronize" ();
         context_get_device = "cuCtxGetDevice" (*mut c_int);
+        context_enable_peer_access = "cuCtxEnablePeerAccess" (ContextHandle, c_uint);
+        device_can_access_peer = "cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
         #[cfg(feature = "cust")]
         pointer_get_attribute = "cuPointerGetAttribute" (*mut c_void, c_int, u64);
         mem_get_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
@@ -250,6 +253,7 @@ table! {
         memcpy_htod_async = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, StreamHandle);
         memcpy_dtoh_async = "cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, StreamHandle);
         memcpy_dtod_async = "cuMemcpyDtoDAsync_v2" (u64, u64, usize, StreamHandle);
+        memcpy_peer_async = "cuMemcpyPeerAsync" (u64, ContextHandle, u64, ContextHandle, usize, StreamHandle);
         memset_d8_async = "cuMemsetD8Async" (u64, u8, usize, StreamHandle);
         memset_d16_async = "cuMemsetD16Async" (u64, u16, usize, StreamHandle);
         memset_d32_async = "cuMemsetD32Async" (u64, c_uint, usize, StreamHandle);

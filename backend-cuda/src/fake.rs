@@ -19,7 +19,9 @@ use backend_api::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, QueueId, 
 use crate::CudaDevice;
 use crate::context::Context;
 use crate::discovery::Card;
-use crate::driver::{BatchAttributes, Driver, EventHandle, Function, ModuleHandle, StreamHandle, Table};
+use crate::driver::{
+    BatchAttributes, ContextHandle, Driver, EventHandle, Function, ModuleHandle, StreamHandle, Table,
+};
 use crate::options::Options;
 
 const OUT_OF_MEMORY: u32 = 2;
@@ -72,6 +74,7 @@ pub(crate) struct FakeStream {
     launches: AtomicUsize,
     batches: AtomicUsize,
     singles: AtomicUsize,
+    betweens: AtomicUsize,
 }
 
 /// What an event handle points to.
@@ -173,6 +176,13 @@ impl FakeStream {
     /// kernels.
     pub(crate) fn started(&self) -> [usize; 3] {
         [&self.singles, &self.batches, &self.launches].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+impl FakeStream {
+    /// How many copies between contexts were started.
+    pub(crate) fn between(&self) -> usize {
+        self.betweens.load(Ordering::Relaxed)
     }
 }
 
@@ -350,6 +360,35 @@ unsafe extern "C" fn internal(to: u64, from: u64, bytes: usize, _: StreamHandle)
     unsafe { copy(to, std::ptr::with_exposed_provenance(from as usize), bytes) }
 }
 
+unsafe extern "C" fn between(
+    to: u64,
+    to_context: ContextHandle,
+    from: u64,
+    from_context: ContextHandle,
+    bytes: usize,
+    stream: StreamHandle,
+) -> u32 {
+    assert_ne!(to_context, from_context, "a copy within a context is none between contexts");
+    // SAFETY: the stream is alive.
+    unsafe { state(stream.0) }.betweens.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: as above.
+    unsafe { internal(to, from, bytes, stream) }
+}
+
+/// Each card has a context of its own.
+unsafe extern "C" fn primary_retain(context: *mut ContextHandle, ordinal: c_int) -> u32 {
+    // SAFETY: the caller gives room for a handle, which is a name and nothing else here.
+    unsafe { context.write(ContextHandle(std::ptr::without_provenance_mut(ordinal as usize + 1))) };
+    0
+}
+
+/// No other card reaches the third.
+unsafe extern "C" fn can_access_peer(answer: *mut c_int, from: c_int, to: c_int) -> u32 {
+    // SAFETY: the caller gives room for a number.
+    unsafe { answer.write((from != to && to != 2).into()) };
+    0
+}
+
 unsafe extern "C" fn batch(
     to: *mut u64,
     from: *mut u64,
@@ -474,6 +513,8 @@ fn driver(has_batches: bool) -> &'static Driver {
         memcpy_htod_async: upload,
         memcpy_dtoh_async: download,
         memcpy_dtod_async: internal,
+        memcpy_peer_async: between,
+        device_can_access_peer: can_access_peer,
         mem_host_register: host_register,
         mem_host_unregister: host_unregister,
         launch_kernel: launch,
@@ -484,6 +525,10 @@ fn driver(has_batches: bool) -> &'static Driver {
         occupancy,
         ..Table::inert()
     };
+    leaked(table)
+}
+
+fn leaked(table: Table) -> &'static Driver {
     // Lives as long as the process, and is reachable, so that it is no leak.
     static TABLES: parking_lot::Mutex<Vec<&'static Driver>> = parking_lot::Mutex::new(Vec::new());
     let driver: &'static Driver = Box::leak(Box::new(Driver::with(table)));
@@ -502,9 +547,22 @@ pub(crate) fn device_with_batches(options: &Options) -> Arc<CudaDevice> {
 }
 
 fn device_on(driver: &'static Driver, options: &Options) -> Arc<CudaDevice> {
-    let card = Card::describe(driver, 0).unwrap();
-    let context = Context::primary(driver, 0).unwrap();
+    card_on(driver, 0, options)
+}
+
+fn card_on(driver: &'static Driver, ordinal: c_int, options: &Options) -> Arc<CudaDevice> {
+    let mut card = Card::describe(driver, ordinal).unwrap();
+    card.info.identity = format!("fake:{ordinal}");
+    let context = Context::primary(driver, ordinal).unwrap();
     Arc::new(CudaDevice::new(card, context, options))
+}
+
+/// Devices of one driver, for the cards of these numbers. Others reach card 0 and card 1.
+pub(crate) fn devices<const N: usize>(ordinals: [c_int; N]) -> [Arc<CudaDevice>; N] {
+    let driver = leaked(Table { primary_retain, ..driver(false).table });
+    // Kernels that copy do nothing here.
+    let options = Options::new().with_route(crate::options::Route::Single);
+    ordinals.map(|ordinal| card_on(driver, ordinal, &options))
 }
 
 /// The stream of a queue, to hold it. Valid as long as the queue.

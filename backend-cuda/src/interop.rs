@@ -83,6 +83,7 @@ impl CudaDevice {
         }
         let memory = self.core.memory.remove_device(buffer.id()).ok_or_else(unknown)?;
         self.core.block_all();
+        memory.await_visitors();
         let pointer = DevicePointer::from_raw(memory.give());
         // SAFETY: the memory came from the driver, which aligns it to 256 bytes, is as long, and is nobody
         // else's now; any bytes are a value of the type.

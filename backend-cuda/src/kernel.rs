@@ -235,10 +235,11 @@ fn assemble(target: &str, text: &str) {
         .spawn()
         .expect("the assembler starts");
     let text = text.trim_end_matches('\0');
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let written = child.stdin.take().unwrap().write_all(text.as_bytes());
     let output = child.wait_with_output().unwrap();
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}\n{text}");
+    written.expect("the assembler reads the text");
 }
 
 #[cfg(test)]

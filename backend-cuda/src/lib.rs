@@ -53,6 +53,8 @@ mod names;
 #[forbid(unsafe_code)]
 mod options;
 #[forbid(unsafe_code)]
+mod peers;
+#[forbid(unsafe_code)]
 mod queue;
 #[forbid(unsafe_code)]
 mod route;

@@ -1,11 +1,13 @@
 //! Memory of the card.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use backend_api::tell;
+use parking_lot::Mutex;
 
 use crate::context::Context;
 use crate::driver::{Outcome, StreamHandle, check};
+use crate::queue::Queue;
 
 /// An allocation on the card; given back on drop, at which nothing may be in flight on it.
 #[derive(Debug)]
@@ -13,6 +15,8 @@ pub(crate) struct DeviceMemory {
     context: Arc<Context>,
     pub(crate) address: u64,
     pub(crate) bytes: u64,
+    /// Queues of other devices that were given a place in it.
+    visitors: Mutex<Vec<Weak<Queue>>>,
 }
 
 impl DeviceMemory {
@@ -25,13 +29,13 @@ impl DeviceMemory {
             // SAFETY: writes one address.
             check(unsafe { (context.driver.table.mem_alloc)(&raw mut address, wanted) })?;
         }
-        Ok(Self { context: Arc::clone(context), address, bytes })
+        Ok(Self { context: Arc::clone(context), address, bytes, visitors: Mutex::default() })
     }
 
     /// Memory that somebody else allocated in this context and now gives away.
     #[cfg(feature = "cust")]
     pub(crate) fn given(context: &Arc<Context>, address: u64, bytes: u64) -> Self {
-        Self { context: Arc::clone(context), address, bytes }
+        Self { context: Arc::clone(context), address, bytes, visitors: Mutex::default() }
     }
 
     /// Gives it away: the address, which the receiver frees.
@@ -39,6 +43,33 @@ impl DeviceMemory {
     pub(crate) fn give(mut self) -> u64 {
         self.bytes = 0;
         self.address
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Notes that a queue of another device is given a place in it.
+    pub(crate) fn note_visitor(&self, queue: &Arc<Queue>) {
+        let mut visitors = self.visitors.lock();
+        let is_known = |visitor: &Weak<Queue>| std::ptr::eq(visitor.as_ptr(), Arc::as_ptr(queue));
+        if !visitors.iter().any(is_known) {
+            visitors.retain(|visitor| visitor.strong_count() > 0);
+            visitors.push(Arc::downgrade(queue));
+        }
+    }
+
+    /// Blocks until the work of other devices' queues on it is over. Its name is forgotten.
+    pub(crate) fn await_visitors(&self) {
+        let visitors = std::mem::take(&mut *self.visitors.lock());
+        for queue in visitors.iter().filter_map(Weak::upgrade) {
+            if !queue.is_reached(queue.newest())
+                && let Err(code) = queue.drain_for_sure()
+            {
+                // Nothing runs any more in a context that is lost.
+                tracing::debug!(?code, "a device was lost that used memory of another");
+            }
+        }
     }
 
     /// Writes zeroes to all of it, in the order of a stream.

@@ -4,12 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use backend_api::{
-    BufferHandle, BufferId, Extents, HostAllocation, HostId, HostMemory, Names, Result, Transfer,
+    BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, HostMemory, Names, Result,
+    Transfer,
 };
 use parking_lot::RwLock;
 
+use crate::driver::ContextHandle;
 use crate::host_memory::{HostAddress, HostRange};
 use crate::memory::DeviceMemory;
+use crate::queue::Queue;
 
 /// What the names of memory stand for.
 #[derive(Debug, Default)]
@@ -41,6 +44,26 @@ impl Memory {
         Some(sole(memory))
     }
 
+    /// Takes all names of device memory away.
+    pub(crate) fn remove_all_device(&self) -> Vec<DeviceMemory> {
+        let all = std::mem::take(&mut *self.device.write());
+        all.into_values().map(sole).collect()
+    }
+
+    /// Memory of this name, for another device that reaches it. If work of a queue is to be submitted, that
+    /// is noted before the name can go.
+    pub(crate) fn visit(
+        &self,
+        id: BufferId,
+        queue: Option<&Arc<Queue>>,
+        is_reached: impl FnOnce() -> bool,
+    ) -> Option<Arc<DeviceMemory>> {
+        let device = self.device.read();
+        let memory = device.get(&id).filter(|_| is_reached())?;
+        queue.inspect(|queue| memory.note_visitor(queue));
+        Some(Arc::clone(memory))
+    }
+
     pub(crate) fn remove_host(&self, id: HostId) -> Option<HostRange> {
         let range = self.host.write().remove(&id)?;
         Some(sole(range))
@@ -53,9 +76,19 @@ impl Memory {
             device: RefCell::default(),
             host: RefCell::default(),
             hosts_are_mapped: Cell::new(true),
+            elsewhere: None,
+            foreign: RefCell::default(),
         }
     }
+
+    /// As [`lookup`](Self::lookup), of a call that takes places of other devices, which are looked up so.
+    pub(crate) fn lookup_with<'a>(&'a self, elsewhere: Elsewhere<'a>) -> Lookup<'a> {
+        Lookup { elsewhere: Some(elsewhere), ..self.lookup() }
+    }
 }
+
+/// Looks up memory of another device.
+pub(crate) type Elsewhere<'a> = &'a dyn Fn(BufferId) -> Option<Arc<DeviceMemory>>;
 
 /// Waits until calls that are about to use the memory have submitted their work and let go of it.
 ///
@@ -80,12 +113,14 @@ fn sole<T>(mut shared: Arc<T>) -> T {
 /// Looks names up, and keeps what it found alive until the call has submitted its work.
 ///
 /// One call names few pieces of memory many times, so what was found is remembered.
-#[derive(Debug)]
 pub(crate) struct Lookup<'a> {
     memory: &'a Memory,
     device: RefCell<Known<BufferId, DeviceMemory>>,
     host: RefCell<Known<HostId, HostRange>>,
     hosts_are_mapped: Cell<bool>,
+    elsewhere: Option<Elsewhere<'a>>,
+    /// What was found there.
+    foreign: RefCell<Vec<(BufferId, Arc<DeviceMemory>)>>,
 }
 
 /// Where a piece of memory starts, and how long it is.
@@ -135,9 +170,29 @@ impl<K: Copy + Eq + std::hash::Hash, V> Known<K, V> {
 
 impl Lookup<'_> {
     fn device(&self, id: BufferId) -> Option<Found<u64>> {
-        self.device
-            .borrow_mut()
-            .recall(&self.memory.device, id, |memory| Found { start: memory.address, bytes: memory.bytes })
+        let found = |memory: &DeviceMemory| Found { start: memory.address, bytes: memory.bytes };
+        let own = self.device.borrow_mut().recall(&self.memory.device, id, found);
+        own.or_else(|| {
+            if let Some((_, memory)) = self.foreign.borrow().iter().find(|(known, _)| *known == id) {
+                return Some(found(memory));
+            }
+            let memory = self.elsewhere?(id)?;
+            let found = found(&memory);
+            self.foreign.borrow_mut().push((id, memory));
+            Some(found)
+        })
+    }
+
+    /// Whether any memory that was looked up so far is another device's.
+    pub(crate) fn any_foreign(&self) -> bool {
+        !self.foreign.borrow().is_empty()
+    }
+
+    /// The context of memory of another device that was looked up.
+    pub(crate) fn foreign_context(&self, at: backend_api::DeviceSpan<'_>) -> Option<ContextHandle> {
+        let foreign = self.foreign.borrow();
+        let found = foreign.iter().find(|(known, _)| *known == at.buffer());
+        found.map(|(_, memory)| memory.context().handle())
     }
 
     fn host(&self, id: HostId) -> Option<Found<HostAddress>> {
@@ -177,6 +232,11 @@ impl Lookup<'_> {
                 continue;
             }
             self.check_transfer(transfer)?;
+            if self.foreign_context(device).is_some() {
+                return Err(Error::new(ErrorKind::UnknownHandle, "submit").with_detail(
+                    "memory of another device, which is copied from or to device memory alone",
+                ));
+            }
             let lengths = self.host_bytes(host.host()).zip(self.device_bytes(device.buffer()));
             known = lengths.map(|(host_bytes, bytes)| (host.host(), host_bytes, device.buffer(), bytes));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::{
-    BufferHandle, BufferId, DeviceInfo, ErrorKind, HostAllocation, HostMemory, Progress, QueueHandle,
+    BufferHandle, BufferId, DeviceInfo, ErrorKind, HostAllocation, HostMemory, Progress, QueueHandle, Queues,
     Request, Result, Ticket,
 };
 
@@ -12,6 +12,7 @@ use crate::error;
 use crate::job::Work;
 use crate::medium::Medium;
 use crate::memory::Wiping;
+use crate::peers::{Known, Peers, names_others};
 use crate::queue::Lane;
 use crate::registry::Registry;
 use crate::worker::Pool;
@@ -21,17 +22,29 @@ type Queue<M> = Lane<Work<M>>;
 /// Everything of a device but its memory: names, queues, threads, host memory.
 #[derive(Debug)]
 pub(crate) struct Engine<M: Medium> {
-    registry: Registry<M, Queue<M>>,
+    registry: Arc<Registry<M, Queue<M>>>,
     pool: Arc<Pool>,
+    /// Those that it reaches, itself among them.
+    peers: Option<&'static EnginePeers<M>>,
 }
+
+/// Devices that reach each other.
+pub(crate) type EnginePeers<M> = Peers<M, Queue<M>, Pool>;
 
 impl<M: Medium> Engine<M> {
     /// A device of these facts, with `threads` threads, none of which is started yet.
-    pub fn new(mut info: DeviceInfo, threads: usize, pinned_max_bytes: u64) -> Self {
+    pub fn new(
+        mut info: DeviceInfo,
+        threads: usize,
+        pinned_max_bytes: u64,
+        peers: Option<&'static EnginePeers<M>>,
+    ) -> Self {
         info.copy_engines = u32::try_from(threads).unwrap_or(u32::MAX);
         let pool = Pool::new(&format!("vmarray-{}", info.identity), threads);
         let newest = |lane: &Queue<M>| lane.timeline().newest().value;
-        Self { pool, registry: Registry::new(info, pinned_max_bytes, newest) }
+        let registry = Arc::new(Registry::new(info, pinned_max_bytes, newest));
+        peers.inspect(|peers| peers.add(&registry, &pool));
+        Self { pool, registry, peers }
     }
 
     pub fn info(&self) -> &DeviceInfo {
@@ -87,6 +100,7 @@ impl<M: Medium> Engine<M> {
     pub fn release(&self, buffer: BufferHandle) {
         if let Some(memory) = self.registry.remove_buffer(&buffer) {
             self.leave(Arc::as_ptr(&memory).cast());
+            self.have_others_leave(std::slice::from_ref(&memory));
         }
     }
 
@@ -114,21 +128,38 @@ impl<M: Medium> Engine<M> {
 
     /// Waits until no work touches this memory, whose name is forgotten already.
     fn leave(&self, memory: *const ()) {
-        for lane in self.registry.live_queues() {
-            if let Some(value) = lane.last_touching(memory) {
-                // How the work ends concerns those who hold its ticket.
-                let _ = lane.wait(value);
-            }
-        }
+        leave(&self.registry.live_queues(), memory);
+    }
+
+    /// Waits until no work of other devices touches these buffers, whose names are forgotten already.
+    fn have_others_leave(&self, buffers: &[Arc<M>]) {
+        let Some(peers) = self.peers.filter(|_| self.registry.is_visited()) else { return };
+        // The list is not kept while this waits.
+        let lanes: Vec<_> = peers.members().iter().flat_map(|(other, _)| other.live_queues()).collect();
+        buffers.iter().for_each(|buffer| leave(&lanes, Arc::as_ptr(buffer).cast()));
     }
 
     /// Checks work and puts it into its queue.
     pub fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         let lane = self.registry.queue(operation, queue)?;
-        let memory = self.registry.memory();
-        let started = Work::new(&memory, request).and_then(|work| lane.push(operation, work));
-        drop(memory);
+        let own = self.registry.memory();
+        let start =
+            |known: &Known<'_, _, _>| Work::new(known, request).and_then(|work| lane.push(operation, work));
+        let Some(peers) = self.peers.filter(|_| names_others(&own, request)) else {
+            let started = start(&Known { own: &own, others: &[] });
+            drop(own);
+            return self.named(started);
+        };
+        drop(own);
+        let members = peers.members();
+        let all = members.memory();
+        // It is on the list until it is dropped.
+        let known = Known::among(&self.registry, &all);
+        let started =
+            known.map_or_else(|| Err(Queues::<Queue<M>>::unknown(operation)), |known| start(&known));
+        drop(all);
+        drop(members);
         self.named(started)
     }
 
@@ -157,20 +188,36 @@ impl<M: Medium> Engine<M> {
     pub fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "order_after";
         let lane = self.registry.queue(OPERATION, queue)?;
-        if let Some(before) = self.registry.queue_of(OPERATION, ticket)? {
+        let before = self.registry.queue_of(OPERATION, ticket).or_else(|unknown| {
+            let found = self.peers.and_then(|peers| Some(peers.members().queue_of(OPERATION, ticket)?.1));
+            found.ok_or(unknown)
+        })?;
+        if let Some(before) = before {
             lane.order_after(&before, ticket.value);
         }
         Ok(())
     }
 }
 
+/// Waits until no work of some queues touches this memory.
+fn leave<M: Medium>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
+    for lane in lanes {
+        if let Some(value) = lane.last_touching(memory) {
+            // How the work ends concerns those who hold its ticket.
+            let _ = lane.wait(value);
+        }
+    }
+}
+
 impl<M: Medium> Drop for Engine<M> {
     fn drop(&mut self) {
+        self.peers.inspect(|peers| peers.remove(&self.registry));
         // Imported memory is only promised to exist as long as the device does.
         for lane in self.registry.live_queues() {
             lane.end();
             let _ = lane.wait(lane.timeline().newest().value);
         }
+        self.have_others_leave(&self.registry.remove_all());
         self.pool.stop();
     }
 }

@@ -155,7 +155,7 @@ impl FileDeviceBuilder {
         FileDevice {
             space: Space::new(file.bytes()),
             file: Arc::new(file),
-            engine: Engine::new(info, self.threads, self.pinned_max_bytes),
+            engine: Engine::new(info, self.threads, self.pinned_max_bytes, None),
         }
     }
 }

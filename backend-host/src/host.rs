@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::backends::ram::SystemMemory;
 use backend_api::{
-    BufferHandle, Commit, Device, DeviceInfo, DeviceKind, Error, ErrorKind, MemoryStatus, Result,
+    BufferHandle, Commit, Device, DeviceInfo, DeviceKind, Error, ErrorKind, MemoryStatus, Reach, Result,
 };
 
-use crate::engine::Engine;
+use crate::engine::{Engine, EnginePeers};
 use crate::error;
 use crate::memory;
 use crate::ram::{Capacity, Ram};
@@ -19,6 +19,8 @@ use crate::ram::{Capacity, Ram};
 /// asynchronously, page-locked host memory, kernels. Its threads sleep when there is nothing to do. A thread
 /// that waits for a ticket carries the work out itself if nobody else has begun, so a copy that is waited for
 /// at once costs little more than the copy.
+///
+/// All devices of this kind in a process [reach](Device::reaches) each other.
 ///
 /// Short work (below 128 KiB) that nobody waits for starts within about 0.2 ms; long work starts at once.
 ///
@@ -110,7 +112,7 @@ impl HostDeviceBuilder {
         };
         let threads = self.threads.unwrap_or_else(default_threads);
         let info = describe(&self.name, next_index(), bytes);
-        let engine = Engine::new(info, threads, self.pinned_max_bytes);
+        let engine = Engine::new(info, threads, self.pinned_max_bytes, Some(&PEERS));
         let capacity = Capacity::new(bytes, engine.wiping());
         Ok(HostDevice { engine, capacity, bounded: self.bytes.is_none() })
     }
@@ -134,6 +136,9 @@ pub fn devices() -> Vec<DeviceInfo> {
     };
     memory::system_memory().map(describe).into_iter().collect()
 }
+
+/// All devices of this kind in the process.
+static PEERS: EnginePeers<Ram> = EnginePeers::new();
 
 const DEFAULT_NAME: &str = "host RAM";
 
@@ -211,6 +216,11 @@ unsafe impl Device for HostDevice {
 
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.engine.named(self.try_allocate(bytes, commit))
+    }
+
+    fn reaches(&self, other: &DeviceInfo) -> Reach {
+        let is_alike = other.backend == self.info().backend && other.kind == DeviceKind::HostMemory;
+        if is_alike { Reach::Maps } else { Reach::No }
     }
 
     backend_api::forward! { self => self.engine;

@@ -1,7 +1,7 @@
 //! Requests in the form in which they wait for their turn: checked, with names resolved and memory kept
 //! alive.
 
-use backend_api::backends::{Direction, Memory};
+use backend_api::backends::Direction;
 use backend_api::{DeviceSpan, Gather, HostSpan, Request, Result, Scatter, Transfer, View};
 
 use crate::host_memory::Piece;
@@ -12,6 +12,7 @@ use crate::kernel::indexed::Indexed;
 use crate::kernel::launch::{LaunchJob, Placed};
 use crate::kernel::search::SearchJob;
 use crate::medium::Medium;
+use crate::peers::Known;
 use crate::queue::Job;
 use crate::registry::Place;
 use crate::worker::{Crew, Urgency};
@@ -38,14 +39,17 @@ pub(crate) enum Work<M> {
 
 impl<M: Medium> Work<M> {
     /// Checks a request, and looks up what it names.
-    pub fn new(memory: &Memory<M, Piece>, request: &Request<'_>) -> Result<Self> {
+    pub fn new<Q>(memory: &Known<'_, M, Q>, request: &Request<'_>) -> Result<Self> {
         request.check(memory)?;
         let operation = request.operation();
         let device = |at: DeviceSpan<'_>| -> Result<Place<M>> {
+            Ok(Place { memory: memory.own.buffer(operation, at.buffer())?.clone(), offset: at.offset() })
+        };
+        let anywhere = |at: DeviceSpan<'_>| -> Result<Place<M>> {
             Ok(Place { memory: memory.buffer(operation, at.buffer())?.clone(), offset: at.offset() })
         };
         let host = |at: HostSpan<'_>| -> Result<Place<Piece>> {
-            Ok(Place { memory: memory.host(operation, at.host())?.clone(), offset: at.offset() })
+            Ok(Place { memory: memory.own.host(operation, at.host())?.clone(), offset: at.offset() })
         };
         let resolve = |transfer: &Transfer<'_>| -> Result<Move<M>> {
             Ok(match *transfer {
@@ -56,7 +60,7 @@ impl<M: Medium> Work<M> {
                     Move::Download { from: device(from)?, to: host(to)?, bytes }
                 }
                 Transfer::Internal { from, to, bytes } => {
-                    Move::Internal { from: device(from)?, to: device(to)?, bytes }
+                    Move::Internal { from: anywhere(from)?, to: anywhere(to)?, bytes }
                 }
             })
         };
@@ -88,7 +92,7 @@ impl<M: Medium> Work<M> {
             }
             Request::Launch(launch) => {
                 let placed = |(number, view): (usize, &View<'_>)| -> Result<Placed<M>> {
-                    let places = view.bases().iter().map(|base| device(*base)).collect::<Result<_>>()?;
+                    let places = view.bases().iter().map(|base| anywhere(*base)).collect::<Result<_>>()?;
                     Ok(Placed::new(view, launch.kernel.body().views[number].access, places))
                 };
                 let views = launch.views.iter().enumerate().map(placed).collect::<Result<_>>()?;

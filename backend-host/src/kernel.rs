@@ -5,6 +5,7 @@ pub(crate) mod copy;
 pub(crate) mod fill;
 pub(crate) mod indexed;
 pub(crate) mod launch;
+mod marked;
 mod matcher;
 pub(crate) mod search;
 mod waves;

@@ -55,6 +55,7 @@ mod job;
 mod kernel;
 mod medium;
 mod memory;
+mod peers;
 mod queue;
 mod ram;
 mod registry;
@@ -64,4 +65,4 @@ mod worker;
 
 pub use file::{FileDevice, FileDeviceBuilder};
 pub use host::{HostDevice, HostDeviceBuilder, devices};
-pub use simulated::{SimulatedDevice, SimulatedDeviceBuilder, SimulatedOperation};
+pub use simulated::{SimulatedDevice, SimulatedDeviceBuilder, SimulatedFabric, SimulatedOperation};

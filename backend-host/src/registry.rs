@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_api::backends::Memory;
 use backend_api::{
@@ -39,6 +40,8 @@ pub(crate) struct Registry<M, Q> {
     queues: Queues<Q>,
     /// The value of a queue's newest ticket.
     newest: fn(&Q) -> u64,
+    /// Whether another device was given a place in memory of this one.
+    is_visited: AtomicBool,
 }
 
 impl<M: Medium, Q> Registry<M, Q> {
@@ -51,7 +54,24 @@ impl<M: Medium, Q> Registry<M, Q> {
             memory: RwLock::default(),
             queues: Queues::default(),
             newest,
+            is_visited: AtomicBool::new(false),
         }
+    }
+
+    /// Notes that another device is given a place in memory of this one. Called while the memory is locked.
+    pub fn note_visit(&self) {
+        self.is_visited.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether work of other devices may touch memory whose name was removed. Its lock orders the answer.
+    pub fn is_visited(&self) -> bool {
+        self.is_visited.load(Ordering::Relaxed)
+    }
+
+    /// Forgets all memory; gives the buffers.
+    pub fn remove_all(&self) -> Vec<Arc<M>> {
+        let (buffers, _) = std::mem::take(&mut *self.memory.write()).all();
+        buffers.collect()
     }
 
     pub fn info(&self) -> &Arc<DeviceInfo> {

@@ -119,6 +119,48 @@ mod vector {
     }
 }
 
+/// Copies racing memory into a private buffer, whole, by moves that the processor overlaps with what comes
+/// after them: with its string move, which [`read`](backend_api::racy::read) is, nothing else is under way.
+///
+/// # Safety
+/// As for [`read`](backend_api::racy::read).
+#[inline]
+pub(crate) unsafe fn load_all(from: *const u8, into: &mut [u8]) {
+    x86_64_moves! {{
+        let (pieces, rest) = into.as_chunks_mut::<64>();
+        let mut from = from;
+        for piece in pieces {
+            // SAFETY: the caller vouches for the source, the target is ours, both of 64 bytes; assembly
+            // may do what relaxed atomic accesses to each byte could do.
+            unsafe {
+                std::arch::asm!(
+                    "movdqu {a}, xmmword ptr [{from}]",
+                    "movdqu {b}, xmmword ptr [{from} + 16]",
+                    "movdqu {c}, xmmword ptr [{from} + 32]",
+                    "movdqu {d}, xmmword ptr [{from} + 48]",
+                    "movdqu xmmword ptr [{to}], {a}",
+                    "movdqu xmmword ptr [{to} + 16], {b}",
+                    "movdqu xmmword ptr [{to} + 32], {c}",
+                    "movdqu xmmword ptr [{to} + 48], {d}",
+                    a = out(xmm_reg) _,
+                    b = out(xmm_reg) _,
+                    c = out(xmm_reg) _,
+                    d = out(xmm_reg) _,
+                    from = in(reg) from,
+                    to = in(reg) piece.as_mut_ptr(),
+                    options(nostack, preserves_flags)
+                );
+            }
+            from = from.wrapping_add(64);
+        }
+        // SAFETY: passed on, for what is left.
+        unsafe { backend_api::racy::read(from, rest) };
+    } else {
+        // SAFETY: passed on.
+        unsafe { backend_api::racy::read(from, into) };
+    }}
+}
+
 /// Tells the processor that this place will be read soon. Any address will do.
 #[inline]
 pub(crate) fn prefetch(address: *const u8) {

@@ -2,6 +2,7 @@
 
 mod builder;
 mod damage;
+mod fabric;
 mod link;
 mod routes;
 mod schedule;
@@ -13,19 +14,22 @@ use std::time::Duration;
 
 use backend_api::wrap::Fault;
 use backend_api::{
-    BufferHandle, Commit, Device, DeviceInfo, Error, ErrorKind, HostAllocation, HostMemory, MemoryStatus,
-    Progress, QueueHandle, Request, Result, Route, Routing, Ticket, Timeline,
+    BufferHandle, Commit, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, HostAllocation,
+    HostMemory, MemoryStatus, Progress, QueueHandle, Reach, Request, Result, Route, Routing, Ticket,
+    Timeline, Transfer,
 };
 use parking_lot::Mutex;
 
 pub use builder::SimulatedDeviceBuilder;
+pub use fabric::SimulatedFabric;
 pub use trace::SimulatedOperation;
 
 use crate::job::Work;
+use crate::peers::{Known, Locked, names_others};
 use crate::ram::{Capacity, Ram};
 use crate::registry::Registry;
 use routes::Routes;
-use schedule::Schedule;
+use schedule::{Passage, Schedule};
 
 /// A device that exists only in a test: an adversary with a seed, made by a [`builder`](Self::builder).
 ///
@@ -99,9 +103,10 @@ use schedule::Schedule;
 /// ```
 #[derive(Debug)]
 pub struct SimulatedDevice {
-    registry: Registry<Ram, Timeline>,
+    registry: Arc<Registry<Ram, Timeline>>,
     capacity: Capacity,
-    schedule: Mutex<Schedule>,
+    schedule: Arc<Mutex<Schedule>>,
+    fabric: Option<SimulatedFabric>,
     manual_wakes: bool,
     routes: Routes,
 }
@@ -161,12 +166,51 @@ impl SimulatedDevice {
 
     /// Changes the schedule, then tells those who wait, when no lock is held any more.
     fn pass<T>(&self, change: impl FnOnce(&mut Schedule) -> T) -> T {
-        let mut schedule = self.schedule.lock();
-        let result = change(&mut schedule);
-        let wakers = schedule.take_due_wakers();
-        drop(schedule);
-        wakers.into_iter().for_each(Waker::wake);
-        result
+        pass(&self.schedule, change)
+    }
+
+    /// Lets time pass on other devices until none of their work touches these buffers, whose names are
+    /// forgotten.
+    fn have_others_leave(&self, buffers: &[Arc<Ram>]) {
+        let Some(fabric) = self.fabric.as_ref().filter(|_| self.registry.is_visited()) else { return };
+        let schedules: Vec<_> =
+            fabric.members.members().iter().map(|(_, schedule)| Arc::clone(schedule)).collect();
+        // The list is not kept while wakers run.
+        for schedule in schedules {
+            for buffer in buffers {
+                pass(&schedule, |schedule| schedule.leave(Arc::as_ptr(buffer).cast()));
+            }
+        }
+    }
+
+    /// What copies bring over links, and what that costs.
+    fn passage(
+        &self,
+        fabric: &SimulatedFabric,
+        all: &[(&Mutex<Schedule>, &Locked<'_, Ram, Timeline>)],
+        transfers: &[Transfer<'_>],
+    ) -> Result<Passage> {
+        let mut passage = Passage::default();
+        let others = all.iter().filter(|(_, (registry, _))| !std::ptr::eq(*registry, &*self.registry));
+        for (schedule, (registry, memory)) in others {
+            let is_there = |at: &DeviceSpan<'_>| memory.device_bytes(at.buffer()).is_some();
+            let bytes = transfers.iter().map(|transfer| match transfer {
+                Transfer::Internal { from, to, bytes } if is_there(from) || is_there(to) => *bytes,
+                _ => 0,
+            });
+            let bytes = bytes.fold(0, u64::saturating_add);
+            if bytes == 0 {
+                continue;
+            }
+            if schedule.lock().is_lost() {
+                let detail = format!("{} is lost", registry.info());
+                return Err(Error::new(ErrorKind::CopyFailed, "submit").with_detail(detail));
+            }
+            passage.bytes = passage.bytes.saturating_add(bytes);
+            passage.latency_ns = u64::try_from(fabric.latency.as_nanos()).unwrap_or(u64::MAX);
+            passage.is_broken |= fabric.is_broken(self.registry.info(), registry.info());
+        }
+        Ok(passage)
     }
 
     fn named<T>(&self, result: Result<T>) -> Result<T> {
@@ -188,14 +232,57 @@ impl SimulatedDevice {
             _ => 0,
         };
         let timeline = self.registry.queue(operation, queue)?;
-        let memory = self.registry.memory();
+        let own = self.registry.memory();
         // Memory stays locked until the work is in its queue, as for every device; wakers run afterwards.
-        let started = Work::new(&memory, request)
-            .and_then(|work| self.schedule.lock().submit(operation, &timeline, work, cost_ns));
-        drop(memory);
+        let start = |known: &Known<'_, _, _>, passage: Passage| {
+            let work = Work::new(known, request)?;
+            self.schedule.lock().submit(operation, &timeline, work, cost_ns, passage)
+        };
+        let may_reach = |fabric: &&SimulatedFabric| match request {
+            Request::Launch(_) => fabric.reach == Reach::Maps,
+            _ => fabric.reach >= Reach::Copies,
+        };
+        let fabric = self.fabric.as_ref().filter(may_reach).filter(|_| names_others(&own, request));
+        let started = match fabric {
+            None => {
+                let started = start(&Known { own: &own, others: &[] }, Passage::default());
+                drop(own);
+                started
+            }
+            Some(fabric) => {
+                drop(own);
+                let members = fabric.members.members();
+                let all = members.memory();
+                let both: Vec<_> = members.iter().map(|(_, schedule)| &**schedule).zip(&all).collect();
+                let copies = if let Request::Copies(copies, _) = request { *copies } else { &[] };
+                // It is on the list until it is dropped.
+                let known = Known::among(&self.registry, &all);
+                let known = known.ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation));
+                known.and_then(|known| start(&known, self.passage(fabric, &both, copies)?))
+            }
+        };
         // A refused submission may have had to let time pass.
         self.pass(|_| ());
         self.named(started)
+    }
+}
+
+/// Changes a schedule, then tells those who wait, when no lock is held any more.
+fn pass<T>(schedule: &Mutex<Schedule>, change: impl FnOnce(&mut Schedule) -> T) -> T {
+    let mut schedule = schedule.lock();
+    let result = change(&mut schedule);
+    let wakers = schedule.take_due_wakers();
+    drop(schedule);
+    wakers.into_iter().for_each(Waker::wake);
+    result
+}
+
+impl Drop for SimulatedDevice {
+    fn drop(&mut self) {
+        // Who lets this one's time pass does no work any more that is left.
+        self.fabric.iter().for_each(|fabric| fabric.members.remove(&self.registry));
+        self.schedule.lock().forget_work();
+        self.have_others_leave(&self.registry.remove_all());
     }
 }
 
@@ -243,6 +330,7 @@ unsafe impl Device for SimulatedDevice {
     fn release(&self, buffer: BufferHandle) {
         if let Some(memory) = self.registry.remove_buffer(&buffer) {
             self.pass(|schedule| schedule.leave(Arc::as_ptr(&memory).cast()));
+            self.have_others_leave(&[memory]);
         }
     }
 
@@ -317,9 +405,25 @@ unsafe impl Device for SimulatedDevice {
     fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         self.check_alive("order_after")?;
         let later = self.registry.queue("order_after", queue)?;
-        if self.registry.queue_of("order_after", ticket)?.is_some() {
-            self.schedule.lock().order_after(later.queue(), ticket);
+        match self.registry.queue_of("order_after", ticket) {
+            Ok(Some(_)) => self.schedule.lock().order_after(later.queue(), ticket),
+            Ok(None) => {}
+            Err(unknown) => {
+                let fabric = self.fabric.as_ref().filter(|fabric| fabric.reach > Reach::No);
+                let found = fabric.and_then(|fabric| {
+                    let members = fabric.members.members();
+                    members.queue_of("order_after", ticket).map(|(schedule, _)| Arc::clone(schedule))
+                });
+                let schedule = found.ok_or(unknown)?;
+                pass(&schedule, |schedule| schedule.run_until_done(ticket));
+            }
         }
         Ok(())
+    }
+
+    fn reaches(&self, other: &DeviceInfo) -> Reach {
+        let Some(fabric) = &self.fabric else { return Reach::No };
+        let is_member = fabric.members.members().iter().any(|(registry, _)| **registry.info() == *other);
+        if is_member { fabric.reach } else { Reach::No }
     }
 }

@@ -31,6 +31,13 @@ static inline ushort float_to_half(float value) {
     return (ushort)(sign | (kept + (cut > middle || (cut == middle && (kept & 1u)))));
 }
 
+static inline ushort float_to_bfloat(float value) {
+    uint bits = as_uint(value);
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
+        return (ushort)(bits >> 16 | 0x40u);
+    return (ushort)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
+
 static inline ulong reversed(ulong x) {
     x = (x >> 1 & 0x5555555555555555ul) | (x & 0x5555555555555555ul) << 1;
     x = (x >> 2 & 0x3333333333333333ul) | (x & 0x3333333333333333ul) << 2;

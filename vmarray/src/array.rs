@@ -6,6 +6,8 @@ pub(crate) mod builder;
 pub(crate) mod cursor;
 #[forbid(unsafe_code)]
 pub(crate) mod footprint;
+#[forbid(unsafe_code)]
+pub(crate) mod homes;
 pub(crate) mod huge;
 pub(crate) mod iter;
 pub(crate) mod map;

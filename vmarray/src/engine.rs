@@ -12,6 +12,9 @@ pub(crate) mod evict;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod guards;
+#[cfg(not(loom))]
+#[forbid(unsafe_code)]
+pub(crate) mod links;
 pub(crate) mod page;
 #[cfg(not(loom))]
 pub(crate) mod pager;

@@ -15,12 +15,19 @@ pub use backend_opencl as opencl;
 
 /// The crate that [`Element`] types are derived with.
 pub use bytemuck;
+/// The crate whose floats of 16 bits can be elements, with the feature `half`.
+#[cfg(feature = "half")]
+pub use half;
 /// The crate whose mapped files can be the home of a [`Source`].
 #[cfg(feature = "memmap2")]
 pub use memmap2;
 /// The crate that [boxes](crate::nd) can be copied from and to.
 #[cfg(feature = "ndarray")]
 pub use ndarray;
+
+/// The crate whose [complex numbers](expr::ComplexExpr) can be elements, with the feature `num-complex`.
+#[cfg(feature = "num-complex")]
+pub use num_complex;
 
 pub use crate::array::VirtualArray;
 pub use crate::array::builder::Builder;
@@ -104,17 +111,17 @@ pub mod kernel {
     //! result. See [the guide](crate::guide::kernels).
 
     pub use crate::ops::launch::{
-        Appended, Argument, Arguments, CodedKernel, KernelLaunch, ReturnedSum, RunKernel, Session,
-        SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow, Windowed,
+        Appended, Argument, Arguments, CodedKernel, KernelLaunch, PrefixSummed, ReturnedSum, RunKernel,
+        Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow, Windowed,
     };
     pub use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
     pub use vmarray_kernel::random;
     pub use vmarray_kernel::{
         ARENA_BYTES, Alloc, Anywhere, Append, AroundPart, At, Atomic, AxisPart, Bits, Define, Definition,
-        Error, ErrorKind, Field, Float, Function, Group, Integer, Kernel, KernelType, Layout, Lowered,
-        Memory, Number, Outside, Own, Parameter, ParameterInfo, ParameterKind, Returned, Scalar,
-        ScalarArguments, ScalarSource, Shared, Signed, SourcePlace, TableSource, Window, function, host_form,
-        host_form_returning, interpret, lower, lower_returning, run_on_host,
+        Error, ErrorKind, Field, Float, Function, Group, GroupIndex, Half, Integer, Kernel, KernelType,
+        Layout, Lowered, Memory, Number, Outside, Own, Parameter, ParameterInfo, ParameterKind, Returned,
+        Rows, Scalar, ScalarArguments, ScalarSource, Shared, Signed, SourcePlace, TableSource, Window,
+        function, host_form, host_form_returning, interpret, lower, lower_returning, run_on_host,
     };
     #[doc(hidden)]
     pub use vmarray_kernel::{k, kind};
@@ -170,6 +177,14 @@ pub mod profile {
     //! on.
 
     pub use crate::setup::profile::{Direction, Profile};
+}
+
+pub mod home {
+    //! Where pages live, and how far that is lost: what [`VirtualArray::homes`](crate::VirtualArray::homes)
+    //! tells.
+
+    pub use crate::array::homes::ChannelHome;
+    pub use backend_api::wrap::{Replica, ReplicaState};
 }
 
 pub mod stats {

@@ -39,7 +39,8 @@ pub fn sample(sh: &Shell) -> Result<Outcome> {
 }
 
 fn compare(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
-    let built = cmd!(sh, "cargo build --quiet -p vmarray-kernel --lib --message-format json").read()?;
+    let built = cmd!(sh, "cargo build --quiet -p vmarray-kernel --lib --all-features --message-format json")
+        .read()?;
     let library = misuse::library(&built, "vmarray_kernel").context("`cargo build` names no library")?;
     let folder = library.rsplit_once(['/', '\\']).context("the library lies in no folder")?.0;
     // What was built lies beside the folder of its dependencies.

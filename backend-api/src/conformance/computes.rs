@@ -34,6 +34,16 @@ impl Sketch {
         self.push(Instruction::Cast { of, to })
     }
 
+    /// A conversion to or from a float of 16 bits; 0 in place of a NaN's bits, which are not said.
+    fn converted(&mut self, op: Unary, of: Value) -> Value {
+        let yes = self.push(Instruction::Unary { op, of });
+        if self.of(yes).is_float() {
+            return yes;
+        }
+        let (condition, no) = (self.binary(Binary::Eq, of, of), self.literal(Type::U16, 0));
+        self.push(Instruction::Select { condition, yes, no })
+    }
+
     fn of(&self, value: Value) -> Type {
         self.program().types()[value.at()]
     }
@@ -172,7 +182,9 @@ fn operations(of: Type) -> Vec<Instruction> {
     let [left, right, condition] = [0, 1, 5].map(Value);
     let mut all = vec![Instruction::Select { condition, yes: right, no: left }];
     all.extend(Binary::ALL.map(|op| Instruction::Binary { op, left, right }));
-    all.extend(Unary::ALL.map(|op| Instruction::Unary { op, of: left }));
+    all.extend(
+        Unary::ALL.into_iter().chain(Unary::CONVERSIONS).map(|op| Instruction::Unary { op, of: left }),
+    );
     all.push(Instruction::Fma { a: left, b: right, c: left });
     all.push(Instruction::Call { function: looping(of), arguments: vec![left, right, condition] });
     all.push(Instruction::Call { function: at_most(of), arguments: vec![right, left] });
@@ -194,7 +206,12 @@ pub(super) fn computations_with_every_operation<D: Device>(cx: &Context<'_, D>) 
         for some in operations(of).chunks(Compute::STORES_MAX) {
             let mut sketch = on_pairs(of);
             let mut store = |(place, operation): (u32, &Instruction)| {
-                let result = sketch.push(operation.clone());
+                let result = match *operation {
+                    Instruction::Unary { op, of } if Unary::CONVERSIONS.contains(&op) => {
+                        sketch.converted(op, of)
+                    }
+                    _ => sketch.push(operation.clone()),
+                };
                 Store { value: sketch.storable(result), source: 1, offset: 8 * place }
             };
             let stores: Vec<Store> = (0..).zip(some).map(&mut store).collect();
@@ -238,6 +255,10 @@ fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types
                 let op = random.pick(&Unary::ALL);
                 if !known.is_empty() && op.takes(of) {
                     sketch.push(Instruction::Unary { op, of: random.pick(&known) });
+                }
+                let op = random.pick(&Unary::CONVERSIONS);
+                if !known.is_empty() && op.takes(of) && types.contains(&op.gives(of)) {
+                    sketch.converted(op, random.pick(&known));
                 }
             }
             0..=2 => {

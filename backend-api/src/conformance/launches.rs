@@ -313,40 +313,63 @@ pub(super) fn launch_all<D: Device>(cx: &Context<'_, D>, seeds: std::ops::Range<
 
 pub(super) fn launches_with_half_precision<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
-    // Every half becomes a float and a half again; and floats between two halves are rounded.
-    let [item, zero, half, float] = [0, 1, 2, 3].map(Reg);
-    let (of, single) = (Memory::F16, Memory::Value(Type::F32));
+    // Every half becomes a float and a half again; and floats between two halves are rounded. By loads and
+    // stores, and by operations, those of bfloats too.
+    let [item, zero, half, float, bits, same, none, third] = [0, 1, 2, 3, 4, 5, 6, 7].map(Reg);
+    let (of, single, word) = (Memory::F16, Memory::Value(Type::F32), Memory::Value(Type::U16));
+    let (a, b) = (Type::U16, Type::F32);
+    let [wide, narrow, bwide, bnarrow] = [8, 9, 10, 11].map(Reg);
+    let mut code = vec![
+        Op::Where { to: item, what: Where::Item },
+        Op::Literal { to: zero, bits: 0 },
+        Op::Literal { to: none, bits: 0 },
+        Op::Load { to: half, view: 0, at: item, offset: 0, of },
+        Op::Load { to: float, view: 0, at: item, offset: 2, of: single },
+        Op::Load { to: bits, view: 0, at: item, offset: 0, of: word },
+        Op::Load { to: third, view: 0, at: item, offset: 6, of: single },
+        Op::Store { view: 1, at: zero, offset: 0, of: single, value: half },
+        Op::Store { view: 1, at: zero, offset: 4, of, value: half },
+        Op::Store { view: 1, at: zero, offset: 6, of, value: float },
+        Op::Unary { op: Unary::FromF16, to: wide, of: bits },
+        Op::Store { view: 1, at: zero, offset: 8, of: single, value: wide },
+        Op::Unary { op: Unary::FromBf16, to: bwide, of: bits },
+        Op::Store { view: 1, at: zero, offset: 12, of: single, value: bwide },
+    ];
+    for (op, to, of, offset) in [(Unary::ToF16, narrow, float, 16), (Unary::ToBf16, bnarrow, third, 18)] {
+        code.extend([
+            Op::Binary { op: Binary::Eq, to: same, left: of, right: of },
+            Op::Unary { op, to, of },
+            // Not the bits of a NaN, which are nobody's.
+            Op::Select { to, when: same, yes: to, no: none },
+            Op::Store { view: 1, at: zero, offset, of: word, value: to },
+        ]);
+    }
+    let stored = vec![(0, single), (4, of), (6, of), (8, single), (12, single), (16, word), (18, word)];
     let body = Body {
-        registers: vec![Type::U64, Type::U64, Type::F32, Type::F32],
+        registers: vec![Type::U64, Type::U64, b, b, a, Type::Bool, a, b, b, a, b, a],
         views: vec![
-            ViewDecl { access: Access::Read, fields: vec![(0, of), (2, single)] },
-            ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, single), (4, of), (6, of)] },
+            ViewDecl { access: Access::Read, fields: vec![(0, of), (0, word), (2, single), (6, single)] },
+            ViewDecl { access: Access::Write { tile: 1 }, fields: stored },
         ],
-        code: vec![
-            Op::Where { to: item, what: Where::Item },
-            Op::Literal { to: zero, bits: 0 },
-            Op::Load { to: half, view: 0, at: item, offset: 0, of },
-            Op::Load { to: float, view: 0, at: item, offset: 2, of: single },
-            Op::Store { view: 1, at: zero, offset: 0, of: single, value: half },
-            Op::Store { view: 1, at: zero, offset: 4, of, value: half },
-            Op::Store { view: 1, at: zero, offset: 6, of, value: float },
-        ],
+        code,
         ..Body::default()
     };
     let kernel = case("halves", body, 0, Vec::new()).kernel;
-    for from in (0..=u16::MAX).step_by(1 << 14) {
-        let halves = from..=from | 0x3FFF;
+    for from in (0..=u16::MAX).step_by(1 << 13) {
+        let halves = from..=from | 0x1FFF;
         let mut input = Vec::new();
         for half in halves {
+            let third = usize::from(half) % 3;
             let middle = (f16_to_f32(half) + f16_to_f32(half.wrapping_add(1))) / 2.0;
-            let float = [middle.next_down(), middle, middle.next_up()][usize::from(half) % 3];
+            let float = [middle.next_down(), middle, middle.next_up()][third];
             input.extend(half.to_ne_bytes());
             input.extend(float.to_ne_bytes());
+            input.extend((u32::from(half) << 16 | [0x7FFF, 0x8000, 0x8001][third]).to_ne_bytes());
         }
-        let items = 1 << 14;
+        let items = 1 << 13;
         let views = vec![
-            CaseView { stride: 6, count: items, bytes: input, shift: 0 },
-            CaseView { stride: 8, count: items, bytes: vec![0; 8 << 14], shift: 0 },
+            CaseView { stride: 10, count: items, bytes: input, shift: 0 },
+            CaseView { stride: 20, count: items, bytes: vec![0; 20 << 13], shift: 0 },
         ];
         let case =
             Case { kernel: kernel.clone(), items, views, ..case("halves", Body::default(), 0, vec![]) };

@@ -938,6 +938,7 @@ impl<'r> Maker<'r> {
             }
             4 if of.is_integer() => code.push(Op::MulHigh { to, left: a, right: b }),
             5 if of != Type::Bool => self.bits(code, of),
+            6 if matches!(of, Type::U16 | Type::F32) && self.rng.below(2) == 0 => self.half(code, of),
             6 | 7 => {
                 let ops: Vec<Unary> = Unary::ALL.into_iter().filter(|op| op.takes(of)).collect();
                 code.push(Op::Unary { op: self.rng.pick(&ops), to, of: a });
@@ -949,6 +950,25 @@ impl<'r> Maker<'r> {
                 code.push(Op::Binary { op, to, left: a, right: b });
             }
         }
+    }
+
+    /// A conversion between `F32` and the bits of a float of 16 bits, but not of a NaN.
+    fn half(&mut self, code: &mut Vec<Op>, from: Type) {
+        let ops: Vec<Unary> = Unary::CONVERSIONS.into_iter().filter(|op| op.takes(from)).collect();
+        let op = self.rng.pick(&ops);
+        let of = self.reg(from);
+        if !self.types.contains(&op.gives(from)) {
+            return;
+        }
+        let to = self.reg(op.gives(from));
+        if from == Type::U16 {
+            return code.push(Op::Unary { op, to, of });
+        }
+        let (same, bits, zero) = (self.fresh(Type::Bool), self.fresh(Type::U16), self.fresh(Type::U16));
+        code.push(Op::Binary { op: Binary::Eq, to: same, left: of, right: of });
+        code.push(Op::Unary { op, to: bits, of });
+        code.push(Op::Literal { to: zero, bits: 0 });
+        code.push(Op::Select { to, when: same, yes: bits, no: zero });
     }
 
     /// The bits of a number, but not of a NaN, which are nobody's.

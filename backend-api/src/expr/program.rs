@@ -25,7 +25,7 @@ impl Value {
     }
 }
 
-/// An operation on one value, whose type is that of the result as well.
+/// An operation on one value; what it gives is of the same type, but for [conversions](Unary::CONVERSIONS).
 ///
 /// ```
 /// use backend_api::expr::{Instruction, Program, Type, Unary, Value, evaluate_all};
@@ -39,6 +39,8 @@ impl Value {
 /// assert_eq!(all.map(|op| result(op).unwrap()), [2, 2, 1, 7]);
 /// assert!(Unary::Sqrt.takes(Type::F32) && !Unary::Sqrt.takes(Type::U8));
 /// assert!(Unary::Not.takes(Type::Bool) && !Unary::CountOnes.takes(Type::Bool));
+/// assert_eq!((Unary::FromF16.gives(Type::U16), Unary::Neg.gives(Type::I8)), (Type::F32, Type::I8));
+/// assert!(Unary::CONVERSIONS.iter().all(|op| op.takes(Type::F32) != op.takes(Type::U16)));
 /// assert!(Unary::APPROXIMATE.iter().all(|op| op.takes(Type::F32) && !op.takes(Type::F64)));
 /// # Ok::<_, backend_api::Error>(())
 /// ```
@@ -79,6 +81,14 @@ pub enum Unary {
     ApproxCos,
     /// About one divided by the square root of an `F32`: within 2 units in the last place.
     ApproxRsqrt,
+    /// The `F32` that equals a float of 16 bits (IEEE 754 binary16), whose bits a `U16` is.
+    FromF16,
+    /// The bits, a `U16`, of the binary16 that is nearest to an `F32`; of two, the even one.
+    ToF16,
+    /// The `F32` whose upper half a `U16` is (bfloat16).
+    FromBf16,
+    /// The bits, a `U16`, of the bfloat16 that is nearest to an `F32`; of two, the even one.
+    ToBf16,
 }
 
 impl Unary {
@@ -86,7 +96,10 @@ impl Unary {
     pub const APPROXIMATE: [Self; 5] =
         [Self::ApproxExp2, Self::ApproxLog2, Self::ApproxSin, Self::ApproxCos, Self::ApproxRsqrt];
 
-    /// All others, which give the same bits on all devices.
+    /// Those between `F32` and the floats of 16 bits, which are `U16` wherever they are not computed with.
+    pub const CONVERSIONS: [Self; 4] = [Self::FromF16, Self::ToF16, Self::FromBf16, Self::ToBf16];
+
+    /// All others, which give the same bits on all devices, and the type of their operand.
     pub const ALL: [Self; 12] = {
         use Unary::{Abs, Ceil, CountOnes, Floor, LeadingZeros, Neg, Not, ReverseBits, RoundEven, Sqrt};
         use Unary::{TrailingZeros, Trunc};
@@ -118,6 +131,18 @@ impl Unary {
             Self::ApproxExp2 | Self::ApproxLog2 | Self::ApproxSin | Self::ApproxCos | Self::ApproxRsqrt => {
                 matches!(of, Type::F32)
             }
+            Self::FromF16 | Self::FromBf16 => matches!(of, Type::U16),
+            Self::ToF16 | Self::ToBf16 => matches!(of, Type::F32),
+        }
+    }
+
+    /// The type of what it gives of a value of this type.
+    #[must_use]
+    pub const fn gives(self, of: Type) -> Type {
+        match self {
+            Self::FromF16 | Self::FromBf16 => Type::F32,
+            Self::ToF16 | Self::ToBf16 => Type::U16,
+            _ => of,
         }
     }
 }
@@ -381,7 +406,7 @@ fn type_of(types: &[Type], instruction: &Instruction) -> Option<Type> {
         Instruction::Field { of, .. } => (of != Type::Bool).then_some(of),
         Instruction::Literal { of, bits } => (bits & !of.mask() == 0).then_some(of),
         Instruction::Index => Some(Type::U64),
-        Instruction::Unary { op, of } => known(of).filter(|of| op.takes(*of)),
+        Instruction::Unary { op, of } => known(of).filter(|of| op.takes(*of)).map(|of| op.gives(of)),
         Instruction::Binary { op, left, right } => {
             let of = known(left)?;
             let fits = known(right)? == of && op.takes(of);

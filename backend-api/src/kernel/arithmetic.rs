@@ -15,7 +15,7 @@
 //! assert_eq!(arithmetic::stored(Memory::F16, float(1.0)), 0x3C00);
 //! ```
 
-use super::{Binary, Memory, Type, Unary, f16_to_f32, f32_to_f16};
+use super::{Binary, Memory, Type, Unary, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::expr::{self, Integer, Number};
 use crate::{by_integer, by_type};
 
@@ -53,6 +53,10 @@ pub fn unary(op: Unary, of: Type, a: u64) -> u64 {
         Unary::ApproxSin => float!(sin),
         Unary::ApproxCos => float!(cos),
         Unary::ApproxRsqrt => f32::from_value(a).sqrt().recip().to_value(),
+        Unary::FromF16 => f16_to_f32(a as u16).to_value(),
+        Unary::ToF16 => f32_to_f16(f32::from_value(a)).into(),
+        Unary::FromBf16 => bf16_to_f32(a as u16).to_value(),
+        Unary::ToBf16 => f32_to_bf16(f32::from_value(a)).into(),
     }
 }
 

@@ -245,6 +245,19 @@ impl HostView<'_> {
         self.count
     }
 
+    /// Bytes from one element to the next.
+    ///
+    /// ```
+    /// use backend_api::kernel::HostView;
+    /// fn has_numbers(view: &HostView<'_>) -> bool {
+    ///     view.stride() == 8
+    /// }
+    /// ```
+    #[must_use]
+    pub fn stride(&self) -> u64 {
+        self.stride
+    }
+
     /// Where a field of an element that is there is.
     #[inline(always)]
     fn place(&self, element: u64, offset: u32) -> *mut u8 {

@@ -258,7 +258,7 @@ impl Check<'_> {
             Op::Unary { op, to, of } => {
                 let found = self.of(of)?;
                 self.fits(op.takes(found), &format!("{op:?}"), found)?;
-                self.want(to, found)
+                self.want(to, op.gives(found))
             }
             Op::Binary { op, to, left, right } => {
                 let found = self.of(left)?;

@@ -262,6 +262,7 @@ impl State {
 unsafe impl<D: Device> Device for Counting<D> {
     forward! { self => self.inner;
         info memory release_queue routes routing set_routing wipe_on_release kernel_facts
+        reaches
     }
 
     fn create_queue(&self) -> Result<QueueHandle> {

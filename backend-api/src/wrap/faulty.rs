@@ -256,6 +256,7 @@ impl<D: Device> Faulty<D> {
 unsafe impl<D: Device> Device for Faulty<D> {
     forward! { self => self.inner;
         info release release_host routes routing set_routing wipe_on_release kernel_facts
+        reaches
     }
 
     fn memory(&self) -> Result<MemoryStatus> {

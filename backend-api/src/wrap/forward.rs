@@ -23,7 +23,7 @@
 ///     backend_api::forward! { self => self.inner;
 ///         info memory create_queue release_queue allocate release allocate_host import_host release_host
 ///         wipe_on_release fill search gather scatter compute prepare launch prepare_launches kernel_facts
-///         poll wait wake order_after
+///         poll wait wake reaches order_after
 ///     }
 /// }
 /// # let device = Counted { inner: backend_host::HostDevice::new(1 << 20)?, copies: AtomicU64::new(0) };
@@ -141,6 +141,9 @@ macro_rules! forward {
     };
     (@wake $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to; wake(ticket: $crate::Ticket, waker: ::std::task::Waker) }
+    };
+    (@reaches $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; reaches(other: &$crate::DeviceInfo) -> $crate::Reach }
     };
     (@order_after $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to;

@@ -21,6 +21,7 @@ use flaws;
 mod flawed;
 mod late;
 mod mutations;
+mod peers;
 mod runs;
 
 mod synchronous {

@@ -13,5 +13,24 @@ mod conformance {
     ))));
 }
 
+/// A mirror of two devices.
+mod mirrored_conformance {
+    use std::sync::Arc;
+
+    use backend_api::Device;
+    use backend_api::wrap::Mirrored;
+
+    use backend_host::{HostDevice, SimulatedDevice};
+
+    backend_api::conformance_tests!(Arc::new(
+        Mirrored::new([
+            Arc::new(SimulatedDevice::builder(1).bytes(64 << 20).build()) as Arc<dyn Device>,
+            Arc::new(HostDevice::new(64 << 20).unwrap()),
+        ])
+        .unwrap()
+    ));
+}
+
 mod counting;
 mod faulty;
+mod mirrored;

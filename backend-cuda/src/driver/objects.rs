@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUfunction_attribute_enum as Attribute};
 
-use super::{Code, EventHandle, Function, ModuleHandle, Outcome, StreamHandle, check};
+use super::{Code, ContextHandle, EventHandle, Function, ModuleHandle, Outcome, StreamHandle, check};
 use crate::context::Context;
 
 /// Threads of a block, in all kernels.
@@ -141,6 +141,21 @@ impl Stream {
     pub unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> Outcome {
         // SAFETY: as above.
         check(unsafe { (self.context.driver.table.memcpy_dtod_async)(to, from, bytes as usize, self.handle) })
+    }
+
+    /// Copies between memory of two contexts, of which each is given with its address.
+    ///
+    /// # Safety
+    /// As [`upload`](Self::upload); the stream's context reaches the others.
+    pub unsafe fn copy_between(
+        &self,
+        to: (ContextHandle, u64),
+        from: (ContextHandle, u64),
+        bytes: u64,
+    ) -> Outcome {
+        let copy = self.context.driver.table.memcpy_peer_async;
+        // SAFETY: as above.
+        check(unsafe { copy(to.1, to.0, from.1, from.0, bytes as usize, self.handle) })
     }
 
     /// Writes zeroes to memory of the card.

@@ -103,10 +103,10 @@ impl Kernel {
                 let number = Some(kernel.registers.len());
                 assert!(names.insert(name.into(), number).is_none(), "{name} twice");
                 kernel.registers.push(kind == ".pred");
-            } else if let Some((space, declared)) = line.split_once(" .align 8 .b8 ") {
+            } else if let Some((space, declared)) = line.split_once(" .b8 ") {
                 let (name, bytes) = declared.trim_end_matches("];").split_once('[')?;
                 names.insert(name.into(), None);
-                let is_local = space == ".local";
+                let is_local = space.starts_with(".local ");
                 let of = if is_local { &mut kernel.local_bytes } else { &mut kernel.shared_bytes };
                 *of = bytes.parse().ok()?;
             } else {

@@ -16,8 +16,9 @@ use backend_api::{Error, ErrorKind, Launch, Result, View};
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
 
 pub(crate) use self::codegen::Shape;
+use self::codegen::windows::{ROWS, WARP};
 use self::codegen::{Given, STATE_BYTES, ViewShape};
-use self::traits::{Reach, Traits};
+use self::traits::Traits;
 use super::search::Answer;
 use super::{argument, scratch};
 use crate::context::Context;
@@ -41,6 +42,8 @@ pub(crate) struct Planned {
     bases: Vec<u64>,
     /// How many items come before those that threads take several of at once.
     head: u64,
+    /// How many blocks a row of places has, if that is known and whole.
+    pitch: u64,
     /// How much memory a thread has that its item can take, if the kernel takes any: less than 4 GiB.
     slab_bytes: Option<u64>,
 }
@@ -74,9 +77,17 @@ impl Planned {
             has_budget: launch.budget.is_some(),
             gives_tables: traits.gives_tables,
             lanes: 1,
+            is_around: false,
         };
         shape.check(operation)?;
-        let head = if traits.is_plain { side_by_side(&mut shape, traits, &bases) } else { 0 };
+        let around = traits.around.as_ref().filter(|_| shape.channels == 1);
+        let head =
+            if traits.is_plain || around.is_some() { side_by_side(&mut shape, traits, &bases) } else { 0 };
+        shape.is_around = around.is_some() && shape.lanes > 1;
+        let pitch = around.and_then(|around| around.pitch).filter(|_| shape.is_around);
+        let row = u64::from(WARP * shape.lanes);
+        let pitch = pitch.map_or(0, |number| launch.params[usize::from(number)]);
+        let pitch = if pitch.is_multiple_of(row) { pitch / row } else { 0 };
         let slab_bytes = launch.kernel.needs().arena.then(|| {
             // Where loops end by their budget, registers may be read that were not written.
             let is_plain = launch.budget.is_none() || !body.meets();
@@ -87,7 +98,7 @@ impl Planned {
             let detail = format!("an item takes up to {bytes} bytes for itself");
             return Err(Error::new(ErrorKind::OutOfMemory, operation).with_detail(detail).with_bytes(bytes));
         }
-        Ok(Self { shape, bases, head: head.min(launch.items), slab_bytes })
+        Ok(Self { shape, bases, head: head.min(launch.items), pitch, slab_bytes })
     }
 }
 
@@ -95,14 +106,20 @@ impl Planned {
 /// elements, if those that items reach lie one next to the other. Gives the number of the first one that may
 /// begin a piece: so that pieces are as long as can be, above all where they are stored.
 fn side_by_side(shape: &mut Shape, traits: &Traits, bases: &[u64]) -> u64 {
-    let is_dense = |(view, reach): (&ViewShape, &Reach)| {
-        let own = reach.own.flatten().is_none_or(|of| u64::from(of.bytes()) == view.stride);
-        own && view.bases == 1 && view.is_inside
+    let around =
+        |view: usize| traits.around.iter().flat_map(|around| &around.runs).find(|run| run.view == view);
+    let is_dense = |view: usize| {
+        let (shape, own) = (&shape.views[view], traits.views[view].own.flatten());
+        let run = around(view);
+        let of = run.map(|run| run.of).or(own);
+        let is_dense = of.is_none_or(|of| u64::from(of.bytes()) == shape.stride);
+        is_dense && shape.bases == 1 && (shape.is_inside || run.is_some())
     };
     let own = |number: &usize| traits.views[*number].own.is_some();
     let views: Vec<usize> = (0..shape.views.len()).filter(own).collect();
-    let longest = views.iter().map(|view| shape.views[*view].stride).max();
-    let Some(longest) = longest.filter(|_| shape.views.iter().zip(&traits.views).all(is_dense)) else {
+    let reached = (0..shape.views.len()).filter(|view| own(view) || around(*view).is_some());
+    let longest = reached.map(|view| shape.views[view].stride).max();
+    let Some(longest) = longest.filter(|_| (0..shape.views.len()).all(is_dense)) else {
         return 0;
     };
     let ahead = |lanes: u64, head: u64, view: usize| {
@@ -237,12 +254,13 @@ pub(crate) fn run(
     report: HostAddress,
     told: &mut Option<Error>,
 ) -> Outcome {
-    let Planned { shape, bases, head, slab_bytes } = planned;
+    let Planned { shape, bases, head, pitch, slab_bytes } = planned;
     if let Some(code) = foreign::code_of(launch) {
         return foreign::run(work, launch, code, &bases, report, told);
     }
     let core = work.core;
     let (gives_tables, threads, lanes) = (shape.gives_tables, shape.threads(), u64::from(shape.lanes));
+    let is_around = shape.is_around;
     let Some(built) = core.kernels.launches.get(work.context(), shape)? else { return Ok(()) };
     let scratch = work.scratch()?;
     let state = scratch + scratch::LAUNCH;
@@ -251,7 +269,13 @@ pub(crate) fn run(
         unsafe { work.stream().clear(state, STATE_BYTES) }?;
     }
     let report = Answer::new(work, report, Report::BYTES)?;
-    let pieces = if lanes > 1 { (launch.items - head) / lanes } else { 0 };
+    let mut pieces = if lanes > 1 { (launch.items - head) / lanes } else { 0 };
+    if is_around {
+        // Whole warps have some.
+        pieces -= pieces % u64::from(WARP);
+    }
+    // Blocks of rows, of which each warp takes one.
+    let dealt = pieces / u64::from(WARP * ROWS) / pitch.max(1) * pitch;
     let items = launch.items - pieces * (lanes - 1);
     let at_once = built.blocks.map_or(u32::MAX, |blocks| core.card.multiprocessors.saturating_mul(blocks));
     let mut blocks = items.div_ceil(threads.into()).min(at_once.saturating_mul(WAVES).into());
@@ -265,6 +289,9 @@ pub(crate) fn run(
         (Given::Items, items),
         (Given::Head, head),
         (Given::Pieces, pieces),
+        (Given::Pitch, pitch),
+        (Given::Reciprocal, reciprocal(pitch)),
+        (Given::Dealt, if dealt >> 31 == 0 { dealt } else { 0 }),
         (Given::First, launch.geometry.first),
         (Given::Channel, launch.geometry.channel),
         (Given::Budget, launch.budget.unwrap_or(0)),
@@ -300,6 +327,18 @@ pub(crate) fn run(
     work.order.launch_ready = true;
     // SAFETY: the report has so many bytes.
     unsafe { report.fetch(work, Report::BYTES) }
+}
+
+/// By what numbers of 31 bits are divided by another: a factor of 32 bits, and behind it by how many bits
+/// the upper half of the product with twice the number is shifted (Granlund and Montgomery, "Division by
+/// invariant integers using multiplication").
+fn reciprocal(divisor: u64) -> u64 {
+    if divisor >> 31 != 0 {
+        return 0;
+    }
+    let divisor = divisor.max(1);
+    let shift = divisor.next_power_of_two().ilog2();
+    (1_u64 << (31 + shift)).div_ceil(divisor) | u64::from(shift) << 32
 }
 
 #[cfg(test)]

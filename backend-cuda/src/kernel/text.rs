@@ -302,8 +302,42 @@ impl Text {
             Unary::CountOnes | Unary::LeadingZeros | Unary::TrailingZeros | Unary::ReverseBits => {
                 self.bits(op, of, name, a);
             }
+            Unary::FromF16 | Unary::ToF16 | Unary::FromBf16 | Unary::ToBf16 => {
+                return self.convert_half(op, name, a);
+            }
         }
         self.narrow(of, name);
+    }
+
+    /// Conversions between `f32` and the bits of floats of 16 bits.
+    fn convert_half(&mut self, op: Unary, name: &str, a: &str) {
+        let (bits, half) = (self.temporary("b32"), self.temporary("b16"));
+        match op {
+            Unary::FromF16 => {
+                emit!(self, "cvt.u16.u32 {half}, {a}");
+                emit!(self, "cvt.f32.f16 {name}, {half}");
+            }
+            Unary::ToF16 => {
+                emit!(self, "cvt.rn.f16.f32 {half}, {a}");
+                emit!(self, "cvt.u32.u16 {name}, {half}");
+            }
+            Unary::FromBf16 => {
+                emit!(self, "shl.b32 {bits}, {a}, 16");
+                emit!(self, "mov.b32 {name}, {bits}");
+            }
+            // The instruction for it came with cards of 8.0.
+            _ => {
+                let (odd, is_nan) = (self.temporary("b32"), self.temporary("pred"));
+                emit!(self, "mov.b32 {bits}, {a}");
+                emit!(self, "bfe.u32 {odd}, {bits}, 16, 1");
+                emit!(self, "add.u32 {odd}, {odd}, 0x7FFF");
+                emit!(self, "add.u32 {odd}, {odd}, {bits}");
+                emit!(self, "shr.u32 {name}, {odd}, 16");
+                emit!(self, "and.b32 {bits}, {bits}, 0x7FFFFFFF");
+                emit!(self, "setp.gt.u32 {is_nan}, {bits}, 0x7F800000");
+                emit!(self, "selp.b32 {name}, 0x7FC0, {name}, {is_nan}");
+            }
+        }
     }
 
     /// Operations on the bits of an integer, of which a register may have more than the type.

@@ -4,7 +4,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use backend_api::conformance::random;
+use backend_api::conformance::{Limits, random, run_peers};
+use backend_api::{Device, Reach};
 use backend_cuda::{CudaDevice, Options, Route};
 
 type Slot = OnceLock<Option<Arc<CudaDevice>>>;
@@ -35,6 +36,24 @@ suite!(by_default, Options::new());
 suite!(copies_singly, Options::new().with_route(Route::Single));
 suite!(copies_in_batches, Options::new().with_route(Route::Batch));
 suite!(copies_by_kernel, Options::new().with_route(Route::Kernel));
+
+/// Two devices for the first card, and each card with each other one.
+#[test]
+fn devices_keep_the_contract_with_each_other() {
+    let open = |index| Arc::new(CudaDevice::open(index).expect("the card opens"));
+    let cards = backend_cuda::devices();
+    let mut devices: Vec<_> = cards.iter().map(|card| open(card.index)).collect();
+    devices.extend(cards.first().map(|card| open(card.index)));
+    for (number, device) in devices.iter().enumerate() {
+        for (_, peer) in devices.iter().enumerate().filter(|(other, _)| *other != number) {
+            println!("{} reaches {}: {:?}", device.info(), peer.info(), device.reaches(peer.info()));
+            run_peers(device, peer, &Limits::default()).assert_passed();
+        }
+    }
+    if let [first, .., again] = &devices[..] {
+        assert_eq!(first.reaches(again.info()), Reach::Maps, "two devices for one card");
+    }
+}
 
 /// Kernels of the program against the interpreter: so many as `VMARRAY_TEST_KERNELS` says (default 48), from
 /// the seed `VMARRAY_TEST_SEED` on.

@@ -1,13 +1,18 @@
 //! Computations: programs evaluated column by column, in blocks that stay in the first-level cache.
 
 mod columns;
+#[cfg_attr(not(all(target_arch = "x86_64", not(any(portable_copy, miri)))), path = "compute/not_fused.rs")]
+mod fused;
+mod interval;
 mod machine;
 mod reduce;
 
-use backend_api::expr::{Action, OwnedCompute, Partial};
+use backend_api::expr::{Action, OwnedCompute, Partial, Value};
 use backend_api::{Compute, Result, racy};
 use parking_lot::Mutex;
 
+use self::fused::Numbers;
+use self::interval::Interval;
 use self::machine::{Machine, Plan};
 use self::reduce::{Counts, Extremes, Sum};
 use super::each_part;
@@ -68,7 +73,16 @@ impl<M: Medium> ComputeJob<M> {
                         limit: limit.min(compute.count()),
                         count_all,
                     };
+                    let interval = Interval::of(compute.program, predicate);
+                    let fused = interval.and_then(|interval| {
+                        Some((Numbers::new(compute, &self.sources, interval.value)?, interval))
+                    });
                     let look = |part: &Part<'_>, found: &mut Found| {
+                        if let Some((numbers, interval)) = &fused {
+                            // SAFETY: the elements were checked to be inside of the memory, and a
+                            // part has such elements alone; so below.
+                            return unsafe { numbers.find(interval, part, count_all, found) };
+                        }
                         let mut machine = Machine::new(&plan);
                         machine.each_block(part.first, part.end, |machine, first, lanes| {
                             machine.find(predicate, first, lanes, part.room, found)?;
@@ -80,6 +94,11 @@ impl<M: Medium> ComputeJob<M> {
                     unsafe { waves.run_into(crew, answer, &look) }
                 }
                 Action::Sum { value, filter, .. } => self.reduce(crew, &plan, |machine, first, end| {
+                    if let Some(numbers) = self.bare(compute, value, filter) {
+                        // SAFETY: as above.
+                        let sum = unsafe { numbers.sum(first, end - first) };
+                        return Ok(sum.partial(compute.program.types()[value.at()]));
+                    }
                     let mut sum = Sum::default();
                     machine.each_block(first, end, |machine, _, lanes| {
                         machine.sum(value, filter, lanes, &mut sum);
@@ -90,6 +109,11 @@ impl<M: Medium> ComputeJob<M> {
                 Action::Extremes { value, filter, least, greatest, .. } => {
                     self.reduce(crew, &plan, |machine, first, end| {
                         let mut extremes = Extremes::default();
+                        if let Some(numbers) = self.bare(compute, value, filter) {
+                            // SAFETY: as above.
+                            unsafe { numbers.extremes(first, end - first, (least, greatest), &mut extremes) };
+                            return Ok(extremes.partial((least, greatest)));
+                        }
                         machine.each_block(first, end, |machine, first, lanes| {
                             machine.extremes(value, filter, first, lanes, (least, greatest), &mut extremes);
                             Ok(true)
@@ -121,6 +145,11 @@ impl<M: Medium> ComputeJob<M> {
                 }),
             }
         })
+    }
+
+    /// A value that is worked on in registers where it lies, all elements of which count.
+    fn bare(&self, compute: &Compute<'_>, value: Value, filter: Option<Value>) -> Option<Numbers> {
+        if filter.is_none() { Numbers::new(compute, &self.sources, value) } else { None }
     }
 
     /// One partial result for each part, whichever thread works on it.

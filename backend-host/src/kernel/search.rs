@@ -109,7 +109,7 @@ impl<M: Medium> SearchJob<M> {
             // their number.
             unsafe { self.from.memory.read(OPERATION, at, block.as_mut_ptr(), block.len()) }?;
             let matches = self.matcher.count(block);
-            found.list_block(OPERATION, matches, room, |into| self.matcher.list(block, next, into))?;
+            found.list_block(OPERATION, matches, (room, 1), |into| self.matcher.list(block, next, into))?;
             next += elements as u64;
         }
         Ok(())

@@ -8,6 +8,7 @@ use backend_api::{Error, ErrorKind, Result, racy};
 use parking_lot::Mutex;
 
 use super::each_part;
+use super::marked::Marked;
 use crate::host_memory::Piece;
 use crate::registry::Place;
 use crate::worker::Crew;
@@ -36,14 +37,35 @@ pub(super) struct Totals {
     pub listed: u64,
 }
 
-/// What was found in a range of elements.
+/// What was found in a range of elements: listed, or marked to be listed where the numbers go.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub matches: u64,
     pub listed: Vec<u64>,
+    pub(super) marked: Marked,
 }
 
 impl Found {
+    fn clear(&mut self) {
+        self.matches = 0;
+        self.listed.clear();
+        self.marked.clear();
+    }
+
+    /// How many can be put into a list that has so much room.
+    fn listed(&self, room: u64) -> u64 {
+        if self.marked.is_empty() { self.listed.len() as u64 } else { self.matches.min(room) }
+    }
+
+    /// Puts the first ones into a list, from a place on.
+    fn put(&self, at: u64, taken: usize, put: &Put<'_>) {
+        if self.marked.is_empty() {
+            put(at, &self.listed[..taken]);
+        } else {
+            self.marked.each_list(taken, |done, numbers| put(at + done as u64, numbers));
+        }
+    }
+
     /// Lists one more.
     pub fn list(&mut self, operation: &'static str, index: u64) -> Result<()> {
         self.listed.try_reserve(1).map_err(|_| no_memory(operation, 1))?;
@@ -52,20 +74,20 @@ impl Found {
     }
 
     /// Takes in the matches of a block, of which the first ones are listed while there is room. `list` fills
-    /// all places that it is given but the last one, which it may use for what is not a match.
+    /// all places that it is given but the last `spare` ones, which it may use for what is not a match.
     pub fn list_block(
         &mut self,
         operation: &'static str,
         matches: u64,
-        room: u64,
+        (room, spare): (u64, usize),
         list: impl FnOnce(&mut [u64]),
     ) -> Result<()> {
         self.matches += matches;
         let wanted = matches.min(room - self.listed.len() as u64) as usize;
         if wanted > 0 {
             let known = self.listed.len();
-            self.listed.try_reserve(wanted + 1).map_err(|_| no_memory(operation, wanted))?;
-            self.listed.resize(known + wanted + 1, 0);
+            self.listed.try_reserve(wanted + spare).map_err(|_| no_memory(operation, wanted))?;
+            self.listed.resize(known + wanted + spare, 0);
             list(&mut self.listed[known..]);
             self.listed.truncate(known + wanted);
         }
@@ -127,14 +149,16 @@ impl Waves {
     pub fn run(&self, crew: Crew<'_>, look: &Look<'_>, put: &Put<'_>) -> Result<Totals> {
         let mut totals = Totals::default();
         let mut next = 0;
-        let mut wave_bytes = FIRST_WAVE_BYTES;
+        let wave_bytes_max = 2 * SEARCH_PART_BYTES * crew.width() as u64;
+        // Where all are to be listed no end comes early.
+        let mut wave_bytes = if self.count > self.limit { FIRST_WAVE_BYTES } else { wave_bytes_max };
         let buffers: Vec<Mutex<Found>> = (0..2 * crew.width()).map(|_| Mutex::default()).collect();
         // First in waves that list: the memory for indices is bounded by the wave, and the end is seen early.
         while next < self.count && totals.listed < self.limit {
             let end = self.count.min(next + self.elements_in(wave_bytes));
             self.wave(crew, next..end, &buffers, &mut totals, (look, put))?;
             next = end;
-            wave_bytes = (wave_bytes * WAVE_GROWTH).min(2 * SEARCH_PART_BYTES * crew.width() as u64);
+            wave_bytes = (wave_bytes * WAVE_GROWTH).min(wave_bytes_max);
         }
         // Then everything else at once, if only the number is left to be found.
         if self.count_all && next < self.count {
@@ -180,10 +204,9 @@ impl Waves {
             let part = Part { first, end: (first + per_part).min(range.end), room, number, needed: &needed };
             if part.is_needed() {
                 let mut found = buffers[number].lock();
-                found.matches = 0;
-                found.listed.clear();
+                found.clear();
                 let answer = look(&part, &mut found)
-                    .map(|()| Totals { matches: found.matches, listed: found.listed.len() as u64 });
+                    .map(|()| Totals { matches: found.matches, listed: found.listed(room) });
                 let mut answers = answers.lock();
                 answers[number] = answer;
                 if let Some(last) = self.last_needed(&answers, room) {
@@ -205,7 +228,7 @@ impl Waves {
         }
         let put_piece = |number: usize| {
             let (at, taken) = pieces[number];
-            put(at, &buffers[number].lock().listed[..taken]);
+            buffers[number].lock().put(at, taken, put);
         };
         let is_long = pieces.iter().map(|(_, taken)| taken).sum::<usize>() > LONG_LIST;
         if is_long {
@@ -246,7 +269,7 @@ impl Waves {
 }
 
 #[cold]
-fn no_memory(operation: &'static str, more: usize) -> Error {
+pub(super) fn no_memory(operation: &'static str, more: usize) -> Error {
     Error::new(ErrorKind::OutOfMemory, operation)
         .with_bytes(more as u64 * 8)
         .with_detail("no room for the list of matches")
@@ -300,11 +323,11 @@ mod tests {
         )?;
         let listed = listed.into_inner();
         assert_eq!(totals.listed, listed.len() as u64);
-        Ok(Found { matches: totals.matches, listed })
+        Ok(Found { matches: totals.matches, listed, ..Found::default() })
     }
 
     fn one(index: u64) -> Result<Found> {
-        Ok(Found { matches: 1, listed: vec![index] })
+        Ok(Found { matches: 1, listed: vec![index], ..Found::default() })
     }
 
     /// Goes on until the part is not needed any more.
@@ -397,7 +420,7 @@ mod tests {
                 let mut here = all.iter().copied().filter(|index| (part.first..part.end).contains(index));
                 let listed: Vec<u64> = here.by_ref().take(part.room as usize).collect();
                 let matches = listed.len() + if count_all { here.count() } else { 0 };
-                Ok(Found { matches: matches as u64, listed })
+                Ok(Found { matches: matches as u64, listed, ..Found::default() })
             });
             pool.stop();
             let (found, looked) = (found.unwrap(), looked.into_inner());

@@ -8,9 +8,9 @@ use backend_api::wrap::Fault;
 use backend_api::{DeviceInfo, DeviceKind, Route, Timeline};
 use parking_lot::Mutex;
 
-use super::SimulatedDevice;
 use super::routes::{RouteCost, Routes};
 use super::schedule::{Schedule, Settings};
+use super::{SimulatedDevice, SimulatedFabric};
 use crate::ram::Capacity;
 use crate::registry::Registry;
 
@@ -56,6 +56,7 @@ pub struct SimulatedDeviceBuilder {
     pinned_max_bytes: u64,
     manual_wakes: bool,
     routes: Vec<RouteCost>,
+    fabric: Option<SimulatedFabric>,
     settings: Settings,
 }
 
@@ -66,6 +67,7 @@ impl SimulatedDeviceBuilder {
             pinned_max_bytes: u64::MAX,
             manual_wakes: false,
             routes: Vec::new(),
+            fabric: None,
             settings: Settings::new(seed),
         }
     }
@@ -117,6 +119,21 @@ impl SimulatedDeviceBuilder {
     /// Bytes per second that kernels and copies within the device read or write.
     pub fn device_bandwidth(mut self, bytes_per_second: u64) -> Self {
         self.settings.device_bandwidth = bytes_per_second;
+        self
+    }
+
+    /// Links it to all devices of a fabric. By itself it reaches no other.
+    ///
+    /// ```
+    /// use backend_api::{Device, Reach};
+    /// use backend_host::{SimulatedDevice, SimulatedFabric};
+    /// let fabric = SimulatedFabric::new(Reach::Maps, 1_000_000_000, std::time::Duration::ZERO);
+    /// let [one, other] = [1, 2].map(|seed| SimulatedDevice::builder(seed).fabric(&fabric).build());
+    /// assert_eq!(one.reaches(other.info()), Reach::Maps);
+    /// ```
+    pub fn fabric(mut self, fabric: &SimulatedFabric) -> Self {
+        self.settings.link_bandwidth = fabric.bandwidth;
+        self.fabric = Some(fabric.clone());
         self
     }
 
@@ -173,11 +190,14 @@ impl SimulatedDeviceBuilder {
         let mut info =
             DeviceInfo::new("host", &name, DeviceKind::Simulated, &identity).with_total_bytes(self.bytes);
         info.copy_engines = 2;
-        let registry =
-            Registry::new(info, self.pinned_max_bytes, |timeline: &Timeline| timeline.newest().value);
+        let newest = |timeline: &Timeline| timeline.newest().value;
+        let registry = Arc::new(Registry::new(info, self.pinned_max_bytes, newest));
+        let schedule = Arc::new(Mutex::new(Schedule::new(self.settings, Arc::clone(registry.info()))));
+        self.fabric.iter().for_each(|fabric| fabric.members.add(&registry, &schedule));
         SimulatedDevice {
             capacity: Capacity::new(self.bytes, registry.wiping()),
-            schedule: Mutex::new(Schedule::new(self.settings, Arc::clone(registry.info()))),
+            schedule,
+            fabric: self.fabric,
             manual_wakes: self.manual_wakes,
             routes: Routes::new(self.routes),
             registry,

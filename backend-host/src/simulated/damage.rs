@@ -72,6 +72,16 @@ impl Chance {
         }
     }
 
+    /// Leaves garbage where copies within or between devices were to go.
+    pub fn falsify(&mut self, work: &Work<Ram>) {
+        let Work::Copies(copies) = work else { return };
+        for copy in copies.as_slice() {
+            if let Move::Internal { to, bytes, .. } = copy {
+                self.litter_device(to, *bytes);
+            }
+        }
+    }
+
     /// Does some of the work, and leaves garbage in some of the rest of its target.
     pub fn spoil(&mut self, work: &Work<Ram>) {
         match work {

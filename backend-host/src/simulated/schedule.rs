@@ -28,6 +28,7 @@ pub(super) struct Settings {
     pub upload_bandwidth: u64,
     pub download_bandwidth: u64,
     pub device_bandwidth: u64,
+    pub link_bandwidth: u64,
     pub poll_step_ns: u64,
     pub trace: bool,
     pub plan: FaultPlan,
@@ -42,6 +43,7 @@ impl Settings {
             upload_bandwidth: 10_000_000_000,
             download_bandwidth: 10_000_000_000,
             device_bandwidth: 10_000_000_000,
+            link_bandwidth: 10_000_000_000,
             poll_step_ns: 1_000,
             trace: false,
             plan: FaultPlan::default(),
@@ -64,6 +66,8 @@ pub(super) struct Schedule {
     upload: Link,
     download: Link,
     device: Link,
+    /// To other devices.
+    link: Link,
     wakers: Vec<(Ticket, Waker)>,
     trace: Vec<SimulatedOperation>,
 }
@@ -84,6 +88,19 @@ struct Pending {
     work: Work<Ram>,
     /// How it fails when its time has come.
     failure: Option<ErrorKind>,
+    /// Whether what copies between devices bring is wrong.
+    is_broken: bool,
+}
+
+/// What work brings over links to other devices.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Passage {
+    /// How many bytes.
+    pub bytes: u64,
+    /// How much longer it takes for that, beside the bytes.
+    pub latency_ns: u64,
+    /// Whether a link is broken.
+    pub is_broken: bool,
 }
 
 impl Schedule {
@@ -99,6 +116,7 @@ impl Schedule {
             upload: Link::new(settings.upload_bandwidth),
             download: Link::new(settings.download_bandwidth),
             device: Link::new(settings.device_bandwidth),
+            link: Link::new(settings.link_bandwidth),
             wakers: Vec::new(),
             trace: Vec::new(),
             settings,
@@ -175,6 +193,7 @@ impl Schedule {
         timeline: &Arc<Timeline>,
         work: Work<Ram>,
         cost_ns: u64,
+        passage: Passage,
     ) -> Result<Ticket> {
         let queue = timeline.queue();
         self.submissions += 1;
@@ -201,7 +220,10 @@ impl Schedule {
         let ticket = timeline.begin()?;
         let jitter = self.settings.latency_ns as f64 * self.settings.jitter * self.chance.fraction();
         let latency_ns = self.settings.latency_ns.saturating_add(jitter as u64).saturating_add(cost_ns);
+        let latency_ns = latency_ns.saturating_add(passage.latency_ns);
         let mut operation = describe(operation, ticket, &work);
+        operation.link_bytes = passage.bytes;
+        operation.device_bytes = operation.device_bytes.saturating_sub(passage.bytes);
         let Some(clock) = self.queues.get_mut(&queue) else {
             // It has ended between the look-up and here.
             return Err(Error::new(ErrorKind::UnknownHandle, operation.operation));
@@ -212,6 +234,7 @@ impl Schedule {
             (&mut self.upload, operation.upload_bytes),
             (&mut self.download, operation.download_bytes),
             (&mut self.device, operation.device_bytes),
+            (&mut self.link, operation.link_bytes),
         ];
         let finish_ns = links
             .into_iter()
@@ -222,7 +245,13 @@ impl Schedule {
         operation.submitted = Duration::from_nanos(self.now_ns);
         operation.started = Duration::from_nanos(start_ns);
         operation.finished = Duration::from_nanos(finish_ns);
-        let pending = Pending { operation, timeline: Arc::clone(timeline), work, failure };
+        let pending = Pending {
+            operation,
+            timeline: Arc::clone(timeline),
+            work,
+            failure,
+            is_broken: passage.is_broken,
+        };
         self.pending.insert((finish_ns, self.submissions), pending);
         Ok(ticket)
     }
@@ -268,7 +297,7 @@ impl Schedule {
     }
 
     fn finish(&mut self, pending: Pending) {
-        let Pending { mut operation, timeline, work, failure } = pending;
+        let Pending { mut operation, timeline, work, failure, is_broken } = pending;
         if failure.is_some() {
             self.chance.spoil(&work);
         }
@@ -276,7 +305,11 @@ impl Schedule {
             None => {
                 // Not from the sequence that decides on delays and failures.
                 self.chance.clone().litter_left_out(&work);
-                work.run(Crew::Alone)
+                let outcome = work.run(Crew::Alone);
+                if is_broken {
+                    self.chance.falsify(&work);
+                }
+                outcome
             }
             Some(ErrorKind::Lost) => Err(lost(operation.operation)),
             Some(kind) => {
@@ -300,6 +333,11 @@ impl Schedule {
         if failure == Some(ErrorKind::Lost) {
             self.lose();
         }
+    }
+
+    /// The device is dropped: nothing that is left is done.
+    pub fn forget_work(&mut self) {
+        self.pending.clear();
     }
 
     /// The device is gone. What it was at is left half done.
@@ -348,6 +386,7 @@ fn describe(operation: &'static str, ticket: Ticket, work: &Work<Ram>) -> Simula
         upload_bytes: 0,
         download_bytes: 0,
         device_bytes: 0,
+        link_bytes: 0,
         submitted: Duration::ZERO,
         started: Duration::ZERO,
         finished: Duration::ZERO,

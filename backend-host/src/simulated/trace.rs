@@ -32,6 +32,8 @@ pub struct SimulatedOperation {
     pub download_bytes: u64,
     /// Bytes that a kernel or a copy within the device reads or writes.
     pub device_bytes: u64,
+    /// Bytes that copies bring from or to other devices.
+    pub link_bytes: u64,
     /// When it was submitted.
     pub submitted: Duration,
     /// When the device turned to it: not before the work before it in its queue was done.

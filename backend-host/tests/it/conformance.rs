@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backend_api::conformance::{Limits, Outcome, run_peers};
+
 use backend_host::{FileDevice, HostDevice, SimulatedDevice, SimulatedDeviceBuilder};
 
 const BYTES: u64 = 256 << 20;
@@ -44,3 +46,15 @@ suite!(
     simulation_without_latency,
     simulated(SimulatedDevice::builder(4).latency(Duration::ZERO).bandwidth(u64::MAX))
 );
+
+#[test]
+fn devices_in_host_memory_reach_each_other() {
+    for threads in [1, 4] {
+        let report = run_peers(&host(threads), &host(2), &Limits::default());
+        report.assert_passed();
+        let skipped = report.outcomes().filter(|(_, outcome)| matches!(outcome, Outcome::Skipped(_)));
+        assert_eq!(skipped.count(), 1, "only the check of devices that do not reach each other: {report}");
+    }
+    run_peers(&host(1), &file(1), &Limits::default()).assert_passed();
+    run_peers(&file(1), &file(1), &Limits::default()).assert_passed();
+}

@@ -2,5 +2,7 @@
 
 mod conformance;
 mod file;
+mod fused;
 mod host;
+mod peers;
 mod simulated;

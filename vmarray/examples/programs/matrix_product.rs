@@ -1,7 +1,8 @@
-//! The product of two matrices, as in the samples of C++ AMP: an item for each element of the result.
+//! The product of two matrices, as in the samples of C++ AMP: an item for each element of the result, without
+//! tiles and with them.
 
 use crate::setting::Setting;
-use vmarray::kernel::{Anywhere, At, Own};
+use vmarray::kernel::{Anywhere, At, Group, Own};
 use vmarray::{Result, prelude::*};
 
 #[vmarray::kernel]
@@ -13,11 +14,40 @@ fn product(at: At<2>, a: &Anywhere<f32, 2>, b: &Anywhere<f32, 2>, out: &mut Own<
     out.set(sum);
 }
 
+const TILE: usize = 16;
+
+/// Items of a tile load what all of them need, an element each.
+#[vmarray::kernel(group = [TILE, TILE])]
+fn tiled_product(
+    at: At<2>,
+    a: &Anywhere<f32, 2>,
+    b: &Anywhere<f32, 2>,
+    of_a: &Group<f32, TILE, TILE>,
+    of_b: &Group<f32, TILE, TILE>,
+    out: &mut Own<f32>,
+) {
+    let (i, len, mut sum) = (at.in_group(), a.shape()[1], 0.0);
+    for tile in 0..(len + TILE - 1) / TILE {
+        let (row, column) = (tile * TILE + i[0], tile * TILE + i[1]);
+        of_a.set(i, if column < len { a[[at[0], column]] } else { 0.0 });
+        of_b.set(i, if row < len { b[[row, at[1]]] } else { 0.0 });
+        barrier();
+        for k in 0..TILE {
+            sum += of_a[[i[0], k]] * of_b[[k, i[1]]];
+        }
+        barrier();
+    }
+    out.set(sum);
+}
+
 fn run(on: &mut Setting, [n, k, m]: [usize; 3], a: &[f32], b: &[f32]) -> Result<Vec<f32>> {
     let (a, b) = (on.image([n, k], a)?, on.image([k, m], b)?);
     let mut out = on.image([n, m], &vec![0.0; n * m])?;
     product::run((&a, &b, &mut out))?;
-    out.to_vec(..)
+    let plain = out.to_vec(..)?;
+    tiled_product::run((&a, &b, &mut out))?;
+    assert_eq!(plain, out.to_vec(..)?);
+    Ok(plain)
 }
 
 pub fn show(on: &mut Setting) -> Result<()> {
@@ -30,7 +60,7 @@ pub fn show(on: &mut Setting) -> Result<()> {
 }
 
 pub fn check(on: &mut Setting) -> Result<()> {
-    let [n, k, m] = [(); 3].map(|()| 1 + on.below(24));
+    let [n, k, m] = [(); 3].map(|()| 1 + on.below(40));
     let a: Vec<f32> = (0..n * k).map(|_| on.real()).collect();
     let b: Vec<f32> = (0..k * m).map(|_| on.real()).collect();
     let element = |i: usize| (0..k).fold(0.0, |sum, l| sum + a[i / m * k + l] * b[l * m + i % m]);

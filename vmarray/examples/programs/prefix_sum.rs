@@ -1,5 +1,6 @@
 //! Prefix sums: each element becomes the sum of all up to it. Groups add up their own parts; then the same
-//! is done with the sums of whole groups, and each element gets what stands before its group.
+//! is done with the sums of whole groups, and each element gets what stands before its group. The library has
+//! `prefix_sum` for that, on any devices; here it is the other opinion.
 
 use crate::setting::Setting;
 use vmarray::kernel::{Anywhere, At, Group, Own, Shared};
@@ -56,7 +57,10 @@ pub fn show(on: &mut Setting) -> Result<()> {
 pub fn check(on: &mut Setting) -> Result<()> {
     let values: Vec<u64> = (0..1 + on.below(100_000)).map(|_| on.number()).collect();
     let mut x = on.array_on_one(&values)?;
+    let of_library = on.array(&values)?;
+    let sum = of_library.prefix_sum(..)?;
     accumulate(on, &mut x)?;
+    assert_eq!((x.get(values.len() - 1)?, x.to_vec(..)?), (sum, of_library.to_vec(..)?));
     let truth = values.iter().scan(0_u64, |sum, x| {
         *sum = sum.wrapping_add(*x);
         Some(*sum)

@@ -4,6 +4,8 @@
 //! They are Rust's functions of the same names, but that nothing panics: sums wrap, and a division by zero is
 //! that of the rule table.
 
+#[cfg(feature = "num-complex")]
+pub use crate::complex::*;
 pub use crate::math::*;
 use crate::number::{Float, Integer, Number, Signed};
 use vmarray_macros::kernel;

@@ -1,13 +1,13 @@
 //! Kernels on the host.
 
 use crate::interpret::{Argument, interpret};
-use crate::lower::{Form, lower_for};
+use crate::lower::{Form, lower_for, numbered};
 use crate::outside::{self, Outside};
 use crate::place::Places;
 use crate::returned::Returned;
 use crate::slots::Define;
 use crate::source::Given;
-use crate::views::{Item, ParameterInfo};
+use crate::views::{Item, ParameterInfo, ParameterKind};
 use backend_api::kernel::{HostForm, HostItems, Report};
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ const BLOCK_ITEMS: usize = 512;
 /// }
 /// assert_eq!(doubled::<scale>([1.0, 2.5]), [2.0, 5.0]);
 /// assert_eq!(scale::parameters()[0].name, "by");
-/// assert_eq!(scale::group_len(), None);
+/// assert_eq!((scale::group(), scale::group_len()), (vec![], None));
 /// let nothing: <scale as Kernel>::Returned = ();
 /// ```
 pub trait Kernel: Define {
@@ -60,10 +60,17 @@ pub trait Kernel: Define {
     /// The parameters.
     fn parameters() -> Vec<ParameterInfo>;
 
+    /// How many items a group has along each axis, if the kernel says so; else nothing.
+    #[must_use]
+    fn group() -> Vec<u32> {
+        Vec::new()
+    }
+
     /// How many items a group has, if the kernel says so.
     #[must_use]
     fn group_len() -> Option<u32> {
-        None
+        let group = Self::group();
+        (!group.is_empty()).then(|| group.into_iter().fold(1, u32::saturating_mul))
     }
 
     /// What items take the parameters from, of what a program gives.
@@ -216,8 +223,17 @@ fn run_form<K: Kernel, const N: usize>(items: &HostItems<'_>, returns: bool) -> 
 fn failed<K: Kernel, const N: usize>(items: &HostItems<'_>, item: u64, first: bool, returns: bool) -> Report {
     let here = Report { failures: 1, site: 0, detail: 0, item };
     let lowered = first.then(|| {
-        let form = Form { axes: N, returns, ..Form::default() };
+        let mut form = Form { axes: N, returns, ..Form::default() };
         let like = lower_for::<K>(&form).ok()?;
+        let is_ordered =
+            |view: usize, parameter: usize| match like.parameters.get(parameter).map(|of| &of.kind) {
+                Some(ParameterKind::Append(of)) => {
+                    items.view(view).stride() == numbered(of.clone()).bytes() as u64
+                }
+                _ => false,
+            };
+        let views = like.views.iter().enumerate().filter(|(view, parameter)| is_ordered(*view, **parameter));
+        form.ordered = views.map(|(_, parameter)| *parameter).collect();
         lower_for::<K>(&form.of_launch(&like, |number| items.param(number))).ok()
     });
     let lowered = lowered.flatten();

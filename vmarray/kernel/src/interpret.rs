@@ -3,10 +3,10 @@
 use crate::KernelType;
 use crate::error::Error;
 use crate::host::{ARENA_BYTES, Kernel};
-use crate::lower::{AroundPart, ScalarSource, lower};
+use crate::lower::{AroundPart, Form, ScalarSource, lower_for};
 use crate::place::DomainAxis;
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Interpreter, Report, Slices};
+use backend_api::kernel::{Access, Interpreter, Report, Slices};
 use std::ops::Range;
 
 /// What a launch is given for a parameter.
@@ -67,50 +67,96 @@ impl Argument<'_> {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Result<Report, Error> {
-    let lowered = lower::<K>()?;
+    let tile: Vec<usize> = K::group().iter().map(|extent| *extent as usize).collect();
+    let has_tiles = tile.len() > 1;
+    let lowered = lower_for::<K>(&Form { is_part: has_tiles, keeps: has_tiles, ..Form::default() })?;
     // Lowering has verified it, and slices are never out of order.
     let refused = |error: backend_api::Error| Error::refused(lowered.name, error.detail());
     let mut arguments = K::arguments(sources);
-    let params: Vec<u64> = lowered.scalars.iter().map(|source| scalar(&arguments, *source)).collect();
+    let shape = arguments.iter().find_map(|argument| match argument {
+        Argument::Shape(shape) => Some(shape.clone()),
+        _ => None,
+    });
+    let shape = shape.unwrap_or_else(|| vec![1]);
+    let axis = |(axis, extent): (usize, &usize)| match tile.get(axis).filter(|_| has_tiles) {
+        Some(tile) => DomainAxis { tiles: extent.div_ceil(*tile), tile: *tile, ..DomainAxis::whole(*extent) },
+        None => DomainAxis::whole(*extent),
+    };
+    let axes: Vec<DomainAxis> = shape.iter().enumerate().map(axis).collect();
+    let params: Vec<u64> = lowered.scalars.iter().map(|source| scalar(&arguments, &axes, *source)).collect();
     let table = lowered.table_bytes(|parameter| match &arguments[parameter] {
         Argument::Values(values) => values,
         _ => &[],
     });
     let kernel = backend_api::kernel::Kernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
-    let mut copies: Vec<Vec<u8>> = Vec::new();
-    for view in &lowered.views {
-        if let Argument::Read(bytes, _) | Argument::Around(_, _, bytes, _) = &arguments[*view] {
-            copies.push(bytes.to_vec());
+    let order = has_tiles.then(|| numbers_in_tiles(&axes));
+    let is_first = |number: usize| !lowered.views[..number].contains(&lowered.views[number]);
+    // What items share lies as it is, in tiles or not.
+    let is_own = |number: usize| is_first(number) && lowered.body.views[number].access != Access::Atomic;
+    // Of results in tiles there are two views: what is written, in the order of tiles, and what was there.
+    let copy_of = |(number, view): (usize, &usize)| match (&arguments[*view], &order) {
+        (Argument::Write(_, stride), Some(order)) if is_own(number) => {
+            (vec![0; order.len() * stride], *stride)
         }
-    }
-    let (mut copies, mut views) = (copies.iter_mut(), Vec::new());
-    for (number, argument) in arguments.iter_mut().enumerate() {
-        match argument {
-            Argument::Read(_, stride) | Argument::Around(_, _, _, stride)
-                if lowered.views.contains(&number) =>
-            {
-                views.extend(copies.next().map(|copy| (copy.as_mut_slice(), *stride)));
-            }
-            Argument::Write(bytes, stride) => views.push((&mut **bytes, *stride)),
-            Argument::Append(count, bytes, stride) => {
-                views.extend([(&mut **count, 8), (&mut **bytes, *stride)]);
-            }
-            _ => {}
+        (Argument::Append(count, ..), _) if is_first(number) => (count.to_vec(), 8),
+        (Argument::Append(_, bytes, stride) | Argument::Write(bytes, stride), _) => (bytes.to_vec(), *stride),
+        (Argument::Read(bytes, stride) | Argument::Around(_, _, bytes, stride), _) => {
+            (bytes.to_vec(), *stride)
         }
-    }
-    let geometry = Geometry::plain(items.start as u64);
+        (Argument::Place | Argument::Values(_) | Argument::Shape(_), _) => (Vec::new(), 1),
+    };
+    let mut copies: Vec<(Vec<u8>, usize)> = lowered.views.iter().enumerate().map(copy_of).collect();
+    let (count, geometry) = match &order {
+        Some(order) => (order.len(), Geometry::plain(0)),
+        None => (items.len(), Geometry::plain(items.start as u64)),
+    };
     let interpreter = Interpreter {
         params: &params,
         table: &table,
         arena_bytes: ARENA_BYTES,
-        ..Interpreter::new(&kernel, items.len() as u64, geometry)
+        ..Interpreter::new(&kernel, count as u64, geometry)
     };
+    let views = copies.iter_mut().map(|(bytes, stride)| (bytes.as_mut_slice(), *stride)).collect();
     let report = interpreter.run(&mut Slices::new(views)).map_err(refused)?;
+    for (number, (bytes, stride)) in copies.iter().enumerate() {
+        match (&mut arguments[lowered.views[number]], &order) {
+            (Argument::Write(to, _), Some(order)) if is_own(number) => {
+                let elements = order.iter().zip(bytes.chunks_exact(*stride));
+                for (to_number, element) in elements.filter_map(|(to, element)| Some(((*to)?, element))) {
+                    to[to_number * stride..][..*stride].copy_from_slice(element);
+                }
+            }
+            (Argument::Write(to, _), order) if order.is_none() || is_first(number) => {
+                to.copy_from_slice(bytes)
+            }
+            (Argument::Append(count, ..), _) if is_first(number) => count.copy_from_slice(bytes),
+            (Argument::Append(_, to, _), _) => to.copy_from_slice(bytes),
+            _ => {}
+        }
+    }
     Ok(Report { detail: lowered.index_of(&report) as u64, ..report })
 }
 
+/// Which element each item of groups has that are tiles of a result: its number, row by row.
+fn numbers_in_tiles(axes: &[DomainAxis]) -> Vec<Option<usize>> {
+    let tile_len: usize = axes.iter().map(|axis| axis.tile).product();
+    let tiles: usize = axes.iter().map(|axis| axis.tiles).product();
+    let number = |item: usize| {
+        let (mut tile, mut within, mut stride) = (item / tile_len, item % tile_len, 1);
+        let mut number = 0;
+        for axis in axes.iter().rev() {
+            let at = tile % axis.tiles * axis.tile + within % axis.tile;
+            (tile, within) = (tile / axis.tiles, within / axis.tile);
+            number += (at < axis.extent).then_some(at)? * stride;
+            stride *= axis.extent;
+        }
+        Some(number)
+    };
+    (0..tiles * tile_len).map(number).collect()
+}
+
 /// A scalar that the body takes.
-fn scalar(arguments: &[Argument<'_>], source: ScalarSource) -> u64 {
+fn scalar(arguments: &[Argument<'_>], axes: &[DomainAxis], source: ScalarSource) -> u64 {
     match source {
         ScalarSource::Origin => 0,
         ScalarSource::Value { parameter, position } => match &arguments[parameter] {
@@ -118,15 +164,11 @@ fn scalar(arguments: &[Argument<'_>], source: ScalarSource) -> u64 {
             _ => 0,
         },
         ScalarSource::Form => 0,
-        ScalarSource::Axis { axis, part } => {
-            let shape = arguments.iter().find_map(|argument| match argument {
-                Argument::Shape(shape) => Some(shape),
-                _ => None,
-            });
-            let extent = shape.map_or(1, |shape| shape[axis]);
-            DomainAxis::whole(extent).scalar(part, false)
+        ScalarSource::Axis { axis, part } => axes[axis].scalar(part, false),
+        ScalarSource::TileLen(part) => {
+            let tile = axes.iter().map(|axis| axis.tile).product();
+            DomainAxis { tile, ..axes[0] }.scalar(part, false)
         }
-        ScalarSource::TileLen(part) => DomainAxis::whole(1).scalar(part, false),
         ScalarSource::Around { parameter, part } => match &arguments[parameter] {
             Argument::Around(first, extents, ..) => match part {
                 AroundPart::First(axis) => first[axis] as u64,
@@ -134,7 +176,12 @@ fn scalar(arguments: &[Argument<'_>], source: ScalarSource) -> u64 {
                 AroundPart::Stride(axis) => extents[axis + 1..].iter().product::<usize>() as u64,
                 AroundPart::Mode(_) | AroundPart::Base | AroundPart::Value(..) => 0,
             },
-            _ => 0,
+            // Own elements, which are where the result's are.
+            _ => match part {
+                AroundPart::Extent(axis) => axes[axis].extent as u64,
+                AroundPart::Stride(axis) => axes[axis + 1..].iter().map(|axis| axis.extent as u64).product(),
+                _ => 0,
+            },
         },
         ScalarSource::Length { parameter } => match &arguments[parameter] {
             Argument::Read(bytes, stride) => (bytes.len() / stride) as u64,

@@ -10,7 +10,7 @@ use backend_api::expr::Type;
 /// assert_eq!((layout.scalars(), layout.parts().len(), layout.part("1")), (4, 2, Some(1)));
 /// assert_eq!((layout.parts()[1].bytes(), Layout::UNIT.scalars()), (12, 0));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// A number or a bool; `usize` and `isize` have 64 bits.
     Scalar(Type),
@@ -37,7 +37,7 @@ pub enum Layout {
 /// let layout = Layout::Struct { name: "Point", fields: vec![field], bytes: 4 };
 /// assert_eq!((layout.bytes(), layout.part("x")), (4, Some(0)));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Field {
     /// Its name, or number.
     pub name: &'static str,

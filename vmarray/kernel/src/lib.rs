@@ -29,11 +29,16 @@
 extern crate self as vmarray_kernel;
 
 mod around;
+#[cfg(feature = "num-complex")]
+#[allow(missing_docs, reason = "they are the operators and methods of `num-complex`")]
+mod complex;
 #[doc(hidden)]
 #[allow(missing_docs, reason = "they are Rust's functions of these names")]
 pub mod composed;
 mod error;
 mod function;
+#[cfg(feature = "half")]
+mod halves;
 mod host;
 mod interpret;
 mod layout;
@@ -45,6 +50,7 @@ mod outside;
 mod place;
 pub mod random;
 mod returned;
+mod rows;
 #[allow(missing_docs, reason = "the rule table says what they are")]
 mod rules;
 mod shared;
@@ -56,6 +62,9 @@ mod together;
 pub mod tree;
 mod views;
 
+/// The crate whose floats of 16 bits are values of kernels.
+#[cfg(feature = "half")]
+pub use ::half;
 pub use around::{Anywhere, Window};
 pub use error::{Error, ErrorKind};
 pub use function::{ScalarArguments, function};
@@ -65,11 +74,15 @@ pub use layout::{Field, KernelType, Layout};
 pub use lower::{
     AroundPart, AxisPart, Lowered, ScalarSource, SourcePlace, TableSource, lower, lower_returning,
 };
-pub use number::{Bits, Float, Integer, Number, Scalar, Signed};
+/// The crate whose complex numbers are values of kernels.
+#[cfg(feature = "num-complex")]
+pub use num_complex;
+pub use number::{Bits, Float, Half, Integer, Number, Scalar, Signed};
 pub use outside::Outside;
 pub use place::At;
 pub use returned::Returned;
-pub use shared::{Alloc, Append, Atomic, Group, Shared};
+pub use rows::Rows;
+pub use shared::{Alloc, Append, Atomic, Group, GroupIndex, Shared};
 pub use slots::{Define, Definition, Function};
 pub use views::{Memory, Own, Parameter, ParameterInfo, ParameterKind, kind};
 pub use vmarray_macros::{KernelType, kernel};
@@ -79,7 +92,7 @@ pub use vmarray_macros::{KernelType, kernel};
 pub mod launch {
     pub use crate::around::Mode;
     pub use crate::host::host_form_of;
-    pub use crate::lower::{Form, SHORT_MAX, VALUES_MAX, lower_for};
+    pub use crate::lower::{Form, SHORT_MAX, VALUES_MAX, lower_for, lower_placing, numbered};
     pub use crate::place::{Divisor, DomainAxis};
 }
 
@@ -97,7 +110,7 @@ pub mod k {
         Call, Constant, Define, Definition, Function, Lit, Of, call, constant, never, slots, typed_call,
     };
     pub use crate::source::Given;
-    pub use crate::together::{barrier, group_len, lanes};
+    pub use crate::together::{barrier, group_extent, lanes};
     pub use crate::tree::{Arm, Expr, NO_LABEL, Operator, Pattern, Range, Stmt, Tree};
     pub use crate::views::{Item, Parameter, ParameterInfo};
     pub use backend_api::expr::Type;

@@ -11,10 +11,13 @@ mod clean;
 mod expr;
 mod flow;
 mod fold;
+mod foreign;
 mod form;
 mod frame;
 mod pattern;
+mod rows;
 mod tables;
+mod tiles;
 mod value;
 
 use crate::error::{Error, ErrorKind};
@@ -29,12 +32,13 @@ use backend_api::kernel::arithmetic;
 use backend_api::kernel::{
     Access, ArrayDecl, Binary, Body, Memory, Op, Reg, Report, Type, Unary, ViewDecl, Where,
 };
-pub use form::{AroundPart, AxisPart, Form, SHORT_MAX, ScalarSource, VALUES_MAX};
+pub use form::{AroundPart, AxisPart, Form, SHORT_MAX, ScalarSource, VALUES_MAX, numbered};
 use frame::Frame;
 use std::collections::HashMap;
 pub use tables::TableSource;
 use tables::Tables;
 pub(crate) use tables::table_values;
+pub use tiles::lower_placing;
 use value::{Check, Index, Node, Operand, Value};
 
 /// Why lowering of a piece of code ended early.
@@ -136,9 +140,16 @@ impl Lowered {
             Some(Op::Load { view, .. }) => Some(usize::from(*view)),
             _ => None,
         };
-        let kind = view.map(|view| &self.parameters[self.views[view]].kind);
+        let parameter = view.map(|view| self.views[view]);
+        let kind = parameter.map(|parameter| &self.parameters[parameter].kind);
+        let next = parameter.and_then(|parameter| self.parameters.get(parameter + 1));
         match kind {
-            Some(ParameterKind::Window(..) | ParameterKind::Anywhere(_, 2..)) => {
+            // Of a row its end is read first, and where it begins only misses for the last number of all.
+            _ if next.is_some_and(|next| matches!(next.kind, ParameterKind::Rows(_))) => {
+                let row = if report.detail == u64::MAX { u64::MAX } else { report.detail.wrapping_sub(1) };
+                row.into()
+            }
+            Some(ParameterKind::Window(..) | ParameterKind::Anywhere(_, 2..) | ParameterKind::Rows(_)) => {
                 form::place_of_report(report)
             }
             _ => report.detail.into(),
@@ -155,6 +166,8 @@ struct View {
     is_own: bool,
     /// How it is read, if that is by places.
     around: Option<Around>,
+    /// The view that says where rows begin, if it has rows.
+    starts: Option<usize>,
 }
 
 /// A kernel on its way.
@@ -172,6 +185,8 @@ struct Lower {
     scalars: Vec<(ScalarSource, Type, Reg)>,
     /// Arrays, and at which depth they are used.
     arrays: Vec<(ArrayDecl, Option<usize>)>,
+    /// Arrays of groups, and how many elements these have.
+    group_lens: HashMap<u16, usize>,
     tables: Tables,
     views: Vec<View>,
     form: Form,
@@ -182,6 +197,12 @@ struct Lower {
     /// Registers that hold it, or what is a constant away from it: the axis, and how far.
     away: HashMap<Reg, (usize, i64)>,
     frames: Vec<Frame>,
+    /// How many items a group has along each axis, if groups are tiles of the result.
+    tile: Vec<u32>,
+    /// Whether the item has an element, if some are there to fill up tiles.
+    is_inside: Option<Operand>,
+    /// What registers hold at most.
+    most: HashMap<Reg, u64>,
     /// How many calls and unrolled turns this is within.
     depth: usize,
     /// How many blocks and loops of the representation this is within.
@@ -245,7 +266,7 @@ pub fn lower_returning<K: Kernel>() -> std::result::Result<Lowered, Error> {
 /// As [`lower`].
 pub fn lower_for<K: Kernel>(form: &Form) -> std::result::Result<Lowered, Error> {
     let returned = if form.returns { K::Returned::types() } else { Vec::new() };
-    lowered(form, &|lower| lower.kernel(K::parameters(), &returned, K::group_len(), K::define()))
+    lowered(form, &|lower| lower.kernel(K::parameters(), &returned, &K::group(), K::define()))
 }
 
 /// Lowers a function of scalars that gives one, by a last operation that writes it.
@@ -299,12 +320,16 @@ impl Lower {
             questions: HashMap::new(),
             scalars: Vec::new(),
             arrays: Vec::new(),
+            group_lens: HashMap::new(),
             tables: Tables::default(),
             views: Vec::new(),
             form,
             at: Vec::new(),
             own: Vec::new(),
             away: HashMap::new(),
+            tile: Vec::new(),
+            is_inside: None,
+            most: HashMap::new(),
             frames: Vec::new(),
             depth: 0,
             nesting: 0,
@@ -320,7 +345,7 @@ impl Lower {
         mut self,
         parameters: Vec<ParameterInfo>,
         returned: &[Type],
-        group_len: Option<u32>,
+        group: &[u32],
         definition: Definition,
     ) -> Result<Lowered> {
         let tree = definition.tree;
@@ -328,10 +353,27 @@ impl Lower {
         if self.form.axes == 0 {
             self.form.axes = own_axes.unwrap_or(1);
         }
+        if group.len() > 1 {
+            if own_axes != Some(group.len()) {
+                let detail =
+                    format!("its groups have {0} axes, and so has its place: take an `At<{0}>`", group.len());
+                let error = Error::new(ErrorKind::Unsupported, tree.name, tree.file, tree.line, detail);
+                return Err(Exit::Error(Box::new(error)));
+            }
+            (self.tile, self.form.is_tiled) = (group.to_vec(), true);
+        }
         let form = self.form.clone();
-        let inside = if form.axes > 1 { self.domain(&form) } else { None };
+        let mut inside = if form.axes > 1 { self.domain(&form) } else { None };
+        if !self.tile.is_empty() {
+            // All of them run.
+            self.is_inside = inside.take();
+        }
         let mut arguments = Vec::with_capacity(parameters.len());
         for (number, parameter) in parameters.iter().enumerate() {
+            if matches!(parameter.kind, ParameterKind::Rows(_)) {
+                // Where they begin is no argument of the function.
+                arguments.pop();
+            }
             arguments.push(self.parameter(number, &parameter.kind)?);
         }
         let value = self.inline(definition, &arguments)?;
@@ -342,6 +384,7 @@ impl Lower {
             code = vec![Op::If { when, then: code, otherwise: Vec::new() }];
         }
         self.code = code;
+        let group_len = group.iter().copied().reduce(u32::saturating_mul);
         self.finished(tree, parameters, group_len)
     }
 
@@ -426,7 +469,7 @@ impl Lower {
             let (value, at) = (self.register(operand), self.literal(Type::U64, 0));
             let view = self.views.len() as u16;
             let (layout, access) = (Layout::Scalar(of), Access::Write { tile: 1 });
-            self.views.push(View { parameter, layout, access, is_own: true, around: None });
+            self.views.push(View { parameter, layout, access, is_own: true, around: None, starts: None });
             self.code.push(Op::Store { view, at, offset: 0, of: Memory::Value(of), value });
         }
         Ok(())
@@ -447,6 +490,7 @@ impl Lower {
 
     /// What a parameter of the launched kernel is bound to.
     fn parameter(&mut self, number: usize, kind: &ParameterKind) -> Result<Value> {
+        let element;
         let (layout, access, is_own) = match kind {
             ParameterKind::At(1) => {
                 self.line();
@@ -461,11 +505,15 @@ impl Lower {
                 let node = self.tables.parameter(number, layout);
                 return Ok(Value { is_reference: true, ..Value::new(layout.clone(), node) });
             }
+            ParameterKind::Own(layout) | ParameterKind::OwnMut(layout) if !self.tile.is_empty() => {
+                let is_result = matches!(kind, ParameterKind::OwnMut(_));
+                return self.of_tiles(number, layout, is_result);
+            }
             ParameterKind::Own(layout) => (layout, Access::Read, true),
             ParameterKind::OwnMut(layout) => (layout, Access::Write { tile: 1 }, true),
-            ParameterKind::Anywhere(layout, _) | ParameterKind::Window(layout, _) => {
-                (layout, Access::Read, false)
-            }
+            ParameterKind::Anywhere(layout, _)
+            | ParameterKind::Window(layout, _)
+            | ParameterKind::Rows(layout) => (layout, Access::Read, false),
             ParameterKind::Shared(layout) => (layout, Access::Atomic, false),
             ParameterKind::Append(layout) => {
                 let counter = Layout::Scalar(Type::U64);
@@ -476,18 +524,22 @@ impl Lower {
                     access,
                     is_own: false,
                     around: None,
+                    starts: None,
                 });
-                (layout, Access::Append, false)
+                let is_numbered = self.form.ordered.contains(&number);
+                element = if is_numbered { numbered(layout.clone()) } else { layout.clone() };
+                (&element, Access::Append, false)
             }
-            ParameterKind::Group(layout) => return self.group_place(layout),
+            ParameterKind::Group(layout, axes) => return self.group_place(layout, *axes),
         };
         let around = match kind {
             ParameterKind::Window(_, axes) | ParameterKind::Anywhere(_, axes @ 2..) => {
-                Some(self.around(number, layout, *axes)?)
+                Some(self.around(number, layout, *axes, true)?)
             }
             _ => None,
         };
-        let view = View { parameter: number, layout: layout.clone(), access, is_own, around };
+        let starts = matches!(kind, ParameterKind::Rows(_)).then(|| self.views.len().saturating_sub(1));
+        let view = View { parameter: number, layout: layout.clone(), access, is_own, around, starts };
         self.views.push(view);
         Ok(Value { is_reference: true, ..Value::new(Layout::UNIT, Node::View(self.views.len() - 1)) })
     }
@@ -588,10 +640,9 @@ impl Lower {
     fn unary(&mut self, op: Unary, of: Operand) -> Operand {
         let found = self.type_of(of);
         if let Operand::Constant(of, bits) = of {
-            let bits = arithmetic::unary(op, of, bits);
-            return Operand::Constant(of, bits);
+            return Operand::Constant(op.gives(of), arithmetic::unary(op, of, bits));
         }
-        let (to, of) = (self.new_register(found), self.register(of));
+        let (to, of) = (self.new_register(op.gives(found)), self.register(of));
         self.code.push(Op::Unary { op, to, of });
         Operand::Register(to)
     }

@@ -1,6 +1,7 @@
 //! Numbers, as kernels that are generic over them see them.
 
 use crate::layout::{KernelType, Layout};
+use crate::rules::{Arithmetic, Negated, Ordered};
 use backend_api::expr::{self, Type};
 
 /// A number or a bool: what is one register of a device.
@@ -204,6 +205,37 @@ pub trait Float: Signed {
     /// The product and the sum, rounded once.
     #[doc(hidden)]
     fn fused(self, factor: Self, summand: Self) -> Self;
+}
+
+/// A float of 16 bits, with the feature `half`: `half::f16` or `half::bf16`. It is kept as its bits;
+/// `x.to_f32()` and `T::from_f32(x)` lead to `f32` and back, and operators compute in `f32` and round each
+/// result to nearest even. Both ways take an instruction or a few on every device.
+///
+/// ```
+/// # #[cfg(feature = "half")]
+/// # {
+/// use vmarray_kernel::{Half, half::{bf16, f16}, kernel};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn doubled<T: Half>(x: T) -> T {
+///     T::from_f32(x.to_f32() * 2.0)
+/// }
+/// assert_eq!(doubled(f16::from_f32(1.5)), f16::from_f32(3.0));
+/// assert_eq!(doubled(bf16::from_f32(-0.1)), bf16::from_f32(-0.1) + bf16::from_f32(-0.1));
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no float of 16 bits",
+    note = "those are `half::f16` and `half::bf16`, with the feature `half`; cast others: `x as f32`"
+)]
+pub trait Half: Arithmetic + Negated + Ordered {
+    /// The number that it is.
+    #[doc(hidden)]
+    fn widened(self) -> f32;
+
+    /// The one that is nearest to a number; of two, the even one.
+    #[doc(hidden)]
+    fn nearest(number: f32) -> Self;
 }
 
 /// A function of one float that has one right answer.

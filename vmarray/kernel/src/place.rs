@@ -58,6 +58,24 @@ use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 /// assert_eq!(x, [200, 201, 202, 203, 210, 211]);
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
+///
+/// And in groups that are tiles, where each of these has an index for each axis:
+///
+/// ```
+/// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel, group = [2, 2])]
+/// fn transposed_tiles(at: At<2>, tile: &Group<u32, 2, 2>, x: &mut Own<u32>) {
+///     let i = at.in_group();
+///     tile.set(i, if at.is_inside() { x.get() } else { 9 });
+///     barrier();
+///     x.set(tile[[i[1], i[0]]] + 10 * at.group()[1] as u32 + 100 * at.groups()[1] as u32);
+/// }
+/// let mut x = [1, 2, 3, 4, 5, 6];
+/// run_on_host::<transposed_tiles>(0..6, ([2, 3], (), &mut x))?;
+/// assert_eq!(x, [201, 204, 213, 202, 205, 219]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At<const N: usize> {
     /// Places outside wrap.
@@ -74,27 +92,6 @@ impl<const N: usize> At<N> {
     #[inline(always)]
     pub(crate) fn axis(&self, axis: usize) -> Option<usize> {
         self.position.get(axis).copied()
-    }
-
-    /// The item's number in its group, in a kernel with `group = length`.
-    ///
-    /// # Panics
-    /// If the kernel's function is called, rather than launched; so do the others.
-    #[must_use]
-    pub fn in_group(self) -> usize {
-        together::never()
-    }
-
-    /// The number of the item's group.
-    #[must_use]
-    pub fn group(self) -> usize {
-        together::never()
-    }
-
-    /// How many groups there are.
-    #[must_use]
-    pub fn groups(self) -> usize {
-        together::never()
     }
 }
 
@@ -125,6 +122,27 @@ impl At<1> {
         self.position[0]
     }
 
+    /// The item's number in its group, in a kernel with `group = length`.
+    ///
+    /// # Panics
+    /// If the kernel's function is called, rather than launched; so do the others.
+    #[must_use]
+    pub fn in_group(self) -> usize {
+        together::never()
+    }
+
+    /// The number of the item's group.
+    #[must_use]
+    pub fn group(self) -> usize {
+        together::never()
+    }
+
+    /// How many groups there are.
+    #[must_use]
+    pub fn groups(self) -> usize {
+        together::never()
+    }
+
     /// The place so many elements further on.
     #[inline(always)]
     #[must_use]
@@ -148,6 +166,36 @@ macro_rules! several_axes {
             #[must_use]
             pub const fn shape(self) -> [usize; $N] {
                 self.shape
+            }
+
+            /// The item's place in its group, in a kernel with `group = [..]` of as many axes. A group is a
+            /// tile of the result. At the far edges tiles are filled up with items that have no element of
+            /// their own: they run like all others, so that they can carry elements for their group, and
+            /// find zeroes where they read outside of arrays; what they [`set`](crate::Own::set) is nowhere.
+            ///
+            /// # Panics
+            /// If the kernel's function is called, rather than launched; so do the next three.
+            #[must_use]
+            pub fn in_group(self) -> [usize; $N] {
+                together::never()
+            }
+
+            /// Which of the tiles the item's group is, along each axis.
+            #[must_use]
+            pub fn group(self) -> [usize; $N] {
+                together::never()
+            }
+
+            /// How many tiles there are along each axis.
+            #[must_use]
+            pub fn groups(self) -> [usize; $N] {
+                together::never()
+            }
+
+            /// Whether the item has an element of its own, rather than being there to fill up a tile.
+            #[must_use]
+            pub fn is_inside(self) -> bool {
+                together::never()
             }
 
             /// The place so many elements further on along each axis.

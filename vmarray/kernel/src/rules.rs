@@ -3,12 +3,89 @@
 //! They are those of `backend_api::expr`, which every device keeps to.
 
 use crate::around::{Anywhere, Window};
-use crate::number::{Bits, Float, Integer, Number, Rounded, Scalar, Signed};
-use crate::outside;
+use crate::number::{Bits, Float, Half, Integer, Number, Rounded, Scalar, Signed};
 use crate::place::At;
 use crate::shared::{Alloc, Atomic, Group, Shared};
-use crate::{KernelType, views::Memory};
+use crate::{KernelType, outside, together, views::Memory};
 use backend_api::expr::{Integer as _, Number as _};
+
+/// What is added, subtracted, multiplied and divided: numbers, and numbers of other crates.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no number of at most 64 bits",
+    note = "numbers of different types do not mix: write `x as T`"
+)]
+pub trait Arithmetic: KernelType {
+    fn added(self, other: Self) -> Self;
+    fn subtracted(self, other: Self) -> Self;
+    fn multiplied(self, other: Self) -> Self;
+    fn divided(self, other: Self) -> Self;
+}
+
+impl<T: Number> Arithmetic for T {
+    #[inline(always)]
+    fn added(self, other: Self) -> Self {
+        T::of_native(self.native().plus(other.native()))
+    }
+
+    #[inline(always)]
+    fn subtracted(self, other: Self) -> Self {
+        T::of_native(self.native().minus(other.native()))
+    }
+
+    #[inline(always)]
+    fn multiplied(self, other: Self) -> Self {
+        T::of_native(self.native().times(other.native()))
+    }
+
+    #[inline(always)]
+    fn divided(self, other: Self) -> Self {
+        T::of_native(self.native().divide(other.native()))
+    }
+}
+
+/// What has a negative.
+#[diagnostic::on_unimplemented(message = "`{Self}` has no sign", note = "cast to a signed type: `x as i32`")]
+pub trait Negated: KernelType {
+    fn negated(self) -> Self;
+}
+
+impl<T: Signed> Negated for T {
+    #[inline(always)]
+    fn negated(self) -> Self {
+        T::of_native(self.native().negative())
+    }
+}
+
+/// What is compared by `==` and `!=`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no number of at most 64 bits, and no `bool`",
+    note = "numbers of different types do not mix: write `x as T`"
+)]
+pub trait Equality: KernelType + PartialEq {}
+impl<T: Scalar> Equality for T {}
+
+/// What is compared by `<` and the like.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no number of at most 64 bits",
+    note = "numbers of different types do not mix: write `x as T`"
+)]
+pub trait Ordered: Equality + PartialOrd {}
+impl<T: Number> Ordered for T {}
+
+macro_rules! operators {
+    ($($name:ident $method:ident;)*) => { $(
+        #[inline(always)]
+        pub fn $name<T: Arithmetic>(a: T, b: T) -> T {
+            a.$method(b)
+        }
+    )* };
+}
+operators! {
+    add added;
+    sub subtracted;
+    mul multiplied;
+    div divided;
+}
 
 macro_rules! numbers {
     ($($name:ident $method:ident;)*) => { $(
@@ -19,10 +96,6 @@ macro_rules! numbers {
     )* };
 }
 numbers! {
-    add plus;
-    sub minus;
-    mul times;
-    div divide;
     min least;
     max greatest;
     wrapping_add plus;
@@ -54,12 +127,12 @@ macro_rules! comparisons {
     )* };
 }
 comparisons! {
-    eq Scalar ==;
-    ne Scalar !=;
-    lt Number <;
-    le Number <=;
-    gt Number >;
-    ge Number >=;
+    eq Equality ==;
+    ne Equality !=;
+    lt Ordered <;
+    le Ordered <=;
+    gt Ordered >;
+    ge Ordered >=;
 }
 
 macro_rules! roundings {
@@ -131,8 +204,8 @@ pub fn not<T: Bits>(a: T) -> T {
 }
 
 #[inline(always)]
-pub fn neg<T: Signed>(a: T) -> T {
-    T::of_native(a.native().negative())
+pub fn neg<T: Negated>(a: T) -> T {
+    a.negated()
 }
 
 #[inline(always)]
@@ -195,6 +268,16 @@ pub fn from_bits<T: Float>(bits: T::Bits) -> T {
     T::of_bits(bits)
 }
 
+#[inline(always)]
+pub fn to_f32<T: Half>(a: T) -> f32 {
+    a.widened()
+}
+
+#[inline(always)]
+pub fn from_f32<T: Half>(a: f32) -> T {
+    T::nearest(a)
+}
+
 /// What has elements that are read by an index.
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` has no elements with an index of type `{I}`",
@@ -231,13 +314,23 @@ impl<T: Memory> Elements<usize> for Anywhere<T> {
     }
 }
 
-impl<T: KernelType, const N: usize> Elements<usize> for Group<T, N> {
-    type Element = T;
+macro_rules! groups {
+    ($([$($extent:ident)*] $Index:ty, $Of:ty;)*) => { $(
+        impl<T: KernelType, $(const $extent: usize),*> Elements<$Index> for $Of {
+            type Element = T;
 
-    #[inline(always)]
-    fn element(&self, index: usize) -> T {
-        Self::element(self, index).unwrap_or_else(|| outside::read(index))
-    }
+            fn element(&self, _: $Index) -> T {
+                together::never()
+            }
+        }
+    )* };
+}
+// Not all for any extents, so that the index of one with one axis is expected to be `usize`.
+groups! {
+    [A] usize, Group<T, A>;
+    [A B] [usize; 2], Group<T, A, B, 0>;
+    [A B C] [usize; 3], Group<T, A, B, C>;
+    [A B C D] [usize; 4], Group<T, A, B, C, D>;
 }
 
 impl<T: Memory> Elements<usize> for Alloc<T> {

@@ -3,12 +3,14 @@
 
 use crate::KernelType;
 use crate::interpret::Argument;
+use crate::layout::Layout;
 use crate::number::{Integer, Number};
 use crate::source::Given;
 use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
-use crate::{outside, rules};
+use crate::{outside, rules, together};
 use backend_api::kernel::HostView;
 use std::cell::Cell;
+use std::marker::PhantomData;
 
 /// A number that items change as one step: `u32`, `i32`, `f32`, `u64`, `i64`, `f64`, `usize` or `isize`.
 ///
@@ -80,31 +82,69 @@ fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
 /// assert_eq!(x, [16, 0, 7, 0, 7, 2, 9, 8]);
 /// # Ok::<_, vmarray_kernel::Outside>(())
 /// ```
-pub struct Group<T, const N: usize>([Cell<T>; N]);
+///
+/// With several axes, `Group<T, A, B>` to `Group<T, A, B, C, D>`, an index is an array, `part[[y, x]]`:
+///
+/// ```
+/// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel, group = [2, 3])]
+/// fn turned(at: At<2>, part: &Group<u32, 2, 3>, x: &mut Own<u32>) {
+///     let i = at.in_group();
+///     part.set([1 - i[0], 2 - i[1]], x.get());
+///     barrier();
+///     x.set(part[i]);
+/// }
+/// let mut x = [1, 2, 3, 4, 5, 6];
+/// run_on_host::<turned>(0..6, ([2, 3], (), &mut x))?;
+/// assert_eq!(x, [6, 5, 4, 3, 2, 1]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+pub struct Group<T, const A: usize, const B: usize = 0, const C: usize = 0, const D: usize = 0>(
+    PhantomData<Cell<T>>,
+);
 
-impl<T, const N: usize> std::fmt::Debug for Group<T, N> {
+impl<T, const A: usize, const B: usize, const C: usize, const D: usize> std::fmt::Debug
+    for Group<T, A, B, C, D>
+{
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Group").finish_non_exhaustive()
     }
 }
 
-impl<T: KernelType, const N: usize> Group<T, N> {
+/// An index of memory of a [`Group`]: a number, or one for each of its axes.
+///
+/// ```
+/// use vmarray_kernel::GroupIndex;
+/// fn is_index<const A: usize, const B: usize>(_: impl GroupIndex<A, B, 0, 0>) {}
+/// is_index::<64, 0>(7_usize);
+/// is_index::<8, 8>([1_usize, 7]);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a `{Self}` is no index of this memory of a group",
+    note = "take a `usize` for `Group<T, N>`, `[y, x]` for `Group<T, A, B>`, and so on for up to four axes"
+)]
+pub trait GroupIndex<const A: usize, const B: usize, const C: usize, const D: usize> {}
+impl<const A: usize> GroupIndex<A, 0, 0, 0> for usize {}
+impl<const A: usize, const B: usize> GroupIndex<A, B, 0, 0> for [usize; 2] {}
+impl<const A: usize, const B: usize, const C: usize> GroupIndex<A, B, C, 0> for [usize; 3] {}
+impl<const A: usize, const B: usize, const C: usize, const D: usize> GroupIndex<A, B, C, D> for [usize; 4] {}
+
+impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usize> Group<T, A, B, C, D> {
     /// How many elements there are.
     #[allow(clippy::len_without_is_empty, reason = "it has as many as its type says")]
     #[must_use]
     pub const fn len(&self) -> usize {
-        N
+        A * if B > 0 { B } else { 1 } * if C > 0 { C } else { 1 } * if D > 0 { D } else { 1 }
     }
 
     /// Writes an element.
-    #[inline(always)]
-    pub fn set(&self, index: usize, value: T) {
-        put(&self.0, index, value);
-    }
-
-    #[inline(always)]
-    pub(crate) fn element(&self, index: usize) -> Option<T> {
-        self.0.get(index).map(Cell::get)
+    ///
+    /// # Panics
+    /// If the kernel's function is called, rather than launched; so do the others.
+    pub fn set<I: GroupIndex<A, B, C, D>>(&self, index: I, value: T) {
+        let _ = (index, value);
+        together::never()
     }
 }
 
@@ -256,20 +296,19 @@ impl<T: Atomic> Shared<T> {
     }
 }
 
-impl<T: Atomic, const N: usize> Group<T, N> {
-    #[inline(always)]
-    fn change(&self, index: usize, change: impl Fn(T) -> T) -> T {
-        let before = self.0.get(index).map(|cell| cell.replace(change(cell.get())));
-        before.unwrap_or_else(|| outside::read(index))
+impl<T, const A: usize, const B: usize, const C: usize, const D: usize> Group<T, A, B, C, D> {
+    fn change<I: GroupIndex<A, B, C, D>>(&self, index: I, change: impl Fn(T) -> T) -> T {
+        let _ = (index, change);
+        together::never()
     }
 }
 
 macro_rules! atomics {
-    ([$($more:tt)*] $Of:ty) => {
+    ([$($more:tt)*] [$($index:tt)*] $Index:ty, $Of:ty) => {
         impl<T: Atomic, $($more)*> $Of {
             /// Adds to an element, and gives what was there before, as all of these do in one step.
             #[inline(always)]
-            pub fn add(&self, index: usize, value: T) -> T {
+            pub fn add$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::add(old, value))
             }
         }
@@ -277,53 +316,53 @@ macro_rules! atomics {
         impl<T: Atomic + Integer, $($more)*> $Of {
             /// Leaves the smaller one.
             #[inline(always)]
-            pub fn min(&self, index: usize, value: T) -> T {
+            pub fn min$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::min(old, value))
             }
 
             /// Leaves the larger one.
             #[inline(always)]
-            pub fn max(&self, index: usize, value: T) -> T {
+            pub fn max$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::max(old, value))
             }
 
             /// Leaves the bits that both have.
             #[inline(always)]
-            pub fn and(&self, index: usize, value: T) -> T {
+            pub fn and$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::and(old, value))
             }
 
             /// Leaves the bits that any has.
             #[inline(always)]
-            pub fn or(&self, index: usize, value: T) -> T {
+            pub fn or$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::or(old, value))
             }
 
             /// Leaves the bits that differ.
             #[inline(always)]
-            pub fn xor(&self, index: usize, value: T) -> T {
+            pub fn xor$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::xor(old, value))
             }
 
             /// Leaves the value.
             #[inline(always)]
-            pub fn exchange(&self, index: usize, value: T) -> T {
+            pub fn exchange$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |_| value)
             }
 
             /// Leaves the value if `expected` was there.
             #[inline(always)]
-            pub fn compare_exchange(&self, index: usize, expected: T, value: T) -> T {
+            pub fn compare_exchange$($index)*(&self, index: $Index, expected: T, value: T) -> T {
                 self.change(index, |old| if old == expected { value } else { old })
             }
         }
     };
 }
-atomics!([] Shared<T>);
-atomics!([const N: usize] Group<T, N>);
+atomics!([] [] usize, Shared<T>);
+atomics!([const A: usize, const B: usize, const C: usize, const D: usize] [<I: GroupIndex<A, B, C, D>>] I, Group<T, A, B, C, D>);
 
-/// Elements that items append, in an order that is not said. There is a limit to their number: what is beyond
-/// it is counted, but is an access outside.
+/// Elements that items append: in an order that is not said, unless the launch asks for that of items. There
+/// is a limit to their number: what is beyond it is counted, but is an access outside.
 ///
 /// ```
 /// use vmarray_kernel::{Append, At, Own, kernel, run_on_host};
@@ -347,8 +386,8 @@ pub struct Append<T: 'static>(AppendedElements<'static, T>);
 pub enum AppendedElements<'s, T> {
     /// A program's, and how many there are.
     Slice(&'s [Cell<T>], &'s Cell<u64>),
-    /// A device's: the counter, and elements.
-    View(HostView<'s>, HostView<'s>),
+    /// A device's: the counter, and elements; what an element with the item's index before it is made in.
+    View { counter: HostView<'s>, elements: HostView<'s>, item: u64, numbered: Cell<Vec<u8>> },
 }
 
 impl<T> std::fmt::Debug for Append<T> {
@@ -368,37 +407,58 @@ impl<T: Memory> Append<T> {
                 place.inspect(|cell| cell.set(value));
                 (index, place.is_some())
             }
-            AppendedElements::View(counter, elements) => {
+            AppendedElements::View { counter, elements, item, numbered } => {
                 let index = counter.change(0, 0, |count: u64| count.wrapping_add(1)).unwrap_or(u64::MAX);
-                (index, elements.write(index, size_of::<T>(), bytemuck::bytes_of(&value)))
+                let (value, stride) = (bytemuck::bytes_of(&value), elements.stride() as usize);
+                if stride == value.len() {
+                    return self.noted(index, elements.write(index, stride, value));
+                }
+                let mut element = numbered.take();
+                element.resize(stride, 0);
+                element[..8].copy_from_slice(&item.to_ne_bytes());
+                element[8..][..value.len()].copy_from_slice(value);
+                let has_room = elements.write(index, stride, &element);
+                numbered.set(element);
+                (index, has_room)
             }
         };
+        self.noted(index, has_room);
+    }
+
+    /// Tells of an element that there was no room for.
+    #[inline(always)]
+    fn noted(&self, index: u64, has_room: bool) {
         if !has_room {
             outside::note(index as usize);
         }
     }
 }
 
-impl<T: KernelType, const N: usize> Parameter for &'static Group<T, N> {
+impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usize> Parameter
+    for &'static Group<T, A, B, C, D>
+{
     type Source<'s> = ();
-    type Bound<'s> = Box<Group<T, N>>;
-    type OfItem<'i> = &'i Group<T, N>;
+    type Bound<'s> = Group<T, A, B, C, D>;
+    type OfItem<'i> = &'i Group<T, A, B, C, D>;
     type Kind = kind::Group;
 
     fn info(name: &'static str) -> ParameterInfo {
-        ParameterInfo { name, kind: ParameterKind::Group(<[T; N]>::layout()) }
+        let array = |of, len| Layout::Array(Box::new(of), len);
+        let inner = [D, C, B].into_iter().filter(|extent| *extent > 0).fold(T::layout(), array);
+        let axes = 1 + [B, C, D].into_iter().filter(|extent| *extent > 0).count();
+        ParameterInfo { name, kind: ParameterKind::Group(array(inner, A), axes) }
     }
 
     fn bound(_: Self::Source<'_>) -> Self::Bound<'_> {
-        Box::new(Group([const { Cell::new(T::ZERO) }; N]))
+        Group(PhantomData)
     }
 
     fn given<'s>(_: &mut Given<'_, 's>) -> Self::Bound<'s> {
-        Self::bound(())
+        Group(PhantomData)
     }
 
     #[inline(always)]
-    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Group<T, N> {
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Group<T, A, B, C, D> {
         bound
     }
 
@@ -453,12 +513,15 @@ impl<T: Memory> Parameter for &'static Append<T> {
     }
 
     fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
-        let counter = given.view();
-        AppendedElements::View(counter, given.view())
+        let (counter, elements) = (given.view(), given.view());
+        AppendedElements::View { counter, elements, item: 0, numbered: Cell::default() }
     }
 
     #[inline(always)]
-    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Append<T> {
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, of: Item) -> &'i Append<T> {
+        if let AppendedElements::View { item, .. } = bound {
+            *item = of.index as u64;
+        }
         // SAFETY: as for `Shared`.
         unsafe { &*std::ptr::from_mut(bound).cast_const().cast() }
     }

@@ -1,8 +1,8 @@
 //! What items of a group do together, as rustc types it. Groups run in their lowered form, on the host too:
 //! these functions are never called.
 
-/// The length of a group. What is too long for one is refused by the verifier.
-pub const fn group_len(len: usize) -> u32 {
+/// The extent of a group along an axis. What is too long for one is refused by the verifier.
+pub const fn group_extent(len: usize) -> u32 {
     if len > u32::MAX as usize { u32::MAX } else { len as u32 }
 }
 

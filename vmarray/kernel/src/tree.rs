@@ -79,6 +79,8 @@ pub enum Expr {
     Cast(&'static Self, u16),
     /// Bits as a float of a type.
     FromBits(&'static Self, u16),
+    /// An `f32` as a type of 16 bits.
+    FromF32(&'static Self, u16),
     /// Memory for so many elements of a type.
     Alloc(&'static Self, u16),
     /// An element.

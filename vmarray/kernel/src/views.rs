@@ -92,12 +92,15 @@ pub enum ParameterKind {
     OwnMut(Layout),
     /// All elements, of an array of so many dimensions.
     Anywhere(Layout, usize),
+    /// All elements of rows. Before it comes a parameter of its own, where rows begin: elements of 64 bits of
+    /// [`Anywhere`](Self::Anywhere).
+    Rows(Layout),
     /// All elements, changed by atomics.
     Shared(Layout),
     /// Elements that are appended. It has two views: a counter of 64 bits, and elements behind one another.
     Append(Layout),
-    /// Memory of the group, which no argument is given for.
-    Group(Layout),
+    /// Memory of the group, of so many dimensions, which no argument is given for.
+    Group(Layout, usize),
     /// Elements around the item's place, of so many dimensions.
     Window(Layout, usize),
 }
@@ -153,6 +156,9 @@ pub mod kind {
     /// `&`[`Anywhere<T>`](crate::Anywhere).
     #[derive(Debug)]
     pub enum Anywhere {}
+    /// `&`[`Rows<T>`](crate::Rows).
+    #[derive(Debug)]
+    pub enum Rows {}
     /// `&`[`Shared<T>`](crate::Shared).
     #[derive(Debug)]
     pub enum Shared {}
@@ -177,7 +183,7 @@ pub mod kind {
 #[diagnostic::on_unimplemented(
     message = "a kernel that is launched cannot take a `{Self}`",
     note = "it takes `At<N>`, values, `&[T; N]`, `&Own<T>`, `&mut Own<T>`, `&Anywhere<T, N>`, `&Window<T, N>`, \
-            `&Shared<T>`, `&Append<T>` and `&Group<T, N>`, of up to four dimensions"
+            `&Rows<T>`, `&Shared<T>`, `&Append<T>` and `&Group<T, N>`, of up to four dimensions"
 )]
 pub trait Parameter {
     /// What a host's program gives for it, for some items.
@@ -192,6 +198,12 @@ pub trait Parameter {
 
     /// What it is.
     fn info(name: &'static str) -> ParameterInfo;
+
+    /// That of all the parameters that devices have in its place.
+    #[doc(hidden)]
+    fn infos(name: &'static str, into: &mut Vec<ParameterInfo>) {
+        into.push(Self::info(name));
+    }
 
     /// What items take it from, of what a program gives.
     #[doc(hidden)]
@@ -220,6 +232,12 @@ pub trait Parameter {
     /// What a launch is given.
     #[doc(hidden)]
     fn argument(source: Self::Source<'_>) -> Argument<'_>;
+
+    /// The same, for all the parameters that devices have in its place.
+    #[doc(hidden)]
+    fn arguments<'s>(source: Self::Source<'s>, into: &mut Vec<Argument<'s>>) {
+        into.push(Self::argument(source));
+    }
 }
 
 impl<T: KernelType> Parameter for T {

@@ -5,10 +5,10 @@ use quote::{ToTokens, quote};
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, Ident, Path, Token};
 
-/// `crate = path` and `group = length`, or nothing.
+/// `crate = path` and `group = length` or `group = [rows, columns]`, or nothing.
 pub struct Arguments {
     library: TokenStream,
-    /// How many items a group has.
+    /// How many items a group has, or how many along each axis.
     pub group: Option<Expr>,
 }
 

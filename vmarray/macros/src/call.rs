@@ -35,9 +35,24 @@ impl Body<'_> {
             if before == "lanes" {
                 return self.call_lanes(&last.ident, call);
             }
+            if name == "from_f32" && call.args.len() == 1 {
+                return self.nearest_half(callee, call);
+            }
             if is_parameter || NUMBERS.contains(&before.as_str()) {
                 return self.call_number(callee, &last.ident, call);
             }
+        }
+        if name == "from_f32" && callee.path.segments.len() > 2 && call.args.len() == 1 {
+            return self.nearest_half(callee, call);
+        }
+        if name == "new" && callee.path.segments.iter().rev().nth(1).is_some_and(|of| of.ident == "Complex") {
+            let arguments: Vec<Code> = call.args.iter().map(|argument| self.expr(argument)).collect();
+            let k = located(&self.k, call.span());
+            return self.call_function(
+                quote_spanned!(call.span()=> #k::composed::complex),
+                &arguments,
+                call.span(),
+            );
         }
         if callee.path.get_ident().is_some_and(|name| self.scope.find(&name.to_string()).is_some()) {
             let text = "functions are no values in kernels: take one as a type parameter, `F: Function<…>`, \
@@ -149,6 +164,19 @@ impl Body<'_> {
         }
         let arguments: Vec<&Expr> = call.args.iter().collect();
         self.method(name, &arguments)
+    }
+
+    /// `f16::from_f32(x)`, of whatever type of 16 bits stands there.
+    fn nearest_half(&mut self, callee: &ExprPath, call: &ExprCall) -> Code {
+        let mut of = callee.path.clone();
+        of.segments.pop();
+        of.segments.pop_punct();
+        let (number, span) = (self.type_number(&of), call.span());
+        let k = located(&self.k, span);
+        let value = self.expr(&call.args[0]);
+        value
+            .with_rust(|value| quote_spanned!(span=> #k::from_f32::<#of>(#value)))
+            .with_tree(|value| quote!(#k::Expr::FromF32(&#value, #number)))
     }
 
     /// `Pair(a, b)`, the literal of a struct whose fields have numbers.

@@ -7,10 +7,10 @@ use crate::scope::Scope;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{FnArg, GenericParam, Generics, ItemFn, Pat, Signature, Type};
+use syn::{Expr, FnArg, GenericParam, Generics, ItemFn, Pat, Signature, Type};
 
 /// The parameters that say where a kernel function is launched; one without them is called by others alone.
-const PLACED: [&str; 7] = ["At", "Own", "Anywhere", "Window", "Group", "Shared", "Append"];
+const PLACED: [&str; 8] = ["At", "Own", "Anywhere", "Rows", "Window", "Group", "Shared", "Append"];
 /// The most entries of a tuple of slots.
 const SLOTS_MAX: usize = 8;
 
@@ -279,11 +279,19 @@ fn kernel_impl(
         Pat::Ident(ident) => ident.ident.to_string(),
         other => other.to_token_stream().to_string(),
     });
-    let group_len = arguments.group.as_ref().map(|len| {
-        let k = located(k, len.span());
-        quote_spanned! {len.span()=>
-            fn group_len() -> ::core::option::Option<u32> {
-                ::core::option::Option::Some(#k::group_len(#len))
+    let group = arguments.group.as_ref().map(|extents| {
+        let all: Vec<&Expr> = match extents {
+            Expr::Array(extents) => extents.elems.iter().collect(),
+            len => vec![len],
+        };
+        let extent = |extent: &&Expr| {
+            let k = located(k, extent.span());
+            quote_spanned!(extent.span()=> #k::group_extent(#extent))
+        };
+        let all = all.iter().map(extent);
+        quote! {
+            fn group() -> ::std::vec::Vec<u32> {
+                ::std::vec![#(#all),*]
             }
         }
     });
@@ -301,10 +309,12 @@ fn kernel_impl(
             type Parameters = (#(#given,)*);
             type Returned = #returned;
 
-            #group_len
+            #group
 
             fn parameters() -> ::std::vec::Vec<#k::ParameterInfo> {
-                ::std::vec![#(#lasting::info(#texts)),*]
+                let mut all = ::std::vec::Vec::new();
+                #(#lasting::infos(#texts, &mut all);)*
+                all
             }
 
             fn bound(sources: Self::Sources<'_>) -> Self::Bound<'_> {
@@ -336,7 +346,9 @@ fn kernel_impl(
 
             fn arguments(sources: Self::Sources<'_>) -> ::std::vec::Vec<#k::Argument<'_>> {
                 let (#(#names,)*) = sources;
-                ::std::vec![#(#lasting::argument(#names)),*]
+                let mut all = ::std::vec::Vec::new();
+                #(#lasting::arguments(#names, &mut all);)*
+                all
             }
         }
     }

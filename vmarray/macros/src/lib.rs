@@ -29,7 +29,8 @@ use syn::parse_macro_input;
 /// parameter. `crate = path` says where `vmarray::kernel` is, if not there.
 ///
 /// Items of a kernel with `group = length` run in groups of so many (a number or constant, at most 1024) and
-/// can share memory, `&Group<T, N>`; `at.in_group()`, `at.group()` and `at.groups()` say which they are.
+/// can share memory, `&Group<T, N>`; `at.in_group()`, `at.group()` and `at.groups()` say which they are. With
+/// `group = [rows, columns]`, of as many axes as the kernel's `At`, a group is a tile of the result.
 /// `barrier()` waits for all items of the group; with a multiple of 32 of them there are operations across 32
 /// lanes each: `lanes::sum`, `min`, `max`, `and`, `or`, `xor`, and `scan_…` of these up to the own lane;
 /// `lanes::shuffle(x, lane)`, `shuffle_xor(x, mask)`, `ballot`, `any` and `all`. All items of a group have to

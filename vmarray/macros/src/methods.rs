@@ -1,7 +1,7 @@
 //! The methods that kernels know, and how many arguments each takes.
 
 /// What the representation does by itself, and other names for it.
-const NUMBERS: [(&str, usize); 29] = [
+const NUMBERS: [(&str, usize); 30] = [
     ("abs", 0),
     ("approx_cos", 0),
     ("approx_exp2", 0),
@@ -20,6 +20,7 @@ const NUMBERS: [(&str, usize); 29] = [
     ("round_ties_even", 0),
     ("sqrt", 0),
     ("to_bits", 0),
+    ("to_f32", 0),
     ("trailing_zeros", 0),
     ("trunc", 0),
     ("wrapping_abs", 0),
@@ -34,7 +35,7 @@ const NUMBERS: [(&str, usize); 29] = [
 ];
 
 /// What is written as kernel functions, in `vmarray_kernel::composed` and `math`.
-const COMPOSED: [(&str, usize); 53] = [
+const COMPOSED: [(&str, usize); 57] = [
     ("abs_diff", 1),
     ("acos", 0),
     ("acosh", 0),
@@ -45,6 +46,7 @@ const COMPOSED: [(&str, usize); 53] = [
     ("atanh", 0),
     ("cbrt", 0),
     ("clamp", 2),
+    ("conj", 0),
     ("copysign", 1),
     ("cos", 0),
     ("cosh", 0),
@@ -69,6 +71,8 @@ const COMPOSED: [(&str, usize); 53] = [
     ("ln_1p", 0),
     ("log10", 0),
     ("log2", 0),
+    ("norm", 0),
+    ("norm_sqr", 0),
     ("pow", 1),
     ("powf", 1),
     ("powi", 1),
@@ -80,6 +84,7 @@ const COMPOSED: [(&str, usize); 53] = [
     ("rsqrt", 0),
     ("saturating_add", 1),
     ("saturating_sub", 1),
+    ("scale", 1),
     ("signum", 0),
     ("sin", 0),
     ("sinh", 0),
@@ -91,7 +96,7 @@ const COMPOSED: [(&str, usize); 53] = [
 ];
 
 /// Methods of what kernels are given.
-const VIEWS: [(&str, usize); 19] = [
+const VIEWS: [(&str, usize); 21] = [
     ("add", 2),
     ("and", 2),
     ("compare_exchange", 3),
@@ -101,12 +106,14 @@ const VIEWS: [(&str, usize); 19] = [
     ("groups", 0),
     ("in_group", 0),
     ("index", 0),
+    ("is_inside", 0),
     ("len", 0),
     ("max", 2),
     ("min", 2),
     ("or", 2),
     ("plus", 1),
     ("push", 1),
+    ("row_len", 1),
     ("set", 1),
     ("set", 2),
     ("shape", 0),

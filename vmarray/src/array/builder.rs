@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use backend_api::wrap::Mirrored;
 use backend_api::{Commit, Device, HostMemory};
 
 use crate::array::VirtualArray;
@@ -98,11 +99,27 @@ impl<D: Device> OpenDevices<D> {
         placement.turns(&self.devices, pages, page_bytes as u64, &self.usable)
     }
 
-    /// Whether the devices have room for what their channels take.
-    pub(crate) fn expect_room(&self, turns: &[usize], bytes: impl Fn(usize) -> u64) -> Result<()> {
+    /// Whether the devices have room for what their channels take: each channel on the device of its turn,
+    /// or on both of a pair.
+    pub(crate) fn expect_room(
+        &self,
+        turns: &[usize],
+        pairs: Option<&[[usize; 2]]>,
+        bytes: impl Fn(usize) -> u64,
+    ) -> Result<()> {
         let mut asked = vec![0; self.devices.len()];
-        turns.iter().enumerate().for_each(|(channel, device)| asked[*device] += bytes(channel));
+        for (channel, turn) in turns.iter().enumerate() {
+            let devices = pairs.map_or(std::slice::from_ref(turn), |pairs| &pairs[*turn]);
+            devices.iter().for_each(|device| asked[*device] += bytes(channel));
+        }
         expect_room(&self.devices, &asked, &self.usable)
+    }
+
+    /// The device of each channel of a mirrored array; none of another one.
+    fn mirrors(&self, turns: &[usize], pairs: Option<&[[usize; 2]]>) -> Result<Vec<Arc<Mirrored>>> {
+        let Some(pairs) = pairs else { return Ok(Vec::new()) };
+        let device = |at: usize| Arc::<D>::clone(&self.devices[at]) as Arc<dyn Device>;
+        turns.iter().map(|&turn| Ok(Arc::new(Mirrored::new(pairs[turn].map(device))?))).collect()
     }
 }
 
@@ -348,7 +365,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),
     /// [`TooLong`](ErrorKind::TooLong), [`NoDevices`](ErrorKind::NoDevices),
     /// [`NoChannels`](ErrorKind::NoChannels), [`TooManyChannels`](ErrorKind::TooManyChannels),
-    /// [`SharesMismatch`](ErrorKind::SharesMismatch), [`DoesNotFit`](ErrorKind::DoesNotFit),
+    /// [`SharesMismatch`](ErrorKind::SharesMismatch), [`MirrorRefused`](ErrorKind::MirrorRefused),
+    /// [`DoesNotFit`](ErrorKind::DoesNotFit),
     /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
         let Self { len, devices, settings, .. } = self;
@@ -367,12 +385,17 @@ impl<T: Element, D: Device> Builder<T, D> {
             let (elements, element_bytes) = (len as u64, element::Layout::<T>::BYTES);
             return Err(ErrorKind::TooLong { elements, element_bytes }.into());
         }
-        let mut turns = open.turns(&common.placement, pages, page_bytes)?;
+        let pairs = common.placement.pairs(open.devices.len())?;
+        let mut turns = match &pairs {
+            Some(pairs) => (0..pairs.len()).collect(),
+            None => open.turns(&common.placement, pages, page_bytes)?,
+        };
         // A channel without a page would be of no use.
         turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
         let channels = turns.len() as u64;
         let slots = |channel: usize| (pages + channels - 1 - channel as u64) / channels;
-        open.expect_room(&turns, |channel| slots(channel) * page_bytes as u64)?;
+        open.expect_room(&turns, pairs.as_deref(), |channel| slots(channel) * page_bytes as u64)?;
+        let mirrors = open.mirrors(&turns, pairs.as_deref())?;
         let frames = match cache {
             Cache::Bytes(bytes) => bytes / frame_stride / turns.len(),
             Cache::FramesPerChannel(frames) => frames,
@@ -382,7 +405,10 @@ impl<T: Element, D: Device> Builder<T, D> {
         let channel = |(index, device): (usize, &usize)| {
             let most = slots(index).clamp(1, FRAMES_MAX as u64) as usize;
             Channel::new(ChannelPlan {
-                device: Arc::<D>::clone(&open.devices[*device]),
+                device: match mirrors.get(index) {
+                    Some(mirror) => Arc::<Mirrored>::clone(mirror),
+                    None => Arc::<D>::clone(&open.devices[*device]),
+                },
                 layout: Layout {
                     index: index as u32,
                     channels: channels as u32,
@@ -401,7 +427,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         Ok(VirtualArray::assemble(
             len,
             page_len,
-            Pager::new(channels, table, page_bytes, read_ahead, counts_hits),
+            Pager::new(channels, table, page_bytes, read_ahead, counts_hits).with_mirrors(mirrors),
         ))
     }
 }

@@ -100,6 +100,8 @@ pub enum ErrorKind {
     TooManyChannels { channels: u64, most: u64 },
     /// More shares were given than there are devices, or fewer.
     SharesMismatch { shares: usize, devices: usize },
+    /// Pages cannot be mirrored, or a mirror cannot be rebuilt.
+    MirrorRefused { reason: &'static str },
     /// A device has not enough memory for its part of the array. Of all devices together it is said as well
     /// what their parts need and what they can give.
     DoesNotFit {
@@ -294,6 +296,10 @@ impl ErrorKind {
             Self::SharesMismatch { shares, devices } => (
                 format!("{shares} shares were given for {devices} devices"),
                 "give one share for each device, in their order".into(),
+            ),
+            Self::MirrorRefused { reason } => (
+                format!("pages are not mirrored: {reason}"),
+                "mirror arrays over two devices or more, and rebuild them when one is lost".into(),
             ),
             Self::DoesNotFit { device, asked_bytes, usable_bytes, all_asked_bytes, all_usable_bytes } => (
                 format!(
@@ -622,6 +628,7 @@ mod tests {
             NoChannels { devices: 2 },
             TooManyChannels { channels: 1 << 20, most: 1 << 16 },
             SharesMismatch { shares: 1, devices: 2 },
+            MirrorRefused { reason: "there is one device" },
             DoesNotFit {
                 device: "a card".into(),
                 asked_bytes: 3 << 30,

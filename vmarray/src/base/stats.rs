@@ -91,6 +91,9 @@ counters! {
     bytes_to_device,
     /// Bytes copied from the device.
     bytes_from_device,
+    /// Bytes of the channel's elements that were copied to other device memory without passing through the
+    /// host: on the device itself, or over a link to another one.
+    bytes_past_host,
     /// Batches of copies and kernels submitted to the device.
     submissions,
     /// Times that all cores had to pass a barrier, because pages that threads may be touching without a lock
@@ -176,6 +179,9 @@ impl fmt::Display for ChannelStats {
             if bytes > 0 {
                 write!(f, ", {} {way} the device", readable_bytes(bytes))?;
             }
+        }
+        if self.bytes_past_host > 0 {
+            write!(f, ", {} past the host", readable_bytes(self.bytes_past_host))?;
         }
         let counts = [(self.submissions, "submissions"), (self.barriers, "barriers"), (self.waits, "waits")];
         counts.into_iter().try_for_each(|count| named(f, count))

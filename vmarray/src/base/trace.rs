@@ -35,6 +35,26 @@ pub(crate) fn waker_panicked() {
     tracing::error!("a waker panicked; its task may not be polled any more");
 }
 
+/// A link between devices brought other bytes than it was given.
+pub(crate) fn link_broken(from: &backend_api::DeviceInfo, to: &backend_api::DeviceInfo) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(%from, %to, "a link between devices brings wrong bytes: copies go through the host");
+    #[cfg(not(feature = "tracing"))]
+    eprintln!("vmarray: the link from {from} to {to} brings wrong bytes: copies go through the host");
+}
+
+/// A link between devices could not be tried, so it is not used for now.
+pub(crate) fn link_untried(
+    from: &backend_api::DeviceInfo,
+    to: &backend_api::DeviceInfo,
+    error: &backend_api::Error,
+) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(%from, %to, %error, "a link between devices could not be tried");
+    #[cfg(not(feature = "tracing"))]
+    let _ = (from, to, error);
+}
+
 /// A device that was found could not be opened; others are used.
 pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_api::Error) {
     #[cfg(feature = "tracing")]

@@ -17,7 +17,9 @@ mod tests;
 mod uncached;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use backend_api::wrap::Mirrored;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::stats::{Baseline, Stats};
@@ -90,6 +92,8 @@ pub struct Pager {
     identity: Identity,
     /// How many devices there are; each is taken to have a bus of its own.
     buses: usize,
+    /// The devices of the channels, by number, where each page lives on several.
+    mirrors: Vec<Arc<Mirrored>>,
     /// How many long copies past the cache have begun.
     bulk_copies: AtomicU64,
     init_tracker: init_tracker::InitTracker,
@@ -124,6 +128,7 @@ impl Pager {
             read_ahead,
             identity: Identity::new(),
             buses,
+            mirrors: Vec::new(),
             bulk_copies: AtomicU64::new(0),
             init_tracker: init_tracker::InitTracker::default(),
         };
@@ -155,6 +160,24 @@ impl Pager {
 
     pub(crate) fn channels(&self) -> &[Arc<Channel>] {
         &self.channels
+    }
+
+    /// The same with channels whose devices are these.
+    pub(crate) fn with_mirrors(mut self, mirrors: Vec<Arc<Mirrored>>) -> Self {
+        self.mirrors = mirrors;
+        self
+    }
+
+    pub(crate) fn mirrors(&self) -> &[Arc<Mirrored>] {
+        &self.mirrors
+    }
+
+    /// How many pages of a channel have contents in their slots and in no frame.
+    pub(crate) fn lost_pages(&self, channel: u64) -> u64 {
+        let pages = self.table.len();
+        let of_channel = (channel..pages).step_by(self.channels.len());
+        let states = of_channel.map(|page| self.table.entry(page).state(Ordering::Acquire));
+        states.filter(|state| state.any(HOME) && !state.any(RESIDENT)).count() as u64
     }
 
     pub(crate) fn channel(&self, page: u64) -> &Channel {

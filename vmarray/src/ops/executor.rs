@@ -14,9 +14,12 @@
 //! ([`AskedRun`]), elements of it are collected ([`Collecting`]), or a [`Change`] is made ([`Writing`]): an
 //! assignment, or a kernel of the program.
 
+mod beside;
+mod fetch;
 mod staged;
 mod write;
 
+use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -26,13 +29,15 @@ use backend_api::{Compute, Device, Elements, Gather, HostSpan, Queue, Search, Ti
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::base::stats::{Counter, Counters};
+use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
 
+pub(crate) use beside::ReadOperand;
+pub use fetch::PastHost;
 pub(crate) use staged::StagedRows;
 pub use write::{Change, Operand, OperandStore, ResultStore};
-pub(crate) use write::{Outcome, ReadOperand, RefusedRun, STAGED_BYTES, Writing, in_parts};
+pub(crate) use write::{Outcome, RefusedRun, STAGED_BYTES, Writing, in_parts};
 
 /// What device-side work does with the elements of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +121,8 @@ pub enum Kernel<'a> {
     Compute(Compute<'a>),
     /// A kernel of the program that changes nothing of the run, and what it reports.
     Launch(&'a dyn Change, Run<'a>, HostSpan<'a>),
+    /// Copies of its elements to other device memory.
+    PastHost(&'a PastHost<'a>, Run<'a>),
 }
 
 impl std::fmt::Debug for Kernel<'_> {
@@ -129,7 +136,7 @@ impl Kernel<'_> {
     /// goes wrong here is told by the submission itself.
     fn prepare(&self, device: &dyn Device) {
         match self {
-            Self::Search(_) => {}
+            Self::Search(_) | Self::PastHost(..) => {}
             Self::Compute(compute) => drop(device.prepare(compute)),
             Self::Launch(launch, run, report) => launch.prepare(device, *run, Some(*report)),
         }
@@ -140,6 +147,7 @@ impl Kernel<'_> {
             Self::Search(search) => queue.search(search),
             Self::Compute(compute) => queue.compute(compute),
             Self::Launch(launch, run, report) => launch.submit(queue, *run, Some(*report)),
+            Self::PastHost(fetch, run) => fetch.submit(queue, *run),
         }
     }
 }
@@ -242,8 +250,9 @@ pub enum TakenAnswer {
     Yes,
     /// And what comes after it in its channel is of no interest.
     Enough,
-    /// It is to be asked again, with more room for a list.
+    /// From an element on it is to be asked again, with room for a list of about so many entries.
     TooShort {
+        from: u64,
         room: u64,
     },
 }
@@ -251,18 +260,30 @@ pub enum TakenAnswer {
 /// What a device has answered about a run.
 pub struct Answer<'a> {
     memory: &'a PinnedPiece,
-    /// Where the bytes are counted.
-    copied: &'a Counter,
+    /// Where bytes are counted.
+    counters: &'a Counters,
     run: Run<'a>,
+    /// How many entries of a list there was room for.
+    pub(crate) room: u64,
 }
 
 impl Answer<'_> {
     /// Some of its words.
     pub(crate) fn words(&self, from: usize, count: usize) -> Result<Vec<u64>> {
         let mut words = zeroed_vec::<u64>(count)?;
-        self.memory.read(from * 8, bytemuck::cast_slice_mut(&mut words));
-        self.copied.add(count as u64 * 8);
+        self.read_words(from, &mut words);
         Ok(words)
+    }
+
+    /// The same, into memory of the caller's.
+    pub(crate) fn read_words(&self, from: usize, into: &mut [u64]) {
+        self.memory.read(from * 8, bytemuck::cast_slice_mut(into));
+        self.counters.bytes_from_device.add(into.len() as u64 * 8);
+    }
+
+    /// Counts the bytes of its run, which were copied elsewhere.
+    pub(crate) fn note_fetched(&self) {
+        self.counters.bytes_past_host.add(self.count() * self.run.columns[0].stride);
     }
 
     pub(crate) fn partials(&self) -> Result<Vec<Partial>> {
@@ -275,15 +296,41 @@ impl Answer<'_> {
         self.run.geometry.index(number) as usize
     }
 
+    /// Appends the indices of elements by their numbers in the run, which ascend. Divides once for each page
+    /// of a channel that is not the only one.
+    pub(crate) fn append_indices(&self, numbers: &[u64], indices: &mut Vec<usize>) {
+        let geometry = self.run.geometry;
+        let mut rest = numbers;
+        while let (Some(&first), Some(&last)) = (rest.first(), rest.last()) {
+            let within = geometry.first.wrapping_add(first) % geometry.page_len;
+            let is_alone = geometry.channels == 1;
+            let end = if is_alone { u64::MAX } else { first.saturating_add(geometry.page_len - within) };
+            let here = if last < end { rest.len() } else { rest.partition_point(|number| *number < end) };
+            let (here, others) = rest.split_at(here.max(1));
+            let ahead = geometry.index(first).wrapping_sub(first);
+            indices.extend(here.iter().map(|number| number.wrapping_add(ahead) as usize));
+            rest = others;
+        }
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.run.count() as u64
     }
 }
 
+/// Answers with longer lists than this are asked for in parts, so that the memory for them is bounded.
+/// With a header of two words they take 8 MiB.
+const LISTED_MAX: u64 = if cfg!(test) { 16 } else { (1 << 20) - 2 };
+/// A part of a run gets room for so many, even if less are expected.
+const LISTED_MIN: u64 = if cfg!(test) { 4 } else { 4096 };
+/// So many parts are under way at a time: the device works on one while the answer about another is taken in.
+const PARTS_AHEAD: usize = 2;
+
 /// A question about a run, under way.
 pub(crate) struct AskedRun {
     pub ticket: Ticket,
     memory: PinnedPiece,
+    room: u64,
 }
 
 impl AskedRun {
@@ -297,7 +344,7 @@ impl AskedRun {
         let kernel = question.kernel(run, room, memory.at(0));
         kernel.prepare(&**lane.device());
         let ticket = lane.submit(RunAccess::Read, &mut |queue| kernel.submit(queue))?;
-        Ok(Self { ticket, memory })
+        Ok(Self { ticket, memory, room })
     }
 
     /// Has the device translate what questions like this one need, so that they do not wait for that while
@@ -311,23 +358,66 @@ impl AskedRun {
 
     /// Takes in the answer, which has come. Breaks if what comes after it is of no interest.
     pub fn take<Q: Question>(
-        mut self,
+        self,
         lane: &impl Lane,
         question: &Q,
         run: Run<'_>,
         part: &mut Q::Part,
     ) -> Result<ControlFlow<()>> {
-        loop {
-            let copied = &lane.counters().bytes_from_device;
-            let taken = question.take(part, &Answer { memory: &self.memory, copied, run })?;
-            lane.keep(self.memory);
-            match taken {
-                TakenAnswer::Yes => return Ok(ControlFlow::Continue(())),
-                TakenAnswer::Enough => return Ok(ControlFlow::Break(())),
-                TakenAnswer::TooShort { room } => self = Self::with_room(lane, question, run, room)?,
-            }
-            lane.wait(self.ticket)?;
+        let counters = lane.counters();
+        let taken = question.take(part, &Answer { memory: &self.memory, counters, run, room: self.room })?;
+        lane.keep(self.memory);
+        match taken {
+            TakenAnswer::Yes => Ok(ControlFlow::Continue(())),
+            TakenAnswer::Enough => Ok(ControlFlow::Break(())),
+            TakenAnswer::TooShort { from, room } => Self::take_rest(lane, question, run, (from, room), part),
         }
+    }
+
+    /// Asks about one part of what is left of a run after the other, for a list that has about so many
+    /// entries in all, and takes the answers in.
+    fn take_rest<Q: Question>(
+        lane: &impl Lane,
+        question: &Q,
+        run: Run<'_>,
+        (from, room): (u64, u64),
+        part: &mut Q::Part,
+    ) -> Result<ControlFlow<()>> {
+        let count = run.count() as u64;
+        // Of entries that are spread evenly a part has half as many as there is room for. A part that is
+        // asked about again becomes shorter each time, until there is room for all of it.
+        let each = ((count - from) / 2 / room.div_ceil(LISTED_MAX).max(1)).max(LISTED_MAX);
+        let mut firsts = (from..count).step_by(each as usize);
+        let mut ahead = VecDeque::new();
+        loop {
+            while ahead.len() < PARTS_AHEAD
+                && let Some(first) = firsts.next()
+            {
+                let count = each.min(count - first);
+                let skipped = run.columns.iter().map(|of| {
+                    let start = of.start.plus(first * of.stride);
+                    Elements { start, count, ..*of }
+                });
+                let columns: Vec<_> = skipped.collect();
+                let geometry = Geometry { first: run.geometry.first.wrapping_add(first), ..run.geometry };
+                let asked_about = Run { columns: &columns, geometry };
+                let room = room.clamp(LISTED_MIN, LISTED_MAX).min(count);
+                let asked = Self::with_room(lane, question, asked_about, room)?;
+                ahead.push_back((asked, columns, geometry));
+            }
+            let Some((asked, columns, geometry)) = ahead.pop_front() else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            lane.wait(asked.ticket)?;
+            if asked.take(lane, question, Run { columns: &columns, geometry }, part)?.is_break() {
+                break;
+            }
+        }
+        for (asked, ..) in ahead {
+            lane.wait(asked.ticket)?;
+            lane.keep(asked.memory);
+        }
+        Ok(ControlFlow::Break(()))
     }
 }
 

@@ -82,6 +82,13 @@
 //!
 //! A condition that always holds is [`Expr::constant(true)`](Expr::constant).
 //!
+//! # Elements
+//!
+//! Fields are numbers of at most 64 bits. With the feature `half` they can be `half::f16` and `half::bf16`,
+//! which are `f32` in expressions: loaded exactly, and rounded to nearest even when they are
+//! [assigned](Field::set); see [`FieldType`]. With the feature `num-complex` they can be complex numbers, of
+//! which `ComplexExpr` has the operators.
+//!
 //! # Arithmetic
 //!
 //! All devices give the same results, bit by bit, except for the bits of a NaN. Integers wrap; `a / 0` is 0
@@ -102,6 +109,8 @@
 //! devices.
 
 mod call;
+#[cfg(feature = "num-complex")]
+mod complex;
 mod list;
 mod maths;
 mod operators;
@@ -119,10 +128,12 @@ use crate::base::error::Result;
 
 pub use backend_api::expr::{Integer, Number};
 pub use call::{CallInExpr, ExprArguments};
+#[cfg(feature = "num-complex")]
+pub use complex::{ComplexExpr, IntoComplex};
 use list::Instructions;
 pub(crate) use list::refused;
 pub(crate) use relative::assignments_counted_from;
-pub use scalar::{Bits, Scalar, Signed, Summed};
+pub use scalar::{Bits, FieldType, Scalar, Signed, Summed};
 
 /// A value of type `F` that is computed from an element of type `T`; of [several
 /// arrays](crate::compute::Joined), from one element of each.
@@ -195,11 +206,16 @@ impl<T, F: Scalar> Expr<T, F> {
     }
 
     /// The field of source number `source` of the joined arrays.
-    pub(crate) fn field(source: u8, offset: usize) -> Self {
+    pub(crate) fn field<S: FieldType<Value = F>>(source: u8, offset: usize) -> Self {
         // The offset fits unless the element is longer than 4 GiB: then the field is refused for being
         // outside.
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
-        Self::start(Instruction::Field { source, offset, of: F::TYPE })
+        let (of, conversions) = S::AS;
+        let field = Self::start(Instruction::Field { source, offset, of });
+        match conversions {
+            Some((widen, _)) => field.unary(widen),
+            None => field,
+        }
     }
 
     /// The program that computes it, and which of its values it is.
@@ -284,9 +300,9 @@ impl<T, F> IntoExpr<T, F> for &Expr<T, F> {
     }
 }
 
-impl<T: Element, F: Scalar + NoUninit> IntoExpr<T, F> for Field<T, F> {
-    fn into_expr(self) -> Expr<T, F> {
-        Expr::field(0, self.offset())
+impl<T: Element, S: FieldType> IntoExpr<T, S::Value> for Field<T, S> {
+    fn into_expr(self) -> Expr<T, S::Value> {
+        Expr::field::<S>(0, self.offset())
     }
 }
 
@@ -374,8 +390,8 @@ impl<T, F> IntoFiltered<T, F> for &Expr<T, F> {
     }
 }
 
-impl<T: Element, F: Scalar + NoUninit> IntoFiltered<T, F> for Field<T, F> {
-    fn into_filtered(self) -> Filtered<T, F> {
+impl<T: Element, S: FieldType> IntoFiltered<T, S::Value> for Field<T, S> {
+    fn into_filtered(self) -> Filtered<T, S::Value> {
         self.into_expr().into_filtered()
     }
 }
@@ -408,12 +424,16 @@ pub struct Assignment<T> {
 
 impl<T, F: Scalar> Expr<T, F> {
     /// What writes this to a field of source number `source`.
-    pub(crate) fn assigned(self, source: u8, offset: usize) -> Assignment<T> {
+    pub(crate) fn assigned<S: FieldType<Value = F>>(self, source: u8, offset: usize) -> Assignment<T> {
+        let Self { list, value, .. } = match S::AS.1 {
+            Some((_, narrow)) => self.unary(narrow),
+            None => self,
+        };
         Assignment {
             source,
             offset: u32::try_from(offset).unwrap_or(u32::MAX),
-            list: self.list,
-            value: self.value,
+            list,
+            value,
             marker: PhantomData,
         }
     }

@@ -8,14 +8,16 @@ use bytemuck::NoUninit;
 
 use crate::base::element::{Element, Field};
 use crate::base::error::Result;
-use crate::base::memory::reserve_large;
+use crate::base::memory::{reserve_large, zeroed_vec};
 use crate::ops::executor::{Answer, Kernel, Question, Run, TakenAnswer};
 use crate::ops::view::{INTERNAL, Shape, Store};
 
 /// How many indices are listed at first, one for so many elements; if there are more, the device is asked
 /// again.
-const FIRST_LIMIT: RangeInclusive<u64> = 4096..=1 << 20;
+const FIRST_LIMIT: RangeInclusive<u64> = 4096..=1 << 19;
 const ELEMENTS_EACH: u64 = 64;
+/// For so many indices there is room before they are found: 1 GiB, which costs nothing until it is touched.
+const AHEAD_MAX: u64 = 1 << 27;
 /// How many words of an answer are taken at a time.
 const PIECE: usize = 4096;
 
@@ -54,12 +56,7 @@ impl<I> Found<I> {
 impl Found {
     /// The same by the indices of a view, for places of its store.
     pub(crate) fn by_index<X: Shape>(self, shape: &X) -> Found<X::Index> {
-        let mut indices: Vec<_> =
-            self.indices.into_iter().filter_map(|place| shape.index_at(place)).collect();
-        if !indices.is_sorted() {
-            indices.sort_unstable();
-        }
-        Found { indices, total: self.total }
+        Found { indices: shape.indices_at(self.indices), total: self.total }
     }
 }
 
@@ -69,7 +66,7 @@ const GAP_MAX: usize = if cfg!(test) { 8 } else { 1 << 16 };
 const JOINED_MAX: usize = if cfg!(test) { 64 } else { 1 << 22 };
 
 /// How many matches are listed to find those that come first, where they are stored in another order.
-const LISTED_MAX: usize = if cfg!(test) { 8 } else { 1 << 20 };
+const ORDERED_MAX: usize = if cfg!(test) { 8 } else { 1 << 20 };
 
 /// Searches a region of a store for a value. The total is exact if all are to be counted.
 pub(crate) fn search_region<S: Store, X: Shape>(
@@ -105,7 +102,7 @@ fn search_slab<S: Store, X: Shape>(
     if !is_in_order && (1..usize::MAX).contains(&limit) {
         // All are listed before it is known which ones come first: of a part that does not have too many.
         let total = search_slab(store, shape, of, Seek { what, limit: 0, count_all: true })?.total;
-        if total > LISTED_MAX
+        if total > ORDERED_MAX
             && let Some([first, second]) = shape.halves(of)
         {
             let mut found = search_slab(store, shape, &first, seek)?;
@@ -134,8 +131,11 @@ fn search_slab<S: Store, X: Shape>(
         let wanted = if is_exact { limit - all.indices.len() } else { usize::MAX };
         let seek = Seek { what, limit: wanted, count_all: count_all || !is_exact };
         let Found { indices, total } = store.ask(&[], &range, &seek, INTERNAL)?;
-        let inside = indices.into_iter().filter(|place| !has_gaps || region.index_at(*place).is_some());
-        let indices: Vec<_> = inside.filter_map(|place| shape.index_at(place)).collect();
+        let mut places = indices;
+        if has_gaps {
+            places.retain(|place| region.index_at(*place).is_some());
+        }
+        let indices = shape.indices_at(places);
         all.append(Found { total: if has_gaps { indices.len() } else { total }, indices });
         if is_in_order {
             all.indices.truncate(limit);
@@ -175,6 +175,13 @@ pub struct Seek<'a> {
     pub(crate) count_all: bool,
 }
 
+impl Seek<'_> {
+    /// Whether all that there are are listed: then nothing has to be counted before.
+    fn lists_all(&self) -> bool {
+        self.limit > isize::MAX as usize
+    }
+}
+
 impl Question for Seek<'_> {
     type Part = Found;
     type Whole = Found;
@@ -182,7 +189,7 @@ impl Question for Seek<'_> {
     fn room(&self, count: u64) -> u64 {
         // A search that stops early does not tell how many there are: it is asked once.
         let first = (count / ELEMENTS_EACH).clamp(*FIRST_LIMIT.start(), *FIRST_LIMIT.end());
-        let most = if self.count_all { first } else { u64::MAX };
+        let most = if self.count_all || self.lists_all() { first } else { u64::MAX };
         most.min(self.limit as u64).min(count)
     }
 
@@ -191,7 +198,9 @@ impl Question for Seek<'_> {
     }
 
     fn kernel<'a>(&'a self, run: Run<'a>, limit: u64, answer: HostSpan<'a>) -> Kernel<'a> {
-        let (Run { columns: sources, geometry }, count_all) = (run, self.count_all);
+        let Run { columns: sources, geometry } = run;
+        // Where all are listed, a list that is full is gone on from: the device need not read further.
+        let count_all = self.count_all && !self.lists_all();
         match self.what {
             What::Value { offset: field_offset, value } => {
                 let elements = sources[0];
@@ -207,28 +216,47 @@ impl Question for Seek<'_> {
     fn take(&self, found: &mut Found, answer: &Answer<'_>) -> Result<TakenAnswer> {
         const HEADER: usize = Search::HEADER_BYTES as usize / 8;
         let header = answer.words(0, HEADER)?;
-        let (total, listed) = (header[0], header[1]);
-        let wanted = total.min((self.limit - found.indices.len()) as u64);
-        if self.count_all && listed < wanted {
+        let (matches, listed) = (header[0], header[1]);
+        let wanted = matches.min((self.limit - found.indices.len()) as u64);
+        if self.count_all && !self.lists_all() && listed < wanted {
             // Where others may write meanwhile there can be more matches each time.
-            let room = total.saturating_add(total / 8).min(self.limit as u64).min(answer.count());
-            return Ok(TakenAnswer::TooShort { room });
+            let room = matches.saturating_add(matches / 8).min(self.limit as u64).min(answer.count());
+            reserve_large(&mut found.indices, wanted as usize)?;
+            return Ok(TakenAnswer::TooShort { from: 0, room });
         }
         let listed = listed.min(wanted) as usize;
-        reserve_large(&mut found.indices, listed)?;
-        for first in (0..listed).step_by(PIECE) {
-            let numbers = answer.words(HEADER + first, PIECE.min(listed - first))?;
-            found.indices.extend(numbers.into_iter().map(|number| answer.index(number)));
+        let (mut numbers, mut from) = (zeroed_vec(PIECE.min(listed))?, answer.count());
+        if self.lists_all() && listed as u64 == answer.room && listed > 0 {
+            answer.read_words(HEADER + listed - 1, &mut numbers[..1]);
+            from = numbers[0] + 1;
         }
-        found.total += total as usize;
+        let rest = answer.count() - from;
+        // As many in what is left as in what comes before it.
+        let more = (u128::from(rest) * listed as u128).div_ceil(u128::from(from.max(1))) as u64;
+        // Room for them is worth having, but no reason to fail.
+        if reserve_large(&mut found.indices, listed + more.min(AHEAD_MAX) as usize).is_err() {
+            reserve_large(&mut found.indices, listed)?;
+        }
+        for first in (0..listed).step_by(PIECE) {
+            let numbers = &mut numbers[..PIECE.min(listed - first)];
+            answer.read_words(HEADER + first, numbers);
+            answer.append_indices(numbers, &mut found.indices);
+        }
+        found.total += if self.lists_all() { listed } else { matches as usize };
+        if rest > 0 {
+            return Ok(TakenAnswer::TooShort { from, room: more });
+        }
         let is_enough = !self.count_all && found.indices.len() >= self.limit;
         Ok(if is_enough { TakenAnswer::Enough } else { TakenAnswer::Yes })
     }
 
     fn whole(&self, parts: Vec<Found>) -> Found {
         let mut found = Found::default();
+        let is_one = parts.iter().filter(|part| !part.indices.is_empty()).count() <= 1;
         parts.into_iter().for_each(|part| found.append(part));
-        found.indices.sort_unstable();
+        if !is_one {
+            found.indices.sort_unstable();
+        }
         found.indices.truncate(self.limit);
         found
     }

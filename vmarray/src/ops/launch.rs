@@ -3,6 +3,7 @@
 //! `arguments` says what can be given for which parameter, `kernel` lowers a kernel once, `plan` has what is
 //! done with each run of elements. All else is as for any change of elements: [`executor`](super::executor).
 
+mod along_axis;
 mod arguments;
 mod coded;
 mod kernel;
@@ -10,22 +11,28 @@ mod options;
 mod over;
 mod plan;
 mod reduce;
+mod scan;
 mod session;
 mod spread;
 mod stored;
+mod tiled_groups;
 
 use backend_api::kernel::Code;
 use vmarray_kernel::{Kernel, Number};
 
+pub(crate) use along_axis::{Lines, added, converted, counted, greater, lesser};
 pub use arguments::{Appended, Argument, Arguments, Bound, Windowed};
 pub(crate) use arguments::{Modes, changed, placed, shared};
 pub use coded::CodedKernel;
 pub use options::KernelLaunch;
 pub use reduce::ReturnedSum;
+pub use scan::PrefixSummed;
+pub(crate) use scan::{PIECE_BYTES, Scan, scan_lines};
 pub use session::{
     Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWait, SessionWindow,
 };
 pub(crate) use spread::{Bounds, Shown, Spread, inside};
+pub(crate) use stored::Reordered;
 pub use stored::StoredBox;
 
 #[cfg(doc)]
@@ -89,6 +96,7 @@ pub trait RunKernel: Kernel + Sized {
     /// | `&Own<T>` | an array, an [`NdArray`](crate::NdArray), a source, a section of any, all by `&` |
     /// | `&Anywhere<T>` | as for `&Own<T>`, of any shape |
     /// | `&Anywhere<T, N>` | the same of `N` dimensions |
+    /// | `&Rows<T>` | a [`RaggedArray`](crate::RaggedArray) by `&`; `(&starts, &elements)`: where each row begins and the last one ends, as `u64`, and all elements, each as for `&Own<T>` |
     /// | `&Window<T, N>` | `view.window(halo)`, `view.bounded(mode).window(halo)`, of any extents |
     /// | `&mut Own<T>` | `&mut` array, [`NdArray`](crate::NdArray) or source, [`section_mut`](crate::views::ViewMut::section_mut) |
     /// | `&Shared<T>` | the same, of any length |
@@ -100,8 +108,8 @@ pub trait RunKernel: Kernel + Sized {
     /// they lie; all others are copied beside it, some MiB at a time, and results among them are copied
     /// back. Results of several dimensions are rows or tiles as the first one is. Elements that many
     /// items read are copied to each device of the result: those of windows with their halo and some
-    /// MiB at a time, all of an `Anywhere`, which has to fit into the device's memory beside what is
-    /// there. On a single device on which the result lies as well, they are read where they lie:
+    /// MiB at a time, all of an `Anywhere` or of rows, which has to fit into the device's memory beside what
+    /// is there. On a single device on which the result lies as well, they are read where they lie:
     /// windows of arrays that are not tiled, with the modes of the library; an `Anywhere<T>` of an
     /// array from its first element on, an `Anywhere<T, N>` of any box. The halo is not checked then.
     ///
@@ -261,7 +269,8 @@ pub trait RunKernel: Kernel + Sized {
     /// ```
     ///
     /// # Errors
-    /// [`KernelRefused`](ErrorKind::KernelRefused) if the kernel cannot be translated.
+    /// [`KernelRefused`](ErrorKind::KernelRefused) if the kernel cannot be translated, or its groups are
+    /// tiles of a result.
     fn with_code(code: Code) -> Result<CodedKernel<Self>> {
         CodedKernel::new(code)
     }

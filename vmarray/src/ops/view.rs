@@ -23,7 +23,7 @@ use crate::ops::compute::{Joinable, Joined, Selected};
 use crate::ops::expr::IntoExpr;
 use crate::ops::find::{Found, Seek, What, search_region};
 use crate::ops::gather::{Gathered, equal_lengths, scatter_chunks};
-use crate::ops::launch::Windowed;
+use crate::ops::launch::{PrefixSummed, Scan, Windowed};
 
 pub use paged::{PagedView, PagedViewMut};
 pub use query::{Query, QueryMut};
@@ -323,11 +323,13 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Gathered::new(self, indices.into_iter())
     }
 
-    /// Joins it to others of the same length, element by element, so that expressions can use the fields of
-    /// all. One to seven others, as a tuple: arrays, sources and sections of both, of any element type.
+    /// Joins it to others of the same shape, element by element, so that expressions can use the fields of
+    /// all. One to seven others, as a tuple: arrays, sources and sections of both, boxes, of any element
+    /// type, and what a view [shows at a distance](crate::boundary::BoundaryView::shifted) from each element.
     ///
     /// # Errors
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch).
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch), [`KernelShape`](ErrorKind::KernelShape) for boxes;
+    /// [`RankMismatch`](ErrorKind::RankMismatch) if it has fewer axes than what it is a part of.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -340,10 +342,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// assert_eq!((prices.get(499)?, prices.get(500)?), (6.0, 2.5));
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    fn join<O: Joinable<'a, Self>>(self, others: O) -> Result<Joined<'a, Self, O>>
-    where
-        Self: View<'a, Shape = Linear>,
-    {
+    fn join<O: Joinable<'a, Self>>(self, others: O) -> Result<Joined<'a, Self, O>> {
         Joined::new(self, others)
     }
 
@@ -595,6 +594,64 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         }
     }
 
+    /// Replaces each element of a range by the sum of all elements of the range up to it, and returns the
+    /// sum of all. Where the elements lie, on all of their devices; the range is read twice and written once.
+    ///
+    /// Integers wrap. Floats are added up in an order that does not depend on devices or pages: blocks of
+    /// 1024 elements, counted from the start of the array or source, by steps of Hillis and Steele, sums of
+    /// blocks in `f64` with compensation. So the error of each result is at most some 12 roundings of the sum
+    /// of magnitudes in its block and 2 of all before it, however long the range is.
+    ///
+    /// The result of an expression, or of another array, is first [assigned](QueryMut::transform) to what is
+    /// then summed up; so sums may be of a wider type. Others must not write to the range meanwhile: sums of
+    /// which elements come out is not said then.
+    ///
+    /// Elements whose pages are not multiples of 1024 go through the host, 4 MiB at a time, and so do those
+    /// on OpenCL devices whose work-groups have less than 1024 items.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let (lengths, ends) = (Source::new(vec![200_u8, 0, 100])?, VirtualArray::<u64>::new(3)?);
+    /// let joined = ends.join((&lengths,))?;
+    /// let (end, length) = joined.rows();
+    /// joined.transform(.., end.set(Field::whole(), length.get(Field::whole()).cast::<u64>()))?;
+    /// assert_eq!(ends.prefix_sum(..)?, 300);
+    /// assert_eq!(ends.to_vec(..)?, [200, 200, 300]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`section`](View::section), and those of devices: after these any of the range may be written, and
+    /// is unspecified where [`Interrupted`](ErrorKind::Interrupted) says so.
+    fn prefix_sum(self, bounds: impl RangeBounds<usize>) -> Result<Self::Element>
+    where
+        Self: View<'a, Shape = Linear, Element: PrefixSummed>,
+    {
+        prefix_sums(self, bounds, false)
+    }
+
+    /// Replaces each element of a range by the sum of all elements of the range before it, the first one by
+    /// zero, and returns the sum of all: as [`prefix_sum`](Self::prefix_sum).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// // Where rows of these lengths begin, and how much room they need.
+    /// let rows = VirtualArray::<u32>::new(4)?;
+    /// rows.write(0, &[3, 0, 2, 5])?;
+    /// assert_eq!(rows.exclusive_prefix_sum(..)?, 10);
+    /// assert_eq!(rows.to_vec(..)?, [0, 3, 3, 5]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    fn exclusive_prefix_sum(self, bounds: impl RangeBounds<usize>) -> Result<Self::Element>
+    where
+        Self: View<'a, Shape = Linear, Element: PrefixSummed>,
+    {
+        prefix_sums(self, bounds, true)
+    }
+
     /// Writes one value to all elements within bounds, on the devices where whole pages are filled.
     ///
     /// # Errors
@@ -635,6 +692,23 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     fn scatter_iter(self, elements: impl IntoIterator<Item = (Self::Index, Self::Element)>) -> Result<usize> {
         scatter_chunks(self, elements)
     }
+}
+
+fn prefix_sums<'a, V>(view: V, bounds: impl RangeBounds<usize>, is_exclusive: bool) -> Result<V::Element>
+where
+    V: ViewMut<'a> + View<'a, Shape = Linear, Element: PrefixSummed>,
+{
+    let (store, shape) = view.parts();
+    let range = shape.places(bounds)?;
+    let Some(last) = range.end.checked_sub(1).filter(|_| !range.is_empty()) else {
+        return Ok(bytemuck::Zeroable::zeroed());
+    };
+    let own = store.get_at(last, INTERNAL)?;
+    let (result, page_len) = (store.as_target(INTERNAL), store.page_elements());
+    let scan = Scan { store: result, page_len, range, row: 0, is_exclusive };
+    scan.run::<V::Element>().map_err(|error| error.counted_from(shape.start))?;
+    let sum = store.get_at(last, INTERNAL)?;
+    Ok(if is_exclusive { vmarray_kernel::k::add(sum, own) } else { sum })
 }
 
 impl<'a, T: crate::Element, D: backend_api::Device> View<'a> for &'a crate::VirtualArray<T, D> {

@@ -99,6 +99,6 @@ unsafe impl Device for AnyDevice {
     backend_api::forward! { self => self.device();
         info memory create_queue release_queue allocate release allocate_host import_host release_host
         submit routes submit_by set_routing routing fill search gather scatter compute prepare launch prepare_launches
-        kernel_facts poll wait wake order_after wipe_on_release
+        kernel_facts poll wait wake reaches order_after wipe_on_release
     }
 }

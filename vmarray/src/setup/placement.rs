@@ -66,6 +66,22 @@ pub enum Placement {
     Bandwidth(Direction),
     /// The highest measured bandwidth of all devices together at which the array fits the memory of each.
     Balanced(Direction),
+    /// Every page on two devices, so that one of them can be lost and nothing with it.
+    ///
+    /// The pages are dealt out to pairs of devices: both of two; of more the first and the second, the second
+    /// and the third, and so on, the last and the first. Each device has equal shares of two pairs, so the
+    /// array takes twice its length in device memory. Write-backs go to both devices of a page and end when
+    /// both have it; reads come from the one that has less to do. Work on the devices that writes is done on
+    /// both, or copied to the second.
+    ///
+    /// When a device is lost, everything goes on with the other one of each pair, at the loss of another one
+    /// of which pages are lost. [`homes`](crate::VirtualArray::homes) tells, and
+    /// [`rebuild`](crate::VirtualArray::rebuild) puts a spare in its place while the array is used. For
+    /// arrays alone: the home of a source is in RAM.
+    ///
+    /// [`Mirrored`](crate::device::wrap::Mirrored), of which each pair is one, says what is repeated and what
+    /// is copied, and what two devices of different kinds may answer differently.
+    Mirrored,
 }
 
 /// Channels of a device that gets an equal share. Only pages of one channel are copied together, so few are
@@ -123,6 +139,20 @@ impl Placement {
         self.channels(pages, page_bytes, usable_bytes, &bandwidths).map(|channels| take_turns(&channels))
     }
 
+    /// The devices of each pair, if pages are to be mirrored over so many.
+    pub(crate) fn pairs(&self, devices: usize) -> Result<Option<Vec<[usize; 2]>>> {
+        if *self != Self::Mirrored {
+            return Ok(None);
+        }
+        let pairs = match devices {
+            0 => return Err(ErrorKind::NoDevices.into()),
+            1 => return Err(ErrorKind::MirrorRefused { reason: "there is one device" }.into()),
+            2 => vec![[0, 1]],
+            _ => (0..devices).map(|first| [first, (first + 1) % devices]).collect(),
+        };
+        Ok(Some(pairs))
+    }
+
     /// The direction in which bandwidth is to be measured, if it matters.
     fn direction(&self) -> Option<Direction> {
         match self {
@@ -146,6 +176,11 @@ impl Placement {
         }
         let channels = match self {
             Self::Equal => vec![EQUAL_CHANNELS; devices],
+            // Pairs are made by those who build arrays.
+            Self::Mirrored => {
+                let reason = "the home of a source is in RAM, and is not lost with a device";
+                return Err(ErrorKind::MirrorRefused { reason }.into());
+            }
             Self::Ratios(ratios) if ratios.len() != devices => {
                 return Err(ErrorKind::SharesMismatch { shares: ratios.len(), devices }.into());
             }
@@ -251,6 +286,14 @@ mod tests {
             kind(Placement::Ratios(vec![1]), &[1, 1]),
             ErrorKind::SharesMismatch { shares: 1, devices: 2 }
         );
+    }
+
+    #[test]
+    fn each_device_is_in_two_pairs() {
+        let pairs = |devices| Placement::Mirrored.pairs(devices);
+        assert_eq!(pairs(2), Ok(Some(vec![[0, 1]])));
+        assert_eq!(pairs(4), Ok(Some(vec![[0, 1], [1, 2], [2, 3], [3, 0]])));
+        assert!(pairs(0).is_err() && pairs(1).is_err() && Placement::Equal.pairs(1) == Ok(None));
     }
 
     #[test]

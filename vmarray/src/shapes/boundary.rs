@@ -45,6 +45,8 @@ mod each;
 mod launched;
 mod modes;
 #[forbid(unsafe_code)]
+mod shifted;
+#[forbid(unsafe_code)]
 mod view;
 #[forbid(unsafe_code)]
 mod window;
@@ -54,4 +56,5 @@ pub use modes::{
     Boundary, Checked, Circular, Clamp, Constant, Ignored, Mirror, Place, Symmetric, Unchecked,
     WriteBoundary, Zero,
 };
+pub use shifted::Shifted;
 pub use view::BoundaryView;

@@ -68,6 +68,7 @@ pub(crate) use shape::{Positions, element_count, position_outside, strides, volu
 /// | tiles | [`tiles`](Self::tiles), [`for_each_tile`](Self::for_each_tile), [`tile`](Self::tile), [`tile_mut`](Self::tile_mut) |
 /// | on the devices | [`find`](crate::views::View::find), [`find_first`](crate::views::View::find_first), [`count`](crate::views::View::count), [`fill`](crate::views::ViewMut::fill) |
 /// | by expressions | [`count_where`](crate::views::Query::count_where), [`find_where`](crate::views::Query::find_where), [`select_where`](crate::views::View::select_where), [`any`](crate::views::Query::any), [`all`](crate::views::Query::all), [`sum`](crate::views::Query::sum), [`arg_min`](crate::views::Query::arg_min), [`histogram`](crate::views::Query::histogram), [`transform`](crate::views::QueryMut::transform), [`assign_where`](crate::views::QueryMut::assign_where), [`coordinate`](crate::nd::NdView::coordinate) |
+/// | along an axis | [`sum_axis`](crate::nd::NdView::sum_axis), [`min_axis`](crate::nd::NdView::min_axis), [`max_axis`](crate::nd::NdView::max_axis), [`count_axis`](crate::nd::NdView::count_axis), [`prefix_sum_axis`](crate::nd::NdViewMut::prefix_sum_axis) |
 /// | all else | [`elements`](Self::elements), with [`index_of`](Self::index_of) and [`element_ranges`](Self::element_ranges) |
 ///
 /// # Example

@@ -2,6 +2,7 @@
 
 mod builder;
 mod growing;
+mod launched;
 mod row;
 mod writer;
 

@@ -191,7 +191,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
                 .min(of_channel)
                 .clamp(1, SLOTS_MAX)
         };
-        open.expect_room(&turns, |channel| slots(channel) as u64 * page_bytes as u64)?;
+        open.expect_room(&turns, None, |channel| slots(channel) as u64 * page_bytes as u64)?;
         let mut entries = Vec::new();
         entries.try_reserve_exact(pages).map_err(|_| ErrorKind::NoTableMemory { pages: pages as u64 })?;
         entries.resize_with(pages, DirectoryEntry::new);

@@ -160,7 +160,7 @@ impl<T: Element> Core<T> {
         }
         let is_overwritten = change.overwrites(size_of::<T>());
         let access = if is_overwritten { RunAccess::Overwrite } else { RunAccess::Change };
-        in_parts(change, &others, range, self.cuts.page_len, size_of::<T>(), |part, read| {
+        in_parts(change, &others, range, self.cuts.page_len, self, |part, read| {
             let (outcomes, done) = self.operate(part, &Assign { change, access, read });
             let mut all = Outcome::default();
             outcomes.into_iter().for_each(|one| all.add(one));

@@ -187,7 +187,7 @@ impl<T: Element> ResultStore for Core<T> {
     }
 }
 
-impl<'a, T: Memory + Element, H: HomeMut<T>, D: Device> Argument<'a, &'static mut Own<T>, kind::OwnMut>
+impl<'a, T: Memory + Element, H: HomeMut<T> + Sync, D: Device> Argument<'a, &'static mut Own<T>, kind::OwnMut>
     for &'a mut Source<T, H, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {

@@ -346,3 +346,27 @@ fn pages_that_lose_their_contents_are_zeroed_again() {
     array.discard(200..210).unwrap();
     assert_eq!((sum(), array.sum(200..210, Field::whole()).unwrap()), (2407, 0));
 }
+
+/// Of each channel more matches than an answer has room for, few of them at first.
+#[test]
+fn long_lists_of_matches_are_asked_for_in_parts() {
+    const LEN: usize = 6 << 20;
+    let values: Vec<u8> =
+        (0..LEN).map(|i| u8::from(if i < LEN / 4 { i % 50 == 0 } else { i % 4 > 0 })).collect();
+    let shape = Shape { page_len: 1 << 16, channels: vec![2, 1], ..Shape::default() };
+    let array = shape.build::<u8>(LEN);
+    array.write(0, &values).unwrap();
+    for range in [0..LEN, 70_001..LEN - 3] {
+        let expected: Vec<usize> =
+            (0..range.len()).filter(|index| values[range.start + index] == 1).collect();
+        let view = array.section(range).unwrap();
+        for limit in [usize::MAX, 7 << 19, 1000] {
+            let holds = Field::<u8, u8>::whole().eq(1);
+            let found = view.find_where(.., holds, limit).unwrap();
+            assert_eq!(found.total, expected.len(), "{limit}");
+            assert!(found.indices == expected[..limit.min(expected.len())], "{limit}");
+            let same = view.find_first(.., Field::whole(), &1, limit).unwrap();
+            assert!(same == found, "{limit}");
+        }
+    }
+}

@@ -198,6 +198,7 @@ fn what_cannot_be_is_refused_before_anything_starts() -> Result<()> {
     let on = hosts::<1>();
     let new = |len| Shape::one(10, 2).describe::<u32, _>(len, on.to_vec()).build();
     let (mut x, mut y, mut short) = (new(50)?, new(50)?, new(49)?);
+    let mut late = Shape::one(10, 2).describe::<u32, _>(50, hosts::<1>().to_vec()).build()?;
     let mut other = Session::new();
     let strange = other.hold(&mut short)?;
     let mut session = Session::new();
@@ -213,6 +214,11 @@ fn what_cannot_be_is_refused_before_anything_starts() -> Result<()> {
     assert!(matches!(refused[0].kind(), ErrorKind::KernelOverlap { .. }), "{}", refused[0]);
     assert!(matches!(refused[1].kind(), ErrorKind::LengthMismatch { .. }), "{}", refused[1]);
     assert!(matches!(refused[2].kind(), ErrorKind::KernelRefused { .. }), "{}", refused[2]);
+    // On a device that is not known yet there is no copy.
+    let copied = session.copy(&Source::new(vec![1_u32; 50])?)?;
+    let c = session.hold(&mut late)?;
+    let error = mixed::run_in(&mut session, (1, &[1; 3], copied, c)).unwrap_err();
+    assert!(error.to_string().contains("hold all, then copy"), "{error}");
     session.finish()?;
     other.finish()?;
     assert_eq!((x.to_vec(..)?, y.to_vec(..)?), (vec![0; 50], vec![0; 50]));
@@ -400,4 +406,17 @@ fn windows_of_sessions_show_what_their_mode_says() -> Result<()> {
         "{error}"
     );
     Ok(())
+}
+
+#[test]
+fn an_array_on_too_many_channels_is_named() -> Result<()> {
+    let shape = Shape { channels: vec![9], page_len: 4, ..Shape::default() };
+    let device = devices(1);
+    let mut of = shape.describe::<u32, _>(100, device.clone()).build()?;
+    let mut out = shape.describe::<u64, _>(100, device).build()?;
+    let mut session = Session::new();
+    let (of, out) = (session.hold(&mut of)?, session.hold(&mut out)?);
+    let error = shifted::run_in(&mut session, (1, of, out)).unwrap_err();
+    assert!(error.to_string().contains("9 channels, and a kernel reads from 8 at most"), "{error}");
+    session.finish()
 }

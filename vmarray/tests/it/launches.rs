@@ -8,9 +8,11 @@ use vmarray::bytemuck::{Pod, Zeroable};
 use vmarray::device;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::host::SimulatedDevice;
-use vmarray::kernel::{Anywhere, Append, Appended, At, Code, Group, KernelType, Own, Shared, Window};
+use vmarray::kernel::{
+    Anywhere, Append, Appended, At, Code, Group, KernelType, Own, Rows, Session, Shared, Window,
+};
 use vmarray::views::SectionMut;
-use vmarray::{AnyDevice, ErrorKind, Result, prelude::*};
+use vmarray::{AnyDevice, ErrorKind, RaggedArray, Result, prelude::*};
 
 use crate::common::{Numbers, Shape, as_any, devices, host, hosts, told};
 
@@ -342,6 +344,72 @@ fn items_read_any_element_of_what_lies_anywhere() {
     }
 }
 
+/// The sums of pairs of rows, as far as both have elements.
+#[vmarray::kernel]
+fn paired(at: At<1>, rows: &Rows<u32>, others: &Rows<u8>, sums: &mut Own<u64>) {
+    let other = others.len() - 1 - at.index();
+    let mut sum = 0;
+    for i in 0..rows.row_len(at.index()).min(others.row_len(other)) {
+        sum += rows[[at.index(), i]] as u64 * (others[[other, i]] as u64 + 1);
+    }
+    sums.set(sum);
+}
+
+#[test]
+fn items_read_rows_of_what_lies_anywhere() {
+    for seed in 0..60 {
+        let mut random = Numbers::new(seed);
+        let count = 1 + random.below(100);
+        let rows: Vec<Vec<u32>> =
+            (0..count).map(|_| (0..random.below(9)).map(|_| random.next() as u32).collect()).collect();
+        let others: Vec<Vec<u8>> =
+            (0..count).map(|_| (0..random.below(9)).map(|_| random.next() as u8).collect()).collect();
+        let ragged = RaggedArray::builder()
+            .devices(devices(1 + random.below(2)))
+            .elements(|elements| elements.page_len(1 + random.below(40)))
+            .offsets(|offsets| offsets.page_len(7));
+        let ragged = ragged.from_rows(&rows).unwrap();
+        let mut starts = vec![0];
+        others.iter().for_each(|row| starts.push(starts[starts.len() - 1] + row.len() as u64));
+        let starts = Held::random(&mut random, &starts, None);
+        let elements = Held::random(&mut random, &others.concat(), None);
+        let sums = Held::random(&mut random, &vec![1_u64; count], None);
+        with_sections!(starts = &starts, section; elements = &elements, section; sums = &sums, section_mut; =>
+            paired::run((&ragged, (starts, elements), sums)).unwrap());
+        let truth = rows.iter().zip(others.iter().rev()).map(|(row, other)| {
+            row.iter().zip(other).map(|(a, b)| u64::from(*a) * (u64::from(*b) + 1)).sum::<u64>()
+        });
+        assert!(sums.values().into_iter().eq(truth), "seed {seed}");
+        // Items have more rows than there are.
+        let more = Held::random(&mut random, &vec![1_u64; count + 1], None);
+        let error = with_sections!(more = &more, section_mut; =>
+            paired::run((&ragged, &ragged_of_bytes(&others), more)).unwrap_err());
+        assert!(matches!(error.kind(), ErrorKind::KernelOutside { items: 1, .. }), "{error}");
+        let session = in_a_session(&ragged, count);
+        assert!(session.into_iter().eq(rows.iter().map(|row| row.len() as u64)), "seed {seed}");
+    }
+}
+
+fn ragged_of_bytes(rows: &[Vec<u8>]) -> RaggedArray<u8> {
+    RaggedArray::builder().devices(devices(1)).from_rows(rows).unwrap()
+}
+
+#[vmarray::kernel]
+fn lengths(at: At<1>, rows: &Rows<u32>, out: &mut Own<u64>) {
+    out.set(rows.row_len(at.index()) as u64);
+}
+
+fn in_a_session(rows: &RaggedArray<u32>, count: usize) -> Vec<u64> {
+    let mut out = VirtualArray::<u64>::builder(count).devices(devices(1)).build().unwrap();
+    let mut session = Session::new();
+    let of = session.hold(&mut out).unwrap();
+    let starts = session.copy(rows.offsets().section(..=count).unwrap()).unwrap();
+    let elements = session.copy(rows.items()).unwrap();
+    lengths::run_in(&mut session, ((starts, elements), of)).unwrap();
+    session.finish().unwrap();
+    out.to_vec(..).unwrap()
+}
+
 #[vmarray::kernel]
 fn around<const R: usize>(at: At<1>, of: &Window<i32, 1>, weights: &[i32; 9], out: &mut Own<i32>) {
     let mut sum = 0;
@@ -349,6 +417,26 @@ fn around<const R: usize>(at: At<1>, of: &Window<i32, 1>, weights: &[i32; 9], ou
         sum += weights[k] * of[at.plus(k as isize - R as isize)];
     }
     out.set(sum);
+}
+
+#[test]
+fn a_window_over_nothing_shows_what_its_mode_has() {
+    for of in
+        [Source::new(vec![1; 3]).unwrap(), Source::builder(vec![1; 3]).devices(devices(2)).build().unwrap()]
+    {
+        let (nothing, mut out) = (of.section(3..).unwrap(), Shape::one(2, 1).build::<i32>(5));
+        let weights = &[1, 10, 100, 0, 0, 0, 0, 0, 0];
+        around::<1>::run((nothing.bounded(Constant(7)).window(1), weights, &mut out)).unwrap();
+        assert_eq!(out.to_vec(..).unwrap(), [777; 5]);
+        around::<1>::run((nothing.bounded(Zero).window(1), weights, &mut out)).unwrap();
+        assert_eq!(out.to_vec(..).unwrap(), [0; 5]);
+    }
+    let empty = VirtualArray::<i32>::builder(0).devices(devices(1)).build().unwrap();
+    let mut out = Shape::one(2, 1).build::<i32>(5);
+    around::<0>::run((empty.bounded(Constant(7)).window(0), &[1; 9], &mut out)).unwrap();
+    assert_eq!(out.to_vec(..).unwrap(), [7; 5]);
+    // There is no element at the edge.
+    assert!(around::<0>::run((empty.bounded(Clamp).window(0), &[1; 9], &mut out)).is_err());
 }
 
 /// One of all modes, by a number.
@@ -541,6 +629,65 @@ fn items_append_on_several_devices() {
         assert_eq!((*first, rest.to_vec()), ([7, 7], truth.collect()), "seed {seed}");
         assert_eq!(seen.values(), vec![1; x.len()]);
     }
+}
+
+/// Items append as many as `x` says.
+#[vmarray::kernel]
+fn counting(at: At<1>, x: &Own<u8>, found: &Append<[u16; 3]>, others: &Append<u64>, seen: &mut Own<u8>) {
+    for i in 0..x.get() {
+        found.push([at.index() as u16, i as u16, 7]);
+        if i % 2 == 1 {
+            others.push((at.index() * 10) as u64 + i as u64);
+        }
+    }
+    seen.set(1);
+}
+
+#[vmarray::kernel(group = 8)]
+fn in_groups(at: At<1>, x: &Own<u8>, found: &Append<[u16; 3]>, others: &Append<u64>, seen: &mut Own<u8>) {
+    counting(at, x, found, others, seen);
+}
+
+#[test]
+fn items_append_in_their_order() {
+    for seed in 0..60 {
+        let mut random = Numbers::new(seed);
+        let x: Vec<u8> = (0..1 + random.below(200)).map(|_| random.below(7) as u8).collect();
+        let xs = Held::random(&mut random, &x, None);
+        let page_len = if seed % 2 == 0 { 8 * (1 + random.below(4)) } else { 1 + random.below(20) };
+        let shape = Shape { page_len, ..Shape::random(&mut random, 30, &[&[1], &[3], &[1, 2]], 3) };
+        let seen = shape.build::<u8>(x.len());
+        let (mut found, mut others) = (vec![[9; 3]], vec![9]);
+        let room = (Appended::in_order(&mut found, 2000), Appended::in_order(&mut others, 2000));
+        let seen_by = seen.section_mut(..).unwrap();
+        with_sections!(xs = &xs, section; => match seed % 2 {
+            0 => in_groups::run((xs, room.0, room.1, seen_by)).unwrap(),
+            _ => counting::run((xs, room.0, room.1, seen_by)).unwrap(),
+        });
+        let pushed = || (0_u16..).zip(&x).flat_map(|(at, x)| (0..u16::from(*x)).map(move |i| (at, i)));
+        assert!(found[1..].iter().copied().eq(pushed().map(|(at, i)| [at, i, 7])), "seed {seed}");
+        let odd = pushed().filter(|(_, i)| i % 2 == 1).map(|(at, i)| u64::from(at * 10 + i));
+        assert!(others[1..].iter().copied().eq(odd), "seed {seed}");
+        assert_eq!(seen.to_vec(..).unwrap(), vec![1; x.len()]);
+    }
+}
+
+#[vmarray::kernel]
+fn half_outside(at: At<1>, of: &Anywhere<u32>, found: &Append<u32>) {
+    found.push(7);
+    found.push(of[at.index()]);
+}
+
+#[test]
+fn a_failure_of_items_that_append_in_order_names_its_line() {
+    let of = Source::new(vec![1_u32, 2]).unwrap();
+    let mut found = Vec::new();
+    let launch = half_outside::launch().over(0..3);
+    let error = launch.run((&of, Appended::in_order(&mut found, 10))).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::KernelOutside { index: 2, item: 2, .. }), "{error}");
+    assert!(error.to_string().contains("launches.rs"), "{error}");
+    let error = half_outside::launch().over(0..2).run((&of, Appended::in_order(&mut found, 3))).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::KernelAppend { asked: 4, most: 3, .. }), "{error}");
 }
 
 #[test]

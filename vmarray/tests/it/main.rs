@@ -1,6 +1,7 @@
 //! All integration tests of the crate, as one program: what they share is compiled and linked once.
 
 mod asynchronous;
+mod axis_reductions;
 mod boundary;
 mod boundary_pictures;
 mod coherence;
@@ -8,24 +9,31 @@ mod common;
 mod compute;
 mod contention;
 mod discovery;
+#[cfg(all(feature = "half", feature = "num-complex"))]
+mod element_types;
 mod errors;
 mod executors;
 mod functions;
 mod gather;
 mod guards;
+mod homes;
 mod index_set;
 mod interpreted;
+mod joined_boxes;
 mod late_filter;
 mod launch_options;
 mod launch_sessions;
 mod launched_boxes;
 mod launched_groups;
+mod launched_tiles;
 mod launches;
 mod mixed;
 mod model;
 mod nd;
 mod nd_compute;
 mod pains;
+mod peers;
+mod prefix_sums;
 mod prepare;
 mod profile;
 mod ragged;

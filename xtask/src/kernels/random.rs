@@ -10,6 +10,7 @@ const DEPTH_MAX: u32 = 3;
 
 /// What a source begins with.
 const HEAD: &str = "\
+use vmarray_kernel::{half::{bf16, f16}, num_complex::Complex};
 use vmarray_kernel::{Anywhere, Append, At, KernelType, Own, Shared, interpret, kernel, run_on_host};
 
 #[derive(Clone, Copy, KernelType)]
@@ -608,6 +609,32 @@ impl Random {
         }
     }
 
+    /// A float that comes out of floats of 16 bits, or of complex numbers.
+    fn foreign(&mut self, of: &'static str, depth: u32) -> String {
+        let [a, b, c] = [0; 3].map(|_| self.expr(of, depth));
+        let operator = self.of(&["+", "-", "*", "/"]);
+        if of == "f32" && self.one_in(2) {
+            let half = self.of(&["f16", "bf16"]);
+            let (left, right) = (format!("{half}::from_f32({a})"), format!("{half}::from_f32({b})"));
+            return match self.below(3) {
+                0 => format!("{left}.to_f32()"),
+                1 => format!("(-{left} {operator} {right}).to_f32()"),
+                _ => {
+                    let than = self.of(&["<", "<=", ">", ">=", "==", "!="]);
+                    format!("(if {left} {than} {right} {{ {c} }} else {{ {right}.to_f32() }})")
+                }
+            };
+        }
+        let (z, w) = (format!("Complex::new({a}, {b})"), format!("Complex {{ re: {c}, im: 0.5_{of} }}"));
+        match self.below(5) {
+            0 => format!("({z} {operator} {w}).re"),
+            1 => format!("(-({w} {operator} {z})).im"),
+            2 => format!("{z}.conj().scale({c}).im"),
+            3 => format!("{z}.norm_sqr()"),
+            _ => format!("(if ({z}) == ({w}) {{ {a} }} else {{ {z}.norm() }})"),
+        }
+    }
+
     fn operation(&mut self, of: &'static str, depth: u32) -> String {
         if of == "bool" {
             let other = self.of(&TYPES);
@@ -622,6 +649,9 @@ impl Random {
             return format!("{not}(({left}) {operator} ({right}))");
         }
         let is_float = of.starts_with('f');
+        if is_float && self.one_in(5) {
+            return self.foreign(of, depth);
+        }
         let left = self.expr(of, depth);
         if self.one_in(3) {
             let right = self.expr(of, depth);

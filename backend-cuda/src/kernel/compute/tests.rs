@@ -73,6 +73,11 @@ fn everything(of: Type) -> (Program, Vec<Value>, Value) {
     for op in ops {
         last = push(Instruction::Binary { op, left: last, right: b });
     }
+    if of == Type::F32 {
+        for op in [Unary::ToF16, Unary::FromF16, Unary::ToBf16, Unary::FromBf16] {
+            last = push(Instruction::Unary { op, of: last });
+        }
+    }
     for op in Unary::ALL.into_iter().chain(Unary::APPROXIMATE).filter(|op| op.takes(of)) {
         last = push(Instruction::Unary { op, of: last });
     }

@@ -5,10 +5,16 @@
 //! reads nothing, and is noted if it is the item's first failure. What is known to be inside is not checked.
 //! A kernel with groups has blocks of that length, which run its groups in turn.
 
+pub(super) mod affine;
 mod arena;
 mod bounds;
 mod lanes;
 mod together;
+mod unroll;
+pub(super) mod windows;
+
+use std::collections::HashMap;
+use std::rc::Rc;
 
 use backend_api::Error;
 use backend_api::kernel::{Access, ArrayDecl, Body, Function, Kernel, Memory, Op, Reg, Space, Type, Where};
@@ -36,6 +42,8 @@ pub(crate) struct Shape {
     pub gives_tables: bool,
     /// How many items a thread takes at once.
     pub lanes: u32,
+    /// Whether these read what lies around them.
+    pub is_around: bool,
 }
 
 /// The form of a view.
@@ -72,13 +80,18 @@ pub(super) enum Given {
     /// With several items at once: how many single ones come first, and how many threads take several.
     Head,
     Pieces,
+    /// With what lies around items: how many blocks a row has, and how many blocks take rows.
+    Pitch,
+    /// By what numbers are divided by the pitch.
+    Reciprocal,
+    Dealt,
     /// Where the memory begins that items take for themselves, and how much a thread has of it.
     Slabs,
     SlabBytes,
 }
 
 impl Given {
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 14;
 }
 
 /// What `State` points to: a [report](backend_api::kernel::Report), and behind it how many blocks are done.
@@ -156,6 +169,7 @@ pub(in crate::kernel) fn function(called: &str, function: &Function) -> String {
         has_budget: false,
         gives_tables: false,
         lanes: 1,
+        is_around: false,
     };
     let mut writer = Writer { is_function: true, ..Writer::new(&shape, called, (5, 0)) };
     writer.registers();
@@ -275,6 +289,13 @@ struct Writer<'a> {
     labels: Vec<u32>,
     /// Which of several items at once is being written.
     lane: Option<u32>,
+    /// Of several items at once that read what lies around them: what is known of them, and which end of a
+    /// warp's items is being asked.
+    around: Option<Rc<affine::Lanes>>,
+    end: Option<windows::End>,
+    /// Elements of arrays that were loaded for several turns of a loop, by the site that reads them: the
+    /// registers of the turn that is being written.
+    ahead: HashMap<u32, String>,
     /// Whether an item can fail.
     can_fail: bool,
     /// Whether it is a function, which kernels call.
@@ -318,6 +339,9 @@ impl<'a> Writer<'a> {
             site: 0,
             labels: Vec::new(),
             lane: None,
+            around: None,
+            end: None,
+            ahead: HashMap::new(),
             can_fail: false,
             is_function: false,
         }
@@ -521,6 +545,9 @@ impl<'a> Writer<'a> {
                     emit!(self.text, "setp.eq.u32 r{0}, w{0}, 1", register.0);
                 }
             });
+            if self.step_around(site, op) {
+                continue;
+            }
             match op {
                 Op::If { when, then, otherwise } => {
                     let to = if otherwise.is_empty() { "end" } else { "else" };
@@ -539,6 +566,7 @@ impl<'a> Writer<'a> {
                     self.labels.pop();
                     self.text.label(&format!("end_{site}"));
                 }
+                Op::Loop { body } if self.several_turns(site, body) => {}
                 Op::Loop { body } => {
                     self.text.label(&format!("loop_{site}"));
                     self.labels.push(site);
@@ -562,11 +590,16 @@ impl<'a> Writer<'a> {
                 Op::Continue { out } => emit!(self.text, "bra again_{}", self.target(*out)),
                 _ => self.aside(site, op),
             }
-            if let Some(to) = op.written()
-                && self.words[to.at()]
-            {
-                emit!(self.text, "selp.b32 w{0}, 1, 0, r{0}", to.0);
+            if let Some(to) = op.written() {
+                self.keep_word(to);
             }
+        }
+    }
+
+    /// Keeps a bool that was written in its word, if it has one.
+    fn keep_word(&mut self, to: Reg) {
+        if self.words[to.at()] {
+            emit!(self.text, "selp.b32 w{0}, 1, 0, r{0}", to.0);
         }
     }
 
@@ -766,7 +799,7 @@ impl<'a> Writer<'a> {
 
     fn load(&mut self, site: u32, name: &str, (view, at): (u16, Reg), offset: u32, of: Memory) {
         let view = usize::from(view);
-        if self.read_cell(name, (view, at), of) {
+        if self.read_around(site, name, of) || self.read_cell(name, (view, at), of) {
             return;
         }
         let (element, inside) = self.element(view, at);
@@ -894,6 +927,9 @@ impl<'a> Writer<'a> {
 
     fn get(&mut self, site: u32, name: &str, array: usize, at: Reg) {
         let of = self.body.arrays[array].of;
+        if let Some(loaded) = self.ahead.get(&site) {
+            return emit!(self.text, "mov.{} {name}, {loaded}", register(of));
+        }
         let (place, inside) = self.element_of_array(array, at);
         let word = if of == Type::Bool { self.text.temporary("b32") } else { name.to_owned() };
         let lies_as = kept_as(of);

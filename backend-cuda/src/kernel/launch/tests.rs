@@ -3,10 +3,10 @@
 
 use std::sync::atomic::Ordering;
 
-use backend_api::conformance::random::{self, Case};
+use backend_api::conformance::random::{self, Case, CaseView};
 use backend_api::conformance::{Limits, Outcome, checks};
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Access, Body, Memory, Op, Reg, Type, ViewDecl, Where};
+use backend_api::kernel::{Access, Body, Memory, Op, Reg, Report, Type, ViewDecl, Where};
 use backend_api::{BufferHandle, Device, Elements, Fill, HostAllocation, HostMemory, Transfer};
 
 use super::*;
@@ -45,6 +45,20 @@ fn votes_ask_what_the_assembler_cannot_know() {
         votes += 1;
     }
     assert!(votes > 3, "{votes}");
+}
+
+#[test]
+fn reciprocals_divide_numbers_of_31_bits() {
+    let edges = |number: u64| [number.saturating_sub(1), number, number + 1];
+    let numbers: Vec<u64> = (0..31).flat_map(|bit| edges(1 << bit)).chain(edges(1_000_003)).collect();
+    for divisor in numbers.iter().filter(|divisor| **divisor > 0 && **divisor >> 31 == 0) {
+        let word = reciprocal(*divisor);
+        let divided = |number: u64| (2 * number * (word & 0xFFFF_FFFF)) >> 32 >> (word >> 32);
+        let multiples = numbers.iter().flat_map(|by| edges(divisor * by));
+        for number in numbers.iter().copied().chain(multiples).filter(|number| number >> 31 == 0) {
+            assert_eq!(divided(number), number / divisor, "{number} by {divisor}");
+        }
+    }
 }
 
 #[test]
@@ -157,31 +171,29 @@ fn a_panic_of_who_submits_leaves_nothing_in_flight() {
     scene.device.wait(scene.submit()).unwrap();
 }
 
-/// The texts of random kernels, so many in each.
-fn texts(seeds: std::ops::Range<u64>, each: usize, capability: (u32, u32)) -> Vec<String> {
-    let (memory, seeds): (_, Vec<u64>) = (BufferHandle::unique(), seeds.collect());
+/// The shape that a launch has.
+fn shape(case: &Case, capability: (u32, u32)) -> Shape {
+    let memory = BufferHandle::unique();
     // SAFETY: no bytes are anywhere.
     let host = unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) };
-    let shape = |seed: &u64| {
-        let case = Case::new(*seed, seed.is_multiple_of(3));
-        let elements = |view: &random::CaseView| Elements {
-            start: memory.at(view.shift),
-            count: view.count,
-            stride: view.stride,
-        };
-        let views: Vec<View<'_>> = case.views.iter().map(|view| View::Run(elements(view))).collect();
-        let bases = case.views.iter().map(|view| view.shift).collect();
-        let launch = Launch {
-            views: &views,
-            params: &case.params,
-            table: &case.table,
-            budget: case.budget,
-            ..Launch::new(&case.kernel, case.items, case.geometry, host.at(0))
-        };
-        Launches::new(capability).plan("launch", &launch, bases).expect("a plan").shape
+    let elements =
+        |view: &CaseView| Elements { start: memory.at(view.shift), count: view.count, stride: view.stride };
+    let views: Vec<View<'_>> = case.views.iter().map(|view| View::Run(elements(view))).collect();
+    let bases = case.views.iter().map(|view| view.shift).collect();
+    let launch = Launch {
+        views: &views,
+        params: &case.params,
+        table: &case.table,
+        budget: case.budget,
+        ..Launch::new(&case.kernel, case.items, case.geometry, host.at(0))
     };
-    let text = |seeds: &[u64]| codegen::module(&seeds.iter().map(shape).collect::<Vec<_>>(), capability).0;
-    seeds.chunks(each).map(text).collect()
+    Launches::new(capability).plan("launch", &launch, bases).expect("a plan").shape
+}
+
+/// The texts of random kernels, so many in each.
+fn texts(seeds: std::ops::Range<u64>, each: usize, capability: (u32, u32)) -> Vec<String> {
+    let shapes = seeds.map(|seed| shape(&Case::new(seed, seed.is_multiple_of(3)), capability));
+    shapes.collect::<Vec<_>>().chunks(each).map(|shapes| codegen::module(shapes, capability).0).collect()
 }
 
 #[test]
@@ -192,5 +204,284 @@ fn the_assembler_takes_random_kernels() {
         for text in texts(0..number, 50, capability) {
             crate::kernel::assemble(target, &text);
         }
+    }
+}
+
+/// Carries a case out on a card, with the bytes of each view so far behind a multiple of 256.
+fn check(scene: &fake::Scene, case: &Case, shift: u64) {
+    let (mut at, mut places) = (256, Vec::new());
+    let transfer = |place: u64, bytes: &[u8]| {
+        scene.host.write(0, bytes);
+        let (from, to) = (scene.host.at(0), scene.memory.at(place));
+        let upload = Transfer::Upload { from, to, bytes: bytes.len() as u64 };
+        scene.device.wait(scene.queue.submit(&[upload]).unwrap()).unwrap();
+    };
+    for view in &case.views {
+        transfer(at + shift, &view.bytes);
+        places.push(at + shift);
+        at += (view.bytes.len() as u64 + 512).next_multiple_of(256);
+    }
+    let views: Vec<View<'_>> = case
+        .views
+        .iter()
+        .zip(&places)
+        .map(|(view, place)| {
+            View::Run(Elements { start: scene.memory.at(*place), count: view.count, stride: view.stride })
+        })
+        .collect();
+    let launch = Launch {
+        views: &views,
+        params: &case.params,
+        table: &case.table,
+        ..Launch::new(&case.kernel, case.items, case.geometry, scene.host.at(0))
+    };
+    scene.device.wait(scene.queue.launch(&launch).unwrap()).unwrap();
+    let mut report = [0_u64; Report::BYTES as usize / 8];
+    let mut raw = [0_u8; Report::BYTES as usize];
+    scene.host.read(0, &mut raw);
+    for (word, bytes) in report.iter_mut().zip(raw.as_chunks().0) {
+        *word = u64::from_ne_bytes(*bytes);
+    }
+    let found: Vec<Vec<u8>> = case
+        .views
+        .iter()
+        .zip(&places)
+        .map(|(view, place)| {
+            let mut bytes = vec![0; view.bytes.len()];
+            let (from, to) = (scene.memory.at(*place), scene.host.at(0));
+            let download = Transfer::Download { from, to, bytes: bytes.len() as u64 };
+            scene.device.wait(scene.queue.submit(&[download]).unwrap()).unwrap();
+            scene.host.read(0, &mut bytes);
+            bytes
+        })
+        .collect();
+    case.check(&found, Report::from_words(report)).unwrap();
+}
+
+mod windows {
+    use super::*;
+    use vmarray_kernel::launch::{DomainAxis, Form, Mode, lower_for};
+    use vmarray_kernel::{Anywhere, AroundPart, At, Own, ScalarSource, Window, kernel};
+
+    #[kernel(crate = vmarray_kernel)]
+    fn five(at: At<2>, x: &Window<f32, 2>, out: &mut Own<f32>) {
+        let sides = x[at.plus([0, -1])] + x[at.plus([0, 1])];
+        let sum = sides + (x[at.plus([-1, 0])] + x[at.plus([1, 0])]);
+        out.set(0.5 * x[at] + 0.125 * sum);
+    }
+
+    #[kernel(crate = vmarray_kernel)]
+    fn bytes(at: At<2>, x: &Window<u8, 2>, out: &mut Own<u16>) {
+        out.set(x[at.plus([1, -3])] as u16 * 3 + x[at.plus([-1, 2])] as u16 + x[at] as u16);
+    }
+
+    #[kernel(crate = vmarray_kernel)]
+    fn taps(at: At<1>, x: &Window<f32, 1>, weights: &[f32; 17], out: &mut Own<f32>) {
+        let mut sum = 0.0;
+        for k in 0..17 {
+            sum = weights[k].mul_add(x[at.plus(k as isize - 8)], sum);
+        }
+        out.set(sum);
+    }
+
+    /// A launch of a kernel from a window of this shape to a result of the same shape.
+    fn case<K: vmarray_kernel::Kernel>(
+        mode: Mode,
+        is_short: bool,
+        shape: &[usize],
+        widths: [u64; 2],
+    ) -> Case {
+        let axes = 0..shape.len();
+        let modes = axes.filter(|_| mode != Mode::Checked).map(|axis| (1, axis, mode)).collect();
+        let lowered = lower_for::<K>(&Form { modes, is_short, ..Form::default() }).unwrap();
+        let items: usize = shape.iter().product();
+        let scalar = |source: &ScalarSource| match *source {
+            ScalarSource::Axis { axis, part } => DomainAxis::whole(shape[axis]).scalar(part, is_short),
+            ScalarSource::Around { part: AroundPart::Extent(axis), .. } => shape[axis] as u64,
+            ScalarSource::Around { part: AroundPart::Stride(0), .. } => {
+                shape.get(1).map_or(1, |len| *len as u64)
+            }
+            _ => 0,
+        };
+        let bytes: Vec<u8> =
+            (0..items as u32 * 4).map(|at| (at.wrapping_mul(0x9E37_79B1) >> 25) as u8).collect();
+        let view = |stride: u64| CaseView {
+            stride,
+            count: items as u64,
+            bytes: bytes[..items * stride as usize].to_vec(),
+            shift: 0,
+        };
+        Case {
+            kernel: Kernel::new(lowered.body.clone()).unwrap(),
+            items: items as u64,
+            geometry: Geometry::plain(0),
+            params: lowered.scalars.iter().map(scalar).collect(),
+            table: (0..lowered.body.table_bytes()).map(|at| (at * 37 % 64) as u8).collect(),
+            views: widths.map(view).to_vec(),
+            budget: None,
+            arena_bytes: 0,
+        }
+    }
+
+    /// What is stored below conditions that are the same for all of a warp.
+    #[kernel(crate = vmarray_kernel)]
+    fn some_rows(at: At<2>, x: &Window<f32, 2>, none: bool, out: &mut Own<f32>) {
+        let both = x[at] + x[at.plus([0, 1])];
+        if at[0] > 2 {
+            if at[0] != 5 {
+                out.set(both);
+            }
+        }
+        if none {
+            if at[0] < 9 {
+                out.set(0.0);
+            }
+        }
+    }
+
+    /// Bytes that are numbers without a sign, and the same bytes as numbers with one.
+    #[kernel(crate = vmarray_kernel)]
+    fn extended(at: At<1>, x: &Anywhere<f32>, by: u8, out: &mut Own<f32>) {
+        let i = at.index();
+        out.set(x[i + by as usize] - x[i + by as i8 as usize]);
+    }
+
+    #[test]
+    fn what_is_extended_by_its_sign_is_another_number() {
+        let lowered = lower_for::<extended>(&Form::default()).unwrap();
+        assert_eq!(codegen::affine::lanes(&lowered.body).expect("items side by side").runs.len(), 2);
+    }
+
+    #[kernel(crate = vmarray_kernel)]
+    fn star<const R: usize>(at: At<2>, of: &Window<i32, 2>, out: &mut Own<i32>) {
+        let mut sum = of[at];
+        for k in 0..2 * R + 1 {
+            let by = k as isize - R as isize;
+            sum = sum * 3 + of[at.plus([by, 0])];
+            sum = sum * 5 + of[at.plus([0, by])];
+            sum = sum * 7 + of[at.plus([by, -by])];
+        }
+        out.set(sum);
+    }
+
+    #[test]
+    #[ignore = "needs NVIDIA's ptxas, named by VMARRAY_PTXAS"]
+    fn the_assembler_takes_windows_of_all_modes() {
+        let modes = [Mode::Checked, Mode::Value, Mode::Clamp, Mode::Circular, Mode::Mirror, Mode::Symmetric];
+        let view = CaseView { stride: 4, count: 1 << 20, bytes: Vec::new(), shift: 0 };
+        let mut shapes = Vec::new();
+        for (rows, columns) in modes.iter().flat_map(|rows| modes.iter().map(move |columns| (rows, columns)))
+        {
+            for number in 0..8 {
+                let [is_tiled, is_part, is_short] = [1, 2, 4].map(|bit| number & bit != 0);
+                let modes = vec![(1, 0, *rows), (1, 1, *columns)];
+                let form = Form { is_tiled, is_part, is_short, modes, ..Form::default() };
+                for lowered in [lower_for::<star<1>>(&form).unwrap(), lower_for::<star<4>>(&form).unwrap()] {
+                    let case = Case {
+                        kernel: Kernel::new(lowered.body.clone()).unwrap(),
+                        items: 1 << 20,
+                        geometry: Geometry::plain(0),
+                        params: vec![1024; lowered.scalars.len()],
+                        table: Vec::new(),
+                        views: vec![view.clone(); lowered.body.views.len()],
+                        budget: None,
+                        arena_bytes: 0,
+                    };
+                    shapes.push(shape(&case, (9, 0)));
+                }
+            }
+        }
+        for shapes in shapes.chunks(16) {
+            crate::kernel::assemble("sm_90", &codegen::module(shapes, (9, 0)).0);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too long for an interpreter")]
+    fn windows_show_the_same_however_many_items_a_thread_takes() {
+        fake::CAPABILITY.set(9);
+        let scene = fake::Scene::on(device(), 1 << 20);
+        for mode in [Mode::Mirror, Mode::Clamp, Mode::Circular, Mode::Symmetric, Mode::Value, Mode::Checked] {
+            for is_short in [true, false] {
+                // Rows of whole warps, of pieces, and of neither; blocks of rows, and what is left of them.
+                for shape in [[10, 768], [3, 300], [2, 131]] {
+                    for shift in [0, 4] {
+                        check(&scene, &case::<five>(mode, is_short, &shape, [4, 4]), shift);
+                        check(&scene, &case::<bytes>(mode, is_short, &shape, [1, 2]), shift);
+                    }
+                }
+                let some_rows = case::<some_rows>(mode, is_short, &[10, 768], [4, 4]);
+                assert!(codegen::module(&[shape(&some_rows, (9, 0))], (9, 0)).0.contains("\napart:"));
+                check(&scene, &some_rows, 0);
+                for len in [1, 100, 1000] {
+                    check(&scene, &case::<taps>(mode, is_short, &[len], [4, 4]), 0);
+                }
+            }
+        }
+    }
+}
+
+mod loops {
+    use super::*;
+    use vmarray_kernel::launch::{Form, lower_for};
+    use vmarray_kernel::{At, Group, Own, kernel};
+
+    /// Reads what all items of a group gave, and changes some of it.
+    #[kernel(crate = vmarray_kernel, group = 64)]
+    fn turns<const FIRST: usize, const END: usize>(
+        at: At<1>,
+        a: &Group<f32, 64>,
+        odd: &Group<u8, 3>,
+        b: &Group<u32, 64>,
+        own: &mut Own<u32>,
+    ) {
+        let i = at.in_group();
+        a.set(i, own.get() as f32);
+        odd.set(i % 3, i as u8);
+        b.set(i, own.get() ^ 7);
+        barrier();
+        let (mut sum, mut product) = (0.0, 1);
+        for k in FIRST..END {
+            sum += a[k] * (k as f32 + 1.0);
+            product = product * 3 + b[k];
+        }
+        barrier();
+        for k in FIRST..END {
+            b.add(k, 1);
+            a.add(k, 1.0);
+        }
+        barrier();
+        own.set(product + sum as u32 + b[i] + a[i] as u32);
+    }
+
+    fn check<const FIRST: usize, const END: usize>(scene: &fake::Scene, reads: usize) {
+        let lowered = lower_for::<turns<FIRST, END>>(&Form { is_short: true, ..Form::default() }).unwrap();
+        let bytes: Vec<u8> = (0..400_u32).map(|at| (at.wrapping_mul(0x9E37_79B1) >> 29) as u8).collect();
+        let case = Case {
+            kernel: Kernel::new(lowered.body.clone()).unwrap(),
+            items: 100,
+            geometry: Geometry::plain(0),
+            params: vec![100; lowered.scalars.len()],
+            table: vec![0; lowered.body.table_bytes() as usize],
+            views: vec![CaseView { stride: 4, count: 100, bytes, shift: 0 }],
+            budget: None,
+            arena_bytes: 0,
+        };
+        super::check(scene, &case, 0);
+        let text = codegen::module(&[shape(&case, (9, 0))], (9, 0)).0;
+        assert_eq!(text.matches("ld.shared.v4").count(), reads, "{FIRST}..{END}");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too long for an interpreter")]
+    fn several_turns_at_once_do_what_single_ones_do() {
+        fake::CAPABILITY.set(9);
+        let scene = fake::Scene::on(device(), 1 << 20);
+        // Of `b` pieces are not aligned. Shorter loops are written turn by turn beforehand.
+        check::<0, 64>(&scene, 1);
+        check::<4, 48>(&scene, 1);
+        // From where pieces are not aligned; and turns that are no multiple.
+        check::<1, 41>(&scene, 0);
+        check::<0, 62>(&scene, 0);
     }
 }

@@ -2,6 +2,7 @@
 
 use backend_api::kernel::{Access, Body, Memory, Op, Where};
 
+use super::codegen::affine::{self, Lanes};
 use super::codegen::{Known, known};
 
 /// Bodies of more operations are carried out item by item: they have more to do than to wait for memory.
@@ -19,6 +20,8 @@ pub(crate) struct Traits {
     pub views: Vec<Reach>,
     /// Whether items only compute, load and store, so that a thread may take several side by side.
     pub is_plain: bool,
+    /// The same of items that read what lies around them.
+    pub around: Option<Lanes>,
 }
 
 /// Which elements of a view items reach, as far as that is known beforehand.
@@ -101,16 +104,26 @@ impl Traits {
                 _ => is_plain = false,
             }
         });
-        let reaches = |view: &Reach| !view.anywhere && view.own != Some(None);
-        is_plain &= body.group_len.is_none() && body.arrays.is_empty();
-        is_plain &= operations <= OPERATIONS_SIDE_BY_SIDE && views.iter().all(reaches);
         let own_tiles =
             body.views.iter().all(|view| matches!(view.access, Access::Read | Access::Write { tile: 1 }));
+        let stands_alone = body.group_len.is_none() && body.arrays.is_empty() && own_tiles;
+        let reaches = |view: &Reach| !view.anywhere && view.own != Some(None);
+        is_plain &= stands_alone && operations <= OPERATIONS_SIDE_BY_SIDE && views.iter().all(reaches);
+        let around = if stands_alone && !is_plain { affine::lanes(body) } else { None };
+        let around = around.filter(|around| {
+            let is_around = |view: usize| around.runs.iter().any(|run| run.view == view);
+            let reaches = |(number, view): (usize, &Reach)| match view.own {
+                None => is_around(number) || !view.anywhere,
+                own => !view.anywhere && own != Some(None),
+            };
+            views.iter().enumerate().all(reaches) && views.iter().any(|view| view.own.is_some())
+        });
         Self {
             needs_index,
             gives_tables: constant_lookups && body.table_bytes() <= TABLE_BYTES_GIVEN,
             views,
-            is_plain: is_plain && own_tiles,
+            is_plain,
+            around,
         }
     }
 }

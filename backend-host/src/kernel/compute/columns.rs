@@ -2,6 +2,7 @@
 //! them.
 
 use backend_api::expr::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
+use backend_api::kernel::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use backend_api::{by_binary, by_integer, by_type};
 
 use crate::memory::Passage;
@@ -123,6 +124,10 @@ fn unary(op: Unary, of: Type, a: &Column, out: &mut Column, lanes: usize) {
         Unary::ApproxSin => float!(sin),
         Unary::ApproxCos => float!(cos),
         Unary::ApproxRsqrt => one(a, out, lanes, |a: f32| a.sqrt().recip()),
+        Unary::FromF16 => one(a, out, lanes, f16_to_f32),
+        Unary::ToF16 => one(a, out, lanes, f32_to_f16),
+        Unary::FromBf16 => one(a, out, lanes, bf16_to_f32),
+        Unary::ToBf16 => one(a, out, lanes, f32_to_bf16),
     }
 }
 
@@ -149,7 +154,24 @@ fn binary(op: Binary, of: Type, pair: (&Column, &Column), out: &mut Column, lane
 
 #[inline(always)]
 fn cast(from: Type, to: Type, a: &Column, out: &mut Column, lanes: usize) {
+    if (from, to) == (Type::F32, Type::U32) {
+        return one(a, out, lanes, f32_to_u32);
+    }
     by_type!(from, A => by_type!(to, R => one(a, out, lanes, |a: A| a as R)));
+}
+
+/// `number as u32` by the conversion to `i32` that vectors have: what `as` becomes is not vectorised.
+#[inline(always)]
+fn f32_to_u32(number: f32) -> u32 {
+    const TOP: f32 = (1_u32 << 31) as f32;
+    let number = if number > 0.0 { number } else { 0.0 };
+    let has_top_bit = number >= TOP;
+    let rest = if has_top_bit { number - TOP } else { number };
+    let is_too_great = rest >= TOP;
+    let rest = if is_too_great { 0.0 } else { rest };
+    // SAFETY: from 0, which NaNs have become, up to less than 2^31.
+    let bits = unsafe { rest.to_int_unchecked::<i32>() } as u32 | u32::from(has_top_bit) << 31;
+    if is_too_great { u32::MAX } else { bits }
 }
 
 #[inline(always)]
@@ -221,4 +243,25 @@ fn evaluate_here(program: &Program, needed: &[bool], columns: &mut [Column], lan
 /// Evaluates with the widest vectors that the processor has.
 pub(super) fn evaluate(program: &Program, needed: &[bool], columns: &mut [Column], lanes: usize) {
     wide!(evaluate_here(program: &Program, needed: &[bool], columns: &mut [Column], lanes: usize));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::f32_to_u32;
+
+    proptest! {
+        #[test]
+        fn floats_become_the_unsigned_numbers_that_a_cast_gives(bits in any::<u32>(), near in 0_u32..1 << 10) {
+            let ends = [0.0, 1.0, (1_u32 << 31) as f32, u32::MAX as f32, f32::INFINITY, -1.0];
+            let near = ends.into_iter().flat_map(|end| {
+                [end.to_bits().wrapping_add(near), end.to_bits().wrapping_sub(near)]
+            });
+            for bits in near.chain([bits]) {
+                let number = f32::from_bits(bits);
+                prop_assert_eq!(f32_to_u32(number), number as u32, "{}", number);
+            }
+        }
+    }
 }

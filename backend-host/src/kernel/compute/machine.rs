@@ -6,11 +6,12 @@ use backend_api::{Compute, Result};
 use super::OPERATION;
 use super::columns::{Column, evaluate};
 use super::reduce::{Counts, Extremes, Filtered, Sum, count_true, list_true};
+use crate::kernel::marked::SPARE;
 use crate::kernel::waves::Found;
 use crate::medium::Medium;
 use crate::memory::Passage;
 use crate::registry::Place;
-use crate::short::Word;
+use crate::short::{Word, load_all};
 
 /// Elements of a block, if no value has more than four bytes. The columns of a short program stay in a
 /// first-level cache.
@@ -158,8 +159,13 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         let column = &mut self.columns[at];
         if stride == width {
             let column = &mut column.bytes_mut()[..lanes * width];
-            // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at most
-            // their number.
+            if let Some(address) = memory.address() {
+                // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at
+                // most their number.
+                unsafe { load_all(address.wrapping_add(start as usize), column) };
+                return Ok(());
+            }
+            // SAFETY: as above.
             return unsafe { memory.read(OPERATION, start, column.as_mut_ptr(), column.len()) };
         }
         if let Some(address) = memory.address() {
@@ -225,7 +231,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         found: &mut Found,
     ) -> Result<()> {
         let mask = self.columns[predicate.at()].of::<u8>(lanes);
-        found.list_block(OPERATION, count_true(mask), room, |into| list_true(mask, first, into))
+        found.list_block(OPERATION, count_true(mask), (room, SPARE), |into| list_true(mask, first, into))
     }
 
     /// Adds a column to a sum.

@@ -4,17 +4,17 @@ use backend_api::by_type;
 use backend_api::expr::{Number, Partial, Type};
 
 use super::columns::{Column, wide};
-use crate::kernel::waves::list_matches;
+use crate::kernel::marked::{PLACES, SPARE};
 
 /// Floats are added up in so many sums at once, lane by lane; these are added up in pairs at the end.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// The sum of what a thread has seen.
 #[derive(Debug, Default)]
 pub(super) struct Sum {
-    count: u64,
-    integers: i128,
-    floats: [f64; LANES],
+    pub count: u64,
+    pub integers: i128,
+    pub floats: [f64; LANES],
 }
 
 /// A column in which only some places count.
@@ -50,7 +50,9 @@ fn count_here(mask: &[u8]) -> u64 {
 }
 
 #[inline(always)]
-fn add_floats<T: Number + bytemuck::Pod>(sums: &mut [f64; LANES], column: Filtered<'_>) {
+fn add_floats<T: Number + bytemuck::Pod>(into: &mut [f64; LANES], column: Filtered<'_>) {
+    // In registers, not in the memory of `into`.
+    let mut sums = *into;
     let values = column.values.of::<T>(column.lanes);
     let (rows, rest) = values.as_chunks::<LANES>();
     if let Some(filter) = column.filter {
@@ -74,6 +76,7 @@ fn add_floats<T: Number + bytemuck::Pod>(sums: &mut [f64; LANES], column: Filter
             *sum += value.to_f64();
         }
     }
+    *into = sums;
 }
 
 /// Adds integers as two halves, so that 64 bits suffice for the sums of a block.
@@ -149,27 +152,33 @@ impl Sum {
     }
 }
 
-/// Lists the numbers of the places that are 1; see [`list_matches`].
+/// Lists the numbers of the places that are 1, eight at a time without a branch for each. Ends when there are
+/// less than [`SPARE`] places left.
 #[inline(always)]
 fn list_here(mask: &[u8], first: u64, into: &mut [u64]) {
-    list_matches(first, mask.iter().map(|one| *one != 0), into);
+    /// Moves the lowest bits of eight bytes next to each other, to the top.
+    const TO_BITS: u64 = 0x0102_0408_1020_4080;
+    const TO_SUM: u64 = 0x0101_0101_0101_0101;
+    let (words, rest) = mask.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let (mut next, mut number) = (0, first);
+    for word in words.iter().chain([&last]) {
+        let word = u64::from_le_bytes(*word);
+        if word != 0 {
+            let Some(places) = into[next..].first_chunk_mut::<SPARE>() else { return };
+            for (place, at) in places.iter_mut().zip(PLACES[(word.wrapping_mul(TO_BITS) >> 56) as usize]) {
+                *place = number + u64::from(at);
+            }
+            next += (word.wrapping_mul(TO_SUM) >> 56) as usize;
+        }
+        number += 8;
+    }
 }
 
-/// Where a mask is mostly zeroes, eight of them are passed over at once.
+/// The same, with the widest vectors.
 pub(super) fn list_true(mask: &[u8], first: u64, into: &mut [u64]) {
-    if into.len() > mask.len() / 8 {
-        return list_here(mask, first, into);
-    }
-    let mut next = 0;
-    for (word, first) in mask.chunks(8).zip((first..).step_by(8)) {
-        if word.iter().any(|one| *one != 0) {
-            list_here(word, first, &mut into[next..]);
-            next += word.iter().map(|one| usize::from(*one)).sum::<usize>();
-            if next >= into.len() {
-                return;
-            }
-        }
-    }
+    wide!(list_here(mask: &[u8], first: u64, into: &mut [u64]));
 }
 
 /// How often each number was seen. Numbers that stand beside each other, which often are equal, are counted
@@ -186,24 +195,10 @@ impl Counts {
 
     /// Counts those of the numbers that are less than the number of bins, and that the filter lets through.
     pub fn add(&mut self, values: &[u32], filter: Option<&[u8]>) {
-        let [a, b, c, d] = &mut self.banks;
-        let count = |bank: &mut [u64], value: u32, once: u8| {
-            if let Some(count) = bank.get_mut(value as usize) {
-                *count += u64::from(once);
-            }
-        };
-        let (rows, rest) = values.as_chunks::<4>();
-        let (masks, masks_rest) = filter.unwrap_or_default().as_chunks::<4>();
-        let mask_of = |row: usize| if filter.is_some() { masks[row] } else { [1; 4] };
-        for (row, values) in rows.iter().enumerate() {
-            let mask = mask_of(row);
-            count(a, values[0], mask[0]);
-            count(b, values[1], mask[1]);
-            count(c, values[2], mask[2]);
-            count(d, values[3], mask[3]);
-        }
-        for (at, value) in rest.iter().enumerate() {
-            count(a, *value, if filter.is_some() { masks_rest[at] } else { 1 });
+        let banks = self.banks.each_mut().map(|bank| &mut bank[..self.bins]);
+        match filter {
+            None => count_each(banks, values.iter().map(|value| (*value, 1))),
+            Some(filter) => count_each(banks, values.iter().copied().zip(filter.iter().copied())),
         }
     }
 
@@ -212,6 +207,21 @@ impl Counts {
             total[..self.bins].iter_mut().zip(bank).for_each(|(sum, more)| *sum += more);
         }
     }
+}
+
+#[inline(always)]
+fn count_each([a, b, c, d]: [&mut [u64]; 4], mut values: impl ExactSizeIterator<Item = (u32, u8)>) {
+    let count = |bank: &mut [u64], (value, once): (u32, u8)| {
+        if let Some(count) = bank.get_mut(value as usize) {
+            *count += u64::from(once);
+        }
+    };
+    while values.len() >= 4 {
+        for bank in [&mut *a, &mut *b, &mut *c, &mut *d] {
+            values.next().into_iter().for_each(|one| count(bank, one));
+        }
+    }
+    values.for_each(|one| count(a, one));
 }
 
 /// The extremes of what a thread has seen.
@@ -311,7 +321,13 @@ impl Extremes {
 
     /// Takes in so many numbers and their extremes. `place` looks for one of them.
     #[inline(always)]
-    fn take<T: Number>(&mut self, count: u64, wanted: (bool, bool), ends: (T, T), place: impl Fn(T) -> u64) {
+    pub fn take<T: Number>(
+        &mut self,
+        count: u64,
+        wanted: (bool, bool),
+        ends: (T, T),
+        place: impl Fn(T) -> u64,
+    ) {
         if count == 0 {
             return;
         }

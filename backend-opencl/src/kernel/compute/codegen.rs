@@ -201,7 +201,7 @@ impl Shape {
                     "((first + i) / {page_len}ul * {channels}ul + channel) * {page_len}ul + (first + i) % {page_len}ul"
                 )
             }
-            Instruction::Unary { op, of: a } => unary(op, self.program.types[at], &v(a)),
+            Instruction::Unary { op, of: a } => unary(op, self.program.of(a), &v(a)),
             Instruction::Binary { op, left, right } => binary(op, self.program.of(left), &v(left), &v(right)),
             Instruction::Select { condition, yes, no } => {
                 format!("{} ? {} : {}", v(condition), v(yes), v(no))
@@ -284,6 +284,10 @@ pub(in crate::kernel) fn unary(op: Unary, of: Type, a: &str) -> String {
         Unary::ApproxSin => format!("sin({a})"),
         Unary::ApproxCos => format!("cos({a})"),
         Unary::ApproxRsqrt => format!("rsqrt({a})"),
+        Unary::FromF16 => format!("half_to_float({a})"),
+        Unary::ToF16 => format!("float_to_half({a})"),
+        Unary::FromBf16 => format!("as_float((uint){a} << 16)"),
+        Unary::ToBf16 => format!("float_to_bfloat({a})"),
         Unary::ReverseBits => {
             let up = 64 - 8 * of.bytes();
             format!("as_{name}(({own})(reversed((ulong)({own}){a}) >> {up}))")

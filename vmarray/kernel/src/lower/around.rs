@@ -36,6 +36,13 @@ struct Edge {
     shown: Reg,
 }
 
+impl Around {
+    /// The number of the first element, and the first place and the stride along each axis.
+    pub(super) fn places(&self) -> (Operand, Vec<(Operand, Operand)>) {
+        (self.base, self.axes.iter().map(|axis| (axis.first, axis.stride)).collect())
+    }
+}
+
 fn constant(number: u64) -> Operand {
     Operand::Constant(PLACE, number)
 }
@@ -83,9 +90,12 @@ impl Lower {
                 let (first, rest) = (self.binary(Binary::Mul, at, len), self.rest(within, quotient, len));
                 (at, within) = (self.binary(Binary::Add, first, rest), quotient);
             }
-            if form.is_part {
-                let (start, extent) = (self.axis(axis, AxisPart::Start), self.axis(axis, AxisPart::Extent));
+            if form.is_part || !self.tile.is_empty() {
+                let start = self.axis(axis, AxisPart::Start);
                 at = self.binary(Binary::Sub, at, start);
+            }
+            if form.is_part {
+                let extent = self.axis(axis, AxisPart::Extent);
                 let here = self.binary(Binary::Lt, at, extent);
                 inside = Some(inside.map_or(here, |others| self.binary(Binary::And, others, here)));
             }
@@ -126,16 +136,16 @@ impl Lower {
         if self.form.is_short { self.cast(of, Type::U32) } else { of }
     }
 
-    fn short(&mut self, number: u64) -> Operand {
+    pub(super) fn short(&mut self, number: u64) -> Operand {
         self.sized(constant(number))
     }
 
-    fn given_scalar(&mut self, source: ScalarSource) -> Operand {
+    pub(super) fn given_scalar(&mut self, source: ScalarSource) -> Operand {
         let register = self.scalar(source, PLACE);
         self.sized(Operand::Register(register))
     }
 
-    fn axis(&mut self, axis: usize, part: AxisPart) -> Operand {
+    pub(super) fn axis(&mut self, axis: usize, part: AxisPart) -> Operand {
         self.given_scalar(ScalarSource::Axis { axis, part })
     }
 
@@ -217,8 +227,14 @@ impl Lower {
         }
     }
 
-    /// Takes what is said of elements that are read by places.
-    pub(super) fn around(&mut self, parameter: usize, layout: &Layout, axes: usize) -> Result<Around> {
+    /// Takes what is said of elements that are read by places; and of what lies beyond, if that is.
+    pub(super) fn around(
+        &mut self,
+        parameter: usize,
+        layout: &Layout,
+        axes: usize,
+        has_beyond: bool,
+    ) -> Result<Around> {
         self.scalar(ScalarSource::Form, PLACE);
         let mut of_axes = Vec::with_capacity(axes);
         let outer = std::mem::take(&mut self.code);
@@ -240,7 +256,7 @@ impl Lower {
         let base = self.given_scalar(ScalarSource::Around { parameter, part: AroundPart::Base });
         let code = std::mem::replace(&mut self.code, outer);
         self.prelude.extend(code);
-        if layout.scalars() <= VALUES_MAX {
+        if has_beyond && layout.scalars() <= VALUES_MAX {
             for (axis, of) in of_axes.iter_mut().enumerate() {
                 let part = |position| AroundPart::Value(axis, position);
                 let source = |position| ScalarSource::Around { parameter, part: part(position) };
@@ -303,7 +319,7 @@ impl Lower {
         number = self.select(is_value, constant(0), number);
         // The first axis outside is told, and a failure decides before all values.
         for (outside, at) in fails.iter().rev() {
-            let told = self.binary(Binary::Add, *at, constant(OUTSIDE));
+            let told = self.binary(Binary::Or, *at, constant(OUTSIDE));
             number = self.select(*outside, told, number);
         }
         let check = if fails.is_empty() { Check::Proven } else { Check::ByAccess };

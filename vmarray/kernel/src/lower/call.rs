@@ -1,6 +1,6 @@
 //! Calls: of kernel functions, which are inlined; of the rule table's functions; of methods of parameters.
 
-use super::expr::bare;
+use super::expr::{assembled, bare};
 use super::frame::{Frame, Outcome, may_assign};
 use super::value::{Leaf, Node, Operand, Value};
 use super::{Exit, Lower, Result};
@@ -155,10 +155,15 @@ impl Lower {
         else {
             return Err(self.unexpected("an atomic without an index"));
         };
-        let at = self.operand(at)?;
         let (element, scope) = match of.node {
-            Node::View(view) => (self.view_element(view, Some(at)), Scope::Device),
-            _ => (self.element(of, at)?, Scope::Group),
+            Node::View(view) => {
+                let at = self.operand(at)?;
+                (self.view_element(view, Some(at)), Scope::Device)
+            }
+            _ => {
+                let at = self.indices(at)?;
+                (self.element_of(of, &at)?, Scope::Group)
+            }
         };
         let Node::Leaf(leaf) = &element.node else { return Err(unknown) };
         let leaf = leaf.clone();
@@ -206,7 +211,13 @@ impl Lower {
             scope: Scope::Device,
         });
         let place = self.view_element(view, Some(Operand::Register(to)));
-        self.assign(&place, value)?;
+        if self.form.ordered.contains(&self.views[view].parameter) {
+            let item = Value::scalar(Type::U64, Operand::Register(self.question(Where::Index)));
+            let layout = self.views[view].layout.clone();
+            self.assign(&place, &assembled(layout, vec![item, value.clone()]))?;
+        } else {
+            self.assign(&place, value)?;
+        }
         Ok(Value::unit())
     }
 
@@ -217,8 +228,18 @@ impl Lower {
             self.code.push(Op::Barrier);
             return Ok(Value::unit());
         }
+        let values = self.several(arguments)?;
+        if let ("to_f32", [of]) = (name, &values[..]) {
+            let value = self.widened(of)?;
+            return Ok(Value::scalar(Type::F32, value));
+        }
+        if let ("neg", [of @ Value { layout: crate::layout::Layout::Struct { .. }, .. }]) =
+            (name, &values[..])
+        {
+            return self.negated_foreign(of);
+        }
         let mut operands = Vec::with_capacity(arguments.len());
-        for value in self.several(arguments)? {
+        for value in values {
             operands.push(self.operand(&value)?);
         }
         if let Some(name) = name.strip_prefix("lanes_").filter(|_| !operands.is_empty()) {
@@ -325,7 +346,16 @@ impl Lower {
         let arguments = self.several(arguments)?;
         if let Node::View(view) = of.node {
             return match (name, &arguments[..]) {
+                ("get", []) if self.views[view].around.is_some() => self.own_element(view),
                 ("get", []) => Ok(self.view_element(view, None)),
+                ("len", []) if self.views[view].starts.is_some() => {
+                    let rows = self.row_count(view);
+                    Ok(Value::scalar(Type::U64, rows))
+                }
+                ("row_len", [row]) => {
+                    let row = self.operand(row)?;
+                    self.row_len(view, row)
+                }
                 ("len", []) => {
                     let parameter = self.views[view].parameter;
                     let length = self.scalar(super::ScalarSource::Length { parameter }, Type::U64);
@@ -359,10 +389,13 @@ impl Lower {
         }
         if let Node::Array(len, _) = of.node {
             return match (name, &arguments[..]) {
-                ("len", []) => Ok(Value::scalar(Type::U64, Operand::Constant(Type::U64, len as u64))),
+                ("len", []) => {
+                    let len = self.len_of(&of, len) as u64;
+                    Ok(Value::scalar(Type::U64, Operand::Constant(Type::U64, len)))
+                }
                 ("set", [at, value]) => {
-                    let at = self.operand(at)?;
-                    let place = self.element(&of, at)?;
+                    let at = self.indices(at)?;
+                    let place = self.element_of(&of, &at)?;
                     self.assign(&place, value)?;
                     Ok(Value::unit())
                 }
@@ -374,6 +407,9 @@ impl Lower {
             ("shape", []) => {
                 let extents = self.shape(None);
                 self.extents(&extents)
+            }
+            ("in_group" | "group" | "groups" | "is_inside", []) if self.tile.len() > 1 => {
+                Ok(self.of_tile(name))
             }
             ("in_group" | "group" | "groups", []) => {
                 let what = match name {

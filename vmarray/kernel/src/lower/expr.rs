@@ -82,7 +82,14 @@ impl Lower {
                 Ok(self.constant(&constant.layout, &constant.values))
             }
             Expr::Binary(operator, left, right) => {
-                let [left, right] = self.two(left, right)?;
+                let first = self.expr(left)?;
+                if let Layout::Struct { .. } = first.layout {
+                    let first = if may_assign(right) { self.kept(&first)? } else { self.settled(&first)? };
+                    let second = self.expr(right)?;
+                    let second = self.settled(&second)?;
+                    return self.operated_foreign(*operator, &first, &second);
+                }
+                let [left, right] = self.two(&first, right)?;
                 let value = self.operated(*operator, left, right);
                 Ok(Value::scalar(self.type_of(value), value))
             }
@@ -95,6 +102,13 @@ impl Lower {
             Expr::FromBits(of, to) => {
                 let (of, to) = (self.computed(of)?, self.scalar_type(*to)?);
                 Ok(Value::scalar(to, self.bits(of, to)))
+            }
+            Expr::FromF32(of, to) => {
+                let of = self.computed(of)?;
+                match self.frame()?.definition.types.get(usize::from(*to)).cloned() {
+                    Some(layout) => self.nearest(of, &layout),
+                    None => Err(self.unexpected("this type")),
+                }
             }
             Expr::Alloc(len, of) => {
                 let len = self.computed(len)?;
@@ -133,7 +147,16 @@ impl Lower {
             Expr::Struct(of, fields, rest) => self.structure(*of, fields, *rest),
             Expr::Assign(place, value) => self.assignment(place, value),
             Expr::Compound(operator, place, value) => {
-                let mut value = self.computed(value)?;
+                let value = self.expr(value)?;
+                if let Layout::Struct { .. } = value.layout {
+                    let value = if may_assign(place) { self.kept(&value)? } else { self.settled(&value)? };
+                    let place = self.place_of(place)?;
+                    let before = self.kept(&place)?;
+                    let after = self.operated_foreign(*operator, &before, &value)?;
+                    self.assign(&place, &after)?;
+                    return Ok(Value::unit());
+                }
+                let mut value = self.operand(&value)?;
                 if let Operand::Register(register) = value
                     && self.is_variable[register.at()]
                     && may_assign(place)
@@ -175,9 +198,9 @@ impl Lower {
         self.operand(&value)
     }
 
-    /// The scalars that two expressions give, the first one evaluated first.
-    fn two(&mut self, left: &'static Expr, right: &'static Expr) -> Result<[Operand; 2]> {
-        let mut first = self.computed(left)?;
+    /// The scalars that a value and an expression after it give.
+    fn two(&mut self, left: &Value, right: &'static Expr) -> Result<[Operand; 2]> {
+        let mut first = self.operand(left)?;
         if may_assign(right) {
             first = self.kept_operand(first)?;
         }
@@ -268,20 +291,23 @@ impl Lower {
         if may_assign(at) && !matches!(of.node, Node::View(_) | Node::Allocated(_)) {
             of = self.kept(&of)?;
         }
+        let place = match bare(at) {
+            Expr::Array(parts) => self.several(parts)?,
+            at => vec![self.expr(at)?],
+        };
+        let mut indices = Vec::with_capacity(place.len());
+        for at in &place {
+            indices.extend(self.indices(at)?);
+        }
         if let Node::View(view) = of.node
             && self.views[view].around.is_some()
         {
-            let place = match bare(at) {
-                Expr::Array(parts) => self.several(parts)?,
-                at => vec![self.expr(at)?],
-            };
-            let mut indices = Vec::with_capacity(place.len());
-            for at in &place {
-                indices.extend(self.indices(at)?);
-            }
             return self.around_element(view, &indices);
         }
-        let at = self.computed(at)?;
+        if let (&Node::View(view), &[row, index]) = (&of.node, &indices[..]) {
+            return self.row_element(view, row, index);
+        }
+        let [at] = indices[..] else { return self.element_of(&of, &indices) };
         if let (Node::Leaf(_), Operand::Constant(_, 0)) = (&of.node, at) {
             // The only axis of a place.
             return Ok(of);
@@ -415,7 +441,7 @@ pub fn constant(of: Type, bits: u64) -> Value {
 }
 
 /// A tuple or struct of settled parts.
-fn assembled(layout: Layout, parts: Vec<Value>) -> Value {
+pub fn assembled(layout: Layout, parts: Vec<Value>) -> Value {
     let mut arrays = parts.iter().filter(|part| part.has_arrays());
     let (is_shared, is_fresh) = (arrays.clone().any(|part| part.is_shared), arrays.all(|part| part.is_fresh));
     let nodes = parts.into_iter().map(|part| part.node).collect();

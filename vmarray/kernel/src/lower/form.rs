@@ -2,6 +2,7 @@
 
 use super::Lowered;
 use crate::around::Mode;
+use crate::layout::{Field, Layout};
 use backend_api::kernel::{Report, Type};
 
 /// Places are computed with 32 bits where results, and what is read by places, have fewer elements.
@@ -160,6 +161,10 @@ pub struct Form {
     pub is_short: bool,
     /// Whether what items return is written down.
     pub returns: bool,
+    /// Whether items of groups that are tiles find in results what was there before.
+    pub keeps: bool,
+    /// Parameters whose appended elements are [preceded](numbered) by the index of the item.
+    pub ordered: Vec<usize>,
     /// By parameter and axis, how what lies outside is read where that is no failure.
     pub modes: Vec<(usize, usize, Mode)>,
 }
@@ -201,12 +206,23 @@ impl Form {
     }
 }
 
-/// The number that stands for an element at place 0 that is not there.
+/// Appended elements of a type as they are when they are put in the order of items: behind the item's index.
+///
+/// They take a multiple of 8 bytes.
+#[must_use]
+pub fn numbered(of: Layout) -> Layout {
+    let bytes = 8 + of.bytes().next_multiple_of(8);
+    let index = Field { name: "item", offset: 0, layout: Layout::Scalar(PLACE) };
+    let value = Field { name: "value", offset: 8, layout: of };
+    Layout::Struct { name: "Numbered", fields: vec![index, value], bytes }
+}
+
+/// A bit that indices outside are told with, so that no element has their number, however far outside.
 pub(super) const OUTSIDE: u64 = 1 << 62;
 
-/// The index that a report of an access by places has.
+/// The index that a report of an access by places has, as far as its lower 62 bits say.
 pub(super) fn place_of_report(report: &Report) -> i128 {
-    report.detail.wrapping_sub(OUTSIDE).cast_signed().into()
+    ((report.detail << 2).cast_signed() >> 2).into()
 }
 
 /// The type of a scalar that is no value.

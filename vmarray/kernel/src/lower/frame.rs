@@ -81,6 +81,7 @@ pub fn may_assign(expr: &Expr) -> bool {
         | Expr::Field(of, _)
         | Expr::Cast(of, _)
         | Expr::FromBits(of, _)
+        | Expr::FromF32(of, _)
         | Expr::Repeat(of, _)
         | Expr::Deref(of) => may_assign(of),
         Expr::Bool(_) | Expr::Literal(..) | Expr::Number(..) | Expr::Local(_) | Expr::Constant(_) => false,
@@ -95,8 +96,19 @@ pub fn may_assign(expr: &Expr) -> bool {
         }
         Expr::CallTuple(_, of) => may_assign(of),
         Expr::Method(of, name, parts) => {
-            let only_asks =
-                matches!(*name, "get" | "len" | "shape" | "index" | "plus" | "in_group" | "group" | "groups");
+            let only_asks = matches!(
+                *name,
+                "get"
+                    | "len"
+                    | "row_len"
+                    | "shape"
+                    | "index"
+                    | "plus"
+                    | "in_group"
+                    | "group"
+                    | "groups"
+                    | "is_inside"
+            );
             !only_asks || may_assign(of) || parts.iter().any(may_assign)
         }
         Expr::Struct(_, fields, rest) => {
@@ -113,6 +125,7 @@ pub fn is_pure(expr: &Expr) -> bool {
         | Expr::Field(of, _)
         | Expr::Cast(of, _)
         | Expr::FromBits(of, _)
+        | Expr::FromF32(of, _)
         | Expr::Deref(of) => is_pure(of),
         Expr::Bool(_) | Expr::Literal(..) | Expr::Number(..) | Expr::Local(_) | Expr::Constant(_) => true,
         Expr::Binary(_, a, b) | Expr::Both(a, b) | Expr::Either(a, b) => is_pure(a) && is_pure(b),

@@ -231,6 +231,8 @@ impl Lower {
         let at = self.index_register(index);
         let to = self.new_register(of);
         self.removable[to.at()] = is_inside;
+        let there = self.skipped(&leaf, index.at);
+        let outer = there.map(|_| std::mem::take(&mut self.code));
         if !is_inside {
             self.mark();
         }
@@ -249,6 +251,12 @@ impl Lower {
             Leaf::Value(_) | Leaf::Variable(_) | Leaf::Arena(..) => unreachable!("these were returned"),
         };
         self.code.push(op);
+        if let (Some(there), Some(outer)) = (there, outer) {
+            let (then, when) = (std::mem::replace(&mut self.code, outer), self.register(there));
+            self.is_variable[to.at()] = true;
+            self.code.push(Op::Literal { to, bits: 0 });
+            self.code.push(Op::If { when, then, otherwise: Vec::new() });
+        }
         Ok(Operand::Register(to))
     }
 
@@ -311,13 +319,25 @@ impl Lower {
                 self.binary(Binary::Lt, outer.at, len)
             }
         };
-        let inner_holds = self.binary(Binary::Lt, at, factor);
+        let outer_holds = match self.most(outer.at) {
+            Some(most) if most < outer.len as u64 => Operand::Constant(Type::Bool, 1),
+            _ => outer_holds,
+        };
+        let inner_holds = match self.most(at) {
+            Some(most) if most < len as u64 => Operand::Constant(Type::Bool, 1),
+            _ => self.binary(Binary::Lt, at, factor),
+        };
         let holds = self.binary(Binary::And, outer_holds, inner_holds);
         let check = match holds {
             Operand::Constant(_, 1) => Check::Proven,
             holds => Check::By(holds),
         };
         Ok(value(Some(Index { at: flat, len: outer.len * len, check }), node))
+    }
+
+    /// The element of an array of arrays.
+    pub fn element_of(&mut self, of: &Value, at: &[Operand]) -> Result<Value> {
+        at.iter().try_fold(of.clone(), |of, at| self.element(&of, *at))
     }
 
     /// A value whose scalars are computed now; its arrays stay where they are, if they can be reached from
@@ -416,14 +436,32 @@ impl Lower {
     }
 
     /// Memory of the group, which lasts for all of it.
-    pub fn group_place(&mut self, layout: &Layout) -> Result<Value> {
+    pub fn group_place(&mut self, layout: &Layout, axes: usize) -> Result<Value> {
         let first = self.arrays.len();
+        let (mut len, mut of) = (1, layout);
+        for _ in 0..axes {
+            let Layout::Array(inner, extent) = of else { break };
+            (len, of) = (len * extent, inner);
+        }
         // Arrays of items that are over are no memory of the group.
         let place = self.place(layout, 0)?;
         for (array, _) in &mut self.arrays[first..] {
             array.space = Space::Group;
         }
+        if let Some(Leaf::Element(_, array)) = place.node.first() {
+            self.group_lens.insert(*array, len);
+        }
         Ok(Value { is_reference: true, ..place })
+    }
+
+    /// How many elements there are in an array, or along all axes of memory of a group.
+    pub fn len_of(&self, of: &Value, len: usize) -> usize {
+        match of.node.first() {
+            Some(Leaf::Element(_, array)) if of.index.is_none() => {
+                self.group_lens.get(array).copied().unwrap_or(len)
+            }
+            _ => len,
+        }
     }
 
     /// Memory of the arena for elements of a type.

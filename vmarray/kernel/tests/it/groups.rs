@@ -50,6 +50,109 @@ fn groups_add_up_what_they_have() {
     assert_eq!((body.group_len, body.arrays.len(), body.views.len()), (Some(64), 1, 3));
 }
 
+#[kernel(crate = vmarray_kernel, group = [T, T])]
+fn product<const T: usize>(
+    at: At<2>,
+    a: &Anywhere<f32, 2>,
+    b: &Anywhere<f32, 2>,
+    part_a: &Group<f32, T, T>,
+    part_b: &Group<f32, T, T>,
+    out: &mut Own<f32>,
+) {
+    let (i, mut sum) = (at.in_group(), 0.0);
+    for tile in 0..(a.shape()[1] + T - 1) / T {
+        let (row, column) = (tile * T + i[0], tile * T + i[1]);
+        part_a.set(i, if column < a.shape()[1] { a[[at[0], column]] } else { 0.0 });
+        part_b.set(i, if row < b.shape()[0] { b[[row, at[1]]] } else { 0.0 });
+        barrier();
+        for k in 0..T {
+            sum += part_a[[i[0], k]] * part_b[[k, i[1]]];
+        }
+        barrier();
+    }
+    out.set(out.get() + sum);
+}
+
+#[test]
+fn tiles_of_any_extents_carry_elements_for_one_another() {
+    for [n, k, m] in [[8, 8, 8], [5, 9, 3], [1, 1, 1], [13, 4, 17], [3, 0, 2]] {
+        let (a, b): (Vec<f32>, Vec<f32>) =
+            ((0..n * k).map(|i| i as f32).collect(), (0..k * m).map(|i| 1.5 * i as f32).collect());
+        let mut out = vec![7.0; n * m];
+        run_on_host::<product<4>>(0..n * m, ([n, m], ([n, k], &a), ([k, m], &b), (), (), &mut out)).unwrap();
+        let element = |i: usize| (0..k).fold(0.0, |sum, l| sum + a[i / m * k + l] * b[l * m + i % m]);
+        let truth: Vec<f32> = (0..n * m).map(|i| 7.0 + element(i)).collect();
+        assert_eq!(out, truth, "{n} {k} {m}");
+    }
+    // A kernel that writes all it has loads nothing of its own.
+    let body = lower::<product<16>>().unwrap().body;
+    assert_eq!((body.group_len, body.views.len()), (Some(256), 3));
+}
+
+/// What items are told, and what they find outside.
+#[kernel(crate = vmarray_kernel, group = [2, 3, 2])]
+fn told(at: At<3>, x: &Own<u32>, line: &Anywhere<u32>, inside: &Shared<u32>, out: &mut Own<[usize; 4]>) {
+    let (i, group, groups) = (at.in_group(), at.group(), at.groups());
+    // Those that fill up tiles read nothing, and fail nowhere.
+    let beyond = if at.is_inside() { 0 } else { x.get() + line[1000] };
+    if at.is_inside() {
+        inside.add(0, x.get());
+    }
+    out.set([
+        i[0] * 100 + i[1] * 10 + i[2],
+        group[0] * 100 + group[1] * 10 + group[2],
+        groups[1],
+        beyond as usize,
+    ]);
+}
+
+#[test]
+fn items_of_tiles_know_their_places() {
+    let shape = [3, 4, 5];
+    let x: Vec<u32> = (0..60).collect();
+    let (mut inside, mut out) = ([0], vec![[9; 4]; 60]);
+    run_on_host::<told>(0..60, (shape, &x, &[1; 3], &mut inside, &mut out)).unwrap();
+    assert_eq!(inside, [59 * 60 / 2]);
+    for (number, found) in out.into_iter().enumerate() {
+        let [z, y, x] = [number / 20, number / 5 % 4, number % 5];
+        let within = z % 2 * 100 + y % 3 * 10 + x % 2;
+        assert_eq!(found, [within, z / 2 * 100 + y / 3 * 10 + x / 2, 2, 0], "{z} {y} {x}");
+    }
+}
+
+/// Each element comes from the other end of its tile, along all axes.
+#[kernel(crate = vmarray_kernel, group = [1, 2, 3, 2])]
+fn reversed(at: At<4>, part: &Group<u32, 1, 2, 3, 2>, x: &mut Own<u32>) {
+    let i = at.in_group();
+    part.set([0, 1 - i[1], 2 - i[2], 1 - i[3]], x.get());
+    part.add(i, 0);
+    barrier();
+    x.set(part[i] + 100 * part.len() as u32);
+}
+
+#[test]
+fn memory_of_groups_has_four_axes() {
+    let mut x: Vec<u32> = (0..2 * 2 * 3 * 4).collect();
+    run_on_host::<reversed>(0..48, ([2, 2, 3, 4], (), &mut x)).unwrap();
+    for (number, found) in (0..).zip(x) {
+        let [a, b, c, d] = [number / 24, number / 12 % 2, number / 4 % 3, number % 4];
+        let from = a * 24 + (1 - b) * 12 + (2 - c) * 4 + d / 2 * 2 + (1 - d % 2);
+        assert_eq!(found, from + 1200, "{a} {b} {c} {d}");
+    }
+}
+
+#[kernel(crate = vmarray_kernel, group = [4, 4])]
+fn of_one_axis(at: At<1>, x: &mut Own<u32>) {
+    x.set(at.index() as u32);
+}
+
+#[test]
+fn groups_have_as_many_axes_as_places() {
+    let error = lower::<of_one_axis>().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("its groups have 2 axes"), "{error}");
+}
+
 #[kernel(crate = vmarray_kernel, group = G)]
 fn across<const G: usize>(at: At<1>, x: &Own<i32>, out: &mut Own<[i32; 10]>) {
     let (x, lane) = (x.get(), at.in_group() as u32 % 32);

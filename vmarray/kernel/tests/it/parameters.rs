@@ -1,7 +1,9 @@
 //! What kernels are given when they are launched.
 
 use crate::harness::{ITEMS, random, same};
-use vmarray_kernel::{Anywhere, At, Kernel, Own, ParameterKind, interpret, kernel, lower, run_on_host};
+use vmarray_kernel::{
+    Anywhere, At, Kernel, KernelType, Own, ParameterKind, Rows, interpret, kernel, lower, run_on_host,
+};
 
 #[kernel(crate = vmarray_kernel)]
 fn blur<const R: usize>(at: At<1>, image: &Anywhere<f32>, weights: &[f32; 9], gain: f32, out: &mut Own<f32>) {
@@ -104,4 +106,88 @@ fn tables_of_bools_and_tuples() {
     let report = interpret::<flags>(0..20, ((), &sources.0, &sources.1, &mut lowered)).unwrap();
     assert_eq!((host, outside.count), (lowered, report.failures));
     assert_eq!(lower::<flags>().unwrap().tables.len(), 3);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable, KernelType)]
+#[kernel_type(crate = vmarray_kernel)]
+#[repr(C)]
+struct Entry {
+    value: i64,
+    column: u64,
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn product(at: At<1>, by: i64, matrix: &Rows<Entry>, x: &Anywhere<i64>, out: &mut Own<i64>) {
+    let row = at.index();
+    let mut sum = matrix.len() as i64;
+    for k in 0..matrix.row_len(row) {
+        let entry = matrix[[row, k]];
+        sum += by * entry.value * x[entry.column as usize];
+    }
+    out.set(sum);
+}
+
+#[test]
+fn rows_are_read_by_number_and_index() {
+    let (mut starts, mut entries) = (vec![0], Vec::new());
+    let numbers: Vec<u64> = random(3, 4 * ITEMS);
+    let (mut numbers, x) = (numbers.into_iter().cycle(), random::<i64>(4, 50));
+    for row in 0..ITEMS {
+        let len = if row % 7 == 0 { 0 } else { numbers.next().unwrap() % 9 };
+        for _ in 0..len {
+            let value = numbers.next().unwrap() as i64;
+            entries.push(Entry { value, column: numbers.next().unwrap() % 50 });
+        }
+        starts.push(entries.len() as u64);
+    }
+    let natively = |row: usize| {
+        let terms = entries[starts[row] as usize..starts[row + 1] as usize].iter();
+        let product = |entry: &Entry| entry.value.wrapping_mul(3).wrapping_mul(x[entry.column as usize]);
+        terms.map(product).fold(ITEMS as i64, i64::wrapping_add)
+    };
+    let truth: Vec<i64> = (0..ITEMS).map(natively).collect();
+    let (mut host, mut lowered) = (vec![1; ITEMS], vec![1; ITEMS]);
+    run_on_host::<product>(0..ITEMS, ((), 3, (&starts, &entries), &x, &mut host)).unwrap();
+    let report = interpret::<product>(0..ITEMS, ((), 3, (&starts, &entries), &x, &mut lowered)).unwrap();
+    assert_eq!(report.failures, 0);
+    same(&host, &truth);
+    same(&lowered, &truth);
+    let kinds: Vec<ParameterKind> = product::parameters().into_iter().map(|info| info.kind).collect();
+    assert!(matches!(kinds[2..4], [ParameterKind::Anywhere(_, 1), ParameterKind::Rows(_)]));
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn picked(row: usize, index: usize, rows: &Rows<u16>, out: &mut Own<u16>) {
+    out.set(rows[[row, index]] + rows.row_len(row) as u16);
+}
+
+#[test]
+fn rows_have_no_more_than_their_own_elements() {
+    let starts = [0, 2, 2, 5, 4, 9];
+    let elements = [1, 2, 3, 4, 5];
+    // Row, index, and what is outside; the fourth row ends before it begins, the fifth behind
+    // all elements, of which the missing one is told.
+    let outside = [
+        (0, 2, 2),
+        (1, 0, 0),
+        (1, usize::MAX, usize::MAX),
+        (3, 0, 0),
+        (4, 1, 5),
+        (4, 4, 8),
+        (5, 0, 5),
+        (7, 1, 7),
+        (usize::MAX, 0, usize::MAX),
+    ];
+    for (row, index, expected) in outside {
+        let (mut host, mut lowered) = ([9], [9]);
+        let error = run_on_host::<picked>(0..1, (row, index, (&starts, &elements), &mut host)).unwrap_err();
+        let report = interpret::<picked>(0..1, (row, index, (&starts, &elements), &mut lowered)).unwrap();
+        assert_eq!((error.index, report.detail), (expected as u64, expected as u64), "[{row}, {index}]");
+        assert_eq!((report.failures, host), (1, lowered), "[{row}, {index}]");
+    }
+    for (row, index, expected) in [(0, 1, 2 + 2), (2, 2, 5 + 3), (4, 0, 5 + 5)] {
+        let mut out = [0];
+        run_on_host::<picked>(0..1, (row, index, (&starts, &elements), &mut out)).unwrap();
+        assert_eq!(out, [expected]);
+    }
 }

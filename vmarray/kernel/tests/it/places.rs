@@ -206,3 +206,19 @@ fn modes_show_the_same_with_32_and_64_bits() {
         }
     }
 }
+
+#[kernel(crate = vmarray_kernel)]
+fn far_outside(at: At<2>, by: usize, of: &Anywhere<u32, 2>, out: &mut Own<u32>) {
+    out.set(of[[at[0] + by, at[1]]]);
+}
+
+#[test]
+fn nothing_is_there_however_far_outside() {
+    let of = [7; 6];
+    for by in [2, 1 << 61, 1 << 62, 1 << 63, 3 << 62, usize::MAX - 1] {
+        let (mut out, mut other) = ([1; 6], [1; 6]);
+        run_on_host::<far_outside>(0..6, ([2, 3], by, ([2, 3], &of), &mut out)).unwrap_err();
+        let report = interpret::<far_outside>(0..6, ([2, 3], by, ([2, 3], &of), &mut other)).unwrap();
+        assert_eq!((report.failures, out, other), (6, [0; 6], [0; 6]), "{by}");
+    }
+}

@@ -21,7 +21,7 @@ fn types(at: At<1>, part: &Group<f32, 64>, bins: &Shared<u32>, sums: &Shared<f32
     let d = part.min(0, 1.0); //~ `f32` is no integer of at most 64 bits
     bins.add(0, 1.5); //~ mismatched types
     found.push(1_u32); //~ mismatched types
-    part.set(1.5); //~ this method takes 2 arguments but 1 argument was supplied
+    part.set(1); //~ this method takes 2 arguments but 1 argument was supplied
 }
 
 #[kernel(crate = vmarray_kernel)] //~ a `u8` cannot be changed as one step

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::{Device, Elements, Queue, Ticket};
+use backend_api::{Device, DeviceSpan, Elements, Queue, Reach, Ticket};
 
 use super::assign::assign;
 use crate::array::VirtualArray;
@@ -14,10 +14,11 @@ use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::channel::{Channel, HomeQueues, PinnedPiece};
+use crate::engine::links::reach;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{
-    AskedRun, Change, Collecting, Examination, Lane, Operand, OperandStore, Question, ResultStore, Run,
-    RunAccess, StagedRows, distinct,
+    AskedRun, Change, Collecting, Examination, Lane, Operand, OperandStore, PastHost, Question, ResultStore,
+    Run, RunAccess, StagedRows, distinct,
 };
 use crate::ops::gather;
 use crate::ops::view::sealed::{Internal, Sealed};
@@ -353,6 +354,14 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
         let values = self.to_vec(range)?;
         into.copy_from_slice(bytemuck::cast_slice(&values));
         Ok(())
+    }
+
+    fn fetch_to(&self, range: &Range<usize>, device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
+        let is_reached = self.devices().iter().all(|(own, _)| reach(own, device) >= Reach::Copies);
+        if is_reached {
+            self.ask(&[], range, &PastHost { to, first: range.start }, INTERNAL)?;
+        }
+        Ok(is_reached)
     }
 
     fn pager(&self) -> Option<&Pager> {

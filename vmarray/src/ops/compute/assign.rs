@@ -45,7 +45,7 @@ pub(super) fn assign<T: Element, D: Device>(
         // A refusal comes before anything is written.
         Writer { target: array, beside: &beside, read: &[], change }.settle(range)?;
     }
-    in_parts(change, &staged, range, array.page_len(), size_of::<T>(), |part, read| {
+    in_parts(change, &staged, range, array.page_len(), array, |part, read| {
         Writer { target: array, beside: &beside, read, change }.write(part)
     })
 }

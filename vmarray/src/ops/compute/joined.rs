@@ -3,25 +3,26 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use backend_api::Device;
-use bytemuck::NoUninit;
-
 use super::Plan;
 use crate::base::element::{Element, Field};
-use crate::base::error::{ErrorKind, Result};
-use crate::ops::executor::{Operand, Question};
-use crate::ops::expr::{Assignment, Expr, IntoExpr, Scalar};
+use crate::base::error::{ErrorKind, Result, expect_len};
+use crate::ops::executor::{Operand, OperandStore, Question};
+use crate::ops::expr::{Assignment, Expr, FieldType, IntoExpr};
+use crate::ops::launch::{Reordered, Shown, Spread, StoredBox};
 use crate::ops::view::sealed::{Internal, Sealed};
-use crate::ops::view::{INTERNAL, Linear, Query, QueryMut, Store, StoreMut as _, View, ViewMut};
+use crate::ops::view::{INTERNAL, Query, QueryMut, Shape as _, Store, StoreMut as _, View, ViewMut};
 
-/// A view together with others of the same length, element by element, however each of them is placed. See
+/// A view together with others of the same shape, element by element, however each of them is placed. See
 /// [`View::join`]. All operations of [`Query`] ask about several at once, and those of [`QueryMut`] write to
 /// the first.
 ///
 /// Where all are ranges of arrays that are placed alike (the same devices, channels and page length) and
-/// begin at the same index, their elements are worked on where they lie. Else each operation copies some MiB
-/// at a time: what is written, those of the others to the first one's devices; what is asked, all of them to
-/// one of those devices.
+/// begin at the same index, their elements are worked on where they lie; so are boxes that are stored in the
+/// same order. Else each operation copies some MiB at a time: what is written, those of the others to the
+/// first one's devices; what is asked, all of them to one of those devices. What is stored in another order
+/// than the first, or [shifted](crate::boundary::BoundaryView::shifted), is put in its order by the host.
+/// Elements of arrays whose devices reach those do not pass through the host
+/// ([`ChannelStats::bytes_past_host`](crate::stats::ChannelStats)).
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -37,17 +38,24 @@ use crate::ops::view::{INTERNAL, Linear, Query, QueryMut, Store, StoreMut as _, 
 /// ```
 pub struct Joined<'a, V: View<'a>, O: Joinable<'a, V>> {
     target: V,
-    others: Vec<Operand<'a>>,
-    marker: PhantomData<fn(O) -> O>,
+    others: O,
+    /// Where the first one's elements are stored.
+    stored: StoredBox,
+    marker: PhantomData<&'a ()>,
 }
 
 impl<'a, V: View<'a>, O: Joinable<'a, V>> std::fmt::Debug for Joined<'a, V, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Joined")
-            .field("len", &self.target.len())
-            .field("others", &self.others.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Joined").field("len", &self.target.len()).finish_non_exhaustive()
     }
+}
+
+/// One of the others.
+enum Other<'a> {
+    /// Elements in the first one's order.
+    Stored(Operand<'a>),
+    /// Those that are put in that order, and which elements of which store these are.
+    Put(Reordered<'a>, &'a dyn OperandStore, Range<usize>),
 }
 
 /// The elements of one of several that are joined: of type `T`, in expressions over `S`. `N` is its number
@@ -89,8 +97,8 @@ impl<S, T, const N: u8> Row<S, T, N> {
 
 impl<S, T: Element, const N: u8> Row<S, T, N> {
     /// The value of a field of this one's element. See [`Row`].
-    pub fn get<F: Scalar + NoUninit>(self, field: Field<T, F>) -> Expr<S, F> {
-        Expr::field(N, field.offset())
+    pub fn get<F: FieldType>(self, field: Field<T, F>) -> Expr<S, F::Value> {
+        Expr::field::<F>(N, field.offset())
     }
 }
 
@@ -107,16 +115,17 @@ impl<S, T: Element> Row<(T, S), T, 0> {
     /// let assignment = y.set(Field::whole(), 7);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn set<F: Scalar + NoUninit>(
+    pub fn set<F: FieldType>(
         self,
         field: Field<T, F>,
-        value: impl IntoExpr<(T, S), F>,
+        value: impl IntoExpr<(T, S), F::Value>,
     ) -> Assignment<(T, S)> {
-        value.into_expr().assigned(0, field.offset())
+        value.into_expr().assigned::<F>(0, field.offset())
     }
 }
 
-/// A [`View`] that can be [joined](View::join) to others, over devices of any kind.
+/// What can be [joined](View::join) to a view of the same shape: every [`View`], over devices of any kind,
+/// and what a view [shows beside each element](crate::boundary::BoundaryView::shifted).
 ///
 /// ```
 /// use vmarray::{compute::Column, prelude::*};
@@ -128,15 +137,56 @@ impl<S, T: Element> Row<(T, S), T, 0> {
 /// assert_eq!(element_bytes(&array), element_bytes(source.section(5..)?));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait Column<'a>: View<'a, Shape = Linear> {
+pub trait Column<'a>: Sealed + Copy {
+    /// The type of its elements.
+    type Element: Element;
+    /// The elements by position.
     #[doc(hidden)]
-    fn operand(self, _: Internal) -> (Operand<'a>, usize);
+    fn listed(self, _: Internal) -> ColumnElements<'a>;
 }
 
-impl<'a, D: Device, V: View<'a, Shape = Linear, Store: Store<Device = D>>> Column<'a> for V {
-    fn operand(self, _: Internal) -> (Operand<'a>, usize) {
+/// Elements that are to stand beside those of a view.
+#[doc(hidden)]
+#[allow(missing_debug_implementations, reason = "holds what reads elements")]
+pub struct ColumnElements<'a> {
+    pub(crate) extents: Vec<usize>,
+    /// The store that they are of.
+    pub(crate) store: &'a dyn OperandStore,
+    /// Where they lie there, if it is known.
+    pub(crate) stored: Option<StoredBox>,
+    /// Whether others are shown than those that lie there.
+    pub(crate) is_moved: bool,
+    /// How they are read by position.
+    pub(crate) of: Box<dyn Spread + 'a>,
+}
+
+impl<'a, V: View<'a> + Sync + 'a> Column<'a> for V {
+    type Element = <V as View<'a>>::Element;
+
+    fn listed(self, _: Internal) -> ColumnElements<'a> {
         let (store, shape) = self.parts();
-        (Operand::new(store.as_operand(INTERNAL), shape.start), shape.len)
+        ColumnElements {
+            extents: shape.axes(),
+            store: store.as_operand(INTERNAL),
+            stored: shape.stored(),
+            is_moved: false,
+            of: Box::new(Shown(self)),
+        }
+    }
+}
+
+impl<'a> ColumnElements<'a> {
+    /// The same beside elements that are stored so.
+    fn beside(self, like: &StoredBox) -> Other<'a> {
+        let range = self.stored.as_ref().map_or(0..usize::MAX, StoredBox::range);
+        let is_alike = |stored: &StoredBox| match (&stored.axes[..], &like.axes[..]) {
+            ([_], [_]) => true,
+            (own, others) => own == others,
+        };
+        match self.stored.is_some_and(|stored| is_alike(&stored)) && !self.is_moved {
+            true => Other::Stored(Operand::new(self.store, range.start)),
+            false => Other::Put(Reordered { of: self.of, like: like.clone() }, self.store, range),
+        }
     }
 }
 
@@ -160,9 +210,8 @@ pub trait Joinable<'a, V: View<'a>>: Sealed + Copy {
     /// See [`Joined::rows`].
     #[doc(hidden)]
     fn rows() -> Self::Rows;
-    /// What devices are given, and how long each is.
     #[doc(hidden)]
-    fn operands(self, _: Internal) -> Vec<(Operand<'a>, usize)>;
+    fn listed(self, _: Internal) -> Vec<ColumnElements<'a>>;
 }
 
 macro_rules! joinable {
@@ -180,9 +229,9 @@ macro_rules! joinable {
                 (Row::NEW, $(Row::<_, $A::Element, $n>::NEW,)*)
             }
 
-            fn operands(self, _: Internal) -> Vec<(Operand<'a>, usize)> {
+            fn listed(self, _: Internal) -> Vec<ColumnElements<'a>> {
                 let ($($a,)*) = self;
-                vec![$($a.operand(INTERNAL)),*]
+                vec![$($a.listed(INTERNAL)),*]
             }
         }
     };
@@ -195,14 +244,26 @@ joinable!(A a 1, B b 2, C c 3, E e 4, F f 5);
 joinable!(A a 1, B b 2, C c 3, E e 4, F f 5, G g 6);
 joinable!(A a 1, B b 2, C c 3, E e 4, F f 5, G g 6, H h 7);
 
-impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
+impl<'a, V: View<'a>, O: Joinable<'a, V>> Joined<'a, V, O> {
     pub(crate) fn new(target: V, others: O) -> Result<Self> {
-        let (expected, others) = (target.len(), others.operands(INTERNAL));
-        if let Some(&(_, got)) = others.iter().find(|(_, len)| *len != expected) {
-            return Err(ErrorKind::LengthMismatch { of: "what is joined", expected, got }.into());
+        let (_, shape) = target.parts();
+        let expected = shape.axes();
+        for other in others.listed(INTERNAL) {
+            match (&expected[..], &other.extents[..]) {
+                ([expected], [got]) => expect_len("what is joined", *expected, *got)?,
+                (expected, got) if expected != got => {
+                    let (kernel, argument) = ("join".into(), "others".into());
+                    let (expected, got) = (expected.to_vec(), got.to_vec());
+                    return Err(ErrorKind::KernelShape { kernel, argument, expected, got }.into());
+                }
+                _ => {}
+            }
         }
-        let others = others.into_iter().map(|(operand, _)| operand).collect();
-        Ok(Self { target, others, marker: PhantomData })
+        let Some(stored) = shape.stored() else {
+            let got = expected.len();
+            return Err(ErrorKind::RankMismatch { expected: got + 1, got }.into());
+        };
+        Ok(Self { target, others, stored, marker: PhantomData })
     }
 
     /// The elements of all, for expressions: first that of the one that is written to.
@@ -211,31 +272,52 @@ impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
         O::rows()
     }
 
-    /// The others' elements beside those of a range of the first one's store.
-    fn beside(&self, range: &Range<usize>) -> Vec<Operand<'a>> {
-        let (_, shape) = self.target.parts();
-        self.others.iter().map(|other| other.further(range.start - shape.start)).collect()
+    /// The others, in the first one's order.
+    fn others(&self) -> Vec<Other<'a>> {
+        self.others.listed(INTERNAL).into_iter().map(|other| other.beside(&self.stored)).collect()
+    }
+
+    /// Their elements beside those of a range of the first one's store.
+    fn beside<'o>(&self, others: &'o [Other<'a>], range: &Range<usize>) -> Vec<Operand<'o>> {
+        let first = self.stored.range().start;
+        let beside = |other: &'o Other<'a>| match other {
+            Other::Stored(operand) => operand.further(range.start - first),
+            Other::Put(elements, ..) => Operand::new(elements, range.start),
+        };
+        others.iter().map(beside).collect()
     }
 }
 
 impl<'a, V: View<'a>, O: Joinable<'a, V>> Sealed for &Joined<'a, V, O> {}
 
-impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Query<'a> for &Joined<'a, V, O> {
+impl<'a, V: View<'a>, O: Joinable<'a, V>> Query<'a> for &Joined<'a, V, O> {
     type Row = (V::Element, O::Elements);
-    type Index = usize;
-    type Shape = Linear;
+    type Index = V::Index;
+    type Shape = V::Shape;
 
-    fn region(self) -> Linear {
+    fn region(self) -> V::Shape {
         self.target.parts().1
     }
 
     fn ask<Q: Question>(self, range: &Range<usize>, question: &Q, _: Internal) -> Result<Q::Whole> {
-        self.target.parts().0.ask(&self.beside(range), range, question, INTERNAL)
+        self.target.parts().0.ask(&self.beside(&self.others(), range), range, question, INTERNAL)
     }
 }
 
-impl<'a, V: ViewMut<'a, Shape = Linear>, O: Joinable<'a, V>> QueryMut<'a> for &Joined<'a, V, O> {
+impl<'a, V: ViewMut<'a>, O: Joinable<'a, V>> QueryMut<'a> for &Joined<'a, V, O> {
     fn assign(self, range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
-        self.target.parts().0.as_target(INTERNAL).change(&self.beside(range), range, plan)
+        let (target, others) = (self.target.parts().0.as_target(INTERNAL), self.others());
+        for other in &others {
+            // They are read while elements before them are written already.
+            if let Other::Put(_, store, own) = other
+                && std::ptr::addr_eq(*store, target)
+                && own.start < range.end
+                && range.start < own.end
+            {
+                let (result, argument) = ("the first".into(), "one of the others".into());
+                return Err(ErrorKind::KernelOverlap { kernel: "join".into(), result, argument }.into());
+            }
+        }
+        target.change(&self.beside(&others, range), range, plan)
     }
 }

@@ -88,15 +88,18 @@ impl<'a, L: Lane> StagedRows<'a, L> {
             let count = most.min(self.range.end - first);
             let (mut columns, mut copies) = (Vec::new(), Vec::new());
             for (column, &begin) in self.columns.iter().zip(&begins) {
+                let from = first - self.range.start..first - self.range.start + count;
+                let to = memory.at(begin as u64);
+                columns.push(Elements { start: to, count: count as u64, stride: column.stride() as u64 });
+                if column.fetch_to(&from, device, to)? {
+                    continue;
+                }
                 let mut values = zeroed_vec(count * column.stride())?;
-                let from = first - self.range.start;
-                column.read_bytes(from..from + count, &mut values)?;
+                column.read_bytes(from, &mut values)?;
                 host.write(begin, &values);
-                let (from, to) = (host.at(begin as u64), memory.at(begin as u64));
-                let upload = Transfer::Upload { from, to, bytes: values.len() as u64 };
+                let upload = Transfer::Upload { from: host.at(begin as u64), to, bytes: values.len() as u64 };
                 copies.push(lane.queue.submit(&[upload])?);
                 lane.counters().bytes_to_device.add(values.len() as u64);
-                columns.push(Elements { start: to, count: count as u64, stride: column.stride() as u64 });
             }
             // All of them, so that nothing is under way any more when the memory is used again.
             let copied = copies.into_iter().map(|ticket| lane.wait(ticket));

@@ -6,12 +6,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::{Commit, Device, DeviceBuffer, Elements, HostSpan, Queue, Ticket, Transfer};
-use parking_lot::Mutex;
+use backend_api::{Device, DeviceSpan, Elements, HostSpan, Queue, Ticket};
 
+use super::beside::{ReadOperand, StagedOperand};
 use super::{Examination, Lane, Run, RunAccess};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
@@ -80,6 +79,12 @@ pub trait OperandStore: Sync {
     fn stride(&self) -> usize;
     /// Reads elements as bytes. The calling thread must not hold pages: it may wait for anything.
     fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()>;
+    /// Copies elements to memory of a device past the host, if there is a way, or says that there is none.
+    /// Else on the terms of [`read_bytes`](Self::read_bytes).
+    fn fetch_to(&self, range: &Range<usize>, device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
+        let _ = (range, device, to);
+        Ok(false)
+    }
     /// Where pages are homed on devices, if they are.
     fn pager(&self) -> Option<&Pager> {
         None
@@ -130,6 +135,16 @@ impl<'a> Operand<'a> {
         self.store.read_bytes(self.start + range.start..self.start + range.end, into)
     }
 
+    /// Copies elements, counted from the first, to memory of a device past the host, if there is a way.
+    pub(crate) fn fetch_to(
+        &self,
+        range: &Range<usize>,
+        device: &Arc<dyn Device>,
+        to: DeviceSpan<'_>,
+    ) -> Result<bool> {
+        self.store.fetch_to(&(self.start + range.start..self.start + range.end), device, to)
+    }
+
     pub(crate) fn stride(&self) -> usize {
         self.store.stride()
     }
@@ -141,68 +156,6 @@ impl std::fmt::Debug for Operand<'_> {
     }
 }
 
-/// Elements of another store that were read for a part of a change, and are written back if they are changed
-/// as well.
-#[derive(Debug)]
-pub(crate) struct ReadOperand<'a> {
-    operand: Operand<'a>,
-    /// Its number among the columns of a run.
-    column: usize,
-    /// The index of the element beside which the first one belongs.
-    first: usize,
-    stride: usize,
-    bytes: Mutex<Vec<u8>>,
-}
-
-/// Such elements on their way to a device, and back.
-pub(crate) struct StagedOperand {
-    column: usize,
-    memory: DeviceBuffer<dyn Device>,
-    host: PinnedPiece,
-    stride: u64,
-    is_changed: bool,
-}
-
-impl<'a> ReadOperand<'a> {
-    fn new((column, operand): &(usize, Operand<'a>), part: &Range<usize>, first: usize) -> Result<Self> {
-        let stride = operand.stride();
-        let mut bytes = zeroed_vec(part.len() * stride)?;
-        operand.read_bytes(part.start - first..part.end - first, &mut bytes)?;
-        let operand = operand.further(part.start - first);
-        Ok(Self { operand, column: *column, first: part.start, stride, bytes: Mutex::new(bytes) })
-    }
-
-    /// Takes memory for those that belong beside a run.
-    fn stage(&self, lane: &impl Lane, run: Run<'_>) -> Result<StagedOperand> {
-        let bytes = run.count() * self.stride;
-        let memory = DeviceBuffer::new(lane.device(), bytes as u64, Commit::Lazy)?;
-        let host = lane.buffer(bytes)?;
-        let all = self.bytes.lock();
-        for (number, index, len) in run.parts() {
-            let from = (index - self.first) * self.stride;
-            host.write(number * self.stride, &all[from..from + len * self.stride]);
-        }
-        let is_changed = self.operand.target.is_some();
-        Ok(StagedOperand { column: self.column, memory, host, stride: self.stride as u64, is_changed })
-    }
-
-    /// Takes in those beside a run that a device has changed.
-    fn unstage(&self, staged: &StagedOperand, parts: &[(usize, usize, usize)]) {
-        let mut all = self.bytes.lock();
-        for (number, index, len) in parts {
-            let to = (index - self.first) * self.stride;
-            staged.host.read(number * self.stride, &mut all[to..to + len * self.stride]);
-        }
-    }
-
-    fn write_back(&self) -> Result<()> {
-        match self.operand.target {
-            Some(target) => target.write_bytes(self.operand.start, &self.bytes.lock()),
-            None => Ok(()),
-        }
-    }
-}
-
 /// Carries out a change in parts, so that what others have beside a part fits into memory; `work` is given
 /// it. Others come with their number among the columns of a run. They are read before anything is held, and
 /// written back when nothing is any more: that may wait for anything.
@@ -211,9 +164,11 @@ pub(crate) fn in_parts(
     others: &[(usize, Operand<'_>)],
     range: &Range<usize>,
     page_len: usize,
-    stride: usize,
+    target: &dyn OperandStore,
     mut work: impl FnMut(&Range<usize>, &[ReadOperand<'_>]) -> Outcome,
 ) -> Result<()> {
+    let (stride, devices) = (target.stride(), target.devices());
+    let devices: Vec<_> = devices.into_iter().map(|(device, _)| Arc::clone(device)).collect();
     let longest =
         others.iter().map(|(_, other)| other.stride()).fold(stride.max(change.part_stride()), usize::max);
     let is_whole = others.is_empty() && change.part_stride() == 0;
@@ -225,7 +180,7 @@ pub(crate) fn in_parts(
         let end = ((rest.start / page_len).saturating_add(pages)).saturating_mul(page_len);
         let part = rest.start..if is_whole { rest.end } else { end.min(rest.end) };
         rest.start = part.end;
-        let read = others.iter().map(|other| ReadOperand::new(other, &part, range.start));
+        let read = others.iter().map(|other| ReadOperand::new(other, &part, range.start, &devices));
         let read = read.collect::<Result<Vec<_>>>();
         match change.begin_part(&part).and(read) {
             Ok(read) => outcome.add(part_done(work(&part, &read), part, &read)),
@@ -239,7 +194,7 @@ pub(crate) fn in_parts(
 fn part_done(done: Outcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> Outcome {
     if done.failure.is_some() {
         // What belongs to it elsewhere was not written.
-        let others_miss = read.iter().any(|other| other.operand.target.is_some());
+        let others_miss = read.iter().any(|other| other.is_changed());
         let Outcome { mut written, mut unspecified, failure } = done;
         if others_miss {
             unspecified.append(&mut written);
@@ -303,9 +258,7 @@ impl Writing {
         let (mut tickets, mut begun) = (Vec::with_capacity(staged.len() + 1), false);
         let submitted = lane.submit(RunAccess::Change, &mut |queue| {
             for staged in &staged {
-                let bytes = run.count() as u64 * staged.stride;
-                tickets.push(staged.upload(queue, bytes)?);
-                lane.counters().bytes_to_device.add(bytes);
+                tickets.extend(staged.begin(queue, run, lane.counters())?);
             }
             begun = true;
             let run = Run { columns: &columns, geometry: run.geometry };
@@ -387,7 +340,7 @@ impl Writing {
             if let Some(operand) = own.filter(|_| staged.is_changed) {
                 operand.unstage(&staged, &self.parts);
             }
-            lane.keep(staged.host);
+            staged.end(lane);
         }
         if let Some((report, bytes)) = self.report {
             let mut words = vec![0_u64; bytes / 8];
@@ -421,10 +374,7 @@ fn report(lane: &impl Lane, change: &dyn Change, count: usize) -> Result<Option<
 
 /// The columns of a run, and those that were staged beside it.
 fn columns<'a>(run: Run<'a>, staged: &'a [StagedOperand]) -> Vec<Elements<'a>> {
-    let staged = staged.iter().map(|staged| {
-        let (start, count) = (staged.memory.at(0), run.count() as u64);
-        (staged.column, Elements { start, count, stride: staged.stride })
-    });
+    let staged = staged.iter().map(|staged| (staged.column, staged.elements(run)));
     merged_columns(run.columns, staged)
 }
 
@@ -440,18 +390,6 @@ fn merged_columns<'a>(
         None => own.next().copied(),
     };
     (0..all).filter_map(column).collect()
-}
-
-impl StagedOperand {
-    fn upload(&self, queue: &Queue<dyn Device>, bytes: u64) -> backend_api::Result<Ticket> {
-        let (from, to) = (self.host.at(0), self.memory.at(0));
-        queue.submit(&[Transfer::Upload { from, to, bytes }])
-    }
-
-    fn download(&self, queue: &Queue<dyn Device>, bytes: u64) -> backend_api::Result<Ticket> {
-        let (from, to) = (self.memory.at(0), self.host.at(0));
-        queue.submit(&[Transfer::Download { from, to, bytes }])
-    }
 }
 
 /// What has become of the elements so far, as ranges of indices.

@@ -3,11 +3,10 @@
 use std::marker::PhantomData;
 
 use backend_api::expr::{Instruction, Integer, Number, Unary};
-use bytemuck::NoUninit;
 use vmarray_kernel::{Float, Function, k::composed};
 
 use super::call::call;
-use super::{Expr, ExprArguments, IntoExpr, Scalar};
+use super::{Expr, ExprArguments, FieldType, IntoExpr, Scalar};
 use crate::base::element::{Element, Field};
 
 /// Calls a function of one or two floats that gives one.
@@ -21,7 +20,7 @@ where
 }
 
 macro_rules! float_methods {
-    ([$($generics:tt)*] $Self:ty; $($name:ident $of:literal)*; $($pair:ident($other:ident) $of_pair:literal)*) => {
+    ([$($generics:tt)*] $Self:ty, $F:ty; $($name:ident $of:literal)*; $($pair:ident($other:ident) $of_pair:literal)*) => {
         /// Functions of floats: those of Rust's by the same names, the same bits on all devices. How exact
         /// they are is in the [table](crate::expr#arithmetic).
         impl<$($generics)*> $Self {
@@ -35,40 +34,40 @@ macro_rules! float_methods {
             /// assert_eq!(array.get(3)?, 2_f64.sqrt());
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            pub fn sqrt(self) -> Expr<T, F> {
+            pub fn sqrt(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Sqrt)
             }
 
             /// The largest whole number that is not larger.
-            pub fn floor(self) -> Expr<T, F> {
+            pub fn floor(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Floor)
             }
 
             /// The smallest whole number that is not smaller.
-            pub fn ceil(self) -> Expr<T, F> {
+            pub fn ceil(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Ceil)
             }
 
             /// The value without its fraction.
-            pub fn trunc(self) -> Expr<T, F> {
+            pub fn trunc(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Trunc)
             }
 
             /// The nearest whole number; of two, the even one.
-            pub fn round_ties_even(self) -> Expr<T, F> {
+            pub fn round_ties_even(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::RoundEven)
             }
 
             /// The fraction, with the sign of the value.
-            pub fn fract(self) -> Expr<T, F> {
+            pub fn fract(self) -> Expr<T, $F> {
                 let value = self.into_expr();
                 let whole = value.clone().unary(Unary::Trunc);
                 value - whole
             }
 
             /// One divided by the value.
-            pub fn recip(self) -> Expr<T, F> {
-                Expr::constant(F::ONE) / self.into_expr()
+            pub fn recip(self) -> Expr<T, $F> {
+                Expr::constant(<$F as vmarray_kernel::Number>::ONE) / self.into_expr()
             }
 
             /// `self * a + b`, rounded once.
@@ -82,7 +81,7 @@ macro_rules! float_methods {
             /// assert_eq!(array.max(.., value.mul_add(value, -(value * value)))?, Some(f32::EPSILON * f32::EPSILON));
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            pub fn mul_add(self, a: impl IntoExpr<T, F>, b: impl IntoExpr<T, F>) -> Expr<T, F> {
+            pub fn mul_add(self, a: impl IntoExpr<T, $F>, b: impl IntoExpr<T, $F>) -> Expr<T, $F> {
                 let Expr { mut list, value, .. } = self.into_expr();
                 let (first, second) = (a.into_expr(), b.into_expr());
                 let a = list.append(&first.list, first.value);
@@ -92,8 +91,8 @@ macro_rules! float_methods {
             }
 
             /// The value to a power that is a whole number.
-            pub fn powi(self, exponent: impl IntoExpr<T, i32>) -> Expr<T, F> {
-                float::<composed::powi<F>, T, F, (F, i32)>((self.into_expr(), exponent))
+            pub fn powi(self, exponent: impl IntoExpr<T, i32>) -> Expr<T, $F> {
+                float::<composed::powi<$F>, T, $F, ($F, i32)>((self.into_expr(), exponent))
             }
 
             /// Whether it is a NaN.
@@ -104,20 +103,20 @@ macro_rules! float_methods {
 
             /// Whether it is neither infinite nor a NaN.
             pub fn is_finite(self) -> Expr<T, bool> {
-                self.into_expr().abs().lt(Expr::constant(F::INFINITY))
+                self.into_expr().abs().lt(Expr::constant(<$F as Float>::INFINITY))
             }
 
             $(
                 #[doc = $of]
-                pub fn $name(self) -> Expr<T, F> {
-                    float::<composed::$name<F>, T, F, (F,)>(self.into_expr())
+                pub fn $name(self) -> Expr<T, $F> {
+                    float::<composed::$name<$F>, T, $F, ($F,)>(self.into_expr())
                 }
             )*
 
             $(
                 #[doc = $of_pair]
-                pub fn $pair(self, $other: impl IntoExpr<T, F>) -> Expr<T, F> {
-                    float::<composed::$pair<F>, T, F, (F, F)>((self.into_expr(), $other))
+                pub fn $pair(self, $other: impl IntoExpr<T, $F>) -> Expr<T, $F> {
+                    float::<composed::$pair<$F>, T, $F, ($F, $F)>((self.into_expr(), $other))
                 }
             )*
         }
@@ -125,9 +124,9 @@ macro_rules! float_methods {
 }
 
 macro_rules! all_float_methods {
-    ([$($generics:tt)*] $Self:ty) => {
+    ([$($generics:tt)*] $Self:ty, $F:ty) => {
         float_methods! {
-            [$($generics)*] $Self;
+            [$($generics)*] $Self, $F;
             round "The nearest whole number; of two, the one farther from zero."
             signum "1 with the sign of the value; a NaN stays."
             rsqrt "One divided by the square root."
@@ -158,8 +157,8 @@ macro_rules! all_float_methods {
         }
     };
 }
-all_float_methods!([T, F: Scalar + Number + Float] Expr<T, F>);
-all_float_methods!([T: Element, F: Scalar + Number + NoUninit + Float] Field<T, F>);
+all_float_methods!([T, F: Scalar + Number + Float] Expr<T, F>, F);
+all_float_methods!([T: Element, S: FieldType<Value: Float>] Field<T, S>, S::Value);
 
 macro_rules! approximate_methods {
     ([$($generics:tt)*] $Self:ty; $($name:ident $Op:ident $of:literal;)*) => {
@@ -205,10 +204,10 @@ macro_rules! all_approximate_methods {
     };
 }
 all_approximate_methods!([T] Expr<T, f32>);
-all_approximate_methods!([T: Element] Field<T, f32>);
+all_approximate_methods!([T: Element, S: FieldType<Value = f32>] Field<T, S>);
 
 macro_rules! integer_methods {
-    ([$($generics:tt)*] $Self:ty) => {
+    ([$($generics:tt)*] $Self:ty, $F:ty) => {
         impl<$($generics)*> $Self {
             /// How many bits are set.
             ///
@@ -222,25 +221,25 @@ macro_rules! integer_methods {
             /// # Ok::<(), vmarray::Error>(())
             /// ```
             pub fn count_ones(self) -> Expr<T, u32> {
-                self.into_expr().unary::<F>(Unary::CountOnes).cast()
+                self.into_expr().unary::<$F>(Unary::CountOnes).cast()
             }
 
             /// How many bits above the highest one that is set are not.
             pub fn leading_zeros(self) -> Expr<T, u32> {
-                self.into_expr().unary::<F>(Unary::LeadingZeros).cast()
+                self.into_expr().unary::<$F>(Unary::LeadingZeros).cast()
             }
 
             /// How many bits below the lowest one that is set are not.
             pub fn trailing_zeros(self) -> Expr<T, u32> {
-                self.into_expr().unary::<F>(Unary::TrailingZeros).cast()
+                self.into_expr().unary::<$F>(Unary::TrailingZeros).cast()
             }
 
             /// The bits in the opposite order.
-            pub fn reverse_bits(self) -> Expr<T, F> {
+            pub fn reverse_bits(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::ReverseBits)
             }
         }
     };
 }
-integer_methods!([T, F: Scalar + Integer] Expr<T, F>);
-integer_methods!([T: Element, F: Scalar + Integer + NoUninit] Field<T, F>);
+integer_methods!([T, F: Scalar + Integer] Expr<T, F>, F);
+integer_methods!([T: Element, S: FieldType<Value: Integer>] Field<T, S>, S::Value);

@@ -4,9 +4,8 @@ use std::cmp;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 
 use backend_api::expr::{Binary, Instruction, Integer, Number, Unary};
-use bytemuck::NoUninit;
 
-use super::{Assignment, Bits, Expr, Filtered, IntoExpr, Scalar, Signed, is_same};
+use super::{Assignment, Bits, Expr, FieldType, Filtered, IntoExpr, Scalar, Signed, is_same};
 use crate::base::element::{Element, Field};
 
 /// An operator on all kinds of left operands.
@@ -24,9 +23,11 @@ macro_rules! operator {
                 self.clone().binary(Binary::$op, &right.into_expr())
             }
         }
-        impl<T: Element, F: Scalar + NoUninit $(+ $Bound)*, R: IntoExpr<T, F>> $Trait<R> for Field<T, F> {
-            type Output = Expr<T, F>;
-            fn $method(self, right: R) -> Expr<T, F> {
+        impl<T: Element, S: FieldType<Value: Scalar $(+ $Bound)*>, R: IntoExpr<T, S::Value>> $Trait<R>
+            for Field<T, S>
+        {
+            type Output = Expr<T, S::Value>;
+            fn $method(self, right: R) -> Expr<T, S::Value> {
                 self.into_expr().binary(Binary::$op, &right.into_expr())
             }
         }
@@ -57,9 +58,9 @@ macro_rules! prefix {
                 self.clone().unary(Unary::$Trait)
             }
         }
-        impl<T: Element, F: Scalar + NoUninit + $Bound> $Trait for Field<T, F> {
-            type Output = Expr<T, F>;
-            fn $method(self) -> Expr<T, F> {
+        impl<T: Element, S: FieldType<Value: $Bound>> $Trait for Field<T, S> {
+            type Output = Expr<T, S::Value>;
+            fn $method(self) -> Expr<T, S::Value> {
                 self.into_expr().unary(Unary::$Trait)
             }
         }
@@ -137,60 +138,60 @@ macro_rules! left_literals {
 left_literals!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
 macro_rules! methods {
-    ([$($generics:tt)*] $Self:ty) => {
+    ([$($generics:tt)*] $Self:ty, $F:ty) => {
         #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools or numbers")]
         impl<$($generics)*> $Self {
             /// Whether it equals another value.
-            pub fn eq(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
+            pub fn eq(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Eq, &other.into_expr())
             }
 
             /// Whether it differs from another value. A NaN differs from everything.
-            pub fn ne(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
+            pub fn ne(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Ne, &other.into_expr())
             }
         }
     };
 }
-methods!([T, F: Scalar] Expr<T, F>);
-methods!([T: Element, F: Scalar + NoUninit] Field<T, F>);
+methods!([T, F: Scalar] Expr<T, F>, F);
+methods!([T: Element, S: FieldType] Field<T, S>, S::Value);
 
 macro_rules! number_methods {
-    ([$($generics:tt)*] $Self:ty) => {
+    ([$($generics:tt)*] $Self:ty, $F:ty) => {
         #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools or numbers")]
         impl<$($generics)*> $Self {
             /// Whether it is less than another value.
-            pub fn lt(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
+            pub fn lt(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Lt, &other.into_expr())
             }
 
             /// Whether it is less than another value or equal to it.
-            pub fn le(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
+            pub fn le(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Le, &other.into_expr())
             }
 
             /// Whether it is greater than another value.
-            pub fn gt(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
+            pub fn gt(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Lt, &self.into_expr())
             }
 
             /// Whether it is greater than another value or equal to it.
-            pub fn ge(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
+            pub fn ge(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Le, &self.into_expr())
             }
 
             /// The smaller of two values; of a NaN and a number the number.
-            pub fn min(self, other: impl IntoExpr<T, F>) -> Expr<T, F> {
+            pub fn min(self, other: impl IntoExpr<T, $F>) -> Expr<T, $F> {
                 self.into_expr().binary(Binary::Min, &other.into_expr())
             }
 
             /// The larger of two values; of a NaN and a number the number.
-            pub fn max(self, other: impl IntoExpr<T, F>) -> Expr<T, F> {
+            pub fn max(self, other: impl IntoExpr<T, $F>) -> Expr<T, $F> {
                 self.into_expr().binary(Binary::Max, &other.into_expr())
             }
 
             /// The absolute value. That of the least signed integer is itself.
-            pub fn abs(self) -> Expr<T, F> {
+            pub fn abs(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Abs)
             }
 
@@ -205,7 +206,7 @@ macro_rules! number_methods {
             /// ```
             pub fn cast<U: Scalar + Number>(self) -> Expr<T, U> {
                 let expr = self.into_expr();
-                if is_same(F::TYPE, U::TYPE) {
+                if is_same(<$F as Scalar>::TYPE, U::TYPE) {
                     let Expr { list, value, .. } = expr;
                     return Expr { list, value, marker: std::marker::PhantomData };
                 }
@@ -214,16 +215,16 @@ macro_rules! number_methods {
             }
 
             /// This value, for those elements alone that meet a condition.
-            pub fn only_where(self, condition: impl IntoExpr<T, bool>) -> Filtered<T, F> {
+            pub fn only_where(self, condition: impl IntoExpr<T, bool>) -> Filtered<T, $F> {
                 Filtered { value: self.into_expr(), filter: Some(condition.into_expr()) }
             }
         }
     };
 }
-number_methods!([T, F: Scalar + Number] Expr<T, F>);
-number_methods!([T: Element, F: Scalar + Number + NoUninit] Field<T, F>);
+number_methods!([T, F: Scalar + Number] Expr<T, F>, F);
+number_methods!([T: Element, S: FieldType] Field<T, S>, S::Value);
 
-impl<T: Element, F: Scalar + Number + NoUninit> Field<T, F> {
+impl<T: Element, S: FieldType> Field<T, S> {
     /// What writes a value to this field, for [`transform`](crate::views::QueryMut::transform) and
     /// [`assign_where`](crate::views::QueryMut::assign_where).
     ///
@@ -235,7 +236,7 @@ impl<T: Element, F: Scalar + Number + NoUninit> Field<T, F> {
     /// assert_eq!(array.to_vec(..3)?, [1, 2, 3]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn set(self, value: impl IntoExpr<T, F>) -> Assignment<T> {
-        value.into_expr().assigned(0, self.offset())
+    pub fn set(self, value: impl IntoExpr<T, S::Value>) -> Assignment<T> {
+        value.into_expr().assigned::<S>(0, self.offset())
     }
 }

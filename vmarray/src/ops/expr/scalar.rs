@@ -1,12 +1,14 @@
 //! The types of values.
 
-use backend_api::expr::{Number, Type};
+use backend_api::expr::{Number, Type, Unary};
+use bytemuck::NoUninit;
 
 mod sealed {
     pub trait SealedScalar {}
+    pub trait SealedFieldType {}
 }
 
-/// What a value can be: `bool`, `u8` to `u64`, `i8` to `i64`, `f32` and `f64`.
+/// What a value can be (for fields see [`FieldType`]): `bool`, `u8` to `u64`, `i8` to `i64`, `f32` and `f64`.
 ///
 /// ```
 /// use vmarray::expr::{Number, Scalar};
@@ -33,6 +35,61 @@ impl Scalar for bool {
     fn bits(self) -> u64 {
         self.into()
     }
+}
+
+/// What a field can be: a number, which is a value of the same type; or, with the feature `half`, a
+/// `half::f16` or `half::bf16`, which is an `f32` in expressions. What is written to a field of 16 bits is
+/// rounded to nearest even, to infinity if it is too large.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use vmarray::expr::FieldType;
+/// fn mean<F: FieldType<Value = f32> + vmarray::Element>(array: &VirtualArray<F>) -> vmarray::Result<f64> {
+///     Ok(array.sum(.., Field::<F, F>::whole())? / array.len() as f64)
+/// }
+/// let array = VirtualArray::<f32>::new(10)?;
+/// array.set(3, 5.0)?;
+/// assert_eq!(mean(&array)?, 0.5);
+/// # #[cfg(feature = "half")]
+/// # {
+/// use vmarray::half::{bf16, f16};
+/// let (short, brain) = (VirtualArray::<f16>::new(1000)?, VirtualArray::<bf16>::new(1000)?);
+/// let x = Field::<f16, f16>::whole();
+/// short.transform(.., x.set(vmarray::expr::index().cast::<f32>() / 3.0))?;
+/// assert_eq!(short.get(100)?, f16::from_f32(100.0 / 3.0));
+/// assert_eq!((short.count_where(.., x.lt(1.0))?, short.max(.., x)?), (3, Some(333.0)));
+/// brain.fill(.., bf16::from_f32(0.5))?;
+/// assert_eq!((mean(&brain)?, brain.sum(.., Field::<bf16, bf16>::whole().sqrt())? < 708.0), (0.5, true));
+/// # }
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a field of type `{Self}` is no value of expressions",
+    note = "those are numbers of at most 64 bits; with the feature `half` its `f16` and `bf16`; of arrays one takes \
+            an element by `nth`, of complex numbers a part by `re` and `im`"
+)]
+pub trait FieldType: sealed::SealedFieldType + NoUninit {
+    /// What it is in expressions.
+    type Value: Scalar + Number;
+    /// As what it lies in memory; and what makes a value of that, and the other way round.
+    #[doc(hidden)]
+    const AS: (Type, Option<(Unary, Unary)>);
+}
+
+#[cfg(feature = "half")]
+macro_rules! halves {
+    ($($T:ident $From:ident $To:ident;)*) => { $(
+        impl sealed::SealedFieldType for half::$T {}
+        impl FieldType for half::$T {
+            type Value = f32;
+            const AS: (Type, Option<(Unary, Unary)>) = (Type::U16, Some((Unary::$From, Unary::$To)));
+        }
+    )* };
+}
+#[cfg(feature = "half")]
+halves! {
+    f16 FromF16 ToF16;
+    bf16 FromBf16 ToBf16;
 }
 
 /// Values that have bits: integers, and bools.
@@ -82,6 +139,11 @@ macro_rules! numbers {
             fn bits(self) -> u64 {
                 self.to_value()
             }
+        }
+        impl sealed::SealedFieldType for $T {}
+        impl FieldType for $T {
+            type Value = Self;
+            const AS: (Type, Option<(Unary, Unary)>) = (Type::$Type, None);
         }
         impl Summed for $T {
             type Sum = $Sum;

@@ -3,18 +3,19 @@
 use std::ops::Range;
 
 use backend_api::Device;
-use vmarray_kernel::launch::Mode;
-use vmarray_kernel::{Anywhere, Append, Atomic, KernelType, Memory, Own, Parameter, Shared, Window, kind};
+use vmarray_kernel::launch::{Mode, numbered};
+use vmarray_kernel::{
+    Anywhere, Append, Atomic, KernelType, Memory, Own, Parameter, Rows, Shared, Window, kind,
+};
 
 use super::session::{HeldBound, SessionArgument, SessionArguments};
-use super::spread::{Inside, Shown, Spread};
+use super::spread::{Shown, Spread};
 use super::stored::StoredBox;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
-use crate::ops::compute::Column;
 use crate::ops::executor::Operand;
 use crate::ops::view::sealed::Internal;
-use crate::ops::view::{INTERNAL, SectionMut, Shape, Store, StoreMut, View};
+use crate::ops::view::{INTERNAL, Linear, SectionMut, Shape, Store, StoreMut, View};
 
 /// What a launch is given for a parameter.
 #[doc(hidden)]
@@ -27,8 +28,9 @@ pub enum Bound<'a> {
     All(Placed<'a>, usize),
     /// Elements that any item changes.
     Shared(Operand<'a>, usize),
-    /// At most so many elements of so many bytes, which are appended to something.
-    Append(Box<dyn AppendTo + 'a>, usize, usize),
+    /// At most so many elements of so many bytes, which are appended to something; whether in the order of
+    /// items.
+    Append(Box<dyn AppendTo + 'a>, usize, usize, bool),
     /// Those around each, as far as this says along each axis.
     Around(Placed<'a>, Vec<usize>, Modes),
 }
@@ -78,6 +80,9 @@ impl std::fmt::Debug for Bound<'_> {
 pub trait AppendTo {
     /// Appends elements, as bytes.
     fn append(&mut self, bytes: &[u8]);
+
+    /// The same of elements that are preceded by the index of an item, in the order of items.
+    fn append_in_order(&mut self, numbered: &[u8]);
 }
 
 /// Where the elements go that a kernel [appends](vmarray_kernel::Append): the end of a vector, and how many
@@ -107,6 +112,7 @@ pub trait AppendTo {
 pub struct Appended<'a, T> {
     to: &'a mut Vec<T>,
     most: usize,
+    is_ordered: bool,
 }
 
 impl<'a, T> Appended<'a, T> {
@@ -115,7 +121,37 @@ impl<'a, T> Appended<'a, T> {
     /// A kernel with a `&mut Own` has room for so many taken on each device. Of others nothing is seen until
     /// all is done: they begin with less room, and are run once more if it was too little.
     pub fn to(vector: &'a mut Vec<T>, most: usize) -> Self {
-        Self { to: vector, most }
+        Self { to: vector, most, is_ordered: false }
+    }
+
+    /// The same, in the order of items, and what an item appends in the order in which it does: the same on
+    /// any devices, however they run. Items are ordered as their elements are stored: in rows row by row, in
+    /// tiles tile by tile.
+    ///
+    /// Each element takes 8 bytes more and some padding on the devices, and the host sorts them. Groups must
+    /// not be tiles of a result, which is [`KernelRefused`](crate::ErrorKind::KernelRefused).
+    ///
+    /// ```
+    /// use vmarray::kernel::{Append, Appended, At, Own};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn divisors(at: At<1>, x: &Own<u32>, found: &Append<[u32; 2]>) {
+    ///     for by in 2..x.get() {
+    ///         if x.get() % by == 0 {
+    ///             found.push([at.index() as u32, by]);
+    ///         }
+    ///     }
+    /// }
+    /// let array = VirtualArray::<u32>::new(5)?;
+    /// array.write(0, &[7, 12, 1, 4, 9])?;
+    /// let mut found = Vec::new();
+    /// divisors::run((&array, Appended::in_order(&mut found, 100)))?;
+    /// assert_eq!(found, [[1, 2], [1, 3], [1, 4], [1, 6], [3, 2], [4, 3]]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn in_order(vector: &'a mut Vec<T>, most: usize) -> Self {
+        Self { to: vector, most, is_ordered: true }
     }
 }
 
@@ -125,13 +161,30 @@ impl<T: Memory> AppendTo for Appended<'_, T> {
         self.to.resize(before + bytes.len() / size_of::<T>(), T::zeroed());
         bytemuck::cast_slice_mut(&mut self.to[before..]).copy_from_slice(bytes);
     }
+
+    fn append_in_order(&mut self, numbered: &[u8]) {
+        let item = |element: &[u8]| element.first_chunk().map_or(0, |index| u64::from_ne_bytes(*index));
+        let mut elements: Vec<&[u8]> = numbered.chunks_exact(Self::stride(true)).collect();
+        // What an item appends follows one another, as it takes its places one after the other.
+        elements.sort_by_key(|element| item(element));
+        let value = |element: &[u8]| bytemuck::pod_read_unaligned::<T>(&element[8..][..size_of::<T>()]);
+        self.to.extend(elements.into_iter().map(value));
+    }
+}
+
+impl<T: Memory> Appended<'_, T> {
+    /// Bytes of an element on devices.
+    fn stride(is_ordered: bool) -> usize {
+        if is_ordered { numbered(T::layout()).bytes() } else { size_of::<T>() }
+    }
 }
 
 impl<'a, T: Memory> Argument<'a, &'static Append<T>, kind::Append> for Appended<'a, T> {
     fn bound(self, _: Internal) -> Bound<'a> {
         // More cannot be had.
-        let most = self.most.min(isize::MAX as usize / size_of::<T>().max(1));
-        Bound::Append(Box::new(self), most, size_of::<T>())
+        let (is_ordered, stride) = (self.is_ordered, Self::stride(self.is_ordered));
+        let most = self.most.min(isize::MAX as usize / stride.max(1));
+        Bound::Append(Box::new(self), most, stride, is_ordered)
     }
 }
 
@@ -192,14 +245,25 @@ pub struct Windowed<V, I> {
     note = "for a value give one of that type, for `&[T; N]` a reference to such an array",
     note = "for `&Own<T>` give `&array`, `&source` or a section, whose elements are `T`",
     note = "for `&Anywhere<T, N>` the same, for `&Window<T, N>` `view.window(halo)` or `view.bounded(mode).window(halo)`",
+    note = "for `&Rows<T>` give `&ragged_array`, or `(&starts, &elements)`, whose starts are `u64`",
     note = "for `&mut Own<T>` and `&Shared<T>` give `&mut array`, `&mut source` or `section_mut(..)?`, whose elements are `T`"
 )]
 pub trait Argument<'a, P, Kind> {
     #[doc(hidden)]
     fn bound(self, _: Internal) -> Bound<'a>;
+
+    /// The same, for all the parameters that devices have in the place of this one.
+    #[doc(hidden)]
+    fn bounds(self, into: &mut Vec<Bound<'a>>, _: Internal)
+    where
+        Self: Sized,
+    {
+        into.push(self.bound(INTERNAL));
+    }
 }
 
-fn values(value: impl KernelType) -> Bound<'static> {
+/// The scalars of a value.
+pub(super) fn values(value: impl KernelType) -> Bound<'static> {
     let mut values = Vec::new();
     value.values(&mut values);
     Bound::Values(values)
@@ -235,9 +299,24 @@ where
     }
 }
 
+/// Where rows begin and the last one ends, and all elements.
+impl<'a, T: Memory, S, V> Argument<'a, &'static Rows<T>, kind::Rows> for (S, V)
+where
+    S: Argument<'a, &'static Anywhere<u64>, kind::Anywhere>,
+    V: Argument<'a, &'static Anywhere<T>, kind::Anywhere>,
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        self.1.bound(INTERNAL)
+    }
+
+    fn bounds(self, into: &mut Vec<Bound<'a>>, _: Internal) {
+        into.extend([self.0.bound(INTERNAL), self.1.bound(INTERNAL)]);
+    }
+}
+
 impl<'a, T: Memory, V> Argument<'a, &'static Window<T, 1>, kind::Window> for Windowed<V, usize>
 where
-    V: Column<'a, Element = T> + Sync + 'a,
+    V: View<'a, Element = T, Shape = Linear, Store: Store<Device: Device>> + Sync + 'a,
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         let modes = Some(vec![(Mode::Checked, Vec::new())]);
@@ -248,12 +327,10 @@ where
 /// All elements of a view, to be changed.
 pub(crate) fn changed<'a, V>(view: V) -> Bound<'a>
 where
-    V: View<'a, Store: StoreMut>,
+    V: View<'a, Element: Memory, Store: StoreMut> + Sync + 'a,
 {
-    let (store, shape) = view.parts();
-    let operand = Operand::new(store.as_operand(INTERNAL), 0);
-    // Results are not read by position.
-    let placed = placed(view, Box::new(Inside { operand, len: shape.count() }));
+    let (store, _) = view.parts();
+    let placed = placed(view, Box::new(Shown(view)));
     let operand = Operand::changed(store.as_target(INTERNAL), placed.operand.start);
     Bound::Own(Placed { operand, ..placed })
 }
@@ -289,7 +366,7 @@ impl<'a, T: Memory + Element, D: Device> Argument<'a, &'static mut Own<T>, kind:
     }
 }
 
-impl<'a, T: Memory, S: StoreMut<Element = T>> Argument<'a, &'static mut Own<T>, kind::OwnMut>
+impl<'a, T: Memory, S: StoreMut<Element = T> + Sync> Argument<'a, &'static mut Own<T>, kind::OwnMut>
     for SectionMut<'a, S>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
@@ -334,14 +411,20 @@ macro_rules! arguments {
         impl<'a, $($P: Parameter, $A: Argument<'a, $P, $P::Kind>),*> Arguments<'a, ($($P,)*)> for ($($A,)*) {
             fn bound(self, _: Internal) -> Vec<Bound<'a>> {
                 let ($($a,)*) = self;
-                vec![$($a.bound(INTERNAL)),*]
+                #[allow(unused_mut, reason = "without arguments there is nothing to push")]
+                let mut all = Vec::new();
+                $($a.bounds(&mut all, INTERNAL);)*
+                all
             }
         }
 
         impl<$($P: Parameter, $A: SessionArgument<$P, $P::Kind>),*> SessionArguments<($($P,)*)> for ($($A,)*) {
             fn held(self, _: Internal) -> Vec<HeldBound> {
                 let ($($a,)*) = self;
-                vec![$($a.held(INTERNAL)),*]
+                #[allow(unused_mut, reason = "without arguments there is nothing to push")]
+                let mut all = Vec::new();
+                $($a.all_held(&mut all, INTERNAL);)*
+                all
             }
         }
     )* };

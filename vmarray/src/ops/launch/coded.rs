@@ -9,7 +9,7 @@ use super::arguments::Arguments;
 use super::kernel::Kernels;
 use super::options::Options;
 use super::plan::{self, Wanted};
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::ops::view::INTERNAL;
 
 /// A kernel with code from elsewhere: [`RunKernel::with_code`](super::RunKernel::with_code).
@@ -49,6 +49,13 @@ impl<K> std::fmt::Debug for CodedKernel<K> {
 impl<K: Kernel> CodedKernel<K> {
     pub(super) fn new(code: Code) -> Result<Self> {
         let mut kernels = Kernels::of::<K>()?;
+        if !kernels.tile.is_empty() {
+            // It would be given elements in the order of tiles, and another puts them into their places.
+            let reason = "its groups are tiles of a result, which code from elsewhere is not given: write the \
+                          code for groups along one axis, `group = N`";
+            let kernel = kernels.usual.lowered.name.into();
+            return Err(ErrorKind::KernelRefused { kernel, reason: reason.into() }.into());
+        }
         kernels.code = Some(code);
         Ok(Self { kernels, kernel: PhantomData })
     }

@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use backend_api::kernel::{self, Access, Code, Op, Report};
+use backend_api::kernel::{self, Access, Code, HostForm, Op, Report};
 use parking_lot::Mutex;
 use vmarray_kernel::launch::{Form, host_form_of, lower_for};
 use vmarray_kernel::{Kernel, Lowered};
@@ -29,27 +29,44 @@ pub(super) struct Kernels {
     /// That for most launches.
     pub usual: Arc<PreparedKernel>,
     pub has_groups: bool,
+    /// How many items a group has along each axis, if groups are tiles of the result.
+    pub tile: Vec<usize>,
     prepared: fn(Form) -> Result<Arc<PreparedKernel>>,
     /// What devices that can use it run in its place.
     pub code: Option<Code>,
+    /// How the host carries out groups, which it interprets else.
+    pub host: Option<HostForm>,
 }
 
 impl Kernels {
     pub fn of<K: Kernel>() -> Result<Self> {
-        let (usual, has_groups) = (prepared::<K>(Form::default())?, K::group_len().is_some());
-        Ok(Self { usual, has_groups, prepared: prepared::<K>, code: None })
+        let (usual, group) = (prepared::<K>(Form::default())?, K::group());
+        let tile =
+            if group.len() > 1 { group.iter().map(|extent| *extent as usize).collect() } else { Vec::new() };
+        Ok(Self {
+            usual,
+            has_groups: !group.is_empty(),
+            tile,
+            prepared: prepared::<K>,
+            code: None,
+            host: None,
+        })
     }
 
     /// That for a form, lowered now if it has not been before.
     pub fn prepared(&self, form: Form) -> Result<Arc<PreparedKernel>> {
         let prepared = (self.prepared)(form)?;
-        Ok(match &self.code {
-            None => prepared,
-            Some(code) => {
-                let PreparedKernel { lowered, kernel } = Arc::unwrap_or_clone(prepared);
-                Arc::new(PreparedKernel { lowered, kernel: kernel.with_code(code.clone()) })
-            }
-        })
+        if self.code.is_none() && self.host.is_none() {
+            return Ok(prepared);
+        }
+        let PreparedKernel { lowered, mut kernel } = Arc::unwrap_or_clone(prepared);
+        if let Some(code) = &self.code {
+            kernel = kernel.with_code(code.clone());
+        }
+        if let Some(form) = self.host {
+            kernel = kernel.with_host(form);
+        }
+        Ok(Arc::new(PreparedKernel { lowered, kernel }))
     }
 }
 

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::{Commit, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, HostSpan, Queue, Ticket};
+use backend_api::{
+    Commit, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, HostSpan, Queue, Ticket, Transfer,
+};
 
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
@@ -12,7 +14,7 @@ use crate::base::stats::Counters;
 use crate::engine::channel::HomeQueues;
 use crate::engine::pager::Pager;
 use crate::ops::compute::{read_all, unsettled};
-use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run};
+use crate::ops::executor::{Change, Examination, Operand, OperandStore, ResultStore, Run, STAGED_BYTES};
 
 /// The numbers, and the device that was named for them.
 #[derive(Clone, Debug)]
@@ -21,12 +23,17 @@ pub(super) struct Over {
     pub device: Option<Arc<dyn Device>>,
 }
 
-/// Numbers as a store, whose elements have no bytes: a part of them on each of some devices.
+/// Numbers as a store: a part of them on each of some devices. Their elements have no bytes, or are results
+/// in memory of one device, which are read once.
 pub(super) struct OverStore<'a> {
     first: usize,
+    /// Numbers that are not parted.
+    together: usize,
     devices: Vec<(Arc<dyn Device>, &'a Counters)>,
     /// Of the array that is read where it lies, and says which devices those are.
     pager: Option<&'a Pager>,
+    /// Where results are, and how many bytes each has.
+    results: Option<(DeviceBuffer<dyn Device>, usize)>,
 }
 
 /// A part of the items, under way.
@@ -36,7 +43,7 @@ struct NumbersUnderWay {
     report: HostBuffer<dyn Device>,
     geometry: Geometry,
     // Where elements would begin that have no bytes.
-    _nothing: DeviceBuffer<dyn Device>,
+    _nothing: Option<DeviceBuffer<dyn Device>>,
 }
 
 impl<'a> OverStore<'a> {
@@ -44,21 +51,53 @@ impl<'a> OverStore<'a> {
     pub fn new(over: &Over, counters: &'a Counters, given: Option<&'a dyn OperandStore>) -> Option<Self> {
         let first = over.range.start;
         if let Some(device) = &over.device {
-            return Some(Self { first, devices: vec![(Arc::clone(device), counters)], pager: None });
+            let devices = vec![(Arc::clone(device), counters)];
+            return Some(Self { first, together: 1, devices, pager: None, results: None });
         }
-        let given = given?;
-        let devices = given.devices().into_iter().map(|(device, counters)| (Arc::clone(device), counters));
-        Some(Self { first, devices: devices.collect(), pager: given.pager() })
+        Some(Self { first, ..Self::beside(given?, 1) })
+    }
+
+    /// Numbers from 0 on, on the devices of a store; so many of them are not parted.
+    pub fn beside(store: &'a dyn OperandStore, together: usize) -> Self {
+        let devices = store.devices().into_iter().map(|(device, counters)| (Arc::clone(device), counters));
+        let devices = devices.collect();
+        Self { first: 0, together, devices, pager: store.pager(), results: None }
+    }
+
+    /// Room for so many results of so many bytes each, on the first device of a store.
+    pub fn with_results(store: &'a dyn OperandStore, count: usize, stride: usize) -> Result<Self> {
+        let mut numbers = Self::beside(store, 1);
+        numbers.devices.truncate(1);
+        if let Some((device, _)) = numbers.devices.first() {
+            let memory = DeviceBuffer::new(device, (count * stride).max(1) as u64, Commit::Lazy)?;
+            numbers.results = Some((memory, stride));
+        }
+        Ok(numbers)
+    }
+
+    /// The parts of a range, one for each of the first devices.
+    pub fn parts(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let (each, range) = (range.len().div_ceil(self.devices.len()), range.clone());
+        let each = each.next_multiple_of(self.together).max(1);
+        range.clone().step_by(each).map(move |start| start..range.end.min(start + each))
+    }
+
+    /// Launches all of a range while what is read where it lies is not written to.
+    fn run_settled(&self, range: &Range<usize>, launch: &dyn Change) -> Result<()> {
+        let (dealt, mut attempts) = (launch.dealt(), 0);
+        read_all(&dealt, &mut || {
+            attempts += 1;
+            if attempts > 1 {
+                return Err(unsettled().into());
+            }
+            self.run(range, launch)
+        })
     }
 
     /// Launches all of a range, each device a part, and waits.
     fn run(&self, range: &Range<usize>, launch: &dyn Change) -> Result<()> {
-        let each = range.len().div_ceil(self.devices.len()).max(1);
-        let starts = range.clone().step_by(each);
-        let started = self.devices.iter().zip(starts).map(|((device, _), start)| {
-            let part = start..range.end.min(start + each);
-            self.start(device, &part, launch)
-        });
+        let parts = self.devices.iter().zip(self.parts(range));
+        let started = parts.map(|((device, _), part)| self.start(device, &part, launch));
         // All that were started are waited for, whatever the others say.
         let started: Vec<Result<NumbersUnderWay>> = started.collect();
         let ends = started.into_iter().map(|started| {
@@ -78,10 +117,23 @@ impl<'a> OverStore<'a> {
         part: &Range<usize>,
         launch: &dyn Change,
     ) -> Result<NumbersUnderWay> {
-        let nothing = DeviceBuffer::new(device, 1, Commit::Lazy)?;
+        let nothing = match self.results {
+            Some(_) => None,
+            None => Some(DeviceBuffer::new(device, 1, Commit::Lazy)?),
+        };
         let report = HostBuffer::new(device, launch.report_bytes(part.len()), HostMemory::Pageable)?;
         let queue = Queue::new(device)?;
-        let columns = [Elements { start: nothing.at(0), count: part.len() as u64, stride: 0 }];
+        let count = part.len() as u64;
+        let elements = match (&self.results, &nothing) {
+            (Some((memory, stride)), _) => {
+                let stride = *stride as u64;
+                Some(Elements { start: memory.at(part.start as u64 * stride), count, stride })
+            }
+            (None, Some(nothing)) => Some(Elements { start: nothing.at(0), count, stride: 0 }),
+            (None, None) => None,
+        };
+        let Some(elements) = elements else { unreachable!("there is memory of either kind") };
+        let columns = [elements];
         let geometry = Geometry::plain((self.first + part.start) as u64);
         let submit = |queue: &Queue<dyn Device>, report: HostSpan<'_>| {
             launch.submit(queue, Run { columns: &columns, geometry }, Some(report))
@@ -98,12 +150,37 @@ impl<'a> OverStore<'a> {
     }
 }
 
-impl OperandStore for OverStore<'_> {
-    fn stride(&self) -> usize {
-        0
+impl ResultStore for OverStore<'_> {
+    fn write_bytes(&self, _: usize, _: &[u8]) -> Result<()> {
+        unreachable!("results are written by kernels alone")
     }
 
-    fn read_bytes(&self, _: Range<usize>, _: &mut [u8]) -> Result<()> {
+    fn change(&self, _: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()> {
+        change.begin_part(range)?;
+        self.run_settled(range, change)
+    }
+}
+
+impl OperandStore for OverStore<'_> {
+    fn stride(&self) -> usize {
+        self.results.as_ref().map_or(0, |(_, stride)| *stride)
+    }
+
+    fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
+        let (Some((memory, stride)), Some((device, counters))) = (&self.results, self.devices.first()) else {
+            return Ok(());
+        };
+        let queue = Queue::new(device)?;
+        let host = HostBuffer::new(device, into.len().clamp(1, STAGED_BYTES), HostMemory::Pageable)?;
+        let mut from = (range.start * stride) as u64;
+        for piece in into.chunks_mut(host.bytes()) {
+            let bytes = piece.len() as u64;
+            let download = Transfer::Download { from: memory.at(from), to: host.at(0), bytes };
+            device.wait(queue.submit(&[download])?)?;
+            host.read(0, piece);
+            counters.bytes_from_device.add(bytes);
+            from += bytes;
+        }
         Ok(())
     }
 
@@ -116,13 +193,6 @@ impl OperandStore for OverStore<'_> {
     }
 
     fn examine(&self, _: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()> {
-        let (dealt, mut attempts) = (by.0.dealt(), 0);
-        read_all(&dealt, &mut || {
-            attempts += 1;
-            if attempts > 1 {
-                return Err(unsettled().into());
-            }
-            self.run(range, by.0)
-        })
+        self.run_settled(range, by.0)
     }
 }

@@ -1,6 +1,7 @@
 //! A launch: what devices are given for each run of elements, and what they report.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::{KernelFacts, Report};
@@ -18,6 +19,7 @@ use super::spread::{
     DealtArgument, DeviceCopies, FromZero, Inside, Room, SpreadArgument, copy_around, of_box,
 };
 use super::stored::{Reordered, StoredBox};
+use super::tiled_groups::{Band, TiledGroups, TiledResult};
 use crate::base::error::{Error, ErrorKind, Result, expect_len};
 use crate::base::stats::Counters;
 use crate::engine::pager::Pager;
@@ -52,7 +54,7 @@ pub(super) fn run(
     // With an element for each item; read by many items, and which elements of stores these are.
     let (mut own, mut spread, mut elsewhere) = (Vec::new(), Vec::<SpreadArgument<'_>>::new(), Vec::new());
     let (mut appended, mut around) = (Vec::new(), Vec::new());
-    let is_given = |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(_));
+    let is_given = |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(..));
     let numbered = parameters.iter().enumerate().filter(|(_, parameter)| is_given(parameter));
     for ((number, ParameterInfo { name, .. }), argument) in numbered.zip(arguments) {
         match argument {
@@ -70,10 +72,10 @@ pub(super) fn run(
                 let (of, extents) = (Box::new(Inside { operand, len }), vec![len]);
                 spread.push(SpreadArgument { number, of, halo: None, extents });
             }
-            Bound::Append(to, most, stride) => {
+            Bound::Append(to, most, stride, is_ordered) => {
                 let of = Box::new(FromZero);
                 spread.push(SpreadArgument { number, of, halo: None, extents: vec![1] });
-                appended.push(AppendArgument { elements: spread.len(), name, to, most });
+                appended.push(AppendArgument { elements: spread.len(), number, name, to, most, is_ordered });
                 let of = Box::new(Room(stride));
                 spread.push(SpreadArgument { number, of, halo: None, extents: vec![most] });
             }
@@ -126,9 +128,62 @@ pub(super) fn run(
         expect_shape(kernels.usual.lowered.name, name, &extents, &placed.extents)?;
     }
     let mut form = form(kernels, &domain, &own, &around).map_err(|reason| refused(&reason))?;
-    let (mut columns, mut reordered) = (Vec::new(), Vec::new());
+    form.ordered =
+        appended.iter().filter(|argument| argument.is_ordered).map(|argument| argument.number).collect();
+    if !form.ordered.is_empty() && (kernels.code.is_some() || !kernels.tile.is_empty()) {
+        let reason = "what code from elsewhere appends, or items of groups that are tiles of a result, has no order: \
+                      take `Appended::to`";
+        return Err(refused(reason));
+    }
+    let (mut columns, mut reordered, mut results) = (Vec::new(), Vec::new(), Vec::new());
+    let tiles = (!kernels.tile.is_empty()).then(|| TiledGroups::new(&domain, &kernels.tile));
+    let numbers = match &tiles {
+        Some(_) if !matches!(wanted, Wanted::Nothing | Wanted::Facts(_)) => {
+            return Err(refused("what items return is not reduced where groups are tiles of a result"));
+        }
+        Some(tiles) => Some(OverStore::beside(own[0].2.operand.store, tiles.len())),
+        None => numbers,
+    };
+    let mut is_kept = kernels.code.is_some() || options.budget.is_some();
+    if tiles.is_some() {
+        let usual = kernels.prepared(form.clone())?;
+        let is_overwritten = |(number, _, placed): &(usize, _, Placed<'_>)| {
+            let view = usual.lowered.views.iter().position(|parameter| parameter == number);
+            view.is_some_and(|view| usual.overwrites(view, placed.operand.stride()))
+        };
+        let mut changed = own.iter().filter(|(_, _, placed)| placed.operand.target.is_some());
+        is_kept |= !changed.all(is_overwritten);
+        form.keeps = is_kept;
+    }
     for (number, name, placed) in own {
         let range = placed.range();
+        if tiles.is_some() {
+            let operand = placed.operand;
+            columns.push(RangeArgument { number, name, operand, range });
+            if let Some(target) = operand.target {
+                let stored = placed.stored.clone().filter(|stored| stored.axes.len() == domain.axes.len());
+                let Some(stored) = stored else {
+                    return Err(refused(&format!("`{name}` has fewer axes than what it is a part of")));
+                };
+                let of = Box::new(Room(operand.stride()));
+                let memory = spread.len();
+                spread.push(SpreadArgument { number: usize::MAX, of, halo: None, extents: Vec::new() });
+                let ParameterKind::OwnMut(layout) = &parameters[number].kind else { continue };
+                let here = columns[0].operand.store.devices();
+                let is_here =
+                    |(device, _): &(&_, _)| here.iter().any(|(other, _)| Arc::ptr_eq(device, other));
+                if !target.devices().iter().all(is_here) {
+                    return Err(refused(&format!("the result `{name}` is not on the first one's devices")));
+                }
+                results.push(TiledResult { number, target, stored, layout: layout.clone(), memory });
+            }
+            if operand.target.is_none() || is_kept {
+                let (axes, halo) = (domain.axes.len(), Some(vec![0; domain.axes.len()]));
+                let modes = Some(vec![(Mode::Checked, Vec::new()); axes]);
+                around.push(AroundArgument { number, placed, axes, halo, modes });
+            }
+            continue;
+        }
         let Placed { operand, stored, of, .. } = placed;
         let is_alike = stored.is_some_and(|stored| stored.axes.len() == 1 || stored == domain);
         if !is_alike && operand.target.is_some() {
@@ -136,6 +191,13 @@ pub(super) fn run(
         }
         reordered.push((!is_alike).then(|| Reordered { of, like: domain.clone() }));
         columns.push(RangeArgument { number, name, operand, range });
+    }
+    apart(kernels.usual.lowered.name, &columns, &elsewhere)?;
+    if tiles.is_some() {
+        if results.is_empty() {
+            return Err(refused("its groups are tiles of a result: take a `&mut Own<T>`"));
+        }
+        columns.clear();
     }
     if let Some(numbers) = &numbers {
         let operand = Operand::new(numbers, 0);
@@ -146,12 +208,15 @@ pub(super) fn run(
     if form.returns && (form.is_part || form.is_tiled) {
         return Err(refused("what its items return is reduced over ranges and whole arrays in rows"));
     }
-    apart(kernels.usual.lowered.name, &columns, &elsewhere)?;
     let (range, Operand { store, target, .. }) = (domain.range(), columns[0].operand);
     if range.is_empty() {
         return Ok(());
     }
-    if target.is_none() {
+    if let Some(tiles) = &tiles {
+        for result in &results {
+            spread[result.memory].extents = vec![tiles.most_items(&results)];
+        }
+    } else if target.is_none() {
         // Nothing is changed until all is done, so it can be repeated with more room.
         for AppendArgument { elements, most, .. } in &appended {
             spread[*elements].extents = vec![(*most).min(APPENDED_AT_FIRST.max(range.len() / 16))];
@@ -179,20 +244,31 @@ pub(super) fn run(
         ParameterKind::Window(..) => true,
         _ => false,
     };
+    let is_short = |stored: &StoredBox| {
+        let len = |axis: &DomainAxis| axis.tiles.saturating_mul(axis.tile);
+        stored.range().end < SHORT_MAX as usize
+            && stored.axes.iter().skip(1).all(|axis| len(axis) < SHORT_MAX as usize)
+    };
     // Kernels without places are not translated twice.
     form.is_short = parameters.iter().any(is_placed)
         && over.map_or(range.end, |over| over.range.end) < SHORT_MAX as usize
-        && domain.axes.iter().skip(1).all(|axis| axis.tiles.saturating_mul(axis.tile) < SHORT_MAX as usize)
+        && tiles.as_ref().is_none_or(|tiles| tiles.all_items() < SHORT_MAX as usize)
+        && std::iter::once(&domain).chain(results.iter().map(|result| &result.stored)).all(is_short)
         && spread.iter().all(|argument| argument.count_around(&items) < SHORT_MAX as usize)
         && dealt.iter().all(|argument| argument.len() < SHORT_MAX as usize);
     let kernel = kernels.prepared(form.clone())?;
     let view = |(number, parameter): (usize, &usize)| {
+        let result = results.iter().find(|result| result.number == *parameter);
+        if let Some(result) = result.filter(|_| !kernel.lowered.views[..number].contains(parameter)) {
+            return Some(ViewPlace::Tiles(result.memory));
+        }
         if let Some(at) = dealt.iter().position(|argument| argument.number == *parameter) {
             return Some(ViewPlace::Dealt(at));
         }
         let column = columns.iter().position(|column| column.number == *parameter);
         // Of what is appended there are two: the counter, and elements.
-        let before = kernel.lowered.views[..number].iter().filter(|other| *other == parameter).count();
+        let before = kernel.lowered.views[..number].iter().filter(|other| *other == parameter).count()
+            - usize::from(result.is_some());
         if *parameter == parameters.len() {
             return Some(ViewPlace::Returned(before));
         }
@@ -205,7 +281,8 @@ pub(super) fn run(
         ScalarSource::Form => form.number(),
         ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
         ScalarSource::TileLen(part) => {
-            DomainAxis { tile: domain.tile_len(), ..domain.axes[0] }.scalar(part, form.is_short)
+            let tile = tiles.as_ref().map_or(domain.tile_len(), TiledGroups::len);
+            DomainAxis { tile, ..domain.axes[0] }.scalar(part, form.is_short)
         }
         // Of what is copied that is known for each part.
         ScalarSource::Around { parameter, part } => {
@@ -252,7 +329,17 @@ pub(super) fn run(
         reduction,
         facts: facts.is_some().then_some(&found),
         reported: Mutex::default(),
+        band: None,
     };
+    if let (Some(tiles), Some(numbers)) = (&tiles, &numbers) {
+        launching.run_tiles(tiles, &results, numbers, form.is_short)?;
+        if let Some(facts) = facts {
+            *facts = *found.lock();
+            return Ok(());
+        }
+        launching.has_more_room(&appended)?;
+        return launching.finish(&elsewhere, &mut appended);
+    }
     let others = columns[1..].iter().zip(&reordered[1..]).map(|(column, reordered)| match reordered {
         Some(reordered) => Operand::new(reordered, range.start),
         None => column.operand,
@@ -275,13 +362,7 @@ pub(super) fn run(
         }
         launching.begin_anew(&appended, &elsewhere);
     }
-    for argument in elsewhere.iter().filter(|argument| argument.operand.target.is_some()) {
-        launching.write_back(argument)?;
-    }
-    for argument in &mut appended {
-        launching.append(argument)?;
-    }
-    launching.result()
+    launching.finish(&elsewhere, &mut appended)
 }
 
 /// An argument that is a range of a store: with an element for each item, as a rule.
@@ -297,9 +378,13 @@ struct RangeArgument<'a> {
 struct AppendArgument<'a> {
     /// Its number among what is copied; the counter comes before it.
     elements: usize,
+    /// The number of its parameter.
+    number: usize,
     name: &'static str,
     to: Box<dyn AppendTo + 'a>,
     most: usize,
+    /// Whether elements come in the order of items, each behind the index of its own.
+    is_ordered: bool,
 }
 
 /// An argument that items read by an index for each of some axes.
@@ -355,6 +440,11 @@ fn form(
     }
     if around.iter().any(|argument| argument.halo.is_some() && argument.axes != axes) {
         return Err(format!("its result has {axes} axes, and so have windows: take `Window<T, {axes}>`"));
+    }
+    if !kernels.tile.is_empty() {
+        let mut axes = domain.axes.iter().zip(&kernels.tile);
+        let is_part = axes.any(|(axis, tile)| axis.extent % tile != 0);
+        return Ok(Form { is_tiled: true, is_part, ..Form::default() });
     }
     if at.is_none_or(|at| at == 1) && !domain.is_part() {
         return Ok(Form::default());
@@ -415,28 +505,32 @@ enum ViewPlace {
     Dealt(usize),
     /// In memory for a scalar of what items return.
     Returned(usize),
+    /// In memory for results in the order of tiles: its number among what is copied.
+    Tiles(usize),
 }
 
 /// A kernel with all that does not differ from run to run.
-struct Launching<'a> {
-    kernel: &'a PreparedKernel,
+pub(super) struct Launching<'a> {
+    pub kernel: &'a PreparedKernel,
     /// For each view of the kernel.
     views: Vec<ViewPlace>,
-    params: Vec<u64>,
+    pub params: Vec<u64>,
     table: Vec<u8>,
     /// The place of the first item in the store.
     start: usize,
     /// Where the items' elements are.
     domain: StoredBox,
-    spread: Vec<SpreadArgument<'a>>,
+    pub spread: Vec<SpreadArgument<'a>>,
     dealt: Vec<DealtArgument<'a>>,
     options: &'a Options,
     reduction: Option<&'a Reduction>,
-    facts: Option<&'a Mutex<Option<KernelFacts>>>,
+    pub facts: Option<&'a Mutex<Option<KernelFacts>>>,
     /// What devices have of those.
-    devices: RwLock<Vec<DeviceCopies<'a>>>,
+    pub devices: RwLock<Vec<DeviceCopies<'a>>>,
     /// What was reported, and the place of the item that is named.
     reported: Mutex<(Report, u64)>,
+    /// The items that run, if their groups are tiles.
+    pub band: Option<Band>,
 }
 
 impl Launching<'_> {
@@ -457,6 +551,13 @@ impl Launching<'_> {
                 ViewPlace::Dealt(number) => self.dealt[*number].view(),
                 ViewPlace::Column(column) => View::Run(run.columns[*column]),
                 ViewPlace::Returned(scalar) => View::Run(returned[*scalar]),
+                ViewPlace::Tiles(number) => {
+                    let stride = self.spread[*number].of.stride() as u64;
+                    let room = copies.and_then(|copies| copies.elements(*number, stride));
+                    let Some((room, _)) = room else { unreachable!("there is room on the items' devices") };
+                    let start = room.start.plus(run.geometry.first * stride);
+                    View::Run(Elements { start, count: run.count() as u64, stride })
+                }
                 ViewPlace::Spread(number) => {
                     let argument = &self.spread[*number];
                     let stride = argument.of.stride() as u64;
@@ -492,6 +593,17 @@ impl Launching<'_> {
             store.examine(&others, &part, &Examination(self))?;
         }
         Ok(())
+    }
+
+    /// Gives the program what belongs to it, and tells what became of all items.
+    fn finish(&self, elsewhere: &[RangeArgument<'_>], appended: &mut [AppendArgument<'_>]) -> Result<()> {
+        for argument in elsewhere.iter().filter(|argument| argument.operand.target.is_some()) {
+            self.write_back(argument)?;
+        }
+        for argument in appended {
+            self.append(argument)?;
+        }
+        self.result()
     }
 
     /// Writes elements that any item has changed where they belong.
@@ -560,9 +672,18 @@ impl Launching<'_> {
     /// Appends what items have.
     fn append(&self, argument: &mut AppendArgument<'_>) -> Result<()> {
         let stride = self.spread[argument.elements].of.stride();
+        let mut of_all = Vec::new();
         for device in &*self.devices.read() {
             let bytes = Self::asked(device, argument)? as usize * stride;
-            argument.to.append(&device.download(argument.elements, bytes)?);
+            let elements = device.download(argument.elements, bytes)?;
+            if argument.is_ordered {
+                of_all.extend(elements);
+            } else {
+                argument.to.append(&elements);
+            }
+        }
+        if argument.is_ordered {
+            argument.to.append_in_order(&of_all);
         }
         Ok(())
     }
@@ -590,7 +711,9 @@ impl Launching<'_> {
     fn note(&self, geometry: Geometry, new: Report) {
         let mut reported = self.reported.lock();
         let (old, place) = *reported;
-        let place = if old.failures == 0 { geometry.index(new.item) } else { place };
+        let index = geometry.index(new.item);
+        let new_place = self.band.as_ref().map_or(index, |band| band.place(index as usize) as u64);
+        let place = if old.failures == 0 { new_place } else { place };
         *reported = (old.and(new), place);
     }
 }

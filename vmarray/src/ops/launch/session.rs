@@ -27,9 +27,8 @@ use crate::base::error::{Error, ErrorKind, Result, expect_len};
 use crate::base::memory::zeroed_vec;
 use crate::engine::channel::Channel;
 use crate::engine::pager::Pager;
-use crate::ops::compute::Column;
-use crate::ops::executor::STAGED_BYTES;
-use crate::ops::view::INTERNAL;
+use crate::ops::executor::{Operand, STAGED_BYTES};
+use crate::ops::view::{self as views, INTERNAL, Linear, Store as _};
 pub(super) use held::HeldBound;
 use held::HeldNumber;
 pub use held::{SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow};
@@ -206,11 +205,15 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Those of devices; [`KernelRefused`](ErrorKind::KernelRefused) if nothing is held yet.
-    pub fn copy<'v, T: Memory, V: Column<'v, Element = T>>(&mut self, view: V) -> Result<SessionCopy<T>> {
+    pub fn copy<'v, T: Memory, V: views::View<'v, Element = T, Shape = Linear>>(
+        &mut self,
+        view: V,
+    ) -> Result<SessionCopy<T>> {
         if self.lanes.is_empty() {
             return Err(refused("a copy in a session", "nothing is held yet: hold what is changed first"));
         }
-        let (operand, len) = view.operand(INTERNAL);
+        let (store, shape) = view.parts();
+        let (operand, len) = (Operand::new(store.as_operand(INTERNAL), shape.start), shape.len);
         let (stride, mut copies) = (operand.stride(), Vec::new());
         let at_once = (STAGED_BYTES / stride).clamp(1, len.max(1));
         for lane in &self.lanes {
@@ -373,7 +376,7 @@ impl<'a> Session<'a> {
         let mut elements: Vec<Option<usize>> = vec![None; parameters.len()];
         let (mut modes, mut form) = (vec![Mode::Checked; parameters.len()], Form::default());
         let is_given =
-            |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(_));
+            |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(..));
         let numbered = parameters.iter().enumerate().filter(|(_, parameter)| is_given(parameter));
         for ((parameter, _), argument) in numbered.zip(arguments) {
             let of = match argument {
@@ -434,6 +437,19 @@ impl<'a> Session<'a> {
         let all: Vec<usize> = taken().map(|(_, number)| number).collect();
         let only_own = taken().all(|(of, _)| is_own(&of.kind));
         let parts = self.parts(name, first, &all, only_own)?;
+        for (of, number) in taken() {
+            let is_there = |part: &Part| {
+                let device = self.lanes[part.lane].queue.device();
+                !self.stores[number].bases(device, part.channel).is_empty()
+            };
+            if !parts.iter().all(is_there) {
+                let reason = format!(
+                    "the copy for `{}` was made before elements on this device were held: hold all, then copy",
+                    of.name
+                );
+                return Err(refused(name, &reason));
+            }
+        }
         let scalar = |source: &ScalarSource| match *source {
             ScalarSource::Value { parameter, position } => values[parameter][position],
             ScalarSource::Length { parameter } => {
@@ -506,7 +522,8 @@ impl<'a> Session<'a> {
         let mut channels = pagers().flat_map(Pager::channels);
         let Some(one) = channels.next() else { return Err(refused(kernel, "it has no result")) };
         let is_dealt_well = |pager: &Pager| pager.channels().len() <= DEALT_MAX;
-        if channels.all(|other| Arc::ptr_eq(other.device(), one.device())) && pagers().all(is_dealt_well) {
+        let is_on_one = channels.all(|other| Arc::ptr_eq(other.device(), one.device()));
+        if is_on_one && pagers().all(is_dealt_well) {
             let lane = self.known_lane(one.device());
             return Ok(vec![Part { lane, channel: None, items: len, geometry: Geometry::plain(0) }]);
         }
@@ -520,7 +537,16 @@ impl<'a> Session<'a> {
                 && own.len() == others.len()
                 && own.iter().zip(others).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()))
         };
-        if !only_own || !all.iter().all(is_alike) {
+        let are_together = only_own && all.iter().all(is_alike);
+        if is_on_one && !are_together {
+            let most = pagers().map(|pager| pager.channels().len()).max().unwrap_or(0);
+            let reason = format!(
+                "an array of its device has {most} channels, and a kernel reads from {DEALT_MAX} at most: build the \
+                 array with fewer"
+            );
+            return Err(refused(kernel, &reason));
+        }
+        if !are_together {
             return Err(refused(
                 kernel,
                 "its elements are on several devices: there it can have `Own` elements alone, of arrays that are \

@@ -8,8 +8,8 @@ use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Queue, Transfer,
     View as DeviceView,
 };
+use vmarray_kernel::AroundPart;
 use vmarray_kernel::launch::Mode;
-use vmarray_kernel::{AroundPart, Memory};
 
 use super::stored::StoredBox;
 use crate::base::error::Result;
@@ -126,7 +126,7 @@ impl Spread for Inside<'_> {
 /// The elements of a view, and nothing else.
 pub(crate) struct Shown<V>(pub V);
 
-impl<'a, V: View<'a, Element: Memory> + Sync> Spread for Shown<V> {
+impl<'a, V: View<'a> + Sync> Spread for Shown<V> {
     fn stride(&self) -> usize {
         size_of::<V::Element>()
     }
@@ -331,7 +331,7 @@ impl<'a> DeviceCopies<'a> {
     }
 
     /// Copies elements there, which begin so many bytes behind the first.
-    fn upload(&self, argument: usize, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub fn upload(&self, argument: usize, offset: u64, bytes: &[u8]) -> Result<()> {
         let Some(copied) = &self.copied[argument] else { unreachable!("there is room") };
         for (number, piece) in (0_u64..).zip(bytes.chunks(self.host.bytes())) {
             self.host.write(0, piece);

@@ -112,7 +112,7 @@ impl StoredBox {
 }
 
 /// Elements in the order in which those of another view are stored.
-pub(super) struct Reordered<'a> {
+pub(crate) struct Reordered<'a> {
     pub of: Box<dyn Spread + 'a>,
     /// Where the others are stored.
     pub like: StoredBox,

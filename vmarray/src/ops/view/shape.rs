@@ -52,6 +52,17 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     #[doc(hidden)]
     fn index_at(&self, place: usize) -> Option<Self::Index>;
 
+    /// The indices of elements, ascending, by their places, which ascend; those that are not shown are left
+    /// out.
+    #[doc(hidden)]
+    fn indices_at(&self, places: Vec<usize>) -> Vec<Self::Index> {
+        let mut indices: Vec<_> = places.into_iter().filter_map(|place| self.index_at(place)).collect();
+        if !indices.is_sorted() {
+            indices.sort_unstable();
+        }
+        indices
+    }
+
     /// How many elements there are along each axis.
     #[doc(hidden)]
     fn axes(&self) -> Vec<usize>;
@@ -238,6 +249,16 @@ impl Shape for Linear {
 
     fn index_at(&self, place: usize) -> Option<usize> {
         place.checked_sub(self.start).filter(|index| *index < self.len)
+    }
+
+    fn indices_at(&self, mut places: Vec<usize>) -> Vec<usize> {
+        let Range { start, end } = self.range();
+        places.truncate(places.partition_point(|place| *place < end));
+        places.drain(..places.partition_point(|place| *place < start));
+        if start > 0 {
+            places.iter_mut().for_each(|place| *place -= start);
+        }
+        places
     }
 
     fn axes(&self) -> Vec<usize> {

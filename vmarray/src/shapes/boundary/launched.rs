@@ -22,14 +22,20 @@ use crate::ops::view::{INTERNAL, Shape, Store, StoreMut, View};
 use crate::shapes::nd::{NdArray, NdSectionMut};
 
 /// What a view shows at any position.
-struct Everywhere<'a, V, const N: usize, R, W> {
+pub(super) struct Everywhere<'a, V, const N: usize, R, W> {
     of: BoundaryView<V, N, R, W>,
     marker: PhantomData<&'a ()>,
 }
 
+impl<V, const N: usize, R, W> Everywhere<'_, V, N, R, W> {
+    pub fn new(of: BoundaryView<V, N, R, W>) -> Self {
+        Self { of, marker: PhantomData }
+    }
+}
+
 impl<'a, T, V, const N: usize, R, W> Spread for Everywhere<'a, V, N, R, W>
 where
-    T: Memory,
+    T: Element,
     V: View<'a, Element = T, Shape: BoxShape<N>> + Sync,
     R: Boundary<T, N> + Sync,
     W: Sync,
@@ -109,7 +115,7 @@ where
     fn bound(self, _: Internal) -> Bound<'a> {
         let modes = modes(self.of.mode());
         let source = self.of.source();
-        let of = Box::new(Everywhere { of: self.of, marker: PhantomData });
+        let of = Box::new(Everywhere::new(self.of));
         Bound::Around(placed(source, of), vec![self.halo], modes)
     }
 }
@@ -125,7 +131,7 @@ where
     fn bound(self, _: Internal) -> Bound<'a> {
         let modes = modes(self.of.mode());
         let source = self.of.source();
-        let of = Box::new(Everywhere { of: self.of, marker: PhantomData });
+        let of = Box::new(Everywhere::new(self.of));
         Bound::Around(placed(source, of), self.halo.to_vec(), modes)
     }
 }
@@ -163,7 +169,7 @@ impl<'a, T: Memory + Element, const N: usize, D: Device> Argument<'a, &'static m
     }
 }
 
-impl<'a, T: Memory, S: StoreMut<Element = T>, const N: usize, const M: usize>
+impl<'a, T: Memory, S: StoreMut<Element = T> + Sync, const N: usize, const M: usize>
     Argument<'a, &'static mut Own<T>, kind::OwnMut> for NdSectionMut<'a, S, N, M>
 {
     fn bound(self, _: Internal) -> Bound<'a> {

@@ -1,6 +1,8 @@
 //! What boxes of several dimensions can do beyond what all views can.
 
-use std::ops::RangeBounds;
+use std::ops::{Range, RangeBounds};
+
+use vmarray_kernel::Function;
 
 #[cfg(feature = "ndarray")]
 use super::interchange;
@@ -11,10 +13,13 @@ use super::shape;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
-use crate::base::memory::zeroed_vec;
+use crate::base::memory::{reserve_large, zeroed_vec};
 use crate::index_sets::{Dimension, Tuples};
 use crate::ops::expr::Expr;
 use crate::ops::gather::equal_lengths;
+use crate::ops::launch::{
+    Lines, PIECE_BYTES, PrefixSummed, Scan, added, changed, converted, counted, greater, lesser, scan_lines,
+};
 use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut};
 
 /// A [`View`] of a box of several dimensions: `M` axes of a store of `N`.
@@ -103,6 +108,120 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         let mut values = zeroed_vec(places.len())?;
         store.gather_within(0..shape.geometry.stored_len(), &places, &mut values, INTERNAL)?;
         Ok(values)
+    }
+
+    /// Adds up the elements along an axis: `numpy`'s `sum(axis=..)`. The results go to a view without the
+    /// axis, or with one index along it, of any layout and on any devices. Each number is converted to the
+    /// results' type as by `as`, and added there; integers wrap.
+    ///
+    /// Floats are added in blocks of 1024 along the axis, each as eight interleaved sums, and blocks in
+    /// ascending order: a sum has the same bits wherever the elements lie, and is off by no more than `140 +
+    /// extent / 1024` roundings of the sum of all magnitudes.
+    ///
+    /// Elements that lie on one device in rows are reduced where they lie: arrays, and boxes of which those
+    /// axes that come before the reduced one lie together, and those behind it. If the results lie there as
+    /// well, side by side, and are many, or the axis is short, nothing passes through the host; else a
+    /// number for each 1024 elements does. All others, those of tiles, sources and several devices, are
+    /// copied to one device some 16 MiB at a time.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let image = NdArray::<u8, 2>::new([300, 4])?;
+    /// image.fill(.., 2)?;
+    /// let (columns, rows) = (VirtualArray::<u32>::new(4)?, NdArray::<f32, 2>::new([300, 1])?);
+    /// image.sum_axis(0, &columns)?;
+    /// image.sum_axis(1, &rows)?;
+    /// assert_eq!((columns.to_vec(..)?, rows.get([299, 0])?), (vec![600; 4], 8.0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), [`KernelShape`](ErrorKind::KernelShape) for a view of another
+    /// shape, and what reading these elements and writing those reports.
+    fn sum_axis<'b, W>(self, axis: usize, into: W) -> Result<()>
+    where
+        Self: View<'a, Element: PrefixSummed>,
+        W: ViewMut<'b> + View<'b, Element: PrefixSummed> + Sync + 'b,
+    {
+        reduced::<_, _, converted<Self::Element, W::Element>, added<W::Element>, N, M>(
+            self, "sum_axis", axis, into, false,
+        )
+    }
+
+    /// The least element along an axis; on the same terms as [`sum_axis`](Self::sum_axis). NaNs do not count
+    /// beside numbers.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let table = NdArray::<i16, 2>::new([2, 3])?;
+    /// table.write_box(.., &[4, -5, 6, 1, 2, 3])?;
+    /// let least = VirtualArray::<i16>::new(3)?;
+    /// table.min_axis(0, &least)?;
+    /// assert_eq!(least.to_vec(..)?, [1, -5, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there, and [`PositionOutside`](ErrorKind::PositionOutside) for an axis without elements, which has
+    /// no least one.
+    fn min_axis<'b, W>(self, axis: usize, into: W) -> Result<()>
+    where
+        Self: View<'a, Element: PrefixSummed>,
+        W: ViewMut<'b> + View<'b, Element = Self::Element> + Sync + 'b,
+    {
+        type Same<T> = converted<T, T>;
+        reduced::<_, _, Same<Self::Element>, lesser<Self::Element>, N, M>(self, "min_axis", axis, into, true)
+    }
+
+    /// The greatest element along an axis: see [`min_axis`](Self::min_axis).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let table = NdArray::<i16, 2>::new([2, 3])?;
+    /// table.write_box(.., &[4, -5, 6, 1, 2, 3])?;
+    /// let greatest = NdArray::<i16, 2>::new([2, 1])?;
+    /// table.max_axis(1, &greatest)?;
+    /// assert_eq!(greatest.to_vec(..)?, [6, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    fn max_axis<'b, W>(self, axis: usize, into: W) -> Result<()>
+    where
+        Self: View<'a, Element: PrefixSummed>,
+        W: ViewMut<'b> + View<'b, Element = Self::Element> + Sync + 'b,
+    {
+        type Same<T> = converted<T, T>;
+        reduced::<_, _, Same<Self::Element>, greater<Self::Element>, N, M>(self, "max_axis", axis, into, true)
+    }
+
+    /// Counts the elements along an axis for which a [kernel function](macro@crate::kernel) holds; on the
+    /// same terms as [`sum_axis`](Self::sum_axis). Where the count is not zero it holds for any, where it is
+    /// the extent of the axis for all.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// #[vmarray::kernel]
+    /// fn is_dark(x: u8) -> bool {
+    ///     x < 16
+    /// }
+    /// let image = NdArray::<u8, 2>::builder([30, 40]).tiled().build()?;
+    /// image.fill([0, 10]..[30, 40], 200)?;
+    /// let dark = VirtualArray::<u64>::new(30)?;
+    /// image.count_axis::<is_dark>(1, &dark)?;
+    /// assert_eq!(dark.to_vec(28..)?, [10, 10]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    fn count_axis<'b, F>(self, axis: usize, into: impl ViewMut<'b, Element = u64> + Sync + 'b) -> Result<()>
+    where
+        Self: View<'a, Element: PrefixSummed>,
+        F: Function<(Self::Element,), bool>,
+    {
+        reduced::<_, _, counted<Self::Element, F>, added<u64>, N, M>(self, "count_axis", axis, into, false)
     }
 
     /// Copies the box at a start into an `ndarray` view of its shape, whatever the view's strides. As
@@ -218,6 +337,54 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         store.scatter_within(0..shape.geometry.stored_len(), &places, values, INTERNAL)
     }
 
+    /// Replaces each element by the sum of all elements up to it along an axis. Integers wrap.
+    ///
+    /// Along the last axis of a whole array that is not tiled this is done where the elements lie, each row
+    /// in the order that [`prefix_sum`](ViewMut::prefix_sum) says, and on the same terms. All others go
+    /// through the host, some MiB at a time, at least what has one index along the first axis; floats are
+    /// added up one after the other, in `f64` with compensation.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// // The sum of every rectangle from the first element on: a summed-area table.
+    /// let image = NdArray::<u32, 2>::new([3, 4])?;
+    /// image.fill(.., 1)?;
+    /// image.prefix_sum_axis(1)?;
+    /// image.prefix_sum_axis(0)?;
+    /// assert_eq!(image.to_vec([1, 0]..)?, [2, 4, 6, 8, 3, 6, 9, 12]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), and as [`prefix_sum`](ViewMut::prefix_sum).
+    fn prefix_sum_axis(self, axis: usize) -> Result<()>
+    where
+        Self: View<'a, Element: PrefixSummed>,
+    {
+        prefix_sums(self, axis, false)
+    }
+
+    /// Replaces each element by the sum of all elements before it along an axis, the first ones by zero: as
+    /// [`prefix_sum_axis`](Self::prefix_sum_axis).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let table = NdArray::<i32, 2>::new([2, 3])?;
+    /// table.write_box(.., &[1, 2, 3, 4, 5, 6])?;
+    /// table.exclusive_prefix_sum_axis(1)?;
+    /// assert_eq!(table.to_vec(..)?, [0, 1, 3, 0, 4, 9]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    fn exclusive_prefix_sum_axis(self, axis: usize) -> Result<()>
+    where
+        Self: View<'a, Element: PrefixSummed>,
+    {
+        prefix_sums(self, axis, true)
+    }
+
     /// Copies an `ndarray` view, whatever its strides, to the box of its shape at a start. As
     /// [`write_box`](Self::write_box); if the view is not row-major and without gaps, by way of a buffer.
     ///
@@ -244,4 +411,69 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
 impl<'a, const N: usize, const M: usize, V> NdViewMut<'a, N, M> for V where
     V: ViewMut<'a, Index = [usize; M], Shape = NdShape<N, M>>
 {
+}
+
+/// Reduces elements along an axis: what a function gives for each, put together by another one.
+fn reduced<'a, 'b, V, W, F, O, const N: usize, const M: usize>(
+    view: V,
+    name: &'static str,
+    axis: usize,
+    into: W,
+    is_partial: bool,
+) -> Result<()>
+where
+    V: NdView<'a, N, M> + View<'a, Element: PrefixSummed>,
+    W: ViewMut<'b> + View<'b, Element: PrefixSummed> + Sync + 'b,
+    F: Function<(V::Element,), W::Element>,
+    O: Function<(W::Element, W::Element), W::Element>,
+{
+    shape::check_axis(axis, M)?;
+    let (store, region) = view.parts();
+    let read = |of: &[Range<usize>]| {
+        view.to_vec(std::array::from_fn(|axis| of[axis].start)..std::array::from_fn(|axis| of[axis].end))
+    };
+    let (store, stored, extents) = (store.as_operand(INTERNAL), region.stored(), region.axes());
+    Lines { name, store, stored, extents, axis, read: &read }
+        .reduce::<W::Element, F, O>(changed(into), is_partial)
+}
+
+/// Writes prefix sums along an axis.
+fn prefix_sums<'a, const N: usize, const M: usize, V>(view: V, axis: usize, is_exclusive: bool) -> Result<()>
+where
+    V: NdViewMut<'a, N, M> + View<'a, Element: PrefixSummed>,
+{
+    shape::check_axis(axis, M)?;
+    let ((store, region), extents) = (view.parts(), view.shape());
+    let in_rows = region.stored().filter(|stored| !stored.is_tiled() && !stored.is_part());
+    if let Some(stored) = in_rows.filter(|_| axis == M - 1) {
+        let (page_len, range) = (store.page_elements(), stored.range());
+        let store = store.as_target(INTERNAL);
+        return Scan { store, page_len, range, row: extents[axis], is_exclusive }.run::<V::Element>();
+    }
+    let row_len: usize = extents[1..].iter().product();
+    if row_len == 0 {
+        return Ok(());
+    }
+    // Side by side lie what has other indices along later axes.
+    let mut sums = Vec::new();
+    let lines: usize = extents[axis + 1..].iter().product();
+    reserve_large(&mut sums, lines)?;
+    sums.resize(lines, Default::default());
+    let line_len = if axis == 0 { usize::MAX } else { extents[axis] * sums.len() };
+    let at_once = (PIECE_BYTES / size_of::<V::Element>() / row_len).clamp(1, extents[0].max(1));
+    let mut elements = zeroed_vec(at_once * row_len)?;
+    for first in (0..extents[0]).step_by(at_once) {
+        let (mut start, mut end) = ([0; M], extents);
+        (start[0], end[0]) = (first, extents[0].min(first + at_once));
+        let piece = &mut elements[..(end[0] - first) * row_len];
+        view.read_box(start..end, piece)?;
+        for lines in piece.chunks_mut(line_len) {
+            if axis > 0 {
+                sums.fill(Default::default());
+            }
+            scan_lines(lines, &mut sums, is_exclusive);
+        }
+        view.write_box(start..end, piece)?;
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use crate::bench::measure::{Sample, Unit, calls};
 use crate::bench::native::{Native, NativeMemory};
 use crate::bench::raw::Limit;
 use crate::bench::results::{Contender, Role, Row};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use std::sync::Arc;
 use vmarray::bytemuck::{Pod, Zeroable};
 use vmarray::kernel::{Anywhere, Append, Appended, At, Group, KernelType, Own, Shared, Window};
@@ -366,6 +366,16 @@ fn element_wise(bench: &mut Bench, stage: &Stage) -> Result<()> {
         let by_hand = stage.by_hand("field", (len.div_ceil(256), 256), amount, words, &[]);
         let ours = || calls(stage.calls, amount, || Ok(field::run((1.001, &mut records))?));
         compare(bench, &what, Unit::GigabytesPerSecond, stage.native.is_some(), ours, by_hand)?;
+    }
+    let what = format!("prefix-sum-u32/{}", size(stage.bytes));
+    if bench.wants(&format!("kernels/{what}")) {
+        let x = stage.array::<u32>(stage.bytes / 4, &[1])?;
+        // As if each element were read once and written once.
+        let amount = (2 * stage.bytes) as f64;
+        let ours = || calls(stage.calls, amount, || Ok(x.prefix_sum(..).map(drop)?));
+        let by_hand = || bail!("{what}: there is none by hand");
+        compare(bench, &what, Unit::GigabytesPerSecond, false, ours, by_hand)?;
+        ensure!(x.get(2)? != 1, "{what}: nothing was computed");
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! How large the integers in registers can get, so that indices need no check.
 
+use std::collections::HashMap;
+
 use backend_api::kernel::{Binary, Body, Op, Reg, Type, Where};
 
 /// So many copies, or sums, one of the other, are looked through. In code that nothing comes to they may go
@@ -12,12 +14,14 @@ pub(super) struct Bounds {
     pub most: Vec<u64>,
     /// Of sums of a register and a literal both, where that register has the same value still.
     pub sums: Vec<Option<(Reg, u64)>>,
+    /// Of registers that count loops, from which literal to which, both included, on every run of the loop.
+    pub counts: HashMap<Reg, (u64, u64)>,
 }
 
 impl Bounds {
     /// Nothing at all.
     pub fn unknown(registers: usize) -> Self {
-        Self { most: vec![u64::MAX; registers], sums: vec![None; registers] }
+        Self { most: vec![u64::MAX; registers], sums: vec![None; registers], counts: HashMap::new() }
     }
 }
 
@@ -32,10 +36,11 @@ pub(super) fn bounds(body: &Body) -> Bounds {
             sources[to.at()].push(op);
         }
     });
-    let mut finder = Finder { body, bounds: body.registers.iter().map(|of| of.mask()).collect(), sources };
+    let bounds = body.registers.iter().map(|of| of.mask()).collect();
+    let mut finder = Finder { body, bounds, counts: HashMap::new(), sources };
     finder.code(&body.code);
     let sums = (0..body.registers.len()).map(|at| finder.sum(Reg(at as u32))).collect();
-    Bounds { most: finder.bounds, sums }
+    Bounds { most: finder.bounds, sums, counts: finder.counts }
 }
 
 fn collect<'a>(code: &'a [Op], visit: &mut impl FnMut(&'a Op)) {
@@ -48,17 +53,22 @@ fn collect<'a>(code: &'a [Op], visit: &mut impl FnMut(&'a Op)) {
 struct Finder<'a> {
     body: &'a Body,
     bounds: Vec<u64>,
+    counts: HashMap<Reg, (u64, u64)>,
     /// What writes each register.
     sources: Vec<Vec<&'a Op>>,
 }
 
 impl<'a> Finder<'a> {
     fn code(&mut self, code: &'a [Op]) {
-        for op in code {
+        for (number, op) in code.iter().enumerate() {
             if let Op::Loop { body } = op
-                && let Some((counter, last)) = self.counter(body)
+                && let Some((counter, first, last)) = self.counter(body)
             {
                 self.bounds[counter.at()] = last;
+                // Else the loop may run again from where the counter was left.
+                if code[..number].iter().any(|op| op.written() == Some(counter)) {
+                    self.counts.insert(counter, (first, last));
+                }
             }
             if let Some(to) = op.written()
                 && self.sources[to.at()].len() == 1
@@ -115,8 +125,9 @@ impl<'a> Finder<'a> {
         (never_wraps && self.sources[part.at()].len() == 1).then_some((part, literal))
     }
 
-    /// The counter of a loop that leaves when it is the last number, and else adds 1 to it; and that number.
-    fn counter(&self, body: &[Op]) -> Option<(Reg, u64)> {
+    /// The counter of a loop that leaves when it is the last number, and else adds 1 to it; with which number
+    /// it begins, and that one.
+    fn counter(&self, body: &[Op]) -> Option<(Reg, u64, u64)> {
         let (step, rest) = body.split_last()?;
         let Op::Copy { to: counter, of: after } = *step else { return None };
         let (mut end, mut adds) = (None, false);
@@ -135,7 +146,7 @@ impl<'a> Finder<'a> {
                 Op::Binary { op: Binary::Eq, to, left, right } if end == Some(*to) => {
                     (*left == counter).then_some(())?;
                     let last = self.literal(*right)?;
-                    return self.begins_below(counter, last, step).then_some((counter, last));
+                    return Some((counter, self.begins_below(counter, last, step)?, last));
                 }
                 _ => return None,
             }
@@ -143,17 +154,18 @@ impl<'a> Finder<'a> {
         None
     }
 
-    /// Whether nothing but a literal up to `last`, and this operation, is written to a counter.
-    fn begins_below(&self, counter: Reg, last: u64, step: &Op) -> bool {
-        let one_is = |other: &Op| match other {
-            Op::Copy { of, .. } => self.literal(*of).is_some_and(|first| first <= last),
-            Op::Literal { bits, .. } => *bits & self.of(counter).mask() <= last,
-            _ => false,
-        };
+    /// The literal with which a counter begins, if it is at most `last`, and nothing but this operation is
+    /// written to the counter else.
+    fn begins_below(&self, counter: Reg, last: u64, step: &Op) -> Option<u64> {
         // Equal operations in other places would be found as well: there may be two in all.
         let others: Vec<_> =
             self.sources[counter.at()].iter().filter(|op| !std::ptr::eq(**op, step)).collect();
-        self.of(counter).is_integer() && matches!(others[..], [other] if one_is(other))
+        let first = match others[..] {
+            [Op::Copy { of, .. }] => self.literal(*of)?,
+            [Op::Literal { bits, .. }] => *bits & self.of(counter).mask(),
+            _ => return None,
+        };
+        (self.of(counter).is_integer() && first <= last).then_some(first)
     }
 
     /// What an operation gives at most; `None` if all numbers of its type are possible.

@@ -2,9 +2,12 @@
 //! once, in pieces as long as the place allows, carries them out one after the other in registers, and stores
 //! what they have written. Items before the first whole piece, and after the last, are carried out singly.
 
+use std::rc::Rc;
+
 use backend_api::kernel::{Access, Memory, Op, Reg, Type};
 
-use super::{Given, Known, Writer};
+use super::windows::WARP;
+use super::{Given, Known, Writer, affine};
 use crate::kernel::text::{Text, emit, memory_suffix, register};
 
 /// The register with what a lane has of a view.
@@ -13,7 +16,7 @@ fn cell(view: usize, lane: u32) -> String {
 }
 
 /// As what a field lies in memory.
-fn lies_as(of: Memory) -> Type {
+pub(super) fn lies_as(of: Memory) -> Type {
     match of {
         Memory::Value(of) => of,
         Memory::F16 => Type::U16,
@@ -29,7 +32,17 @@ impl Writer<'_> {
         self.text.declare("b64", "first");
         emit!(self.text, "setp.ge.u64 {is_single}, number, {pieces}");
         emit!(self.text, "@{is_single} bra single");
-        emit!(self.text, "mad.lo.u64 first, number, {lanes}, {head}");
+        let around = if self.shape.is_around { affine::lanes(body).map(Rc::new) } else { None };
+        let begin = self.text.temporary("b64");
+        let mut piece = "number".to_owned();
+        if let Some(around) = &around {
+            piece = self.piece_of_rows(around);
+            emit!(self.text, "and.b64 {begin}, {piece}, 0x{:X}", !u64::from(WARP - 1));
+            emit!(self.text, "mad.lo.u64 {begin}, {begin}, {lanes}, {head}");
+            self.around = Some(Rc::clone(around));
+            self.ask_ends(around, &begin);
+        }
+        emit!(self.text, "mad.lo.u64 first, {piece}, {lanes}, {head}");
         let cells: Vec<(usize, Type, bool, bool)> =
             (0..body.views.len()).filter_map(|at| self.cells(at)).collect();
         for &(view, of, is_loaded, _) in &cells {
@@ -38,43 +51,68 @@ impl Writer<'_> {
                 self.load_cells(view, of);
             }
         }
+        if let Some(around) = &around {
+            self.load_runs(around);
+        }
         for lane in 0..lanes {
             emit!(self.text, "add.u64 item, first, {lane}");
             (self.lane, self.site) = (Some(lane), 0);
             self.code(&body.code);
         }
-        self.lane = None;
+        (self.lane, self.around) = (None, None);
         for &(view, of, _, is_stored) in &cells {
             if is_stored {
                 self.store_cells(view, of);
             }
         }
         emit!(self.text, "bra done");
+        if around.is_some() {
+            self.text.declare("b32", "left");
+            let own = self.text.temporary("b64");
+            self.text.label("apart");
+            emit!(self.text, "cvt.u64.u32 {own}, thread");
+            emit!(self.text, "and.b64 {own}, {own}, {}", WARP - 1);
+            emit!(self.text, "add.u64 item, {begin}, {own}");
+            emit!(self.text, "mov.u32 left, {lanes}");
+            emit!(self.text, "bra again");
+        }
         self.text.label("single");
         let behind = self.text.temporary("pred");
         emit!(self.text, "sub.u64 item, number, {pieces}");
         emit!(self.text, "setp.ge.u64 {behind}, item, {head}");
         emit!(self.text, "@{behind} mad.lo.u64 item, {pieces}, {lanes}, item");
         self.site = 0;
-        self.item();
+        if around.is_none() {
+            self.item();
+        } else {
+            emit!(self.text, "mov.u32 left, 1");
+            self.text.label("again");
+            self.item();
+            let more = self.text.temporary("pred");
+            emit!(self.text, "add.u64 item, item, {WARP}");
+            emit!(self.text, "sub.u32 left, left, 1");
+            emit!(self.text, "setp.ne.u32 {more}, left, 0");
+            emit!(self.text, "@{more} bra again");
+        }
         self.text.label("done");
     }
 
     /// As what the items' own elements of a view lie, and whether they are loaded and stored.
     fn cells(&self, view: usize) -> Option<(usize, Type, bool, bool)> {
         let (mut of, mut is_loaded, mut is_stored) = (None, false, false);
-        for op in &self.body.code {
+        // Stores may stand below the condition that the item is one of the kernel's.
+        self.body.operations(|_, op| {
             let (Op::Load { view: at_view, at, of: memory, .. }
             | Op::Store { view: at_view, at, of: memory, .. }) = *op
             else {
-                continue;
+                return;
             };
             if usize::from(at_view) == view && self.is_own(view, at) {
                 of = Some(lies_as(memory));
                 is_stored |= matches!(op, Op::Store { .. });
                 is_loaded |= matches!(op, Op::Load { .. });
             }
-        }
+        });
         Some((view, of?, is_loaded, is_stored))
     }
 
@@ -86,7 +124,12 @@ impl Writer<'_> {
     /// Reads what the lane has of a view, if that is where the access goes.
     pub(super) fn read_cell(&mut self, name: &str, (view, at): (usize, Reg), of: Memory) -> bool {
         let Some(lane) = self.lane.filter(|_| self.is_own(view, at)) else { return false };
-        let cell = cell(view, lane);
+        self.take_cell(name, &cell(view, lane), of);
+        true
+    }
+
+    /// Takes a value as it lies in memory.
+    pub(super) fn take_cell(&mut self, name: &str, cell: &str, of: Memory) {
         match of {
             Memory::Value(of) => emit!(self.text, "mov.{} {name}, {cell}", register(of)),
             Memory::F16 => {
@@ -95,7 +138,6 @@ impl Writer<'_> {
                 emit!(self.text, "cvt.f32.f16 {name}, {half}");
             }
         }
-        true
     }
 
     /// The same for writing.
@@ -151,17 +193,22 @@ impl Writer<'_> {
                     _ => emit!(text, "{way}.{vector}.u32 {{{words}}}, [{address}+{at}]"),
                 }
             });
-            let sign = if of.is_signed() { "s32" } else { "u32" };
-            for lane in 0..self.shape.lanes {
-                let at = u64::from(lane) * bytes;
-                let (name, word, bit) = (cell(view, lane), &words[(at / 4) as usize], at % 4 * 8);
-                emit!(self.text, "bfe.{sign} {name}, {word}, {bit}, {}", 8 * bytes);
-            }
+            let cells: Vec<String> = (0..self.shape.lanes).map(|lane| cell(view, lane)).collect();
+            self.cut(of, &cells, &words);
             return;
         }
         for lane in 0..self.shape.lanes {
             let at = u64::from(lane) * bytes;
             self.text.load(of, &cell(view, lane), way, "", (&address, at), self.shape.views[view].ahead);
+        }
+    }
+
+    /// Cuts words into short numbers.
+    pub(super) fn cut(&mut self, of: Type, names: &[String], words: &[String]) {
+        let (sign, bytes) = (if of.is_signed() { "s32" } else { "u32" }, of.bytes() as usize);
+        for (number, name) in names.iter().enumerate() {
+            let at = number * bytes;
+            emit!(self.text, "bfe.{sign} {name}, {}, {}, {}", words[at / 4], at % 4 * 8, 8 * bytes);
         }
     }
 

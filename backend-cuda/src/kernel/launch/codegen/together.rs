@@ -31,7 +31,7 @@ impl Writer<'_> {
         emit!(self.text, "setp.lt.u64 live, item, {items}");
         let bytes = bytes_of(&self.body.arrays, Space::Group);
         if bytes > 0 {
-            self.text.declarations.push_str(&format!("\t.shared .align 8 .b8 shared[{bytes}];\n"));
+            self.text.declarations.push_str(&format!("\t.shared .align 16 .b8 shared[{bytes}];\n"));
             self.clear_shared(len, bytes);
         }
         self.item();

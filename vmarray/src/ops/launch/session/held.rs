@@ -4,11 +4,12 @@ use std::marker::PhantomData;
 
 #[cfg(doc)]
 use vmarray_kernel::Parameter;
-use vmarray_kernel::{Anywhere, Atomic, KernelType, Memory, Own, Shared, Window, kind};
+use vmarray_kernel::{Anywhere, Atomic, KernelType, Memory, Own, Rows, Shared, Window, kind};
 
 #[cfg(doc)]
 use super::Session;
 use crate::ops::launch::Modes;
+use crate::ops::view::INTERNAL;
 use crate::ops::view::sealed::Internal;
 
 /// Elements that a [`Session`] holds, for parameters [`Own`], `&mut Own`, [`Anywhere`], [`Window`] and
@@ -161,11 +162,36 @@ pub enum HeldBound {
     note = "for a value give one of that type, for `&[T; N]` a reference to such an array",
     note = "for `&Own<T>` and `&Anywhere<T>` give what `session.hold(&mut array)?` or `session.copy(&view)?` has returned",
     note = "for `&Window<T, 1>` give `held.bounded(mode)` of what `session.hold(&mut array)?` has returned",
+    note = "for `&Rows<T>` give `(starts, elements)` of such",
     note = "for `&mut Own<T>` and `&Shared<T>` give what `session.hold(&mut array)?` has returned"
 )]
 pub trait SessionArgument<P, Kind> {
     #[doc(hidden)]
     fn held(self, _: Internal) -> HeldBound;
+
+    /// The same, for all the parameters that devices have in the place of this one.
+    #[doc(hidden)]
+    fn all_held(self, into: &mut Vec<HeldBound>, _: Internal)
+    where
+        Self: Sized,
+    {
+        into.push(self.held(INTERNAL));
+    }
+}
+
+/// Where rows begin and the last one ends, and all elements.
+impl<T: Memory, S, V> SessionArgument<&'static Rows<T>, kind::Rows> for (S, V)
+where
+    S: SessionArgument<&'static Anywhere<u64>, kind::Anywhere>,
+    V: SessionArgument<&'static Anywhere<T>, kind::Anywhere>,
+{
+    fn held(self, _: Internal) -> HeldBound {
+        self.1.held(INTERNAL)
+    }
+
+    fn all_held(self, into: &mut Vec<HeldBound>, _: Internal) {
+        into.extend([self.0.held(INTERNAL), self.1.held(INTERNAL)]);
+    }
 }
 
 impl<T: KernelType> SessionArgument<T, kind::Value> for T {

@@ -1,4 +1,4 @@
-//! Half-precision floats, as they lie in memory.
+//! Floats of 16 bits, binary16 and bfloat16, as they lie in memory.
 
 /// The `f32` that equals a half-precision float, given by its bits.
 ///
@@ -7,6 +7,7 @@
 /// assert_eq!([0x3C00, 0xC000, 0x0001, 0xFC00].map(f16_to_f32), [1.0, -2.0, 2_f32.powi(-24), f32::NEG_INFINITY]);
 /// ```
 #[must_use]
+#[inline]
 pub const fn f16_to_f32(bits: u16) -> f32 {
     let sign = (bits as u32 & 0x8000) << 16;
     let (exponent, fraction) = (bits as u32 >> 10 & 0x1F, bits as u32 & 0x3FF);
@@ -25,6 +26,7 @@ pub const fn f16_to_f32(bits: u16) -> f32 {
 /// assert_eq!([1.0, -2.0, 65_519.9, 65_520.0, 1e-9].map(f32_to_f16), [0x3C00, 0xC000, 0x7BFF, 0x7C00, 0]);
 /// ```
 #[must_use]
+#[inline]
 pub const fn f32_to_f16(value: f32) -> u16 {
     let bits = value.to_bits();
     let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7FFF_FFFF);
@@ -44,9 +46,55 @@ pub const fn f32_to_f16(value: f32) -> u16 {
     sign | ((magnitude + 0xFFF + even - (112 << 23)) >> 13) as u16
 }
 
+/// The `f32` that equals a bfloat16, given by its bits: its upper half.
+///
+/// ```
+/// use backend_api::kernel::bf16_to_f32;
+/// assert_eq!([0x3F80, 0xC000, 0x4049].map(bf16_to_f32), [1.0, -2.0, 3.140625]);
+/// ```
+#[must_use]
+#[inline]
+pub const fn bf16_to_f32(bits: u16) -> f32 {
+    f32::from_bits((bits as u32) << 16)
+}
+
+/// The bits of the bfloat16 that is nearest to an `f32`; of two, the even one.
+///
+/// ```
+/// use backend_api::kernel::f32_to_bf16;
+/// assert_eq!([1.0, 1.00390625, 1.01171875, f32::MAX].map(f32_to_bf16), [0x3F80, 0x3F80, 0x3F82, 0x7F80]);
+/// ```
+#[must_use]
+#[inline]
+pub const fn f32_to_bf16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    if bits & 0x7FFF_FFFF > 0x7F80_0000 {
+        return (bits >> 16) as u16 | 0x40;
+    }
+    ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16) as u16
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_bfloat_comes_back_and_the_middles_go_to_the_even_one() {
+        for bits in 0..=u16::MAX {
+            let float = bf16_to_f32(bits);
+            if float.is_nan() {
+                assert!(bf16_to_f32(f32_to_bf16(float)).is_nan());
+                continue;
+            }
+            assert_eq!(f32_to_bf16(float), bits);
+            if bits & 0x7FFF < 0x7F80 {
+                let middle = float.to_bits() + 0x8000;
+                assert_eq!(f32_to_bf16(f32::from_bits(middle)), bits + (bits & 1));
+                assert_eq!(f32_to_bf16(f32::from_bits(middle + 1)), bits + 1);
+                assert_eq!(f32_to_bf16(f32::from_bits(middle - 1)), bits);
+            }
+        }
+    }
 
     #[test]
     fn every_half_comes_back_and_the_middles_go_to_the_even_one() {

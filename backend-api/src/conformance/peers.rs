@@ -1,0 +1,249 @@
+//! Two devices, of which one reaches the other's memory or does not.
+
+use std::sync::Arc;
+
+use crate::expr::Geometry;
+use crate::kernel::{Access, Binary, Body, Kernel, Memory, Op, Reg, Report, Type, ViewDecl, Where};
+use crate::{
+    Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Launch, Progress, Queue, Reach, Result,
+    Ticket, Transfer, View,
+};
+
+use super::context::{assert_holds, assert_refused};
+use super::{Context, Limits, Report as Outcomes, outcome};
+
+/// Runs the checks of what a device can do with memory of another one, as it says it
+/// [can](Device::reaches): nothing, copies, or kernels, too. For both directions it is run twice.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use backend_api::conformance::{Limits, run_peers};
+/// # use {backend_api::conformance::reference::ReferenceDevice, backend_host::HostDevice};
+/// let (one, other) = (Arc::new(HostDevice::new(64 << 20)?), Arc::new(HostDevice::new(64 << 20)?));
+/// let report = run_peers(&one, &other, &Limits::default());
+/// report.assert_passed();
+/// // These two have nothing to do with each other, and have to say so.
+/// run_peers(&one, &Arc::new(ReferenceDevice::new(64 << 20)), &Limits::default()).assert_passed();
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+pub fn run_peers<D: Device, E: Device>(device: &Arc<D>, peer: &Arc<E>, limits: &Limits) -> Outcomes {
+    macro_rules! checks {
+        ($($name:ident)*) => {
+            [$((stringify!($name), $name::<D, E> as fn(&Pair<'_, D, E>))),*]
+        };
+    }
+    let mut report = Outcomes::default();
+    for (name, run) in checks! {
+        copies_between_devices_move_every_byte
+        work_is_ordered_after_tickets_of_a_peer
+        memory_waits_for_the_work_of_peers
+        ranges_outside_of_a_peers_memory_are_refused
+        nothing_else_takes_places_of_a_peer
+        what_is_not_reached_is_unknown
+        kernels_reach_memory_that_is_mapped
+    } {
+        println!("{} and {}: {name}", device.info(), peer.info());
+        let pair = Pair { own: Context::new(device, *limits), peer: Context::new(peer, *limits) };
+        report.outcomes.push((name, outcome(|| run(&pair), &pair.own)));
+    }
+    report
+}
+
+/// A device, and one that it may reach.
+struct Pair<'a, D: Device, E: Device> {
+    own: Context<'a, D>,
+    peer: Context<'a, E>,
+}
+
+impl<D: Device, E: Device> Pair<'_, D, E> {
+    /// What the device says; notes that a check is left out if that is less than `least`.
+    fn reaches(&self, least: Reach) -> bool {
+        let reach = self.own.device().reaches(self.peer.device().info());
+        if reach < least {
+            self.own.skip(format!("it reaches the other: {reach:?}"));
+        }
+        reach >= least
+    }
+
+    /// Device memory of the peer with these bytes, which are there.
+    fn written(&self, bytes: &[u8]) -> DeviceBuffer<E> {
+        let (queue, host) = (self.peer.queue(), self.peer.host(bytes.len()));
+        let memory = self.peer.memory(bytes.len() as u64);
+        host.write(0, bytes);
+        self.peer.wait(self.peer.upload(&queue, &host, &memory, bytes.len() as u64));
+        memory
+    }
+}
+
+/// Asserts what device memory holds.
+#[track_caller]
+fn assert_memory<D: Device>(cx: &Context<'_, D>, what: &str, memory: &DeviceBuffer<D>, expected: &[u8]) {
+    let (queue, host) = (cx.queue(), cx.host(expected.len()));
+    cx.wait(cx.download(&queue, memory, &host, expected.len() as u64));
+    assert_holds(what, &host, 0, expected);
+}
+
+fn copy<D: Device>(queue: &Queue<D>, from: DeviceSpan<'_>, to: DeviceSpan<'_>, bytes: u64) -> Result<Ticket> {
+    queue.submit(&[Transfer::Internal { from, to, bytes }])
+}
+
+fn copies_between_devices_move_every_byte<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+    if !cx.reaches(Reach::Copies) {
+        return;
+    }
+    const BYTES: usize = 1 << 20;
+    let (there, queue) = (cx.own.noise(1, BYTES), cx.own.queue());
+    let (peer, own) = (cx.written(&there), cx.own.memory(BYTES as u64));
+    let mut expected = vec![7; BYTES];
+    cx.own.fill(&queue, &own, BYTES as u64, &[7]);
+    // Pieces of many lengths and alignments in one call, then a long one back.
+    let mut pieces = Vec::new();
+    let (mut from, mut to) = (0, 0);
+    for bytes in (0..40).chain([255, 256, 4095, 4097, 100_003]) {
+        expected[to..to + bytes].copy_from_slice(&there[from..from + bytes]);
+        let places = (peer.at(from as u64), own.at(to as u64));
+        pieces.push(Transfer::Internal { from: places.0, to: places.1, bytes: bytes as u64 });
+        (from, to) = (from + bytes + 3, to + bytes + 5);
+    }
+    cx.own.wait(queue.submit(&pieces).expect("copies from a device that is reached"));
+    assert_memory(&cx.own, "copied from the other device", &own, &expected);
+    let half = BYTES as u64 / 2;
+    cx.own.wait(copy(&queue, own.at(1), peer.at(half), half - 1).expect("a copy to it"));
+    let back = [&there[..BYTES / 2], &expected[1..BYTES / 2], &there[BYTES - 1..]].concat();
+    assert_memory(&cx.peer, "copied to the other device", &peer, &back);
+}
+
+fn work_is_ordered_after_tickets_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+    if !cx.reaches(Reach::Copies) {
+        return;
+    }
+    const BYTES: u64 = 4 << 20;
+    let (peer, own) = (cx.peer.memory(BYTES), cx.own.memory(BYTES));
+    let (theirs, ours) = (cx.peer.queue(), cx.own.queue());
+    for round in 1..10_u8 {
+        let written = cx.peer.fill(&theirs, &peer, BYTES, &[round]);
+        ours.order_after(written).expect("an order after work of a device that is reached");
+        cx.own.wait(copy(&ours, peer.at(0), own.at(0), BYTES).expect("a copy"));
+        assert_memory(&cx.own, "copied in order", &own, &vec![round; BYTES as usize]);
+    }
+    let never = Ticket { queue: theirs.id(), value: 1 << 40 };
+    assert_refused("an order after what never was", ours.order_after(never), ErrorKind::UnknownHandle);
+}
+
+fn memory_waits_for_the_work_of_peers<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+    if !cx.reaches(Reach::Copies) {
+        return;
+    }
+    const BYTES: u64 = 4 << 20;
+    let (own, queue) = (cx.own.memory(BYTES), cx.own.queue());
+    for to_the_peer in [false, true] {
+        for round in 0..4_u8 {
+            let peer = cx.written(&vec![round; BYTES as usize]);
+            let (from, to) = if to_the_peer { (own.at(0), peer.at(0)) } else { (peer.at(0), own.at(0)) };
+            let ticket = copy(&queue, from, to, BYTES).expect("a copy");
+            // SAFETY: a place that is to be refused.
+            let gone = unsafe { peer.at(0).detach() };
+            drop(peer);
+            let now = cx.own.device().poll(ticket).expect("a copy that was done");
+            assert_eq!(now, Progress::Done, "a copy on memory that was given back");
+            let refused = copy(&queue, gone, own.at(0), 1);
+            assert_refused("a copy from what was given back", refused, ErrorKind::UnknownHandle);
+        }
+    }
+}
+
+fn ranges_outside_of_a_peers_memory_are_refused<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+    if !cx.reaches(Reach::Copies) {
+        return;
+    }
+    let (own, queue) = (cx.own.memory(200), cx.own.queue());
+    let peer = cx.written(&[1; 100]);
+    for (offset, bytes) in [(0, 101), (100, 1), (1, 100), (u64::MAX, 1), (1, u64::MAX)] {
+        for (from, to) in [(peer.at(offset), own.at(0)), (own.at(0), peer.at(offset))] {
+            let refused = copy(&queue, from, to, bytes);
+            assert_refused("a copy outside of the other's memory", refused, ErrorKind::InvalidArgument);
+        }
+    }
+    cx.own.wait(copy(&queue, peer.at(100), own.at(0), 0).expect("a copy of nothing at the end"));
+}
+
+fn nothing_else_takes_places_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+    let (queue, host, peer) = (cx.own.queue(), cx.own.host(100), cx.written(&[1; 100]));
+    let upload = Transfer::Upload { from: host.at(0), to: peer.at(0), bytes: 100 };
+    let download = Transfer::Download { from: peer.at(0), to: host.at(0), bytes: 100 };
+    let within = Transfer::Internal { from: peer.at(0), to: peer.at(50), bytes: 0 };
+    for copies in [&[upload][..], &[download], &[within, upload], &[within, download]] {
+        let refused = queue.submit(copies);
+        assert_refused("a copy from or to the host", refused, ErrorKind::UnknownHandle);
+    }
+    let fill = Fill { to: peer.at(0), bytes: 100, pattern: &[2] };
+    assert_refused("a fill", queue.fill(&fill), ErrorKind::UnknownHandle);
+    assert_memory(&cx.peer, "after refusals", &peer, &[1; 100]);
+}
+
+fn what_is_not_reached_is_unknown<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+    if cx.own.device().reaches(cx.peer.device().info()) > Reach::No {
+        return cx.own.skip("it reaches the other");
+    }
+    let (own, queue, peer) = (cx.own.memory(100), cx.own.queue(), cx.written(&[1; 100]));
+    for (from, to) in [(peer.at(0), own.at(0)), (own.at(0), peer.at(0))] {
+        assert_refused("a copy between the devices", copy(&queue, from, to, 10), ErrorKind::UnknownHandle);
+    }
+    let done = cx.peer.fill(&cx.peer.queue(), &peer, 100, &[2]);
+    assert_refused("an order after its work", queue.order_after(done), ErrorKind::UnknownHandle);
+    assert_memory(&cx.peer, "after refusals", &peer, &[2; 100]);
+}
+
+/// `y[i] = x[i] + i`, on words.
+fn kernel() -> Kernel {
+    let (of, [at, value, index]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
+    let view = |access| ViewDecl { access, fields: vec![(0, of)] };
+    let body = Body {
+        registers: vec![Type::U64; 3],
+        views: vec![view(Access::Write { tile: 1 }), view(Access::Read)],
+        code: vec![
+            Op::Literal { to: at, bits: 0 },
+            Op::Where { to: index, what: Where::Index },
+            Op::Load { to: value, view: 1, at: index, offset: 0, of },
+            Op::Binary { op: Binary::Add, to: value, left: value, right: index },
+            Op::Store { view: 0, at, offset: 0, of, value },
+        ],
+        ..Body::default()
+    };
+    Kernel::new(body).expect("a kernel")
+}
+
+fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+    const COUNT: u64 = 10_000;
+    let bytes =
+        |value: &dyn Fn(u64) -> u64| -> Vec<u8> { (0..COUNT).flat_map(|i| value(i).to_ne_bytes()).collect() };
+    let (queue, report, kernel) = (cx.own.queue(), cx.own.host(Report::BYTES as usize), kernel());
+    let (own, peer) = (cx.own.memory(8 * COUNT), cx.written(&bytes(&|i| i * i)));
+    let elements = |start| Elements { start, count: COUNT, stride: 8 };
+    let launch = |to: View<'_>, from: View<'_>| {
+        let geometry = Geometry::plain(0);
+        queue.launch(&Launch { views: &[to, from], ..Launch::new(&kernel, COUNT, geometry, report.at(0)) })
+    };
+    let (here, there) = (View::Run(elements(own.at(0))), View::Run(elements(peer.at(0))));
+    let launched = launch(here, there);
+    if cx.own.device().reaches(cx.peer.device().info()) < Reach::Maps {
+        let kind = launched.expect_err("memory that is not mapped").kind();
+        assert!(matches!(kind, ErrorKind::UnknownHandle | ErrorKind::Unsupported), "{kind:?}");
+        return;
+    }
+    if matches!(&launched, Err(error) if error.kind() == ErrorKind::Unsupported) {
+        return cx.own.skip("the device runs no kernels of the program");
+    }
+    cx.own.wait(launched.expect("a launch"));
+    assert_memory(&cx.own, "computed of the other's memory", &own, &bytes(&|i| i * i + i));
+    // Pages that alternate between both, and a result in the other's memory: the even ones are read here.
+    let (page_len, target) = (64, cx.peer.memory(8 * COUNT));
+    let dealt = View::Dealt { bases: &[own.at(0), peer.at(0)], page_len, count: COUNT, stride: 8 };
+    cx.own.wait(launch(View::Run(elements(target.at(0))), dealt).expect("a launch on pages of both"));
+    let value = |i: u64| {
+        let (page, within) = (i / page_len, i % page_len);
+        let at = page / 2 * page_len + within;
+        at * at + if page % 2 == 0 { at } else { 0 } + i
+    };
+    assert_memory(&cx.peer, "computed into the other's memory", &target, &bytes(&value));
+}

@@ -1,0 +1,453 @@
+//! A device of several devices, each of which has everything.
+
+mod kept;
+mod member;
+mod memory;
+mod rebuild;
+mod state;
+mod submit;
+mod touches;
+mod wakers;
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::kernel::KernelFacts;
+use crate::{
+    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
+    Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket, contended,
+};
+
+use member::{Member, Status};
+use memory::OwnMemory;
+use state::State;
+use wakers::{Call, Chain};
+
+/// One device made of several, each of which holds all of its memory: what one has, the others have, so that
+/// nothing is lost as long as one of them is there.
+///
+/// - **Writes** go to all of them, and are done when all have done them. **Reads** go to the one that has
+///   least to do.
+/// - **Computations and launches that write** are repeated on all if that gives the same bytes: on devices of
+///   one model, unless the kernel uses atomics or memory of a group, the order in which items come being open
+///   there. Else one device runs them, and the call waits and copies what was written to the others.
+/// - **A lost device** is left out from then on. What it was reading, another one reads; what it was writing,
+///   the others have written. No call and no ticket fails by it, with one exception: work of which one device
+///   alone had the results, which were being copied when it was lost, fails as a whole. When the last
+///   device is lost, everything fails with [`Lost`](ErrorKind::Lost).
+/// - **[`rebuild`](Self::rebuild)** puts another device in its place, while the mirror is used.
+///
+/// Requests that the devices' own queues would not keep in order wait for each other, on the thread that
+/// submits: those that change host memory which work under way uses, and those that change device memory
+/// which one device alone is reading. What is unspecified may differ from device to device, and from read to
+/// read: memory that nothing was written to, and the targets of work that failed.
+///
+/// Price: each write takes the buses of all devices, each byte the memory of all; a submission takes a lock
+/// and a look at what is under way, beside what it takes each device. Host memory is known to all devices,
+/// page-locked where one of them does that.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::wrap::{Faulty, Mirrored, Replica, ReplicaState};
+/// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+/// # use backend_host::HostDevice;
+/// let devices = [(); 2].map(|()| Arc::new(Faulty::new(HostDevice::new(1 << 20).unwrap())));
+/// let mirror = Arc::new(Mirrored::new(devices.clone().map(|device| device as Arc<dyn Device>))?);
+/// let (queue, memory) = (Queue::new(&mirror)?, DeviceBuffer::new(&mirror, 1000, Commit::Lazy)?);
+/// mirror.wait(queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: b"kept " })?)?;
+///
+/// devices[0].lose();
+/// let host = HostBuffer::new(&mirror, 1000, HostMemory::Pageable)?;
+/// mirror.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 1000 }])?)?;
+/// let mut bytes = [0; 5];
+/// host.read(995, &mut bytes);
+/// assert_eq!(&bytes, b"kept ");
+/// assert!(mirror.is_degraded());
+///
+/// let spare = Arc::new(HostDevice::new(1 << 20)?);
+/// let lost = mirror.first_lost().unwrap();
+/// assert!(mirror.has_lost(&lost));
+/// mirror.rebuild(&lost, spare.clone())?;
+/// assert!(!mirror.is_degraded());
+/// let replicas: Vec<Replica> = mirror.replicas();
+/// assert_eq!((&replicas[0].device, replicas[0].state), (&spare.info().to_string(), ReplicaState::Current));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Mirrored {
+    core: Arc<Core>,
+}
+
+/// One of the devices of a [`Mirrored`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::Device;
+/// use backend_api::wrap::{Mirrored, Replica, ReplicaState};
+/// let device: Arc<dyn Device> = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// let replicas = Mirrored::new([device.clone()])?.replicas();
+/// assert_eq!(replicas[0], Replica::of(&*device));
+/// assert_eq!(replicas.len(), 1);
+/// assert_eq!((&replicas[0].device, replicas[0].state), (&device.info().to_string(), ReplicaState::Current));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Replica {
+    /// Which device it is.
+    pub device: String,
+    /// What it has.
+    pub state: ReplicaState,
+}
+
+impl Replica {
+    /// A device that is no mirror: it has everything unless it is lost, for which its memory is asked for.
+    #[must_use]
+    pub fn of(device: &dyn Device) -> Self {
+        let is_lost = device.memory().is_err_and(|error| error.kind() == ErrorKind::Lost);
+        let state = if is_lost { ReplicaState::Lost } else { ReplicaState::Current };
+        Self { device: device.info().to_string(), state }
+    }
+}
+
+/// What a device of a [`Mirrored`] has.
+///
+/// ```
+/// use backend_api::wrap::ReplicaState;
+/// assert_ne!(ReplicaState::Rebuilding { missing_bytes: 0 }, ReplicaState::Current);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum ReplicaState {
+    /// Everything.
+    Current,
+    /// Everything but so many bytes, which are being copied.
+    Rebuilding {
+        /// How many bytes are missing.
+        missing_bytes: u64,
+    },
+    /// Nothing: it is lost.
+    Lost,
+}
+
+#[derive(Debug)]
+struct Core {
+    info: DeviceInfo,
+    routes: Vec<Route>,
+    state: Mutex<State>,
+    /// A copy from device to device is over, or no submission waits for that any more.
+    opened: Condvar,
+    /// Held while queues and memory are made, and while a device joins.
+    setup: Mutex<()>,
+    /// Held by the one thread that rebuilds.
+    rebuilding: Mutex<()>,
+    next_member: AtomicU64,
+    wipes: AtomicBool,
+    /// Dropped after the devices, which copy from and to it.
+    own: Mutex<OwnMemory>,
+}
+
+impl Mirrored {
+    /// A device of these devices.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no devices, or for the same one twice; what the
+    /// devices say of a first queue.
+    pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
+        let devices: Vec<_> = devices.into_iter().collect();
+        let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
+            devices[..at].iter().any(|other| std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(device)))
+        };
+        if devices.is_empty() || devices.iter().enumerate().any(is_twice) {
+            return Err(Error::new(ErrorKind::InvalidArgument, "mirror")
+                .with_detail("no device, or one device twice")
+                .with_advice("give one device or more, each once"));
+        }
+        let info = info(&devices);
+        let routes = devices[0].routes().to_vec();
+        let members =
+            devices.into_iter().zip(0..).map(|(device, id)| Member::new(id, device, Status::Current));
+        let members = members.collect::<Result<Vec<_>>>()?;
+        let next_member = AtomicU64::new(members.len() as u64);
+        let core = Core {
+            info,
+            routes,
+            state: Mutex::new(State::new(members)),
+            opened: Condvar::new(),
+            setup: Mutex::new(()),
+            rebuilding: Mutex::new(()),
+            next_member,
+            wipes: AtomicBool::new(false),
+            own: Mutex::default(),
+        };
+        Ok(Self { core: Arc::new(core) })
+    }
+
+    /// The devices, and what each has.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<Replica> {
+        let state = self.core.lock();
+        let replica = |member: &Member| {
+            let missing_bytes = member.missing.iter().map(|(_, range)| range.end - range.start).sum();
+            let state = match member.status {
+                Status::Current => ReplicaState::Current,
+                Status::Rebuilding => ReplicaState::Rebuilding { missing_bytes },
+                Status::Lost => ReplicaState::Lost,
+            };
+            Replica { device: member.device.info().to_string(), state }
+        };
+        state.members.iter().map(replica).collect()
+    }
+
+    /// Whether a device is lost or lacks something still. Learned from what the devices answer, so that the
+    /// loss of one that is not used is not seen.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.core.lock().members.iter().any(|member| !member.is_current())
+    }
+
+    /// The first of the devices that are lost.
+    #[must_use]
+    pub fn first_lost(&self) -> Option<Arc<dyn Device>> {
+        let state = self.core.lock();
+        let lost = state.members.iter().find(|member| !member.is_there());
+        lost.map(|member| Arc::clone(&member.device))
+    }
+
+    /// Whether a device is one of the lost ones.
+    #[must_use]
+    pub fn has_lost(&self, device: &Arc<dyn Device>) -> bool {
+        let is_it = |member: &Member| std::ptr::addr_eq(Arc::as_ptr(&member.device), Arc::as_ptr(device));
+        self.core.lock().members.iter().any(|member| !member.is_there() && is_it(member))
+    }
+}
+
+/// What is told of several devices as one.
+fn info(devices: &[Arc<dyn Device>]) -> DeviceInfo {
+    let infos: Vec<&DeviceInfo> = devices.iter().map(|device| device.info()).collect();
+    let listed = |of: fn(&DeviceInfo) -> &str| infos.iter().map(|info| of(info)).collect::<Vec<_>>();
+    let name = listed(|info| &info.name).join(" and ");
+    let identity = format!("mirror:{}", listed(|info| &info.identity).join("+"));
+    let mut info = DeviceInfo::new("mirror", &name, infos[0].kind, &identity);
+    info.vendor.clone_from(&infos[0].vendor);
+    info.total_bytes = infos.iter().map(|info| info.total_bytes).min().unwrap_or(0);
+    let largest = infos.iter().map(|info| info.largest_allocation_bytes).min();
+    info.largest_allocation_bytes = largest.unwrap_or(0);
+    info.copy_engines = infos[0].copy_engines;
+    info.numa_node = infos[0].numa_node.filter(|node| infos.iter().all(|info| info.numa_node == Some(*node)));
+    info
+}
+
+impl Core {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        contended::lock(&self.state)
+    }
+
+    /// Calls `run` for each device that is there. The first failure of those that are not lost by it; an
+    /// error, too, if none has everything.
+    fn on_each(&self, operation: &'static str, run: impl Fn(&Member) -> Result<()>) -> Result<()> {
+        let _call = Call::begin();
+        let mut state = self.lock();
+        let mut outcome = Ok(());
+        for at in 0..state.members.len() {
+            let member = &state.members[at];
+            let (id, is_there) = (member.id, member.is_there());
+            let Err(error) = (if is_there { run(member) } else { Ok(()) }) else { continue };
+            if error.kind() == ErrorKind::Lost {
+                state.lose(id, &error);
+            } else {
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome.and_then(|()| state.primary().map(drop).ok_or_else(|| state.all_lost(operation)))
+    }
+
+    fn unknown(&self, operation: &'static str, detail: &str) -> Error {
+        Error::new(ErrorKind::UnknownHandle, operation).with_detail(detail).on(&self.info)
+    }
+
+    /// Whether a ticket is over because its queue has ended.
+    fn check_ticket(&self, state: &State, operation: &'static str, ticket: Ticket) -> Result<bool> {
+        let ended = state.ended.get(&ticket.queue).copied();
+        let newest = ended.or_else(|| state.queues.get(&ticket.queue).map(|log| log.newest));
+        match newest {
+            Some(newest) if ticket.value <= newest => Ok(ended.is_some()),
+            Some(_) => Err(self.unknown(operation, &format!("ticket {} was never given", ticket.value))),
+            None => Err(self.unknown(operation, "unknown queue")),
+        }
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        let _call = Call::begin();
+        let mut state = self.lock();
+        if self.check_ticket(&state, "poll", ticket)? {
+            return Ok(Progress::Done);
+        }
+        if state.settle_up_to(ticket.queue, ticket.value).is_some() {
+            return Ok(Progress::Pending);
+        }
+        state.outcome(ticket).map(|()| Progress::Done)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        let _call = Call::begin();
+        loop {
+            let mut state = self.lock();
+            if self.check_ticket(&state, "wait", ticket)? {
+                return Ok(());
+            }
+            let Some(part) = state.settle_up_to(ticket.queue, ticket.value) else {
+                return state.outcome(ticket);
+            };
+            drop(state);
+            // What came of it is asked for above.
+            let _ = part.device.wait(part.ticket);
+        }
+    }
+
+    fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker) {
+        let call = Call::begin();
+        let mut state = self.lock();
+        let is_over = self.check_ticket(&state, "wake", ticket).unwrap_or(true);
+        let part = if is_over { None } else { state.settle_up_to(ticket.queue, ticket.value) };
+        drop(state);
+        match part {
+            Some(part) => part.device.wake(part.ticket, Chain::waker(self, ticket, waker)),
+            None => {
+                drop(call);
+                waker.wake();
+            }
+        }
+    }
+}
+
+// SAFETY: each device keeps the contract for its part of the work. A ticket is answered when the parts of all
+// devices are over, those of lost ones included; memory is released by all devices before its owner goes on,
+// and what the mirror allocates itself outlives their knowledge of it. Names are the mirror's own, and looked
+// up for each device; what it does not know is refused.
+unsafe impl Device for Mirrored {
+    fn info(&self) -> &DeviceInfo {
+        &self.core.info
+    }
+
+    fn memory(&self) -> Result<MemoryStatus> {
+        let least = Mutex::new(MemoryStatus::new(u64::MAX, u64::MAX, u64::MAX));
+        self.core.on_each("memory", |member| {
+            let status = member.device.memory()?;
+            let mut least = least.lock();
+            *least = MemoryStatus::new(
+                least.total_bytes.min(status.total_bytes),
+                least.free_bytes.min(status.free_bytes),
+                least.usable_bytes.min(status.usable_bytes),
+            );
+            Ok(())
+        })?;
+        Ok(least.into_inner())
+    }
+
+    fn create_queue(&self) -> Result<QueueHandle> {
+        self.core.create_queue()
+    }
+
+    fn release_queue(&self, queue: QueueHandle) {
+        self.core.release_queue(&queue);
+    }
+
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        self.core.allocate(bytes, commit)
+    }
+
+    fn release(&self, buffer: BufferHandle) {
+        self.core.release(&buffer);
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        self.core.allocate_host(bytes, kind)
+    }
+
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
+        // SAFETY: the caller's promise.
+        unsafe { self.core.import_host("import_host", address, bytes, kind) }
+    }
+
+    fn release_host(&self, host: HostAllocation) {
+        self.core.release_host(host);
+    }
+
+    fn wipe_on_release(&self) -> Result<()> {
+        self.core.on_each("wipe_on_release", |member| member.device.wipe_on_release())?;
+        self.core.wipes.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    crate::requests! { self, queue, request => self.core.start(queue, &request) }
+
+    fn routes(&self) -> &[Route] {
+        &self.core.routes
+    }
+
+    fn set_routing(&self, routing: Routing) {
+        self.core.lock().members.iter().for_each(|member| member.device.set_routing(routing));
+    }
+
+    fn routing(&self) -> Routing {
+        self.core
+            .lock()
+            .members
+            .iter()
+            .find(|member| member.is_there())
+            .map_or_else(Routing::new, |member| member.device.routing())
+    }
+
+    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
+        self.core.lock().check_compute(compute).map_err(|error| error.on(&self.core.info))?;
+        self.core.on_each("prepare", |member| {
+            member.with_compute(compute, |compute| member.device.prepare(compute))
+        })
+    }
+
+    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
+        for launch in launches {
+            self.core.lock().check_launch(launch).map_err(|error| error.on(&self.core.info))?;
+            self.core.on_each("prepare_launches", |member| {
+                member.with_launch(launch, None, |launch| member.device.prepare_launches(&[*launch]))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
+        let _call = Call::begin();
+        let state = self.core.lock();
+        state.check_launch(launch).map_err(|error| error.on(&self.core.info))?;
+        let first = state.members.iter().find(|member| member.is_current());
+        let Some(member) = first else { return Err(state.all_lost("kernel_facts")) };
+        member.with_launch(launch, None, |launch| member.device.kernel_facts(launch))
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        self.core.poll(ticket)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.core.wait(ticket)
+    }
+
+    fn wake(&self, ticket: Ticket, waker: Waker) {
+        self.core.wake(ticket, waker);
+    }
+
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        self.core.order_after(queue, ticket)
+    }
+}

@@ -1,0 +1,203 @@
+//! One device of a mirror, and requests in its own names.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::expr::Action;
+use crate::{
+    BufferHandle, BufferId, Compute, Device, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather,
+    HostAllocation, HostId, HostSpan, Launch, Names, QueueHandle, QueueId, Request, Result, Scatter, Search,
+    Ticket, Transfer, View,
+};
+
+/// How far a device has what the mirror has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    /// It has everything.
+    Current,
+    /// It takes all writes, and lacks what is listed as missing.
+    Rebuilding,
+    Lost,
+}
+
+/// One device, and what it calls the mirror's queues and memory.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// Never that of another one.
+    pub(super) id: u64,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) status: Status,
+    pub(super) queues: Names<QueueId, QueueHandle>,
+    pub(super) buffers: Names<BufferId, BufferHandle>,
+    pub(super) hosts: Names<HostId, HostAllocation>,
+    /// For copies from one device to another.
+    pub(super) copies: Option<QueueHandle>,
+    /// Bytes of the work that is under way.
+    pub(super) busy_bytes: u64,
+    /// What it lacks while it is rebuilt.
+    pub(super) missing: Vec<(BufferId, Range<u64>)>,
+}
+
+/// What is different about a request on another device than the first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Adapted<'a> {
+    /// Whether it is another one: then downloads are left out.
+    pub(super) is_repeated: bool,
+    /// Where the report of a launch goes instead.
+    pub(super) report: Option<HostSpan<'a>>,
+}
+
+impl Member {
+    pub(super) fn new(id: u64, device: Arc<dyn Device>, status: Status) -> Result<Self> {
+        let copies = Some(device.create_queue()?);
+        let (queues, buffers, hosts) = Default::default();
+        Ok(Self { id, device, status, queues, buffers, hosts, copies, busy_bytes: 0, missing: Vec::new() })
+    }
+
+    pub(super) fn is_current(&self) -> bool {
+        self.status == Status::Current
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.status != Status::Lost
+    }
+
+    fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>> {
+        let unknown = || Error::new(ErrorKind::UnknownHandle, "submit").with_detail("unknown buffer");
+        Ok(self.buffers.get(&at.buffer()).ok_or_else(unknown)?.at(at.offset()))
+    }
+
+    pub(super) fn host_place(&self, at: HostSpan<'_>) -> Result<HostSpan<'_>> {
+        let unknown = || Error::new(ErrorKind::UnknownHandle, "submit").with_detail("unknown host memory");
+        Ok(self.hosts.get(&at.host()).ok_or_else(unknown)?.at(at.offset()))
+    }
+
+    fn elements(&self, elements: &Elements<'_>) -> Result<Elements<'_>> {
+        Ok(Elements { start: self.device_place(elements.start)?, ..*elements })
+    }
+
+    fn transfer(&self, transfer: &Transfer<'_>) -> Result<Transfer<'_>> {
+        Ok(match *transfer {
+            Transfer::Upload { from, to, bytes } => {
+                Transfer::Upload { from: self.host_place(from)?, to: self.device_place(to)?, bytes }
+            }
+            Transfer::Download { from, to, bytes } => {
+                Transfer::Download { from: self.device_place(from)?, to: self.host_place(to)?, bytes }
+            }
+            Transfer::Internal { from, to, bytes } => {
+                Transfer::Internal { from: self.device_place(from)?, to: self.device_place(to)?, bytes }
+            }
+        })
+    }
+
+    /// Calls `run` with a computation in this device's names.
+    pub(super) fn with_compute<R>(
+        &self,
+        compute: &Compute<'_>,
+        run: impl FnOnce(&Compute<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let sources = compute.sources.iter().map(|source| self.elements(source));
+        let sources = sources.collect::<Result<Vec<_>>>()?;
+        let action = match compute.action {
+            Action::Find { predicate, limit, count_all, answer } => {
+                Action::Find { predicate, limit, count_all, answer: self.host_place(answer)? }
+            }
+            Action::Sum { value, filter, answer } => {
+                Action::Sum { value, filter, answer: self.host_place(answer)? }
+            }
+            Action::Extremes { value, filter, least, greatest, answer } => {
+                Action::Extremes { value, filter, least, greatest, answer: self.host_place(answer)? }
+            }
+            Action::Histogram { value, filter, bins, answer } => {
+                Action::Histogram { value, filter, bins, answer: self.host_place(answer)? }
+            }
+            Action::Store { stores, filter } => Action::Store { stores, filter },
+        };
+        run(&Compute { program: compute.program, sources: &sources, geometry: compute.geometry, action })
+    }
+
+    /// Calls `run` with a launch in this device's names, whose report goes elsewhere if so wanted.
+    pub(super) fn with_launch<R>(
+        &self,
+        launch: &Launch<'_>,
+        report: Option<HostSpan<'_>>,
+        run: impl FnOnce(&Launch<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let places = |view: &View<'_>| -> Result<Vec<DeviceSpan<'_>>> {
+            view.bases().iter().map(|base| self.device_place(*base)).collect()
+        };
+        let places = launch.views.iter().map(places).collect::<Result<Vec<_>>>()?;
+        let views: Vec<View<'_>> =
+            launch.views.iter().zip(&places).map(|(view, bases)| moved(view, bases)).collect();
+        let report = self.host_place(report.unwrap_or(launch.report))?;
+        run(&Launch {
+            kernel: launch.kernel,
+            items: launch.items,
+            geometry: launch.geometry,
+            views: &views,
+            params: launch.params,
+            table: launch.table,
+            budget: launch.budget,
+            arena_bytes: launch.arena_bytes,
+            report,
+        })
+    }
+
+    /// Starts a request of the mirror on this device.
+    pub(super) fn start(
+        &self,
+        queue: QueueId,
+        request: &Request<'_>,
+        adapted: Adapted<'_>,
+    ) -> Result<Ticket> {
+        let unknown =
+            || Error::new(ErrorKind::UnknownHandle, request.operation()).with_detail("unknown queue");
+        let queue = self.queues.get(&queue).ok_or_else(unknown)?;
+        let device = &*self.device;
+        match *request {
+            Request::Copies(transfers, route) => {
+                let is_wanted = |transfer: &&Transfer<'_>| {
+                    !(adapted.is_repeated && matches!(transfer, Transfer::Download { .. }))
+                };
+                let transfers = transfers.iter().filter(is_wanted).map(|transfer| self.transfer(transfer));
+                Request::Copies(&transfers.collect::<Result<Vec<_>>>()?, route).start(device, queue)
+            }
+            Request::Fill(fill) => device.fill(queue, &Fill { to: self.device_place(fill.to)?, ..*fill }),
+            Request::Search(search) => {
+                let (elements, answer) = (self.elements(&search.elements)?, self.host_place(search.answer)?);
+                device.search(queue, &Search { elements, answer, ..*search })
+            }
+            Request::Gather(&Gather { elements, indices, count, values }) => {
+                let (indices, values) = (self.host_place(indices)?, self.host_place(values)?);
+                device.gather(queue, &Gather { elements: self.elements(&elements)?, indices, count, values })
+            }
+            Request::Scatter(&Scatter { elements, indices, count, values }) => {
+                let (indices, values) = (self.host_place(indices)?, self.host_place(values)?);
+                device
+                    .scatter(queue, &Scatter { elements: self.elements(&elements)?, indices, count, values })
+            }
+            Request::Compute(compute) => self.with_compute(compute, |compute| device.compute(queue, compute)),
+            Request::Launch(launch) => {
+                self.with_launch(launch, adapted.report, |launch| device.launch(queue, launch))
+            }
+        }
+    }
+}
+
+/// The same view at other places, as many as it has.
+fn moved<'a>(view: &View<'_>, places: &'a [DeviceSpan<'a>]) -> View<'a> {
+    match *view {
+        View::Run(elements) => View::Run(Elements { start: places[0], ..elements }),
+        View::Dealt { page_len, count, stride, .. } => View::Dealt { bases: places, page_len, count, stride },
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // Each waits for the work that uses it.
+        let queues = self.queues.drain().map(|(_, queue)| queue).chain(self.copies.take());
+        queues.for_each(|queue| self.device.release_queue(queue));
+        self.buffers.drain().for_each(|(_, buffer)| self.device.release(buffer));
+        self.hosts.drain().for_each(|(_, host)| self.device.release_host(host));
+    }
+}

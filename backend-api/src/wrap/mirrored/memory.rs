@@ -1,0 +1,244 @@
+//! Queues and memory of a mirror: the same on each device.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Core;
+use super::member::Member;
+use super::state::Host;
+use super::wakers::Call;
+use crate::{
+    BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostId, HostMemory, Names, QueueHandle,
+    Result, racy,
+};
+
+/// Host memory is aligned to this; long pieces to a huge page.
+const ALIGNMENT: usize = 4096;
+const HUGE: usize = 2 << 20;
+
+/// Host memory that the mirror has allocated.
+#[derive(Debug, Default)]
+pub(super) struct OwnMemory(Names<HostId, Block>);
+
+#[derive(Debug)]
+struct Block {
+    address: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: a block is reached through handles alone; it is given back by one thread.
+unsafe impl Send for Block {}
+
+impl Block {
+    fn new(bytes: usize) -> Option<Self> {
+        let align = if bytes >= HUGE { HUGE } else { ALIGNMENT };
+        let layout = Layout::from_size_align(bytes.max(1), align).ok()?;
+        // SAFETY: the layout has a byte at least.
+        let address = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { address, layout })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout; no device knows it any more.
+        unsafe { dealloc(self.address.as_ptr(), self.layout) }
+    }
+}
+
+impl Core {
+    /// Has each device that is there make something, or none. `make` runs without the lock, `give_back` for
+    /// what was made in vain, and `keep` under the lock.
+    fn make_on_each<T>(
+        &self,
+        operation: &'static str,
+        make: impl Fn(&dyn Device) -> Result<T>,
+        give_back: impl Fn(&dyn Device, T),
+        mut keep: impl FnMut(&mut Member, T),
+    ) -> Result<()> {
+        let there: Vec<(u64, Arc<dyn Device>)> = {
+            let state = self.lock();
+            let there = state.members.iter().filter(|member| member.is_there());
+            there.map(|member| (member.id, Arc::clone(&member.device))).collect()
+        };
+        let mut made = Vec::new();
+        let mut refusal = None;
+        for (id, device) in there {
+            match make(&*device) {
+                Ok(one) => made.push((id, device, one)),
+                Err(error) if error.kind() == ErrorKind::Lost => self.lock().lose(id, &error),
+                Err(error) => {
+                    refusal = Some(error);
+                    break;
+                }
+            }
+        }
+        if refusal.is_none() && self.lock().primary().is_none() {
+            refusal = Some(self.lock().all_lost(operation));
+        }
+        if let Some(error) = refusal {
+            made.into_iter().for_each(|(_, device, one)| give_back(&*device, one));
+            return Err(error);
+        }
+        let mut state = self.lock();
+        for (id, _, one) in made {
+            // Nobody joins or goes while things are made.
+            if let Some(member) = state.member(id) {
+                keep(member, one);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn create_queue(&self) -> Result<QueueHandle> {
+        let (_call, _setup) = (Call::begin(), self.setup.lock());
+        let handle = QueueHandle::unique();
+        let (id, give_back) = (handle.id(), |device: &dyn Device, queue| device.release_queue(queue));
+        self.make_on_each(
+            "create_queue",
+            |device| device.create_queue(),
+            give_back,
+            |member, queue| {
+                member.queues.insert(id, queue);
+            },
+        )?;
+        self.lock().queues.insert(id, Default::default());
+        Ok(handle)
+    }
+
+    pub(super) fn release_queue(&self, queue: &QueueHandle) {
+        let (_call, id) = (Call::begin(), queue.id());
+        let Some(newest) = self.lock().queues.get(&id).map(|log| log.newest) else { return };
+        // Its failures are forgotten with it.
+        let _ = self.wait(crate::Ticket { queue: id, value: newest });
+        let _setup = self.setup.lock();
+        let mut state = self.lock();
+        state.queues.remove(&id);
+        state.ended.insert(id, newest);
+        let members = state.members.iter_mut();
+        let queues: Vec<_> = members
+            .filter_map(|member| Some((Arc::clone(&member.device), member.queues.remove(&id)?)))
+            .collect();
+        drop(state);
+        queues.into_iter().for_each(|(device, queue)| device.release_queue(queue));
+    }
+
+    pub(super) fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        let (_call, _setup) = (Call::begin(), self.setup.lock());
+        let handle = BufferHandle::unique();
+        let (id, give_back) = (handle.id(), |device: &dyn Device, buffer| device.release(buffer));
+        self.make_on_each(
+            "allocate",
+            |device| device.allocate(bytes, commit),
+            give_back,
+            |member, buffer| {
+                member.buffers.insert(id, buffer);
+            },
+        )?;
+        self.lock().buffers.insert(id, bytes);
+        Ok(handle)
+    }
+
+    pub(super) fn release(&self, buffer: &BufferHandle) {
+        let (_call, id) = (Call::begin(), buffer.id());
+        self.wait_for_all(|entry| entry.touches.has_buffer(id));
+        let _setup = self.setup.lock();
+        let mut state = self.lock();
+        state.buffers.remove(&id);
+        let members = state.members.iter_mut();
+        let buffers: Vec<_> = members
+            .filter_map(|member| {
+                member.missing.retain(|(buffer, _)| *buffer != id);
+                Some((Arc::clone(&member.device), member.buffers.remove(&id)?))
+            })
+            .collect();
+        drop(state);
+        buffers.into_iter().for_each(|(device, buffer)| device.release(buffer));
+    }
+
+    /// Waits for entries under way that meet a condition, those that another device takes over included.
+    fn wait_for_all(&self, is_wanted: impl Fn(&super::state::Entry) -> bool) {
+        loop {
+            let part = self.lock().find_part(&is_wanted);
+            let Some(part) = part else { return };
+            let _ = part.device.wait(part.ticket);
+        }
+    }
+
+    pub(super) fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        const OPERATION: &str = "allocate_host";
+        let refused =
+            || Error::new(ErrorKind::OutOfMemory, OPERATION).with_bytes(bytes as u64).on(&self.info);
+        let block = Block::new(bytes).ok_or_else(refused)?;
+        // SAFETY: the block is nobody else's, and is given back after all devices have forgotten it.
+        let allocation = unsafe { self.import_host(OPERATION, block.address, bytes, kind) }?;
+        self.own.lock().0.insert(allocation.id(), block);
+        Ok(allocation)
+    }
+
+    /// Makes memory known to all devices, page-locked if one of them does that.
+    ///
+    /// # Safety
+    /// As [`Device::import_host`].
+    pub(super) unsafe fn import_host(
+        &self,
+        operation: &'static str,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
+        let (_call, _setup) = (Call::begin(), self.setup.lock());
+        // SAFETY: the caller's promise.
+        let handle = unsafe { HostAllocation::new(address, bytes, kind) };
+        let is_locked = std::cell::Cell::new(false);
+        let import = |device: &dyn Device| {
+            // SAFETY: the caller's promise.
+            let wanted = unsafe { device.import_host(address, bytes, kind) };
+            match wanted {
+                Err(error)
+                    if is_locked.get()
+                        && matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) =>
+                {
+                    // Another device has locked it; a driver may refuse to do so once more.
+                    // SAFETY: the caller's promise.
+                    unsafe { device.import_host(address, bytes, HostMemory::Pageable) }
+                }
+                other => {
+                    is_locked.set(is_locked.get() | other.is_ok());
+                    other
+                }
+            }
+        };
+        let (id, give_back) = (handle.id(), |device: &dyn Device, host| device.release_host(host));
+        self.make_on_each(operation, import, give_back, |member, host| {
+            member.hosts.insert(id, host);
+        })?;
+        let host = Host { address: address.as_ptr().expose_provenance(), bytes: bytes as u64, kind };
+        self.lock().hosts.insert(id, host);
+        Ok(handle)
+    }
+
+    pub(super) fn release_host(&self, host: HostAllocation) {
+        let (_call, id) = (Call::begin(), host.id());
+        self.wait_for_all(|entry| entry.touches.has_host(id));
+        let setup = self.setup.lock();
+        let mut state = self.lock();
+        state.hosts.remove(&id);
+        let members = state.members.iter_mut();
+        let hosts: Vec<_> = members
+            .filter_map(|member| Some((Arc::clone(&member.device), member.hosts.remove(&id)?)))
+            .collect();
+        drop(state);
+        hosts.into_iter().for_each(|(device, host)| device.release_host(host));
+        drop(setup);
+        let block = self.own.lock().0.remove(&id);
+        if let Some(block) = block
+            && self.wipes.load(Ordering::Acquire)
+        {
+            // SAFETY: the block is ours and initialised, and no device knows it any more.
+            unsafe { racy::wipe(block.address.as_ptr(), block.layout.size()) };
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! What is under way on which device, and what came of it.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::kept::Kept;
+use super::member::{Adapted, Member, Status};
+use super::touches::Touches;
+use crate::kernel::Report;
+use crate::{
+    BufferId, Device, Error, ErrorKind, Extents, HostAllocation, HostId, HostMemory, Names, Progress,
+    QueueId, Result, Ticket, racy,
+};
+
+/// The part of a request that one device does.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) member: u64,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) ticket: Ticket,
+}
+
+/// One submission.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) value: u64,
+    /// Whether it is no submission, but what the next one comes after: over on one device, that may be under
+    /// way on another one, and so may be what it reads in host memory.
+    is_order: bool,
+    pub(super) operation: &'static str,
+    pub(super) touches: Touches,
+    /// What is under way.
+    pub(super) parts: Vec<Part>,
+    /// What to ask of another device if the one that has it is lost.
+    pub(super) kept: Option<Kept>,
+    /// Where the report of a launch goes, and where that of each device but the first is.
+    pub(super) report: Option<(HostId, u64)>,
+    pub(super) reports: Vec<(u64, HostAllocation)>,
+    /// The devices that have done it.
+    pub(super) done: Vec<u64>,
+    lost: Option<Error>,
+    failure: Option<Error>,
+    /// Once no part is under way.
+    pub(super) outcome: Option<Result<()>>,
+}
+
+impl Entry {
+    pub(super) fn new(operation: &'static str, touches: Touches) -> Self {
+        let (parts, reports, done) = (Vec::new(), Vec::new(), Vec::new());
+        let (kept, report, lost, failure, outcome) = (None, None, None, None, None);
+        Self {
+            value: 0,
+            is_order: false,
+            operation,
+            touches,
+            parts,
+            kept,
+            report,
+            reports,
+            done,
+            lost,
+            failure,
+            outcome,
+        }
+    }
+
+    /// What the submission of a number comes after.
+    pub(super) fn order(value: u64, parts: Vec<Part>) -> Self {
+        let touches = Touches::default();
+        Self { value, is_order: true, parts, ..Self::new("order_after", touches) }
+    }
+}
+
+/// What was submitted to a queue and is not known to be over.
+#[derive(Debug, Default)]
+pub(super) struct QueueLog {
+    pub(super) newest: u64,
+    pub(super) entries: VecDeque<Entry>,
+    failed: HashMap<u64, Error>,
+}
+
+/// A piece of host memory.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) address: usize,
+    pub(super) bytes: u64,
+    pub(super) kind: HostMemory,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) members: Vec<Member>,
+    pub(super) queues: Names<QueueId, QueueLog>,
+    /// The newest ticket of each queue that has ended.
+    pub(super) ended: Names<QueueId, u64>,
+    pub(super) buffers: Names<BufferId, u64>,
+    pub(super) hosts: Names<HostId, Host>,
+    /// Host memory for reports, one each.
+    pub(super) spare_reports: Vec<HostAllocation>,
+    /// What copies from device to device go through.
+    pub(super) bounce: Option<HostAllocation>,
+    /// What the last device was lost by.
+    pub(super) lost: Option<Error>,
+    /// Whether a thread copies from device to device: then no submission begins.
+    pub(super) is_closed: bool,
+    /// How many submissions wait for that.
+    pub(super) waiting: usize,
+    /// Which of equally busy devices is asked next.
+    turn: usize,
+}
+
+impl Extents for State {
+    fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
+        self.buffers.get(&buffer).copied()
+    }
+
+    fn host_bytes(&self, host: HostId) -> Option<u64> {
+        self.hosts.get(&host).map(|host| host.bytes)
+    }
+}
+
+impl State {
+    pub(super) fn new(members: Vec<Member>) -> Self {
+        Self { members, ..Self::default() }
+    }
+
+    pub(super) fn member(&mut self, id: u64) -> Option<&mut Member> {
+        self.members.iter_mut().find(|member| member.id == id)
+    }
+
+    /// Notes that a device is gone.
+    pub(super) fn lose(&mut self, id: u64, error: &Error) {
+        if let Some(member) = self.member(id)
+            && member.is_there()
+        {
+            tracing::warn!(device = %member.device.info(), %error, "a device of a mirror is lost");
+            member.status = Status::Lost;
+            member.missing = Vec::new();
+            self.lost = Some(error.clone());
+        }
+    }
+
+    /// What calls fail with when no device has everything.
+    pub(super) fn all_lost(&self, operation: &'static str) -> Error {
+        self.lost.clone().unwrap_or_else(|| Error::new(ErrorKind::Lost, operation))
+    }
+
+    /// The first device that has everything.
+    pub(super) fn primary(&self) -> Option<u64> {
+        self.members.iter().find(|member| member.is_current()).map(|member| member.id)
+    }
+
+    /// Of the devices that have everything the one that has least to do; of several each in turn.
+    pub(super) fn least_busy(&mut self) -> Option<u64> {
+        let count = self.members.len();
+        self.turn = (self.turn + 1) % count.max(1);
+        let in_turn = (0..count).map(|at| &self.members[(self.turn + at) % count]);
+        in_turn
+            .filter(|member| member.is_current())
+            .min_by_key(|member| member.busy_bytes)
+            .map(|member| member.id)
+    }
+
+    /// Adds what a device has begun to an entry.
+    pub(super) fn begin_part(&mut self, entry: &mut Entry, id: u64, ticket: Ticket) {
+        let bytes = entry.touches.bytes();
+        if let Some(member) = self.member(id) {
+            member.busy_bytes += bytes;
+            entry.parts.push(Part { member: id, device: Arc::clone(&member.device), ticket });
+        }
+    }
+
+    /// Looks what is over of the entries of a queue up to a ticket. The first part that is not.
+    pub(super) fn settle_up_to(&mut self, queue: QueueId, value: u64) -> Option<Part> {
+        let mut entries = mem::take(&mut self.queues.get_mut(&queue)?.entries);
+        let mut pending = None;
+        for entry in entries.iter_mut().take_while(|entry| entry.value <= value) {
+            self.settle(queue, entry);
+            if entry.outcome.is_none() {
+                pending = entry.parts.first().cloned();
+                break;
+            }
+        }
+        let log = self.queues.get_mut(&queue)?;
+        while let Some(Entry { value, outcome: Some(outcome), .. }) = entries.front() {
+            if let Err(error) = outcome {
+                log.failed.insert(*value, error.clone());
+            }
+            entries.pop_front();
+        }
+        log.entries = entries;
+        pending
+    }
+
+    /// What is known of a ticket once all entries up to it are over.
+    pub(super) fn outcome(&self, ticket: Ticket) -> Result<()> {
+        let failure = self.queues.get(&ticket.queue).and_then(|log| log.failed.get(&ticket.value));
+        failure.map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Looks what is over of an entry, and asks another device where one is lost.
+    fn settle(&mut self, queue: QueueId, entry: &mut Entry) {
+        while entry.outcome.is_none() {
+            let mut at = 0;
+            while let Some(part) = entry.parts.get(at) {
+                match part.device.poll(part.ticket) {
+                    Ok(Progress::Pending) => at += 1,
+                    outcome => {
+                        let part = entry.parts.remove(at);
+                        self.end_part(entry, &part, outcome.map(drop));
+                    }
+                }
+            }
+            if !entry.parts.is_empty() {
+                return;
+            }
+            // Else there is a part again, which may be over.
+            if let Some(outcome) = self.ask_another(queue, entry) {
+                self.end_entry(entry, outcome);
+            }
+        }
+    }
+
+    fn end_part(&mut self, entry: &mut Entry, part: &Part, outcome: Result<()>) {
+        let bytes = entry.touches.bytes();
+        if let Some(member) = self.member(part.member) {
+            member.busy_bytes = member.busy_bytes.saturating_sub(bytes);
+        }
+        match outcome {
+            Ok(()) => entry.done.push(part.member),
+            Err(error) if error.kind() == ErrorKind::Lost => {
+                self.lose(part.member, &error);
+                entry.lost = Some(error);
+            }
+            // What the devices have there may differ now, and is unspecified, as after every failure.
+            Err(error) => entry.failure = Some(error),
+        }
+    }
+
+    /// What came of an entry without parts; `None` if it has one now, on another device.
+    fn ask_another(&mut self, queue: QueueId, entry: &mut Entry) -> Option<Result<()>> {
+        if entry.is_order {
+            return Some(Ok(()));
+        }
+        if let Some(failure) = entry.failure.take() {
+            return Some(Err(failure));
+        }
+        if entry.lost.is_none() {
+            return Some(Ok(()));
+        }
+        let Some(kept) = entry.kept.take() else {
+            let is_done = !entry.done.is_empty();
+            return Some(if is_done { Ok(()) } else { Err(self.lost_work(entry)) });
+        };
+        let started = loop {
+            let Some(id) = self.least_busy() else { break Err(self.all_lost(entry.operation)) };
+            let Some(member) = self.member(id) else { continue };
+            match kept.with(|request| member.start(queue, request, Adapted::default())) {
+                Err(error) if error.kind() == ErrorKind::Lost => self.lose(id, &error),
+                other => break other.map(|ticket| (id, ticket)),
+            }
+        };
+        match started {
+            Ok((id, ticket)) => {
+                (entry.kept, entry.lost) = (Some(kept), None);
+                self.begin_part(entry, id, ticket);
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Why work is lost that one device alone had.
+    fn lost_work(&self, entry: &Entry) -> Error {
+        if self.primary().is_none() {
+            return entry.lost.clone().unwrap_or_else(|| self.all_lost(entry.operation));
+        }
+        lost_results(entry.operation)
+    }
+
+    fn end_entry(&mut self, entry: &mut Entry, outcome: Result<()>) {
+        let reports = mem::take(&mut entry.reports);
+        if let Some((host, offset)) = entry.report
+            && outcome.is_ok()
+        {
+            // The first device writes its report where it is wanted. If it is lost, another one has it.
+            let is_written = entry.done.iter().any(|id| reports.iter().all(|(other, _)| other != id));
+            let other = reports.iter().find(|(id, _)| !is_written && entry.done.contains(id));
+            if let (Some((_, report)), Some(target)) = (other, self.hosts.get(&host)) {
+                let mut bytes = [0; Report::BYTES as usize];
+                // SAFETY: a report's length, in memory that the mirror owns; all work on it is over.
+                unsafe { racy::read(report.address().as_ptr(), &mut bytes) };
+                let to = std::ptr::with_exposed_provenance_mut::<u8>(target.address + offset as usize);
+                // SAFETY: the request was checked, so the report lies in memory that stays until it is
+                // released, which waits for this entry; that its owner may be at it is tolerated.
+                unsafe { racy::write(to, &bytes) };
+            }
+        }
+        self.spare_reports.extend(reports.into_iter().map(|(_, report)| report));
+        entry.kept = None;
+        entry.outcome = Some(outcome);
+    }
+
+    /// The first part under way of an entry that meets a condition.
+    pub(super) fn find_part(&mut self, is_wanted: impl Fn(&Entry) -> bool) -> Option<Part> {
+        loop {
+            let mut found = None;
+            for (queue, log) in &self.queues {
+                let wanted = |entry: &Entry| entry.outcome.is_none() && is_wanted(entry);
+                if let Some(at) = log.entries.iter().position(wanted) {
+                    found = Some((*queue, at));
+                    break;
+                }
+            }
+            let (queue, at) = found?;
+            let mut entries = mem::take(&mut self.queues.get_mut(&queue)?.entries);
+            let pending = entries.get_mut(at).and_then(|entry| {
+                self.settle(queue, entry);
+                entry.parts.first().cloned()
+            });
+            self.queues.get_mut(&queue)?.entries = entries;
+            if pending.is_some() {
+                return pending;
+            }
+        }
+    }
+
+    /// The newest part of each queue that is under way on a device.
+    pub(super) fn newest_parts(&self, id: u64) -> Vec<Ticket> {
+        let newest = |log: &QueueLog| {
+            let parts = log.entries.iter().rev().flat_map(|entry| &entry.parts);
+            parts.into_iter().find(|part| part.member == id).map(|part| part.ticket)
+        };
+        self.queues.values().filter_map(newest).collect()
+    }
+
+    /// Has an entry fail whose results are lost. Nobody was told of it yet.
+    pub(super) fn fail(&mut self, ticket: Ticket) {
+        let log = self.queues.get_mut(&ticket.queue);
+        let is_it = |entry: &&mut Entry| entry.value == ticket.value && !entry.is_order;
+        let entry = log.and_then(|log| log.entries.iter_mut().find(is_it));
+        if let Some(entry) = entry {
+            entry.outcome = Some(Err(lost_results(entry.operation)));
+        }
+    }
+
+    /// Notes what a device that is rebuilt has to be given.
+    pub(super) fn add_missing(&mut self, id: u64, ranges: Vec<(BufferId, Range<u64>)>) {
+        if let Some(member) = self.member(id) {
+            member.missing.extend(ranges);
+        }
+    }
+}
+
+/// Why work fails that one device alone had done, where others are there.
+fn lost_results(operation: &'static str) -> Error {
+    Error::new(ErrorKind::KernelFailed, operation)
+        .with_detail("the device that ran it was lost before what it wrote had been copied")
+        .with_advice("write anew what it was to write: all of that is unspecified")
+}

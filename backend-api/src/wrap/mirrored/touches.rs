@@ -1,0 +1,245 @@
+//! Which memory a request reads and writes.
+
+use std::ops::Range;
+
+use crate::kernel::Report;
+use crate::{BufferId, DeviceSpan, Elements, HostId, HostSpan, Request, Search, Transfer};
+
+/// Ranges of bytes by memory, ascending, none of which touches another.
+#[derive(Debug)]
+pub(super) struct Ranges<K>(Vec<(K, Range<u64>)>);
+
+impl<K> Default for Ranges<K> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<K: Ord + Copy> Ranges<K> {
+    fn add(&mut self, memory: K, start: u64, bytes: u64) {
+        if bytes > 0 {
+            self.0.push((memory, start..start.saturating_add(bytes)));
+        }
+    }
+
+    fn join(&mut self) {
+        self.0.sort_unstable_by_key(|(memory, range)| (*memory, range.start));
+        self.0.dedup_by(|(memory, range), (earlier, joined)| {
+            let is_joined = memory == earlier && range.start <= joined.end;
+            if is_joined {
+                joined.end = joined.end.max(range.end);
+            }
+            is_joined
+        });
+    }
+
+    fn overlap(&self, other: &Self) -> bool {
+        let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
+        while let (Some((a, one)), Some((b, two))) = (left.peek(), right.peek()) {
+            if a == b && one.start < two.end && two.start < one.end {
+                return true;
+            }
+            if (*a, one.end) <= (*b, two.end) {
+                left.next();
+            } else {
+                right.next();
+            }
+        }
+        false
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(K, Range<u64>)> {
+        self.0.iter()
+    }
+
+    fn has(&self, memory: K) -> bool {
+        self.0.iter().any(|(other, _)| *other == memory)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.iter().map(|(_, range)| range.end - range.start).sum()
+    }
+}
+
+/// Where the bytes come from that a request changes in device memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// It changes none.
+    #[default]
+    Read,
+    /// From the host alone, so that the same request has the same effect on every device.
+    FromHost,
+    /// From device memory, too.
+    FromDevice,
+}
+
+/// What a request reads and writes.
+#[derive(Debug, Default)]
+pub(super) struct Touches {
+    pub(super) effect: Effect,
+    /// Whether one device alone does some of its reads.
+    reads_alone: bool,
+    reads: Ranges<BufferId>,
+    pub(super) writes: Ranges<BufferId>,
+    host_reads: Ranges<HostId>,
+    host_writes: Ranges<HostId>,
+}
+
+impl Touches {
+    /// Those of a request that passed its check.
+    pub(super) fn of(request: &Request<'_>) -> Self {
+        let mut touches = Self::default();
+        touches.add(request);
+        touches.reads_alone |= touches.effect == Effect::Read;
+        touches.reads.join();
+        touches.writes.join();
+        touches.host_reads.join();
+        touches.host_writes.join();
+        touches
+    }
+
+    fn add(&mut self, request: &Request<'_>) {
+        let bytes = |elements: &Elements<'_>| elements.count.saturating_mul(elements.stride);
+        match *request {
+            Request::Copies(transfers, _) => self.add_copies(transfers),
+            Request::Fill(fill) => {
+                self.effect = Effect::FromHost;
+                self.write(fill.to, fill.bytes);
+            }
+            Request::Search(search) => {
+                let listed = search.limit.min(search.elements.count);
+                self.read(search.elements.start, bytes(&search.elements));
+                self.host_write(search.answer, Search::answer_bytes(listed));
+            }
+            Request::Gather(gather) => {
+                self.read(gather.elements.start, bytes(&gather.elements));
+                self.host_read(gather.indices, gather.count.saturating_mul(8));
+                self.host_write(gather.values, gather.count.saturating_mul(gather.elements.stride));
+            }
+            Request::Scatter(scatter) => {
+                self.effect = Effect::FromHost;
+                self.write(scatter.elements.start, bytes(&scatter.elements));
+                self.host_read(scatter.indices, scatter.count.saturating_mul(8));
+                self.host_read(scatter.values, scatter.count.saturating_mul(scatter.elements.stride));
+            }
+            Request::Compute(compute) => {
+                for (number, source) in compute.sources.iter().enumerate() {
+                    self.read(source.start, bytes(source));
+                    if compute.writes(number) {
+                        self.effect = Effect::FromDevice;
+                        self.write(source.start, bytes(source));
+                    }
+                }
+                if let Some(answer) = compute.answer() {
+                    self.host_write(answer, compute.answer_bytes());
+                }
+            }
+            Request::Launch(launch) => {
+                self.effect = Effect::FromDevice;
+                for (number, view) in launch.views.iter().enumerate() {
+                    for (place, bytes) in view.ranges() {
+                        self.read(place, bytes);
+                        if launch.writes(number) {
+                            self.write(place, bytes);
+                        }
+                    }
+                }
+                self.host_write(launch.report, Report::BYTES);
+            }
+        }
+    }
+
+    fn add_copies(&mut self, transfers: &[Transfer<'_>]) {
+        // What comes after nothing comes after all that was before, on every device.
+        self.effect = if transfers.is_empty() { Effect::FromHost } else { Effect::Read };
+        for transfer in transfers {
+            match *transfer {
+                Transfer::Upload { from, to, bytes } => {
+                    if self.effect == Effect::Read {
+                        self.effect = Effect::FromHost;
+                    }
+                    self.host_read(from, bytes);
+                    self.write(to, bytes);
+                }
+                Transfer::Download { from, to, bytes } => {
+                    self.reads_alone = true;
+                    self.read(from, bytes);
+                    self.host_write(to, bytes);
+                }
+                Transfer::Internal { from, to, bytes } => {
+                    self.effect = Effect::FromDevice;
+                    self.read(from, bytes);
+                    self.write(to, bytes);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, at: DeviceSpan<'_>, bytes: u64) {
+        self.reads.add(at.buffer(), at.offset(), bytes);
+    }
+
+    fn write(&mut self, at: DeviceSpan<'_>, bytes: u64) {
+        self.writes.add(at.buffer(), at.offset(), bytes);
+    }
+
+    fn host_read(&mut self, at: HostSpan<'_>, bytes: u64) {
+        self.host_reads.add(at.host(), at.offset(), bytes);
+    }
+
+    fn host_write(&mut self, at: HostSpan<'_>, bytes: u64) {
+        self.host_writes.add(at.host(), at.offset(), bytes);
+    }
+
+    /// Whether a request has to wait for one that is under way, since the queues of one device do not keep
+    /// them in order: it changes host memory that the other one uses, or uses what the other one changes
+    /// there; or it changes device memory that the other one reads on one device alone, and would have to
+    /// read again on another one if that is lost.
+    pub(super) fn must_follow(&self, under_way: &Self) -> bool {
+        self.host_writes.overlap(&under_way.host_reads)
+            || self.host_writes.overlap(&under_way.host_writes)
+            || self.host_reads.overlap(&under_way.host_writes)
+            || under_way.reads_alone && self.writes.overlap(&under_way.reads)
+    }
+
+    pub(super) fn has_buffer(&self, buffer: BufferId) -> bool {
+        self.reads.has(buffer) || self.writes.has(buffer)
+    }
+
+    pub(super) fn has_host(&self, host: HostId) -> bool {
+        self.host_reads.has(host) || self.host_writes.has(host)
+    }
+
+    /// About how much work it is.
+    pub(super) fn bytes(&self) -> u64 {
+        self.reads.bytes() + self.writes.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges(of: &[(u32, Range<u64>)]) -> Ranges<u32> {
+        let mut ranges = Ranges::default();
+        of.iter().for_each(|(memory, range)| ranges.add(*memory, range.start, range.end - range.start));
+        ranges.join();
+        ranges
+    }
+
+    #[test]
+    fn ranges_are_joined_and_compared() {
+        let joined = ranges(&[(2, 5..9), (1, 4..6), (1, 0..4), (1, 1..2), (1, 8..9), (2, 0..0)]);
+        assert_eq!(joined.0, [(1, 0..6), (1, 8..9), (2, 5..9)]);
+        for (other, overlaps) in [
+            ((1, 6..8), false),
+            ((1, 5..7), true),
+            ((2, 0..5), false),
+            ((2, 8..20), true),
+            ((3, 0..9), false),
+        ] {
+            assert_eq!(joined.overlap(&ranges(std::slice::from_ref(&other))), overlaps, "{other:?}");
+            assert_eq!(ranges(std::slice::from_ref(&other)).overlap(&joined), overlaps, "{other:?}");
+        }
+    }
+}

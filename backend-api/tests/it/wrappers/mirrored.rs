@@ -1,0 +1,271 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Wake;
+use std::thread;
+use std::time::Duration;
+
+use backend_api::wrap::{Counting, Fault, Faulty, Mirrored, Operation, ReplicaState, SplitMix64};
+use backend_api::{
+    Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory, Progress, Queue,
+    Scatter, Ticket, Transfer,
+};
+use backend_host::{HostDevice, SimulatedDevice};
+
+type Card = Arc<Faulty<SimulatedDevice>>;
+
+fn card(seed: u64) -> Card {
+    let slow = SimulatedDevice::builder(seed).bytes(16 << 20).latency(Duration::from_micros(50));
+    Arc::new(Faulty::new(slow.build()))
+}
+
+fn mirror(cards: &[Card]) -> Arc<Mirrored> {
+    Arc::new(Mirrored::new(cards.iter().map(|card| Arc::clone(card) as Arc<dyn Device>)).unwrap())
+}
+
+fn states(mirror: &Mirrored) -> Vec<ReplicaState> {
+    mirror.replicas().iter().map(|replica| replica.state).collect()
+}
+
+/// Puts a spare in the place of the first lost device; of the spare itself if none is lost.
+fn rebuild(mirror: &Mirrored, spare: Arc<dyn Device>) -> backend_api::Result<()> {
+    mirror.rebuild(&mirror.first_lost().unwrap_or_else(|| spare.clone()), spare)
+}
+
+/// Reads all of a buffer.
+fn bytes(queue: &Queue<Mirrored>, memory: &DeviceBuffer<Mirrored>) -> Vec<u8> {
+    let bytes = memory.bytes();
+    let host = HostBuffer::new(queue.device(), bytes as usize, HostMemory::Pageable).unwrap();
+    let ticket = queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes }]).unwrap();
+    queue.device().wait(ticket).unwrap();
+    let mut read = vec![0; bytes as usize];
+    host.read(0, &mut read);
+    read
+}
+
+#[test]
+fn reads_are_shared_out_and_writes_go_to_all() {
+    let cards = [(); 2].map(|()| Arc::new(Counting::new(HostDevice::new(1 << 20).unwrap())));
+    let mirror = Mirrored::new(cards.clone().map(|card| card as Arc<dyn Device>)).unwrap();
+    let mirror = Arc::new(mirror);
+    let (queue, memory) =
+        (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, 4096, Commit::Lazy).unwrap());
+    queue.fill(&Fill { to: memory.at(0), bytes: 4096, pattern: &[7] }).unwrap();
+    for _ in 0..10 {
+        assert_eq!(bytes(&queue, &memory), [7; 4096]);
+    }
+    for card in cards {
+        let work = card.counts().work;
+        assert_eq!(work.fill_bytes, 4096);
+        assert!(work.download_bytes >= 4 * 4096, "{work:?}");
+    }
+}
+
+#[test]
+fn work_under_way_at_a_loss_is_done_by_the_other_device() {
+    for lost in 0..2 {
+        let cards = [card(1), card(2)];
+        let mirror = mirror(&cards);
+        let (queue, memory) =
+            (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, 4096, Commit::Lazy).unwrap());
+        let host = HostBuffer::new(&mirror, 16 * 4096, HostMemory::Pageable).unwrap();
+        let mut tickets = vec![queue.fill(&Fill { to: memory.at(0), bytes: 4096, pattern: &[7] }).unwrap()];
+        for at in 0..16 {
+            let to = host.at(at * 4096);
+            let read = Transfer::Download { from: memory.at(0), to, bytes: 4096 };
+            tickets.push(queue.submit(&[read]).unwrap());
+        }
+        cards[lost].lose();
+        // What changes what they read comes later, also where they are read again.
+        tickets.push(queue.fill(&Fill { to: memory.at(0), bytes: 4096, pattern: &[8] }).unwrap());
+        tickets.into_iter().for_each(|ticket| mirror.wait(ticket).unwrap());
+        let mut read = vec![0; 16 * 4096];
+        host.read(0, &mut read);
+        assert!(read.iter().all(|byte| *byte == 7));
+        assert_eq!(bytes(&queue, &memory), [8; 4096]);
+        assert!(mirror.is_degraded());
+        cards[1 - lost].lose();
+        let error = mirror.wait(queue.submit(&[]).unwrap_or(Ticket { queue: queue.id(), value: 1 }));
+        assert!(error.is_ok() || error.unwrap_err().kind() == ErrorKind::Lost);
+        assert_eq!(queue.submit(&[]).unwrap_err().kind(), ErrorKind::Lost);
+    }
+}
+
+#[test]
+fn wakers_outlive_a_loss() {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let cards = [card(1), card(2)];
+    let mirror = mirror(&cards);
+    let (queue, memory) =
+        (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, 64, Commit::Lazy).unwrap());
+    let host = HostBuffer::new(&mirror, 64, HostMemory::Pageable).unwrap();
+    let read =
+        || queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 64 }]).unwrap();
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    for number in 1..=4 {
+        let ticket = read();
+        if number == 2 {
+            cards[0].lose();
+        }
+        mirror.wake(ticket, Arc::clone(&count).into());
+        mirror.wait(ticket).unwrap();
+        while count.0.load(Ordering::SeqCst) < number {
+            assert_eq!(mirror.poll(ticket).unwrap(), Progress::Done);
+        }
+    }
+    assert_eq!(count.0.load(Ordering::SeqCst), 4);
+}
+
+#[test]
+fn what_is_refused_leaves_the_mirror_as_it_was() {
+    let cards = [card(1), card(2)];
+    let mirror = mirror(&cards);
+    let twice = Mirrored::new([cards[0].clone() as Arc<dyn Device>, cards[0].clone()]).unwrap_err();
+    assert_eq!(twice.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(rebuild(&mirror, card(3)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let _memory = DeviceBuffer::new(&mirror, 1 << 20, Commit::Lazy).unwrap();
+    cards[1].lose();
+    assert!(mirror.memory().is_ok());
+    assert_eq!(states(&mirror), [ReplicaState::Current, ReplicaState::Lost]);
+    assert_eq!(rebuild(&mirror, cards[0].clone()).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let small = Arc::new(HostDevice::new(1 << 10).unwrap());
+    assert_eq!(rebuild(&mirror, small).unwrap_err().kind(), ErrorKind::TooLarge);
+    assert_eq!(states(&mirror), [ReplicaState::Current, ReplicaState::Lost]);
+    // A spare that is lost itself makes room for another one.
+    let bad = card(4);
+    bad.inject(Fault::new(Operation::Submit, ErrorKind::Lost));
+    assert_eq!(rebuild(&mirror, bad).unwrap_err().kind(), ErrorKind::Lost);
+    rebuild(&mirror, card(5)).unwrap();
+    assert_eq!(states(&mirror), [ReplicaState::Current; 2]);
+}
+
+#[test]
+fn a_copy_that_fails_fails_its_ticket_alone() {
+    let cards = [card(1), card(2)];
+    let mirror = mirror(&cards);
+    let (queue, memory) =
+        (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, 64, Commit::Lazy).unwrap());
+    cards[1].inject(Fault::new(Operation::Fill, ErrorKind::KernelFailed).on_call(2).reported_later());
+    let fill = || queue.fill(&Fill { to: memory.at(0), bytes: 64, pattern: &[1] }).unwrap();
+    let tickets = [fill(), fill(), fill()];
+    let outcomes = tickets.map(|ticket| mirror.wait(ticket).map_err(|error| error.kind()));
+    assert_eq!(outcomes, [Ok(()), Err(ErrorKind::KernelFailed), Ok(())]);
+    assert_eq!(mirror.wait(tickets[1]).unwrap_err().kind(), ErrorKind::KernelFailed);
+    assert!(!mirror.is_degraded());
+}
+
+/// Every device in turn is lost and replaced while threads write, read and move bytes, each in a part of its
+/// own.
+#[test]
+fn nothing_is_lost_while_devices_come_and_go() {
+    const PART: usize = 64 << 10;
+    const THREADS: usize = 3;
+    let mut cards = vec![card(1), card(2)];
+    let mirror = mirror(&cards);
+    let memory = DeviceBuffer::new(&mirror, (THREADS * PART) as u64, Commit::Lazy).unwrap();
+    let (memory, is_over) = (&memory, &AtomicBool::new(false));
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|number| {
+                let mirror = Arc::clone(&mirror);
+                scope.spawn(move || {
+                    let queue = Queue::new(&mirror).unwrap();
+                    let host = HostBuffer::new(&mirror, 3 * PART, HostMemory::Pageable).unwrap();
+                    let base = (number * PART) as u64;
+                    let mut random = SplitMix64::new(number as u64);
+                    let mut expected = vec![0; PART];
+                    mirror
+                        .wait(
+                            queue
+                                .fill(&Fill { to: memory.at(base), bytes: PART as u64, pattern: &[0] })
+                                .unwrap(),
+                        )
+                        .unwrap();
+                    let mut rounds = 0;
+                    while !is_over.load(Ordering::Relaxed) || rounds < 20 {
+                        rounds += 1;
+                        let (at, len) = (random.index(PART / 2), 1 + random.index(PART / 4));
+                        let place = memory.at(base + at as u64);
+                        let ticket = match random.below(4) {
+                            0 => {
+                                let byte = random.next() as u8;
+                                expected[at..at + len].fill(byte);
+                                queue.fill(&Fill { to: place, bytes: len as u64, pattern: &[byte] })
+                            }
+                            1 => {
+                                let from = PART / 2 + random.index(PART / 8);
+                                let len = len.min(PART / 8);
+                                expected.copy_within(from..from + len, 0);
+                                queue.submit(&[Transfer::Internal {
+                                    from: memory.at(base + from as u64),
+                                    to: memory.at(base),
+                                    bytes: len as u64,
+                                }])
+                            }
+                            2 => {
+                                let index = random.index(PART / 8);
+                                let value = random.next().to_ne_bytes();
+                                expected[index * 8..][..8].copy_from_slice(&value);
+                                host.write(PART, &(index as u64).to_ne_bytes());
+                                host.write(PART + 8, &value);
+                                queue.scatter(&Scatter {
+                                    elements: Elements {
+                                        start: memory.at(base),
+                                        count: PART as u64 / 8,
+                                        stride: 8,
+                                    },
+                                    indices: host.at(PART as u64),
+                                    count: 1,
+                                    values: host.at(PART as u64 + 8),
+                                })
+                            }
+                            _ => {
+                                let bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+                                host.write(2 * PART, &bytes);
+                                expected[at..at + len].copy_from_slice(&bytes);
+                                let from = host.at(2 * PART as u64);
+                                queue.submit(&[Transfer::Upload { from, to: place, bytes: len as u64 }])
+                            }
+                        };
+                        let read =
+                            Transfer::Download { from: memory.at(base), to: host.at(0), bytes: PART as u64 };
+                        let read = queue.submit(&[read]).unwrap();
+                        mirror.wait(ticket.unwrap()).unwrap();
+                        mirror.wait(read).unwrap();
+                        let mut seen = vec![0; PART];
+                        host.read(0, &mut seen);
+                        assert!(seen == expected, "thread {number}, round {rounds}");
+                        let index = random.index(PART / 8);
+                        host.write(PART, &(index as u64).to_ne_bytes());
+                        let elements = Elements { start: memory.at(base), count: PART as u64 / 8, stride: 8 };
+                        let (indices, values) = (host.at(PART as u64), host.at(PART as u64 + 8));
+                        let gathered = queue.gather(&Gather { elements, indices, count: 1, values }).unwrap();
+                        mirror.wait(gathered).unwrap();
+                        let mut value = [0; 8];
+                        host.read(PART + 8, &mut value);
+                        assert_eq!(value, expected[index * 8..][..8]);
+                    }
+                })
+            })
+            .collect();
+        let rebuilt = (0..10).try_for_each(|turn| {
+            cards[turn % 2].lose();
+            while !mirror.is_degraded() {
+                thread::yield_now();
+                if workers.iter().any(|worker| worker.is_finished()) {
+                    return Err("a thread has ended".to_owned());
+                }
+            }
+            cards[turn % 2] = card(10 + turn as u64);
+            rebuild(&mirror, cards[turn % 2].clone()).map_err(|error| error.to_string())
+        });
+        is_over.store(true, Ordering::Relaxed);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        rebuilt.unwrap();
+    });
+    assert_eq!(states(&mirror), [ReplicaState::Current; 2]);
+}

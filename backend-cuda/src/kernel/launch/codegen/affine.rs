@@ -1,0 +1,441 @@
+//! How what items compute differs between items that follow one another: which of their loads lie side by
+//! side, if some conditions are the same for all of them.
+//!
+//! Integers are followed through straight code as sums of what all of the items have in common, a multiple of
+//! the item's number, and a literal, in the arithmetic of their type. Two things are taken for granted, which
+//! the generated code finds out at the first and the last of the items: that conditions have the value that
+//! they have there for all, and that quotients do not change. Both follow from monotony, as far as what is
+//! compared and divided goes up by the same from item to item without wrapping around; which is found out,
+//! too.
+
+use std::collections::HashMap;
+
+use backend_api::kernel::{Access, Binary, Body, Memory, Op, Reg, Type, Unary, Where};
+
+use super::{Known, known};
+
+/// Longer bodies, and those that load more for an item, are carried out item by item.
+const OPERATIONS_MAX: usize = 768;
+const SPAN_MAX: i64 = 96;
+const RUNS_MAX: usize = 16;
+
+/// Loads of elements that lie a constant apart.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Run {
+    pub view: usize,
+    pub of: Memory,
+    /// Whether the next item's element is the next one; else it is the same.
+    pub follows: bool,
+    /// The lowest distance, and the highest, and a load of each.
+    pub low: (i64, u32),
+    pub high: (i64, u32),
+    sum: Sum,
+}
+
+/// What has to hold at the first and the last of the items, by the number of the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Granted {
+    /// The condition is this.
+    Is(bool),
+    /// A register that is read is no less at the last item.
+    Rises(Reg),
+    /// The result is the same.
+    Stays,
+}
+
+/// What is known of items that follow one another.
+#[derive(Debug, Default)]
+pub(in super::super) struct Lanes {
+    pub(in super::super) runs: Vec<Run>,
+    /// The run of each load, and its distance.
+    pub(super) loads: HashMap<u32, (usize, i64)>,
+    pub(super) granted: HashMap<u32, Granted>,
+    /// The operations that runs and conditions are computed by, and more.
+    pub(super) places: Vec<bool>,
+    /// The parameter that says how far rows lie apart, if places are multiples of one.
+    pub(in super::super) pitch: Option<u16>,
+}
+
+/// A sum in the arithmetic of its type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Sum {
+    /// What all items have in common, by number, and its factor.
+    terms: Vec<(u32, u64)>,
+    /// What is added from item to item.
+    step: u64,
+    literal: u64,
+    /// Whether it was made of a shorter sum, which may have wrapped around elsewhere.
+    is_extended: bool,
+}
+
+/// What all items have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Term {
+    Param(u16),
+    Item,
+    Index,
+    /// From a type to another: bits alone do not say how they were extended.
+    Cast([Type; 2], Sum),
+    Unary(Unary, Type, Sum),
+    Binary(Binary, Type, Sum, Sum),
+    /// The upper half of a product.
+    High(Type, Sum, Sum),
+    /// That of a term which differs between items, so many bits further down.
+    Quotient(u32, Sum),
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    Sum(Sum),
+    /// A condition that is false for all items, or true, if it is so for the first and the last.
+    Truth {
+        falls: bool,
+        holds: bool,
+    },
+    /// Goes up from item to item, by what is not known.
+    Rising(u32),
+    Unknown,
+    /// Computed from what was loaded.
+    Loaded,
+}
+
+struct Follower<'a> {
+    body: &'a Body,
+    known: Vec<Option<Known>>,
+    forms: Vec<Form>,
+    terms: HashMap<Term, u32>,
+    lanes: Lanes,
+    site: u32,
+}
+
+/// What is known of a body without loops, groups and arrays, if its items read what lies side by side.
+pub(in super::super) fn lanes(body: &Body) -> Option<Lanes> {
+    let count = body.code.iter().map(Op::count).sum();
+    if count > OPERATIONS_MAX {
+        return None;
+    }
+    let mut follower = Follower {
+        body,
+        known: known(body),
+        forms: vec![Form::Unknown; body.registers.len()],
+        terms: HashMap::new(),
+        lanes: Lanes { places: vec![false; count], ..Lanes::default() },
+        site: 0,
+    };
+    follower.code(&body.code)?;
+    let Follower { lanes, .. } = follower;
+    let is_short = |run: &Run| run.high.0 - run.low.0 < SPAN_MAX;
+    let fits = lanes.runs.len() <= RUNS_MAX && lanes.runs.iter().all(is_short);
+    (fits && lanes.runs.iter().any(|run| run.follows)).then_some(lanes)
+}
+
+fn stores_anything(code: &[Op]) -> bool {
+    let stores =
+        |op: &Op| matches!(op, Op::Store { .. }) || op.within().iter().any(|within| stores_anything(within));
+    code.iter().any(stores)
+}
+
+impl Follower<'_> {
+    fn code(&mut self, code: &[Op]) -> Option<()> {
+        for op in code {
+            let site = self.site;
+            self.site += 1;
+            let form = match op {
+                Op::If { when, then, otherwise } if otherwise.is_empty() => {
+                    let Form::Truth { falls, holds } = self.form(*when) else { return None };
+                    // At any depth: what is skipped must store nothing.
+                    let stores = stores_anything(then);
+                    if stores && !holds || !stores && !falls {
+                        return None;
+                    }
+                    self.lanes.granted.insert(site, Granted::Is(stores));
+                    if stores {
+                        self.code(then)?;
+                    } else {
+                        self.site += then.iter().map(Op::count).sum::<usize>() as u32;
+                    }
+                    continue;
+                }
+                Op::Load { view, at, offset, of, .. } => {
+                    self.load(site, usize::from(*view), *at, *offset, *of)?;
+                    Form::Loaded
+                }
+                Op::Lookup { table, at, .. } => {
+                    let len = u64::from(self.body.tables[usize::from(*table)].len);
+                    matches!(self.known[at.at()], Some(Known::Literal(at)) if at < len).then_some(())?;
+                    Form::Loaded
+                }
+                Op::Store { at, .. } => {
+                    (self.known[at.at()] == Some(Known::Literal(0))).then_some(())?;
+                    continue;
+                }
+                Op::Literal { .. }
+                | Op::Param { .. }
+                | Op::Where { .. }
+                | Op::Copy { .. }
+                | Op::Unary { .. }
+                | Op::Binary { .. }
+                | Op::MulHigh { .. }
+                | Op::Fma { .. }
+                | Op::Select { .. }
+                | Op::Cast { .. }
+                | Op::Bits { .. } => {
+                    let mut is_loaded = false;
+                    op.each_read(|register| is_loaded |= matches!(self.form(register), Form::Loaded));
+                    self.lanes.places[site as usize] = !is_loaded;
+                    if is_loaded { Form::Loaded } else { self.computed(site, op) }
+                }
+                _ => return None,
+            };
+            if let Some(to) = op.written() {
+                self.forms[to.at()] = form;
+            }
+        }
+        Some(())
+    }
+
+    fn form(&self, register: Reg) -> Form {
+        self.forms[register.at()].clone()
+    }
+
+    fn of(&self, register: Reg) -> Type {
+        self.body.registers[register.at()]
+    }
+
+    fn load(&mut self, site: u32, view: usize, at: Reg, offset: u32, of: Memory) -> Option<()> {
+        let access = self.body.views[view].access;
+        if access.is_written() {
+            return (self.known[at.at()] == Some(Known::Literal(0))).then_some(());
+        }
+        if self.known[at.at()] == Some(Known::Item) {
+            return (access == Access::Read).then_some(());
+        }
+        let Form::Sum(sum) = self.form(at) else { return None };
+        if access != Access::Read || offset != 0 || sum.step > 1 {
+            return None;
+        }
+        let distance = sum.literal.cast_signed();
+        let sum = Sum { literal: 0, ..sum };
+        // What was made of a shorter sum is found out by its ends, if all are.
+        let is_it = |run: &Run| (run.view, run.of, &run.sum) == (view, of, &sum);
+        let number = match self.lanes.runs.iter().position(is_it) {
+            Some(number) => number,
+            None => {
+                let (follows, end) = (sum.step == 1, (distance, site));
+                self.lanes.runs.push(Run { view, of, follows, low: end, high: end, sum: sum.clone() });
+                self.lanes.runs.len() - 1
+            }
+        };
+        let run = &mut self.lanes.runs[number];
+        if distance < run.low.0 {
+            run.low = (distance, site);
+        }
+        if distance > run.high.0 {
+            run.high = (distance, site);
+        }
+        self.lanes.loads.insert(site, (number, distance));
+        Some(())
+    }
+
+    fn term(&mut self, term: Term) -> u32 {
+        let next = self.terms.len() as u32;
+        *self.terms.entry(term).or_insert(next)
+    }
+
+    fn common(&mut self, term: Term) -> Form {
+        let terms = vec![(self.term(term), 1)];
+        Form::Sum(Sum { terms, ..Sum::default() })
+    }
+
+    /// What an operation gives whose operands are not loaded.
+    fn computed(&mut self, site: u32, op: &Op) -> Form {
+        let both = Form::Truth { falls: true, holds: true };
+        match *op {
+            Op::Literal { to, .. } | Op::Param { to, .. } if self.of(to) == Type::Bool => both,
+            Op::Literal { to, bits } if self.of(to).is_integer() => {
+                Form::Sum(Sum { literal: bits & self.of(to).mask(), ..Sum::default() })
+            }
+            Op::Param { to, number } if self.of(to).is_integer() => self.common(Term::Param(number)),
+            Op::Where { what: Where::Live, .. } => both,
+            Op::Where { what: what @ (Where::Item | Where::Index), .. } => {
+                let term = if what == Where::Item { Term::Item } else { Term::Index };
+                let terms = vec![(self.term(term), 1)];
+                Form::Sum(Sum { terms, step: 1, ..Sum::default() })
+            }
+            Op::Copy { of, .. } => self.form(of),
+            Op::Unary { op: Unary::Not, of, .. } if self.of(of) == Type::Bool => match self.form(of) {
+                Form::Truth { falls, holds } => Form::Truth { falls: holds, holds: falls },
+                other => other,
+            },
+            Op::Unary { op, to, of } if self.of(to).is_integer() => match self.form(of) {
+                Form::Sum(sum) if sum.step == 0 => self.common(Term::Unary(op, self.of(to), sum)),
+                _ => Form::Unknown,
+            },
+            Op::Cast { to, of } => self.cast(self.of(of), self.of(to), of),
+            Op::MulHigh { to, left, right } => match (self.form(left), self.form(right)) {
+                (Form::Sum(left), Form::Sum(right)) if left.step == 0 && right.step == 0 => {
+                    self.common(Term::High(self.of(to), left, right))
+                }
+                (Form::Sum(of), Form::Sum(by)) if self.rises(&of, left) && by.step == 0 => {
+                    self.lanes.granted.insert(site, Granted::Rises(left));
+                    Form::Rising(self.term(Term::High(self.of(to), of, by)))
+                }
+                _ => Form::Unknown,
+            },
+            Op::Select { to, when, no, .. } if self.of(to).is_integer() => {
+                match (self.form(when), self.form(no)) {
+                    (Form::Truth { falls: true, .. }, form @ Form::Sum(_)) => {
+                        self.lanes.granted.insert(site, Granted::Is(false));
+                        form
+                    }
+                    _ => Form::Unknown,
+                }
+            }
+            Op::Binary { op, left, right, .. } => self.binary(site, op, left, right),
+            _ => Form::Unknown,
+        }
+    }
+
+    /// Whether a sum goes up a little from item to item, but for where it wraps around.
+    fn rises(&self, sum: &Sum, register: Reg) -> bool {
+        matches!(self.of(register), Type::U32 | Type::U64) && (1..=16).contains(&sum.step) && !sum.is_extended
+    }
+
+    fn cast(&mut self, from: Type, to: Type, register: Reg) -> Form {
+        let Form::Sum(sum) = self.form(register) else { return Form::Unknown };
+        if !from.is_integer() || !to.is_integer() {
+            return Form::Unknown;
+        }
+        let Sum { mut terms, step, literal, is_extended } = sum.clone();
+        if to.bytes() == from.bytes() {
+            return Form::Sum(sum);
+        }
+        if to.bytes() < from.bytes() {
+            if is_extended {
+                return Form::Unknown;
+            }
+            for (term, factor) in &mut terms {
+                let whole = Sum { terms: vec![(*term, 1)], ..Sum::default() };
+                *term = self.term(Term::Cast([from, to], whole));
+                *factor &= to.mask();
+            }
+            terms.retain(|(_, factor)| *factor != 0);
+            terms.sort_unstable();
+            return Form::Sum(Sum {
+                terms,
+                step: step & to.mask(),
+                literal: literal & to.mask(),
+                is_extended,
+            });
+        }
+        if terms.is_empty() && step == 0 && !from.is_signed() {
+            return Form::Sum(sum);
+        }
+        if is_extended || from.is_signed() {
+            return if step == 0 { self.common(Term::Cast([from, to], sum)) } else { Form::Unknown };
+        }
+        // As if it did not wrap around.
+        let unused = 64 - 8 * from.bytes();
+        let extended = |number: u64| ((number << unused).cast_signed() >> unused).cast_unsigned() & to.mask();
+        let whole = Sum { terms, ..Sum::default() };
+        let is_extended = step != 0 || literal != 0;
+        let terms = vec![(self.term(Term::Cast([from, to], whole)), 1)];
+        Form::Sum(Sum { terms, step: extended(step), literal: extended(literal), is_extended })
+    }
+
+    fn binary(&mut self, site: u32, op: Binary, left: Reg, right: Reg) -> Form {
+        let of = self.of(left);
+        let (a, b) = match (self.form(left), self.form(right)) {
+            (Form::Sum(a), Form::Sum(b)) => (a, b),
+            (Form::Rising(term), Form::Sum(by)) if op == Binary::Shr && by.step == 0 => {
+                self.lanes.granted.insert(site, Granted::Stays);
+                return self.common(Term::Quotient(term, by));
+            }
+            (Form::Truth { falls, holds }, Form::Truth { falls: other_falls, holds: other_holds }) => {
+                return match op {
+                    Binary::And => Form::Truth { falls: false, holds: holds && other_holds },
+                    Binary::Or => Form::Truth { falls: falls && other_falls, holds: false },
+                    _ => Form::Unknown,
+                };
+            }
+            _ => return Form::Unknown,
+        };
+        let is_common = a.step == 0 && b.step == 0;
+        if op.is_comparison() {
+            let orders = matches!(op, Binary::Lt | Binary::Le);
+            let rising = [(&a, &b, left), (&b, &a, right)];
+            let rising = rising.into_iter().find(|(one, other, at)| self.rises(one, *at) && other.step == 0);
+            return match rising {
+                _ if is_common => Form::Truth { falls: true, holds: true },
+                Some((.., register)) if orders => {
+                    self.lanes.granted.insert(site, Granted::Rises(register));
+                    Form::Truth { falls: true, holds: true }
+                }
+                _ => Form::Unknown,
+            };
+        }
+        let is_literal = |sum: &Sum| sum.terms.is_empty() && sum.step == 0;
+        let can_add = !(a.is_extended && b.is_extended);
+        match op {
+            Binary::Add if can_add => return Form::Sum(sum(of, &a, &b, 1)),
+            Binary::Sub if can_add && !b.is_extended => return Form::Sum(sum(of, &a, &b, u64::MAX)),
+            Binary::Mul if is_literal(&b) && !a.is_extended => {
+                return Form::Sum(sum(of, &Sum::default(), &a, b.literal));
+            }
+            Binary::Mul if is_literal(&a) && !b.is_extended => {
+                return Form::Sum(sum(of, &Sum::default(), &b, a.literal));
+            }
+            Binary::Shl if is_literal(&b) && !a.is_extended && b.literal < 8 * u64::from(of.bytes()) => {
+                return Form::Sum(sum(of, &Sum::default(), &a, 1 << b.literal));
+            }
+            _ => {}
+        }
+        if !is_common {
+            return Form::Unknown;
+        }
+        if op == Binary::Mul {
+            self.note_pitch(&a);
+            self.note_pitch(&b);
+        }
+        self.common(Term::Binary(op, of, a, b))
+    }
+
+    /// Takes a parameter, or what is left of its bits, for the distance of rows.
+    fn note_pitch(&mut self, factor: &Sum) {
+        let [(term, 1)] = factor.terms[..] else { return };
+        let of = |term: u32| self.terms.iter().find(|(_, number)| **number == term).map(|(of, _)| of);
+        self.lanes.pitch = match of(term) {
+            Some(Term::Param(number)) => Some(*number),
+            Some(Term::Cast(_, whole)) => match (&whole.terms[..], whole.literal) {
+                ([(inner, 1)], 0) => match of(*inner) {
+                    Some(Term::Param(number)) => Some(*number),
+                    _ => return,
+                },
+                _ => return,
+            },
+            _ => return,
+        };
+    }
+}
+
+/// A sum, and another one so many times.
+fn sum(of: Type, one: &Sum, other: &Sum, times: u64) -> Sum {
+    let mask = of.mask();
+    let mut terms = one.terms.clone();
+    for (term, factor) in &other.terms {
+        let factor = factor.wrapping_mul(times) & mask;
+        match terms.iter_mut().find(|(known, _)| known == term) {
+            Some((_, known)) => *known = known.wrapping_add(factor) & mask,
+            None => terms.push((*term, factor)),
+        }
+    }
+    terms.retain(|(_, factor)| *factor != 0);
+    terms.sort_unstable();
+    let both = |a: u64, b: u64| a.wrapping_add(b.wrapping_mul(times)) & mask;
+    Sum {
+        terms,
+        step: both(one.step, other.step),
+        literal: both(one.literal, other.literal),
+        is_extended: one.is_extended || other.is_extended,
+    }
+}

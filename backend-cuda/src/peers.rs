@@ -1,0 +1,135 @@
+//! The open devices of the process, and which of them reach each other.
+
+use std::sync::{Arc, Weak};
+
+use backend_api::{BufferId, DeviceInfo, Error, ErrorKind, Reach, Result, Ticket};
+use parking_lot::RwLock;
+
+use crate::core::Core;
+use crate::memory::DeviceMemory;
+use crate::queue::Queue;
+
+/// All devices that are open. Nobody keeps one alive beyond the lock: who is dropped takes himself off first.
+static DEVICES: RwLock<Vec<Weak<Core>>> = RwLock::new(Vec::new());
+
+/// Enters a device.
+pub(crate) fn add(core: &Arc<Core>) {
+    DEVICES.write().push(Arc::downgrade(core));
+}
+
+/// Takes a device off: from now on no other one finds its memory.
+pub(crate) fn remove(core: &Arc<Core>) {
+    DEVICES.write().retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(core)));
+}
+
+/// The first that a look at each of the other devices gives.
+fn find<R>(core: &Core, mut look: impl FnMut(&Core) -> Option<R>) -> Option<R> {
+    let devices = DEVICES.read();
+    let mut others = devices.iter().filter(|other| !std::ptr::eq(other.as_ptr(), core));
+    // Each is let go of before the lock is.
+    others.find_map(|other| look(&*other.upgrade()?))
+}
+
+/// What a device can do with memory of one that is described so.
+pub(crate) fn reach(core: &Core, other: &DeviceInfo) -> Reach {
+    let mut all = (core.card.info == *other).then_some(true);
+    find(core, |peer| {
+        // Tests have several drivers.
+        if peer.card.info == *other && std::ptr::eq(core.context.driver, peer.context.driver) {
+            all = Some(all.unwrap_or(true) && core.context.reaches(&peer.context));
+        }
+        None::<()>
+    });
+    if all == Some(true) { Reach::Maps } else { Reach::No }
+}
+
+/// Memory of another device that is reached. If it is for work, for which queue.
+pub(crate) fn visit(core: &Core, id: BufferId, queue: Option<&Arc<Queue>>) -> Option<Arc<DeviceMemory>> {
+    find(core, |peer| peer.memory.visit(id, queue, || core.context.reaches(&peer.context)))
+}
+
+/// The queue of a ticket of another device; `None` if the ticket is done, or will never be.
+///
+/// # Errors
+/// [`UnknownHandle`](ErrorKind::UnknownHandle).
+pub(crate) fn queue_of(core: &Core, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<Queue>>> {
+    let found = find(core, |peer| {
+        let queue = peer.queue_of(operation, ticket).ok().filter(|_| core.context.reaches(&peer.context))?;
+        Some(queue.filter(|_| peer.lost().is_none()))
+    });
+    let unknown = || Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown ticket");
+    found.ok_or_else(|| core.here(unknown()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use backend_api::conformance::{Limits, Outcome, run_peers};
+    use backend_api::{Commit, Device, DeviceBuffer, Progress, Queue as OwnedQueue, Transfer};
+
+    use super::*;
+    use crate::fake;
+
+    #[test]
+    fn devices_of_one_card_and_of_two_that_reach_each_other_keep_the_contract() {
+        let [one, same, second, third] = fake::devices([0, 0, 1, 2]);
+        let pairs = [(&one, &same, Reach::Maps), (&one, &second, Reach::Maps), (&one, &third, Reach::No)];
+        for (device, peer, reach) in pairs {
+            assert_eq!(device.reaches(peer.info()), reach, "{} {}", device.info(), peer.info());
+            let report = run_peers(device, peer, &Limits::default());
+            report.assert_passed();
+            let skipped = report.outcomes().filter(|(_, outcome)| matches!(outcome, Outcome::Skipped(_)));
+            assert_eq!(skipped.count(), if reach == Reach::No { 4 } else { 1 }, "{report}");
+        }
+        // The third reaches the others, which is no more than that.
+        assert_eq!(third.reaches(one.info()), Reach::Maps);
+        run_peers(&third, &one, &Limits::default()).assert_passed();
+    }
+
+    #[test]
+    fn copies_between_cards_name_both_contexts_and_those_within_one_do_not() {
+        let [one, same, second] = fake::devices([0, 0, 1]);
+        let queue = OwnedQueue::new(&one).unwrap();
+        let memory = |device| DeviceBuffer::new(device, 100, Commit::Lazy).unwrap();
+        let (own, near, far) = (memory(&one), memory(&same), memory(&second));
+        let copy = |from, to| Transfer::Internal { from, to, bytes: 10 };
+        let copies = [
+            copy(own.at(0), near.at(0)),
+            copy(own.at(20), far.at(20)),
+            copy(far.at(40), own.at(40)),
+            copy(own.at(60), own.at(80)),
+        ];
+        one.wait(queue.submit(&copies).unwrap()).unwrap();
+        assert_eq!(fake::stream(&one, queue.id()).between(), 2);
+    }
+
+    #[test]
+    fn memory_and_devices_stay_until_others_are_done_with_them() {
+        for is_dropped in [false, true] {
+            let [one, other] = fake::devices([0, 1]);
+            let (queue, own) = (OwnedQueue::new(&one).unwrap(), one.allocate(100, Commit::Lazy).unwrap());
+            let theirs = other.allocate(100, Commit::Lazy).unwrap();
+            let stream = fake::stream(&one, queue.id());
+            stream.open(0);
+            let copy = Transfer::Internal { from: theirs.at(0), to: own.at(0), bytes: 100 };
+            let ticket = queue.submit(&[copy]).unwrap();
+            let (sender, receiver) = mpsc::channel();
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    if is_dropped {
+                        drop(other);
+                    } else {
+                        other.release(theirs);
+                    }
+                    sender.send(()).unwrap();
+                });
+                assert!(receiver.try_recv().is_err());
+                assert_eq!(one.poll(ticket), Ok(Progress::Pending));
+                stream.open(u64::MAX);
+                receiver.recv().unwrap();
+            });
+            assert_eq!(one.poll(ticket), Ok(Progress::Done));
+        }
+    }
+}

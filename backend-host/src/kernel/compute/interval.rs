@@ -1,0 +1,97 @@
+//! Conditions that are intervals of one number.
+
+use backend_api::expr::{Binary, Instruction, Program, Type, Unary, Value};
+
+/// From one number up to another, or all but these.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interval {
+    /// The number.
+    pub value: Value,
+    /// The [keys](Type::key) of its ends.
+    least: u64,
+    greatest: u64,
+    pub is_negated: bool,
+}
+
+impl Interval {
+    /// What a bool of a program says of one field, if it compares that with a few literals alone.
+    pub fn of(program: &Program, condition: Value) -> Option<Self> {
+        Self::within(program, condition, &mut 64)
+    }
+
+    /// The same in so many steps: what is shared by conditions is looked at once for each.
+    fn within(program: &Program, condition: Value, steps: &mut u32) -> Option<Self> {
+        *steps = steps.checked_sub(1)?;
+        match program.instructions()[condition.at()] {
+            Instruction::Unary { op: Unary::Not, of } => {
+                let interval = Self::within(program, of, steps)?;
+                Some(Self { is_negated: !interval.is_negated, ..interval })
+            }
+            Instruction::Binary { op: Binary::And, left, right } => {
+                let (a, b) = (Self::within(program, left, steps)?, Self::within(program, right, steps)?);
+                let field = |interval: &Self| &program.instructions()[interval.value.at()];
+                let fits = !a.is_negated && !b.is_negated && field(&a) == field(&b);
+                let both = Self { least: a.least.max(b.least), greatest: a.greatest.min(b.greatest), ..a };
+                fits.then_some(both)
+            }
+            Instruction::Binary { op, left, right } => {
+                let literal = |value: Value| match program.instructions()[value.at()] {
+                    Instruction::Literal { bits, .. } => Some(bits),
+                    _ => None,
+                };
+                let is_field =
+                    |value: Value| matches!(program.instructions()[value.at()], Instruction::Field { .. });
+                match (literal(left), literal(right)) {
+                    (None, Some(bits)) if is_field(left) => Self::compared(program, op, left, bits, false),
+                    (Some(bits), None) if is_field(right) => Self::compared(program, op, right, bits, true),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// `value op literal`, or `literal op value`.
+    fn compared(program: &Program, op: Binary, value: Value, bits: u64, is_swapped: bool) -> Option<Self> {
+        let of = program.types()[value.at()];
+        let [lowest, highest] = ends(of);
+        let (key, zero) = (of.key(bits), of.key(0));
+        // Of floats there is a key for a zero below zero, which none has. Beyond infinities are NaNs.
+        let below = |key: u64| key.checked_sub(if of.is_float() && key == zero { 2 } else { 1 });
+        let above = |key: u64| key.checked_add(1).filter(|key| *key <= of.mask());
+        let (least, greatest) = match (op, is_swapped) {
+            _ if is_nan(of, bits) && op.is_comparison() => (None, None),
+            (Binary::Eq | Binary::Ne, _) => (Some(key), Some(key)),
+            (Binary::Lt, false) => (Some(lowest), below(key)),
+            (Binary::Le, false) => (Some(lowest), Some(key)),
+            (Binary::Lt, true) => (above(key), Some(highest)),
+            (Binary::Le, true) => (Some(key), Some(highest)),
+            _ => return None,
+        };
+        // Without an end there is nothing between them.
+        let (least, greatest) = least.zip(greatest).unwrap_or((highest, lowest));
+        Some(Self { value, least, greatest, is_negated: op == Binary::Ne })
+    }
+
+    /// The bits of its ends: none is in it if the first is greater, or any is a NaN.
+    pub fn bounds(&self, of: Type) -> [u64; 2] {
+        [self.least, self.greatest].map(|key| of.from_key(key))
+    }
+}
+
+/// The keys of the lowest and the highest number.
+fn ends(of: Type) -> [u64; 2] {
+    match of {
+        Type::F32 => [f32::NEG_INFINITY, f32::INFINITY].map(|end| of.key(end.to_bits().into())),
+        Type::F64 => [f64::NEG_INFINITY, f64::INFINITY].map(|end| of.key(end.to_bits())),
+        _ => [0, of.mask()],
+    }
+}
+
+fn is_nan(of: Type, bits: u64) -> bool {
+    match of {
+        Type::F32 => f32::from_bits(bits as u32).is_nan(),
+        Type::F64 => f64::from_bits(bits).is_nan(),
+        _ => false,
+    }
+}

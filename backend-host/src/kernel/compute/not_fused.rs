@@ -1,0 +1,34 @@
+//! What stands for `fused` where no vector registers are used: nothing is answered by them.
+
+use backend_api::expr::Value;
+use backend_api::{Compute, Result};
+
+use super::interval::Interval;
+use super::reduce::{Extremes, Sum};
+use crate::kernel::waves::{Found, Part};
+use crate::medium::Medium;
+use crate::registry::Place;
+
+/// There are none.
+#[derive(Debug)]
+pub(super) enum Numbers {}
+
+#[expect(clippy::unused_self, clippy::missing_safety_doc, reason = "as in `fused`")]
+impl Numbers {
+    pub fn new<M: Medium>(_: &Compute<'_>, _: &[Place<M>], _: Value) -> Option<Self> {
+        None
+    }
+
+    pub unsafe fn find(&self, interval: &Interval, _: &Part<'_>, _: bool, _: &mut Found) -> Result<()> {
+        let _ = (interval.is_negated, interval.bounds(backend_api::expr::Type::U32));
+        match *self {}
+    }
+
+    pub unsafe fn sum(&self, _: u64, _: u64) -> Sum {
+        match *self {}
+    }
+
+    pub unsafe fn extremes(&self, _: u64, _: u64, _: (bool, bool), _: &mut Extremes) {
+        match *self {}
+    }
+}

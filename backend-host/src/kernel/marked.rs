@@ -1,0 +1,157 @@
+//! Matches as bits, which take a 64th of the memory of their numbers, and the list that they become.
+
+use backend_api::Result;
+
+use super::waves::no_memory;
+
+/// Numbers that are listed at a time, in first-level cache.
+const LISTED: usize = 1024;
+/// Numbers of a byte are written eight at a time, whatever they are.
+pub(super) const SPARE: usize = 8;
+
+/// Of each byte, the places of the bits that are set, and zeroes behind them.
+pub(super) static PLACES: [[u8; 8]; 256] = {
+    let mut places = [[0; 8]; 256];
+    let mut byte = 0;
+    while byte < places.len() {
+        let (mut next, mut bit) = (0, 0);
+        while bit < 8 {
+            if byte >> bit & 1 != 0 {
+                places[byte][next] = bit;
+                next += 1;
+            }
+            bit += 1;
+        }
+        byte += 1;
+    }
+    places
+};
+
+/// Which elements from one on match, 64 to a word; none if nothing was marked.
+#[derive(Debug, Default)]
+pub(super) struct Marked {
+    first: u64,
+    words: Vec<u64>,
+}
+
+impl Marked {
+    /// Makes room for elements from number `first` on, in memory that is kept.
+    pub fn start(&mut self, operation: &'static str, first: u64, count: u64) -> Result<()> {
+        let words = count.div_ceil(64) as usize;
+        self.clear();
+        self.first = first;
+        self.words.try_reserve(words).map_err(|_| no_memory(operation, words))
+    }
+
+    pub fn clear(&mut self) {
+        self.words.clear();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// Marks those that come next.
+    pub fn extend(&mut self, words: &[u64]) {
+        self.words.extend_from_slice(words);
+    }
+
+    /// Calls `put` with the numbers of the first matches, some at a time, and how many came before them.
+    pub fn each_list(&self, wanted: usize, mut put: impl FnMut(usize, &[u64])) {
+        let mut block = [0; LISTED];
+        let (mut words, mut first, mut done) = (&self.words[..], self.first, 0);
+        while done < wanted && !words.is_empty() {
+            let (used, listed) = list(words, first, &mut block);
+            let listed = listed.min(wanted - done);
+            put(done, &block[..listed]);
+            (words, first, done) = (&words[used..], first + 64 * used as u64, done + listed);
+        }
+    }
+}
+
+/// Lists the matches of as many words as there is room for. Says how many words and matches these are.
+fn list(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,popcnt,bmi1")]
+        fn wide(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usize) {
+            list_here(words, first, into)
+        }
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("popcnt")
+            && is_x86_feature_detected!("bmi1")
+        {
+            // SAFETY: the processor has these.
+            return unsafe { wide(words, first, into) };
+        }
+    }
+    list_here(words, first, into)
+}
+
+#[inline(always)]
+fn list_here(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usize) {
+    let mut next = 0;
+    for (used, (word, first)) in words.iter().zip((first..).step_by(64)).enumerate() {
+        let Some(places) = into[next..].first_chunk_mut::<{ 64 + SPARE }>() else { return (used, next) };
+        let matches = word.count_ones() as usize;
+        if matches <= SPARE {
+            // Half of them or all, whether there are so many or not.
+            let mut rest = *word;
+            for places in
+                places.as_chunks_mut::<{ SPARE / 2 }>().0.iter_mut().take(matches.div_ceil(SPARE / 2))
+            {
+                for place in places {
+                    *place = first + u64::from(rest.trailing_zeros());
+                    rest &= rest.wrapping_sub(1);
+                }
+            }
+        } else {
+            let mut at = 0;
+            for (byte, first) in word.to_le_bytes().into_iter().zip((first..).step_by(8)) {
+                // At most 56 are there before the last byte.
+                for (place, bit) in places[at..at + SPARE].iter_mut().zip(PLACES[usize::from(byte)]) {
+                    *place = first + u64::from(bit);
+                }
+                at += byte.count_ones() as usize;
+            }
+        }
+        next += matches;
+    }
+    (words.len(), next)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn marks_become_the_list_of_their_numbers(
+            words in proptest::collection::vec((any::<u64>(), any::<u64>(), 0_u8..4), 0..60),
+            first in 0_u64..1000,
+            wanted in 0_usize..5000,
+        ) {
+            // None, few, about half, all.
+            let word = |(a, b, kind)| match kind {
+                0 => 0,
+                1 => a & b & (a >> 7) & (b >> 9),
+                2 => a,
+                _ => u64::MAX,
+            };
+            let words: Vec<u64> = words.into_iter().map(word).collect();
+            let mut marked = Marked::default();
+            marked.start("test", first, 64 * words.len() as u64).unwrap();
+            words.chunks(7).for_each(|words| marked.extend(words));
+            let numbers = (0..64 * words.len()).filter(|at| words[at / 64] >> (at % 64) & 1 != 0);
+            let expected: Vec<u64> = numbers.map(|at| first + at as u64).take(wanted).collect();
+            let mut listed = Vec::new();
+            marked.each_list(wanted, |done, numbers| {
+                assert_eq!(done, listed.len());
+                listed.extend_from_slice(numbers);
+            });
+            prop_assert_eq!(listed, expected);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Values of types of other crates: floats of 16 bits, and complex numbers.
+
+use super::expr::assembled;
+use super::value::{Operand, Value};
+use super::{Lower, Result};
+use crate::layout::Layout;
+use crate::slots::Definition;
+use crate::tree::Operator;
+use backend_api::kernel::Unary;
+
+/// How the bits of a float of 16 bits become an `f32`, and the other way round, if a type is one.
+fn conversions(layout: &Layout) -> Option<(Unary, Unary)> {
+    match layout {
+        Layout::Struct { name: "f16", .. } => Some((Unary::FromF16, Unary::ToF16)),
+        Layout::Struct { name: "bf16", .. } => Some((Unary::FromBf16, Unary::ToBf16)),
+        _ => None,
+    }
+}
+
+impl Lower {
+    /// The `f32` that a float of 16 bits is.
+    pub fn widened(&mut self, of: &Value) -> Result<Operand> {
+        let (Some((widen, _)), Some(bits)) = (conversions(&of.layout), of.part(0)) else {
+            return Err(self.unexpected("this type as a float of 16 bits"));
+        };
+        let bits = self.operand(&bits)?;
+        Ok(self.unary(widen, bits))
+    }
+
+    /// The float of 16 bits that is nearest to an `f32`.
+    pub fn nearest(&mut self, of: Operand, layout: &Layout) -> Result<Value> {
+        let Some((_, narrow)) = conversions(layout) else {
+            return Err(self.unexpected("this type as a float of 16 bits"));
+        };
+        let bits = self.unary(narrow, of);
+        Ok(assembled(layout.clone(), vec![Value::scalar(self.type_of(bits), bits)]))
+    }
+
+    /// An operation of the rule table on values of a type of another crate.
+    pub fn operated_foreign(&mut self, operator: Operator, left: &Value, right: &Value) -> Result<Value> {
+        if conversions(&left.layout).is_some() {
+            let (a, b) = (self.widened(left)?, self.widened(right)?);
+            let value = self.operated(operator, a, b);
+            if self.type_of(value) == backend_api::kernel::Type::Bool {
+                return Ok(Value::scalar(self.type_of(value), value));
+            }
+            return self.nearest(value, &left.layout);
+        }
+        match complex(&left.layout, Some(operator)) {
+            Some(define) => self.inline(define(), &[left.clone(), right.clone()]),
+            None => Err(self.unexpected("this operator")),
+        }
+    }
+
+    /// The negative of a value of such a type.
+    pub fn negated_foreign(&mut self, of: &Value) -> Result<Value> {
+        if conversions(&of.layout).is_some() {
+            let value = self.widened(of)?;
+            let value = self.unary(Unary::Neg, value);
+            return self.nearest(value, &of.layout);
+        }
+        match complex(&of.layout, None) {
+            Some(define) => self.inline(define(), std::slice::from_ref(of)),
+            None => Err(self.unexpected("this operator")),
+        }
+    }
+}
+
+/// The kernel function that an operator of complex numbers is; the negative, if none is said.
+#[cfg(feature = "num-complex")]
+fn complex(layout: &Layout, operator: Option<Operator>) -> Option<fn() -> Definition> {
+    use crate::complex::{
+        complex_add, complex_div, complex_eq, complex_mul, complex_ne, complex_neg, complex_sub,
+    };
+    use crate::number::Float;
+    use crate::slots::Define;
+    use backend_api::kernel::Type;
+
+    fn of<T: Float>(operator: Option<Operator>) -> Option<fn() -> Definition> {
+        Some(match operator {
+            None => complex_neg::<T>::define,
+            Some(Operator::Add) => complex_add::<T>::define,
+            Some(Operator::Sub) => complex_sub::<T>::define,
+            Some(Operator::Mul) => complex_mul::<T>::define,
+            Some(Operator::Div) => complex_div::<T>::define,
+            Some(Operator::Eq) => complex_eq::<T>::define,
+            Some(Operator::Ne) => complex_ne::<T>::define,
+            Some(_) => return None,
+        })
+    }
+    match layout {
+        Layout::Struct { name: "Complex", fields, .. } => match fields.first()?.layout {
+            Layout::Scalar(Type::F32) => of::<f32>(operator),
+            Layout::Scalar(Type::F64) => of::<f64>(operator),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(not(feature = "num-complex"))]
+fn complex(_: &Layout, _: Option<Operator>) -> Option<fn() -> Definition> {
+    None
+}

@@ -1,0 +1,55 @@
+//! Rows of different lengths.
+
+use super::form::OUTSIDE;
+use super::value::{Check, Index, Node, Operand, Value};
+use super::{Lower, Result, ScalarSource};
+use backend_api::kernel::{Binary, Type};
+
+const fn number(of: u64) -> Operand {
+    Operand::Constant(Type::U64, of)
+}
+
+impl Lower {
+    /// How many rows a view has.
+    pub fn row_count(&mut self, view: usize) -> Operand {
+        let starts = self.views[view].starts.unwrap_or(view);
+        let parameter = self.views[starts].parameter;
+        let count = Operand::Register(self.scalar(ScalarSource::Length { parameter }, Type::U64));
+        let count = self.binary(Binary::Max, count, number(1));
+        self.binary(Binary::Sub, count, number(1))
+    }
+
+    /// Where a row begins, and how long it is: 0 and 0, if there is no such row.
+    fn row(&mut self, view: usize, row: Operand) -> Result<(Operand, Operand)> {
+        let Some(starts) = self.views[view].starts else { return Err(self.unexpected("rows of this")) };
+        // The end first, as it is what is missing for the first row that is not there.
+        let after = self.binary(Binary::Add, row, number(1));
+        let end = self.view_element(starts, Some(after));
+        let end = self.operand(&end)?;
+        let start = self.view_element(starts, Some(row));
+        let start = self.operand(&start)?;
+        // What the program has written there may descend.
+        let end = self.binary(Binary::Max, end, start);
+        let len = self.binary(Binary::Sub, end, start);
+        Ok((start, len))
+    }
+
+    /// How many elements a row has.
+    pub fn row_len(&mut self, view: usize, row: Operand) -> Result<Value> {
+        let (_, len) = self.row(view, row)?;
+        Ok(Value::scalar(Type::U64, len))
+    }
+
+    /// An element of a row.
+    pub fn row_element(&mut self, view: usize, row: Operand, index: Operand) -> Result<Value> {
+        let (start, len) = self.row(view, row)?;
+        let at = self.binary(Binary::Add, start, index);
+        let is_there = self.binary(Binary::Lt, index, len);
+        let outside = self.binary(Binary::Or, index, number(OUTSIDE));
+        let at = self.select(is_there, at, outside);
+        let layout = self.views[view].layout.clone();
+        let index = Some(Index { at, len: 0, check: Check::ByAccess });
+        let node = Node::of_element(&layout, view as u16, 0);
+        Ok(Value { index, is_shared: true, ..Value::new(layout, node) })
+    }
+}

@@ -1,0 +1,137 @@
+//! Rows of different lengths, which many items read by number.
+
+use crate::KernelType;
+use crate::interpret::Argument;
+use crate::outside;
+use crate::rules::Elements;
+use crate::source::{AllElements, Given};
+use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
+use std::ops::Range;
+
+/// All elements of rows of different lengths, as those of a sparse matrix are, to be read by `[row, index]`.
+///
+/// Devices have two arrays of it: where each row begins and the last one ends, and all elements. So an access
+/// is three loads, of which two are the same in all of a row. It is outside if there is no such row, which
+/// tells the row, or no such element in it, which tells the index.
+///
+/// ```
+/// use vmarray_kernel::{kernel, At, Own, Rows, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn sum(at: At<1>, rows: &Rows<i32>, out: &mut Own<i32>) {
+///     let row = rows.len() - 1 - at.index();
+///     let mut sum = 0;
+///     for i in 0..rows.row_len(row) {
+///         sum += rows[[row, i]];
+///     }
+///     out.set(sum);
+/// }
+/// let mut out = [9; 3];
+/// run_on_host::<sum>(0..3, ((), (&[0, 2, 2, 3], &[10, 20, 5]), &mut out))?;
+/// assert_eq!(out, [5, 0, 30]);
+/// # Ok::<_, vmarray_kernel::Outside>(())
+/// ```
+#[repr(transparent)]
+pub struct Rows<T: 'static>(RowElements<'static, T>);
+
+/// Where rows begin, and their elements.
+pub struct RowElements<'s, T> {
+    starts: AllElements<'s, u64>,
+    elements: AllElements<'s, T>,
+}
+
+impl<T: Memory> Rows<T> {
+    /// How many rows there are.
+    #[allow(clippy::len_without_is_empty, reason = "kernels compare with zero")]
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.starts.len().max(1) - 1
+    }
+
+    /// How many elements a row has: none, if there is no such row, which is an access outside.
+    #[inline(always)]
+    #[must_use]
+    pub fn row_len(&self, row: usize) -> usize {
+        match self.range(row) {
+            Some(range) => range.len(),
+            None => outside::read(row),
+        }
+    }
+
+    /// Which of all elements a row has.
+    #[inline(always)]
+    fn range(&self, row: usize) -> Option<Range<usize>> {
+        let end = self.0.starts.element(row.checked_add(1)?)?;
+        let start = self.0.starts.element(row)?;
+        Some(start as usize..end as usize)
+    }
+
+    #[inline(always)]
+    fn lent<'i>(of: &'i RowElements<'_, T>) -> &'i Self {
+        // SAFETY: it is the same type but for a lifetime, which is longer than 'i. Nobody can keep what is in
+        // it for longer than 'i: it is neither copied nor moved out of a reference, and its methods give
+        // values.
+        unsafe { &*std::ptr::from_ref(of).cast() }
+    }
+}
+
+impl<T> std::fmt::Debug for Rows<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rows").finish_non_exhaustive()
+    }
+}
+
+impl<T: Memory> Elements<[usize; 2]> for Rows<T> {
+    type Element = T;
+
+    #[inline(always)]
+    fn element(&self, [row, index]: [usize; 2]) -> T {
+        let Some(range) = self.range(row) else { return outside::read(row) };
+        if index >= range.len() {
+            return outside::read(index);
+        }
+        let place = range.start + index;
+        self.0.elements.element(place).unwrap_or_else(|| outside::read(place))
+    }
+}
+
+impl<T: Memory> Parameter for &'static Rows<T> {
+    /// Where each row begins and the last one ends, and elements.
+    type Source<'s> = (&'s [u64], &'s [T]);
+    type Bound<'s> = RowElements<'s, T>;
+    type OfItem<'i> = &'i Rows<T>;
+    type Kind = kind::Rows;
+
+    fn info(name: &'static str) -> ParameterInfo {
+        ParameterInfo { name, kind: ParameterKind::Rows(T::layout()) }
+    }
+
+    fn infos(name: &'static str, into: &mut Vec<ParameterInfo>) {
+        into.push(ParameterInfo { name, kind: ParameterKind::Anywhere(u64::layout(), 1) });
+        into.push(Self::info(name));
+    }
+
+    fn bound((starts, elements): Self::Source<'_>) -> Self::Bound<'_> {
+        RowElements { starts: AllElements::Slice(starts), elements: AllElements::Slice(elements) }
+    }
+
+    fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
+        let starts = AllElements::View(given.view());
+        RowElements { starts, elements: AllElements::View(given.view()) }
+    }
+
+    #[inline(always)]
+    fn of_item<'i>(bound: &'i mut Self::Bound<'_>, _: Item) -> &'i Rows<T> {
+        Rows::lent(bound)
+    }
+
+    fn argument((_, elements): Self::Source<'_>) -> Argument<'_> {
+        Argument::Read(bytemuck::cast_slice(elements), size_of::<T>())
+    }
+
+    fn arguments<'s>(source: Self::Source<'s>, into: &mut Vec<Argument<'s>>) {
+        into.push(Argument::Read(bytemuck::cast_slice(source.0), size_of::<u64>()));
+        into.push(Self::argument(source));
+    }
+}

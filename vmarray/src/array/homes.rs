@@ -1,0 +1,125 @@
+//! Where the pages of an array live, which devices of those are lost, and what takes their place.
+
+use std::sync::Arc;
+
+use backend_api::Device;
+use backend_api::wrap::{Replica, ReplicaState};
+
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::{ErrorKind, Result};
+
+/// Where the pages of one channel live, at the moment of asking.
+///
+/// ```
+/// use std::sync::Arc;
+/// use vmarray::{home::ReplicaState, host::SimulatedDevice, prelude::*};
+/// let cards = [1, 2].map(|seed| Arc::new(SimulatedDevice::builder(seed).build()));
+/// let array = VirtualArray::<u32>::builder(4000)
+///     .devices(cards.clone())
+///     .page_len(1000)
+///     .frames_per_channel(1)
+///     .build()?;
+/// array.fill(.., 7)?;
+/// array.evict(..)?;
+/// cards[1].lose();
+/// // Pages 1 and 3 are gone. The others stay, and so does page 2, which is read and lies in a frame.
+/// assert!(array.get(1000).is_err());
+/// assert_eq!(array.get(2000)?, 7);
+/// let homes = array.homes();
+/// assert_eq!((homes[0].pages, homes[0].lost_pages), (2, 0));
+/// assert_eq!((homes[1].pages, homes[1].lost_pages), (2, 2));
+/// assert_eq!(homes[1].replicas[0].state, ReplicaState::Lost);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChannelHome {
+    /// How many pages live there.
+    pub pages: u64,
+    /// How many of them are lost: they had contents there, no device has them any more, and no frame.
+    /// Everything else of the array goes on.
+    pub lost_pages: u64,
+    /// The devices that each have all of these pages: one, or two of a mirrored array.
+    pub replicas: Vec<Replica>,
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Where the pages live, channel by channel, and what is lost of them.
+    ///
+    /// Asks each device for its memory. Where one is lost that nothing takes the place of, looks at all pages
+    /// of its channels; they may change meanwhile.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::builder(4000).page_len(1000).build()?;
+    /// let homes = array.homes();
+    /// assert_eq!(homes.iter().map(|home| home.pages).sum::<u64>(), 4);
+    /// assert!(homes.iter().all(|home| home.lost_pages == 0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn homes(&self) -> Vec<ChannelHome> {
+        let pager = self.pager();
+        let home = |(index, channel): (usize, &Arc<crate::engine::channel::Channel>)| {
+            let replicas = match pager.mirrors().get(index) {
+                // It learns of a loss by being asked.
+                Some(mirror) => {
+                    let _ = mirror.memory();
+                    mirror.replicas()
+                }
+                None => vec![Replica::of(&**channel.device())],
+            };
+            let is_lost = replicas.iter().all(|replica| replica.state != ReplicaState::Current);
+            ChannelHome {
+                pages: channel.slot_bytes() / pager.page_bytes() as u64,
+                lost_pages: if is_lost { pager.lost_pages(index as u64) } else { 0 },
+                replicas,
+            }
+        };
+        pager.channels().iter().enumerate().map(home).collect()
+    }
+
+    /// Puts a spare device in the place of one that is lost, in an array of
+    /// [`Placement::Mirrored`](crate::Placement::Mirrored), and copies to it what that had. The array is used
+    /// meanwhile. Returns when the array is whole again; of several lost devices one is replaced.
+    ///
+    /// Submissions wait for pieces of 4 MiB that are being copied, one at a time. Until it returns, the loss
+    /// of the other devices that have those pages is a loss of pages.
+    ///
+    /// # Errors
+    /// [`MirrorRefused`](ErrorKind::MirrorRefused) if the array is not mirrored, or no device is lost;
+    /// [`Device`](ErrorKind::Device) if the spare refuses memory, is lost itself, or is a device that the
+    /// array has already: then another one can be given.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{Placement, host::SimulatedDevice, prelude::*};
+    /// let cards = [1, 2, 3].map(|seed| Arc::new(SimulatedDevice::builder(seed).build()));
+    /// let builder = VirtualArray::<u32>::builder(100_000).devices(cards.clone());
+    /// let array = builder.placement(Placement::Mirrored).build()?;
+    /// array.fill(.., 7)?;
+    /// array.set(5, 8)?;
+    /// array.flush(..)?;
+    /// cards[0].lose();
+    /// assert_eq!((array.count(.., Field::whole(), &7)?, array.get(5)?), (99_999, 8));
+    /// array.rebuild(Arc::new(SimulatedDevice::builder(4).build()))?;
+    /// cards[1].lose();
+    /// assert_eq!(array.count(.., Field::whole(), &7)?, 99_999);
+    /// assert!(array.homes().iter().all(|home| home.lost_pages == 0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn rebuild(&self, spare: Arc<D>) -> Result<()> {
+        let mirrors = self.pager().mirrors();
+        if mirrors.is_empty() {
+            return Err(ErrorKind::MirrorRefused { reason: "the array is not mirrored" }.into());
+        }
+        let _ = self.homes();
+        let spare = spare as Arc<dyn Device>;
+        let Some(lost) = mirrors.iter().find_map(|mirror| mirror.first_lost()) else {
+            return Err(ErrorKind::MirrorRefused { reason: "no device of the array is lost" }.into());
+        };
+        let with_it = mirrors.iter().filter(|mirror| mirror.has_lost(&lost));
+        with_it.into_iter().try_for_each(|mirror| Ok(mirror.rebuild(&lost, Arc::clone(&spare))?))
+    }
+}

@@ -1,0 +1,198 @@
+//! Elements of other stores that are copied to where they stand beside those of a run: past the host, where
+//! devices reach each other, else through it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use backend_api::{Commit, Device, DeviceBuffer, Elements, Queue, Ticket, Transfer};
+use parking_lot::Mutex;
+
+use super::{Lane, Operand, Run};
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
+use crate::base::stats::Counters;
+use crate::engine::channel::PinnedPiece;
+
+/// Elements of another store that were read for a part of a change, and are written back if they are changed
+/// as well.
+#[derive(Debug)]
+pub(crate) struct ReadOperand<'a> {
+    operand: Operand<'a>,
+    /// Its number among the columns of a run.
+    pub column: usize,
+    /// The index of the element beside which the first one belongs.
+    first: usize,
+    pub stride: usize,
+    /// The elements, unless they are on the devices.
+    bytes: Mutex<Vec<u8>>,
+    /// Them all on each device that works on a part, if they came there past the host.
+    on_devices: Vec<OnDevice>,
+}
+
+/// A device, and memory of it.
+type OnDevice = (Arc<dyn Device>, Arc<DeviceBuffer<dyn Device>>);
+
+/// Such elements on their way to a device, and back.
+pub(crate) struct StagedOperand {
+    pub column: usize,
+    memory: Arc<DeviceBuffer<dyn Device>>,
+    /// Where in it the first one is.
+    offset: u64,
+    from: StagedFrom,
+    pub stride: u64,
+    pub is_changed: bool,
+}
+
+/// Where elements come from that are staged.
+enum StagedFrom {
+    /// Host memory, where those that were changed go, too.
+    Host(PinnedPiece),
+    /// Memory of the device that has all of a part, from the element of this index on.
+    Part(Arc<DeviceBuffer<dyn Device>>, usize),
+    /// They are there.
+    There,
+}
+
+impl<'a> ReadOperand<'a> {
+    /// Reads those beside a part of a range that begins at `first`, or has them copied to devices.
+    pub fn new(
+        (column, operand): &(usize, Operand<'a>),
+        part: &Range<usize>,
+        first: usize,
+        devices: &[Arc<dyn Device>],
+    ) -> Result<Self> {
+        let (stride, of) = (operand.stride(), part.start - first..part.end - first);
+        let on_devices = fetched(operand, &of, devices)?;
+        let mut bytes = Vec::new();
+        if on_devices.is_empty() {
+            bytes = zeroed_vec(part.len() * stride)?;
+            operand.read_bytes(of, &mut bytes)?;
+        }
+        let (operand, bytes) = (operand.further(part.start - first), Mutex::new(bytes));
+        Ok(Self { operand, column: *column, first: part.start, stride, bytes, on_devices })
+    }
+
+    /// Takes memory for those that belong beside a run.
+    pub fn stage(&self, lane: &impl Lane, run: Run<'_>) -> Result<StagedOperand> {
+        let (column, stride) = (self.column, self.stride as u64);
+        let is_changed = self.is_changed();
+        let own = self.on_devices.iter().find(|(device, _)| Arc::ptr_eq(device, lane.device()));
+        let own = own.map(|(_, memory)| memory);
+        if let (Some(part), Some((_, first, _))) = (own, run.parts().next()) {
+            // Pages of a single channel are side by side there as they are in the run.
+            if run.parts().all(|(number, index, _)| index - number == first) {
+                let (memory, offset) = (Arc::clone(part), (first - self.first) as u64 * stride);
+                return Ok(StagedOperand {
+                    column,
+                    memory,
+                    offset,
+                    from: StagedFrom::There,
+                    stride,
+                    is_changed,
+                });
+            }
+        }
+        let bytes = run.count() * self.stride;
+        let memory = Arc::new(DeviceBuffer::new(lane.device(), bytes as u64, Commit::Lazy)?);
+        let from = match own {
+            Some(part) => StagedFrom::Part(Arc::clone(part), self.first),
+            None => {
+                let host = lane.buffer(bytes)?;
+                let all = self.bytes.lock();
+                for (number, index, len) in run.parts() {
+                    let from = (index - self.first) * self.stride;
+                    host.write(number * self.stride, &all[from..from + len * self.stride]);
+                }
+                StagedFrom::Host(host)
+            }
+        };
+        Ok(StagedOperand { column, memory, offset: 0, from, stride, is_changed })
+    }
+
+    /// Takes in those beside a run that a device has changed.
+    pub fn unstage(&self, staged: &StagedOperand, parts: &[(usize, usize, usize)]) {
+        let StagedFrom::Host(host) = &staged.from else { return };
+        let mut all = self.bytes.lock();
+        for (number, index, len) in parts {
+            let to = (index - self.first) * self.stride;
+            host.read(number * self.stride, &mut all[to..to + len * self.stride]);
+        }
+    }
+
+    /// Whether they are changed as well.
+    pub fn is_changed(&self) -> bool {
+        self.operand.target.is_some()
+    }
+
+    /// Writes them back if they are changed.
+    pub fn write_back(&self) -> Result<()> {
+        match self.operand.target {
+            Some(target) => target.write_bytes(self.operand.start, &self.bytes.lock()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StagedOperand {
+    /// Those beside a run, where they are to be.
+    pub fn elements(&self, run: Run<'_>) -> Elements<'_> {
+        Elements { start: self.memory.at(self.offset), count: run.count() as u64, stride: self.stride }
+    }
+
+    /// Gives memory back, when the device is done.
+    pub fn end(self, lane: &impl Lane) {
+        if let StagedFrom::Host(host) = self.from {
+            lane.keep(host);
+        }
+    }
+
+    /// Brings those of a run to where they are to be, unless they are there.
+    pub fn begin(
+        &self,
+        queue: &Queue<dyn Device>,
+        run: Run<'_>,
+        counters: &Counters,
+    ) -> backend_api::Result<Option<Ticket>> {
+        let (to, bytes) = (self.memory.at(self.offset), run.count() as u64 * self.stride);
+        match &self.from {
+            StagedFrom::There => Ok(None),
+            StagedFrom::Host(host) => {
+                let ticket = queue.submit(&[Transfer::Upload { from: host.at(0), to, bytes }])?;
+                counters.bytes_to_device.add(bytes);
+                Ok(Some(ticket))
+            }
+            StagedFrom::Part(part, first) => {
+                let copies = run.parts().map(|(number, index, len)| Transfer::Internal {
+                    from: part.at((index - first) as u64 * self.stride),
+                    to: to.plus(number as u64 * self.stride),
+                    bytes: len as u64 * self.stride,
+                });
+                queue.submit(&copies.collect::<Vec<_>>()).map(Some)
+            }
+        }
+    }
+
+    /// Brings those that were changed back to host memory.
+    pub fn download(&self, queue: &Queue<dyn Device>, bytes: u64) -> backend_api::Result<Ticket> {
+        let StagedFrom::Host(host) = &self.from else { unreachable!("what is changed comes from the host") };
+        queue.submit(&[Transfer::Download { from: self.memory.at(0), to: host.at(0), bytes }])
+    }
+}
+
+/// Elements on all of some devices, if there is a way past the host to each, and room. What is changed comes
+/// back through the host.
+fn fetched(operand: &Operand<'_>, of: &Range<usize>, devices: &[Arc<dyn Device>]) -> Result<Vec<OnDevice>> {
+    let mut all = Vec::new();
+    if operand.target.is_some() || operand.store.pager().is_none() {
+        return Ok(all);
+    }
+    let bytes = (of.len() * operand.stride()) as u64;
+    for device in devices {
+        let Ok(memory) = DeviceBuffer::new(device, bytes, Commit::Lazy) else { return Ok(Vec::new()) };
+        if !operand.fetch_to(of, device, memory.at(0))? {
+            return Ok(Vec::new());
+        }
+        all.push((Arc::clone(device), Arc::new(memory)));
+    }
+    Ok(all)
+}

@@ -1,0 +1,409 @@
+//! Reductions along an axis: of each line of elements along it, one number.
+//!
+//! A line is taken in blocks of [`BLOCK`] elements, and a block as eight interleaved sums, added up in pairs;
+//! blocks are added in ascending order. So a float is the same wherever elements lie and however the work is
+//! divided. Where the axis is short beside the results, an item takes a whole line and writes its result;
+//! else each block is an item's, and the host puts blocks together. Elements that one device has in rows are
+//! read where they lie, others a piece at a time.
+
+use std::ops::Range;
+
+use vmarray_kernel::launch::DomainAxis;
+use vmarray_kernel::{Anywhere, At, Function, Memory, Number, Own, kernel};
+
+use super::arguments::{Bound, Placed, values};
+use super::kernel::Kernels;
+use super::options::Options;
+use super::over::OverStore;
+use super::plan::{self, Wanted};
+use super::scan::{Listed, PrefixSummed};
+use super::spread::{Bounds, DealtArgument, Inside, Spread, inside};
+use super::stored::StoredBox;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::memory::zeroed_vec;
+use crate::ops::executor::{Operand, OperandStore, ResultStore, STAGED_BYTES};
+
+/// Elements of a block.
+const BLOCK: usize = 1024;
+/// From so many results on an item takes a whole line, however long that is: there are enough of them.
+const LINES_MIN: usize = 1 << 16;
+
+/// A number as another type has it.
+#[kernel(crate = vmarray_kernel)]
+pub fn converted<T: Number, S: Number>(x: T) -> S {
+    x as S
+}
+
+/// One if a function holds, else none.
+#[kernel(crate = vmarray_kernel)]
+pub fn counted<T: Number, F: Function<(T,), bool>>(x: T) -> u64 {
+    if F::call((x,)) { 1 } else { 0 }
+}
+
+#[kernel(crate = vmarray_kernel)]
+pub fn added<S: Number>(a: S, b: S) -> S {
+    a + b
+}
+
+#[kernel(crate = vmarray_kernel)]
+pub fn lesser<S: Number>(a: S, b: S) -> S {
+    a.min(b)
+}
+
+#[kernel(crate = vmarray_kernel)]
+pub fn greater<S: Number>(a: S, b: S) -> S {
+    a.max(b)
+}
+
+/// Reduces a part of a line: so many elements, of so many parts. Lines lie along the middle one of three
+/// axes.
+#[kernel(crate = vmarray_kernel)]
+fn reduced<T: Number + Memory, S: Number + Memory, F: Function<(T,), S>, O: Function<(S, S), S>>(
+    at: At<1>,
+    inner: usize,
+    parts: usize,
+    each: usize,
+    x: &Anywhere<T, 3>,
+    out: &mut Own<S>,
+) {
+    let (line, i) = (at.index() / inner, at.index() % inner);
+    let o = line / parts;
+    let mut from = line % parts * each;
+    let end = x.shape()[1].min(from + each);
+    let mut all = S::ZERO;
+    let mut is_begun = false;
+    while from < end {
+        let to = end.min(from + BLOCK);
+        let mut sum = F::call((x[[o, from, i]],));
+        if to - from < 8 {
+            for k in from + 1..to {
+                sum = O::call((sum, F::call((x[[o, k, i]],))));
+            }
+        } else {
+            let mut sums = [S::ZERO; 8];
+            sums[0] = sum;
+            for j in 1..8 {
+                sums[j] = F::call((x[[o, from + j, i]],));
+            }
+            let mut k = from + 8;
+            while k + 8 <= to {
+                for j in 0..8 {
+                    sums[j] = O::call((sums[j], F::call((x[[o, k + j, i]],))));
+                }
+                k += 8;
+            }
+            for j in 0..7 {
+                if k + j < to {
+                    sums[j] = O::call((sums[j], F::call((x[[o, k + j, i]],))));
+                }
+            }
+            for j in 0..4 {
+                sums[j] = O::call((sums[j], sums[j + 4]));
+            }
+            sum = O::call((O::call((sums[0], sums[2])), O::call((sums[1], sums[3]))));
+        }
+        all = if is_begun { O::call((all, sum)) } else { sum };
+        is_begun = true;
+        from = to;
+    }
+    out.set(all);
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn copied<S: Memory>(x: &Own<S>, out: &mut Own<S>) {
+    out.set(x.get());
+}
+
+/// Reads a box of elements, row by row.
+pub(crate) type ReadBox<'a, T> = dyn Fn(&[Range<usize>]) -> Result<Vec<T>> + 'a;
+
+/// Elements that are reduced along one of their axes.
+pub(crate) struct Lines<'a, T> {
+    /// What is done, for errors.
+    pub name: &'static str,
+    pub store: &'a dyn OperandStore,
+    /// Where they lie in the store, unless that has other axes.
+    pub stored: Option<StoredBox>,
+    pub extents: Vec<usize>,
+    pub axis: usize,
+    pub read: &'a ReadBox<'a, T>,
+}
+
+impl<T: PrefixSummed> Lines<'_, T> {
+    /// Writes what a function gives for each element, put together along the axis by another one. Nothing is
+    /// zero, unless there has to be something.
+    pub fn reduce<S, F, O>(&self, into: Bound<'_>, is_partial: bool) -> Result<()>
+    where
+        S: PrefixSummed,
+        F: Function<(T,), S>,
+        O: Function<(S, S), S>,
+    {
+        let Bound::Own(into) = into else { unreachable!("results are elements of a view") };
+        let into = self.checked_into(into)?;
+        let count: usize = into.extents.iter().product();
+        let len = self.extents[self.axis];
+        if count == 0 {
+            return Ok(());
+        }
+        if is_partial && len == 0 {
+            return Err(ErrorKind::PositionOutside { axis: self.axis, index: 0, extent: 0 }.into());
+        }
+        let inner = self.extents[self.axis + 1..].iter().product();
+        if let Some(stored) = self.in_three_axes() {
+            let lines = || Placed {
+                operand: Operand::new(self.store, stored.range().start),
+                extents: stored.axes.iter().map(|axis| axis.extent).collect(),
+                stored: Some(stored.clone()),
+                of: Box::new(Nowhere(size_of::<T>())),
+            };
+            let is_enough = count >= LINES_MIN || len <= BLOCK;
+            // Of what is written nothing is read where it lies.
+            let is_apart = into.extents.len() == 1 && !std::ptr::addr_eq(into.operand.store, self.store);
+            if is_enough && is_apart && self.can_be_read(&stored, into.operand.store) {
+                return launch::<T, S, F, O>([inner, 1, len], lines(), Bound::Own(into));
+            }
+            let parts = len.div_ceil(BLOCK);
+            let bytes = count.saturating_mul(parts).saturating_mul(size_of::<S>());
+            let all_bytes = self.extents.iter().product::<usize>().saturating_mul(size_of::<T>());
+            let is_small = bytes <= STAGED_BYTES.max(all_bytes / 4);
+            if is_small && parts > 0 && self.can_be_read(&stored, self.store) {
+                let partial = self.partial::<S, F, O>(lines(), inner, parts, count)?;
+                let mut all = zeroed_vec(count)?;
+                put_together::<S, O>(&partial, parts, true, &mut all, inner);
+                return write(&all, into);
+            }
+        }
+        let all = self.by_pieces::<S, F, O>(count)?;
+        write(&all, into)
+    }
+
+    /// What each block of each line comes to: of the blocks of lines side by side, which have so many, first
+    /// all numbers of the first blocks.
+    fn partial<S, F, O>(&self, lines: Placed<'_>, inner: usize, parts: usize, count: usize) -> Result<Vec<S>>
+    where
+        S: PrefixSummed,
+        F: Function<(T,), S>,
+        O: Function<(S, S), S>,
+    {
+        let results = OverStore::with_results(self.store, count * parts, size_of::<S>())?;
+        let out = linear(&results, 0, count * parts);
+        launch::<T, S, F, O>([inner, parts, BLOCK], lines, Bound::Own(out))?;
+        let mut partial = zeroed_vec(count * parts)?;
+        results.read_bytes(0..partial.len(), bytemuck::cast_slice_mut(&mut partial))?;
+        Ok(partial)
+    }
+
+    /// All results, of elements that are copied to a device a piece at a time.
+    fn by_pieces<S, F, O>(&self, count: usize) -> Result<Vec<S>>
+    where
+        S: PrefixSummed,
+        F: Function<(T,), S>,
+        O: Function<(S, S), S>,
+    {
+        let (axis, extents) = (self.axis, &self.extents);
+        let mut all = zeroed_vec::<S>(count)?;
+        let mut piece = extents.clone();
+        piece[axis] = extents[axis].min(BLOCK);
+        let most = STAGED_BYTES / size_of::<T>();
+        for other in (0..piece.len()).filter(|other| *other != axis) {
+            let beside = piece.iter().product::<usize>() / piece[other];
+            piece[other] = piece[other].min((most / beside.max(1)).max(1));
+        }
+        // Whole blocks, as many as there is room for.
+        let line = piece.iter().product::<usize>() / piece[axis].max(1);
+        let blocks = (most / line.max(1) / BLOCK).max(1);
+        piece[axis] = extents[axis].min(blocks * BLOCK);
+        if extents.contains(&0) {
+            return Ok(all);
+        }
+        let starts: Vec<usize> = extents.iter().zip(&piece).map(|(all, each)| all.div_ceil(*each)).collect();
+        // The axis is the fastest, so that blocks come in ascending order.
+        let mut order: Vec<usize> = (0..extents.len()).filter(|other| *other != axis).collect();
+        order.push(axis);
+        for number in 0..starts.iter().product() {
+            let (mut rest, mut of) = (number, vec![0..0; extents.len()]);
+            for &axis in order.iter().rev() {
+                let start = rest % starts[axis] * piece[axis];
+                of[axis] = start..extents[axis].min(start + piece[axis]);
+                rest /= starts[axis];
+            }
+            let values = (self.read)(&of)?;
+            let lens: Vec<usize> = of.iter().map(Range::len).collect();
+            let [before, len, behind] = around(&lens, axis);
+            let listed = Listed(bytemuck::cast_slice(&values), size_of::<T>());
+            let extents = vec![before, len, behind];
+            let of_values = Listing { bytes: listed.0, stride: listed.1, extents: extents.clone() };
+            let operand = Operand::new(&listed, 0);
+            let lines = Placed { operand, extents, stored: None, of: Box::new(of_values) };
+            let parts = len.div_ceil(BLOCK);
+            let partial = self.partial::<S, F, O>(lines, behind, parts, before * behind)?;
+            // Where the results of the piece are among all.
+            let mut own = zeroed_vec(before * behind)?;
+            let is_first = of[axis].start == 0;
+            let places = numbers(&without(&of, axis), &without(&self.extents, axis));
+            own.iter_mut().zip(&places).for_each(|(own, place)| *own = all[*place]);
+            put_together::<S, O>(&partial, parts, is_first, &mut own, behind);
+            own.into_iter().zip(places).for_each(|(own, place)| all[place] = own);
+        }
+        Ok(all)
+    }
+
+    /// The results, as elements side by side if they are; of the shape without the axis, or with one index
+    /// along it.
+    fn checked_into<'b>(&self, mut into: Placed<'b>) -> Result<Placed<'b>> {
+        let (mut kept, expected) = (self.extents.clone(), without(&self.extents, self.axis));
+        kept[self.axis] = 1;
+        let is_kept = into.extents == kept;
+        if !is_kept && into.extents != expected {
+            let (kernel, argument) = (self.name.into(), "into".into());
+            return Err(ErrorKind::KernelShape { kernel, argument, expected, got: into.extents }.into());
+        }
+        if let Some(stored) = into.stored.take_if(|stored| !stored.is_part() && !stored.is_tiled()) {
+            let (start, len) = (stored.range().start, stored.range().len());
+            into.extents = vec![len];
+            into.stored = Some(StoredBox::range_of(start, len));
+        }
+        Ok(into)
+    }
+
+    /// Where the elements lie, along the axis and the ones before and behind it; if they are in rows of three
+    /// axes.
+    fn in_three_axes(&self) -> Option<StoredBox> {
+        let stored = self.stored.as_ref().filter(|stored| !stored.is_tiled())?;
+        let merged = |axes: &[DomainAxis]| -> Option<DomainAxis> {
+            let none = DomainAxis { start: 0, extent: 1, tiles: 1, tile: 1 };
+            axes.iter().try_fold(none, |all, axis| {
+                let is_whole = axis.start == 0 && axis.extent == axis.tiles;
+                (is_whole || all.extent == 1).then(|| DomainAxis {
+                    start: all.start * axis.tiles + axis.start,
+                    extent: all.extent * axis.extent,
+                    tiles: all.tiles * axis.tiles,
+                    tile: 1,
+                })
+            })
+        };
+        let (before, behind) = stored.axes.split_at(self.axis);
+        let axes = vec![merged(before)?, behind[0], merged(&behind[1..])?];
+        Some(StoredBox { axes })
+    }
+
+    /// Whether the items of a store can read the elements where they lie.
+    fn can_be_read(&self, stored: &StoredBox, by: &dyn OperandStore) -> bool {
+        let operand = Operand::new(self.store, stored.range().start);
+        DealtArgument::new(0, &operand, stored, Vec::new(), by).is_some()
+    }
+}
+
+/// How many elements there are before an axis, along it, and behind it.
+fn around(extents: &[usize], axis: usize) -> [usize; 3] {
+    [extents[..axis].iter().product(), extents[axis], extents[axis + 1..].iter().product()]
+}
+
+/// The numbers that the positions of a box have in extents, row by row.
+fn numbers(of: &[Range<usize>], extents: &[usize]) -> Vec<usize> {
+    of.iter().zip(extents).fold(vec![0], |numbers, (axis, extent)| {
+        let next = |number: usize| axis.clone().map(move |at| number * extent + at);
+        numbers.into_iter().flat_map(next).collect()
+    })
+}
+
+/// The same without one of the axes.
+fn without<A: Clone>(axes: &[A], axis: usize) -> Vec<A> {
+    let mut axes = axes.to_vec();
+    axes.remove(axis);
+    axes
+}
+
+/// Puts together what blocks of lines have come to; behind what there is of them already, unless these blocks
+/// are the first.
+fn put_together<S: PrefixSummed, O: Function<(S, S), S>>(
+    partial: &[S],
+    parts: usize,
+    is_first: bool,
+    all: &mut [S],
+    inner: usize,
+) {
+    for (all, partial) in all.chunks_exact_mut(inner).zip(partial.chunks_exact(parts * inner)) {
+        for (number, block) in partial.chunks_exact(inner).enumerate() {
+            for (all, own) in all.iter_mut().zip(block) {
+                *all = if is_first && number == 0 { *own } else { O::call((*all, *own)) };
+            }
+        }
+    }
+}
+
+fn launch<T, S, F, O>(of: [usize; 3], lines: Placed<'_>, out: Bound<'_>) -> Result<()>
+where
+    T: PrefixSummed,
+    S: PrefixSummed,
+    F: Function<(T,), S>,
+    O: Function<(S, S), S>,
+{
+    let [inner, parts, each] = of.map(values);
+    let arguments = vec![inner, parts, each, Bound::All(lines, 3), out];
+    plan::run(&Kernels::of::<reduced<T, S, F, O>>()?, arguments, &Options::USUAL, None, Wanted::Nothing)
+}
+
+/// Elements side by side, to be changed.
+fn linear(store: &dyn ResultStore, start: usize, len: usize) -> Placed<'_> {
+    let operand = Operand::changed(store, start);
+    let stored = Some(StoredBox::range_of(start, len));
+    Placed { operand, extents: vec![len], stored, of: Box::new(Inside { operand, len }) }
+}
+
+/// Writes all results, which are in memory row by row.
+fn write<S: PrefixSummed>(all: &[S], into: Placed<'_>) -> Result<()> {
+    let (bytes, stride) = (bytemuck::cast_slice(all), size_of::<S>());
+    let (listed, extents) = (Listed(bytes, stride), into.extents.clone());
+    let of = Box::new(Listing { bytes, stride, extents: extents.clone() });
+    let stored = (extents.len() == 1).then(|| StoredBox::range_of(0, all.len()));
+    let from = Placed { operand: Operand::new(&listed, 0), extents, stored, of };
+    let arguments = vec![Bound::Own(from), Bound::Own(into)];
+    plan::run(&Kernels::of::<copied<S>>()?, arguments, &Options::USUAL, None, Wanted::Nothing)
+}
+
+/// Elements in memory of the host, row by row.
+struct Listing<'a> {
+    bytes: &'a [u8],
+    stride: usize,
+    extents: Vec<usize>,
+}
+
+impl Spread for Listing<'_> {
+    fn stride(&self) -> usize {
+        self.stride
+    }
+
+    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+        inside(positions, &self.extents)
+    }
+
+    fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()> {
+        let of: Vec<Range<usize>> = of.iter().map(|axis| axis.start as usize..axis.end as usize).collect();
+        let Some((last, others)) = of.split_last() else { return Ok(()) };
+        let row = last.len() * self.stride;
+        let starts = numbers(others, &self.extents);
+        for (start, into) in starts.into_iter().zip(into.chunks_exact_mut(row.max(1))) {
+            let first = (start * self.extents[others.len()] + last.start) * self.stride;
+            into.copy_from_slice(&self.bytes[first..first + row]);
+        }
+        Ok(())
+    }
+}
+
+/// Elements of so many bytes that are read where they lie.
+struct Nowhere(usize);
+
+impl Spread for Nowhere {
+    fn stride(&self) -> usize {
+        self.0
+    }
+
+    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+        positions.to_vec()
+    }
+
+    fn read_bytes(&self, _: &[Range<isize>], _: &mut [u8]) -> Result<()> {
+        unreachable!("they are read where they lie")
+    }
+}

@@ -1,0 +1,290 @@
+//! Prefix sums: each element becomes the sum of all up to it, or of all before it.
+//!
+//! Elements are added up in blocks of [`BLOCK`], counted from the start of their store, so that the order of
+//! additions depends neither on devices nor on who works on what. One launch gives the sum of each block,
+//! the host adds these up, and another launch writes the prefix sums of each block, with what comes before
+//! it: two reads and a write of all elements. Harris, Sengupta, Owens, "Parallel Prefix Sum (Scan) with
+//! CUDA", GPU Gems 3, chapter 39; within 32 lanes the steps of Hillis and Steele.
+//!
+//! A group works on a block, so pages have to be of whole blocks. Elements of others go through the host, a
+//! piece at a time, and so do all where a device has no groups that long.
+
+mod block;
+mod number;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use backend_api::kernel::HostForm;
+use backend_api::{Device, ErrorKind as DeviceErrorKind};
+use vmarray_kernel::{Anywhere, Append, At, Function, Group, Kernel, Memory, Number, Own, Scalar, kernel};
+
+use super::arguments::{Appended, Bound, Placed, values};
+use super::kernel::Kernels;
+use super::options::Options;
+use super::plan::{self, Wanted};
+use super::spread::Inside;
+use super::stored::StoredBox;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::memory::zeroed_vec;
+use crate::base::stats::Counters;
+use crate::ops::executor::{Examination, Operand, OperandStore, ResultStore};
+
+use block::{BlockSums, block_sums_on_host, written_on_host};
+pub use number::PrefixSummed;
+
+/// Elements of a block, and items of a group.
+const BLOCK: usize = 1024;
+/// Bytes that go through the host at a time.
+pub(crate) const PIECE_BYTES: usize = 4 << 20;
+
+/// How far the element of an index is from the first one of its row, if there are `before` more elements than
+/// the index says. There are no rows if they have no length.
+#[kernel(crate = vmarray_kernel)]
+fn since_start(index: usize, before: usize, row: usize) -> usize {
+    if row == 0 { index + before } else { (index + before) % row }
+}
+
+/// The sum of a lane's value and of those of all lanes before it, as far back as its row begins.
+#[kernel(crate = vmarray_kernel)]
+fn scanned<T: Number>(x: T, lane: usize, distance: usize) -> T {
+    let mut sum = x;
+    for step in 0..5 {
+        let below = 1_usize << step;
+        let other = lanes::shuffle(sum, ((lane + 32 - below) % 32) as u32);
+        if lane >= below && distance >= below {
+            sum = other + sum;
+        }
+    }
+    sum
+}
+
+/// Tells the sum of each block, or of what belongs to the row that its last element is in: number and bits.
+#[kernel(crate = vmarray_kernel, group = BLOCK)]
+fn block_sums<T: Number + Memory, B: Function<(T,), u64>>(
+    at: At<1>,
+    before: usize,
+    row: usize,
+    of_lanes: &Group<T, 32>,
+    x: &Own<T>,
+    sums: &Append<[u64; 2]>,
+) {
+    let (i, index) = (at.in_group(), at.index());
+    let lane = i % 32;
+    let sum = scanned(x.get(), lane, since_start(index, before, row));
+    if lane == 31 {
+        of_lanes.set(i / 32, sum);
+    }
+    barrier();
+    let last = since_start(index - i + 32 * lane + 31, before, row);
+    let whole = lanes::shuffle(scanned(of_lanes[lane], lane, last / 32), 31);
+    if i == 0 {
+        sums.push([(index / BLOCK) as u64, B::call((whole,))]);
+    }
+}
+
+/// Writes the prefix sums of each block, with what is carried into it.
+#[kernel(crate = vmarray_kernel, group = BLOCK)]
+fn written<T: Number + Memory>(
+    at: At<1>,
+    before: usize,
+    row: usize,
+    is_exclusive: bool,
+    carried: &Anywhere<T>,
+    of_lanes: &Group<T, 32>,
+    x: &mut Own<T>,
+) {
+    let (i, index) = (at.in_group(), at.index());
+    let (lane, distance) = (i % 32, since_start(index, before, row));
+    let sum = scanned(x.get(), lane, distance);
+    if lane == 31 {
+        of_lanes.set(i / 32, sum);
+    }
+    barrier();
+    let last = since_start(index - i + 32 * lane + 31, before, row);
+    let all = scanned(of_lanes[lane], lane, last / 32);
+    let of_others = lanes::shuffle(all, ((i / 32 + 31) % 32) as u32);
+    let left = lanes::shuffle(sum, ((lane + 31) % 32) as u32);
+    // From the last to the first: own lanes, other lanes of the block, other blocks.
+    let mut value = sum;
+    let mut is_begun = true;
+    if is_exclusive {
+        is_begun = lane > 0 && distance > 0;
+        value = if is_begun { left } else { T::ZERO };
+    }
+    if i >= 32 && distance > lane {
+        value = if is_begun { of_others + value } else { of_others };
+        is_begun = true;
+    }
+    if distance > i {
+        let carried = carried[index / BLOCK];
+        value = if is_begun { carried + value } else { carried };
+    }
+    x.set(value);
+}
+
+/// Prefix sums of some elements of a store.
+pub(crate) struct Scan<'a> {
+    pub store: &'a dyn ResultStore,
+    /// Elements of a page.
+    pub page_len: usize,
+    pub range: Range<usize>,
+    /// Elements of a row, each of which begins anew; 0 if there are no rows.
+    pub row: usize,
+    /// Whether an element's own value is left out.
+    pub is_exclusive: bool,
+}
+
+/// What comes before an element, and how far its row reaches back.
+#[derive(Clone)]
+struct Carried<T: PrefixSummed> {
+    sum: T::Sum,
+    /// Elements before it.
+    index: usize,
+    row: usize,
+}
+
+impl<T: PrefixSummed> Carried<T> {
+    /// Goes past a block with such a sum.
+    fn pass(&mut self, len: usize, sum: T) {
+        self.index += len;
+        if len > 0 && since_start(self.index - 1, 0, self.row) < len {
+            self.sum = T::Sum::default();
+        }
+        sum.add_to(&mut self.sum);
+    }
+}
+
+impl Scan<'_> {
+    /// Writes them.
+    pub fn run<T: PrefixSummed>(&self) -> Result<()> {
+        let Range { start, end } = self.range;
+        let mut carried = Carried::<T> { sum: T::Sum::default(), index: 0, row: self.row };
+        // Blocks that have begun before belong to no group.
+        let head = start..start.next_multiple_of(BLOCK).min(end);
+        let rest = head.end..end;
+        if !self.page_len.is_multiple_of(BLOCK) || rest.is_empty() {
+            return self.through_host(&self.range, &mut carried);
+        }
+        let sums = match self.block_sums::<T>(&rest, head.len()) {
+            Err(error) if is_unsupported(&error) => return self.through_host(&self.range, &mut carried),
+            sums => sums?,
+        };
+        self.through_host(&head, &mut carried)?;
+        let mut before = Vec::with_capacity(sums.len());
+        for sum in sums {
+            before.push(T::rounded(&carried.sum));
+            carried.pass(BLOCK, sum);
+        }
+        self.write(&rest, head.len(), &before)
+    }
+
+    /// The sums of blocks.
+    fn block_sums<T: PrefixSummed>(&self, of: &Range<usize>, before: usize) -> Result<Vec<T>> {
+        let count = of.len().div_ceil(BLOCK);
+        let (mut told, mut sums) = (Vec::<[u64; 2]>::with_capacity(count), zeroed_vec::<T>(count)?);
+        let x = placed(Operand::new(self.store, of.start), of.len());
+        let appended =
+            Bound::Append(Box::new(Appended::to(&mut told, count)), count, size_of::<[u64; 2]>(), false);
+        let arguments = vec![values(before), values(self.row), Bound::Own(x), appended];
+        launch::<block_sums<T, T::ToBits>>(block_sums_on_host::<T>, arguments)?;
+        for [number, bits] in told {
+            sums[number as usize] = <T as Scalar>::from_value(bits);
+        }
+        Ok(sums)
+    }
+
+    /// Writes the prefix sums of blocks, of which it is known what comes before them.
+    fn write<T: PrefixSummed>(&self, of: &Range<usize>, before: usize, carried: &[T]) -> Result<()> {
+        let listed = Listed(bytemuck::cast_slice(carried), size_of::<T>());
+        let all = Placed {
+            operand: Operand::new(&listed, 0),
+            extents: vec![carried.len()],
+            stored: None,
+            of: Box::new(Inside { operand: Operand::new(&listed, 0), len: carried.len() }),
+        };
+        let x = placed(Operand::changed(self.store, of.start), of.len());
+        let places = [values(before), values(self.row), values(self.is_exclusive)];
+        let arguments = places.into_iter().chain([Bound::All(all, 1), Bound::Own(x)]).collect();
+        launch::<written<T>>(written_on_host::<T>, arguments)
+    }
+
+    /// Reads, adds up and writes elements a piece at a time.
+    fn through_host<T: PrefixSummed>(&self, of: &Range<usize>, carried: &mut Carried<T>) -> Result<()> {
+        let at_once = (PIECE_BYTES / size_of::<T>()).next_multiple_of(BLOCK);
+        let mut elements: Vec<T> = zeroed_vec(at_once.min(of.len()))?;
+        let mut block = BlockSums::new();
+        let mut start = of.start;
+        while start < of.end {
+            let end = of.end.min((start + 1).next_multiple_of(at_once));
+            let piece = &mut elements[..end - start];
+            self.store.read_bytes(start..end, bytemuck::cast_slice_mut(piece))?;
+            let mut rest = &mut *piece;
+            while !rest.is_empty() {
+                let place = start + (end - start - rest.len());
+                let len = (BLOCK - place % BLOCK).min(rest.len());
+                let (own, others) = rest.split_at_mut(len);
+                let sum = block.scan(own, carried.index, self.row);
+                let before = T::rounded(&carried.sum);
+                block.write(own, carried.index, self.row, self.is_exclusive, before);
+                carried.pass(len, sum);
+                rest = others;
+            }
+            self.store.write_bytes(start, bytemuck::cast_slice(piece))?;
+            start = end;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the prefix sums of lines that lie side by side: of one element of each after the other. Before them
+/// come the sums that are given, which become those of all.
+pub(crate) fn scan_lines<T: PrefixSummed>(lines: &mut [T], sums: &mut [T::Sum], is_exclusive: bool) {
+    for elements in lines.chunks_exact_mut(sums.len()) {
+        for (element, sum) in elements.iter_mut().zip(&mut *sums) {
+            let before = is_exclusive.then(|| T::rounded(sum));
+            element.add_to(sum);
+            *element = before.unwrap_or_else(|| T::rounded(sum));
+        }
+    }
+}
+
+/// Whether a device has said that it cannot do something.
+fn is_unsupported(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Device(cause) if cause.kind() == DeviceErrorKind::Unsupported)
+}
+
+/// Elements for items, an element for each.
+fn placed(operand: Operand<'_>, len: usize) -> Placed<'_> {
+    let stored = Some(StoredBox::range_of(operand.start, len));
+    Placed { operand, extents: vec![len], stored, of: Box::new(Inside { operand, len }) }
+}
+
+/// Launches a kernel whose groups the host carries out by a form of its own.
+fn launch<K: Kernel>(form: HostForm, arguments: Vec<Bound<'_>>) -> Result<()> {
+    let mut kernels = Kernels::of::<K>()?;
+    kernels.host = Some(form);
+    plan::run(&kernels, arguments, &Options::USUAL, None, Wanted::Nothing)
+}
+
+/// Elements of so many bytes in memory of the host.
+pub(super) struct Listed<'a>(pub &'a [u8], pub usize);
+
+impl OperandStore for Listed<'_> {
+    fn stride(&self) -> usize {
+        self.1
+    }
+
+    fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
+        into.copy_from_slice(&self.0[range.start * self.1..range.end * self.1]);
+        Ok(())
+    }
+
+    fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)> {
+        Vec::new()
+    }
+
+    fn examine(&self, _: &[Operand<'_>], _: &Range<usize>, _: &Examination<'_>) -> Result<()> {
+        unreachable!("kernels run where their results lie")
+    }
+}

@@ -1,0 +1,157 @@
+//! Blocks as the host adds them up: the same additions as those of groups, in the same order.
+
+use backend_api::kernel::{HostItems, Report};
+use vmarray_kernel::k::add;
+use vmarray_kernel::{Number, Scalar};
+
+use super::{BLOCK, PrefixSummed, since_start};
+
+const LANES: usize = 32;
+
+/// A block: sums of each 32 elements up to each of them, and of all these up to each of those.
+pub(super) struct BlockSums<T> {
+    within: [[T; LANES]; LANES],
+    all: [T; LANES],
+}
+
+/// Each value becomes the sum of itself and those before it, as far back as its row begins.
+#[inline(always)]
+fn scan_lanes<T: Number>(values: &mut [T; LANES], distance: impl Fn(usize) -> usize) {
+    for below in [1, 2, 4, 8, 16] {
+        let old = *values;
+        for lane in below..LANES {
+            let sum = add(old[lane - below], old[lane]);
+            values[lane] = if distance(lane) >= below { sum } else { old[lane] };
+        }
+    }
+}
+
+impl<T: Number> BlockSums<T> {
+    pub fn new() -> Self {
+        Self { within: [[T::ZERO; LANES]; LANES], all: [T::ZERO; LANES] }
+    }
+
+    /// Adds up elements, of which the first has so many before it, in rows of a length if that is not 0.
+    /// Gives the sum of all, as far back as the last row begins.
+    pub fn scan(&mut self, elements: &[T], first: usize, row: usize) -> T {
+        match row {
+            0 => self.scan_by(elements, |_| usize::MAX),
+            _ => self.scan_by(elements, |i| since_start(first, i, row)),
+        }
+    }
+
+    /// Writes prefix sums of the elements that were added up, with what is carried into the block.
+    pub fn write(&self, elements: &mut [T], first: usize, row: usize, is_exclusive: bool, carried: T) {
+        match row {
+            0 => self.write_by(elements, is_exclusive, carried, |i| if first == 0 { i } else { usize::MAX }),
+            _ => self.write_by(elements, is_exclusive, carried, |i| since_start(first, i, row)),
+        }
+    }
+
+    #[inline(always)]
+    fn scan_by(&mut self, elements: &[T], distance: impl Fn(usize) -> usize) -> T {
+        for (number, lanes) in self.within.iter_mut().enumerate() {
+            let from = elements.get(number * LANES..).unwrap_or_default();
+            let from = &from[..from.len().min(LANES)];
+            lanes[..from.len()].copy_from_slice(from);
+            lanes[from.len()..].fill(T::ZERO);
+            scan_lanes(lanes, |lane| distance(number * LANES + lane));
+            self.all[number] = lanes[LANES - 1];
+        }
+        scan_lanes(&mut self.all, |number| distance(number * LANES + LANES - 1) / LANES);
+        match elements.len() {
+            BLOCK => self.all[LANES - 1],
+            0 => T::ZERO,
+            // Those of a part of a block are summed up where it ends.
+            len => self.value(len - 1, false, T::ZERO, distance(len - 1).min(len - 1)),
+        }
+    }
+
+    /// The prefix sum of an element.
+    #[inline(always)]
+    fn value(&self, i: usize, is_exclusive: bool, carried: T, distance: usize) -> T {
+        let (number, lane) = (i / LANES, i % LANES);
+        let mut value = match is_exclusive {
+            true if lane > 0 && distance > 0 => Some(self.within[number][lane - 1]),
+            true => None,
+            false => Some(self.within[number][lane]),
+        };
+        let with = |before: T, value: Option<T>| value.map_or(before, |value| add(before, value));
+        if number > 0 && distance > lane {
+            value = Some(with(self.all[number - 1], value));
+        }
+        if distance > i {
+            value = Some(with(carried, value));
+        }
+        value.unwrap_or(T::ZERO)
+    }
+
+    #[inline(always)]
+    fn write_by(
+        &self,
+        elements: &mut [T],
+        is_exclusive: bool,
+        carried: T,
+        distance: impl Fn(usize) -> usize,
+    ) {
+        for (i, element) in elements.iter_mut().enumerate() {
+            *element = self.value(i, is_exclusive, carried, distance(i));
+        }
+    }
+}
+
+/// BlockPlaces of a launch: parameters come in the order of the kernel's, the index of its first item first.
+struct BlockPlaces {
+    first: u64,
+    before: usize,
+    row: usize,
+}
+
+impl BlockPlaces {
+    fn of(items: &HostItems<'_>) -> Self {
+        Self { first: items.param(0), before: items.param(1) as usize, row: items.param(2) as usize }
+    }
+
+    /// Does something with each block of some items: its number, the number of elements before it, elements.
+    /// Writes these back if it says so.
+    fn each_block<T: PrefixSummed>(
+        &self,
+        items: &HostItems<'_>,
+        view: usize,
+        mut work: impl FnMut(u64, usize, &mut [T]) -> bool,
+    ) -> Report {
+        let (view, mut elements) = (items.view(view), [T::ZERO; BLOCK]);
+        for first in items.items().step_by(BLOCK) {
+            let index = (items.index(first) - self.first) as usize;
+            let elements = &mut elements[..((items.items().end - first) as usize).min(BLOCK)];
+            let is_read = view.read(first, size_of::<T>(), bytemuck::cast_slice_mut(elements));
+            let is_changed = work((index / BLOCK) as u64, index + self.before, elements);
+            let is_written = !is_changed || view.write(first, size_of::<T>(), bytemuck::cast_slice(elements));
+            assert!(is_read && is_written, "items have elements");
+        }
+        Report::default()
+    }
+}
+
+/// What groups of [`block_sums`](super::block_sums) do.
+pub(super) fn block_sums_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Report {
+    let (places, mut block) = (BlockPlaces::of(items), BlockSums::<T>::new());
+    places.each_block::<T>(items, 0, |number, before, elements| {
+        let told = [number, Scalar::to_value(block.scan(elements, before, places.row))];
+        let at = items.view(1).change(0, 0, |count: u64| count + 1).unwrap_or(u64::MAX);
+        assert!(items.view(2).write(at, 16, bytemuck::bytes_of(&told)), "there is room for all");
+        false
+    })
+}
+
+/// What groups of [`written`](super::written) do.
+pub(super) fn written_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Report {
+    let (places, is_exclusive, mut block) =
+        (BlockPlaces::of(items), items.param(3) != 0, BlockSums::<T>::new());
+    places.each_block::<T>(items, 1, |number, before, elements| {
+        let carried = items.view(0).load(number, 0).unwrap_or(T::ZERO);
+        block.scan(elements, before, places.row);
+        block.write(elements, before, places.row, is_exclusive, carried);
+        true
+    })
+}

@@ -1,0 +1,325 @@
+//! Launches whose groups are tiles of a result: items write elements to memory of their device, in the order
+//! of tiles, from which a second kernel puts them into their places, whatever pages those are on.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+
+use backend_api::expr::Geometry;
+use backend_api::kernel::{self, Report};
+use backend_api::{Device, HostSpan, Launch, Queue, Ticket, View};
+use parking_lot::Mutex;
+use vmarray_kernel::launch::{DomainAxis, Form, lower_placing};
+use vmarray_kernel::{AroundPart, Layout, ScalarSource};
+
+use super::kernel::PreparedKernel;
+use super::over::OverStore;
+use super::plan::Launching;
+use super::spread::{Bounds, copy_around};
+use super::stored::StoredBox;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::ops::executor::{Change, Examination, OperandStore as _, Outcome, ResultStore, Run, STAGED_BYTES};
+use crate::ops::expr::refused;
+
+/// The groups of a launch, which are tiles of its results.
+pub(super) struct TiledGroups {
+    /// How many items a group has along each axis.
+    tile: Vec<usize>,
+    /// How many elements a result has.
+    extents: Vec<usize>,
+    /// Whether a part of the rows is a range of the store.
+    has_bands: bool,
+}
+
+/// A result of such a launch.
+pub(super) struct TiledResult<'a> {
+    /// The number of its parameter.
+    pub number: usize,
+    pub target: &'a dyn ResultStore,
+    pub stored: StoredBox,
+    pub layout: Layout,
+    /// The number of the memory among what is copied that items write to.
+    pub memory: usize,
+}
+
+/// Some tiles side by side: all along each axis but the first.
+pub(super) struct Band {
+    /// The first row, and how many there are.
+    rows: Range<usize>,
+    /// As items are numbered.
+    axes: Vec<DomainAxis>,
+    /// Where the first result is.
+    stored: StoredBox,
+}
+
+impl Band {
+    /// The place in the store of the element of an item; of the last beside it, if it has none.
+    pub fn place(&self, item: usize) -> usize {
+        let len: usize = self.axes.iter().map(|axis| axis.tile).product();
+        let (mut tile, mut within, mut position) = (item / len, item % len, vec![0; self.axes.len()]);
+        for (axis, of) in self.axes.iter().enumerate().rev() {
+            let first = if axis == 0 { self.rows.start } else { 0 };
+            let at = first + tile % of.tiles * of.tile + within % of.tile;
+            position[axis] = at.min(of.extent - 1);
+            (tile, within) = (tile / of.tiles, within / of.tile);
+        }
+        self.stored.place(|axis, _| position[axis])
+    }
+}
+
+impl TiledGroups {
+    pub fn new(of: &StoredBox, tile: &[usize]) -> Self {
+        let extents = of.axes.iter().map(|axis| axis.extent).collect();
+        Self { tile: tile.to_vec(), extents, has_bands: !of.is_tiled() }
+    }
+
+    /// How many items a group has.
+    pub fn len(&self) -> usize {
+        self.tile.iter().product()
+    }
+
+    fn tiles(&self, axis: usize) -> usize {
+        self.extents[axis].div_ceil(self.tile[axis])
+    }
+
+    /// How many items there are, those that fill up tiles included.
+    pub fn all_items(&self) -> usize {
+        (0..self.tile.len()).map(|axis| self.tiles(axis)).product::<usize>() * self.len()
+    }
+
+    /// How many of them run together at most.
+    pub fn most_items(&self, results: &[TiledResult<'_>]) -> usize {
+        self.items(self.band_tiles(results))
+    }
+
+    fn items(&self, rows_of_tiles: usize) -> usize {
+        let beside: usize = (1..self.tile.len()).map(|axis| self.tiles(axis)).product();
+        rows_of_tiles * beside * self.len()
+    }
+
+    /// How many rows of tiles run together: as much as stays in the cache of a large card.
+    fn band_tiles(&self, results: &[TiledResult<'_>]) -> usize {
+        let is_tiled = results.iter().any(|result| result.stored.is_tiled());
+        if !self.has_bands || is_tiled {
+            return self.tiles(0);
+        }
+        let longest = results.iter().map(|result| result.target.stride()).max().unwrap_or(1).max(1);
+        (STAGED_BYTES / longest / self.items(1).max(1)).clamp(1, self.tiles(0).max(1))
+    }
+
+    fn band(&self, first: usize, count: usize, stored: &StoredBox) -> Band {
+        let row = first * self.tile[0];
+        let rows = row..self.extents[0].min(row + count * self.tile[0]);
+        let axis = |axis: usize| {
+            let (extent, tile) = (self.extents[axis], self.tile[axis]);
+            let (start, tiles) = if axis == 0 {
+                // Places are counted from the result's first row.
+                (0_usize.wrapping_sub(row), rows.len().div_ceil(tile))
+            } else {
+                (0, self.tiles(axis))
+            };
+            DomainAxis { start, extent, tiles, tile }
+        };
+        let axes = (0..self.tile.len()).map(axis).collect();
+        Band { axes, rows, stored: stored.clone() }
+    }
+}
+
+impl Launching<'_> {
+    /// Runs all items, a band of tiles at a time, and puts what they wrote into its places.
+    pub fn run_tiles(
+        &mut self,
+        tiles: &TiledGroups,
+        results: &[TiledResult<'_>],
+        numbers: &OverStore<'_>,
+        is_short: bool,
+    ) -> Result<()> {
+        let kernels = results.iter().map(|result| placing(result, tiles, is_short));
+        let kernels = kernels.collect::<Result<Vec<_>>>()?;
+        let (count, mut outcome) = (tiles.band_tiles(results), Outcome::default());
+        for first in (0..tiles.tiles(0)).step_by(count) {
+            let count = count.min(tiles.tiles(0) - first);
+            let band = tiles.band(first, count, &results[0].stored);
+            for (param, source) in self.params.iter_mut().zip(&self.kernel.lowered.scalars) {
+                if let ScalarSource::Axis { axis, part } = source {
+                    *param = band.axes[*axis].scalar(*part, is_short);
+                }
+            }
+            self.band = Some(band);
+            let items = 0..if self.facts.is_some() { tiles.len() } else { tiles.items(count) };
+            let mut is_changed = false;
+            match self.run_band(&items, numbers, results, &kernels, &mut is_changed) {
+                Ok(()) if self.facts.is_some() => return Ok(()),
+                Ok(()) => outcome.written.push(self.band_range(&results[0].stored)),
+                Err(error) => {
+                    if is_changed {
+                        outcome.unspecified.push(self.band_range(&results[0].stored));
+                    }
+                    outcome.failure = Some(match error.kind() {
+                        ErrorKind::Interrupted { cause, .. } => cause.clone().into(),
+                        _ => error,
+                    });
+                    break;
+                }
+            }
+        }
+        outcome.into_result()
+    }
+
+    /// If it fails, says whether elements of results may have changed.
+    fn run_band(
+        &self,
+        items: &Range<usize>,
+        numbers: &OverStore<'_>,
+        results: &[TiledResult<'_>],
+        kernels: &[(Arc<PreparedKernel>, Form)],
+        is_changed: &mut bool,
+    ) -> Result<()> {
+        let Some(band) = &self.band else { return Ok(()) };
+        let place = |positions: &Range<usize>| positions.start as isize..positions.end as isize;
+        let beside = band.axes[1..].iter().map(|axis| place(&(0..axis.extent)));
+        let bounds: Bounds = std::iter::once(place(&band.rows)).chain(beside).collect();
+        copy_around(&mut self.devices.write(), &self.spread, &bounds)?;
+        numbers.examine(&[], items, &Examination(self))?;
+        if self.facts.is_some() {
+            return Ok(());
+        }
+        for (result, (kernel, form)) in results.iter().zip(kernels) {
+            self.exchange(result, numbers, items)?;
+            let range = self.band_range(&result.stored);
+            let done = result.target.change(&[], &range, &Placing { of: self, result, kernel, form });
+            let is_refused = |error: &Error| !matches!(error.kind(), ErrorKind::Interrupted { .. });
+            *is_changed |= !done.as_ref().is_err_and(is_refused);
+            done?;
+        }
+        Ok(())
+    }
+
+    /// Gives all devices what each has computed.
+    fn exchange(
+        &self,
+        result: &TiledResult<'_>,
+        numbers: &OverStore<'_>,
+        items: &Range<usize>,
+    ) -> Result<()> {
+        let (devices, stride) = (self.devices.read(), result.target.stride());
+        if devices.len() < 2 {
+            return Ok(());
+        }
+        for (number, part) in numbers.parts(items).enumerate() {
+            let bytes = devices[number].download(result.memory, part.end * stride)?;
+            let own = &bytes[part.start * stride..];
+            for other in devices.iter().enumerate().filter(|(other, _)| *other != number) {
+                other.1.upload(result.memory, (part.start * stride) as u64, own)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Which places of a store the band's elements are among.
+    fn band_range(&self, stored: &StoredBox) -> Range<usize> {
+        let Some(band) = self.band.as_ref().filter(|_| !stored.is_tiled()) else { return stored.range() };
+        let start = stored.place(|axis, _| if axis == 0 { band.rows.start } else { 0 });
+        let last = stored.place(|axis, of| if axis == 0 { band.rows.end - 1 } else { of.extent - 1 });
+        start..last + 1
+    }
+}
+
+/// Kernels that put elements into their places, by what these are, the extents of tiles and the form.
+static PLACING: LazyLock<Mutex<PlacingKernels>> = LazyLock::new(Mutex::default);
+type PlacingKernels = HashMap<(Layout, Vec<u32>, Form), Arc<PreparedKernel>>;
+
+/// The kernel that puts elements of a result into their places.
+fn placing(
+    result: &TiledResult<'_>,
+    tiles: &TiledGroups,
+    is_short: bool,
+) -> Result<(Arc<PreparedKernel>, Form)> {
+    let stored = &result.stored;
+    let (axes, is_tiled, is_part) = (stored.axes.len(), stored.is_tiled(), stored.is_part());
+    let form = Form { axes, is_tiled, is_part, is_short, ..Form::default() };
+    let tile: Vec<u32> = tiles.tile.iter().map(|extent| *extent as u32).collect();
+    let key = (result.layout.clone(), tile, form.clone());
+    if let Some(known) = PLACING.lock().get(&key) {
+        return Ok((Arc::clone(known), form));
+    }
+    // Not under the lock: two threads may do it both.
+    let lowered = lower_placing(&key.0, &key.1, &form).map_err(|error| refused(&error))?;
+    let kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name);
+    let prepared = Arc::new(PreparedKernel { lowered, kernel });
+    Ok((Arc::clone(PLACING.lock().entry(key).or_insert(prepared)), form))
+}
+
+/// Puts elements of a band into their places: a change of the result.
+struct Placing<'a, 'b> {
+    of: &'a Launching<'b>,
+    result: &'a TiledResult<'a>,
+    kernel: &'a PreparedKernel,
+    form: &'a Form,
+}
+
+impl Placing<'_, '_> {
+    fn scalar(&self, source: &ScalarSource) -> u64 {
+        let (stored, band) = (&self.result.stored, self.of.band.as_ref());
+        match *source {
+            ScalarSource::Form => self.form.number(),
+            ScalarSource::Axis { axis, part } => stored.axes[axis].scalar(part, self.form.is_short),
+            ScalarSource::TileLen(part) => {
+                DomainAxis { tile: stored.tile_len(), ..stored.axes[0] }.scalar(part, self.form.is_short)
+            }
+            ScalarSource::Around { part: AroundPart::First(0), .. } => {
+                band.map_or(0, |band| band.rows.start as u64)
+            }
+            ScalarSource::Around { part: AroundPart::Extent(axis), .. } => {
+                band.map_or(0, |band| band.axes[axis].tiles as u64)
+            }
+            _ => 0,
+        }
+    }
+
+    fn with<R>(
+        &self,
+        device: &dyn Device,
+        run: Run<'_>,
+        report: HostSpan<'_>,
+        work: impl FnOnce(&Launch<'_>) -> backend_api::Result<R>,
+    ) -> backend_api::Result<R> {
+        let (devices, stride) = (self.of.devices.read(), self.result.target.stride() as u64);
+        let copies = devices.iter().find(|copies| copies.is_on(device));
+        let room = copies.and_then(|copies| copies.elements(self.result.memory, stride));
+        let Some((room, _)) = room else { unreachable!("there is room on the result's devices") };
+        let views = [View::Run(run.columns[0]), View::Run(room)];
+        let params: Vec<u64> = self.kernel.lowered.scalars.iter().map(|source| self.scalar(source)).collect();
+        let launch = Launch::new(&self.kernel.kernel, run.count() as u64, run.geometry, report);
+        work(&Launch { views: &views, params: &params, ..launch })
+    }
+}
+
+impl Change for Placing<'_, '_> {
+    fn overwrites(&self, element_bytes: usize) -> bool {
+        self.kernel.overwrites(0, element_bytes)
+    }
+
+    fn report_bytes(&self, _: usize) -> usize {
+        Report::BYTES as usize
+    }
+
+    fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>) {
+        let Some(report) = report else { return };
+        let _ = self.with(device, run, report, |launch| device.prepare_launches(&[*launch]));
+    }
+
+    fn submit(
+        &self,
+        queue: &Queue<dyn Device>,
+        run: Run<'_>,
+        report: Option<HostSpan<'_>>,
+    ) -> backend_api::Result<Ticket> {
+        let Some(report) = report else { unreachable!("launches have reports") };
+        self.with(&**queue.device(), run, report, |launch| queue.launch(launch))
+    }
+
+    fn take_report(&self, _: Geometry, report: &[u64]) {
+        debug_assert!(report[0] == 0, "it reads and writes what is there");
+    }
+}

@@ -1,0 +1,79 @@
+//! What views show beside each element, for joins.
+
+use std::ops::Range;
+
+use super::bounded::BoxShape;
+use super::launched::Everywhere;
+use super::modes::Boundary;
+use super::view::BoundaryView;
+use crate::base::error::Result;
+use crate::ops::compute::{Column, ColumnElements};
+use crate::ops::launch::{Bounds, Spread};
+use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::view::{INTERNAL, Shape, Store, View};
+use crate::shapes::nd::position_outside;
+
+/// The elements of a view at a distance from each position: from [`BoundaryView::shifted`].
+///
+/// ```
+/// use vmarray::{boundary::Clamp, prelude::*};
+/// let heights = VirtualArray::<f32>::new(4)?;
+/// heights.write(0, &[1.0, 4.0, 2.0, 2.0])?;
+/// let joined = heights.join((heights.bounded(Clamp).shifted([1]),))?;
+/// let ((here, next), height) = (joined.rows(), Field::<f32, f32>::whole());
+/// // Where it goes up.
+/// assert_eq!(joined.count_where(.., next.get(height).gt(here.get(height)))?, 1);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Shifted<V, const N: usize> {
+    pub(super) of: V,
+    pub(super) by: [isize; N],
+}
+
+impl<V, const N: usize> Sealed for Shifted<V, N> {}
+
+impl<'a, V, const N: usize, R, W> Column<'a> for Shifted<BoundaryView<V, N, R, W>, N>
+where
+    V: View<'a, Shape: BoxShape<N>> + Sync + 'a,
+    R: Boundary<V::Element, N> + Copy + Sync + 'a,
+    W: Copy + Sync + 'a,
+{
+    type Element = V::Element;
+
+    fn listed(self, _: Internal) -> ColumnElements<'a> {
+        let (store, shape) = self.of.source().parts();
+        let of = Box::new(At { of: Everywhere::new(self.of), by: self.by });
+        let (extents, stored) = (shape.axes(), shape.stored());
+        ColumnElements { extents, store: store.as_operand(INTERNAL), stored, is_moved: true, of }
+    }
+}
+
+/// Elements at a distance.
+struct At<S, const N: usize> {
+    of: S,
+    by: [isize; N],
+}
+
+impl<S: Spread, const N: usize> Spread for At<S, N> {
+    fn stride(&self) -> usize {
+        self.of.stride()
+    }
+
+    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+        positions.to_vec()
+    }
+
+    fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()> {
+        let mut moved = of.to_vec();
+        for (axis, (positions, by)) in moved.iter_mut().zip(self.by).enumerate() {
+            let (Some(start), Some(end)) = (positions.start.checked_add(by), positions.end.checked_add(by))
+            else {
+                let at = positions.start as i128 + by as i128;
+                return Err(position_outside(axis, at, positions.len()));
+            };
+            *positions = start..end;
+        }
+        self.of.read_bytes(&moved, into)
+    }
+}

@@ -1,0 +1,29 @@
+//! Ragged arrays as arguments of kernels.
+
+use backend_api::Device;
+use vmarray_kernel::{Memory, Rows, kind};
+
+use super::RaggedArray;
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::ops::launch::{Argument, Bound, Shown, placed};
+use crate::ops::view::sealed::Internal;
+use crate::ops::view::{INTERNAL, Linear, Section};
+
+/// All rows.
+impl<'a, T: Memory + Element, D: Device> Argument<'a, &'static Rows<T>, kind::Rows>
+    for &'a RaggedArray<T, D>
+{
+    fn bound(self, _: Internal) -> Bound<'a> {
+        let elements: Section<'a, VirtualArray<T, D>> =
+            Section::new(&self.items, Linear { start: 0, len: self.total });
+        Bound::All(placed(elements, Box::new(Shown(elements))), 1)
+    }
+
+    fn bounds(self, into: &mut Vec<Bound<'a>>, _: Internal) {
+        let starts: Section<'a, VirtualArray<u64, D>> =
+            Section::new(&self.offsets, Linear { start: 0, len: self.rows + 1 });
+        into.push(Bound::All(placed(starts, Box::new(Shown(starts))), 1));
+        into.push(self.bound(INTERNAL));
+    }
+}

@@ -1,0 +1,218 @@
+//! Devices that are lost: exactly their pages go, or nothing where pages are mirrored.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use vmarray::device::wrap::{Faulty, SplitMix64};
+use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
+use vmarray::home::ReplicaState;
+use vmarray::host::SimulatedDevice;
+use vmarray::kernel::Own;
+use vmarray::{AnyDevice, ErrorKind, Placement, Source, prelude::*};
+
+use crate::common::hosts;
+
+type Card = Arc<Faulty<SimulatedDevice>>;
+
+fn card(seed: u64) -> Card {
+    let latency = Duration::from_micros(seed % 40);
+    Arc::new(Faulty::new(SimulatedDevice::builder(seed).bytes(1 << 20).latency(latency).build()))
+}
+
+fn any(card: &Card) -> Arc<AnyDevice> {
+    Arc::new(AnyDevice::Own(Arc::clone(card) as Arc<dyn Device>))
+}
+
+fn cards(count: u64) -> Vec<Card> {
+    (1..=count).map(card).collect()
+}
+
+#[vmarray::kernel]
+fn add(by: u32, x: &mut Own<u32>) {
+    x.set(x.get() + by);
+}
+
+#[test]
+fn a_lost_device_takes_its_pages_and_no_others() {
+    for count in 1..=5 {
+        let cards = cards(count);
+        let shares: Vec<u32> = (0..count).map(|at| 1 + at as u32 * 2 % 3).collect();
+        let array = VirtualArray::<u32>::builder(10_000)
+            .devices(cards.iter().map(any))
+            .placement(Placement::Ratios(shares))
+            .page_len(100)
+            .frames_per_channel(4)
+            .build()
+            .unwrap();
+        let values: Vec<u32> = (0..10_000).collect();
+        array.write(0, &values).unwrap();
+        array.evict(..).unwrap();
+        // Two pages are in frames; the second is newer there than at home.
+        for page in [0, 1] {
+            assert_eq!(array.get(page * 100).unwrap(), values[page * 100]);
+        }
+        array.set(100, 7).unwrap();
+        let lost = cards[0].info().to_string();
+        cards[0].lose();
+        let homes = array.homes();
+        let is_lost: Vec<bool> =
+            homes.iter().map(|home| home.replicas[0].state == ReplicaState::Lost).collect();
+        assert!(
+            homes.iter().zip(&is_lost).all(|(home, is_lost)| is_lost == &(home.replicas[0].device == lost))
+        );
+        let in_frame = |page: usize| page < 2;
+        let gone = |page: usize| is_lost[page % homes.len()] && !in_frame(page);
+        let counted: u64 = homes.iter().map(|home| home.lost_pages).sum();
+        assert_eq!(counted, (0..100).filter(|page| gone(*page)).count() as u64, "{count} devices");
+        for page in 0..100 {
+            let expected = if page == 1 { 7 } else { values[page * 100] };
+            match array.get(page * 100) {
+                Ok(value) => assert!(value == expected && !gone(page), "page {page}"),
+                Err(error) => {
+                    let cause = error.device_error().expect("a device's error");
+                    assert_eq!((cause.kind(), cause.device()), (DeviceErrorKind::Lost, &*lost));
+                    assert!(gone(page), "page {page}");
+                }
+            }
+            // On devices, too, a page at a time.
+            let range = page * 100..page * 100 + 100;
+            if !is_lost[page % homes.len()] {
+                assert_eq!(array.count(range.clone(), Field::whole(), &expected).unwrap(), 1);
+                array.fill(range.clone(), 5).unwrap();
+                add::run((1, array.section_mut(range.clone()).unwrap())).unwrap();
+                assert_eq!(array.to_vec(range).unwrap(), [6; 100]);
+            } else if gone(page) {
+                assert!(array.count(range, Field::whole(), &expected).is_err());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_mirrored_is_refused() {
+    let builder = || VirtualArray::<u32>::builder(1000).placement(Placement::Mirrored);
+    let refused = |error: vmarray::Error| matches!(error.kind(), ErrorKind::MirrorRefused { .. });
+    assert!(refused(builder().devices(hosts::<1>()).build().unwrap_err()));
+    let array = builder().devices(hosts::<2>()).build().unwrap();
+    assert!(refused(array.rebuild(hosts::<1>()[0].clone()).unwrap_err()), "nothing is lost");
+    let plain = VirtualArray::<u32>::builder(1000).devices(hosts::<2>()).build().unwrap();
+    assert!(refused(plain.rebuild(hosts::<1>()[0].clone()).unwrap_err()));
+    let source = Source::builder(vec![0_u32; 1000]).devices(hosts::<2>()).placement(Placement::Mirrored);
+    assert!(refused(source.build().unwrap_err()));
+    // Each device holds two shares.
+    let full = VirtualArray::<u32>::builder((1 << 20) / 4 * 2).devices(cards(3).iter().map(any));
+    let full = full.page_len(1024).placement(Placement::Mirrored).build().unwrap_err();
+    assert!(matches!(full.kind(), ErrorKind::DoesNotFit { .. }), "{full}");
+}
+
+#[test]
+fn device_side_work_outlives_each_device_of_a_mirror() {
+    for (count, lost) in [(2, 0), (2, 1), (3, 1), (5, 4)] {
+        let cards = cards(count);
+        let array = VirtualArray::<u32>::builder(20_000)
+            .devices(cards.iter().map(any))
+            .placement(Placement::Mirrored)
+            .page_len(128)
+            .frames_per_channel(4)
+            .build()
+            .unwrap();
+        let mut expected: Vec<u32> = (0..20_000).collect();
+        array.write(0, &expected).unwrap();
+        for turn in 0..4 {
+            if turn == 1 {
+                cards[lost].lose();
+            }
+            if turn == 3 {
+                array.rebuild(any(&card(100))).unwrap();
+                cards[(lost + 1) % cards.len()].lose();
+            }
+            array.fill(turn * 1000..turn * 1000 + 777, 9).unwrap();
+            expected[turn * 1000..turn * 1000 + 777].fill(9);
+            add::run((3, array.section_mut(..).unwrap())).unwrap();
+            expected.iter_mut().for_each(|value| *value += 3);
+            let indices: Vec<usize> = (0..300).map(|at| at * 61 % 20_000).collect();
+            array.scatter(&indices, &vec![turn as u32; 300]).unwrap();
+            indices.iter().for_each(|&index| expected[index] = turn as u32);
+            let sum: u64 = expected.iter().map(|value| u64::from(*value)).sum();
+            assert_eq!(
+                array.sum(.., Field::whole()).unwrap(),
+                i128::from(sum),
+                "{count} devices, turn {turn}"
+            );
+            assert_eq!(array.gather(&indices).unwrap(), [turn as u32; 300]);
+            assert!(array.to_vec(..).unwrap() == expected, "{count} devices, turn {turn}");
+        }
+        assert!(array.homes().iter().all(|home| home.lost_pages == 0));
+    }
+}
+
+/// Threads check every value that they read while each device in turn is lost and rebuilt.
+#[test]
+fn nothing_is_lost_or_wrong_while_devices_are_lost_and_rebuilt() {
+    const THREADS: usize = 3;
+    for count in [2, 3, 4] {
+        let mut cards = cards(count);
+        let array = VirtualArray::<u32>::builder(9_000)
+            .devices(cards.iter().map(any))
+            .placement(Placement::Mirrored)
+            .page_len(64)
+            .frames_per_channel(5)
+            .build()
+            .unwrap();
+        let (is_over, operations) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..THREADS)
+                .map(|number| {
+                    let (array, is_over, operations) = (&array, &is_over, &operations);
+                    scope.spawn(move || {
+                        let mut random = SplitMix64::new(number as u64);
+                        let mut own = vec![0; array.len() / THREADS];
+                        while !is_over.load(Ordering::Relaxed) {
+                            let place = random.index(own.len());
+                            let index = place * THREADS + number;
+                            match random.below(8) {
+                                0..3 => {
+                                    own[place] += 1;
+                                    array.set(index, own[place]).unwrap();
+                                }
+                                3 => array.flush(index..(index + 500).min(array.len())).unwrap(),
+                                4 => {
+                                    let places: Vec<usize> =
+                                        (0..20).map(|_| random.index(own.len())).collect();
+                                    let indices: Vec<_> =
+                                        places.iter().map(|place| place * THREADS + number).collect();
+                                    let values = array.gather(&indices).unwrap();
+                                    assert!(
+                                        places.iter().zip(values).all(|(place, value)| own[*place] == value)
+                                    );
+                                }
+                                _ => assert_eq!(array.get(index).unwrap(), own[place], "element {index}"),
+                            }
+                            operations.fetch_add(1, Ordering::Relaxed);
+                        }
+                        for (place, value) in own.iter().enumerate() {
+                            assert_eq!(array.get(place * THREADS + number).unwrap(), *value);
+                        }
+                    })
+                })
+                .collect();
+            let is_broken = || workers.iter().any(|worker| worker.is_finished());
+            for turn in 0..10 {
+                let until = operations.load(Ordering::Relaxed) + 2000;
+                while operations.load(Ordering::Relaxed) < until && !is_broken() {
+                    std::thread::yield_now();
+                }
+                let at = turn % cards.len();
+                cards[at].lose();
+                cards[at] = card(50 + turn as u64);
+                array.rebuild(any(&cards[at])).unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+        });
+        let homes = array.homes();
+        let mut replicas = homes.iter().flat_map(|home| &home.replicas);
+        assert!(replicas.all(|replica| replica.state == ReplicaState::Current), "{homes:?}");
+    }
+}
