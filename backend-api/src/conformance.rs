@@ -394,6 +394,7 @@ macro_rules! __conformance_list {
                 gathers_and_scatters_of_many_elements
                 gathers_and_scatters_of_large_elements
                 entries_left_out_move_nothing
+                gathers_and_scatters_of_elements_in_pages
                 a_gather_with_an_index_outside_fails
                 a_scatter_with_an_index_outside_fails
                 gathers_in_flight_at_once_do_not_mix

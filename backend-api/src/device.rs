@@ -165,8 +165,8 @@ pub enum Commit {
 /// let (indices, answer) = (host.at(0), host.at(64));
 /// device.search(&queue, &Search { elements, field_offset: 0, value: &[2], limit: 2, count_all: true, answer })?;
 /// // New host memory is zeroed, so each moves elements 0 and 0 to or from the values.
-/// device.gather(&queue, &Gather { elements, indices, count: 2, values: host.at(16) })?;
-/// device.scatter(&queue, &Scatter { elements, indices, count: 1, values: host.at(17) })?;
+/// device.gather(&queue, &Gather { elements: elements.into(), indices, count: 2, values: host.at(16) })?;
+/// device.scatter(&queue, &Scatter { elements: elements.into(), indices, count: 1, values: host.at(17) })?;
 /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U8 }])?;
 /// let action = Action::Sum { value: Value(0), filter: None, answer: host.at(0) };
 /// let geometry = Geometry::plain(0);
@@ -546,7 +546,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///
     /// - With [`Reach::Copies`], copies by [`Transfer::Internal`] take places in the other's device memory as
     ///   source or as target, and [`order_after`](Self::order_after) takes the other's tickets. With
-    ///   [`Reach::Maps`], views of [launches](Self::launch) take such places, too. No other call does.
+    ///   [`Reach::Maps`], views of [launches](Self::launch) take such places, too, and so do the elements of
+    ///   [gathers](Self::gather) and [scatters](Self::scatter). No other call does.
     /// - Nothing orders work of two devices but `order_after` and waiting.
     /// - The answer stays as it is while both devices live. It holds in this direction alone. It may take
     ///   long the first time that it is asked for.

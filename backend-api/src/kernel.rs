@@ -61,7 +61,7 @@ pub use function::{Function, HostFunction};
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use host::{HostForm, HostItems, HostView};
 pub use interpret::{Interpreter, Slices, Views};
-pub(crate) use launch::check as check_launch;
 pub use launch::{KernelFacts, Launch, View};
+pub(crate) use launch::{check as check_launch, check_shape};
 pub use report::Report;
 pub use uniform::Common;

@@ -43,8 +43,8 @@ use crate::{
 /// // Element 8 comes to element 3, through host memory; then all of it is fetched.
 /// host.write(128, &8_u64.to_ne_bytes());
 /// host.write(136, &3_u64.to_ne_bytes());
-/// queue.gather(&Gather { elements, indices: host.at(128), count: 1, values: host.at(144) })?;
-/// let moved = queue.scatter(&Scatter { elements, indices: host.at(136), count: 1, values: host.at(144) })?;
+/// queue.gather(&Gather { elements: elements.into(), indices: host.at(128), count: 1, values: host.at(144) })?;
+/// let moved = queue.scatter(&Scatter { elements: elements.into(), indices: host.at(136), count: 1, values: host.at(144) })?;
 /// other.order_after(moved)?;
 /// let ticket = other.submit(&[Transfer::Download { from: memory.at(0), to: host.at(160), bytes: 9 }])?;
 /// device.wait(ticket)?;

@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use crate::{BufferHandle, BufferId, HostAllocation, HostId};
+use crate::{BufferHandle, BufferId, HostAllocation, HostId, View};
 
 /// A place in device memory, borrowed from the memory's owner: [`DeviceBuffer::at`](crate::DeviceBuffer::at)
 /// or [`BufferHandle::at`].
@@ -313,7 +313,7 @@ impl Search<'_> {
 /// host.write(24, b"xyz");
 /// let elements = Elements { start: memory.at(0), count: 4, stride: 1 };
 /// # use backend_api::{Device, Transfer};
-/// queue.scatter(&Scatter { elements, indices: host.at(0), count: 3, values: host.at(24) })?;
+/// queue.scatter(&Scatter { elements: elements.into(), indices: host.at(0), count: 3, values: host.at(24) })?;
 /// device.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(32), bytes: 4 }])?)?;
 /// # let mut bytes = [0; 4];
 /// # host.read(32, &mut bytes);
@@ -334,17 +334,21 @@ pub const LEFT_OUT: u64 = u64::MAX;
 /// // Device memory holds `aabbcc`. An element can be asked for any number of times.
 /// host.write(0, [1_u64, 1, 2].map(u64::to_ne_bytes).as_flattened());
 /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
-/// let gather = Gather { elements, indices: host.at(0), count: 3, values: host.at(24) };
+/// let gather = Gather { elements: elements.into(), indices: host.at(0), count: 3, values: host.at(24) };
 /// device.wait(queue.gather(&gather)?)?;
 /// let mut values = [0; 6];
 /// host.read(24, &mut values);
 /// assert_eq!(&values, b"bbbbcc");
 /// # Ok::<_, backend_api::Error>(())
 /// ```
+///
+/// Elements in pages that are [dealt out](View::Dealt) to several places, also in memory of devices that this
+/// one [maps](crate::Reach::Maps), are [`Unsupported`](crate::ErrorKind::Unsupported) on some devices; where a
+/// request of no indices is not, the others of its kind are not either.
 #[derive(Clone, Copy, Debug)]
 pub struct Gather<'a> {
     /// What is collected from; an element's `stride` bytes are moved whole.
-    pub elements: Elements<'a>,
+    pub elements: View<'a>,
     /// The indices, or [`LEFT_OUT`]: `count` unsigned 64-bit numbers in the host's byte order, at a multiple
     /// of 8. They must stay as they are until the ticket is done.
     pub indices: HostSpan<'a>,
@@ -363,7 +367,7 @@ pub struct Gather<'a> {
 /// # let host = device.allocate_host(64, HostMemory::Pageable)?;
 /// // New host memory is zeroed: the index is 0, and there is no element 0 of none.
 /// let elements = |count| Elements { start: memory.at(0), count, stride: 2 };
-/// let scatter = |count| Scatter { elements: elements(count), indices: host.at(0), count: 1, values: host.at(16) };
+/// let scatter = |count| Scatter { elements: elements(count).into(), indices: host.at(0), count: 1, values: host.at(16) };
 /// device.wait(device.scatter(&queue, &scatter(3))?)?;
 /// let failed = device.scatter(&queue, &scatter(0))?;
 /// assert_eq!(device.wait(failed).unwrap_err().kind(), ErrorKind::KernelFailed);
@@ -371,8 +375,8 @@ pub struct Gather<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Scatter<'a> {
-    /// What is written to; an element's `stride` bytes are moved whole.
-    pub elements: Elements<'a>,
+    /// What is written to, as for [`Gather`]; an element's `stride` bytes are moved whole.
+    pub elements: View<'a>,
     /// The indices, as for [`Gather`]. No index may occur twice: which value wins, or whether the element is
     /// then a mixture, is not said.
     pub indices: HostSpan<'a>,

@@ -2,7 +2,7 @@
 
 use crate::{
     BufferId, Compute, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Launch,
-    Result, Scatter, Search, Transfer,
+    Result, Scatter, Search, Transfer, View,
 };
 
 /// Knows how long each piece of memory is, and checks requests against that.
@@ -44,10 +44,10 @@ use crate::{
 /// let search = |field_offset| Search { elements, field_offset, value: &[1, 2], limit: 6, count_all: false, answer };
 /// assert!(memory.check_search(&search(2)).is_ok());
 /// assert!(memory.check_search(&search(3)).is_err(), "the field would leave its element");
-/// let gather = |at| Gather { elements, indices: host(at), count: 4, values: host(40) };
+/// let gather = |at| Gather { elements: elements.into(), indices: host(at), count: 4, values: host(40) };
 /// assert!(memory.check_gather(&gather(0)).is_ok());
 /// assert!(memory.check_gather(&gather(4)).is_err(), "indices start at a multiple of 8");
-/// let scatter = Scatter { elements, indices: host(0), count: 7, values: host(40) };
+/// let scatter = Scatter { elements: elements.into(), indices: host(0), count: 7, values: host(40) };
 /// assert!(memory.check_scatter(&scatter).is_err(), "there are not that many values");
 /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
 /// let action = Action::Histogram { value: Value(0), filter: None, bins: 9, answer };
@@ -206,17 +206,20 @@ pub trait Extents {
     fn check_indexed(
         &self,
         operation: &'static str,
-        elements: &Elements<'_>,
+        elements: &View<'_>,
         indices: HostSpan<'_>,
         count: u64,
         values: HostSpan<'_>,
     ) -> Result<()> {
         let overflow =
             || Error::new(ErrorKind::InvalidArgument, operation).with_detail("count times size overflows");
-        self.check_elements(operation, elements)?;
+        crate::kernel::check_shape(self, operation, "elements", elements)?;
+        for (place, bytes) in elements.ranges() {
+            self.check_device(operation, place, bytes)?;
+        }
         check_aligned(operation, "indices", indices)?;
         self.check_host(operation, indices, count.checked_mul(8).ok_or_else(overflow)?)?;
-        self.check_host(operation, values, count.checked_mul(elements.stride).ok_or_else(overflow)?)
+        self.check_host(operation, values, count.checked_mul(elements.stride()).ok_or_else(overflow)?)
     }
 }
 

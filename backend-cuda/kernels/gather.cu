@@ -2,11 +2,13 @@
 // in host memory, so they are what has to be touched well: neighbouring threads touch neighbouring words of them,
 // whatever the size of an element.
 //
-// The values are cut into tiles of `tile_bytes`. A block reads the indices of a tile once, into shared memory.
+// The values are cut into tiles of `tile_bytes`. A block reads the indices of a tile once, and has the addresses of its
+// elements in shared memory.
 // G, a power of two, divides the addresses of all elements, their size and (from 4 on) the address of the values.
 
+const u32 BASES_MAX = 64;
+
 struct Indexed {
-    u64 elements;    // address of element 0
     u64 count;       // how many elements there are
     u64 stride;      // bytes of an element
     u64 indices;     // address of the indices
@@ -15,6 +17,9 @@ struct Indexed {
     u64 tile_bytes;  // a multiple of 128, at most TILE_ELEMENTS * stride
     u64 tiles;
     u64 failure;     // address of two u64: whether an index is outside, and one position in the list at which it is
+    u64 page_len;    // elements of a page: page p is the (p / places)-th at bases[p % places]
+    u64 places;
+    u64 bases[BASES_MAX];
 };
 
 const u32 TILE_ELEMENTS = 512;
@@ -34,11 +39,34 @@ INLINE Place place(u64 stride, u64 bytes) {
     return bytes >= stride ? Place{1, bytes - stride} : Place{0, bytes};
 }
 
+// The address of an element; `bases` are those of `a`.
+INLINE u64 address(const Indexed &a, const u64 *bases, u64 index) {
+    if (a.places == 1)
+        return a.bases[0] + index * a.stride;
+    u64 page, slot;
+    if ((index | a.page_len) >> 32) {
+        page = index / a.page_len;
+        slot = page / a.places;
+    } else {
+        page = (u32)index / (u32)a.page_len;
+        slot = (u32)page / (u32)a.places;
+    }
+    return bases[page - slot * a.places] + (slot * a.page_len + (index - page * a.page_len)) * a.stride;
+}
+
 template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
     const u32 O = G < 4 ? 4 : G;
     const u32 UNROLL = 4;
     __shared__ u64 list[TILE_ELEMENTS + 2];
+    __shared__ u64 bases[BASES_MAX];
     u32 t = thread();
+    if (a.places > 1) {
+        // Parameters can't be indexed, but by numbers that the compiler knows.
+#pragma unroll
+        for (u32 j = 0; j < BASES_MAX; j++)
+            if (t == j)
+                bases[j] = a.bases[j];
+    }
     // Words of the values start at multiples of O; `shift` bytes before the values belong to nobody.
     u64 shift = a.values & (O - 1);
     u64 base = a.values - shift;
@@ -55,7 +83,7 @@ template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
                 ((volatile u64 *)a.failure)[1] = k + j;
                 ((volatile u64 *)a.failure)[0] = 1;
             }
-            list[j] = index;
+            list[j] = index == OUTSIDE ? OUTSIDE : address(a, bases, index);
         }
         barrier();
         u64 skew = from - k * a.stride;  // how far into the first element the tile begins
@@ -70,9 +98,9 @@ template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
                     at[j] = 0;
                     if (x < words) {
                         Place p = place(a.stride, skew + (u64)x * O);
-                        u64 index = list[p.index];
-                        if (index != OUTSIDE) {
-                            at[j] = a.elements + index * a.stride + p.offset;
+                        u64 element = list[p.index];
+                        if (element != OUTSIDE) {
+                            at[j] = element + p.offset;
                             value[j] = load<G>(GATHER ? at[j] : base + start + (u64)x * O);
                         }
                     }
@@ -98,12 +126,12 @@ template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
                     bool inside = false;  // whether any of its bytes is to be moved
                     for (u64 b = low; b < high;) {
                         Place p = place(a.stride, skew + (b - shift - from));
-                        u64 index = list[p.index];
-                        u64 at = a.elements + index * a.stride + p.offset;
+                        u64 element = list[p.index];
+                        u64 at = element + p.offset;
                         u32 bit = (u32)(base + b - word_at) * 8;
                         // Two bytes at once where the word and the element allow it.
                         u32 step = G == 2 && (bit & 8) == 0 && high - b >= 2 && (p.offset & 1) == 0 ? 2 : 1;
-                        bool moves = index != OUTSIDE;
+                        bool moves = element != OUTSIDE;
                         inside |= moves;
                         if (moves && GATHER) {
                             u32 piece = step == 2 ? load<2>(at) : load<1>(at);

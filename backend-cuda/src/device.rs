@@ -211,7 +211,9 @@ impl CudaDevice {
             peers::visit(&self.core, buffer, Some(&queue))
         };
         let names = match request {
-            Request::Copies(..) | Request::Launch(_) => self.core.memory.lookup_with(&elsewhere),
+            Request::Copies(..) | Request::Launch(_) | Request::Gather(_) | Request::Scatter(_) => {
+                self.core.memory.lookup_with(&elsewhere)
+            }
             _ => self.core.memory.lookup(),
         };
         let checked = match request {
@@ -237,9 +239,10 @@ impl CudaDevice {
             | Request::Scatter(&Scatter { elements, indices, count, values }) => {
                 let request = indexed::Request {
                     direction: Direction::of(request),
-                    elements: names.device_address(elements.start),
-                    elements_count: elements.count,
-                    stride: elements.stride,
+                    bases: elements.bases().iter().map(|base| names.device_address(*base)).collect(),
+                    page_len: elements.page_len(),
+                    elements_count: elements.count(),
+                    stride: elements.stride(),
                     indices: names.host_address(indices),
                     count,
                     values: names.host_address(values),

@@ -78,9 +78,10 @@ impl<M: Medium> Work<M> {
             Request::Gather(&Gather { elements, indices, count, values })
             | Request::Scatter(&Scatter { elements, indices, count, values }) => Self::Indexed(Indexed {
                 direction: Direction::of(request),
-                elements: device(elements.start)?,
-                element_count: elements.count,
-                stride: elements.stride,
+                places: elements.bases().iter().map(|base| anywhere(*base)).collect::<Result<_>>()?,
+                page_len: elements.page_len(),
+                element_count: elements.count(),
+                stride: elements.stride(),
                 indices: host(indices)?,
                 count,
                 values: host(values)?,
@@ -124,7 +125,7 @@ impl<M: Medium> Work<M> {
             Self::Fill(fill) => device(&fill.to),
             Self::Search(search) => device(&search.from) || host(&search.answer),
             Self::Indexed(indexed) => {
-                device(&indexed.elements) || host(&indexed.indices) || host(&indexed.values)
+                indexed.places.iter().any(device) || host(&indexed.indices) || host(&indexed.values)
             }
             Self::Compute(compute) => {
                 compute.sources.iter().any(device) || compute.answer.as_ref().is_some_and(host)

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use backend_api::backends::Memory;
-use backend_api::{BufferId, Extents, HostId, Request, Result, Ticket, Transfer};
+use backend_api::{BufferId, Extents, Gather, HostId, Request, Result, Scatter, Ticket, Transfer};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::host_memory::Piece;
@@ -96,6 +96,9 @@ pub(crate) fn names_others<M: Medium>(own: &Memory<M, Piece>, request: &Request<
         }),
         Request::Launch(launch) => {
             launch.views.iter().flat_map(|view| view.bases()).any(|base| is_strange(base.buffer()))
+        }
+        Request::Gather(Gather { elements, .. }) | Request::Scatter(Scatter { elements, .. }) => {
+            elements.bases().iter().any(|base| is_strange(base.buffer()))
         }
         _ => false,
     }

@@ -239,7 +239,7 @@ impl SimulatedDevice {
             self.schedule.lock().submit(operation, &timeline, work, cost_ns, passage)
         };
         let may_reach = |fabric: &&SimulatedFabric| match request {
-            Request::Launch(_) => fabric.reach == Reach::Maps,
+            Request::Launch(_) | Request::Gather(_) | Request::Scatter(_) => fabric.reach == Reach::Maps,
             _ => fabric.reach >= Reach::Copies,
         };
         let fabric = self.fabric.as_ref().filter(may_reach).filter(|_| names_others(&own, request));

@@ -236,6 +236,13 @@ impl OpenClDevice {
             }
             Request::Gather(&Gather { elements, indices, count, values })
             | Request::Scatter(&Scatter { elements, indices, count, values }) => {
+                // A buffer of OpenCL 1.2 has no address that a kernel could be given among others.
+                let View::Run(elements) = elements else {
+                    let pages = Error::new(ErrorKind::Unsupported, operation);
+                    return Err(
+                        self.named(pages.with_detail("elements that are dealt out to several places"))
+                    );
+                };
                 let (buffer, list, packed) = (buffer(elements.start)?, host(indices)?, host(values)?);
                 drop(memory);
                 let (list, packed) = ((&*list, indices.offset()), (&*packed, values.offset()));

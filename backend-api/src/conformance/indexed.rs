@@ -1,10 +1,13 @@
 //! Gathers and scatters against the naive ones.
 
 use crate::wrap::SplitMix64;
-use crate::{Device, DeviceBuffer, Elements, Error, ErrorKind, Gather, HostBuffer, LEFT_OUT, Queue, Ticket};
+use crate::{
+    Device, DeviceBuffer, DeviceSpan, Elements, Error, ErrorKind, Gather, HostBuffer, LEFT_OUT, Queue,
+    Scatter, Ticket, View,
+};
 
 use super::Context;
-use super::context::{assert_holds, assert_refused};
+use super::context::{assert_bytes, assert_holds, assert_refused};
 use super::scene::{Gathered, Indexed, Scattered, Scene};
 use super::searches::strides;
 
@@ -20,7 +23,7 @@ pub(super) fn failing_gather<D: Device>(cx: &Context<'_, D>, queue: &Queue<D>) -
     let (memory, host) = (cx.memory(64), cx.host(64));
     host.write(0, &8_u64.to_ne_bytes());
     let elements = Elements { start: memory.at(0), count: 8, stride: 8 };
-    let gather = Gather { elements, indices: host.at(0), count: 1, values: host.at(8) };
+    let gather = Gather { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(8) };
     let ticket = queue.gather(&gather).expect("a gather whose failure the ticket tells");
     Failing { ticket, _memory: memory, _host: host }
 }
@@ -116,6 +119,94 @@ pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
             scene.assert_as_expected(&format!("entries left out, {by:?}, elements of {stride} bytes"));
         }
     }
+}
+
+pub(super) fn gathers_and_scatters_of_elements_in_pages<D: Device>(cx: &Context<'_, D>) {
+    const BYTES: usize = 100_000;
+    let noise = [1, 2, 3].map(|seed| cx.noise(seed, BYTES));
+    let (queue, memory, host) = (cx.queue(), [(); 3].map(|()| cx.memory(BYTES as u64)), cx.host(BYTES));
+    for (bytes, memory) in noise.iter().zip(&memory) {
+        host.write(0, bytes);
+        cx.wait(cx.upload(&queue, &host, memory, BYTES as u64));
+    }
+    let places = [memory[0].at(48), memory[1].at(0), memory[2].at(16)];
+    let read = |at: usize| -> Vec<u8> {
+        cx.wait(cx.download(&queue, &memory[at], &host, BYTES as u64));
+        let mut bytes = vec![0; BYTES];
+        host.read(0, &mut bytes);
+        bytes
+    };
+    for places in [&places[..], &places[..2], &places[..1]] {
+        if !elements_in_pages(cx, places, &read) {
+            return cx.skip("it takes no elements that are dealt out to several places");
+        }
+    }
+}
+
+/// Gathers and scatters elements of several lengths whose pages are dealt out to these places, of which each
+/// has room for 90 000 bytes. `read` has all bytes of the memory of a place, which begins at its offset. False
+/// if the device takes no such elements.
+pub(super) fn elements_in_pages<D: Device>(
+    cx: &Context<'_, D>,
+    bases: &[DeviceSpan<'_>],
+    read: &dyn Fn(usize) -> Vec<u8>,
+) -> bool {
+    const WANTED: usize = 700;
+    let queue = cx.queue();
+    for (stride, page_len, count) in
+        [(4, 64, 5000), (44, 7, 2001), (1, 1, 3000), (16, 1 << 40, 999), (2, 500, 1)]
+    {
+        let view = View::Dealt { bases, page_len, count, stride };
+        let (values, size) = (8 * WANTED, stride as usize);
+        let host = cx.host(values + WANTED * size);
+        let of = |elements, indices: &[u64]| {
+            let bytes: Vec<u8> = indices.iter().flat_map(|index| index.to_ne_bytes()).collect();
+            host.write(0, &bytes);
+            let (list, count, values) = (host.at(0), indices.len() as u64, host.at(values as u64));
+            Gather { elements, indices: list, count, values }
+        };
+        match queue.gather(&of(view, &[])) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => return false,
+            done => cx.wait(done.expect("a gather of nothing")),
+        }
+        let mut memory: Vec<_> = (0..bases.len()).map(read).collect();
+        let at = |index: u64| {
+            let (base, behind) = view.place(index).expect("an element that is there");
+            let place = bases.iter().position(|other| *other == base).expect("a place of the view");
+            let start = (base.offset() + behind) as usize;
+            (place, start..start + size)
+        };
+        let mut indices = any_indices(stride, WANTED.min(count as usize), count as usize);
+        (indices[0], *indices.last_mut().expect("there are some")) = (count - 1, 0);
+        cx.wait(queue.gather(&of(view, &indices)).expect("a gather"));
+        let expected = indices.iter().flat_map(|index| {
+            let (place, range) = at(*index);
+            memory[place][range].to_vec()
+        });
+        let what =
+            format!("{count} elements of {stride} bytes in pages of {page_len} at {} places", bases.len());
+        assert_holds(&format!("gathered of {what}"), &host, values, &expected.collect::<Vec<_>>());
+
+        let indices = different_indices(stride, WANTED.min(count as usize), count as usize);
+        let new = cx.noise(stride + page_len, indices.len() * size);
+        host.write(values, &new);
+        let Gather { elements, indices: list, count, values } = of(view, &indices);
+        cx.wait(queue.scatter(&Scatter { elements, indices: list, count, values }).expect("a scatter"));
+        for (index, value) in indices.iter().zip(new.chunks_exact(size)) {
+            let (place, range) = at(*index);
+            memory[place][range].copy_from_slice(value);
+        }
+        for (number, expected) in memory.iter().enumerate() {
+            assert_bytes(&format!("place {number} after a scatter to {what}"), &read(number), expected);
+        }
+        let outside = queue.gather(&of(view, &[0, view.count()])).expect("a gather that fails later");
+        assert_refused(
+            &format!("an index outside of {what}"),
+            cx.device().wait(outside),
+            ErrorKind::KernelFailed,
+        );
+    }
+    true
 }
 
 pub(super) fn gathers_and_scatters_of_many_elements<D: Device>(cx: &Context<'_, D>) {
@@ -221,7 +312,7 @@ pub(super) fn gathers_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D
         scene.write_indices(k * 4096, &indices);
         let (elements, at) = (scene.elements(0, COUNT, 4), k as u64 * 4096);
         let (indices_at, values) = (scene.host.at(at), scene.host.at(at + 1000));
-        let gather = Gather { elements, indices: indices_at, count: 100, values };
+        let gather = Gather { elements: elements.into(), indices: indices_at, count: 100, values };
         let queue = [&scene.queue, &others[0], &others[1]][k % 3];
         let ticket = queue.gather(&gather).expect("a gather");
         expected.push((ticket, super::reference::gather(&scene.expected, 4, &indices)));

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use crate::expr::Geometry;
 use crate::kernel::{Access, Binary, Body, Kernel, Memory, Op, Reg, Report, Type, ViewDecl, Where};
 use crate::{
-    Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Launch, Progress, Queue, Reach, Result,
-    Ticket, Transfer, View,
+    Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, Launch, Progress, Queue, Reach,
+    Result, Ticket, Transfer, View,
 };
 
 use super::context::{assert_holds, assert_refused};
+use super::indexed::elements_in_pages;
 use super::{Context, Limits, Report as Outcomes, outcome};
 
 /// Runs the checks of what a device can do with memory of another one, as it says it
@@ -41,6 +42,7 @@ pub fn run_peers<D: Device, E: Device>(device: &Arc<D>, peer: &Arc<E>, limits: &
         nothing_else_takes_places_of_a_peer
         what_is_not_reached_is_unknown
         kernels_reach_memory_that_is_mapped
+        gathers_and_scatters_reach_memory_that_is_mapped
     } {
         println!("{} and {}: {name}", device.info(), peer.info());
         let pair = Pair { own: Context::new(device, *limits), peer: Context::new(peer, *limits) };
@@ -246,4 +248,39 @@ fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>
         at * at + if page % 2 == 0 { at } else { 0 } + i
     };
     assert_memory(&cx.peer, "computed into the other's memory", &target, &bytes(&value));
+}
+
+fn gathers_and_scatters_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+    const BYTES: usize = 100_000;
+    let (here, there) = (cx.own.noise(1, BYTES), cx.own.noise(2, BYTES));
+    let (own, peer) = (cx.own.memory(BYTES as u64), cx.written(&there));
+    let (queue, host) = (cx.own.queue(), cx.own.host(BYTES));
+    host.write(0, &here);
+    cx.own.wait(cx.own.upload(&queue, &host, &own, BYTES as u64));
+    let bases = [peer.at(0), own.at(64)];
+    if cx.own.device().reaches(cx.peer.device().info()) < Reach::Maps {
+        let elements = View::Dealt { bases: &bases, page_len: 8, count: 99, stride: 4 };
+        let gathered = queue.gather(&Gather { elements, indices: host.at(0), count: 0, values: host.at(0) });
+        let kind = gathered.expect_err("memory that is not mapped").kind();
+        assert!(matches!(kind, ErrorKind::UnknownHandle | ErrorKind::Unsupported), "{kind:?}");
+        return;
+    }
+    let (queues, their_host) = (cx.peer.queue(), cx.peer.host(BYTES));
+    let read = |place: usize| {
+        let mut bytes = vec![0; BYTES];
+        if place == 1 {
+            cx.own.wait(cx.own.download(&queue, &own, &host, BYTES as u64));
+            host.read(0, &mut bytes);
+        } else {
+            cx.peer.wait(cx.peer.download(&queues, &peer, &their_host, BYTES as u64));
+            their_host.read(0, &mut bytes);
+        }
+        bytes
+    };
+    // What lies in the peer's memory alone, and what lies in both.
+    for bases in [&bases[..1], &bases[..2]] {
+        if !elements_in_pages(&cx.own, bases, &read) {
+            return cx.own.skip("it takes no elements that are dealt out to several places");
+        }
+    }
 }

@@ -34,8 +34,14 @@ fn ask_for_everything<D: Device>(
         ("fill", device.fill(queue, &Fill { to: device_at, bytes: 8, pattern: &[1] })),
         ("search", device.search(queue, &search)),
         ("compute", device.compute(queue, &compute)),
-        ("gather", device.gather(queue, &Gather { elements, indices: host_at, count: 1, values })),
-        ("scatter", device.scatter(queue, &Scatter { elements, indices: host_at, count: 1, values })),
+        (
+            "gather",
+            device.gather(queue, &Gather { elements: elements.into(), indices: host_at, count: 1, values }),
+        ),
+        (
+            "scatter",
+            device.scatter(queue, &Scatter { elements: elements.into(), indices: host_at, count: 1, values }),
+        ),
     ]
 }
 
@@ -183,7 +189,7 @@ pub(super) fn kernels_on_ranges_outside_are_refused<D: Device>(cx: &Context<'_, 
         assert_refused(&format!("a search: {what}"), search(elements, 0, answer), invalid);
         for count in [0, 1] {
             let (indices, values) = (scene.host.at(0), scene.host.at(128));
-            assert_refuses(&what, queue, Gather { elements, indices, count, values });
+            assert_refuses(&what, queue, Gather { elements: elements.into(), indices, count, values });
         }
     }
     for (offset, limit) in
@@ -207,7 +213,7 @@ pub(super) fn kernels_on_ranges_outside_are_refused<D: Device>(cx: &Context<'_, 
     ] {
         let what = format!("{count} indices at {indices} and values at {values} of 1000 bytes");
         let (indices, values) = (scene.host.at(indices), scene.host.at(values));
-        assert_refuses(&what, queue, Gather { elements: fitting, indices, count, values });
+        assert_refuses(&what, queue, Gather { elements: fitting.into(), indices, count, values });
     }
     scene.assert_as_expected("after kernels that were refused");
 }
@@ -241,14 +247,14 @@ pub(super) fn malformed_requests_are_refused<D: Device>(cx: &Context<'_, D>) {
         let elements = Elements { start: at, count: 1, stride: 8 };
         for count in [0, 1] {
             let values = scene.host.at(100);
-            let request = Gather { elements, indices: odd, count, values };
+            let request = Gather { elements: elements.into(), indices: odd, count, values };
             assert_refuses("indices that are not aligned", queue, request);
         }
     }
     for count in [0, 1] {
         let elements = Elements { start: at, count, stride: 0 };
         assert_refused("elements of no bytes", search(0, 0, &[1], host), invalid);
-        let request = Gather { elements, indices: host, count: 0, values: host };
+        let request = Gather { elements: elements.into(), indices: host, count: 0, values: host };
         assert_refuses("elements of no bytes", queue, request);
     }
     scene.assert_as_expected("after malformed requests");

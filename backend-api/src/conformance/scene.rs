@@ -275,8 +275,8 @@ impl<'a, D: Device> Scene<'a, D> {
         let [indices, values] = places.map(|place| self.host.at(place as u64));
         let count = count as u64;
         match by {
-            Gathered => self.queue.gather(&Gather { elements, indices, count, values }),
-            Scattered => self.queue.scatter(&Scatter { elements, indices, count, values }),
+            Gathered => self.queue.gather(&Gather { elements: elements.into(), indices, count, values }),
+            Scattered => self.queue.scatter(&Scatter { elements: elements.into(), indices, count, values }),
         }
     }
 

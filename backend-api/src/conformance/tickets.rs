@@ -25,8 +25,14 @@ pub(super) fn tickets_rise_by_one<D: Device>(cx: &Context<'_, D>) {
                 let up = Transfer::Upload { from: host.at(512), to: memory.at(512), bytes: 8 };
                 let (value, answer) = (&[1], host.at(256));
                 let search = Search { elements, field_offset: 0, value, limit: 0, count_all: true, answer };
-                let gather = Gather { elements, indices: host.at(0), count: 2, values: host.at(128) };
-                let scatter = Scatter { elements, indices: host.at(0), count: 1, values: host.at(512) };
+                let gather =
+                    Gather { elements: elements.into(), indices: host.at(0), count: 2, values: host.at(128) };
+                let scatter = Scatter {
+                    elements: elements.into(),
+                    indices: host.at(0),
+                    count: 1,
+                    values: host.at(512),
+                };
                 let tickets = [
                     queue.submit(&[up]),
                     queue.submit(&[]),

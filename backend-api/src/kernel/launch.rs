@@ -40,6 +40,12 @@ pub enum View<'a> {
     },
 }
 
+impl<'a> From<Elements<'a>> for View<'a> {
+    fn from(elements: Elements<'a>) -> Self {
+        Self::Run(elements)
+    }
+}
+
 impl<'a> View<'a> {
     /// The most places that pages are dealt out to.
     pub const BASES_MAX: usize = 64;
@@ -252,6 +258,34 @@ pub(crate) fn check<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Re
     extents.check_host(OPERATION, launch.report, Report::BYTES)
 }
 
+/// Checks that a view has places and elements, and that its bytes can be counted; not where they lie, unless
+/// it is a run.
+pub(crate) fn check_shape<E: Extents + ?Sized>(
+    extents: &E,
+    operation: &'static str,
+    what: &str,
+    view: &View<'_>,
+) -> Result<()> {
+    let invalid = |detail: String| Err(Error::new(ErrorKind::InvalidArgument, operation).with_detail(detail));
+    match *view {
+        View::Run(elements) => extents.check_elements(operation, &elements).map(drop),
+        View::Dealt { bases, page_len, count, stride } => {
+            if !(1..=View::BASES_MAX).contains(&bases.len()) || page_len == 0 || stride == 0 {
+                let (places, most) = (bases.len(), View::BASES_MAX);
+                return invalid(format!(
+                    "{what}: pages of {page_len} elements of {stride} bytes at {places} places (1 to {most})"
+                ));
+            }
+            // All later products are less.
+            let rounds_up = count.checked_add(page_len.min(count)).and_then(|most| most.checked_mul(stride));
+            match rounds_up {
+                None => invalid(format!("{what}: count times stride overflows")),
+                Some(_) => Ok(()),
+            }
+        }
+    }
+}
+
 fn check_view<E: Extents + ?Sized>(
     extents: &E,
     launch: &Launch<'_>,
@@ -260,21 +294,7 @@ fn check_view<E: Extents + ?Sized>(
     reached: &mut Vec<Reached>,
 ) -> Result<()> {
     let decl = &launch.kernel.body().views[number];
-    if let View::Dealt { bases, page_len, count, stride } = *view {
-        if !(1..=View::BASES_MAX).contains(&bases.len()) || page_len == 0 || stride == 0 {
-            let (places, most) = (bases.len(), View::BASES_MAX);
-            return Err(invalid(format!(
-                "view {number}: pages of {page_len} elements of {stride} bytes at {places} places (1 to {most})"
-            )));
-        }
-        // All later products are less.
-        let rounds_up = count.checked_add(page_len.min(count)).and_then(|most| most.checked_mul(stride));
-        if rounds_up.is_none() {
-            return Err(invalid(format!("view {number}: count times stride overflows")));
-        }
-    } else if let View::Run(elements) = view {
-        extents.check_elements(OPERATION, elements)?;
-    }
+    check_shape(extents, OPERATION, &format!("view {number}"), view)?;
     if decl.extent() > view.stride() {
         let detail = format!("view {number}: a field leaves its element of {} bytes", view.stride());
         return Err(invalid(detail).with_bytes(decl.extent()));

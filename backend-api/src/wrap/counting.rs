@@ -107,10 +107,10 @@ impl Work {
                 (&mut self.searches, &mut self.search_bytes, bytes)
             }
             Request::Gather(gather) => {
-                (&mut self.gathers, &mut self.gather_bytes, gather.count * gather.elements.stride)
+                (&mut self.gathers, &mut self.gather_bytes, gather.count * gather.elements.stride())
             }
             Request::Scatter(scatter) => {
-                (&mut self.scatters, &mut self.scatter_bytes, scatter.count * scatter.elements.stride)
+                (&mut self.scatters, &mut self.scatter_bytes, scatter.count * scatter.elements.stride())
             }
             Request::Compute(compute) => (&mut self.computes, &mut self.compute_bytes, compute.bytes()),
             Request::Launch(launch) => (&mut self.launches, &mut self.launch_bytes, launch.bytes()),

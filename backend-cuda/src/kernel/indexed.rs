@@ -1,5 +1,6 @@
 //! Gather and scatter: how the values are cut into tiles, and the way through the card for pageable memory.
 
+use backend_api::View;
 use backend_api::backends::Direction;
 
 use crate::core::Work;
@@ -8,10 +9,12 @@ use crate::host_memory::HostAddress;
 use crate::kernel::argument;
 
 /// A gather or scatter with addresses in the place of names. It was checked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) direction: Direction,
-    pub(crate) elements: u64,
+    /// Where the pages of each residue begin.
+    pub(crate) bases: Vec<u64>,
+    pub(crate) page_len: u64,
     pub(crate) elements_count: u64,
     pub(crate) stride: u64,
     pub(crate) indices: HostAddress,
@@ -23,7 +26,6 @@ pub(crate) struct Request {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct Arguments {
-    elements: u64,
     count: u64,
     stride: u64,
     indices: u64,
@@ -32,6 +34,9 @@ struct Arguments {
     tile_bytes: u64,
     tiles: u64,
     failure: u64,
+    page_len: u64,
+    places: u64,
+    bases: [u64; View::BASES_MAX],
 }
 
 /// The room for indices in a block's shared memory, in `kernels/gather.cu`.
@@ -114,7 +119,7 @@ fn launch(
 ) -> Outcome {
     let core = work.core;
     let kernels = core.kernels.indexed(work.context())?;
-    let word = word(request.elements, request.stride, values);
+    let word = word(request.bases.iter().fold(0, |all, base| all | base), request.stride, values);
     let function = match request.direction {
         Direction::Gather => kernels.gather[word],
         Direction::Scatter => kernels.scatter[word],
@@ -125,8 +130,9 @@ fn launch(
     // The first tile begins at a whole word, which may be some bytes before the values.
     let shift = values & ((1 << word.max(2)) - 1);
     let tiles = (total + shift).div_ceil(tile_bytes);
+    let mut bases = [0; View::BASES_MAX];
+    bases[..request.bases.len()].copy_from_slice(&request.bases);
     let arguments = Arguments {
-        elements: request.elements,
         count: request.elements_count,
         stride: request.stride,
         indices,
@@ -135,6 +141,9 @@ fn launch(
         tile_bytes,
         tiles,
         failure: work.report(request.direction.operation(), first)?,
+        page_len: request.page_len,
+        places: request.bases.len() as u64,
+        bases,
     };
     // SAFETY: the parameter is the structure that the kernels declare. Indices and values were checked
     // against their memory and are mapped or on the card; the kernel checks each index against the elements;

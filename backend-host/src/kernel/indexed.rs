@@ -21,8 +21,9 @@ const AHEAD: usize = 12;
 #[derive(Debug)]
 pub(crate) struct Indexed<M> {
     pub direction: Direction,
-    /// Where element 0 begins.
-    pub elements: Place<M>,
+    /// Where the pages of each residue begin.
+    pub places: Box<[Place<M>]>,
+    pub page_len: u64,
     pub element_count: u64,
     pub stride: u64,
     pub indices: Place<Piece>,
@@ -67,10 +68,12 @@ impl<M: Medium> Indexed<M> {
             // `fetched`.
             unsafe { racy::copy(from, batch.as_mut_ptr().cast(), fetched * 8) };
             for (i, &index) in batch[..fetched].iter().enumerate() {
-                if let (Some(address), Some(later)) = (self.elements.memory.address(), batch.get(i + AHEAD)) {
+                if let Some(later) = batch.get(i + AHEAD) {
                     // An index that is outside gives an address that is never read.
-                    let at = self.elements.offset.wrapping_add(later.wrapping_mul(self.stride));
-                    short::prefetch(address.wrapping_add(at as usize));
+                    let (place, at) = self.place(*later);
+                    if let Some(address) = place.memory.address() {
+                        short::prefetch(address.wrapping_add(at as usize));
+                    }
                 }
                 self.run_one(k, index)?;
                 k += 1;
@@ -87,16 +90,33 @@ impl<M: Medium> Indexed<M> {
         if index >= self.element_count {
             return Err(self.outside(k, index));
         }
-        let at = self.elements.offset + index * self.stride;
+        let (place, at) = self.place(index);
         let value = self.values.memory.at(self.values.offset + k * self.stride);
         // SAFETY: the index is below the number of elements, all of which were checked to be inside of the
         // memory, as were `count` values; host memory and device memory are never the same.
         unsafe {
             match self.direction {
-                Direction::Gather => self.elements.memory.read("gather", at, value, self.stride as usize),
-                Direction::Scatter => self.elements.memory.write("scatter", at, value, self.stride as usize),
+                Direction::Gather => place.memory.read("gather", at, value, self.stride as usize),
+                Direction::Scatter => place.memory.write("scatter", at, value, self.stride as usize),
             }
         }
+    }
+
+    /// Where an element is, which need not be there: the memory, and bytes from its start.
+    #[inline]
+    fn place(&self, index: u64) -> (&Place<M>, u64) {
+        let (place, number) = match &*self.places {
+            [alone] => (alone, index),
+            places => {
+                let (page, at) = (index / self.page_len, index % self.page_len);
+                let slot = page / places.len() as u64;
+                (
+                    &places[(page % places.len() as u64) as usize],
+                    slot.wrapping_mul(self.page_len).wrapping_add(at),
+                )
+            }
+        };
+        (place, place.offset.wrapping_add(number.wrapping_mul(self.stride)))
     }
 
     #[cold]

@@ -155,9 +155,11 @@ fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
         assert_eq!(device.poll(searched), Ok(Progress::Done));
         device.wait(queues[0].submit(&[]).unwrap()).unwrap();
         host.write(0, &[0; 800]);
-        let gather = Gather { elements, indices: host.at(0), count: 100, values: host.at(800) };
+        let gather =
+            Gather { elements: elements.into(), indices: host.at(0), count: 100, values: host.at(800) };
         let gathered = queues[0].gather(&gather).unwrap();
-        let scatter = Scatter { elements, indices: host.at(0), count: 1, values: host.at(899) };
+        let scatter =
+            Scatter { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(899) };
         queues[0].scatter(&scatter).unwrap();
         assert_eq!(device.poll(gathered), Ok(Progress::Done));
     }
@@ -288,10 +290,22 @@ fn gathers_and_scatters_of_more_than_a_round() {
             let pattern: Vec<u8> = (0..4093_u32).map(|i| ((i * 31) >> 3) as u8).collect();
             queue.fill(&Fill { to: memory.at(0), bytes: count * stride, pattern: &pattern }).unwrap();
             let elements = Elements { start: memory.at(0), count, stride };
-            queue.gather(&Gather { elements, indices: indices.at(0), count, values: values.at(0) }).unwrap();
+            queue
+                .gather(&Gather {
+                    elements: elements.into(),
+                    indices: indices.at(0),
+                    count,
+                    values: values.at(0),
+                })
+                .unwrap();
             queue.fill(&Fill { to: memory.at(0), bytes: count * stride, pattern: &[0] }).unwrap();
             queue
-                .scatter(&Scatter { elements, indices: indices.at(0), count, values: values.at(0) })
+                .scatter(&Scatter {
+                    elements: elements.into(),
+                    indices: indices.at(0),
+                    count,
+                    values: values.at(0),
+                })
                 .unwrap();
             let back = Transfer::Download { from: memory.at(0), to: values.at(0), bytes: count * stride };
             device.wait(queue.submit(&[back]).unwrap()).unwrap();

@@ -53,7 +53,12 @@ fn worker(
         let indices: Vec<u8> = (0..PAGES).flat_map(|i| ((i * 7 + round) % PAGES).to_ne_bytes()).collect();
         back.write((PAGE * PAGES) as usize, &indices);
         let elements = Elements { start: scratch.at(0), count: PAGES, stride: PAGE };
-        let gather = Gather { elements, indices: back.at(PAGE * PAGES), count: PAGES, values: back.at(0) };
+        let gather = Gather {
+            elements: elements.into(),
+            indices: back.at(PAGE * PAGES),
+            count: PAGES,
+            values: back.at(0),
+        };
         let gathered = second.gather(&gather)?;
         let answer = frames.at((PAGE * PAGES).next_multiple_of(8));
         let search = Search {

@@ -97,7 +97,12 @@ fn a_waker_that_submits_does_not_stop_a_submission_that_waits() {
     for Scene { device, queue, memory, host } in scenes() {
         let queue = Arc::new(queue);
         let elements = Elements { start: memory.at(0), count: COUNT, stride: 8 };
-        let gather = Gather { elements, indices: host.at(0), count: COUNT, values: host.at(COUNT * 8) };
+        let gather = Gather {
+            elements: elements.into(),
+            indices: host.at(0),
+            count: COUNT,
+            values: host.at(COUNT * 8),
+        };
         let mut ends = Vec::new();
         for round in 0..700 {
             let ticket = queue.gather(&gather).unwrap();

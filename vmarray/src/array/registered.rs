@@ -30,8 +30,11 @@ pub(crate) struct RegisteredRange {
 ///
 /// [`gather_into`](crate::views::View::gather_into) and [`scatter`](crate::views::ViewMut::scatter) whose
 /// values lie in it are carried out by the device without a copy by the processor, as far as the elements are
-/// not in the cache; arrays of several channels copy as without. It derefs to a slice and is used like one;
-/// parts of it may be used as well.
+/// not in the cache. Where the list of indices lies in such memory, too, and the array is larger than two of
+/// its caches, the devices also read that of a gather: pages that are dirty are written back before, and the
+/// processor does no more than look for indices that are outside. Arrays on several devices which do not
+/// [reach](backend_api::Device::reaches) each other copy as without. It derefs to a slice and is used like
+/// one; parts of it may be used as well.
 ///
 /// Registering takes about a tenth of a second for each GB, so it is done once, and the memory used again.
 /// Page-locked memory cannot be swapped out, and systems limit it.
@@ -53,7 +56,8 @@ pub struct Registered<T: Element> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Registers memory with the devices of this array. It serves all arrays that lie on them.
+    /// Registers memory with the devices of this array, for values or for indices. It serves all arrays that
+    /// lie on them.
     ///
     /// Blocks for as long as the system takes to lock the memory. Nothing is copied.
     ///
@@ -69,7 +73,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// assert_eq!(values[..], [0; 3]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn register(&self, mut values: Vec<T>) -> Result<Registered<T>> {
+    pub fn register<U: Element>(&self, mut values: Vec<U>) -> Result<Registered<U>> {
         let bytes = size_of_val(&values[..]);
         // Exposed, as is the destination of a gather: so what a device writes there counts as written by the
         // reference that the gather was given.

@@ -10,14 +10,16 @@ mod hold;
 #[forbid(unsafe_code)]
 mod init_tracker;
 #[forbid(unsafe_code)]
+mod pool;
+#[forbid(unsafe_code)]
 mod prefetch;
 #[cfg(test)]
 mod tests;
 #[forbid(unsafe_code)]
 mod uncached;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use backend_api::wrap::Mirrored;
 
@@ -32,6 +34,7 @@ use crate::engine::page::{
 use crate::engine::read_ahead::Use;
 
 pub(crate) use hold::ExclusiveHold;
+pub(crate) use pool::Pool;
 
 /// Whether a page that is about to be held needs its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +100,7 @@ pub struct Pager {
     /// How many long copies past the cache have begun.
     bulk_copies: AtomicU64,
     init_tracker: init_tracker::InitTracker,
+    pool: OnceLock<Option<Pool>>,
 }
 
 impl Pager {
@@ -131,6 +135,7 @@ impl Pager {
             mirrors: Vec::new(),
             bulk_copies: AtomicU64::new(0),
             init_tracker: init_tracker::InitTracker::default(),
+            pool: OnceLock::new(),
         };
         pager.reset_stats();
         pager

@@ -434,7 +434,7 @@ impl Collecting {
         let memory = lane.buffer(count * (8 + elements.stride as usize))?;
         memory.write(0, bytemuck::cast_slice(numbers));
         let (indices, values) = (memory.at(0), memory.at(8 * count as u64));
-        let gather = Gather { elements, indices, count: count as u64, values };
+        let gather = Gather { elements: elements.into(), indices, count: count as u64, values };
         let ticket = lane.submit(RunAccess::Read, &mut |queue| queue.gather(&gather))?;
         Ok(Self { ticket, memory, count })
     }

@@ -12,11 +12,15 @@ mod fetch;
 #[forbid(unsafe_code)]
 mod homes;
 #[forbid(unsafe_code)]
+mod in_place;
+#[forbid(unsafe_code)]
 mod in_turn;
 #[forbid(unsafe_code)]
 mod iter;
 #[forbid(unsafe_code)]
 mod kernels;
+#[forbid(unsafe_code)]
+mod lanes;
 #[forbid(unsafe_code)]
 mod places;
 #[forbid(unsafe_code)]

@@ -108,6 +108,13 @@ fn long_lists_are_moved_by_several_threads_in_place() {
         let Some(mut values) = registered(&array, vec![[0; 4]; indices.len()]) else { return };
         array.gather_into(&indices, &mut values).unwrap();
         assert!(indices.iter().zip(values.iter()).all(|(&index, value)| *value == model[index]));
+        // With a list that devices read themselves.
+        values.fill([0; 4]);
+        array.set(indices[7], [2; 4]).unwrap();
+        model[indices[7]] = [2; 4];
+        let indices = array.register(indices).unwrap();
+        array.gather_into(&indices, &mut values).unwrap();
+        assert!(indices.iter().zip(values.iter()).all(|(&index, value)| *value == model[index]));
         values.iter_mut().enumerate().for_each(|(k, value)| *value = [k as u64; 4]);
         array.scatter(&indices, &values).unwrap();
         indices.iter().zip(values.iter()).for_each(|(&index, &value)| model[index] = value);

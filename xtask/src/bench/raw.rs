@@ -205,8 +205,10 @@ impl Raw {
                 list = 1 - list;
                 let count = count as u64;
                 in_flight.push_back(match way {
-                    Way::Up => queue.scatter(&Scatter { elements, indices, count, values })?,
-                    _ => queue.gather(&Gather { elements, indices, count, values })?,
+                    Way::Up => {
+                        queue.scatter(&Scatter { elements: elements.into(), indices, count, values })?
+                    }
+                    _ => queue.gather(&Gather { elements: elements.into(), indices, count, values })?,
                 });
                 if in_flight.len() == 2
                     && let Some(ticket) = in_flight.pop_front()

@@ -100,15 +100,21 @@ impl Memory {
             Request::Gather(gather) => {
                 // The indices are copied, so that those which are checked are those which are used.
                 let indices = self.read_words(gather.indices, gather.count);
-                let stride = size(gather.elements.stride);
-                let values = reference::gather(self.elements(&gather.elements), stride, &indices)?;
+                let stride = size(gather.elements.stride());
+                let values = reference::gather(&self.view(&gather.elements), stride, &indices)?;
                 self.write(gather.values, &values);
             }
             Request::Scatter(scatter) => {
-                let Elements { start, count, stride } = scatter.elements;
+                let (view, stride) = (scatter.elements, scatter.elements.stride());
                 let indices = self.read_words(scatter.indices, scatter.count);
                 let values = self.read(scatter.values, scatter.count * stride);
-                reference::scatter(self.bytes_mut(start, count * stride), size(stride), &indices, &values)?;
+                let mut elements = self.view(&view);
+                let done = reference::scatter(&mut elements, size(stride), &indices, &values);
+                for (number, element) in (0..).zip(elements.chunks_exact(size(stride))) {
+                    let (base, offset) = view.place(number).expect("one for each element");
+                    self.bytes_mut(base.plus(offset), stride).copy_from_slice(element);
+                }
+                done?;
             }
             Request::Compute(compute) => {
                 let old = |of: &Elements<'_>| self.elements(of).to_vec();
@@ -175,6 +181,12 @@ impl Memory {
 
     fn elements(&self, of: &Elements<'_>) -> &[u8] {
         self.bytes(of.start, of.count * of.stride)
+    }
+
+    /// The elements of a view, one after the other.
+    fn view(&self, view: &View<'_>) -> Vec<u8> {
+        let places = (0..view.count()).filter_map(|element| view.place(element));
+        places.flat_map(|(base, offset)| self.bytes(base.plus(offset), view.stride())).copied().collect()
     }
 
     fn bytes(&self, at: DeviceSpan<'_>, bytes: u64) -> &[u8] {

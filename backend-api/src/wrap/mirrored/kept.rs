@@ -1,14 +1,17 @@
 //! Requests that are kept until they are done, to be asked of another device if theirs is lost.
 
 use crate::expr::OwnedCompute;
-use crate::{DeviceSpan, Elements, Gather, HostSpan, Request, Route, Search, Transfer};
+use crate::{DeviceSpan, Elements, Gather, HostSpan, Request, Route, Search, Transfer, View};
+
+use super::member::moved;
 
 /// A request that changes no device memory, tied to nothing.
 #[derive(Debug)]
 pub(super) enum Kept {
     Copies(Vec<Transfer<'static>>, Option<Route>),
     Search(Search<'static>, Vec<u8>),
-    Gather(Gather<'static>),
+    /// And the places of its elements.
+    Gather(Gather<'static>, Vec<DeviceSpan<'static>>),
     Compute(OwnedCompute),
 }
 
@@ -45,12 +48,21 @@ impl Kept {
                 };
                 Self::Search(kept, search.value.to_vec())
             }
-            Request::Gather(gather) => Self::Gather(Gather {
-                elements: elements(&gather.elements),
-                indices: host(gather.indices),
-                count: gather.count,
-                values: host(gather.values),
-            }),
+            Request::Gather(gather) => {
+                let places = gather.elements.bases().iter().map(|place| device(*place)).collect();
+                let kept = Gather {
+                    elements: match gather.elements {
+                        View::Run(of) => View::Run(elements(&of)),
+                        View::Dealt { page_len, count, stride, .. } => {
+                            View::Dealt { bases: &[], page_len, count, stride }
+                        }
+                    },
+                    indices: host(gather.indices),
+                    count: gather.count,
+                    values: host(gather.values),
+                };
+                Self::Gather(kept, places)
+            }
             // SAFETY: the caller's promise.
             Request::Compute(compute) => Self::Compute(unsafe { OwnedCompute::new(compute) }),
             Request::Fill(_) | Request::Scatter(_) | Request::Launch(_) => return None,
@@ -62,7 +74,9 @@ impl Kept {
         match self {
             Self::Copies(transfers, route) => run(&Request::Copies(transfers, *route)),
             Self::Search(search, value) => run(&Request::Search(&Search { value, ..*search })),
-            Self::Gather(gather) => run(&Request::Gather(gather)),
+            Self::Gather(gather, places) => {
+                run(&Request::Gather(&Gather { elements: moved(&gather.elements, places), ..*gather }))
+            }
             Self::Compute(compute) => compute.with(|compute| run(&Request::Compute(compute))),
         }
     }

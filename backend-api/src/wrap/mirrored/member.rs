@@ -76,6 +76,11 @@ impl Member {
         Ok(Elements { start: self.device_place(elements.start)?, ..*elements })
     }
 
+    /// Where the pages of a view begin on this device.
+    fn places(&self, view: &View<'_>) -> Result<Vec<DeviceSpan<'_>>> {
+        view.bases().iter().map(|base| self.device_place(*base)).collect()
+    }
+
     fn transfer(&self, transfer: &Transfer<'_>) -> Result<Transfer<'_>> {
         Ok(match *transfer {
             Transfer::Upload { from, to, bytes } => {
@@ -123,10 +128,7 @@ impl Member {
         report: Option<HostSpan<'_>>,
         run: impl FnOnce(&Launch<'_>) -> Result<R>,
     ) -> Result<R> {
-        let places = |view: &View<'_>| -> Result<Vec<DeviceSpan<'_>>> {
-            view.bases().iter().map(|base| self.device_place(*base)).collect()
-        };
-        let places = launch.views.iter().map(places).collect::<Result<Vec<_>>>()?;
+        let places = launch.views.iter().map(|view| self.places(view)).collect::<Result<Vec<_>>>()?;
         let views: Vec<View<'_>> =
             launch.views.iter().zip(&places).map(|(view, bases)| moved(view, bases)).collect();
         let report = self.host_place(report.unwrap_or(launch.report))?;
@@ -168,13 +170,16 @@ impl Member {
                 device.search(queue, &Search { elements, answer, ..*search })
             }
             Request::Gather(&Gather { elements, indices, count, values }) => {
-                let (indices, values) = (self.host_place(indices)?, self.host_place(values)?);
-                device.gather(queue, &Gather { elements: self.elements(&elements)?, indices, count, values })
+                let (indices, values, places) =
+                    (self.host_place(indices)?, self.host_place(values)?, self.places(&elements)?);
+                let elements = moved(&elements, &places);
+                device.gather(queue, &Gather { elements, indices, count, values })
             }
             Request::Scatter(&Scatter { elements, indices, count, values }) => {
-                let (indices, values) = (self.host_place(indices)?, self.host_place(values)?);
-                device
-                    .scatter(queue, &Scatter { elements: self.elements(&elements)?, indices, count, values })
+                let (indices, values, places) =
+                    (self.host_place(indices)?, self.host_place(values)?, self.places(&elements)?);
+                let elements = moved(&elements, &places);
+                device.scatter(queue, &Scatter { elements, indices, count, values })
             }
             Request::Compute(compute) => self.with_compute(compute, |compute| device.compute(queue, compute)),
             Request::Launch(launch) => {
@@ -185,7 +190,7 @@ impl Member {
 }
 
 /// The same view at other places, as many as it has.
-fn moved<'a>(view: &View<'_>, places: &'a [DeviceSpan<'a>]) -> View<'a> {
+pub(super) fn moved<'a>(view: &View<'_>, places: &'a [DeviceSpan<'a>]) -> View<'a> {
     match *view {
         View::Run(elements) => View::Run(Elements { start: places[0], ..elements }),
         View::Dealt { page_len, count, stride, .. } => View::Dealt { bases: places, page_len, count, stride },

@@ -112,15 +112,15 @@ impl Touches {
                 self.host_write(search.answer, Search::answer_bytes(listed));
             }
             Request::Gather(gather) => {
-                self.read(gather.elements.start, bytes(&gather.elements));
+                gather.elements.ranges().for_each(|(place, bytes)| self.read(place, bytes));
                 self.host_read(gather.indices, gather.count.saturating_mul(8));
-                self.host_write(gather.values, gather.count.saturating_mul(gather.elements.stride));
+                self.host_write(gather.values, gather.count.saturating_mul(gather.elements.stride()));
             }
             Request::Scatter(scatter) => {
                 self.effect = Effect::FromHost;
-                self.write(scatter.elements.start, bytes(&scatter.elements));
+                scatter.elements.ranges().for_each(|(place, bytes)| self.write(place, bytes));
                 self.host_read(scatter.indices, scatter.count.saturating_mul(8));
-                self.host_read(scatter.values, scatter.count.saturating_mul(scatter.elements.stride));
+                self.host_read(scatter.values, scatter.count.saturating_mul(scatter.elements.stride()));
             }
             Request::Compute(compute) => {
                 for (number, source) in compute.sources.iter().enumerate() {

@@ -9,9 +9,9 @@ use backend_api::conformance::reference::ReferenceDevice;
 use backend_api::expr::{Action, Geometry};
 use backend_api::kernel::{Across, Kernel, NativeLaunch, NativeQueue, NativeView, Op, Rmw};
 use backend_api::{
-    BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error,
-    ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, LEFT_OUT, Launch, MemoryStatus,
-    Progress, QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
+    BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Error, ErrorKind,
+    Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, LEFT_OUT, Launch, MemoryStatus, Progress,
+    QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, View, racy,
 };
 use parking_lot::Mutex;
 
@@ -82,6 +82,7 @@ super::flaws! {
         scatters_of_every_stride gathers_and_scatters_of_many_elements kernels_and_copies_keep_their_order;
     ScattersClampIndices: a_scatter_with_an_index_outside_fails entries_left_out_move_nothing;
     EntriesLeftOutAreOutside: entries_left_out_move_nothing;
+    PagesHaveOneElement: gathers_and_scatters_of_elements_in_pages;
     FailuresAreForgotten: work_goes_on_after_a_failure many_threads_wait_for_one_ticket;
     FailuresAreToldOnce: work_goes_on_after_a_failure;
     FailuresStick: work_goes_on_after_a_failure;
@@ -259,11 +260,11 @@ impl Flawed {
     }
 
     /// Other indices in place of those of a request, in host memory of the inner device that is left to it.
-    fn bent_indices<'a>(&self, elements: &Elements<'_>, indices: HostSpan<'a>, count: u64) -> HostSpan<'a> {
+    fn bent_indices<'a>(&self, elements: &View<'_>, indices: HostSpan<'a>, count: u64) -> HostSpan<'a> {
         let bend = |index: u64| match self.flaw {
             Flaw::GathersCutIndices => index & u64::from(u32::MAX),
             Flaw::EntriesLeftOutAreOutside => index.min(LEFT_OUT - 1),
-            _ => index.min(elements.count.saturating_sub(1)),
+            _ => index.min(elements.count().saturating_sub(1)),
         };
         let Some(&start) = self.state.lock().hosts.get(&indices.host()) else { return indices };
         let bytes = count as usize * 8;
@@ -466,6 +467,11 @@ unsafe impl Device for Flawed {
         let mut bent = *gather;
         match self.flaw {
             Flaw::GathersMissTheLast => bent.count = gather.count.saturating_sub(1),
+            Flaw::PagesHaveOneElement => {
+                if let View::Dealt { page_len, .. } = &mut bent.elements {
+                    *page_len = 1;
+                }
+            }
             Flaw::GathersCutIndices | Flaw::GathersClampIndices | Flaw::EntriesLeftOutAreOutside
                 if gather.count < 1 << 20 =>
             {

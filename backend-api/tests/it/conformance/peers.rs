@@ -19,7 +19,8 @@ super::flaws! {
     RangesAreNotChecked: ranges_outside_of_a_peers_memory_are_refused;
     UploadsGoAstray: nothing_else_takes_places_of_a_peer;
     ReachIsDenied: what_is_not_reached_is_unknown;
-    ReachIsOverstated: kernels_reach_memory_that_is_mapped;
+    ReachIsOverstated:
+        kernels_reach_memory_that_is_mapped gathers_and_scatters_reach_memory_that_is_mapped;
 }
 
 #[derive(Debug)]

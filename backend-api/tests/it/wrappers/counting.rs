@@ -30,9 +30,12 @@ fn each_kind_of_work_is_counted() {
         Search { elements, field_offset: 0, value: &[0], limit: 1, count_all: true, answer: host.at(0) };
     other.search(&search).unwrap();
     host.write(0, &[0; 16]);
-    other.gather(&Gather { elements, indices: host.at(0), count: 2, values: host.at(100) }).unwrap();
-    let ticket =
-        other.scatter(&Scatter { elements, indices: host.at(0), count: 1, values: host.at(100) }).unwrap();
+    other
+        .gather(&Gather { elements: elements.into(), indices: host.at(0), count: 2, values: host.at(100) })
+        .unwrap();
+    let ticket = other
+        .scatter(&Scatter { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(100) })
+        .unwrap();
     device.wait(ticket).unwrap();
     device.poll(ticket).unwrap();
     device.wake(ticket, std::task::Waker::noop().clone());
@@ -57,8 +60,9 @@ fn what_is_refused_or_fails_is_not_counted_as_work() {
     device.submit(&QueueHandle::unique(), &[]).unwrap_err();
     host.write(0, &5_u64.to_ne_bytes());
     let elements = Elements { start: memory.at(0), count: 5, stride: 8 };
-    let failed =
-        queue.gather(&Gather { elements, indices: host.at(0), count: 1, values: host.at(8) }).unwrap();
+    let failed = queue
+        .gather(&Gather { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(8) })
+        .unwrap();
     device.wait(failed).unwrap_err();
     device.poll(Ticket { queue: QueueHandle::unique().id(), value: 1 }).unwrap_err();
     let all = device.counts().work;

@@ -217,7 +217,8 @@ fn nothing_is_lost_while_devices_come_and_go() {
                                         start: memory.at(base),
                                         count: PART as u64 / 8,
                                         stride: 8,
-                                    },
+                                    }
+                                    .into(),
                                     indices: host.at(PART as u64),
                                     count: 1,
                                     values: host.at(PART as u64 + 8),
@@ -243,7 +244,9 @@ fn nothing_is_lost_while_devices_come_and_go() {
                         host.write(PART, &(index as u64).to_ne_bytes());
                         let elements = Elements { start: memory.at(base), count: PART as u64 / 8, stride: 8 };
                         let (indices, values) = (host.at(PART as u64), host.at(PART as u64 + 8));
-                        let gathered = queue.gather(&Gather { elements, indices, count: 1, values }).unwrap();
+                        let gathered = queue
+                            .gather(&Gather { elements: elements.into(), indices, count: 1, values })
+                            .unwrap();
                         mirror.wait(gathered).unwrap();
                         let mut value = [0; 8];
                         host.read(PART + 8, &mut value);

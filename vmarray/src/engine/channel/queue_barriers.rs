@@ -49,6 +49,24 @@ pub(super) struct LoadOrder {
     after_reads: Known,
     /// What is known of such kernels, by fetch queue.
     after_store: Known,
+    /// Up to which ticket of queues of other channels the first queue runs later: those of the last scatters.
+    after_others: Vec<Ticket>,
+}
+
+impl LoadOrder {
+    /// Has the first queue run later than a ticket of another channel, unless it does already.
+    fn order_first(&mut self, queue: &Queue<dyn Device>, ticket: Ticket) -> Result<()> {
+        let known = self.after_others.iter_mut().find(|known| known.queue == ticket.queue);
+        if known.as_ref().is_some_and(|known| known.value >= ticket.value) {
+            return Ok(());
+        }
+        queue.order_after(ticket)?;
+        match known {
+            Some(known) => known.value = ticket.value,
+            None => self.after_others.push(ticket),
+        }
+        Ok(())
+    }
 }
 
 /// Has a queue run later than a ticket, unless it does already.
@@ -315,6 +333,70 @@ impl HomeQueues {
         let mut loads = self.load_order.lock();
         let Some(scatter) = choose(loads.begun != begun) else { return Ok(None) };
         self.store(&mut order, &mut loads, |queue| queue.scatter(&scatter)).map(Some)
+    }
+
+    /// As [`scatter_home`](Self::scatter_home), for channels whose devices reach the home slots of all of
+    /// them: has several of the devices write to elements of different places in a list at the same time,
+    /// whichever channels these live on.
+    ///
+    /// `begun` is the sum over all channels. `choose` gives each scatter with the number of the channel in
+    /// whose first queue it runs. Those that were submitted are under way also if another one was refused.
+    pub(crate) fn scatter_homes<'a>(
+        all: &[&Self],
+        begun: u64,
+        choose: impl FnOnce(bool) -> Vec<(usize, Scatter<'a>)>,
+    ) -> (Vec<(usize, Ticket)>, Result<()>) {
+        // In the order in which others lock several.
+        let mut sorted: Vec<usize> = (0..all.len()).collect();
+        sorted.sort_by_key(|number| std::ptr::from_ref(all[*number]));
+        let mut locked: Vec<_> = sorted
+            .iter()
+            .map(|number| (*number, (all[*number].barriers.lock(), all[*number].load_order.lock())))
+            .collect();
+        locked.sort_by_key(|(number, _)| *number);
+        let mut locked: Vec<_> = locked.into_iter().map(|(_, guards)| guards).collect();
+        let now: u64 = locked.iter().map(|(_, loads)| loads.begun).sum();
+        let scatters = choose(now != begun);
+        let mut before: Vec<Ticket> = Vec::new();
+        for (order, loads) in &locked {
+            let all = order.writes.iter().chain(&loads.reads).chain([&loads.store]);
+            before.extend(all.flatten());
+        }
+        let mut submitted = Vec::new();
+        let mut outcome = Ok(());
+        for (number, scatter) in &scatters {
+            let (of, (order, loads)) = (all[*number], &mut locked[*number]);
+            let queue = of.fetches.first();
+            let others = before.iter().filter(|ticket| ticket.queue != queue.id());
+            let ordered = others.copied().try_for_each(|ticket| loads.order_first(queue, ticket));
+            match ordered.and_then(|()| of.store(order, loads, |queue| queue.scatter(scatter))) {
+                Ok(ticket) => submitted.push((*number, ticket)),
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        for (number, (of, (order, loads))) in all.iter().zip(&mut locked).enumerate() {
+            let elsewhere = submitted.iter().filter(|(lane, _)| *lane != number).map(|(_, ticket)| *ticket);
+            let mut tickets = elsewhere.peekable();
+            if tickets.peek().is_none() {
+                continue;
+            }
+            for ticket in tickets {
+                let mut writes = of.writes.iter();
+                let is_ordered = writes.all(|queue| queue.order_after(ticket).is_ok())
+                    && loads.order_first(of.fetches.first(), ticket).is_ok();
+                if !is_ordered {
+                    // As in `beside`.
+                    let _ = of.device.wait(ticket);
+                }
+            }
+            if let Err(error) = of.note_store_elsewhere(order, loads) {
+                outcome = outcome.and(Err(error));
+            }
+        }
+        (submitted, outcome)
     }
 
     /// Notes that a submission is done, for the sake of those that come next.

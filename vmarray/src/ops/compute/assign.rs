@@ -2,19 +2,25 @@
 //!
 //! Pages that are written to are held exclusively, absent from the cache, while their device works on them:
 //! accesses to them wait, accesses to all others go on. They are taken in runs of neighbouring slots, two
-//! runs of each channel at a time, and all channels in turn, so that devices need not wait for pages to be
-//! taken.
+//! runs of each channel at a time, so that devices need not wait for pages to be taken. Of long ranges each
+//! channel has a thread of its own, since to take pages and to let them go takes about as long as a card has
+//! to do with them; of short ones one thread serves all channels in turn.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use backend_api::Device;
 
 use super::array::{ArrayRun, Beside, unsettled};
+use parking_lot::Mutex;
+
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::base::scoped_threads;
+use crate::engine::guards;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{Change, Lane as _, Operand, Outcome, ReadOperand, RefusedRun, Writing, in_parts};
 
@@ -22,6 +28,8 @@ use crate::ops::executor::{Change, Lane as _, Operand, Outcome, ReadOperand, Ref
 const RUN_BYTES: usize = 256 << 20;
 /// So many submissions of a channel are under way at once.
 const RUNS: usize = 2;
+/// Below this, one thread serves all channels in turn.
+const SMALL_BYTES: usize = if cfg!(test) { 1 } else { 16 << 20 };
 
 /// Changes a range by what is computed from it and from as many elements of others: where these lie beside
 /// it, without a copy.
@@ -115,24 +123,26 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         }
         let page_len = self.target.page_len() as u64;
         let channels = 0..self.target.pager().channels().len();
-        let mut works: Vec<ChannelWork> = channels
-            .map(|channel| {
-                let within = self.target.elements_in_channel(channel, range);
-                let first = within.start / page_len;
-                let end = if within.is_empty() { first } else { within.end.div_ceil(page_len) };
-                ChannelWork { channel, within, rest: first..end, runs: VecDeque::new(), written: Vec::new() }
-            })
-            .collect();
-        while outcome.failure.is_none() && works.iter().any(|work| !work.rest.is_empty()) {
-            for channel in 0..works.len() {
-                if outcome.failure.is_none()
-                    && let Err(error) = self.step(&mut works, channel, &mut outcome)
-                {
-                    outcome.failure.get_or_insert(error);
-                }
+        let works = channels.map(|channel| {
+            let within = self.target.elements_in_channel(channel, range);
+            let first = within.start / page_len;
+            let end = if within.is_empty() { first } else { within.end.div_ceil(page_len) };
+            ChannelWork { channel, within, rest: first..end, runs: VecDeque::new(), written: Vec::new() }
+        });
+        let mut works: Vec<_> = works.filter(|work| !work.rest.is_empty()).collect();
+        let is_short = range.len() * size_of::<T>() < SMALL_BYTES;
+        // Other threads could not know that they must not wait for the guards of this one.
+        let of_each = if is_short || guards::held() { works.len().max(1) } else { 1 };
+        let (has_failed, parts) = (AtomicBool::new(false), Mutex::new(works.chunks_mut(of_each)));
+        let outcomes = Mutex::new(&mut outcome);
+        let threads = parts.lock().len();
+        scoped_threads::together(threads, || {
+            loop {
+                let Some(part) = parts.lock().next() else { break };
+                let done = self.write_channels(part, &has_failed);
+                outcomes.lock().add(done);
             }
-        }
-        self.finish_all(&mut works, &mut outcome);
+        });
         if self.failed_write_backs() != failed_before {
             // It may have been read what a failed copy had left in a home slot. Not to be done once more: the
             // target's elements may be computed from themselves.
@@ -148,6 +158,24 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
                 work.written.iter().for_each(|slots| self.list(work, slots, &mut outcome.written));
             }
         }
+        outcome
+    }
+
+    /// Has some channels work on all that is theirs, unless others have failed.
+    fn write_channels(&self, works: &mut [ChannelWork], has_failed: &AtomicBool) -> Outcome {
+        let mut outcome = Outcome::default();
+        while !has_failed.load(Relaxed) && works.iter().any(|work| !work.rest.is_empty()) {
+            for number in 0..works.len() {
+                if outcome.failure.is_none()
+                    && let Err(error) = self.step(works, number, &mut outcome)
+                {
+                    outcome.failure.get_or_insert(error);
+                }
+            }
+            has_failed.fetch_or(outcome.failure.is_some(), Relaxed);
+        }
+        self.finish_all(works, &mut outcome);
+        has_failed.fetch_or(outcome.failure.is_some(), Relaxed);
         outcome
     }
 
@@ -181,8 +209,9 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
     }
 
     /// Has a channel work on one more run.
-    fn step(&self, works: &mut [ChannelWork], channel: usize, outcome: &mut Outcome) -> Result<()> {
-        let work = &mut works[channel];
+    fn step(&self, works: &mut [ChannelWork], number: usize, outcome: &mut Outcome) -> Result<()> {
+        let work = &mut works[number];
+        let channel = work.channel;
         if work.rest.is_empty() {
             return Ok(());
         }
@@ -206,7 +235,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             self.claim_waiting(self.page(channel, first))?;
             end = first + 1;
         }
-        let work = &mut works[channel];
+        let work = &mut works[number];
         work.rest.start = end;
         let slots = first..end;
         let run = self.run(channel, &self.elements_of(work, &slots));

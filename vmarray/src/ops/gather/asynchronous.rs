@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
@@ -11,6 +12,7 @@ use backend_api::{Device, Progress};
 
 use super::check_list;
 use super::kernels::GatherKernels;
+use super::lanes::Lanes;
 use super::places::{ListedPlace, Places};
 use super::stage::StagePlan;
 use crate::array::VirtualArray;
@@ -53,7 +55,7 @@ pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
     values: Vec<T>,
     /// The first place of the list that was not looked at.
     next: usize,
-    kernels: GatherKernels<'a, T, D>,
+    kernels: GatherKernels<'a, T>,
     /// What was fetched while a page had no sound home: to be got through the cache.
     doubtful: Vec<usize>,
     step: GatherStep,
@@ -67,17 +69,15 @@ impl<T: Element, D: Device> Unpin for GatherAsync<'_, T, D> {}
 impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
     /// Of elements of a range of the array, with indices that count from its start.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Range<usize>, indices: &'a [usize]) -> Self {
+        let lanes = Arc::new(Lanes::divided(array));
         Self {
             array,
             range,
-            places: Places::new(array.len(), array.page_len(), array.pager().channels().len()),
+            places: lanes.homes(),
             indices,
             values: Vec::new(),
             next: 0,
-            kernels: GatherKernels::new(
-                array,
-                StagePlan::new::<T>(indices.len(), array.pager().channels().len()),
-            ),
+            kernels: GatherKernels::new(&lanes, StagePlan::new::<T>(indices.len(), lanes.is_divided())),
             doubtful: Vec::new(),
             step: GatherStep::List,
             asked: Asked::default(),

@@ -3,7 +3,8 @@
 //! The list is cut into segments. Threads prepare them at the same time, and they are committed one after the
 //! other, by the thread that has the next one: their kernels are started, and what is in RAM is written. So
 //! of several values for one element the last one wins, since kernels run in the order in which they were
-//! started; within a segment only the last one is looked at.
+//! started; within a segment only the last one is looked at. Where the devices of several channels reach all
+//! elements, each writes a part of a segment at the same time; else each those that live on it.
 //!
 //! No page is held while its home slot is written, as that would cost two atomic steps an element, and have
 //! threads stand in each other's way. Instead [`Channel::scatter_home`] makes sure, at the moment at which it
@@ -26,6 +27,7 @@ use super::fetch::workers;
 use super::homes::ensure_initialized;
 use super::in_turn::InTurn;
 use super::kernels::DEPTH;
+use super::lanes::Lanes;
 use super::places::{ListedPlace, Places};
 use super::segments::Segments;
 use super::stage::{GatherStage, StagePlan};
@@ -50,6 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// One call, shared by its threads.
 struct ScatterCall<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
+    lanes: Lanes<'a>,
     places: Places,
     /// The elements that indices count from, and are to be within.
     range: Range<usize>,
@@ -62,7 +65,7 @@ struct ScatterCall<'a, T: Element, D: Device> {
     segments: Segments,
     /// The first segment that no thread has taken.
     next: AtomicUsize,
-    /// What stages have in common: each takes the longest segment.
+    /// What stages have in common: each takes the part of the longest segment that one device has.
     plan: StagePlan,
     order: InTurn<Result<Prepared<T>>>,
     /// For each channel.
@@ -115,8 +118,8 @@ pub(crate) fn scatter<T: Element, D: Device>(
     values: &[T],
 ) -> Result<()> {
     assert_eq!(indices.len(), values.len());
-    let channels = array.pager().channels();
-    let plan = StagePlan::for_values(values.as_ptr(), values.len(), channels, usize::MAX);
+    let (channels, lanes) = (array.pager().channels(), Lanes::of(array));
+    let plan = StagePlan::for_values(values.as_ptr(), values.len(), &lanes, usize::MAX);
     let workers = workers(array, indices.len(), &plan);
     let stages = |channel: &Arc<Channel>| {
         let device = Arc::clone(channel.device());
@@ -126,14 +129,15 @@ pub(crate) fn scatter<T: Element, D: Device>(
     let stages_max = ((DEPTH + 1) * workers).min(affordable).max(2 * workers);
     let call = ScatterCall {
         array,
-        places: Places::new(array.len(), array.page_len(), channels.len()),
+        places: lanes.homes(),
         range: range.clone(),
         indices,
         values,
         to_check: AtomicUsize::new(0),
         checked: AtomicUsize::new(0),
         is_outside: AtomicBool::new(false),
-        segments: Segments::new(indices.len(), plan.room, workers),
+        segments: Segments::new(indices.len(), plan.room * lanes.any_part().len(), workers),
+        lanes,
         next: AtomicUsize::new(0),
         plan,
         order: InTurn::new(SEGMENTS_A_WORKER * workers),
@@ -150,6 +154,9 @@ pub(crate) fn scatter<T: Element, D: Device>(
         return check_list(indices, range.len());
     }
     let Some(first) = call.end() else { return Ok(()) };
+    if let Some(pool) = array.pager().pool() {
+        pool.end();
+    }
     // What a device failed to write, which leaves it unspecified, or nobody, is written in frames after all,
     // and what came after it once more.
     let mut again = indices[first..].iter().zip(&values[first..]);
@@ -211,15 +218,22 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
     }
 
     /// Looks where listed elements are, and copies to stages what is to be written by kernels. Of pieces of
-    /// the list, in ascending order, with a bit for each place that is left out.
-    fn prepare(&self, pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone) -> Result<Prepared<T>> {
+    /// a segment, in ascending order, with a bit for each place that is left out.
+    fn prepare(
+        &self,
+        segment: Range<usize>,
+        pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone,
+    ) -> Result<Prepared<T>> {
+        let lanes = self.lanes.any_part();
+        // How many places of the list each device has, if it has any.
+        let share = segment.len().div_ceil(lanes.len()).max(1);
         let pager = self.array.pager();
         let channels = pager.channels();
         let mut stages: Vec<_> = channels.iter().map(|_| (None, 0)).collect();
         let (mut in_ram, mut homeless) = (Vec::new(), Vec::new());
         loop {
-            for ((stage, begun), channel) in stages.iter_mut().zip(channels) {
-                *begun = channel.queues.loads_begun();
+            for (channel, (stage, begun)) in stages.iter_mut().enumerate() {
+                *begun = self.lanes.loads_begun(channel);
                 if let Some(stage) = stage {
                     GatherStage::clear(stage);
                 }
@@ -237,7 +251,13 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
                         continue;
                     }
                     let run = (at_home >> at).trailing_ones() as usize;
-                    let place = self.places.of(start + indices[at]);
+                    let part = (first + at - segment.start) / share;
+                    let run = run.min(segment.start + (part + 1) * share - (first + at));
+                    let places = match self.lanes.is_divided() {
+                        true => self.places,
+                        false => self.places.moved_by(lanes[part]),
+                    };
+                    let place = places.of(start + indices[at]);
                     if run == 0 {
                         let state = pager.entry(place.page).state(Ordering::Acquire);
                         if state.any(RESIDENT | EXCLUSIVE) {
@@ -254,7 +274,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
                         Some(stage) => stage,
                         none => none.insert(self.take_stage(place.channel)?),
                     };
-                    let added = if run > 0 && self.places.is_one_channel() {
+                    let added = if run > 0 && places.lane().is_some() {
                         stage.push_run(start, &indices[at..at + run], first + at)
                     } else {
                         usize::from(stage.try_push(place.element, first + at))
@@ -280,10 +300,16 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
     fn commit(&self, segment: usize, mut prepared: Prepared<T>) -> Result<()> {
         loop {
             let Prepared { stages, mut in_ram } = prepared;
-            for (channel, (stage, begun)) in stages.into_iter().enumerate() {
-                if let Some(stage) = stage {
-                    self.start(segment, channel, stage, begun, &mut in_ram)?;
+            let begun: Vec<_> = stages.iter().map(|(_, begun)| *begun).collect();
+            let mut stages: Vec<_> =
+                (0..).zip(stages).filter_map(|(channel, (stage, _))| Some((channel, stage?))).collect();
+            if self.lanes.is_divided() {
+                for (channel, stage) in stages {
+                    self.start(segment, vec![(channel, stage)], begun[channel], &mut in_ram)?;
                 }
+            } else if let Some((channel, _)) = stages.first() {
+                let begun = begun[*channel];
+                self.start(segment, std::mem::take(&mut stages), begun, &mut in_ram)?;
             }
             let mut absent = Vec::new();
             for position in in_ram {
@@ -297,43 +323,58 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             }
             // In ascending order, as stages want them.
             absent.sort_unstable();
-            prepared = self.prepare(absent.iter().map(|&position| (position..position + 1, 0)))?;
+            let around = absent[0]..absent[absent.len() - 1] + 1;
+            prepared = self.prepare(around, absent.iter().map(|&position| (position..position + 1, 0)))?;
         }
     }
 
-    /// Starts the kernel of a channel. What is in RAM by now is noted down.
+    /// Starts the kernels of channels together. What is in RAM by now is noted down.
     fn start(
         &self,
         segment: usize,
-        channel: usize,
-        mut stage: GatherStage<T>,
+        mut stages: Vec<(usize, GatherStage<T>)>,
         begun: u64,
         in_ram: &mut Vec<usize>,
     ) -> Result<()> {
         let pager = self.array.pager();
-        let of = &pager.channels()[channel];
-        let is_absent = |element: u64| {
-            let state = pager.entry(self.places.page_of(channel, element)).state(Ordering::Acquire);
-            state.has(HOME) && !state.any(RESIDENT | EXCLUSIVE)
+        let first = stages[0].0;
+        let places = match self.lanes.is_divided() {
+            true => self.places,
+            false => self.places.moved_by(first),
         };
-        let started = of.queues.scatter_home(begun, |has_changed| {
-            if has_changed {
+        let listed = &mut stages;
+        let (started, outcome) = self.lanes.scatter(first, begun, |has_changed| {
+            for (channel, stage) in listed.iter_mut().filter(|_| has_changed) {
+                let is_absent = |element: u64| {
+                    let state = pager.entry(places.page_of(*channel, element)).state(Ordering::Acquire);
+                    state.has(HOME) && !state.any(RESIDENT | EXCLUSIVE)
+                };
                 stage.retain(is_absent, |position| in_ram.push(position));
             }
-            (stage.count() > 0).then(|| stage.scatter(of))
-        })?;
-        let mut stages = self.stages[channel].lock();
-        match started {
-            Some(ticket) => {
-                of.counters.bytes_to_device.add((stage.count() * (8 + size_of::<T>())) as u64);
-                stages.under_way.push_back((segment, stage, ticket));
+            let mut scatters = Vec::with_capacity(listed.len());
+            for (channel, stage) in &*listed {
+                if stage.count() > 0 {
+                    let scatter = stage.scatter(self.lanes.channel(*channel), self.lanes.elements(*channel));
+                    scatters.push((*channel, scatter));
+                }
             }
-            None => {
-                stage.clear();
-                stages.spare.push(stage);
+            scatters
+        });
+        for (channel, mut stage) in stages {
+            let mut of_channel = self.stages[channel].lock();
+            match started.iter().find(|(lane, _)| *lane == channel) {
+                Some((_, ticket)) => {
+                    let bytes = (stage.count() * (8 + size_of::<T>())) as u64;
+                    self.lanes.channel(channel).counters.bytes_to_device.add(bytes);
+                    of_channel.under_way.push_back((segment, stage, *ticket));
+                }
+                None => {
+                    stage.clear();
+                    of_channel.spare.push(stage);
+                }
             }
         }
-        Ok(())
+        Ok(outcome?)
     }
 
     /// Waits for all kernels. From which place in the list on it is to be written again.
@@ -373,9 +414,12 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
             let prepared = call.order.end_if_it_panics(|| {
                 duplicates.find(&call.indices[first..end]);
                 let pieces = (first..end).step_by(batch_probe::AT_ONCE).enumerate();
-                call.prepare(pieces.map(|(word, piece)| {
-                    (piece..end.min(piece + batch_probe::AT_ONCE), duplicates.superseded_in(word))
-                }))
+                call.prepare(
+                    first..end,
+                    pieces.map(|(word, piece)| {
+                        (piece..end.min(piece + batch_probe::AT_ONCE), duplicates.superseded_in(word))
+                    }),
+                )
             });
             call.order.leave(segment, prepared, |segment, prepared| {
                 // After a failure nothing more is written, so that what is written again comes last.

@@ -1,6 +1,7 @@
 //! Gathering: what is in RAM is read there, the rest comes by one kernel after another, several at once.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use backend_api::Device;
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 use super::batch_probe;
 use super::check_list;
 use super::kernels::{DEPTH, GatherKernels};
+use super::lanes::Lanes;
 use super::places::{ListedPlace, Places};
 use super::segments::Segments;
 use super::stage::StagePlan;
@@ -30,7 +32,7 @@ const GAP_MAX: usize = 64;
 /// One call, shared by its threads.
 struct GatherCall<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
-    places: Places,
+    lanes: Arc<Lanes<'a>>,
     /// The element that index 0 means.
     start: usize,
     /// How many there are from there on.
@@ -56,7 +58,9 @@ unsafe impl<T: Element, D: Device> Sync for GatherCall<'_, T, D> {}
 /// What one thread has.
 struct GatherWorker<'a, 'b, T: Element, D: Device> {
     call: &'a GatherCall<'b, T, D>,
-    kernels: GatherKernels<'b, T, D>,
+    /// Of the piece of the list that it has.
+    places: Places,
+    kernels: GatherKernels<'b, T>,
     /// How many stages were opened so far.
     opened: usize,
     /// Values that are written when no kernel may overwrite them any more.
@@ -72,7 +76,9 @@ pub(super) fn workers<T: Element, D: Device>(
     len: usize,
     plan: &StagePlan,
 ) -> usize {
-    let stages = array.pager().channels().len() * (DEPTH + 1);
+    let pager = array.pager();
+    let lanes = pager.pool().map_or(pager.channels().len(), |pool| pool.lanes().len());
+    let stages = lanes * (DEPTH + 1);
     let most = STAGES_MAX_BYTES / (stages * plan.bytes::<T>()).max(1);
     let each = if plan.is_direct() { DIRECT_BYTES } else { size_of::<T>() + size_of::<usize>() };
     super::workers(len.saturating_mul(each), most)
@@ -89,11 +95,15 @@ pub(crate) fn gather<T: Element, D: Device>(
     assert_eq!(indices.len(), into.len());
     // A device may write there by the address under which the memory was registered.
     into.as_mut_ptr().expose_provenance();
-    let plan = StagePlan::for_values(into.as_ptr(), into.len(), array.pager().channels(), GAP_MAX);
+    let lanes = Arc::new(Lanes::of(array));
+    if super::in_place::gather(array, &lanes, &range, indices, into)? {
+        return Ok(());
+    }
+    let plan = StagePlan::for_values(into.as_ptr(), into.len(), &lanes, GAP_MAX);
     let workers = workers(array, indices.len(), &plan);
     let call = GatherCall {
         array,
-        places: Places::new(array.len(), array.page_len(), array.pager().channels().len()),
+        lanes: Arc::clone(&lanes),
         start: range.start,
         len: range.len(),
         indices,
@@ -114,15 +124,21 @@ pub(crate) fn gather<T: Element, D: Device>(
     });
     match call.error.into_inner() {
         None => Ok(()),
-        // Of indices outside, the first one is named.
-        Some(error) => check_list(indices, range.len()).and(Err(error)),
+        Some(error) => {
+            // Of indices outside, the first one is named.
+            check_list(indices, range.len())?;
+            if error.device_error().is_some() && lanes.divide() {
+                return gather(array, range, indices, into);
+            }
+            Err(error)
+        }
     }
 }
 
 impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
     fn new(call: &'a GatherCall<'b, T, D>) -> Self {
-        let kernels = GatherKernels::new(call.array, call.plan.clone());
-        Self { call, kernels, opened: 0, late: Vec::new(), looks_ahead: true }
+        let kernels = GatherKernels::new(&call.lanes, call.plan.clone());
+        Self { call, places: call.lanes.places(), kernels, opened: 0, late: Vec::new(), looks_ahead: true }
     }
 
     fn run(&mut self) -> Result<()> {
@@ -132,6 +148,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             let Some(Range { start: first, end }) = call.pieces.get(piece) else { break };
             // Here, where they come to the processor's cache anyway.
             check_list(&call.indices[first..end], call.len)?;
+            self.places = call.lanes.places();
             let mut next = first;
             while next < end {
                 next = self.some(next, end)?;
@@ -140,8 +157,8 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             if call.plan.is_direct() {
                 // The places up to the next piece are other threads'.
                 self.kernels.start_all()?;
-            } else if call.places.is_one_channel() && !call.is_alone {
-                self.kernels.start(0)?;
+            } else if let (Some(lane), false) = (self.places.lane(), call.is_alone) {
+                self.kernels.start(lane)?;
             }
         }
         self.kernels.start_all()?;
@@ -160,20 +177,20 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         let indices = &call.indices[first..end.min(first + batch_probe::AT_ONCE)];
         if !self.looks_ahead {
             for (index, position) in indices.iter().zip(first..) {
-                self.looks_ahead |= self.one(call.places.of(call.start + index), position)?;
+                self.looks_ahead |= self.one(self.places.of(call.start + index), position)?;
             }
             return Ok(first + indices.len());
         }
-        let at_home = batch_probe::at_home(call.array.pager(), call.places, call.start, indices);
+        let at_home = batch_probe::at_home(call.array.pager(), self.places, call.start, indices);
         self.looks_ahead = at_home != 0;
         let mut at = 0;
         while at < indices.len() {
             let run = (at_home >> at).trailing_ones() as usize;
-            let place = call.places.of(call.start + indices[at]);
+            let place = self.places.of(call.start + indices[at]);
             if run > 0
                 && let Some(stage) = self.kernels.open(place.channel)
             {
-                let added = if call.places.is_one_channel() {
+                let added = if self.places.lane().is_some() {
                     stage.push_run(call.start, &indices[at..at + run], first + at)
                 } else {
                     usize::from(stage.try_push(place.element, first + at))
@@ -307,7 +324,7 @@ mod tests {
     #[test]
     fn as_many_threads_gather_as_the_bytes_are_worth() {
         let array = one_channel::<u32, _>(&Arc::new(host()), (8, 16), 4).build().unwrap();
-        let threads = |len| workers(&array, len, &StagePlan::new::<u32>(len, 1));
+        let threads = |len| workers(&array, len, &StagePlan::new::<u32>(len, false));
         // An index and a value are twelve bytes.
         assert_eq!(threads(300_000), 1);
         assert_eq!(threads(400_000), 2.min(*CORES));

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
-use backend_api::{Device, Ticket};
+use std::sync::Arc;
 
+use backend_api::Ticket;
+
+use super::lanes::Lanes;
 use super::places::ListedPlace;
 use super::stage::{GatherStage, StagePlan};
-use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
 
@@ -23,8 +25,8 @@ struct UnderWay<T> {
 }
 
 /// Stages that are filled, worked off in order, and used again.
-pub(super) struct GatherKernels<'a, T: Element, D: Device> {
-    array: &'a VirtualArray<T, D>,
+pub(super) struct GatherKernels<'a, T: Element> {
+    lanes: Arc<Lanes<'a>>,
     plan: StagePlan,
     /// For each channel the stage that is being filled, and the failures before.
     open: Vec<Option<(GatherStage<T>, u64)>>,
@@ -33,11 +35,11 @@ pub(super) struct GatherKernels<'a, T: Element, D: Device> {
     spare: Vec<Vec<GatherStage<T>>>,
 }
 
-impl<'a, T: Element, D: Device> GatherKernels<'a, T, D> {
-    pub(super) fn new(array: &'a VirtualArray<T, D>, plan: StagePlan) -> Self {
-        let channels = array.pager().channels().len();
+impl<'a, T: Element> GatherKernels<'a, T> {
+    pub(super) fn new(lanes: &Arc<Lanes<'a>>, plan: StagePlan) -> Self {
+        let channels = lanes.devices().count();
         Self {
-            array,
+            lanes: Arc::clone(lanes),
             plan,
             open: (0..channels).map(|_| None).collect(),
             under_way: VecDeque::new(),
@@ -73,13 +75,12 @@ impl<'a, T: Element, D: Device> GatherKernels<'a, T, D> {
 
     /// Opens a new stage of a channel, which is not busy. Its next element is to be looked for after this.
     pub(super) fn open_stage(&mut self, channel: usize) -> Result<()> {
-        let pager = self.array.pager();
-        let of = &pager.channels()[channel];
+        let of = self.lanes.channel(channel);
         let mut stage = match self.spare[channel].pop() {
             Some(stage) => stage,
             None => GatherStage::new(of, &self.plan)?,
         };
-        let failures = of.failed_write_backs(pager.table());
+        let failures = self.lanes.failed_write_backs(channel);
         stage.clear();
         self.open[channel] = Some((stage, failures));
         Ok(())
@@ -92,9 +93,9 @@ impl<'a, T: Element, D: Device> GatherKernels<'a, T, D> {
             self.spare[channel].push(stage);
             return Ok(());
         }
-        let of = &self.array.pager().channels()[channel];
-        let gather = stage.gather(of);
-        let ticket = of.queues.between_writes(&[], |queue| queue.gather(&gather))?;
+        let of = self.lanes.channel(channel);
+        let gather = stage.gather(of, self.lanes.elements(channel));
+        let ticket = self.lanes.read(channel, |queue| queue.gather(&gather))?;
         of.counters.bytes_to_device.add(8 * stage.count() as u64);
         self.under_way.push_back(UnderWay { channel, stage, ticket, failures });
         Ok(())
@@ -119,27 +120,26 @@ impl<'a, T: Element, D: Device> GatherKernels<'a, T, D> {
         let Some(UnderWay { channel, stage, failures, .. }) = self.under_way.pop_front() else {
             return Ok(());
         };
-        let pager = self.array.pager();
-        let of = &pager.channels()[channel];
+        let of = self.lanes.channel(channel);
         of.counters.bytes_from_device.add((stage.count() * size_of::<T>()) as u64);
-        let taken = take(&stage, of.failed_write_backs(pager.table()) == failures);
+        let taken = take(&stage, self.lanes.failed_write_backs(channel) == failures);
         self.spare[channel].push(stage);
         taken
     }
 }
 
-impl<T: Element, D: Device> Drop for GatherKernels<'_, T, D> {
+impl<T: Element> Drop for GatherKernels<'_, T> {
     fn drop(&mut self) {
-        let channels = self.array.pager().channels();
         for UnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
             // What the kernel reads is of no use, but it has to end, and its queue to look idle then.
-            if channels[channel].queues.wait(ticket).is_ok() {
+            if self.lanes.channel(channel).queues.wait(ticket).is_ok() {
                 self.spare[channel].push(stage);
             }
         }
-        for ((channel, spare), open) in channels.iter().zip(&mut self.spare).zip(&mut self.open) {
+        for (channel, (spare, open)) in self.spare.iter_mut().zip(&mut self.open).enumerate() {
             let open = open.take().map(|(stage, _)| stage);
-            spare.drain(..).chain(open).for_each(|stage| stage.give_back(channel));
+            let of = self.lanes.channel(channel);
+            spare.drain(..).chain(open).for_each(|stage| stage.give_back(of));
         }
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Places {
     channels: u64,
     by_page_len: Divisor,
     by_channels: Divisor,
+    /// The channel that moves all elements, if its device reaches those of every channel.
+    lane: Option<usize>,
 }
 
 /// Where an element lives.
@@ -49,8 +51,10 @@ pub(crate) struct ListedPlace {
     pub(crate) page: u64,
     /// Elements within the page.
     pub(crate) at: usize,
+    /// The channel whose device moves it.
     pub(crate) channel: usize,
-    /// Elements from the first slot of the channel on.
+    /// Elements from the first slot of the channel on; from the start of the array, if that device reaches
+    /// all of them.
     pub(crate) element: u64,
 }
 
@@ -62,13 +66,19 @@ impl Places {
             channels,
             by_page_len: Divisor::new(page_len, end),
             by_channels: Divisor::new(channels, end / page_len + 1),
+            lane: (channels == 1).then_some(0),
         }
     }
 
-    /// Whether there is one channel only: then an element's index is its place within the channel.
+    /// The same where the device of a channel moves the elements of all.
+    pub(crate) fn moved_by(self, lane: usize) -> Self {
+        Self { lane: Some(lane), ..self }
+    }
+
+    /// The channel that moves every element, if there is one: then elements are counted as in the array.
     #[inline]
-    pub(crate) fn is_one_channel(&self) -> bool {
-        self.channels == 1
+    pub(crate) fn lane(&self) -> Option<usize> {
+        self.lane
     }
 
     /// The page of an element inside of the array.
@@ -83,6 +93,9 @@ impl Places {
         let index = index as u64;
         let page = self.by_page_len.divide(index);
         let at = index - page * self.page_len;
+        if let Some(channel) = self.lane {
+            return ListedPlace { page, at: at as usize, channel, element: index };
+        }
         let slot = self.by_channels.divide(page);
         ListedPlace {
             page,
@@ -92,9 +105,12 @@ impl Places {
         }
     }
 
-    /// The page of an element that is counted within its channel.
+    /// The page of an element that is counted as in its [place](ListedPlace).
     #[inline]
     pub(crate) fn page_of(&self, channel: usize, element: u64) -> u64 {
+        if self.lane.is_some() {
+            return self.by_page_len.divide(element);
+        }
         self.by_page_len.divide(element) * self.channels + channel as u64
     }
 }
@@ -108,7 +124,10 @@ mod tests {
         let (page, at) = (index / page_len, index % page_len);
         let element = (page / channels * page_len + at) as u64;
         let place = ListedPlace { page: page as u64, at, channel: page % channels, element };
-        assert_eq!((places.page(index), places.is_one_channel()), (place.page, channels == 1));
+        assert_eq!((places.page(index), places.lane()), (place.page, (channels == 1).then_some(0)));
+        let moved = places.moved_by(7);
+        assert_eq!(moved.of(index), ListedPlace { channel: 7, element: index as u64, ..place });
+        assert_eq!((moved.lane(), moved.page_of(7, index as u64)), (Some(7), page as u64));
         assert_eq!(places.of(index), place, "{index} {page_len} {channels} {len}");
         assert_eq!(places.page_of(place.channel, element), page as u64);
     }

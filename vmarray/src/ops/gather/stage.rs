@@ -7,8 +7,9 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use backend_api::{Elements, Gather, HostSpan, LEFT_OUT, Scatter};
+use backend_api::{Gather, HostSpan, LEFT_OUT, Scatter, View};
 
+use super::lanes::Lanes;
 use crate::array::registered::{self, RegisteredRange};
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -19,7 +20,7 @@ use crate::engine::channel::{Channel, PinnedPiece};
 /// what a thread fills and empties is to stay in the processor's caches. Gathers and scatters use the same
 /// memory, one call after the other, and a channel keeps as much as 16 threads have of it.
 const STAGE_BYTES: usize = 5 << 19;
-/// With several channels, each of which has its own.
+/// With several channels, each of which has its own list.
 const STAGE_OF_SEVERAL_BYTES: usize = 1 << 20;
 /// The values, in bytes, and the entries that one stage lists which has no values.
 const LISTED_BYTES: usize = 8 << 20;
@@ -50,25 +51,25 @@ struct DirectValues {
 }
 
 impl StagePlan {
-    /// For work on so many elements on so many channels.
-    pub(crate) fn new<T>(elements: usize, channels: usize) -> Self {
-        let bytes = if channels == 1 { STAGE_BYTES } else { STAGE_OF_SEVERAL_BYTES };
+    /// For work on so many elements, whose list is divided by channels or not.
+    pub(crate) fn new<T>(elements: usize, is_divided: bool) -> Self {
+        let bytes = if is_divided { STAGE_OF_SEVERAL_BYTES } else { STAGE_BYTES };
         let room = ((bytes - VALUES_ALIGN) / (INDEX_BYTES + size_of::<T>())).min(elements).max(1);
         Self { room, direct: None }
     }
 
-    /// The same, for values that the program may have in memory which the only channel's device knows.
+    /// The same, for values that the program may have in memory which the devices know.
     pub(crate) fn for_values<T>(
         values: *const T,
         elements: usize,
-        channels: &[Arc<Channel>],
+        lanes: &Lanes<'_>,
         gap_max: usize,
     ) -> Self {
-        // With several channels each would leave out what another one brings, and may overwrite it.
+        // Where a list is divided each device would leave out what another one brings, and may overwrite it.
         let range = registered::find(values.cast(), elements * size_of::<T>())
-            .filter(|range| channels.len() == 1 && range.is_known_to(channels[0].device()));
+            .filter(|range| !lanes.is_divided() && lanes.devices().all(|device| range.is_known_to(device)));
         match range {
-            None => Self::new::<T>(elements, channels.len()),
+            None => Self::new::<T>(elements, lanes.is_divided()),
             Some(range) => Self {
                 room: (LISTED_BYTES / size_of::<T>()).min(LISTED).min(elements).max(1),
                 direct: Some(DirectValues { range, first: values.addr(), gap_max }),
@@ -249,20 +250,20 @@ impl<T: Element> GatherStage<T> {
         }
     }
 
-    /// The gather of the listed elements.
-    pub(crate) fn gather<'a>(&'a self, of: &'a Channel) -> Gather<'a> {
+    /// The gather of the listed elements, which are among `elements`, by a channel's device.
+    pub(crate) fn gather<'a>(&'a self, of: &'a Channel, elements: View<'a>) -> Gather<'a> {
         Gather {
-            elements: elements::<T>(of),
+            elements,
             indices: self.memory.at(0),
             count: self.entries() as u64,
             values: self.values_span(of),
         }
     }
 
-    /// The scatter to the listed elements.
-    pub(crate) fn scatter<'a>(&'a self, of: &'a Channel) -> Scatter<'a> {
+    /// The scatter to the listed elements, likewise.
+    pub(crate) fn scatter<'a>(&'a self, of: &'a Channel, elements: View<'a>) -> Scatter<'a> {
         Scatter {
-            elements: elements::<T>(of),
+            elements,
             indices: self.memory.at(0),
             count: self.entries() as u64,
             values: self.values_span(of),
@@ -339,11 +340,6 @@ unsafe fn copy_run<T>(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-fn elements<T>(of: &Channel) -> Elements<'_> {
-    let stride = size_of::<T>() as u64;
-    Elements { start: of.slot_memory(), count: of.slot_bytes() / stride, stride }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,8 +347,8 @@ mod tests {
 
     #[test]
     fn stages_take_as_much_memory_as_they_may() {
-        for (channels, most) in [(1, STAGE_BYTES), (2, STAGE_OF_SEVERAL_BYTES)] {
-            let bytes = StagePlan::new::<u64>(usize::MAX, channels).bytes::<u64>();
+        for (is_divided, most) in [(false, STAGE_BYTES), (true, STAGE_OF_SEVERAL_BYTES)] {
+            let bytes = StagePlan::new::<u64>(usize::MAX, is_divided).bytes::<u64>();
             assert!((most - VALUES_ALIGN..=most).contains(&bytes), "{bytes}");
         }
     }
@@ -368,7 +364,7 @@ mod tests {
         let cases: [(&[u32], &[u64]); 2] =
             [(&plain, &[104, 107, 109]), (&registered, &[104, OUT, OUT, 107, OUT, 109])];
         for (values, listed) in cases {
-            let plan = StagePlan::for_values(values.as_ptr(), values.len(), array.pager().channels(), 64);
+            let plan = StagePlan::for_values(values.as_ptr(), values.len(), &Lanes::of(&array), 64);
             assert_eq!(plan.is_direct(), listed.len() == 6);
             let mut stage = GatherStage::<u32>::new(channel, &plan).unwrap();
             for position in [3, 4, 7, 8, 9] {

@@ -96,7 +96,7 @@ impl<'a> Scene<'a> {
     fn gather(&mut self) {
         let place = self.place();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
-        let gather = Gather { elements: self.elements(), indices, count: 1, values };
+        let gather = Gather { elements: self.elements().into(), indices, count: 1, values };
         let ticket = self.channel.queues.between_writes(&[], |queue| queue.gather(&gather)).unwrap();
         self.note_read(ticket, place);
     }
@@ -154,7 +154,7 @@ impl<'a> Scene<'a> {
     fn scatter(&mut self) {
         let place = self.next_value();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
-        let scatter = Scatter { elements: self.elements(), indices, count: 1, values };
+        let scatter = Scatter { elements: self.elements().into(), indices, count: 1, values };
         let begun = self.channel.queues.loads_begun();
         self.channel.queues.scatter_home(begun, |_| Some(scatter)).unwrap().unwrap();
     }
@@ -163,7 +163,7 @@ impl<'a> Scene<'a> {
     fn store(&mut self) {
         let place = self.next_value();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
-        let scatter = Scatter { elements: self.elements(), indices, count: 1, values };
+        let scatter = Scatter { elements: self.elements().into(), indices, count: 1, values };
         self.channel.queues.between_all_writes(&[], &[], |queue| queue.scatter(&scatter)).unwrap();
     }
 

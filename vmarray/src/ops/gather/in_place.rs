@@ -1,0 +1,209 @@
+//! Gathers whose list and values both lie in [registered](crate::access::Registered) memory: the devices read
+//! the one and write the other, and the processor touches neither but to see that no index is outside.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use backend_api::{Device, Gather, HostSpan, Ticket};
+
+use super::lanes::Lanes;
+use super::{CHECKED_AT_ONCE, all_inside, check_list, workers};
+use crate::array::VirtualArray;
+use crate::array::registered::{self, RegisteredRange};
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::base::scoped_threads;
+use crate::engine::channel::Channel;
+use crate::engine::guards;
+
+/// Shorter lists, in bytes of indices and values, are worth no settling of pages.
+const BYTES_MIN: usize = if cfg!(test) { 1 } else { 1 << 20 };
+/// A kernel moves values of so many bytes at most, so that others get their turn.
+const KERNEL_BYTES: usize = 64 << 20;
+
+/// Kernels that read and write the program's memory: waited for in any case.
+struct UnderWay<'a, 'b> {
+    lanes: &'a Lanes<'b>,
+    kernels: Vec<(usize, Ticket)>,
+}
+
+impl UnderWay<'_, '_> {
+    fn wait(&mut self) -> backend_api::Result<()> {
+        let waits = self.kernels.drain(..).map(|(lane, ticket)| self.lanes.channel(lane).queues.wait(ticket));
+        waits.fold(Ok(()), backend_api::Result::and)
+    }
+}
+
+impl Drop for UnderWay<'_, '_> {
+    fn drop(&mut self) {
+        let _ = self.wait();
+    }
+}
+
+/// Reads elements so, if that can be done and is worth it, and no device fails. False if the elements are to
+/// be read in another way.
+///
+/// What is dirty of the range is written back before. An array of which half fits into its frames is read
+/// there.
+pub(super) fn gather<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    lanes: &Lanes<'_>,
+    range: &Range<usize>,
+    indices: &[usize],
+    into: &mut [T],
+) -> Result<bool> {
+    let pager = array.pager();
+    let cached = pager.frames().saturating_mul(2 * pager.page_bytes() as u64);
+    let is_long = size_of_val(indices) + size_of_val(into) >= BYTES_MIN;
+    let is_worth_it = is_long && cached < size_of::<T>() as u64 * array.len() as u64;
+    if !is_worth_it || guards::held() || size_of::<usize>() != size_of::<u64>() {
+        return Ok(false);
+    }
+    let known = |address: *const u8, bytes| {
+        registered::find(address, bytes)
+            .filter(|range| lanes.devices().all(|device| range.is_known_to(device)))
+    };
+    let (Some(list), Some(values)) = (
+        known(indices.as_ptr().cast(), size_of_val(indices)),
+        known(into.as_ptr().cast(), size_of_val(into)),
+    ) else {
+        return Ok(false);
+    };
+    let moved = pager.read_settled(&array.touched_pages(range), || {
+        let mut under_way = UnderWay { lanes, kernels: Vec::new() };
+        if !start(&mut under_way, range, (&list, indices), (&values, into))? {
+            return Ok(false);
+        }
+        // While the devices are at work: a list of theirs may have entries that are left out.
+        check(indices, range.len())?;
+        let is_done = under_way.wait().is_ok();
+        if !is_done {
+            lanes.divide();
+        }
+        Ok(is_done)
+    })?;
+    Ok(moved)
+}
+
+/// Starts kernels for all of a list. False if the elements do not begin where those of a device do.
+fn start<T: Element>(
+    under_way: &mut UnderWay<'_, '_>,
+    range: &Range<usize>,
+    (list, indices): (&RegisteredRange, &[usize]),
+    (values, into): (&RegisteredRange, &mut [T]),
+) -> Result<bool> {
+    let (lanes, stride) = (under_way.lanes, size_of::<T>());
+    let Some(bases) = lanes.bases_from(range.start) else { return Ok(false) };
+    let elements = lanes.elements_at(&bases, range.len());
+    let each = (KERNEL_BYTES / stride).clamp(1, indices.len().div_ceil(lanes.any_part().len()).max(1));
+    let firsts = (0..indices.len()).step_by(each);
+    for (first, lane) in firsts.zip(lanes.any_part().iter().cycle()) {
+        let (count, of) = (each.min(indices.len() - first), lanes.channel(*lane));
+        let gather = Gather {
+            elements,
+            indices: place(list, of, indices[first..].as_ptr().addr()),
+            count: count as u64,
+            values: place(values, of, into[first..].as_ptr().addr()),
+        };
+        let Ok(ticket) = lanes.read(*lane, |queue| queue.gather(&gather)) else { return Ok(false) };
+        under_way.kernels.push((*lane, ticket));
+        of.counters.bytes_to_device.add(8 * count as u64);
+        of.counters.bytes_from_device.add((count * stride) as u64);
+    }
+    Ok(true)
+}
+
+/// Where a channel's device, which knows memory, finds an address of it.
+fn place<'a>(memory: &'a RegisteredRange, of: &Channel, address: usize) -> HostSpan<'a> {
+    memory.span(of.device(), address).expect("memory that the device knows")
+}
+
+/// Sees to it that all indices are below a length, by several threads.
+fn check(indices: &[usize], len: usize) -> Result<()> {
+    let (next, is_outside) = (AtomicUsize::new(0), AtomicBool::new(false));
+    scoped_threads::together(workers(size_of_val(indices), usize::MAX), || {
+        loop {
+            let piece = next.fetch_add(1, Ordering::Relaxed);
+            let Some(piece) = indices.chunks(CHECKED_AT_ONCE).nth(piece) else { break };
+            if !all_inside(piece, len) {
+                is_outside.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+    if is_outside.into_inner() { check_list(indices, len) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use backend_api::Reach;
+    use backend_api::wrap::SplitMix64;
+    use backend_host::{SimulatedDevice, SimulatedFabric};
+
+    use crate::prelude::*;
+    use crate::{ErrorKind, VirtualArray};
+
+    /// Of two devices that reach each other, with frames for an eighth of the pages.
+    fn array(page_len: usize) -> (VirtualArray<u32, SimulatedDevice>, Vec<Arc<SimulatedDevice>>) {
+        let fabric = SimulatedFabric::new(Reach::Maps, 1_000_000_000, std::time::Duration::from_micros(5));
+        let device = |seed| Arc::new(SimulatedDevice::builder(seed).bytes(64 << 20).fabric(&fabric).build());
+        let devices: Vec<_> = [1, 2].map(device).into();
+        let builder = VirtualArray::builder(64 * page_len).devices(devices.clone()).page_len(page_len);
+        let array = builder.frames_per_channel(4).build().unwrap();
+        for (page, values) in (0..64 * page_len as u32).collect::<Vec<_>>().chunks(page_len).enumerate() {
+            array.write(page * page_len, values).unwrap();
+        }
+        (array, devices)
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn devices_that_reach_each_other_share_a_list_in_registered_memory() {
+        let (array, _devices) = array(100);
+        // What is in frames alone counts.
+        array.set(17, 1_000_000).unwrap();
+        let mut random = SplitMix64::new(1);
+        let list: Vec<usize> = (0..5000).map(|_| random.index(6400)).collect();
+        let list = array.register(list).unwrap();
+        let mut values = array.register(vec![0; 5000]).unwrap();
+        array.reset_stats();
+        array.gather_into(&list, &mut values).unwrap();
+        for (index, value) in list.iter().zip(&values[..]) {
+            assert_eq!(*value, if *index == 17 { 1_000_000 } else { *index as u32 });
+        }
+        // Each device has moved half of the list.
+        let stats = array.stats();
+        assert_eq!(
+            stats.channels.iter().map(|of| of.bytes_to_device >= 8 * 2500).collect::<Vec<_>>(),
+            [true; 2]
+        );
+        assert_eq!(stats.total().misses, 0);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn an_index_outside_of_a_registered_list_is_named() {
+        let (array, _devices) = array(64);
+        for wrong in [64 * 64, usize::MAX] {
+            let mut list = array.register(vec![5_usize; 1000]).unwrap();
+            list[700] = wrong;
+            let mut values = array.register(vec![0; 1000]).unwrap();
+            let error = array.gather_into(&list, &mut values).unwrap_err();
+            let kind = ErrorKind::ListedIndexOutside { position: 700, index: wrong, len: 64 * 64 };
+            assert_eq!(*error.kind(), kind);
+        }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_section_is_gathered_from_wherever_it_begins() {
+        let (array, _devices) = array(50);
+        for start in [0, 100, 130] {
+            let list = array.register((0..3000).map(|i| i * 7 % 3000).collect::<Vec<usize>>()).unwrap();
+            let mut values = array.register(vec![0; 3000]).unwrap();
+            array.section(start..start + 3000).unwrap().gather_into(&list, &mut values).unwrap();
+            assert!(list.iter().zip(&values[..]).all(|(index, value)| *value as usize == start + index));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Which devices move the elements of a list: each those that live on it, or each any part of the list.
+
+use std::sync::Arc;
+
+use backend_api::{Device, DeviceSpan, Elements, Scatter, Ticket, View};
+
+use super::places::Places;
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::engine::channel::{Channel, HomeQueues};
+use crate::engine::pager::{Pager, Pool};
+
+/// The channels whose devices move elements of an array.
+#[derive(Debug)]
+pub(super) struct Lanes<'a> {
+    pager: &'a Pager,
+    pool: Option<&'a Pool>,
+    /// The places of all channels' home slots, and their queues, if there is a pool.
+    bases: Vec<DeviceSpan<'a>>,
+    queues: Vec<&'a HomeQueues>,
+    len: usize,
+    page_len: usize,
+    stride: usize,
+}
+
+impl<'a> Lanes<'a> {
+    pub fn of<T: Element, D: Device>(array: &'a VirtualArray<T, D>) -> Self {
+        Self::with(array, array.pager().pool())
+    }
+
+    /// Each the elements that live on it.
+    pub fn divided<T: Element, D: Device>(array: &'a VirtualArray<T, D>) -> Self {
+        Self::with(array, None)
+    }
+
+    fn with<T: Element, D: Device>(array: &'a VirtualArray<T, D>, pool: Option<&'a Pool>) -> Self {
+        let pager = array.pager();
+        Self {
+            pager,
+            pool,
+            bases: pool.map_or_else(Vec::new, |_| pager.slot_bases()),
+            queues: pool.map_or_else(Vec::new, |_| pager.home_queues()),
+            len: array.len(),
+            page_len: array.page_len(),
+            stride: size_of::<T>(),
+        }
+    }
+
+    /// After a failure: whether to try again with each device for itself.
+    pub fn divide(&self) -> bool {
+        self.pool.inspect(|pool| pool.end()).is_some()
+    }
+
+    /// Whether a list is divided by where its elements live.
+    pub fn is_divided(&self) -> bool {
+        self.pool.is_none() && self.pager.channels().len() > 1
+    }
+
+    /// The channels, by number, of which each moves any part of a list; the only one, if there is one.
+    pub fn any_part(&self) -> &[usize] {
+        self.pool.map_or(&[0], Pool::lanes)
+    }
+
+    pub fn devices(&self) -> impl Iterator<Item = &Arc<dyn Device>> {
+        self.pager.channels().iter().map(|channel| channel.device())
+    }
+
+    /// Where elements live.
+    pub fn homes(&self) -> Places {
+        Places::new(self.len, self.page_len, self.pager.channels().len())
+    }
+
+    /// Places of elements, of a part of a list that one device moves, if it can be any.
+    pub fn places(&self) -> Places {
+        let places = self.homes();
+        self.pool.map_or(places, |pool| places.moved_by(pool.next_lane()))
+    }
+
+    /// The elements that a channel's device moves, counted as in their [places](super::places::ListedPlace).
+    pub fn elements(&self, channel: usize) -> View<'_> {
+        let stride = self.stride as u64;
+        if self.pool.is_none() {
+            let of = &self.pager.channels()[channel];
+            return Elements { start: of.slot_memory(), count: of.slot_bytes() / stride, stride }.into();
+        }
+        View::Dealt { bases: &self.bases, page_len: self.page_len as u64, count: self.len as u64, stride }
+    }
+
+    /// Where the elements from one on begin in each place, if they begin everywhere at a page that is the first
+    /// of its row, or there is one place.
+    pub fn bases_from(&self, start: usize) -> Option<Vec<DeviceSpan<'_>>> {
+        if self.pool.is_none() {
+            let home = self.channel(0).slot_memory();
+            return (!self.is_divided()).then(|| vec![home.plus((start * self.stride) as u64)]);
+        }
+        let row = self.page_len * self.bases.len();
+        let before = start / row * self.page_len * self.stride;
+        start.is_multiple_of(row).then(|| self.bases.iter().map(|base| base.plus(before as u64)).collect())
+    }
+
+    /// So many elements from [there](Self::bases_from) on.
+    pub fn elements_at<'b>(&self, bases: &'b [DeviceSpan<'b>], count: usize) -> View<'b> {
+        let (page_len, count, stride) = (self.page_len as u64, count as u64, self.stride as u64);
+        match bases {
+            [start] => Elements { start: *start, count, stride }.into(),
+            bases => View::Dealt { bases, page_len, count, stride },
+        }
+    }
+
+    /// Has a channel's device read such elements.
+    pub fn read(
+        &self,
+        channel: usize,
+        submit: impl FnOnce(&backend_api::Queue<dyn Device>) -> backend_api::Result<Ticket>,
+    ) -> backend_api::Result<Ticket> {
+        self.channel(channel).queues.between_writes(&self.queues, submit)
+    }
+
+    pub fn channel(&self, channel: usize) -> &'a Channel {
+        &self.pager.channels()[channel]
+    }
+
+    /// How often loads, or fills of slots, were submitted that concern what a channel's device moves.
+    pub fn loads_begun(&self, channel: usize) -> u64 {
+        match self.pool {
+            Some(_) => self.queues.iter().map(|queues| queues.loads_begun()).sum(),
+            None => self.channel(channel).queues.loads_begun(),
+        }
+    }
+
+    /// Has devices write to listed elements of absent pages, as
+    /// [`HomeQueues::scatter_home`] does: of the channels of a pool at the same time, else of the only one
+    /// that `choose` names.
+    pub fn scatter<'s>(
+        &self,
+        channel: usize,
+        begun: u64,
+        choose: impl FnOnce(bool) -> Vec<(usize, Scatter<'s>)>,
+    ) -> (Vec<(usize, Ticket)>, backend_api::Result<()>) {
+        if self.pool.is_some() {
+            return HomeQueues::scatter_homes(&self.queues, begun, choose);
+        }
+        let queues = &self.channel(channel).queues;
+        let chosen = |has_changed| choose(has_changed).pop().map(|(_, scatter)| scatter);
+        match queues.scatter_home(begun, chosen) {
+            Ok(ticket) => (ticket.map(|ticket| (channel, ticket)).into_iter().collect(), Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        }
+    }
+
+    /// How many write-backs have failed of the pages that a channel's device may read.
+    pub fn failed_write_backs(&self, channel: usize) -> u64 {
+        match self.pool {
+            Some(_) => self.pager.failed_write_backs(),
+            None => self.channel(channel).failed_write_backs(self.pager.table()),
+        }
+    }
+}
