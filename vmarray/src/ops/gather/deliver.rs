@@ -154,9 +154,7 @@ pub(crate) fn scatter<T: Element, D: Device>(
         return check_list(indices, range.len());
     }
     let Some(first) = call.end() else { return Ok(()) };
-    if let Some(pool) = array.pager().pool() {
-        pool.end();
-    }
+    Lanes::of(array).divide_if_lost();
     // What a device failed to write, which leaves it unspecified, or nobody, is written in frames after all,
     // and what came after it once more.
     let mut again = indices[first..].iter().zip(&values[first..]);

@@ -127,7 +127,7 @@ pub(crate) fn gather<T: Element, D: Device>(
         Some(error) => {
             // Of indices outside, the first one is named.
             check_list(indices, range.len())?;
-            if error.device_error().is_some() && lanes.divide() {
+            if lanes.divide_if_lost() {
                 return gather(array, range, indices, into);
             }
             Err(error)

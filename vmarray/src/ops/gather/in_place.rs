@@ -76,11 +76,7 @@ pub(super) fn gather<T: Element, D: Device>(
         }
         // While the devices are at work: a list of theirs may have entries that are left out.
         check(indices, range.len())?;
-        let is_done = under_way.wait().is_ok();
-        if !is_done {
-            lanes.divide();
-        }
-        Ok(is_done)
+        Ok(under_way.wait().is_ok())
     })?;
     Ok(moved)
 }

@@ -46,9 +46,12 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// After a failure: whether to try again with each device for itself.
-    pub fn divide(&self) -> bool {
-        self.pool.inspect(|pool| pool.end()).is_some()
+    /// After a failure: whether a device is lost, and the others are to go on with each for itself.
+    pub fn divide_if_lost(&self) -> bool {
+        let is_lost = |device: &Arc<dyn Device>| {
+            device.memory().is_err_and(|error| error.kind() == backend_api::ErrorKind::Lost)
+        };
+        self.pool.filter(|_| self.devices().any(is_lost)).inspect(|pool| pool.end()).is_some()
     }
 
     /// Whether a list is divided by where its elements live.
