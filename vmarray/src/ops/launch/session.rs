@@ -203,7 +203,8 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Those of devices.
     pub fn hold<A: Holdable>(&mut self, array: &'a mut A) -> Result<SessionArray<A::Element, A::Shape>> {
-        let (pager, len, shape) = (&*array).homes(INTERNAL);
+        let array: &'a A = array;
+        let (pager, len, shape) = array.homes(INTERNAL);
         let of = self.hold_pages(pager, len, size_of::<A::Element>())?;
         Ok(SessionArray { of, shape, marker: PhantomData })
     }
