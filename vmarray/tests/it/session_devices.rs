@@ -1,5 +1,5 @@
-//! Sessions over several devices that reach each other's memory, and over boxes of several dimensions, against
-//! loops over vectors.
+//! Sessions over several devices that reach each other's memory, and over boxes of several dimensions,
+//! against loops over vectors.
 
 use std::sync::Arc;
 use std::time::Duration;

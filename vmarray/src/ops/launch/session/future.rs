@@ -43,7 +43,7 @@ use crate::ops::view::INTERNAL;
 /// ```
 #[must_use = "does nothing unless polled"]
 pub struct RunAsync<'a, K, A> {
-    course: Course<'a, A>,
+    course: LaunchCourse<'a, A>,
     options: Options,
     over: Option<Over>,
     /// Where it is to be woken.
@@ -51,7 +51,7 @@ pub struct RunAsync<'a, K, A> {
     kernel: PhantomData<fn() -> K>,
 }
 
-enum Course<'a, A> {
+enum LaunchCourse<'a, A> {
     /// Nothing has happened yet.
     Asked(A),
     UnderWay(Session<'a>),
@@ -60,7 +60,7 @@ enum Course<'a, A> {
 
 impl<K, A> fmt::Debug for RunAsync<'_, K, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_under_way = matches!(self.course, Course::UnderWay(_));
+        let is_under_way = matches!(self.course, LaunchCourse::UnderWay(_));
         f.debug_struct("RunAsync").field("is_under_way", &is_under_way).finish_non_exhaustive()
     }
 }
@@ -70,7 +70,7 @@ impl<K, A> Unpin for RunAsync<'_, K, A> {}
 
 impl<K, A> RunAsync<'_, K, A> {
     pub(in crate::ops::launch) fn new(arguments: A, options: Options, over: Option<Over>) -> Self {
-        let (course, asked) = (Course::Asked(arguments), Asked::default());
+        let (course, asked) = (LaunchCourse::Asked(arguments), Asked::default());
         Self { course, options, over, asked, kernel: PhantomData }
     }
 }
@@ -80,18 +80,18 @@ impl<'a, K: Kernel, A: Arguments<'a, K::Parameters>> Future for RunAsync<'a, K, 
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let Self { course, options, over, asked, .. } = &mut *self;
-        let mut session = match std::mem::replace(course, Course::Done) {
-            Course::UnderWay(session) => session,
-            Course::Asked(arguments) => {
+        let mut session = match std::mem::replace(course, LaunchCourse::Done) {
+            LaunchCourse::UnderWay(session) => session,
+            LaunchCourse::Asked(arguments) => {
                 let begun = begin(&Kernels::of::<K>()?, arguments.bound(INTERNAL), options, over.as_ref());
                 let Some(session) = begun? else { return Poll::Ready(Ok(())) };
                 session
             }
-            Course::Done => unreachable!("a future is not polled once it has ended"),
+            LaunchCourse::Done => unreachable!("a future is not polled once it has ended"),
         };
         let outcome = session.poll(asked, context);
         if outcome.is_pending() {
-            *course = Course::UnderWay(session);
+            *course = LaunchCourse::UnderWay(session);
         }
         outcome
     }

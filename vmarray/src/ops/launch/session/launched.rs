@@ -23,16 +23,16 @@ use crate::ops::launch::spread::{DEALT_CHANNELS_MAX, of_stored};
 use crate::ops::launch::stored::StoredBox;
 
 /// What is the same for all parts of a launch.
-struct Prepared<'k> {
+struct PreparedLaunch<'k> {
     kernel: Arc<PreparedKernel>,
-    views: Vec<&'k Taken<'k>>,
+    views: Vec<&'k TakenElements<'k>>,
     params: Vec<u64>,
     table: Vec<u8>,
     options: &'k Options,
 }
 
 /// Elements that a launch takes for a parameter.
-struct Taken<'k> {
+struct TakenElements<'k> {
     parameter: usize,
     info: &'k ParameterInfo,
     /// The number of their store.
@@ -52,7 +52,7 @@ struct Part {
     geometry: Geometry,
 }
 
-impl Taken<'_> {
+impl TakenElements<'_> {
     fn is_result(&self) -> bool {
         matches!(self.info.kind, ParameterKind::OwnMut(_) | ParameterKind::Shared(_))
     }
@@ -98,7 +98,7 @@ impl Session<'_> {
         }
         let (values, taken) = self.taken(name, parameters, arguments)?;
         apart(name, &taken)?;
-        if !taken.iter().any(Taken::is_result) {
+        if !taken.iter().any(TakenElements::is_result) {
             return Err(refused(name, "it has no result: take a `&mut Own<T>` or a `&Shared<T>`"));
         }
         let own = || taken.iter().filter(|taken| taken.is_own());
@@ -151,7 +151,7 @@ impl Session<'_> {
             }
         };
         let of_view = |parameter: &usize| taken.iter().find(|taken| taken.parameter == *parameter);
-        let launch = Prepared {
+        let launch = PreparedLaunch {
             views: kernel.lowered.views.iter().filter_map(of_view).collect(),
             params: kernel.lowered.scalars.iter().map(scalar).collect(),
             table: kernel.lowered.table_bytes(|parameter| &values[parameter]),
@@ -195,7 +195,7 @@ impl Session<'_> {
         name: &str,
         parameters: &'k [ParameterInfo],
         arguments: Vec<HeldBound>,
-    ) -> Result<(Vec<Vec<u64>>, Vec<Taken<'k>>)> {
+    ) -> Result<(Vec<Vec<u64>>, Vec<TakenElements<'k>>)> {
         let (mut values, mut all) = (vec![Vec::new(); parameters.len()], Vec::new());
         let is_given =
             |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(..));
@@ -220,7 +220,7 @@ impl Session<'_> {
                 let reason = format!("`{}` has fewer axes than what it is a part of", info.name);
                 return Err(refused(name, &reason));
             };
-            let mut taken = Taken { parameter, info, number: of.number, extents, stored, modes };
+            let mut taken = TakenElements { parameter, info, number: of.number, extents, stored, modes };
             let stored = &taken.stored;
             if taken.is_around() && (stored.is_tiled() || taken.is_counted() && stored.is_part()) {
                 let reason = format!(
@@ -239,7 +239,12 @@ impl Session<'_> {
     }
 
     /// Which items run where: as many at a time as can be. `first` has an element for each.
-    fn parts(&mut self, name: &str, first: &Taken<'_>, taken: &[Taken<'_>]) -> Result<Vec<Part>> {
+    fn parts(
+        &mut self,
+        name: &str,
+        first: &TakenElements<'_>,
+        taken: &[TakenElements<'_>],
+    ) -> Result<Vec<Part>> {
         let range = first.stored.range();
         // Where the work is done: what has an element for each item is there, and what any item changes.
         let worked_on = || taken.iter().filter(|taken| !taken.is_around());
@@ -250,7 +255,7 @@ impl Session<'_> {
         let mut channels = homes.iter().flat_map(|pager| pager.channels());
         let is_on_one = channels.all(|other| Arc::ptr_eq(other.device(), &device));
         // Of several channels a view has all elements, from the first on.
-        let is_whole = |of: &Taken<'_>| {
+        let is_whole = |of: &TakenElements<'_>| {
             let count = self.stores[of.number].pager().map_or(1, |pager| pager.channels().len());
             count == 1 || count <= DEALT_CHANNELS_MAX && of.skipped() == 0
         };
@@ -278,12 +283,12 @@ impl Session<'_> {
     fn parts_by_channel(
         &self,
         name: &str,
-        first: &Taken<'_>,
-        taken: &[Taken<'_>],
+        first: &TakenElements<'_>,
+        taken: &[TakenElements<'_>],
         is_on_one: bool,
     ) -> Result<Vec<Part>> {
         let (range, of) = (first.stored.range(), &self.stores[first.number]);
-        let is_alike = |other: &Taken<'_>| {
+        let is_alike = |other: &TakenElements<'_>| {
             let (Some(own), Some(others)) = (of.pager(), self.stores[other.number].pager()) else {
                 return false;
             };
@@ -296,7 +301,7 @@ impl Session<'_> {
         let mut others = taken.iter().filter(|taken| !taken.is_around());
         if let Some(other) = others.find(|other| !other.is_own() || !is_alike(other)) {
             let channels =
-                |of: &Taken<'_>| self.stores[of.number].pager().map_or(0, |of| of.channels().len());
+                |of: &TakenElements<'_>| self.stores[of.number].pager().map_or(0, |of| of.channels().len());
             let most = channels(other).max(channels(first));
             if is_on_one && most > DEALT_CHANNELS_MAX {
                 return Err(refused(name, &too_many_channels(other.info.name, most)));
@@ -326,7 +331,7 @@ impl Session<'_> {
     }
 
     /// Refuses elements that are read by items of a device which does not reach them.
-    fn expect_reach(&mut self, name: &str, lane: usize, of: &Taken<'_>) -> Result<()> {
+    fn expect_reach(&mut self, name: &str, lane: usize, of: &TakenElements<'_>) -> Result<()> {
         let device = Arc::clone(self.lanes[lane].queue.device());
         let Stored { place, .. } = &self.stores[of.number];
         let refused_between = |other: &str| {
@@ -360,7 +365,7 @@ impl Session<'_> {
     }
 
     /// Has devices that cannot do it say so before any other begins.
-    fn find_out(&mut self, launch: &Prepared<'_>, parts: &[Part]) -> Result<()> {
+    fn find_out(&mut self, launch: &PreparedLaunch<'_>, parts: &[Part]) -> Result<()> {
         for part in parts {
             let device = Arc::clone(self.lanes[part.lane].queue.device());
             let is_known = |(of, on): &(Arc<PreparedKernel>, _)| {
@@ -384,7 +389,7 @@ impl Session<'_> {
 
     /// Has the parts of a launch run after those on other devices that have written what they read, or have
     /// read what they write.
-    fn order(&mut self, parts: &[Part], taken: &[Taken<'_>]) -> Result<()> {
+    fn order(&mut self, parts: &[Part], taken: &[TakenElements<'_>]) -> Result<()> {
         for part in parts {
             for of in taken.iter().filter(|of| !of.is_own() || of.is_result()) {
                 let stored = &self.stores[of.number];
@@ -403,7 +408,7 @@ impl Session<'_> {
     }
 
     /// Notes what the newest launch on a device reads, wherever that lies, and writes.
-    fn note(&mut self, lane: usize, taken: &[Taken<'_>], ticket: Ticket) {
+    fn note(&mut self, lane: usize, taken: &[TakenElements<'_>], ticket: Ticket) {
         for of in taken.iter().filter(|of| !of.is_own() || of.is_result()) {
             let stored = &mut self.stores[of.number];
             let noted = if of.is_result() { &mut stored.written } else { &mut stored.read };
@@ -417,7 +422,7 @@ impl Session<'_> {
     /// Has something done with the launch of a part.
     fn with<R>(
         &self,
-        launch: &Prepared<'_>,
+        launch: &PreparedLaunch<'_>,
         part: &Part,
         report: usize,
         work: impl FnOnce(&Queue<dyn backend_api::Device>, &Launch<'_>) -> backend_api::Result<R>,
@@ -439,9 +444,13 @@ impl Session<'_> {
         work(&lane.queue, &launch)
     }
 
-    /// The queues of a result's channel on the device of a part, and those of all channels that others may write
-    /// to, if there are any.
-    fn beside_others(&self, part: &Part, first: &Taken<'_>) -> Option<(&HomeQueues, Vec<&HomeQueues>)> {
+    /// The queues of a channel of `first` on the device of a part, and those of all channels that others may
+    /// write to, if there are any.
+    fn beside_others(
+        &self,
+        part: &Part,
+        first: &TakenElements<'_>,
+    ) -> Option<(&HomeQueues, Vec<&HomeQueues>)> {
         let others = self.shared.iter().flat_map(|(pager, ..)| pager.channels());
         let others: Vec<_> = others.map(|channel| &channel.queues).collect();
         let device = self.lanes[part.lane].queue.device();
@@ -451,7 +460,7 @@ impl Session<'_> {
     }
 
     /// Where the pages of elements begin for the items of a part: those of a channel, or all.
-    fn bases(&self, of: &Taken<'_>, part: &Part) -> Vec<DeviceSpan<'_>> {
+    fn bases(&self, of: &TakenElements<'_>, part: &Part) -> Vec<DeviceSpan<'_>> {
         match (&self.stores[of.number].place, part.channel.filter(|_| of.is_own())) {
             (StoredPlace::Home(pager), Some(channel)) => vec![pager.channels()[channel].slot_memory()],
             (StoredPlace::Home(pager), None) => {
@@ -466,7 +475,7 @@ impl Session<'_> {
     }
 
     /// Elements, whose pages begin there.
-    fn view<'v>(&self, of: &Taken<'_>, bases: &'v [DeviceSpan<'v>], part: &Part) -> View<'v> {
+    fn view<'v>(&self, of: &TakenElements<'_>, bases: &'v [DeviceSpan<'v>], part: &Part) -> View<'v> {
         let stored = &self.stores[of.number];
         let (stride, end) = (stored.stride as u64, of.stored.range().end as u64);
         let [base] = *bases else {
@@ -488,10 +497,10 @@ fn too_many_channels(name: &str, channels: usize) -> String {
 }
 
 /// Refuses results that are something else, too: items would read or write what others write.
-fn apart(kernel: &str, taken: &[Taken<'_>]) -> Result<()> {
+fn apart(kernel: &str, taken: &[TakenElements<'_>]) -> Result<()> {
     for one in taken.iter().filter(|taken| taken.is_result()) {
         let own = one.stored.range();
-        let is_same = |other: &&Taken<'_>| {
+        let is_same = |other: &&TakenElements<'_>| {
             let range = other.stored.range();
             other.parameter != one.parameter
                 && other.number == one.number
