@@ -196,7 +196,8 @@ impl<'a> Session<'a> {
     /// let (part, into) = (a.section([1, 1]..)?, b.section([1, 1]..)?);
     /// moved::run_in(&mut session, (part.bounded(Clamp), into))?;
     /// session.finish()?;
-    /// assert_eq!((one.get([2, 1])?, other.to_vec([1, 0]..)?), (7, vec![7, 0, 0, 0, 0, 0, 0, 0]));
+    /// // Row 0 is not in the box.
+    /// assert_eq!((one.get([2, 1])?, other.to_vec([0, 2]..[2, 3])?), (7, vec![7, 0]));
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     ///
