@@ -93,7 +93,7 @@ pub mod futures {
         FlushAsync, GetAsync, PageAsync, PageMutAsync, PrefetchAsync, ReadAsync, SetAsync,
     };
     pub use crate::ops::gather::GatherAsync;
-    pub use crate::ops::launch::SessionWait;
+    pub use crate::ops::launch::{RunAsync, SessionWait};
     pub use crate::sources::SourceFlushAsync;
 }
 
@@ -111,8 +111,9 @@ pub mod kernel {
     //! result. See [the guide](crate::guide::kernels).
 
     pub use crate::ops::launch::{
-        Appended, Argument, Arguments, CodedKernel, KernelLaunch, PrefixSummed, ReturnedSum, RunKernel,
-        Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow, Windowed,
+        Appended, Argument, Arguments, CodedKernel, Holdable, KernelLaunch, PrefixSummed, ReturnedSum,
+        RunKernel, Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow,
+        Windowed,
     };
     pub use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
     pub use vmarray_kernel::random;

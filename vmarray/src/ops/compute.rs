@@ -12,7 +12,7 @@ pub use joined::{Column, ColumnElements, Joinable, Joined, Row};
 pub use plan::Plan;
 pub use select::Selected;
 
-pub(crate) use array::{read_all, unsettled};
+pub(crate) use array::{read_all, unsettled, within_channel};
 pub(crate) use plan::Condition;
 pub(crate) use reduce::{Extremes, Histogram, Total};
 pub(crate) use select::Ordered;

@@ -28,8 +28,10 @@ pub use options::KernelLaunch;
 pub use reduce::ReturnedSum;
 pub use scan::PrefixSummed;
 pub(crate) use scan::{PIECE_BYTES, Scan, scan_lines};
+pub(crate) use session::HeldBound;
 pub use session::{
-    Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWait, SessionWindow,
+    Holdable, RunAsync, Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWait,
+    SessionWindow,
 };
 pub(crate) use spread::{Bounds, Shown, Spread, inside};
 pub(crate) use stored::Reordered;
@@ -133,6 +135,54 @@ pub trait RunKernel: Kernel + Sized {
     /// of the results are written and which ones are unspecified.
     fn run<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<()> {
         Self::launch().run(arguments)
+    }
+
+    /// Runs the kernel as [`run`](Self::run) does, as a future for any executor: it launches at the first
+    /// poll, and is ready when the launch is done. Until it is polled nothing has happened.
+    ///
+    /// The first poll does not wait for the kernel where all arguments are values and arrays, the results
+    /// `&mut`, and the launch could be one of a [`Session`], in which arrays that are only read go on to be
+    /// used by others meanwhile. What it waits for then are write-backs of dirty pages of the arguments (see
+    /// [`flush_async`](crate::views::View::flush_async)) and the translation, if the kernel is new to the
+    /// device. It does all that `run` does, and so blocks until the launch is done, where
+    ///
+    /// - an argument is a source, or a result is a section, as others may use what is beside it;
+    /// - elements would be copied: arguments that do not lie beside the result, are not stored row by row,
+    ///   or are read on devices which do not reach them; windows with modes of one's own;
+    /// - the kernel appends, has groups that are tiles of a result, or runs [over](KernelLaunch::over)
+    ///   numbers.
+    ///
+    /// It can be dropped at any time: before the first poll nothing is done, afterwards all, which the drop
+    /// waits for. It must not be forgotten, as a [`Session`].
+    ///
+    /// ```
+    /// use futures::executor::block_on;
+    /// use vmarray::kernel::{Anywhere, At, Own};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn reversed(at: At<1>, of: &Anywhere<u32>, out: &mut Own<u32>) {
+    ///     out.set(of[of.len() - 1 - at.index()]);
+    /// }
+    /// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
+    /// # let new = || VirtualArray::<u32>::builder(3).devices(devices.clone()).build();
+    /// let (of, mut one, mut other) = (new()?, new()?, new()?);
+    /// of.write(0, &[1, 2, 3])?;
+    /// // Both are under way at a time, beside whatever else the executor has to do.
+    /// let both = async {
+    ///     futures::join!(reversed::run_async((&of, &mut one)), reversed::run_async((&of, &mut other)))
+    /// };
+    /// let (first, second) = block_on(both);
+    /// first.and(second)?;
+    /// assert_eq!((one.to_vec(..)?, other.get(0)?), (vec![3, 2, 1], 3));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The future has those of [`run`](Self::run); after a failure of a device all elements of the results
+    /// are unspecified.
+    fn run_async<'a, A: Arguments<'a, Self::Parameters>>(arguments: A) -> RunAsync<'a, Self, A> {
+        Self::launch().run_async(arguments)
     }
 
     /// Launches the kernel in a [`Session`], behind all that was launched there before; waits for nothing.

@@ -222,3 +222,36 @@ fn nothing_is_there_however_far_outside() {
         assert_eq!((report.failures, out, other), (6, [0; 6], [0; 6]), "{by}");
     }
 }
+
+const FAR: isize = 1 << 62;
+
+#[kernel(crate = vmarray_kernel)]
+fn far_beside(at: At<2>, by: isize, of: &Window<u32, 2>, out: &mut Own<u32>) {
+    out.set(of[at.plus([by, 0])] + of[at.plus([0, FAR])] + of[at.plus([FAR, 0])] + of[at.plus([0, by])]);
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn far_along(at: At<1>, by: isize, of: &Window<u32, 1>, out: &mut Own<u32>) {
+    out.set(of[at.plus(by)] + of[at.plus(FAR)] + of[at.plus(-FAR)]);
+}
+
+#[test]
+fn windows_end_however_far_outside() {
+    let of = [7; 6];
+    for by in [9, 1 << 61, 1 << 62, isize::MIN, 3 << 61, -1 << 62, isize::MAX - 1, -9] {
+        for is_whole in [true, false] {
+            let first = if is_whole { [0, 0] } else { [-1, 1] };
+            let (mut out, mut other) = ([1; 6], [1; 6]);
+            let given = || ([2, 3], by, (first, [2, 3], &of[..]));
+            let (shape, by, window) = given();
+            run_on_host::<far_beside>(0..6, (shape, by, window, &mut out)).unwrap_err();
+            let report = interpret::<far_beside>(0..6, (shape, by, window, &mut other)).unwrap();
+            assert_eq!((report.failures, out, other), (6, [0; 6], [0; 6]), "{by}");
+        }
+        let (mut out, mut other) = ([1; 6], [1; 6]);
+        let window = || ([0], [6], &of[..]);
+        run_on_host::<far_along>(0..6, ((), by, window(), &mut out)).unwrap_err();
+        let report = interpret::<far_along>(0..6, ((), by, window(), &mut other)).unwrap();
+        assert_eq!((report.failures, out, other), (6, [0; 6], [0; 6]), "{by}");
+    }
+}

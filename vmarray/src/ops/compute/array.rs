@@ -102,6 +102,23 @@ impl ArrayRun<'_> {
     }
 }
 
+/// The elements of a range that are homed in a channel, of so many, counted from its first slot on. Slots
+/// follow one another without gaps, so they are one run.
+pub(crate) fn within_channel(
+    (channel, count): (usize, usize),
+    page_len: usize,
+    range: &Range<usize>,
+) -> Range<u64> {
+    // How many elements of the channel come before an element of the array.
+    let before = |index: usize| -> u64 {
+        let (page, at) = (index / page_len, index % page_len);
+        let slots = (page + count - 1 - channel) / count;
+        let within = if page % count == channel { at } else { 0 };
+        (slots * page_len + within) as u64
+    };
+    before(range.start)..before(range.end)
+}
+
 impl<T: Element, D: Device> Sealed for VirtualArray<T, D> {}
 
 impl<T: Element, D: Device> Store for VirtualArray<T, D> {
@@ -315,18 +332,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// The elements of a range that are homed in a channel, counted from its first slot on. Slots follow one
-    /// another without gaps, so they are one run.
+    /// The elements of a range that are [homed in a channel](within_channel).
     pub(super) fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
-        let (count, page_len) = (self.pager().channels().len(), self.page_len());
-        // How many elements of the channel come before an element of the array.
-        let before = |index: usize| -> u64 {
-            let (page, at) = (index / page_len, index % page_len);
-            let slots = (page + count - 1 - channel) / count;
-            let within = if page % count == channel { at } else { 0 };
-            (slots * page_len + within) as u64
-        };
-        before(range.start)..before(range.end)
+        within_channel((channel, self.pager().channels().len()), self.page_len(), range)
     }
 }
 

@@ -112,17 +112,24 @@ pub struct Operand<'a> {
     pub(crate) start: usize,
     /// The same store, if its elements are changed as well.
     pub(crate) target: Option<&'a dyn ResultStore>,
+    /// Whether nobody else uses the store meanwhile.
+    pub(crate) is_alone: bool,
 }
 
 impl<'a> Operand<'a> {
     /// Elements that are read.
     pub(crate) fn new(store: &'a dyn OperandStore, start: usize) -> Self {
-        Self { store, start, target: None }
+        Self { store, start, target: None, is_alone: false }
     }
 
     /// Elements that are changed.
     pub(crate) fn changed(store: &'a dyn ResultStore, start: usize) -> Self {
-        Self { store, start, target: Some(store) }
+        Self { store, start, target: Some(store), is_alone: false }
+    }
+
+    /// The same of a store that nobody else uses meanwhile.
+    pub(crate) fn alone(self) -> Self {
+        Self { is_alone: true, ..self }
     }
 
     /// The same from a later element on.

@@ -35,6 +35,17 @@ pub enum Bound<'a> {
     Around(Placed<'a>, Vec<usize>, Modes),
 }
 
+impl Bound<'_> {
+    /// The same of a store that nobody else uses meanwhile.
+    pub(crate) fn alone(self) -> Self {
+        match self {
+            Self::Own(placed) => Self::Own(Placed { operand: placed.operand.alone(), ..placed }),
+            Self::Shared(operand, len) => Self::Shared(operand.alone(), len),
+            other => other,
+        }
+    }
+}
+
 /// What is read outside of each axis, if devices can find it: the mode, and scalars of a value.
 pub(crate) type Modes = Option<Vec<(Mode, Vec<u64>)>>;
 
@@ -345,7 +356,7 @@ impl<'a, T: Atomic + Element, D: Device> Argument<'a, &'static Shared<T>, kind::
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         let len = self.len();
-        shared(&*self, 0, len)
+        shared(&*self, 0, len).alone()
     }
 }
 
@@ -362,7 +373,7 @@ impl<'a, T: Memory + Element, D: Device> Argument<'a, &'static mut Own<T>, kind:
     for &'a mut VirtualArray<T, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
-        changed(&*self)
+        changed(&*self).alone()
     }
 }
 

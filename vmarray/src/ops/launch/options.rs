@@ -13,6 +13,7 @@ use super::kernel::Kernels;
 use super::over::Over;
 use super::plan::{self, Wanted};
 use super::reduce::{How, Reduction, ReturnedSum};
+use super::session::RunAsync;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
@@ -193,6 +194,33 @@ impl<K: Kernel> KernelLaunch<K> {
     /// As [`RunKernel::run`](super::RunKernel::run).
     pub fn run<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
         self.planned(arguments, Wanted::Nothing)
+    }
+
+    /// Runs it as a future: see [`RunKernel::run_async`](super::RunKernel::run_async).
+    ///
+    /// ```
+    /// use vmarray::kernel::Own;
+    /// use vmarray::{ErrorKind, prelude::*};
+    ///
+    /// #[vmarray::kernel]
+    /// fn halved(x: &mut Own<u32>) {
+    ///     while x.get() % 2 == 0 {
+    ///         x.set(x.get() / 2);
+    ///     }
+    /// }
+    /// let mut array = VirtualArray::<u32>::new(3)?;
+    /// array.write(0, &[12, 0, 40])?;
+    /// let launch = halved::launch().budget(100).run_async((&mut array,));
+    /// let error = futures::executor::block_on(launch).unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::KernelBudget { item: 1, .. }), "{error}");
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The future has those of [`RunKernel::run_async`](super::RunKernel::run_async).
+    pub fn run_async<'a, A: Arguments<'a, K::Parameters>>(self, arguments: A) -> RunAsync<'a, K, A> {
+        let Self { options, over, .. } = self;
+        RunAsync::new(arguments, options, over)
     }
 
     /// Runs it and adds up what items return: see [`RunKernel::sum`](super::RunKernel::sum).

@@ -127,7 +127,9 @@ pub(super) fn run(
     for (_, name, placed) in own.iter().skip(1) {
         expect_shape(kernels.usual.lowered.name, name, &extents, &placed.extents)?;
     }
-    let mut form = form(kernels, &domain, &own, &around).map_err(|reason| refused(&reason))?;
+    let count = own.iter().filter(|(_, _, placed)| placed.operand.target.is_some()).count();
+    let windows = around.iter().filter(|argument| argument.halo.is_some()).map(|argument| argument.axes);
+    let mut form = form(kernels, &domain, count, windows).map_err(|reason| refused(&reason))?;
     form.ordered =
         appended.iter().filter(|argument| argument.is_ordered).map(|argument| argument.number).collect();
     if !form.ordered.is_empty() && (kernels.code.is_some() || !kernels.tile.is_empty()) {
@@ -239,16 +241,6 @@ pub(super) fn run(
         }
     }
     let items = domain.around(&range);
-    let is_placed = |of: &ParameterInfo| match of.kind {
-        ParameterKind::At(axes) | ParameterKind::Anywhere(_, axes) => axes > 1,
-        ParameterKind::Window(..) => true,
-        _ => false,
-    };
-    let is_short = |stored: &StoredBox| {
-        let len = |axis: &DomainAxis| axis.tiles.saturating_mul(axis.tile);
-        stored.range().end < SHORT_MAX as usize
-            && stored.axes.iter().skip(1).all(|axis| len(axis) < SHORT_MAX as usize)
-    };
     // Kernels without places are not translated twice.
     form.is_short = parameters.iter().any(is_placed)
         && over.map_or(range.end, |over| over.range.end) < SHORT_MAX as usize
@@ -423,12 +415,13 @@ impl<'a> AroundArgument<'a> {
     }
 }
 
-/// The form of a kernel's launches over elements that are stored like this, or why there is none.
-fn form(
+/// The form of a kernel's launches over elements that are stored like this, or why there is none: with so
+/// many results that have an element for each item, and windows with so many axes each.
+pub(super) fn form(
     kernels: &Kernels,
     domain: &StoredBox,
-    own: &[(usize, &str, Placed<'_>)],
-    around: &[AroundArgument<'_>],
+    results: usize,
+    mut windows: impl Iterator<Item = usize>,
 ) -> Result<Form, String> {
     let axes = domain.axes.len();
     let at = kernels.usual.lowered.parameters.iter().find_map(|parameter| match parameter.kind {
@@ -438,7 +431,7 @@ fn form(
     if let Some(at) = at.filter(|at| *at != axes) {
         return Err(format!("it takes an `At<{at}>`, and its result has {axes} axes: take an `At<{axes}>`"));
     }
-    if around.iter().any(|argument| argument.halo.is_some() && argument.axes != axes) {
+    if windows.any(|of| of != axes) {
         return Err(format!("its result has {axes} axes, and so have windows: take `Window<T, {axes}>`"));
     }
     if !kernels.tile.is_empty() {
@@ -455,7 +448,6 @@ fn form(
     if kernels.has_groups && domain.is_part() {
         return Err("its groups would have items between elements of the result: give all of an array".into());
     }
-    let results = own.iter().filter(|(_, _, placed)| placed.operand.target.is_some()).count();
     if results > 1 && domain.is_cut() {
         return Err("it has several results, which are parts of arrays: give all of them".into());
     }
@@ -463,8 +455,29 @@ fn form(
     Ok(Form { axes, is_tiled: domain.is_tiled(), is_part: domain.is_part(), ..Form::default() })
 }
 
+/// Whether places are computed for a parameter.
+pub(super) fn is_placed(of: &ParameterInfo) -> bool {
+    match of.kind {
+        ParameterKind::At(axes) | ParameterKind::Anywhere(_, axes) => axes > 1,
+        ParameterKind::Window(..) => true,
+        _ => false,
+    }
+}
+
+/// Whether 32 bits do for the places of elements.
+pub(super) fn is_short(stored: &StoredBox) -> bool {
+    let len = |axis: &DomainAxis| axis.tiles.saturating_mul(axis.tile);
+    stored.range().end < SHORT_MAX as usize
+        && stored.axes.iter().skip(1).all(|axis| len(axis) < SHORT_MAX as usize)
+}
+
 /// Refuses elements for items that have another shape.
-fn expect_shape(kernel: &str, argument: &'static str, expected: &[usize], got: &[usize]) -> Result<()> {
+pub(super) fn expect_shape(
+    kernel: &str,
+    argument: &'static str,
+    expected: &[usize],
+    got: &[usize],
+) -> Result<()> {
     if let ([expected], [got]) = (expected, got) {
         return expect_len(argument, *expected, *got);
     }

@@ -1,43 +1,39 @@
 //! Sessions: launches in order, over arrays that are held until all are done.
 
+mod future;
 mod held;
+mod launched;
 mod wait;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::Report;
-use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Launch, Queue, Ticket,
-    Transfer, View,
-};
-use vmarray_kernel::launch::{Form, Mode, SHORT_MAX, VALUES_MAX};
+use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Ticket, Transfer};
 #[cfg(doc)]
 use vmarray_kernel::{Anywhere, Own, Shared, Window};
-use vmarray_kernel::{AroundPart, Kernel, Memory, ParameterInfo, ParameterKind, ScalarSource};
+use vmarray_kernel::{Kernel, Memory};
 
-use super::kernel::{PreparedKernel, prepared};
+use super::kernel::{Kernels, PreparedKernel};
 use super::options::{KernelLaunch, Options};
-use crate::array::VirtualArray;
-use crate::base::element::Element;
-use crate::base::error::{Error, ErrorKind, Result, expect_len};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
-use crate::engine::channel::Channel;
 use crate::engine::pager::Pager;
-use crate::ops::executor::{Operand, STAGED_BYTES};
-use crate::ops::view::{self as views, INTERNAL, Linear, Store as _};
-pub(super) use held::HeldBound;
+use crate::ops::compute::unsettled;
+use crate::ops::executor::STAGED_BYTES;
+use crate::ops::view::{self as views, INTERNAL, Shape};
+pub use future::RunAsync;
+pub(crate) use held::HeldBound;
 use held::HeldNumber;
-pub use held::{SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow};
+pub use held::{Holdable, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow};
 pub use wait::SessionWait;
 
 /// So many launches of a session are under way on a device at once.
 const LAUNCHES: usize = 1024;
-/// The most places that the pages of an argument are dealt out to.
-const DEALT_MAX: usize = 8;
 
 /// Launches in order, each of which sees what those before have written. Arrays are named once, and held
 /// until the session is over; a launch then costs one submission to each device (to each channel, if there
@@ -72,9 +68,23 @@ const DEALT_MAX: usize = 8;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// What has no `&mut` is [copied](Self::copy) when the session begins. All arguments of a launch that any
-/// item reads ([`Anywhere`], [`Window`], [`Shared`]) have to be on one device; with arguments of [`Own`]
-/// alone arrays may be on several, if they lie beside one another.
+/// What has no `&mut` is [copied](Self::copy), once.
+///
+/// # Several devices
+///
+/// Arrays may lie on several devices. Those with an element for each item ([`Own`]) have to lie beside one
+/// another then: the same devices, channels and page length, from the same index on. What any item reads
+/// ([`Anywhere`], [`Window`]) is read where it lies, over links between the devices, so these have to
+/// [reach](crate::device::Device::reaches) each other's memory, both ways: host RAM does, and so do NVIDIA
+/// cards with links; cards of OpenCL do not, and a launch is refused. Devices wait for each other as far as
+/// launches read what others have written, or write what others have read, without the host. Elements that
+/// any item changes ([`Shared`]) are on the one device of all that is worked on.
+///
+/// # What else is not
+///
+/// Kernels whose groups are tiles of a result, and such that append, are for
+/// [`run`](super::RunKernel::run) alone, as are windows with modes of one's own, and what lies in another
+/// order than the result. What any item reads is stored row by row, and has at most 8 channels.
 ///
 /// A session that is dropped waits for its launches. It must not be forgotten ([`std::mem::forget`]): then
 /// nobody waits for them, and elements of its arrays hold anything until they are done.
@@ -86,6 +96,8 @@ pub struct Session<'a> {
     /// Pairs of kernels and devices that were seen before.
     known: Vec<(Arc<PreparedKernel>, Arc<dyn Device>)>,
     failure: Option<Error>,
+    /// Arrays that others use as well, with how many of their pages could not be written back before.
+    shared: Vec<(&'a Pager, u64)>,
 }
 
 /// Elements of a session.
@@ -93,12 +105,16 @@ struct Stored<'a> {
     len: usize,
     stride: usize,
     place: StoredPlace<'a>,
+    /// By number of a device that has, the newest launch there that writes some of it,
+    written: Vec<(usize, Ticket)>,
+    /// and that reads some by index or place.
+    read: Vec<(usize, Ticket)>,
 }
 
 enum StoredPlace<'a> {
     /// In the home slots of an array.
     Home(&'a Pager),
-    /// SessionCopy to devices.
+    /// Copied to devices.
     Copies(Vec<(Arc<dyn Device>, DeviceBuffer<dyn Device>)>),
 }
 
@@ -109,6 +125,10 @@ struct SessionLane {
     launched: VecDeque<Launched>,
     /// How many launches there were.
     count: usize,
+    /// By number of another device: up to which ticket of its queue this one runs later,
+    after: Vec<u64>,
+    /// and whether both reach each other's memory, if that was asked.
+    reached: Vec<Option<bool>>,
 }
 
 /// A launch, of some items of which the first has an index.
@@ -118,18 +138,8 @@ struct Launched {
     geometry: Geometry,
     ticket: Ticket,
     report: usize,
-    /// How long the results are.
-    len: usize,
-}
-
-/// Items of a launch on one device.
-#[derive(Clone, Copy)]
-struct Part {
-    lane: usize,
-    /// The number of the channel that has them; all channels do, if there is none.
-    channel: Option<usize>,
-    items: u64,
-    geometry: Geometry,
+    /// The places of the items.
+    range: Range<usize>,
 }
 
 impl std::fmt::Debug for Session<'_> {
@@ -149,20 +159,60 @@ impl<'a> Session<'a> {
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { number, stores: Vec::new(), lanes: Vec::new(), known: Vec::new(), failure: None }
+        Self {
+            number,
+            stores: Vec::new(),
+            lanes: Vec::new(),
+            known: Vec::new(),
+            failure: None,
+            shared: Vec::new(),
+        }
     }
 
     /// Holds all elements of an array, for launches to read and to write. What is cached of it is written
-    /// back first; nothing is in the cache when the session is over.
+    /// back first; nothing is in the cache when the session is over. What was [copied](Self::copy) before is
+    /// copied to devices that are new to the session.
+    ///
+    /// An [`NdArray`](crate::NdArray) is held as one, with all its axes:
+    ///
+    /// ```
+    /// use vmarray::boundary::{Circular, Clamp};
+    /// use vmarray::kernel::{At, Own, Session, Window};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn moved(at: At<2>, from: &Window<u32, 2>, to: &mut Own<u32>) {
+    ///     to.set(from[at.plus([-1, 1])]);
+    /// }
+    /// # let devices = [std::sync::Arc::new(vmarray::AnyDevice::Host(vmarray::host::HostDevice::new(1 << 20)?))];
+    /// # let new = || NdArray::<u32, 2>::builder([3, 4]).devices(devices.clone()).build();
+    /// let (mut one, mut other) = (new()?, new()?);
+    /// one.set([0, 3], 7)?;
+    /// let mut session = Session::new();
+    /// let (a, b) = (session.hold(&mut one)?, session.hold(&mut other)?);
+    /// moved::run_in(&mut session, (a.bounded((Clamp, Circular)), b))?;
+    /// moved::run_in(&mut session, (b.bounded((Clamp, Circular)), a))?;
+    /// // A box alone.
+    /// let (part, into) = (a.section([1, 1]..)?, b.section([1, 1]..)?);
+    /// moved::run_in(&mut session, (part.bounded(Clamp), into))?;
+    /// session.finish()?;
+    /// // Row 0 is not in the box.
+    /// assert_eq!((one.get([2, 1])?, other.to_vec([0, 2]..[2, 3])?), (7, vec![7, 0]));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of devices.
-    pub fn hold<T: Memory + Element, D: Device>(
-        &mut self,
-        array: &'a mut VirtualArray<T, D>,
-    ) -> Result<SessionArray<T>> {
-        let (array, len) = (&*array, array.len());
-        let (pager, pages) = (array.pager(), array.touched_pages(&(0..len)));
+    pub fn hold<A: Holdable>(&mut self, array: &'a mut A) -> Result<SessionArray<A::Element, A::Shape>> {
+        let array: &'a A = array;
+        let (pager, len, shape) = array.homes(INTERNAL);
+        let of = self.hold_pages(pager, len, size_of::<A::Element>())?;
+        Ok(SessionArray { of, shape, marker: PhantomData })
+    }
+
+    /// Holds all elements of a pager that nobody else uses.
+    fn hold_pages(&mut self, pager: &'a Pager, len: usize, stride: usize) -> Result<HeldNumber> {
+        let pages = 0..pager.table().len();
         pager.settle(&pages)?;
         pager.evict(&pages)?;
         // Nobody else can use the array, so pages that were held once stay as they are then: absent, with
@@ -176,12 +226,11 @@ impl<'a> Session<'a> {
             channel.queues.wait(all_before)?;
             self.lane(channel.device())?;
         }
-        let of = self.store(Stored { len, stride: size_of::<T>(), place: StoredPlace::Home(pager) });
-        Ok(SessionArray { of, marker: PhantomData })
+        Ok(self.store(len, stride, StoredPlace::Home(pager)))
     }
 
-    /// Copies the elements of a view, as they are now, to the devices of all arrays that are held so far: for
-    /// launches to read.
+    /// Copies the elements of a view, as they are now, to the devices of all arrays that are held: for
+    /// launches to read. A box becomes one by itself, stored row by row.
     ///
     /// ```
     /// use vmarray::kernel::{Own, Session};
@@ -205,37 +254,38 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Those of devices; [`KernelRefused`](ErrorKind::KernelRefused) if nothing is held yet.
-    pub fn copy<'v, T: Memory, V: views::View<'v, Element = T, Shape = Linear>>(
+    pub fn copy<'v, T: Memory, V: views::View<'v, Element = T>>(
         &mut self,
         view: V,
-    ) -> Result<SessionCopy<T>> {
+    ) -> Result<SessionCopy<T, <V::Shape as Shape>::Copied>> {
         if self.lanes.is_empty() {
             return Err(refused("a copy in a session", "nothing is held yet: hold what is changed first"));
         }
         let (store, shape) = view.parts();
-        let (operand, len) = (Operand::new(store.as_operand(INTERNAL), shape.start), shape.len);
-        let (stride, mut copies) = (operand.stride(), Vec::new());
-        let at_once = (STAGED_BYTES / stride).clamp(1, len.max(1));
+        let (extents, stride, mut copies) = (shape.axes(), size_of::<T>(), Vec::new());
+        let (rows, row_len) = (extents[0], extents[1..].iter().product::<usize>());
+        let (len, row_bytes) = (rows * row_len, (row_len * stride).max(1));
+        let at_once = (STAGED_BYTES / row_bytes).clamp(1, rows.max(1));
         for lane in &self.lanes {
-            let device = lane.queue.device();
-            let memory = DeviceBuffer::new(device, (len * stride).max(1) as u64, Commit::Lazy)?;
-            let host = HostBuffer::new(device, at_once * stride, HostMemory::Pageable)?;
-            copies.push((memory, host));
+            copies.push(Copying::new(lane.queue.device(), len * stride, at_once * row_bytes)?);
         }
-        for first in (0..len).step_by(at_once) {
-            let mut bytes = zeroed_vec(at_once.min(len - first) * stride)?;
-            operand.read_bytes(first..first + bytes.len() / stride, &mut bytes)?;
-            for (lane, (memory, host)) in self.lanes.iter().zip(&copies) {
-                host.write(0, &bytes);
-                let (from, to) = (host.at(0), memory.at((first * stride) as u64));
-                let upload = Transfer::Upload { from, to, bytes: bytes.len() as u64 };
-                lane.queue.device().wait(lane.queue.submit(&[upload])?)?;
+        for first in (0..rows).step_by(at_once) {
+            let end = rows.min(first + at_once);
+            let mut at = vec![0; extents.len()];
+            at[0] = first;
+            let start = V::Shape::index_of(&at);
+            at.copy_from_slice(&extents);
+            at[0] = end;
+            let mut values = zeroed_vec::<T>((end - first) * row_len)?;
+            shape.copy_out(store, &(start..V::Shape::index_of(&at)), &mut values, INTERNAL)?;
+            for (lane, copy) in self.lanes.iter().zip(&copies) {
+                copy.upload(&lane.queue, first * row_bytes, bytemuck::cast_slice(&values))?;
             }
         }
         let lanes = self.lanes.iter().map(|lane| Arc::clone(lane.queue.device()));
-        let copies = lanes.zip(copies.into_iter().map(|(memory, _)| memory)).collect();
-        let of = self.store(Stored { len, stride, place: StoredPlace::Copies(copies) });
-        Ok(SessionCopy { of, marker: PhantomData })
+        let copies = lanes.zip(copies.into_iter().map(|copy| copy.memory)).collect();
+        let of = self.store(len, stride, StoredPlace::Copies(copies));
+        Ok(SessionCopy { of, shape: shape.copied(), marker: PhantomData })
     }
 
     /// Waits for all launches so far. More may follow.
@@ -268,6 +318,7 @@ impl<'a> Session<'a> {
                 self.take(number);
             }
         }
+        self.settle();
         self.failure.take().map_or(Ok(()), Err)
     }
 
@@ -318,12 +369,12 @@ impl<'a> Session<'a> {
         self.wait()
     }
 
-    fn store(&mut self, stored: Stored<'a>) -> HeldNumber {
-        self.stores.push(stored);
+    fn store(&mut self, len: usize, stride: usize, place: StoredPlace<'a>) -> HeldNumber {
+        self.stores.push(Stored { len, stride, place, written: Vec::new(), read: Vec::new() });
         HeldNumber { session: self.number, number: self.stores.len() - 1 }
     }
 
-    /// The number of a device.
+    /// The number of a device. One that is new gets all copies.
     fn lane(&mut self, device: &Arc<dyn Device>) -> Result<usize> {
         let known = self.lanes.iter().position(|lane| Arc::ptr_eq(lane.queue.device(), device));
         if let Some(number) = known {
@@ -333,273 +384,71 @@ impl<'a> Session<'a> {
         let pinned = HostBuffer::new(device, bytes, HostMemory::Pinned);
         let reports = pinned.or_else(|_| HostBuffer::new(device, bytes, HostMemory::Pageable))?;
         let (queue, launched) = (Queue::new(device)?, VecDeque::new());
-        self.lanes.push(SessionLane { queue, reports, launched, count: 0 });
+        for stored in &mut self.stores {
+            stored.copy_to(&queue)?;
+        }
+        let (after, reached) = (Vec::new(), Vec::new());
+        self.lanes.push(SessionLane { queue, reports, launched, count: 0, after, reached });
         Ok(self.lanes.len() - 1)
     }
 
     /// Waits for the oldest launch on a device.
     fn take(&mut self, lane: usize) {
         let lane = &mut self.lanes[lane];
-        let Some(Launched { kernel, options, geometry, ticket, report, len }) = lane.launched.pop_front()
+        let Some(Launched { kernel, options, geometry, ticket, report, range }) = lane.launched.pop_front()
         else {
             return;
         };
         let outcome = lane.queue.device().wait(ticket).map_err(|cause| {
-            let (written, unspecified) = (Vec::new(), std::iter::once(0..len).collect());
+            let (written, unspecified) = (Vec::new(), std::iter::once(0..range.len()).collect());
             ErrorKind::Interrupted { written, unspecified, cause }.into()
         });
         let outcome = outcome.and_then(|()| {
             let mut words = [0_u64; Report::BYTES as usize / 8];
             lane.reports.read(report, bytemuck::cast_slice_mut(&mut words));
             let report = Report::from_words(words);
-            kernel.outcome(report, geometry.index(report.item) as usize, &options).map_err(Error::from)
+            let item = (geometry.index(report.item) as usize).wrapping_sub(range.start);
+            kernel.outcome(report, item, &options).map_err(Error::from)
         });
         if let Err(error) = outcome {
             self.failure.get_or_insert(error);
         }
     }
 
-    /// Launches a kernel, behind all launches so far.
-    fn launch(
-        &mut self,
-        prepared: fn(Form) -> Result<Arc<PreparedKernel>>,
-        arguments: Vec<HeldBound>,
-        options: &Options,
-    ) -> Result<()> {
-        let mut kernel = prepared(Form::default())?;
-        let (name, usual) = (kernel.lowered.name, Arc::clone(&kernel));
-        let parameters = &usual.lowered.parameters;
-        if parameters.iter().any(|of| matches!(of.kind, ParameterKind::At(2..))) {
-            return Err(refused(name, "what a session holds has one axis: take an `At<1>`"));
+    /// Notes a failure if pages were read while they could not be written back.
+    fn settle(&mut self) {
+        let is_unsettled = |(pager, before): &(&Pager, u64)| pager.failed_write_backs() != *before;
+        if self.shared.iter().any(is_unsettled) {
+            let len = self.stores.first().map_or(0, |stored| stored.len);
+            let (written, unspecified) = (Vec::new(), std::iter::once(0..len).collect());
+            let cause = unsettled();
+            self.failure.get_or_insert(ErrorKind::Interrupted { written, unspecified, cause }.into());
         }
-        let mut values = vec![Vec::new(); parameters.len()];
-        let mut elements: Vec<Option<usize>> = vec![None; parameters.len()];
-        let (mut modes, mut form) = (vec![Mode::Checked; parameters.len()], Form::default());
-        let is_given =
-            |of: &ParameterInfo| !matches!(of.kind, ParameterKind::At(_) | ParameterKind::Group(..));
-        let numbered = parameters.iter().enumerate().filter(|(_, parameter)| is_given(parameter));
-        for ((parameter, _), argument) in numbered.zip(arguments) {
-            let of = match argument {
-                HeldBound::Values(of) => {
-                    values[parameter] = of;
-                    continue;
-                }
-                HeldBound::Elements(of) => of,
-                HeldBound::Around(of, given) => {
-                    let known = given.unwrap_or_default().pop();
-                    let known =
-                        known.filter(|(mode, value)| *mode != Mode::Value || value.len() <= VALUES_MAX);
-                    let Some((mode, value)) = known else {
-                        return Err(refused(name, "devices know none but the library's own boundary modes"));
-                    };
-                    form.modes.extend((mode != Mode::Checked).then_some((parameter, 0, mode)));
-                    (modes[parameter], values[parameter]) = (mode, value);
-                    of
-                }
-            };
-            if of.session != self.number {
-                return Err(refused(name, "an argument is of another session"));
-            }
-            elements[parameter] = Some(of.number);
-        }
-        let is_short = |number: &usize| self.stores[*number].len < SHORT_MAX as usize;
-        // Kernels without places are not translated twice.
-        form.is_short = parameters.iter().any(|of| matches!(of.kind, ParameterKind::Window(..)))
-            && elements.iter().flatten().all(is_short);
-        if form != Form::default() {
-            kernel = prepared(form.clone())?;
-        }
-        let kernel = &kernel;
-        let taken = || parameters.iter().zip(&elements).filter_map(|(of, number)| Some((of, (*number)?)));
-        let is_result =
-            |of: &ParameterKind| matches!(of, ParameterKind::OwnMut(_) | ParameterKind::Shared(_));
-        let is_own = |of: &ParameterKind| matches!(of, ParameterKind::Own(_) | ParameterKind::OwnMut(_));
-        for (at, (of, number)) in taken().enumerate().filter(|(_, (of, _))| is_result(&of.kind)) {
-            let mut others = taken().enumerate().filter(|(other, _)| *other != at);
-            if let Some((_, (other, _))) = others.find(|(_, (_, other))| *other == number) {
-                let (kernel, result, argument) = (name.into(), of.name.into(), other.name.into());
-                return Err(ErrorKind::KernelOverlap { kernel, result, argument }.into());
-            }
-        }
-        if !taken().any(|(of, _)| is_result(&of.kind)) {
-            return Err(refused(name, "it has no result: take a `&mut Own<T>` or a `&Shared<T>`"));
-        }
-        let own = || taken().filter(|(of, _)| is_own(&of.kind));
-        let first = own().find(|(of, _)| is_result(&of.kind)).or_else(|| own().next());
-        let Some((_, first)) = first else {
-            return Err(refused(name, "it runs for no elements: take an `&Own<T>` or a `&mut Own<T>`"));
-        };
-        let len = self.stores[first].len;
-        own().try_for_each(|(of, number)| expect_len(of.name, len, self.stores[number].len))?;
-        if len == 0 {
-            return Ok(());
-        }
-        let all: Vec<usize> = taken().map(|(_, number)| number).collect();
-        let only_own = taken().all(|(of, _)| is_own(&of.kind));
-        let parts = self.parts(name, first, &all, only_own)?;
-        for (of, number) in taken() {
-            let is_there = |part: &Part| {
-                let device = self.lanes[part.lane].queue.device();
-                !self.stores[number].bases(device, part.channel).is_empty()
-            };
-            if !parts.iter().all(is_there) {
-                let reason = format!(
-                    "the copy for `{}` was made before elements on this device were held: hold all, then copy",
-                    of.name
-                );
-                return Err(refused(name, &reason));
-            }
-        }
-        let scalar = |source: &ScalarSource| match *source {
-            ScalarSource::Value { parameter, position } => values[parameter][position],
-            ScalarSource::Length { parameter } => {
-                elements[parameter].map_or(0, |number| self.stores[number].len as u64)
-            }
-            ScalarSource::Around { parameter, part } => match part {
-                AroundPart::Extent(_) => {
-                    elements[parameter].map_or(0, |number| self.stores[number].len as u64)
-                }
-                AroundPart::Stride(_) => 1,
-                AroundPart::Mode(_) => modes[parameter].number(),
-                AroundPart::Value(_, position) => values[parameter].get(position).copied().unwrap_or(0),
-                AroundPart::First(_) | AroundPart::Base => 0,
-            },
-            ScalarSource::Form => form.number(),
-            // Elements are counted from the first, along one axis.
-            _ => 0,
-        };
-        let params: Vec<u64> = kernel.lowered.scalars.iter().map(scalar).collect();
-        let table = kernel.lowered.table_bytes(|parameter| &values[parameter]);
-        let of_views: Vec<usize> = kernel.lowered.views.iter().filter_map(|view| elements[*view]).collect();
-        // Those that cannot do it say so before any other begins.
-        for part in &parts {
-            let device = Arc::clone(self.lanes[part.lane].queue.device());
-            let is_known = |(of, on): &(Arc<PreparedKernel>, Arc<dyn Device>)| {
-                Arc::ptr_eq(of, kernel) && Arc::ptr_eq(on, &device)
-            };
-            if self.known.iter().any(is_known) {
-                continue;
-            }
-            let none = Part { items: 0, ..*part };
-            let report = LAUNCHES * Report::BYTES as usize;
-            let asked =
-                self.with(kernel, &none, &of_views, &params, &table, options, report, |queue, launch| {
-                    device.prepare_launches(&[*launch])?;
-                    // A single one says it when it is asked to begin.
-                    if parts.len() > 1 { queue.launch(launch).map(Some) } else { Ok(None) }
-                })?;
-            asked.map_or(Ok(()), |ticket| device.wait(ticket))?;
-            self.known.push((Arc::clone(kernel), device));
-        }
-        for (number, part) in parts.iter().enumerate() {
-            if self.lanes[part.lane].launched.len() == LAUNCHES {
-                self.take(part.lane);
-            }
-            let report = self.lanes[part.lane].count % LAUNCHES * Report::BYTES as usize;
-            let launched =
-                self.with(kernel, part, &of_views, &params, &table, options, report, |queue, launch| {
-                    queue.launch(launch)
-                });
-            let ticket = launched.map_err(|cause| -> Error {
-                if number == 0 {
-                    return cause.into();
-                }
-                let (written, unspecified) = (Vec::new(), std::iter::once(0..len).collect());
-                ErrorKind::Interrupted { written, unspecified, cause }.into()
-            })?;
-            let lane = &mut self.lanes[part.lane];
-            lane.count += 1;
-            let (kernel, options, geometry) = (Arc::clone(kernel), *options, part.geometry);
-            lane.launched.push_back(Launched { kernel, options, geometry, ticket, report, len });
-        }
-        Ok(())
-    }
-
-    /// Which items run where: as many at a time as can be. `first` has an element for each.
-    fn parts(&self, kernel: &str, first: usize, all: &[usize], only_own: bool) -> Result<Vec<Part>> {
-        let len = self.stores[first].len as u64;
-        let pagers = || all.iter().filter_map(|number| self.stores[*number].pager());
-        let mut channels = pagers().flat_map(Pager::channels);
-        let Some(one) = channels.next() else { return Err(refused(kernel, "it has no result")) };
-        let is_dealt_well = |pager: &Pager| pager.channels().len() <= DEALT_MAX;
-        let is_on_one = channels.all(|other| Arc::ptr_eq(other.device(), one.device()));
-        if is_on_one && pagers().all(is_dealt_well) {
-            let lane = self.known_lane(one.device());
-            return Ok(vec![Part { lane, channel: None, items: len, geometry: Geometry::plain(0) }]);
-        }
-        let (Some(pager), page_len) = (self.stores[first].pager(), self.stores[first].page_len()) else {
-            return Err(refused(kernel, "elements of several devices stand beside a copy"));
-        };
-        let is_alike = |number: &usize| {
-            let Some(other) = self.stores[*number].pager() else { return false };
-            let (own, others) = (pager.channels(), other.channels());
-            self.stores[*number].page_len() == page_len
-                && own.len() == others.len()
-                && own.iter().zip(others).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()))
-        };
-        let are_together = only_own && all.iter().all(is_alike);
-        if is_on_one && !are_together {
-            let most = pagers().map(|pager| pager.channels().len()).max().unwrap_or(0);
-            let reason = format!(
-                "an array of its device has {most} channels, and a kernel reads from {DEALT_MAX} at most: build the \
-                 array with fewer"
-            );
-            return Err(refused(kernel, &reason));
-        }
-        if !are_together {
-            return Err(refused(
-                kernel,
-                "its elements are on several devices: there it can have `Own` elements alone, of arrays that are \
-                 alike in devices, channels and page length",
-            ));
-        }
-        let count = pager.channels().len() as u64;
-        let (pages, last) = (len.div_ceil(page_len), (len - 1) % page_len + 1);
-        let part = |(channel, of): (u64, &Arc<Channel>)| {
-            let own_pages = (pages + count - 1 - channel) / count;
-            let has_last = (pages - 1) % count == channel;
-            let items = own_pages * page_len - if has_last { page_len - last } else { 0 };
-            let geometry = Geometry { first: 0, page_len, channel, channels: count };
-            Part { lane: self.known_lane(of.device()), channel: Some(channel as usize), items, geometry }
-        };
-        Ok((0..).zip(pager.channels()).map(part).filter(|part| part.items > 0).collect())
     }
 
     fn known_lane(&self, device: &Arc<dyn Device>) -> usize {
         let known = self.lanes.iter().position(|lane| Arc::ptr_eq(lane.queue.device(), device));
         known.unwrap_or_else(|| unreachable!("what is held has a queue on its devices"))
     }
+}
 
-    /// Has something done with the launch of a part.
-    #[expect(clippy::too_many_arguments, reason = "they are what a launch consists of")]
-    fn with<R>(
-        &self,
-        kernel: &PreparedKernel,
-        part: &Part,
-        views: &[usize],
-        params: &[u64],
-        table: &[u8],
-        options: &Options,
-        report: usize,
-        work: impl FnOnce(&Queue<dyn Device>, &Launch<'_>) -> backend_api::Result<R>,
-    ) -> backend_api::Result<R> {
-        let lane = &self.lanes[part.lane];
-        let stores: Vec<(&Stored<'_>, Vec<DeviceSpan<'_>>)> = views
-            .iter()
-            .map(|number| &self.stores[*number])
-            .map(|stored| (stored, stored.bases(lane.queue.device(), part.channel)))
-            .collect();
-        let views: Vec<View<'_>> = stores.iter().map(|(stored, bases)| stored.view(bases, part)).collect();
-        let report = lane.reports.at(report as u64);
-        let launch = Launch {
-            views: &views,
-            params,
-            table,
-            budget: options.budget,
-            arena_bytes: options.arena_bytes,
-            ..Launch::new(&kernel.kernel, part.items, part.geometry, report)
-        };
-        work(&lane.queue, &launch)
+/// Memory for a copy on a device, and host memory for a part of it.
+struct Copying {
+    memory: DeviceBuffer<dyn Device>,
+    host: HostBuffer<dyn Device>,
+}
+
+impl Copying {
+    fn new(device: &Arc<dyn Device>, bytes: usize, at_once: usize) -> Result<Self> {
+        let memory = DeviceBuffer::new(device, bytes.max(1) as u64, Commit::Lazy)?;
+        Ok(Self { memory, host: HostBuffer::new(device, at_once, HostMemory::Pageable)? })
+    }
+
+    fn upload(&self, queue: &Queue<dyn Device>, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.host.write(0, bytes);
+        let (from, to) = (self.host.at(0), self.memory.at(offset as u64));
+        let upload = Transfer::Upload { from, to, bytes: bytes.len() as u64 };
+        Ok(queue.device().wait(queue.submit(&[upload])?)?)
     }
 }
 
@@ -622,30 +471,29 @@ impl Stored<'_> {
         self.pager().map_or(1 << 63, |pager| (pager.page_bytes() / self.stride) as u64)
     }
 
-    /// Its elements, whose pages begin there.
-    fn view<'v>(&self, bases: &'v [DeviceSpan<'v>], part: &Part) -> View<'v> {
-        let (count, stride) = (self.len as u64, self.stride as u64);
-        match *bases {
-            [start] => {
-                let count = if part.channel.is_some() { part.items } else { count };
-                View::Run(Elements { start, count, stride })
-            }
-            _ => View::Dealt { bases, page_len: self.page_len(), count, stride },
+    /// If it is a copy, copies it to one more device, from the first that has it.
+    fn copy_to(&mut self, queue: &Queue<dyn Device>) -> Result<()> {
+        let (bytes, StoredPlace::Copies(copies)) = (self.len * self.stride, &mut self.place) else {
+            return Ok(());
+        };
+        if copies.iter().any(|(on, _)| Arc::ptr_eq(on, queue.device())) {
+            return Ok(());
         }
-    }
-
-    /// Where its pages begin on a device: those of a channel, or all.
-    fn bases(&self, device: &Arc<dyn Device>, channel: Option<usize>) -> Vec<DeviceSpan<'_>> {
-        match (&self.place, channel) {
-            (StoredPlace::Home(pager), Some(channel)) => vec![pager.channels()[channel].slot_memory()],
-            (StoredPlace::Home(pager), None) => {
-                pager.channels().iter().map(|channel| channel.slot_memory()).collect()
-            }
-            (StoredPlace::Copies(copies), _) => {
-                let own = copies.iter().filter(|(on, _)| Arc::ptr_eq(on, device));
-                own.map(|(_, memory)| memory.at(0)).collect()
-            }
+        let Some((device, memory)) = copies.first() else { return Ok(()) };
+        let at_once = bytes.clamp(1, STAGED_BYTES);
+        let (from, host) = (Queue::new(device)?, HostBuffer::new(device, at_once, HostMemory::Pageable)?);
+        let copy = Copying::new(queue.device(), bytes, at_once)?;
+        let mut part = zeroed_vec(at_once)?;
+        for first in (0..bytes).step_by(at_once) {
+            let part = &mut part[..at_once.min(bytes - first)];
+            let (at, to) = (memory.at(first as u64), host.at(0));
+            let download = Transfer::Download { from: at, to, bytes: part.len() as u64 };
+            device.wait(from.submit(&[download])?)?;
+            host.read(0, part);
+            copy.upload(queue, first, part)?;
         }
+        copies.push((Arc::clone(queue.device()), copy.memory));
+        Ok(())
     }
 }
 
@@ -669,6 +517,6 @@ impl<K: Kernel> KernelLaunch<K> {
                 "in a session it runs for the elements of an `Own`",
             ));
         }
-        session.launch(prepared::<K>, arguments.held(INTERNAL), self.options())
+        session.launch(&Kernels::of::<K>()?, arguments.held(INTERNAL), self.options())
     }
 }

@@ -37,6 +37,20 @@ pub(super) fn of_box(of: &[Range<isize>], part: AroundPart) -> u64 {
     }
 }
 
+/// What a launch is given of elements that are read where they are stored.
+pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: AroundPart) -> u64 {
+    match part {
+        AroundPart::First(_) => 0,
+        AroundPart::Extent(axis) => stored.axes[axis].extent as u64,
+        AroundPart::Stride(axis) => stored.stride(axis) as u64,
+        AroundPart::Base => stored.range().start as u64,
+        AroundPart::Mode(axis) => modes.get(axis).map_or(Mode::Checked, |mode| mode.0).number(),
+        AroundPart::Value(axis, position) => {
+            modes.get(axis).map_or(0, |mode| mode.1.get(position).copied().unwrap_or(0))
+        }
+    }
+}
+
 /// Elements that are read by positions, which may be outside.
 #[doc(hidden)]
 pub trait Spread: Sync {
@@ -190,7 +204,7 @@ impl SpreadArgument<'_> {
 }
 
 /// The most channels of an array that is read where it lives: some devices are given each of them by itself.
-const DEALT_CHANNELS_MAX: usize = 8;
+pub(super) const DEALT_CHANNELS_MAX: usize = 8;
 
 /// An array, elements of which are read where it lives.
 pub(super) struct DealtArgument<'a> {
@@ -239,16 +253,7 @@ impl<'a> DealtArgument<'a> {
 
     /// What a launch is given.
     pub fn scalar(&self, part: AroundPart) -> u64 {
-        match part {
-            AroundPart::First(_) => 0,
-            AroundPart::Extent(axis) => self.stored.axes[axis].extent as u64,
-            AroundPart::Stride(axis) => self.stored.stride(axis) as u64,
-            AroundPart::Base => self.stored.range().start as u64,
-            AroundPart::Mode(axis) => self.modes.get(axis).map_or(Mode::Checked, |mode| mode.0).number(),
-            AroundPart::Value(axis, position) => {
-                self.modes.get(axis).map_or(0, |mode| mode.1.get(position).copied().unwrap_or(0))
-            }
-        }
+        of_stored(&self.stored, &self.modes, part)
     }
 
     /// The pages that are read.

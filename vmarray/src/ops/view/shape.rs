@@ -32,6 +32,13 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     /// What an element is called by: `usize`, or `[usize; N]`.
     type Index: Copy + fmt::Debug + Ord + Send + Sync + Unpin + 'static;
 
+    /// What a copy of the elements has, row by row.
+    #[doc(hidden)]
+    type Copied: Shape<Index = Self::Index>;
+
+    #[doc(hidden)]
+    fn copied(&self) -> Self::Copied;
+
     /// How many elements there are.
     #[doc(hidden)]
     fn count(&self) -> usize;
@@ -229,6 +236,11 @@ impl Sealed for Linear {}
 
 impl Shape for Linear {
     type Index = usize;
+    type Copied = Self;
+
+    fn copied(&self) -> Self {
+        Self::whole(self.len)
+    }
 
     fn count(&self) -> usize {
         self.len

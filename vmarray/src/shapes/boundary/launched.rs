@@ -13,13 +13,14 @@ use super::view::BoundaryView;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
+use crate::engine::pager::Pager;
 use crate::ops::launch::{
-    Argument, Bound, Bounds, Modes, SessionArray, SessionWindow, Shown, Spread, Windowed, changed, inside,
-    placed,
+    Argument, Bound, Bounds, HeldBound, Holdable, Modes, SessionArgument, SessionArray, SessionCopy,
+    SessionWindow, Shown, Spread, Windowed, changed, inside, placed,
 };
 use crate::ops::view::sealed::Internal;
 use crate::ops::view::{INTERNAL, Shape, Store, StoreMut, View};
-use crate::shapes::nd::{NdArray, NdSectionMut};
+use crate::shapes::nd::{NdArray, NdSectionMut, NdShape};
 
 /// What a view shows at any position.
 pub(super) struct Everywhere<'a, V, const N: usize, R, W> {
@@ -76,8 +77,9 @@ fn modes<T: Memory, const N: usize>(of: &impl Boundary<T, N>) -> Modes {
     (0..N).map(mode).collect()
 }
 
-impl<T: Memory> SessionArray<T> {
-    /// The elements with a boundary mode, one of the library's own: see [`SessionWindow`].
+impl<T: Memory, S: Shape> SessionArray<T, S> {
+    /// The elements with a boundary mode, one of the library's own or one for each axis: see
+    /// [`SessionWindow`].
     ///
     /// ```
     /// use vmarray::boundary::Clamp;
@@ -99,7 +101,20 @@ impl<T: Memory> SessionArray<T> {
     /// assert_eq!(to.to_vec(..)?, [2, 3, 3]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn bounded(self, mode: impl Boundary<T, 1>) -> SessionWindow<T> {
+    pub fn bounded<const N: usize>(self, mode: impl Boundary<T, N>) -> SessionWindow<T, S>
+    where
+        S: BoxShape<N>,
+    {
+        self.with_modes(modes(&mode))
+    }
+}
+
+impl<T: Memory, S: Shape> SessionCopy<T, S> {
+    /// The elements with a boundary mode, as [those that are held](SessionArray::bounded).
+    pub fn bounded<const N: usize>(self, mode: impl Boundary<T, N>) -> SessionWindow<T, S>
+    where
+        S: BoxShape<N>,
+    {
         self.with_modes(modes(&mode))
     }
 }
@@ -147,6 +162,50 @@ where
     }
 }
 
+impl<T: Memory + Element, const N: usize, D: Device> Holdable for NdArray<T, N, D> {
+    type Element = T;
+    type Shape = NdShape<N>;
+
+    fn homes(&self, _: Internal) -> (&Pager, usize, NdShape<N>) {
+        let (elements, shape) = self.parts();
+        (elements.pager(), elements.len(), shape)
+    }
+}
+
+impl<T: Memory, S: BoxShape<N>, const N: usize> SessionArgument<&'static Window<T, N>, kind::Window>
+    for SessionWindow<T, S>
+{
+    fn held(self, _: Internal) -> HeldBound {
+        self.around()
+    }
+}
+
+macro_rules! held_windows {
+    ($($Handle:ident)*) => { $(
+        impl<T: Memory, S: BoxShape<N>, const N: usize> SessionArgument<&'static Window<T, N>, kind::Window>
+            for $Handle<T, S>
+        {
+            fn held(self, _: Internal) -> HeldBound {
+                self.elements()
+            }
+        }
+    )* };
+}
+held_windows!(SessionArray SessionCopy);
+
+macro_rules! held_anywhere {
+    ($($Handle:ident $N:literal;)*) => { $(
+        impl<T: Memory, S: BoxShape<$N>> SessionArgument<&'static Anywhere<T, $N>, kind::Anywhere>
+            for $Handle<T, S>
+        {
+            fn held(self, _: Internal) -> HeldBound {
+                self.elements()
+            }
+        }
+    )* };
+}
+held_anywhere!(SessionArray 2; SessionArray 3; SessionArray 4; SessionCopy 2; SessionCopy 3; SessionCopy 4;);
+
 macro_rules! anywhere {
     ($($N:literal)*) => { $(
         impl<'a, T: Memory, V> Argument<'a, &'static Anywhere<T, $N>, kind::Anywhere> for V
@@ -165,7 +224,7 @@ impl<'a, T: Memory + Element, const N: usize, D: Device> Argument<'a, &'static m
     for &'a mut NdArray<T, N, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
-        changed(&*self)
+        changed(&*self).alone()
     }
 }
 

@@ -205,6 +205,12 @@ impl<const N: usize, const M: usize> Sealed for NdShape<N, M> {}
 
 impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
     type Index = [usize; M];
+    type Copied = NdShape<M>;
+
+    fn copied(&self) -> NdShape<M> {
+        let (shape, strides) = (self.extents, shape::strides(&self.extents));
+        NdShape::whole(Geometry { shape, strides, tiling: None })
+    }
 
     fn count(&self) -> usize {
         shape::volume(&self.extents)

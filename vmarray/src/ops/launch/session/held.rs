@@ -1,19 +1,65 @@
 //! What a session has, as its launches are given it.
 
 use std::marker::PhantomData;
+use std::ops::RangeBounds;
 
+use backend_api::Device;
+use vmarray_kernel::{Anywhere, Atomic, KernelType, Memory, Own, Rows, Shared, kind};
 #[cfg(doc)]
-use vmarray_kernel::Parameter;
-use vmarray_kernel::{Anywhere, Atomic, KernelType, Memory, Own, Rows, Shared, Window, kind};
+use vmarray_kernel::{Parameter, Window};
 
 #[cfg(doc)]
 use super::Session;
-use crate::ops::launch::Modes;
-use crate::ops::view::INTERNAL;
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::engine::pager::Pager;
+use crate::ops::launch::{Modes, StoredBox};
 use crate::ops::view::sealed::Internal;
+use crate::ops::view::{INTERNAL, Linear, Shape};
+
+/// What a [`Session`] can [hold](Session::hold): a [`VirtualArray`] or an [`NdArray`](crate::NdArray), in
+/// rows or tiles.
+/// There are no others.
+///
+/// ```
+/// use vmarray::kernel::{Holdable, Session, SessionArray};
+/// use vmarray::prelude::*;
+///
+/// fn both<'a, A: Holdable>(
+///     session: &mut Session<'a>,
+///     [one, other]: [&'a mut A; 2],
+/// ) -> vmarray::Result<[SessionArray<A::Element, A::Shape>; 2]> {
+///     Ok([session.hold(one)?, session.hold(other)?])
+/// }
+/// let [mut a, mut b] = [NdArray::<u8, 2>::new([2, 3])?, NdArray::<u8, 2>::new([2, 3])?];
+/// let mut session = Session::new();
+/// both(&mut session, [&mut a, &mut b])?;
+/// session.finish()?;
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait Holdable {
+    /// The type of its elements.
+    type Element: Memory;
+    /// How they are found by index.
+    type Shape: Shape;
+
+    /// Where they are homed, how many are stored, and which of them it has.
+    #[doc(hidden)]
+    fn homes(&self, _: Internal) -> (&Pager, usize, Self::Shape);
+}
+
+impl<T: Memory + Element, D: Device> Holdable for VirtualArray<T, D> {
+    type Element = T;
+    type Shape = Linear;
+
+    fn homes(&self, _: Internal) -> (&Pager, usize, Linear) {
+        (self.pager(), self.len(), Linear::whole(self.len()))
+    }
+}
 
 /// Elements that a [`Session`] holds, for parameters [`Own`], `&mut Own`, [`Anywhere`], [`Window`] and
-/// [`Shared`]: from [`hold`](Session::hold).
+/// [`Shared`]: from [`hold`](Session::hold), all of an array, or a [`section`](Self::section) of it.
 ///
 /// ```
 /// use vmarray::kernel::{SessionArray, Session};
@@ -27,13 +73,14 @@ use crate::ops::view::sealed::Internal;
 /// session.finish()?;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub struct SessionArray<T> {
+pub struct SessionArray<T, S = Linear> {
     pub(super) of: HeldNumber,
+    pub(super) shape: S,
     pub(super) marker: PhantomData<fn() -> T>,
 }
 
-/// Elements that a [`Session`] has a copy of, for parameters [`Own`] and [`Anywhere`]: from
-/// [`copy`](Session::copy).
+/// Elements that a [`Session`] has a copy of, for parameters [`Own`], [`Anywhere`] and [`Window`]: from
+/// [`copy`](Session::copy), row by row if it is of several dimensions.
 ///
 /// ```
 /// use vmarray::kernel::{SessionCopy, Own, Session};
@@ -54,31 +101,56 @@ pub struct SessionArray<T> {
 /// assert_eq!(array.to_vec(..)?, [5, 100, 1500]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub struct SessionCopy<T> {
+pub struct SessionCopy<T, S = Linear> {
     pub(super) of: HeldNumber,
+    pub(super) shape: S,
     pub(super) marker: PhantomData<fn() -> T>,
 }
 
 macro_rules! handles {
     ($($Handle:ident)*) => { $(
-        impl<T> Clone for $Handle<T> {
+        impl<T, S: Copy> Clone for $Handle<T, S> {
             fn clone(&self) -> Self {
                 *self
             }
         }
 
-        impl<T> Copy for $Handle<T> {}
+        impl<T, S: Copy> Copy for $Handle<T, S> {}
 
-        impl<T> std::fmt::Debug for $Handle<T> {
+        impl<T, S> std::fmt::Debug for $Handle<T, S> {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct(stringify!($Handle)).field("of", &self.of).finish()
+                f.debug_struct(stringify!($Handle)).field("of", &self.of).finish_non_exhaustive()
+            }
+        }
+
+        impl<T, S: Shape> $Handle<T, S> {
+            /// A part of it: a range, or a box of several dimensions. Costs nothing.
+            ///
+            /// # Errors
+            /// As those of [`section`](crate::views::View::section) of a view.
+            pub fn section(self, bounds: impl RangeBounds<S::Index>) -> Result<Self> {
+                Ok(Self { shape: self.shape.cut(&self.shape.checked(bounds)?), ..self })
+            }
+
+            pub(crate) fn elements(self) -> HeldBound {
+                HeldBound::Elements(self.places())
+            }
+
+            fn places(&self) -> HeldPlaces {
+                let (extents, stored) = (self.shape.axes(), self.shape.stored());
+                HeldPlaces { of: self.of, extents, stored }
+            }
+
+            /// With modes that devices know.
+            pub(crate) fn with_modes(self, modes: Modes) -> SessionWindow<T, S> {
+                SessionWindow { of: self.places(), modes, marker: PhantomData }
             }
         }
     )* };
 }
 handles!(SessionArray SessionCopy);
 
-/// Elements of a [`Session`] with a boundary mode, for a parameter `Window<T, 1>`: they are read where they
+/// Elements of a [`Session`] with a boundary mode, for a parameter `Window<T, N>`: they are read where they
 /// lie, so no halo is said. From [`bounded`](SessionArray::bounded); without a mode, for which nothing is
 /// there beyond the edges, the elements themselves will do.
 ///
@@ -108,21 +180,14 @@ handles!(SessionArray SessionCopy);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct SessionWindow<T> {
-    of: HeldNumber,
+pub struct SessionWindow<T, S = Linear> {
+    of: HeldPlaces,
     modes: Modes,
-    marker: PhantomData<fn() -> T>,
+    marker: PhantomData<fn() -> (T, S)>,
 }
 
-impl<T> SessionArray<T> {
-    /// With modes that devices know.
-    pub(crate) fn with_modes(self, modes: Modes) -> SessionWindow<T> {
-        SessionWindow { of: self.of, modes, marker: PhantomData }
-    }
-}
-
-impl<T: Memory> SessionArgument<&'static Window<T, 1>, kind::Window> for SessionWindow<T> {
-    fn held(self, _: Internal) -> HeldBound {
+impl<T, S> SessionWindow<T, S> {
+    pub(crate) fn around(self) -> HeldBound {
         HeldBound::Around(self.of, self.modes)
     }
 }
@@ -131,8 +196,17 @@ impl<T: Memory> SessionArgument<&'static Window<T, 1>, kind::Window> for Session
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldNumber {
-    pub(super) session: u64,
-    pub(super) number: usize,
+    pub(in crate::ops::launch) session: u64,
+    pub(in crate::ops::launch) number: usize,
+}
+
+/// Some elements of what a session has, which has places for more perhaps.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct HeldPlaces {
+    pub(in crate::ops::launch) of: HeldNumber,
+    pub(in crate::ops::launch) extents: Vec<usize>,
+    pub(in crate::ops::launch) stored: Option<StoredBox>,
 }
 
 /// What a launch in a session is given for a parameter.
@@ -140,9 +214,9 @@ pub struct HeldNumber {
 #[derive(Debug)]
 pub enum HeldBound {
     Values(Vec<u64>),
-    Elements(HeldNumber),
-    /// Read by position, with a boundary mode if devices know it.
-    Around(HeldNumber, Modes),
+    Elements(HeldPlaces),
+    /// Read by position, with boundary modes if devices know them.
+    Around(HeldPlaces, Modes),
 }
 
 /// What can be given for a parameter of type `P`, of a [kind](Parameter::Kind), in a [`Session`].
@@ -160,8 +234,8 @@ pub enum HeldBound {
     message = "a kernel in a session cannot take a `{Self}` as its parameter of type `{P}`",
     label = "this is no argument for `{P}`",
     note = "for a value give one of that type, for `&[T; N]` a reference to such an array",
-    note = "for `&Own<T>` and `&Anywhere<T>` give what `session.hold(&mut array)?` or `session.copy(&view)?` has returned",
-    note = "for `&Window<T, 1>` give `held.bounded(mode)` of what `session.hold(&mut array)?` has returned",
+    note = "for `&Own<T>` and `&Anywhere<T, N>` give what `session.hold(&mut array)?` or `session.copy(&view)?` has returned",
+    note = "for `&Window<T, N>` give `held.bounded(mode)` of such",
     note = "for `&Rows<T>` give `(starts, elements)` of such",
     note = "for `&mut Own<T>` and `&Shared<T>` give what `session.hold(&mut array)?` has returned"
 )]
@@ -211,22 +285,21 @@ impl<T: KernelType, const N: usize> SessionArgument<&'static [T; N], kind::Table
 }
 
 macro_rules! elements {
-    ($($Handle:ident<$T:ident: $Bound:ident> $kind:ident $Parameter:ty;)*) => { $(
-        impl<$T: $Bound> SessionArgument<$Parameter, kind::$kind> for $Handle<$T> {
+    ($($Handle:ident<$T:ident: $Bound:ident $(, $S:ident)?> $kind:ident $Parameter:ty;)*) => { $(
+        impl<$T: $Bound $(, $S: Shape)?> SessionArgument<$Parameter, kind::$kind> for $Handle<$T $(, $S)?> {
             fn held(self, _: Internal) -> HeldBound {
-                HeldBound::Elements(self.of)
+                self.elements()
             }
         }
     )* };
 }
 elements! {
-    SessionArray<T: Memory> Own &'static Own<T>;
-    SessionArray<T: Memory> Anywhere &'static Anywhere<T>;
-    SessionArray<T: Memory> OwnMut &'static mut Own<T>;
+    SessionArray<T: Memory, S> Own &'static Own<T>;
+    SessionArray<T: Memory, S> Anywhere &'static Anywhere<T>;
+    SessionArray<T: Memory, S> OwnMut &'static mut Own<T>;
     SessionArray<T: Atomic> Shared &'static Shared<T>;
-    SessionArray<T: Memory> Window &'static Window<T, 1>;
-    SessionCopy<T: Memory> Own &'static Own<T>;
-    SessionCopy<T: Memory> Anywhere &'static Anywhere<T>;
+    SessionCopy<T: Memory, S> Own &'static Own<T>;
+    SessionCopy<T: Memory, S> Anywhere &'static Anywhere<T>;
 }
 
 /// A tuple of what is given for the parameters of a kernel in a [`Session`], whose types are `P`.

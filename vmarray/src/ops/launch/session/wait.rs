@@ -24,6 +24,23 @@ pub struct SessionWait<'s, 'a> {
     asked: Asked,
 }
 
+impl Session<'_> {
+    /// Tells what has become of all launches, if they are done; else has the task woken.
+    pub(super) fn poll(&mut self, asked: &mut Asked, context: &mut Context<'_>) -> Poll<Result<()>> {
+        for lane in &self.lanes {
+            let device = &**lane.queue.device();
+            // The newest first: as a rule those before it are done when it is.
+            for launched in lane.launched.iter().rev() {
+                if matches!(device.poll(launched.ticket), Ok(Progress::Pending)) {
+                    asked.wake(device, launched.ticket, context.waker());
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(self.wait())
+    }
+}
+
 impl<'s, 'a> SessionWait<'s, 'a> {
     pub(super) fn new(session: &'s mut Session<'a>) -> Self {
         Self { session, asked: Asked::default() }
@@ -35,15 +52,6 @@ impl Future for SessionWait<'_, '_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let Self { session, asked } = &mut *self;
-        for lane in &session.lanes {
-            // Those before it are done when it is.
-            let Some(last) = lane.launched.back() else { continue };
-            let device = &**lane.queue.device();
-            if matches!(device.poll(last.ticket), Ok(Progress::Pending)) {
-                asked.wake(device, last.ticket, context.waker());
-                return Poll::Pending;
-            }
-        }
-        Poll::Ready(session.wait())
+        session.poll(asked, context)
     }
 }

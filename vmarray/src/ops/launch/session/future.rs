@@ -1,0 +1,202 @@
+//! Launches as futures: sessions of one launch.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use vmarray_kernel::Kernel;
+
+use super::held::{HeldBound, HeldNumber, HeldPlaces};
+use super::{Session, Stored, StoredPlace};
+use crate::array::asynchronous::Asked;
+use crate::base::error::Result;
+use crate::engine::pager::Pager;
+use crate::ops::executor::Operand;
+use crate::ops::launch::arguments::{Arguments, Bound};
+use crate::ops::launch::kernel::Kernels;
+use crate::ops::launch::options::Options;
+use crate::ops::launch::over::Over;
+use crate::ops::launch::plan::{self, Wanted};
+use crate::ops::launch::stored::StoredBox;
+use crate::ops::view::INTERNAL;
+
+/// What [`RunKernel::run_async`](crate::kernel::RunKernel::run_async) returns; see there. It can be sent to
+/// other threads if its arguments can.
+///
+/// ```
+/// use vmarray::futures::RunAsync;
+/// use vmarray::kernel::Own;
+/// use vmarray::prelude::*;
+///
+/// #[vmarray::kernel]
+/// fn halved(x: &mut Own<f32>) {
+///     x.set(x.get() / 2.0);
+/// }
+/// fn may_move(_: impl Future + Send) {}
+/// let mut array = VirtualArray::<f32>::new(10)?;
+/// let future: RunAsync<'_, halved, (&mut VirtualArray<f32>,)> = halved::run_async((&mut array,));
+/// may_move(future);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[must_use = "does nothing unless polled"]
+pub struct RunAsync<'a, K, A> {
+    course: LaunchCourse<'a, A>,
+    options: Options,
+    over: Option<Over>,
+    /// Where it is to be woken.
+    asked: Asked,
+    kernel: PhantomData<fn() -> K>,
+}
+
+enum LaunchCourse<'a, A> {
+    /// Nothing has happened yet.
+    Asked(A),
+    UnderWay(Session<'a>),
+    Done,
+}
+
+impl<K, A> fmt::Debug for RunAsync<'_, K, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_under_way = matches!(self.course, LaunchCourse::UnderWay(_));
+        f.debug_struct("RunAsync").field("is_under_way", &is_under_way).finish_non_exhaustive()
+    }
+}
+
+// Nobody is shown what it has as pinned.
+impl<K, A> Unpin for RunAsync<'_, K, A> {}
+
+impl<K, A> RunAsync<'_, K, A> {
+    pub(in crate::ops::launch) fn new(arguments: A, options: Options, over: Option<Over>) -> Self {
+        let (course, asked) = (LaunchCourse::Asked(arguments), Asked::default());
+        Self { course, options, over, asked, kernel: PhantomData }
+    }
+}
+
+impl<'a, K: Kernel, A: Arguments<'a, K::Parameters>> Future for RunAsync<'a, K, A> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let Self { course, options, over, asked, .. } = &mut *self;
+        let mut session = match std::mem::replace(course, LaunchCourse::Done) {
+            LaunchCourse::UnderWay(session) => session,
+            LaunchCourse::Asked(arguments) => {
+                let begun = begin(&Kernels::of::<K>()?, arguments.bound(INTERNAL), options, over.as_ref());
+                let Some(session) = begun? else { return Poll::Ready(Ok(())) };
+                session
+            }
+            LaunchCourse::Done => unreachable!("a future is not polled once it has ended"),
+        };
+        let outcome = session.poll(asked, context);
+        if outcome.is_pending() {
+            *course = LaunchCourse::UnderWay(session);
+        }
+        outcome
+    }
+}
+
+/// Launches a kernel, or does all of it here where it cannot be launched in place.
+fn begin<'a>(
+    kernels: &Kernels,
+    arguments: Vec<Bound<'a>>,
+    options: &Options,
+    over: Option<&Over>,
+) -> Result<Option<Session<'a>>> {
+    let mut session = Session::new();
+    if over.is_none()
+        && let Some(launched) = session.launch_alone(kernels, &arguments, options)
+    {
+        // What has begun goes on, and is waited for, whatever has not.
+        if launched.is_ok() || session.lanes.iter().any(|lane| !lane.launched.is_empty()) {
+            session.failure = launched.err();
+            return Ok(Some(session));
+        }
+    }
+    drop(session);
+    plan::run(kernels, arguments, options, over, Wanted::Nothing)?;
+    Ok(None)
+}
+
+impl<'a> Session<'a> {
+    /// Launches a kernel over what lies in arrays: results of which nobody else uses, and others, which go on
+    /// to be used. `None` if something else is among the arguments.
+    fn launch_alone(
+        &mut self,
+        kernels: &Kernels,
+        arguments: &[Bound<'a>],
+        options: &Options,
+    ) -> Option<Result<()>> {
+        let is_in_place = |argument: &Bound<'_>| match argument {
+            Bound::Values(_) => true,
+            Bound::Own(placed) | Bound::All(placed, _) | Bound::Around(placed, ..) => {
+                is_in_place(&placed.operand) && placed.stored.is_some()
+            }
+            Bound::Shared(operand, _) => is_in_place(operand),
+            Bound::Append(..) => false,
+        };
+        if !kernels.tile.is_empty() || !arguments.iter().all(is_in_place) {
+            return None;
+        }
+        let held = arguments.iter().map(|argument| {
+            let placed = match argument {
+                Bound::Values(values) => return Ok(HeldBound::Values(values.clone())),
+                Bound::Own(placed) | Bound::All(placed, _) | Bound::Around(placed, ..) => placed,
+                Bound::Shared(operand, len) => {
+                    let places = StoredBox::range_of(operand.start, *len);
+                    return self.hold_operand(*operand, Some(places), &[*len]).map(HeldBound::Elements);
+                }
+                Bound::Append(..) => unreachable!("it is not in place"),
+            };
+            let places = self.hold_operand(placed.operand, placed.stored.clone(), &placed.extents)?;
+            Ok(match argument {
+                Bound::Around(_, _, modes) => HeldBound::Around(places, modes.clone()),
+                _ => HeldBound::Elements(places),
+            })
+        });
+        let held = held.collect::<Result<Vec<HeldBound>>>();
+        Some(held.and_then(|held| self.launch(kernels, held, options)))
+    }
+
+    /// Has the pages of an argument up to date at home.
+    fn hold_operand(
+        &mut self,
+        operand: Operand<'a>,
+        stored: Option<StoredBox>,
+        extents: &[usize],
+    ) -> Result<HeldPlaces> {
+        let (Some(pager), stride) = (operand.store.pager(), operand.stride()) else {
+            unreachable!("it is in place")
+        };
+        let range = stored.as_ref().map_or(0..0, StoredBox::range);
+        if operand.target.is_none() {
+            self.settle_shared(pager, stride, &range)?;
+        }
+        let known = |stored: &Stored<'_>| stored.pager().is_some_and(|of| std::ptr::eq(of, pager));
+        let of = match self.stores.iter().position(known) {
+            Some(number) => HeldNumber { session: self.number, number },
+            None if operand.target.is_some() => self.hold_pages(pager, range.end, stride)?,
+            None => {
+                for channel in pager.channels() {
+                    self.lane(channel.device())?;
+                }
+                self.store(range.end, stride, StoredPlace::Home(pager))
+            }
+        };
+        Ok(HeldPlaces { of, extents: extents.to_vec(), stored })
+    }
+
+    /// Brings the home slots of elements up to date that others may go on to use.
+    fn settle_shared(&mut self, pager: &'a Pager, stride: usize, range: &Range<usize>) -> Result<()> {
+        let page_len = pager.page_bytes() / stride;
+        if !self.shared.iter().any(|(known, _)| std::ptr::eq(*known, pager)) {
+            self.shared.push((pager, pager.failed_write_backs()));
+        }
+        pager.settle(&((range.start / page_len) as u64..range.end.div_ceil(page_len) as u64))
+    }
+}
+
+fn is_in_place(operand: &Operand<'_>) -> bool {
+    operand.store.pager().is_some() && operand.is_alone == operand.target.is_some()
+}
