@@ -8,6 +8,8 @@ use anyhow::Result;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
+const WAYS: [&str; 5] = ["gather", "scatter", "gather-registered", "scatter-registered", "cached"];
+
 pub fn run(bench: &mut Bench) -> Result<()> {
     one::<u32>(bench)?;
     one::<Record>(bench)?;
@@ -15,7 +17,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
-    if !bench.wants_ways("gather", &["gather", "scatter", "cached"], T::SIZE) {
+    if !bench.wants_ways("gather", &WAYS, T::SIZE) {
         return Ok(());
     }
     let name = |what: &str| format!("gather/{what}/{}", T::SIZE);
@@ -41,6 +43,17 @@ fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
         row.ours(&array, || calls(turns, amount, || Ok(array.scatter(&indices, &values)?)))?;
         row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Up, size_of::<T>())))
     })?;
+    // List and values where the devices reach them; some devices have no call for that.
+    if let (Ok(list), Ok(mut near)) = (array.register(indices.clone()), array.register(values.clone())) {
+        bench.row(name("gather-registered"), Unit::MegaPerSecond, |bench, row| {
+            row.ours(&array, || calls(turns, amount, || Ok(array.gather_into(&list, &mut near)?)))?;
+            row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Down, size_of::<T>())))
+        })?;
+        bench.row(name("scatter-registered"), Unit::MegaPerSecond, |bench, row| {
+            row.ours(&array, || calls(turns, amount, || Ok(array.scatter(&list, &near)?)))?;
+            row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Up, size_of::<T>())))
+        })?;
+    }
     bench.row(name("cached"), Unit::MegaPerSecond, |_, row| {
         // As many different elements as the cache holds.
         let few = array.len() / 200;
