@@ -15,6 +15,7 @@ mod faulty;
 mod forward;
 mod mirrored;
 mod random;
+mod several;
 
 pub use counting::{Counting, Counts, Work};
 pub use fault::{Fault, FaultPlan, Operation, Strike};
