@@ -31,6 +31,32 @@ mod mirrored_conformance {
     ));
 }
 
+/// Each device of a group of three.
+mod parity_conformance {
+    use std::sync::Arc;
+
+    use backend_api::Device;
+    use backend_api::wrap::{ParityGroup, ParityMember};
+
+    use backend_host::{HostDevice, SimulatedDevice};
+
+    pub(super) fn member(at: usize) -> Arc<ParityMember> {
+        let group = ParityGroup::new([
+            Arc::new(SimulatedDevice::builder(1).bytes(128 << 20).build()) as Arc<dyn Device>,
+            Arc::new(HostDevice::new(128 << 20).unwrap()),
+            Arc::new(SimulatedDevice::builder(2).bytes(128 << 20).build()),
+        ]);
+        group.unwrap().members()[at].clone()
+    }
+
+    backend_api::conformance_tests!(member(0));
+
+    mod on_the_host {
+        backend_api::conformance_tests!(super::member(1));
+    }
+}
+
 mod counting;
 mod faulty;
 mod mirrored;
+mod parity;

@@ -16,13 +16,13 @@ impl<K> Default for Ranges<K> {
 }
 
 impl<K: Ord + Copy> Ranges<K> {
-    fn add(&mut self, memory: K, start: u64, bytes: u64) {
+    pub(in crate::wrap) fn add(&mut self, memory: K, start: u64, bytes: u64) {
         if bytes > 0 {
             self.0.push((memory, start..start.saturating_add(bytes)));
         }
     }
 
-    fn join(&mut self) {
+    pub(in crate::wrap) fn join(&mut self) {
         self.0.sort_unstable_by_key(|(memory, range)| (*memory, range.start));
         self.0.dedup_by(|(memory, range), (earlier, joined)| {
             let is_joined = memory == earlier && range.start <= joined.end;
@@ -33,7 +33,7 @@ impl<K: Ord + Copy> Ranges<K> {
         });
     }
 
-    fn overlap(&self, other: &Self) -> bool {
+    pub(in crate::wrap) fn overlap(&self, other: &Self) -> bool {
         let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
         while let (Some((a, one)), Some((b, two))) = (left.peek(), right.peek()) {
             if a == b && one.start < two.end && two.start < one.end {
@@ -79,10 +79,10 @@ pub(in crate::wrap) struct Touches {
     pub(in crate::wrap) effect: Effect,
     /// Whether one device alone does some of its reads.
     reads_alone: bool,
-    reads: Ranges<BufferId>,
+    pub(in crate::wrap) reads: Ranges<BufferId>,
     pub(in crate::wrap) writes: Ranges<BufferId>,
-    host_reads: Ranges<HostId>,
-    host_writes: Ranges<HostId>,
+    pub(in crate::wrap) host_reads: Ranges<HostId>,
+    pub(in crate::wrap) host_writes: Ranges<HostId>,
 }
 
 impl Touches {
