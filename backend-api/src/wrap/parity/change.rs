@@ -55,17 +55,14 @@ impl Core {
         }
     }
 
-    fn is_current(&self, seat: usize) -> bool {
-        self.seats[seat].lock().member.is_current()
-    }
-
     /// A change by the seat's device; nothing if that is lost.
     fn change_here(&self, change: &Change<'_>, segments: &[Segment]) -> Option<Result<()>> {
         let seat = change.seat;
         let is_kept = segments.iter().any(|segment| self.seats[segment.stripe].lock().member.is_there());
         if !is_kept {
             let outcome = (change.run)();
-            return (outcome.is_ok() || self.is_current(seat)).then_some(outcome);
+            let is_lost = outcome.as_ref().is_err_and(|error| self.is_loss(seat, error));
+            return (!is_lost).then_some(outcome);
         }
         let bytes = change.targets.iter().map(|target| target.bytes).sum();
         let mut difference = match self.scratch(bytes) {
@@ -73,11 +70,11 @@ impl Core {
             Err(error) => return Some(Err(error)),
         };
         if let Err(error) = self.read(seat, If::Current, change.targets, &mut difference) {
-            return self.is_current(seat).then_some(Err(error));
+            return (!self.is_loss(seat, &error)).then_some(Err(error));
         }
         let id = self.seats[seat].lock().member.id;
         let outcome = (change.run)();
-        if !self.is_current(seat) {
+        if !self.is_current(seat) || outcome.as_ref().is_err_and(|error| self.is_loss(seat, error)) {
             return None;
         }
         match change.known {
@@ -120,22 +117,13 @@ impl Core {
             }
             state.lost_error("parity")
         };
-        Some(self.try_change_lost(change, segments, &error))
-    }
-
-    fn try_change_lost(&self, change: &Change<'_>, segments: &[Segment], error: &Error) -> Result<()> {
-        let seat = change.seat;
-        let bytes = change.targets.iter().map(|target| target.bytes).sum();
-        let mut difference = self.scratch(bytes)?;
-        self.rebuild_bytes(seat, segments, &mut difference, error)?;
-        let made;
-        let new = match change.known {
-            Some(new) => new,
-            None => {
-                made = (change.stand_in)()?;
-                &made[..]
-            }
+        let (mut difference, made) = match self.make_change(change, segments, &error) {
+            // A spare has what is to be replaced by now, and another device has been lost since.
+            Err(_) if self.is_current(seat) => return None,
+            Err(error) => return Some(Err(error)),
+            Ok(made) => made,
         };
+        let new = change.known.or(made.as_deref()).unwrap_or_default();
         difference.xor(0, new);
         let (id, status) = {
             let state = self.seats[seat].lock();
@@ -149,9 +137,22 @@ impl Core {
             self.lose(seat, id, &error);
         }
         match self.change_parities(segments, &difference) {
-            Err(error) if !self.is_current(seat) => Err(both_lost(&error)),
-            _ => Ok(()),
+            Err(error) if !self.is_current(seat) => Some(Err(both_lost(&error))),
+            _ => Some(Ok(())),
         }
+    }
+
+    /// What a lost device had, and what it would have after a change if that is not known.
+    fn make_change(
+        &self,
+        change: &Change<'_>,
+        segments: &[Segment],
+        error: &Error,
+    ) -> Result<(Scratch, Option<Scratch>)> {
+        let mut before = self.scratch(change.targets.iter().map(|target| target.bytes).sum())?;
+        self.rebuild_bytes(change.seat, segments, &mut before, error)?;
+        let made = if change.known.is_none() { Some((change.stand_in)()?) } else { None };
+        Ok((before, made))
     }
 }
 

@@ -193,14 +193,29 @@ impl Core {
 
     /// Copies what a seat has, from its device or from what makes up for it.
     pub(super) fn read_seat(&self, seat: usize, targets: &[Target], to: &mut [u8]) -> Result<()> {
-        match self.read(seat, If::Current, targets, to) {
-            Err(error) if !self.seats[seat].lock().member.is_current() => {
-                let segments = self.rows.lock().segments(targets);
-                let _locked = self.locks.lock(Use::Rebuild, &segments);
-                self.rebuild_bytes(seat, &segments, to, &error)
+        loop {
+            let error = match self.read(seat, If::Current, targets, to) {
+                Err(error) if self.is_loss(seat, &error) => error,
+                other => return other,
+            };
+            let segments = self.rows.lock().segments(targets);
+            let _locked = self.locks.lock(Use::Rebuild, &segments);
+            match self.rebuild_bytes(seat, &segments, to, &error) {
+                // A spare has it by now, and another device has been lost since.
+                Err(_) if self.is_current(seat) => {}
+                other => return other,
             }
-            other => other,
         }
+    }
+
+    /// Whether an error says that a seat's device was not there. A spare may be by now.
+    pub(super) fn is_loss(&self, seat: usize, error: &Error) -> bool {
+        error.kind() == ErrorKind::Lost || !self.is_current(seat)
+    }
+
+    /// Whether a seat's device has everything.
+    pub(super) fn is_current(&self, seat: usize) -> bool {
+        self.seats[seat].lock().member.is_current()
     }
 
     /// What a seat's device had, from the parity and the other devices. The caller has locked the stripes.

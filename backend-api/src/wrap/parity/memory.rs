@@ -118,7 +118,8 @@ impl Core {
                 if let Some(error) = made.find_map(Result::err) {
                     (0..devices).for_each(|at| self.unmake(at, parity));
                     self.unmake(seat, name);
-                    return Err(error);
+                    // The caller asked for what is to be kept.
+                    return Err(if error.bytes().is_some() { error.with_bytes(bytes) } else { error });
                 }
                 self.rows.lock().add(row)
             }

@@ -32,18 +32,23 @@ impl Core {
             Request::Compute(compute) if matches!(compute.action, Action::Store { .. }) => {
                 self.store(seat, compute)
             }
-            Request::Search(_) | Request::Gather(_) | Request::Compute(_) => {
+            Request::Search(_) | Request::Gather(_) | Request::Compute(_) => loop {
                 match self.run_request(seat, request) {
-                    Err(_) if !self.seats[seat].lock().member.is_current() => {}
+                    Err(error) if self.is_loss(seat, &error) => {}
                     other => return other,
                 }
-                match *request {
+                let asked = match *request {
                     Request::Search(search) => self.search(seat, search),
                     Request::Gather(gather) => self.gather(seat, gather),
                     Request::Compute(compute) => self.compute(seat, compute),
                     _ => Ok(()),
+                };
+                match asked {
+                    // A spare has it by now, and another device has been lost since.
+                    Err(_) if self.is_current(seat) => {}
+                    other => return other,
                 }
-            }
+            },
         }
     }
 
@@ -87,7 +92,7 @@ impl Core {
             return Ok(());
         }
         match self.run_request(seat, &Request::Copies(downloads, route)) {
-            Err(_) if !self.seats[seat].lock().member.is_current() => {}
+            Err(error) if self.is_loss(seat, &error) => {}
             other => return other,
         }
         for download in downloads {
