@@ -344,7 +344,7 @@ impl Core {
             error
         } else {
             as_lost = Error::new(ErrorKind::Lost, "parity")
-                .with_detail(format!("given up, since copies failed again and again: {error}"))
+                .with_detail(format!("given up, since nobody knows what it has: {error}"))
                 .on(self.seats[seat].lock().member.device.info());
             &as_lost
         };

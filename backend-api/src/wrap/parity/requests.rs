@@ -318,9 +318,13 @@ impl Core {
                 wanted.iter().map(|(_, index)| at(start.plus(**index * stride), stride)).collect();
             let mut values = self.scratch(wanted.len() as u64 * stride)?;
             self.read_seat(seat, &targets, &mut values)?;
+            let to = gather.values.offset() + (number * step) as u64 * stride;
+            if wanted.len() == part.len() {
+                self.write_host(seat, gather.values.host(), to, &values)?;
+                continue;
+            }
             for ((place, _), value) in wanted.iter().zip(values.chunks_exact(stride as usize)) {
-                let offset = gather.values.offset() + (number * step + place) as u64 * stride;
-                self.write_host(seat, gather.values.host(), offset, value)?;
+                self.write_host(seat, gather.values.host(), to + *place as u64 * stride, value)?;
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Submissions, and the thread of each seat that does those which one device cannot do by itself.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -231,9 +232,15 @@ impl Seated {
         self.finish_all(queue, value - 1);
         let kept = seat.lock().entry(queue, value).and_then(|entry| entry.kept.take());
         let Some(kept) = kept else { return };
-        let outcome = kept.with(|request| self.core.carry_out(self.at, request));
-        let mut state = seat.lock();
-        state.end(queue, value, outcome);
+        let run = || kept.with(|request| self.core.carry_out(self.at, request));
+        let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+            // Nobody knows what the device has there.
+            let error = Error::new(ErrorKind::KernelFailed, "parity").with_detail("a device panicked");
+            let id = seat.lock().member.id;
+            self.core.lose(self.at, id, &error);
+            Err(error)
+        });
+        seat.lock().end(queue, value, outcome);
         // The request names memory that may be released from now on.
         drop(kept);
     }
