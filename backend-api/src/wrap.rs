@@ -8,16 +8,20 @@
 //! | [`Counting`] | asserting what a program asked of a device: calls, copies, bytes, kernels |
 //! | [`Faulty`] | seeing a program through refusals, failures that come later, and the loss of the device |
 //! | [`Mirrored`] | losing a device and nothing else |
+//! | [`ParityMember`] | the same for one device's share of the memory of three or more, instead of half |
 
 mod counting;
 mod fault;
 mod faulty;
 mod forward;
 mod mirrored;
+mod parity;
 mod random;
+mod several;
 
 pub use counting::{Counting, Counts, Work};
 pub use fault::{Fault, FaultPlan, Operation, Strike};
 pub use faulty::Faulty;
 pub use mirrored::{Mirrored, Replica, ReplicaState};
+pub use parity::{ParityGroup, ParityMember};
 pub use random::SplitMix64;

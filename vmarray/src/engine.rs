@@ -24,3 +24,6 @@ pub(crate) mod parallel_copy;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod read_ahead;
+#[cfg(not(loom))]
+#[forbid(unsafe_code)]
+pub(crate) mod redundancy;

@@ -70,6 +70,10 @@ pub struct SoakArgs {
     /// A folder for the files of file devices. Default: that for temporary files.
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
+    /// Only rounds in which devices are lost and rebuilt, of arrays with mirrors or parity over host RAM and
+    /// simulations.
+    #[arg(long)]
+    pub losses: bool,
     /// A file that keeps how far the rounds have come: a later call with the same options goes on there.
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,

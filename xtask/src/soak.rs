@@ -4,8 +4,9 @@
 //! Each element belongs to one thread or task, which alone writes it and knows its version; everybody reads
 //! it. An element's value names its index, so that nothing can be torn, lost, stale or misplaced unseen: who
 //! owns it expects the very version that it wrote last (or, after a failed write, that one or the one
-//! before), everybody else one that is no older than what they saw before. Devices fail copies now and then
-//! where that is asked for.
+//! before), everybody else one that is no older than what they saw before. In some rounds devices fail copies
+//! now and then. In others, of arrays with mirrors or parity, devices are lost and rebuilt ten times, and no
+//! call may fail.
 //!
 //! A round is an array of random shape; its seed is printed and repeats it. If nothing moves for a minute the
 //! process ends with a message. Resident memory is looked at after each round, when its array is gone: if
@@ -23,12 +24,17 @@ use std::time::{Duration, Instant};
 use vmarray::device::wrap::SplitMix64;
 use vmarray::device::wrap::{Fault, Faulty};
 use vmarray::device::{DeviceKind, ErrorKind as DeviceErrorKind};
+use vmarray::home::{ChannelHome, ReplicaState};
 use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
 use vmarray::prelude::*;
 use vmarray::{AnyDevice, Discovery, Element, EvictionPolicy, Placement, VirtualArray, device::Device};
 
 type OnDevice<T> = VirtualArray<T, Faulty<AnyDevice>>;
 
+/// Kinds of rounds by devices, in turn; in the last one devices are lost.
+const ROUND_KINDS: u64 = 5;
+/// How often one is lost and rebuilt in a round.
+const LOSSES: u64 = 10;
 /// How often operations of a device fail in rounds with faults.
 const FAULTS: f64 = 0.002;
 /// Nothing takes so long.
@@ -168,7 +174,7 @@ fn devices(args: &SoakArgs, seed: u64, random: &mut SplitMix64) -> Result<Vec<An
     let host = || HostDevice::builder().bytes(bytes).build().map(AnyDevice::from);
     let mut devices = match &args.devices {
         Some(list) => open(list)?,
-        None => match seed % 4 {
+        None => match seed % ROUND_KINDS {
             0 => vec![host()?],
             1 => {
                 let folder = args.folder.clone().unwrap_or_else(std::env::temp_dir);
@@ -195,6 +201,13 @@ fn devices(args: &SoakArgs, seed: u64, random: &mut SplitMix64) -> Result<Vec<An
 /// One array, all threads and tasks. How many calls failed.
 fn round(args: &SoakArgs, seed: u64) -> Result<u64> {
     let mut random = SplitMix64::new(seed);
+    if args.losses || args.devices.is_none() && seed % ROUND_KINDS == ROUND_KINDS - 1 {
+        return if random.below(2) == 0 {
+            with_losses::<u64>(args, seed, random)
+        } else {
+            with_losses::<[u64; 3]>(args, seed, random)
+        };
+    }
     let devices = devices(args, seed, &mut random)?.into_iter().map(|device| Arc::new(Faulty::new(device)));
     let devices: Vec<_> = devices.collect();
     if random.below(2) == 0 {
@@ -226,6 +239,65 @@ fn on_elements<T: Cell>(
         device.inject(if later { fault.reported_later() } else { fault });
     }
     work(&array, (args.threads, args.round), seed)
+}
+
+/// A round whose array loses devices, one after the other, and no values.
+fn with_losses<T: Cell>(args: &SoakArgs, seed: u64, mut random: SplitMix64) -> Result<u64> {
+    let is_mirrored = random.below(2) == 0;
+    let (placement, least) = if is_mirrored { (Placement::Mirrored, 2) } else { (Placement::Parity, 3) };
+    let mut cards =
+        (0..least + random.below(6 - least)).map(|at| card(seed << 8 | at)).collect::<Result<Vec<_>>>()?;
+    let frames = random.pick(&[3, 20, 200]);
+    let array = VirtualArray::<T>::builder(4096 + random.index(50_000))
+        .devices(cards.iter().cloned())
+        .placement(placement)
+        .page_len(1 + random.index(1000))
+        .frames_per_channel(1 + random.index(frames))
+        .eviction(random.pick(&[EvictionPolicy::Clock, EvictionPolicy::Lru, EvictionPolicy::TwoQueue]))
+        .read_ahead(random.below(2) == 0)
+        .build()?;
+    let is_over = AtomicBool::new(false);
+    let failures = std::thread::scope(|scope| {
+        let breaking = scope.spawn(|| -> Result<u64> {
+            let mut losses = 0;
+            while losses < LOSSES {
+                // Spread over the round, so that some go on while there are all devices.
+                let next = PROGRESS.load(Ordering::Relaxed) + args.round / (LOSSES + 2);
+                while PROGRESS.load(Ordering::Relaxed) < next && !is_over.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let at = random.index(cards.len());
+                cards[at].lose();
+                cards[at] = card(random.next())?;
+                array.rebuild(cards[at].clone())?;
+                losses += 1;
+            }
+            Ok(losses)
+        });
+        let worked = work(&array, (args.threads, args.round), seed);
+        is_over.store(true, Ordering::Relaxed);
+        breaking.join().unwrap_or_else(|_| bail!("the thread panicked that loses devices"))?;
+        worked
+    })?;
+    let homes = array.homes();
+    let are_whole = |home: &ChannelHome| {
+        home.lost_pages == 0 && home.replicas.iter().all(|one| one.state == ReplicaState::Current)
+    };
+    ensure!(homes.iter().all(are_whole), "not all was rebuilt: {homes:?}");
+    ensure!(failures == 0, "{failures} calls failed");
+    Ok(0)
+}
+
+/// A device that can be lost.
+fn card(seed: u64) -> Result<Arc<Faulty<AnyDevice>>> {
+    let bytes = 16 << 20;
+    let device: AnyDevice = if seed % 3 == 0 {
+        HostDevice::builder().bytes(bytes).build()?.into()
+    } else {
+        let latency = Duration::from_micros(seed % 50);
+        SimulatedDevice::builder(seed).bytes(bytes).latency(latency).jitter(3.0).build().into()
+    };
+    Ok(Arc::new(Faulty::new(device)))
 }
 
 /// An element whose value names its index and version.
@@ -480,8 +552,8 @@ mod tests {
     #[test]
     fn a_sample_of_rounds_finds_nothing() {
         let (devices, folder, resume) = (None, None, None);
-        run(SoakArgs { devices, operations: 5_000_000, round: 125_000, seed: 1, threads: 4, folder, resume })
-            .unwrap();
+        let (operations, round, seed, threads, losses) = (5_000_000, 125_000, 1, 4, false);
+        run(SoakArgs { devices, operations, round, seed, threads, losses, folder, resume }).unwrap();
     }
 
     #[test]

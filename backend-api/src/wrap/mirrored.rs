@@ -1,13 +1,9 @@
 //! A device of several devices, each of which has everything.
 
-mod kept;
-mod member;
 mod memory;
 mod rebuild;
 mod state;
 mod submit;
-mod touches;
-mod wakers;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -22,10 +18,10 @@ use crate::{
     Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket, contended,
 };
 
-use member::{Member, Status};
+use super::several::member::{Member, Places, Status};
+use super::several::wakers::{Call, Chain, Woken};
 use memory::OwnMemory;
 use state::State;
-use wakers::{Call, Chain};
 
 /// One device made of several, each of which holds all of its memory: what one has, the others have, so that
 /// nothing is lost as long as one of them is there.
@@ -309,7 +305,9 @@ impl Core {
             let _ = part.device.wait(part.ticket);
         }
     }
+}
 
+impl Woken for Core {
     fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker) {
         let call = Call::begin();
         let mut state = self.lock();

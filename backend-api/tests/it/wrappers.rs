@@ -31,6 +31,49 @@ mod mirrored_conformance {
     ));
 }
 
+/// A device of a group of three: whole, itself lost, and with another one lost.
+mod parity_conformance {
+    use std::sync::Arc;
+
+    use backend_api::Device;
+    use backend_api::conformance::Limits;
+    use backend_api::wrap::{Faulty, ParityGroup, ParityMember};
+
+    use backend_host::{HostDevice, SimulatedDevice};
+
+    fn member(at: usize, lost: Option<usize>) -> Arc<ParityMember> {
+        const BYTES: u64 = 128 << 20;
+        let one = Arc::new(Faulty::new(SimulatedDevice::builder(1).bytes(BYTES).build()));
+        let two = Arc::new(Faulty::new(HostDevice::new(BYTES).unwrap()));
+        let three = Arc::new(Faulty::new(SimulatedDevice::builder(2).bytes(BYTES).build()));
+        let devices: [Arc<dyn Device>; 3] = [one.clone(), two.clone(), three.clone()];
+        let group = ParityGroup::new(devices).unwrap();
+        match lost {
+            Some(0) => one.lose(),
+            Some(1) => two.lose(),
+            Some(_) => three.lose(),
+            None => {}
+        }
+        group.members()[at].clone()
+    }
+
+    backend_api::conformance_tests!(member(0, None));
+
+    mod on_the_host {
+        backend_api::conformance_tests!(super::member(1, None));
+    }
+
+    mod lost {
+        backend_api::conformance_tests!(super::member(0, Some(0)), super::Limits::default().with_seed(1));
+    }
+
+    mod beside_a_lost_one {
+        backend_api::conformance_tests!(super::member(1, Some(2)), super::Limits::default().with_seed(2));
+    }
+}
+
 mod counting;
 mod faulty;
 mod mirrored;
+mod parity;
+mod several;

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use backend_api::wrap::Mirrored;
+use backend_api::wrap::{Mirrored, ParityGroup};
 use backend_api::{Commit, Device, HostMemory};
 
 use crate::array::VirtualArray;
@@ -13,7 +13,8 @@ use crate::engine::channel::{Channel, ChannelPlan, Layout};
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;
 use crate::engine::pager::Pager;
-use crate::setup::placement::{Placement, expect_room};
+use crate::engine::redundancy::Redundancy;
+use crate::setup::placement::{Placement, Redundant, expect_room};
 use crate::setup::profile;
 
 /// The page size that the default page length comes closest to without exceeding it.
@@ -100,26 +101,35 @@ impl<D: Device> OpenDevices<D> {
     }
 
     /// Whether the devices have room for what their channels take: each channel on the device of its turn,
-    /// or on both of a pair.
+    /// and on others what keeps it.
     pub(crate) fn expect_room(
         &self,
         turns: &[usize],
-        pairs: Option<&[[usize; 2]]>,
+        redundant: Option<&Redundant>,
         bytes: impl Fn(usize) -> u64,
     ) -> Result<()> {
         let mut asked = vec![0; self.devices.len()];
-        for (channel, turn) in turns.iter().enumerate() {
-            let devices = pairs.map_or(std::slice::from_ref(turn), |pairs| &pairs[*turn]);
-            devices.iter().for_each(|device| asked[*device] += bytes(channel));
+        let bytes: Vec<u64> = (0..turns.len()).map(bytes).collect();
+        match redundant {
+            Some(redundant) => redundant.ask(&bytes, &mut asked),
+            None => turns.iter().zip(bytes).for_each(|(device, bytes)| asked[*device] += bytes),
         }
         expect_room(&self.devices, &asked, &self.usable)
     }
 
-    /// The device of each channel of a mirrored array; none of another one.
-    fn mirrors(&self, turns: &[usize], pairs: Option<&[[usize; 2]]>) -> Result<Vec<Arc<Mirrored>>> {
-        let Some(pairs) = pairs else { return Ok(Vec::new()) };
+    /// What takes the place of lost devices, for so many channels.
+    fn redundancy(&self, redundant: Option<&Redundant>, channels: usize) -> Result<Redundancy> {
         let device = |at: usize| Arc::<D>::clone(&self.devices[at]) as Arc<dyn Device>;
-        turns.iter().map(|&turn| Ok(Arc::new(Mirrored::new(pairs[turn].map(device))?))).collect()
+        Ok(match redundant {
+            None => Redundancy::None,
+            Some(Redundant::Pairs(pairs)) => {
+                let mirrors = pairs[..channels].iter().map(|pair| Mirrored::new(pair.map(device)));
+                Redundancy::Mirrors(mirrors.map(|mirror| Ok(Arc::new(mirror?))).collect::<Result<_>>()?)
+            }
+            Some(Redundant::Parity(devices)) => {
+                Redundancy::Parity(ParityGroup::new((0..*devices).map(device))?)
+            }
+        })
     }
 }
 
@@ -366,6 +376,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`TooLong`](ErrorKind::TooLong), [`NoDevices`](ErrorKind::NoDevices),
     /// [`NoChannels`](ErrorKind::NoChannels), [`TooManyChannels`](ErrorKind::TooManyChannels),
     /// [`SharesMismatch`](ErrorKind::SharesMismatch), [`MirrorRefused`](ErrorKind::MirrorRefused),
+    /// [`ParityRefused`](ErrorKind::ParityRefused),
     /// [`DoesNotFit`](ErrorKind::DoesNotFit),
     /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
@@ -385,17 +396,20 @@ impl<T: Element, D: Device> Builder<T, D> {
             let (elements, element_bytes) = (len as u64, element::Layout::<T>::BYTES);
             return Err(ErrorKind::TooLong { elements, element_bytes }.into());
         }
-        let pairs = common.placement.pairs(open.devices.len())?;
-        let mut turns = match &pairs {
-            Some(pairs) => (0..pairs.len()).collect(),
+        let redundant = common.placement.redundant(open.devices.len())?;
+        let mut turns = match &redundant {
+            Some(redundant) => (0..redundant.channels()).collect(),
             None => open.turns(&common.placement, pages, page_bytes)?,
         };
         // A channel without a page would be of no use.
         turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
         let channels = turns.len() as u64;
         let slots = |channel: usize| (pages + channels - 1 - channel as u64) / channels;
-        open.expect_room(&turns, pairs.as_deref(), |channel| slots(channel) * page_bytes as u64)?;
-        let mirrors = open.mirrors(&turns, pairs.as_deref())?;
+        open.expect_room(&turns, redundant.as_ref(), |channel| slots(channel) * page_bytes as u64)?;
+        let redundancy = open.redundancy(redundant.as_ref(), turns.len())?;
+        if common.wipe {
+            redundancy.wipe_on_release()?;
+        }
         let frames = match cache {
             Cache::Bytes(bytes) => bytes / frame_stride / turns.len(),
             Cache::FramesPerChannel(frames) => frames,
@@ -405,10 +419,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         let channel = |(index, device): (usize, &usize)| {
             let most = slots(index).clamp(1, FRAMES_MAX as u64) as usize;
             Channel::new(ChannelPlan {
-                device: match mirrors.get(index) {
-                    Some(mirror) => Arc::<Mirrored>::clone(mirror),
-                    None => Arc::<D>::clone(&open.devices[*device]),
-                },
+                device: redundancy.device(index).unwrap_or_else(|| Arc::<D>::clone(&open.devices[*device])),
                 layout: Layout {
                     index: index as u32,
                     channels: channels as u32,
@@ -427,7 +438,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         Ok(VirtualArray::assemble(
             len,
             page_len,
-            Pager::new(channels, table, page_bytes, read_ahead, counts_hits).with_mirrors(mirrors),
+            Pager::new(channels, table, page_bytes, read_ahead, counts_hits).with_redundancy(redundancy),
         ))
     }
 }

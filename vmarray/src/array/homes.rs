@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use backend_api::Device;
-use backend_api::wrap::{Replica, ReplicaState};
+use backend_api::wrap::Replica;
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::Result;
 
 /// Where the pages of one channel live, at the moment of asking.
 ///
@@ -40,7 +40,8 @@ pub struct ChannelHome {
     /// How many of them are lost: they had contents there, no device has them any more, and no frame.
     /// Everything else of the array goes on.
     pub lost_pages: u64,
-    /// The devices that each have all of these pages: one, or two of a mirrored array.
+    /// The devices that each have all of these pages: one, or two of a mirrored array. Of an array with parity
+    /// the other channels' devices together make up for the one.
     pub replicas: Vec<Replica>,
 }
 
@@ -62,15 +63,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub fn homes(&self) -> Vec<ChannelHome> {
         let pager = self.pager();
         let home = |(index, channel): (usize, &Arc<crate::engine::channel::Channel>)| {
-            let replicas = match pager.mirrors().get(index) {
-                // It learns of a loss by being asked.
-                Some(mirror) => {
-                    let _ = mirror.memory();
-                    mirror.replicas()
-                }
-                None => vec![Replica::of(&**channel.device())],
-            };
-            let is_lost = replicas.iter().all(|replica| replica.state != ReplicaState::Current);
+            let replicas = pager.redundancy().replicas(index, channel.device());
+            let is_lost = pager.redundancy().is_lost(index, &replicas);
             ChannelHome {
                 pages: channel.slot_bytes() / pager.page_bytes() as u64,
                 lost_pages: if is_lost { pager.lost_pages(index as u64) } else { 0 },
@@ -81,16 +75,19 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Puts a spare device in the place of one that is lost, in an array of
-    /// [`Placement::Mirrored`](crate::Placement::Mirrored), and copies to it what that had. The array is used
+    /// [`Placement::Mirrored`](crate::Placement::Mirrored) or [`Parity`](crate::Placement::Parity), and gives
+    /// it what that had: a copy, or what the other devices and their parity make of it. The array is used
     /// meanwhile. Returns when the array is whole again; of several lost devices one is replaced.
     ///
-    /// Submissions wait for pieces of 4 MiB that are being copied, one at a time. Until it returns, the loss
-    /// of the other devices that have those pages is a loss of pages.
+    /// Submissions wait for pieces of 4 MiB that are being copied, or changes for pieces of 2 MiB that are
+    /// being rebuilt, one at a time. Until it returns, the loss of the other devices that have those pages is
+    /// a loss of pages.
     ///
     /// # Errors
-    /// [`MirrorRefused`](ErrorKind::MirrorRefused) if the array is not mirrored, or no device is lost;
-    /// [`Device`](ErrorKind::Device) if the spare refuses memory, is lost itself, or is a device that the
-    /// array has already: then another one can be given.
+    /// [`MirrorRefused`](crate::ErrorKind::MirrorRefused) if the array has neither mirrors nor parity, or no
+    /// device is lost; [`ParityRefused`](crate::ErrorKind::ParityRefused) if no device of one with parity is;
+    /// [`Device`](crate::ErrorKind::Device) if the spare refuses memory, is lost itself, or is a device that
+    /// the array has already: then another one can be given.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -110,16 +107,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn rebuild(&self, spare: Arc<D>) -> Result<()> {
-        let mirrors = self.pager().mirrors();
-        if mirrors.is_empty() {
-            return Err(ErrorKind::MirrorRefused { reason: "the array is not mirrored" }.into());
-        }
+        // It learns of losses by asking.
         let _ = self.homes();
-        let spare = spare as Arc<dyn Device>;
-        let Some(lost) = mirrors.iter().find_map(|mirror| mirror.first_lost()) else {
-            return Err(ErrorKind::MirrorRefused { reason: "no device of the array is lost" }.into());
-        };
-        let with_it = mirrors.iter().filter(|mirror| mirror.has_lost(&lost));
-        with_it.into_iter().try_for_each(|mirror| Ok(mirror.rebuild(&lost, Arc::clone(&spare))?))
+        self.pager().redundancy().rebuild(&(spare as Arc<dyn Device>))
     }
 }

@@ -102,6 +102,8 @@ pub enum ErrorKind {
     SharesMismatch { shares: usize, devices: usize },
     /// Pages cannot be mirrored, or a mirror cannot be rebuilt.
     MirrorRefused { reason: &'static str },
+    /// Pages cannot be kept by parity, or the array cannot be rebuilt.
+    ParityRefused { reason: &'static str },
     /// A device has not enough memory for its part of the array. Of all devices together it is said as well
     /// what their parts need and what they can give.
     DoesNotFit {
@@ -300,6 +302,10 @@ impl ErrorKind {
             Self::MirrorRefused { reason } => (
                 format!("pages are not mirrored: {reason}"),
                 "mirror arrays over two devices or more, and rebuild them when one is lost".into(),
+            ),
+            Self::ParityRefused { reason } => (
+                format!("pages are not kept by parity: {reason}"),
+                "use parity for arrays over three devices or more, and rebuild them when one is lost".into(),
             ),
             Self::DoesNotFit { device, asked_bytes, usable_bytes, all_asked_bytes, all_usable_bytes } => (
                 format!(
@@ -629,6 +635,7 @@ mod tests {
             TooManyChannels { channels: 1 << 20, most: 1 << 16 },
             SharesMismatch { shares: 1, devices: 2 },
             MirrorRefused { reason: "there is one device" },
+            ParityRefused { reason: "there are two devices" },
             DoesNotFit {
                 device: "a card".into(),
                 asked_bytes: 3 << 30,

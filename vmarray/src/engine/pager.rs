@@ -21,8 +21,6 @@ mod uncached;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use backend_api::wrap::Mirrored;
-
 use crate::base::error::{ErrorKind, Result};
 use crate::base::stats::{Baseline, Stats};
 use crate::engine::channel::{Blocking, Channel, Driver, Load, LoadFor, Loaded};
@@ -32,6 +30,7 @@ use crate::engine::page::{
     Access, Entry, HitCounter, Holder, PageTable, Refusal, State, count_hit, counter, hits, park, unpark,
 };
 use crate::engine::read_ahead::Use;
+use crate::engine::redundancy::Redundancy;
 
 pub(crate) use hold::ExclusiveHold;
 pub(crate) use pool::Pool;
@@ -95,8 +94,7 @@ pub struct Pager {
     identity: Identity,
     /// How many devices there are; each is taken to have a bus of its own.
     buses: usize,
-    /// The devices of the channels, by number, where each page lives on several.
-    mirrors: Vec<Arc<Mirrored>>,
+    redundancy: Redundancy,
     /// How many long copies past the cache have begun.
     bulk_copies: AtomicU64,
     init_tracker: init_tracker::InitTracker,
@@ -132,7 +130,7 @@ impl Pager {
             read_ahead,
             identity: Identity::new(),
             buses,
-            mirrors: Vec::new(),
+            redundancy: Redundancy::None,
             bulk_copies: AtomicU64::new(0),
             init_tracker: init_tracker::InitTracker::default(),
             pool: OnceLock::new(),
@@ -167,14 +165,14 @@ impl Pager {
         &self.channels
     }
 
-    /// The same with channels whose devices are these.
-    pub(crate) fn with_mirrors(mut self, mirrors: Vec<Arc<Mirrored>>) -> Self {
-        self.mirrors = mirrors;
+    /// The same with channels whose devices are of this.
+    pub(crate) fn with_redundancy(mut self, redundancy: Redundancy) -> Self {
+        self.redundancy = redundancy;
         self
     }
 
-    pub(crate) fn mirrors(&self) -> &[Arc<Mirrored>] {
-        &self.mirrors
+    pub(crate) fn redundancy(&self) -> &Redundancy {
+        &self.redundancy
     }
 
     /// How many pages of a channel have contents in their slots and in no frame.

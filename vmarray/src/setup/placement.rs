@@ -5,6 +5,7 @@ mod turns;
 
 use std::sync::Arc;
 
+use backend_api::wrap::ParityGroup;
 use backend_api::{Device, DeviceKind};
 
 use crate::base::error::{ErrorKind, Result};
@@ -82,6 +83,58 @@ pub enum Placement {
     /// [`Mirrored`](crate::device::wrap::Mirrored), of which each pair is one, says what is repeated and what
     /// is copied, and what two devices of different kinds may answer differently.
     Mirrored,
+    /// Equal shares on three devices or more, which keep each other's pages: one of them can be lost and
+    /// nothing with it, at the price of one device's share of the memory.
+    ///
+    /// With `n` devices an `n`th of the memory that the array takes is parity, dealt out among all of them.
+    /// Reads cost what they cost without it. A write-back, and all else that changes device memory, reads what
+    /// it replaces and changes the parity: about four copies in the place of one, two of them on another
+    /// device, and for a launch one more. It ends when the parity has it.
+    ///
+    /// When a device is lost, everything goes on: its pages are read from what the others have, and work on
+    /// them is done by another device, a piece at a time; a launch needs memory there for all that it
+    /// touches. The loss of another device is a loss of the pages of both.
+    /// [`homes`](crate::VirtualArray::homes) tells, and [`rebuild`](crate::VirtualArray::rebuild) puts a spare
+    /// in its place while the array is used. For arrays alone: the home of a source is in RAM.
+    ///
+    /// [`ParityGroup`](crate::device::wrap::ParityGroup), which the devices make up, says what is copied when.
+    Parity,
+}
+
+/// Which devices keep what others have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Redundant {
+    /// Each channel has one of these pairs, both of which have its pages.
+    Pairs(Vec<[usize; 2]>),
+    /// Each of so many devices has a channel, and a part of the parity.
+    Parity(usize),
+}
+
+impl Redundant {
+    /// How many channels there are at most.
+    pub(crate) fn channels(&self) -> usize {
+        match self {
+            Self::Pairs(pairs) => pairs.len(),
+            Self::Parity(devices) => *devices,
+        }
+    }
+
+    /// Adds what is asked of each device for channels with so many bytes.
+    pub(crate) fn ask(&self, bytes: &[u64], asked: &mut [u64]) {
+        match self {
+            Self::Pairs(pairs) => {
+                for (pair, bytes) in pairs.iter().zip(bytes) {
+                    pair.iter().for_each(|device| asked[*device] += bytes);
+                }
+            }
+            Self::Parity(devices) => {
+                let most = bytes.iter().copied().max().unwrap_or(0);
+                let parity = ParityGroup::parity_bytes(most, *devices);
+                asked.iter_mut().for_each(|asked| *asked += parity);
+                asked.iter_mut().zip(bytes).for_each(|(asked, bytes)| *asked += bytes);
+            }
+        }
+    }
 }
 
 /// Channels of a device that gets an equal share. Only pages of one channel are copied together, so few are
@@ -139,18 +192,22 @@ impl Placement {
         self.channels(pages, page_bytes, usable_bytes, &bandwidths).map(|channels| take_turns(&channels))
     }
 
-    /// The devices of each pair, if pages are to be mirrored over so many.
-    pub(crate) fn pairs(&self, devices: usize) -> Result<Option<Vec<[usize; 2]>>> {
-        if *self != Self::Mirrored {
-            return Ok(None);
+    /// Which of so many devices keep what others have, if any.
+    pub(crate) fn redundant(&self, devices: usize) -> Result<Option<Redundant>> {
+        let refused = |kind: ErrorKind| Err(if devices == 0 { ErrorKind::NoDevices } else { kind }.into());
+        match (self, devices) {
+            (Self::Mirrored, 0..2) => refused(ErrorKind::MirrorRefused { reason: "there is one device" }),
+            (Self::Mirrored, 2) => Ok(Some(Redundant::Pairs(vec![[0, 1]]))),
+            (Self::Mirrored, _) => {
+                let pairs = (0..devices).map(|first| [first, (first + 1) % devices]);
+                Ok(Some(Redundant::Pairs(pairs.collect())))
+            }
+            (Self::Parity, 0..3) => {
+                refused(ErrorKind::ParityRefused { reason: "there are less than three devices" })
+            }
+            (Self::Parity, _) => Ok(Some(Redundant::Parity(devices))),
+            _ => Ok(None),
         }
-        let pairs = match devices {
-            0 => return Err(ErrorKind::NoDevices.into()),
-            1 => return Err(ErrorKind::MirrorRefused { reason: "there is one device" }.into()),
-            2 => vec![[0, 1]],
-            _ => (0..devices).map(|first| [first, (first + 1) % devices]).collect(),
-        };
-        Ok(Some(pairs))
     }
 
     /// The direction in which bandwidth is to be measured, if it matters.
@@ -176,10 +233,14 @@ impl Placement {
         }
         let channels = match self {
             Self::Equal => vec![EQUAL_CHANNELS; devices],
-            // Pairs are made by those who build arrays.
-            Self::Mirrored => {
+            // These are made by those who build arrays.
+            Self::Mirrored | Self::Parity => {
                 let reason = "the home of a source is in RAM, and is not lost with a device";
-                return Err(ErrorKind::MirrorRefused { reason }.into());
+                return Err(match self {
+                    Self::Parity => ErrorKind::ParityRefused { reason },
+                    _ => ErrorKind::MirrorRefused { reason },
+                }
+                .into());
             }
             Self::Ratios(ratios) if ratios.len() != devices => {
                 return Err(ErrorKind::SharesMismatch { shares: ratios.len(), devices }.into());
@@ -290,10 +351,23 @@ mod tests {
 
     #[test]
     fn each_device_is_in_two_pairs() {
-        let pairs = |devices| Placement::Mirrored.pairs(devices);
-        assert_eq!(pairs(2), Ok(Some(vec![[0, 1]])));
-        assert_eq!(pairs(4), Ok(Some(vec![[0, 1], [1, 2], [2, 3], [3, 0]])));
-        assert!(pairs(0).is_err() && pairs(1).is_err() && Placement::Equal.pairs(1) == Ok(None));
+        let pairs = |devices| Placement::Mirrored.redundant(devices);
+        assert_eq!(pairs(2), Ok(Some(Redundant::Pairs(vec![[0, 1]]))));
+        assert_eq!(pairs(4), Ok(Some(Redundant::Pairs(vec![[0, 1], [1, 2], [2, 3], [3, 0]]))));
+        assert!(pairs(0).is_err() && pairs(1).is_err() && Placement::Equal.redundant(1) == Ok(None));
+    }
+
+    #[test]
+    fn parity_takes_one_share_of_all() {
+        assert!((0..3).all(|devices| Placement::Parity.redundant(devices).is_err()));
+        let group = Placement::Parity.redundant(5).unwrap().unwrap();
+        let mut asked = [0; 5];
+        group.ask(&[4 << 20; 5], &mut asked);
+        assert_eq!((group.channels(), asked), (5, [5 << 20; 5]));
+        // A short array has fewer channels than devices.
+        let mut asked = [0; 5];
+        group.ask(&[4 << 10, 4 << 10], &mut asked);
+        assert_eq!(asked, [5 << 10, 5 << 10, 1 << 10, 1 << 10, 1 << 10]);
     }
 
     #[test]

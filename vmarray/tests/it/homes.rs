@@ -1,4 +1,4 @@
-//! Devices that are lost: exactly their pages go, or nothing where pages are mirrored.
+//! Devices that are lost: exactly their pages go, or nothing where pages are mirrored or kept by parity.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use vmarray::host::SimulatedDevice;
 use vmarray::kernel::Own;
 use vmarray::{AnyDevice, ErrorKind, Placement, Source, prelude::*};
 
-use crate::common::hosts;
+use crate::common::{devices, hosts};
 
 type Card = Arc<Faulty<SimulatedDevice>>;
 
@@ -100,6 +100,22 @@ fn what_cannot_be_mirrored_is_refused() {
     assert!(refused(plain.rebuild(hosts::<1>()[0].clone()).unwrap_err()));
     let source = Source::builder(vec![0_u32; 1000]).devices(hosts::<2>()).placement(Placement::Mirrored);
     assert!(refused(source.build().unwrap_err()));
+    // So with parity.
+    let builder = || VirtualArray::<u32>::builder(1000).placement(Placement::Parity);
+    let is_refused = |error: vmarray::Error| matches!(error.kind(), ErrorKind::ParityRefused { .. });
+    assert!(is_refused(builder().devices(hosts::<2>()).build().unwrap_err()));
+    let array = builder().devices(hosts::<3>()).build().unwrap();
+    assert!(is_refused(array.rebuild(hosts::<1>()[0].clone()).unwrap_err()), "nothing is lost");
+    let source = Source::builder(vec![0_u32; 1000]).devices(hosts::<3>()).placement(Placement::Parity);
+    assert!(is_refused(source.build().unwrap_err()));
+    // A half more than without, on three devices.
+    let fits = |len: usize| {
+        let builder = VirtualArray::<u32>::builder(len).devices(cards(3).iter().map(any));
+        builder.page_len(1024).placement(Placement::Parity).build()
+    };
+    fits((1 << 20) / 4 * 2 - 4096).unwrap();
+    let full = fits((1 << 20) / 4 * 2 + 4096).unwrap_err();
+    assert!(matches!(full.kind(), ErrorKind::DoesNotFit { .. }), "{full}");
     // Each device holds two shares.
     let full = VirtualArray::<u32>::builder((1 << 20) / 4 * 2).devices(cards(3).iter().map(any));
     let full = full.page_len(1024).placement(Placement::Mirrored).build().unwrap_err();
@@ -107,12 +123,15 @@ fn what_cannot_be_mirrored_is_refused() {
 }
 
 #[test]
-fn device_side_work_outlives_each_device_of_a_mirror() {
-    for (count, lost) in [(2, 0), (2, 1), (3, 1), (5, 4)] {
+fn device_side_work_outlives_each_device() {
+    use Placement::{Mirrored, Parity};
+    let cases = [(Mirrored, 2, 0), (Mirrored, 2, 1), (Mirrored, 3, 1), (Mirrored, 5, 4)];
+    for (placement, count, lost) in cases.into_iter().chain([(Parity, 3, 0), (Parity, 3, 2), (Parity, 5, 4)])
+    {
         let cards = cards(count);
         let array = VirtualArray::<u32>::builder(20_000)
             .devices(cards.iter().map(any))
-            .placement(Placement::Mirrored)
+            .placement(placement.clone())
             .page_len(128)
             .frames_per_channel(4)
             .build()
@@ -138,12 +157,91 @@ fn device_side_work_outlives_each_device_of_a_mirror() {
             assert_eq!(
                 array.sum(.., Field::whole()).unwrap(),
                 i128::from(sum),
-                "{count} devices, turn {turn}"
+                "{placement:?}, {count} devices, turn {turn}"
             );
+            let found = array.find(Field::whole(), &9).unwrap();
+            let is_nine = |index: &usize| expected[*index] == 9;
+            assert_eq!(found, (0..expected.len()).filter(is_nine).collect::<Vec<_>>());
+            assert_eq!(array.max(.., Field::whole()).unwrap(), expected.iter().max().copied());
             assert_eq!(array.gather(&indices).unwrap(), [turn as u32; 300]);
-            assert!(array.to_vec(..).unwrap() == expected, "{count} devices, turn {turn}");
+            assert!(array.to_vec(..).unwrap() == expected, "{placement:?}, {count} devices, turn {turn}");
         }
         assert!(array.homes().iter().all(|home| home.lost_pages == 0));
+    }
+}
+
+#[test]
+fn parity_counts_what_two_lost_devices_take() {
+    let cards = cards(4);
+    let array = VirtualArray::<u32>::builder(4_000)
+        .devices(cards.iter().map(any))
+        .placement(Placement::Parity)
+        .page_len(100)
+        .frames_per_channel(2)
+        .build()
+        .unwrap();
+    let values: Vec<u32> = (0..4_000).collect();
+    array.write(0, &values[..3_000]).unwrap();
+    array.evict(..).unwrap();
+    let lost = |array: &VirtualArray<u32, AnyDevice>| -> Vec<u64> {
+        array.homes().iter().map(|home| home.lost_pages).collect()
+    };
+    cards[1].lose();
+    assert_eq!(lost(&array), [0; 4]);
+    assert_eq!(array.homes()[1].replicas[0].state, ReplicaState::Lost);
+    assert!(array.to_vec(..3_000).unwrap() == values[..3_000]);
+    array.evict(..).unwrap();
+    assert_eq!(array.get(100).unwrap(), 100);
+    cards[3].lose();
+    // Pages 1, 5, ... and 3, 7, ... of those with contents, but for one in a frame.
+    assert_eq!(lost(&array), [0, 7, 0, 7]);
+    for page in 0..30 {
+        let read = array.get(page * 100 + 7);
+        if page % 2 == 0 || page == 1 {
+            assert_eq!(read.unwrap(), page as u32 * 100 + 7);
+        } else {
+            let error = read.unwrap_err();
+            assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::Lost, "{error}");
+        }
+    }
+    // What was never written to is not lost, and the others take new values.
+    assert_eq!(array.get(3_300).unwrap(), 0);
+    array.fill(0..100, 5).unwrap();
+    assert_eq!(array.sum(0..100, Field::whole()).unwrap(), 500);
+}
+
+/// Devices of several kinds keep each other's pages: host RAM, or what `VMARRAY_TEST_DEVICES` names, in turn.
+#[test]
+fn devices_of_several_kinds_keep_each_other() {
+    let kinds = devices(4);
+    for lost in 0..kinds.len() {
+        let own = |device: &Arc<AnyDevice>| AnyDevice::Own(Arc::clone(device) as Arc<dyn Device>);
+        let cards: Vec<_> = kinds.iter().map(|device| Arc::new(Faulty::new(own(device)))).collect();
+        let array = VirtualArray::<u32>::builder(30_000)
+            .devices(cards.clone())
+            .placement(Placement::Parity)
+            .page_len(512)
+            .frames_per_channel(4)
+            .build()
+            .unwrap();
+        let mut expected: Vec<u32> = (0..30_000).collect();
+        array.write(0, &expected).unwrap();
+        for turn in 0..3_u32 {
+            if turn == 1 {
+                cards[lost].lose();
+            }
+            if turn == 2 {
+                array.rebuild(Arc::new(Faulty::new(own(&hosts::<1>()[0])))).unwrap();
+                cards[(lost + 1) % cards.len()].lose();
+            }
+            array.fill(1_000..2_500, turn).unwrap();
+            expected[1_000..2_500].fill(turn);
+            add::run((7, array.section_mut(..).unwrap())).unwrap();
+            expected.iter_mut().for_each(|value| *value += 7);
+            assert!(array.to_vec(..).unwrap() == expected, "device {lost}, turn {turn}");
+            let sum: i128 = expected.iter().map(|value| i128::from(*value)).sum();
+            assert_eq!(array.sum(.., Field::whole()).unwrap(), sum, "device {lost}, turn {turn}");
+        }
     }
 }
 
@@ -151,11 +249,14 @@ fn device_side_work_outlives_each_device_of_a_mirror() {
 #[test]
 fn nothing_is_lost_or_wrong_while_devices_are_lost_and_rebuilt() {
     const THREADS: usize = 3;
-    for count in [2, 3, 4] {
+    use Placement::{Mirrored, Parity};
+    for (placement, count) in
+        [(Mirrored, 2), (Mirrored, 3), (Mirrored, 4), (Parity, 3), (Parity, 4), (Parity, 5)]
+    {
         let mut cards = cards(count);
         let array = VirtualArray::<u32>::builder(9_000)
             .devices(cards.iter().map(any))
-            .placement(Placement::Mirrored)
+            .placement(placement)
             .page_len(64)
             .frames_per_channel(5)
             .build()

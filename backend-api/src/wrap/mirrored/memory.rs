@@ -1,52 +1,21 @@
 //! Queues and memory of a mirror: the same on each device.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Core;
-use super::member::Member;
-use super::state::Host;
-use super::wakers::Call;
+use crate::wrap::several::host::{Block, Host};
+use crate::wrap::several::member::Member;
+use crate::wrap::several::wakers::Call;
 use crate::{
     BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostId, HostMemory, Names, QueueHandle,
-    Result, racy,
+    Result,
 };
-
-/// Host memory is aligned to this; long pieces to a huge page.
-const ALIGNMENT: usize = 4096;
-const HUGE: usize = 2 << 20;
 
 /// Host memory that the mirror has allocated.
 #[derive(Debug, Default)]
 pub(super) struct OwnMemory(Names<HostId, Block>);
-
-#[derive(Debug)]
-struct Block {
-    address: NonNull<u8>,
-    layout: Layout,
-}
-
-// SAFETY: a block is reached through handles alone; it is given back by one thread.
-unsafe impl Send for Block {}
-
-impl Block {
-    fn new(bytes: usize) -> Option<Self> {
-        let align = if bytes >= HUGE { HUGE } else { ALIGNMENT };
-        let layout = Layout::from_size_align(bytes.max(1), align).ok()?;
-        // SAFETY: the layout has a byte at least.
-        let address = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Self { address, layout })
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout; no device knows it any more.
-        unsafe { dealloc(self.address.as_ptr(), self.layout) }
-    }
-}
 
 impl Core {
     /// Has each device that is there make something, or none. `make` runs without the lock, `give_back` for
@@ -173,7 +142,7 @@ impl Core {
             || Error::new(ErrorKind::OutOfMemory, OPERATION).with_bytes(bytes as u64).on(&self.info);
         let block = Block::new(bytes).ok_or_else(refused)?;
         // SAFETY: the block is nobody else's, and is given back after all devices have forgotten it.
-        let allocation = unsafe { self.import_host(OPERATION, block.address, bytes, kind) }?;
+        let allocation = unsafe { self.import_host(OPERATION, block.address(), bytes, kind) }?;
         self.own.lock().0.insert(allocation.id(), block);
         Ok(allocation)
     }
@@ -237,8 +206,8 @@ impl Core {
         if let Some(block) = block
             && self.wipes.load(Ordering::Acquire)
         {
-            // SAFETY: the block is ours and initialised, and no device knows it any more.
-            unsafe { racy::wipe(block.address.as_ptr(), block.layout.size()) };
+            // SAFETY: no device knows it any more.
+            unsafe { block.wipe() };
         }
     }
 }

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::member::{Member, Status};
 use super::state::State;
-use super::wakers::Call;
 use super::{Core, Mirrored};
+use crate::wrap::several::host::known;
+use crate::wrap::several::member::{Member, Status};
+use crate::wrap::several::wakers::Call;
 use crate::{
     BufferId, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, Result, Ticket, Transfer,
 };
@@ -125,8 +126,7 @@ impl Core {
             let state = self.lock();
             let queues: Vec<_> = state.queues.keys().copied().collect();
             let buffers: Vec<_> = state.buffers.iter().map(|(id, bytes)| (*id, *bytes)).collect();
-            let hosts: Vec<_> =
-                state.hosts.iter().map(|(id, host)| (*id, host.address, host.bytes, host.kind)).collect();
+            let hosts: Vec<_> = state.hosts.iter().map(|(id, host)| (*id, *host)).collect();
             (queues, buffers, hosts)
         };
         for queue in queues {
@@ -136,8 +136,11 @@ impl Core {
             member.buffers.insert(buffer, member.device.allocate(bytes, Commit::Lazy)?);
             member.missing.push((buffer, 0..bytes));
         }
-        for (host, address, bytes, kind) in hosts {
-            member.hosts.insert(host, known(&*member.device, address, bytes as usize, kind)?);
+        for (id, host) in hosts {
+            // SAFETY: who had the mirror import the memory keeps its promises until the mirror was told to
+            // forget it, which waits for all of its devices; what the mirror allocated stays until then, too.
+            let host = unsafe { known(&*member.device, host) }?;
+            member.hosts.insert(id, host);
         }
         let mut state = self.lock();
         let at = state.members.iter().position(|member| member.id == lost);
@@ -187,21 +190,6 @@ impl Core {
                 other => return other,
             }
         }
-    }
-}
-
-/// Makes host memory of the mirror known to a device, page-locked if it was and the device does that.
-fn known(device: &dyn Device, address: usize, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
-    let address = std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(address))
-        .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "import_host"))?;
-    // SAFETY: who had the mirror import the memory keeps its promises until the mirror was told to forget it,
-    // which waits for all of its devices; what the mirror allocated stays until then, too.
-    let import = |kind| unsafe { device.import_host(address, bytes, kind) };
-    match import(kind) {
-        Err(error) if matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) => {
-            import(HostMemory::Pageable)
-        }
-        other => other,
     }
 }
 

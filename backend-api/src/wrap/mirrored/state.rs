@@ -5,13 +5,14 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::kept::Kept;
-use super::member::{Adapted, Member, Status};
-use super::touches::Touches;
 use crate::kernel::Report;
+use crate::wrap::several::host::Host;
+use crate::wrap::several::kept::Kept;
+use crate::wrap::several::member::{Adapted, Member, Status};
+use crate::wrap::several::touches::Touches;
 use crate::{
-    BufferId, Device, Error, ErrorKind, Extents, HostAllocation, HostId, HostMemory, Names, Progress,
-    QueueId, Result, Ticket, racy,
+    BufferId, Device, Error, ErrorKind, Extents, HostAllocation, HostId, Names, Progress, QueueId, Result,
+    Ticket, racy,
 };
 
 /// The part of a request that one device does.
@@ -79,14 +80,6 @@ pub(super) struct QueueLog {
     pub(super) newest: u64,
     pub(super) entries: VecDeque<Entry>,
     failed: HashMap<u64, Error>,
-}
-
-/// A piece of host memory.
-#[derive(Debug)]
-pub(super) struct Host {
-    pub(super) address: usize,
-    pub(super) bytes: u64,
-    pub(super) kind: HostMemory,
 }
 
 #[derive(Debug, Default)]

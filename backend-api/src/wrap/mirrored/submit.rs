@@ -6,13 +6,13 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 
 use super::Core;
-use super::kept::Kept;
-use super::member::{Adapted, Member, Status};
 use super::rebuild::CopyEnd;
 use super::state::{Entry, Part, State};
-use super::touches::{Effect, Touches};
-use super::wakers::Call;
 use crate::kernel::{Access, Report, Space};
+use crate::wrap::several::kept::Kept;
+use crate::wrap::several::member::{Adapted, Member, Status};
+use crate::wrap::several::touches::{Effect, Touches};
+use crate::wrap::several::wakers::Call;
 use crate::{
     BufferId, DeviceKind, Error, ErrorKind, HostMemory, QueueHandle, QueueId, Request, Result, Ticket,
     Transfer,
@@ -111,7 +111,7 @@ impl Core {
                     if state.members.iter().filter(|member| member.is_there()).count() > 1 {
                         // SAFETY: memory is released when the entries that touch it are over, with which the
                         // kept request goes.
-                        entry.kept = unsafe { Kept::new(request) };
+                        entry.kept = Some(unsafe { Kept::new(request) });
                     }
                     state.begin_part(entry, id, ticket);
                     return Ok(());
@@ -145,7 +145,7 @@ impl Core {
             let downloads: Vec<_> = transfers.iter().filter(is_download).copied().collect();
             if !downloads.is_empty() {
                 // SAFETY: as above; the others leave these out.
-                entry.kept = unsafe { Kept::new(&Request::Copies(&downloads, route)) };
+                entry.kept = Some(unsafe { Kept::new(&Request::Copies(&downloads, route)) });
             }
         }
         if let Request::Launch(launch) = request {

@@ -2,21 +2,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Wake;
 use std::thread;
-use std::time::Duration;
 
-use backend_api::wrap::{Counting, Fault, Faulty, Mirrored, Operation, ReplicaState, SplitMix64};
+use backend_api::wrap::{Counting, Fault, Mirrored, Operation, ReplicaState};
 use backend_api::{
-    Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory, Progress, Queue,
-    Scatter, Ticket, Transfer,
+    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Ticket, Transfer,
 };
-use backend_host::{HostDevice, SimulatedDevice};
+use backend_host::HostDevice;
 
-type Card = Arc<Faulty<SimulatedDevice>>;
-
-fn card(seed: u64) -> Card {
-    let slow = SimulatedDevice::builder(seed).bytes(16 << 20).latency(Duration::from_micros(50));
-    Arc::new(Faulty::new(slow.build()))
-}
+use super::several::{Card, PART, bytes, card, use_memory};
 
 fn mirror(cards: &[Card]) -> Arc<Mirrored> {
     Arc::new(Mirrored::new(cards.iter().map(|card| Arc::clone(card) as Arc<dyn Device>)).unwrap())
@@ -29,17 +22,6 @@ fn states(mirror: &Mirrored) -> Vec<ReplicaState> {
 /// Puts a spare in the place of the first lost device; of the spare itself if none is lost.
 fn rebuild(mirror: &Mirrored, spare: Arc<dyn Device>) -> backend_api::Result<()> {
     mirror.rebuild(&mirror.first_lost().unwrap_or_else(|| spare.clone()), spare)
-}
-
-/// Reads all of a buffer.
-fn bytes(queue: &Queue<Mirrored>, memory: &DeviceBuffer<Mirrored>) -> Vec<u8> {
-    let bytes = memory.bytes();
-    let host = HostBuffer::new(queue.device(), bytes as usize, HostMemory::Pageable).unwrap();
-    let ticket = queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes }]).unwrap();
-    queue.device().wait(ticket).unwrap();
-    let mut read = vec![0; bytes as usize];
-    host.read(0, &mut read);
-    read
 }
 
 #[test]
@@ -162,7 +144,6 @@ fn a_copy_that_fails_fails_its_ticket_alone() {
 /// own.
 #[test]
 fn nothing_is_lost_while_devices_come_and_go() {
-    const PART: usize = 64 << 10;
     const THREADS: usize = 3;
     let mut cards = vec![card(1), card(2)];
     let mirror = mirror(&cards);
@@ -172,87 +153,7 @@ fn nothing_is_lost_while_devices_come_and_go() {
         let workers: Vec<_> = (0..THREADS)
             .map(|number| {
                 let mirror = Arc::clone(&mirror);
-                scope.spawn(move || {
-                    let queue = Queue::new(&mirror).unwrap();
-                    let host = HostBuffer::new(&mirror, 3 * PART, HostMemory::Pageable).unwrap();
-                    let base = (number * PART) as u64;
-                    let mut random = SplitMix64::new(number as u64);
-                    let mut expected = vec![0; PART];
-                    mirror
-                        .wait(
-                            queue
-                                .fill(&Fill { to: memory.at(base), bytes: PART as u64, pattern: &[0] })
-                                .unwrap(),
-                        )
-                        .unwrap();
-                    let mut rounds = 0;
-                    while !is_over.load(Ordering::Relaxed) || rounds < 20 {
-                        rounds += 1;
-                        let (at, len) = (random.index(PART / 2), 1 + random.index(PART / 4));
-                        let place = memory.at(base + at as u64);
-                        let ticket = match random.below(4) {
-                            0 => {
-                                let byte = random.next() as u8;
-                                expected[at..at + len].fill(byte);
-                                queue.fill(&Fill { to: place, bytes: len as u64, pattern: &[byte] })
-                            }
-                            1 => {
-                                let from = PART / 2 + random.index(PART / 8);
-                                let len = len.min(PART / 8);
-                                expected.copy_within(from..from + len, 0);
-                                queue.submit(&[Transfer::Internal {
-                                    from: memory.at(base + from as u64),
-                                    to: memory.at(base),
-                                    bytes: len as u64,
-                                }])
-                            }
-                            2 => {
-                                let index = random.index(PART / 8);
-                                let value = random.next().to_ne_bytes();
-                                expected[index * 8..][..8].copy_from_slice(&value);
-                                host.write(PART, &(index as u64).to_ne_bytes());
-                                host.write(PART + 8, &value);
-                                queue.scatter(&Scatter {
-                                    elements: Elements {
-                                        start: memory.at(base),
-                                        count: PART as u64 / 8,
-                                        stride: 8,
-                                    }
-                                    .into(),
-                                    indices: host.at(PART as u64),
-                                    count: 1,
-                                    values: host.at(PART as u64 + 8),
-                                })
-                            }
-                            _ => {
-                                let bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
-                                host.write(2 * PART, &bytes);
-                                expected[at..at + len].copy_from_slice(&bytes);
-                                let from = host.at(2 * PART as u64);
-                                queue.submit(&[Transfer::Upload { from, to: place, bytes: len as u64 }])
-                            }
-                        };
-                        let read =
-                            Transfer::Download { from: memory.at(base), to: host.at(0), bytes: PART as u64 };
-                        let read = queue.submit(&[read]).unwrap();
-                        mirror.wait(ticket.unwrap()).unwrap();
-                        mirror.wait(read).unwrap();
-                        let mut seen = vec![0; PART];
-                        host.read(0, &mut seen);
-                        assert!(seen == expected, "thread {number}, round {rounds}");
-                        let index = random.index(PART / 8);
-                        host.write(PART, &(index as u64).to_ne_bytes());
-                        let elements = Elements { start: memory.at(base), count: PART as u64 / 8, stride: 8 };
-                        let (indices, values) = (host.at(PART as u64), host.at(PART as u64 + 8));
-                        let gathered = queue
-                            .gather(&Gather { elements: elements.into(), indices, count: 1, values })
-                            .unwrap();
-                        mirror.wait(gathered).unwrap();
-                        let mut value = [0; 8];
-                        host.read(PART + 8, &mut value);
-                        assert_eq!(value, expected[index * 8..][..8]);
-                    }
-                })
+                scope.spawn(move || use_memory(&mirror, memory, number * PART, number as u64, is_over))
             })
             .collect();
         let rebuilt = (0..10).try_for_each(|turn| {

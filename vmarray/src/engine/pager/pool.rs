@@ -9,6 +9,7 @@ use backend_api::{DeviceSpan, Gather, HostBuffer, HostMemory, Queue, Reach, Resu
 use super::Pager;
 use crate::engine::channel::HomeQueues;
 use crate::engine::links::reach;
+use crate::engine::redundancy::Redundancy;
 
 /// The devices that reach all home slots of an array with several channels.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ impl Pager {
 
     fn find_pool(&self) -> Option<Pool> {
         let channels = &self.channels;
-        if !(2..=View::BASES_MAX).contains(&channels.len()) || !self.mirrors.is_empty() {
+        if !(2..=View::BASES_MAX).contains(&channels.len()) || !matches!(self.redundancy, Redundancy::None) {
             return None;
         }
         let mut lanes: Vec<usize> = Vec::new();

@@ -7,7 +7,7 @@ use crate::{BufferId, DeviceSpan, Elements, HostId, HostSpan, Request, Search, T
 
 /// Ranges of bytes by memory, ascending, none of which touches another.
 #[derive(Debug)]
-pub(super) struct Ranges<K>(Vec<(K, Range<u64>)>);
+pub(in crate::wrap) struct Ranges<K>(Vec<(K, Range<u64>)>);
 
 impl<K> Default for Ranges<K> {
     fn default() -> Self {
@@ -16,13 +16,13 @@ impl<K> Default for Ranges<K> {
 }
 
 impl<K: Ord + Copy> Ranges<K> {
-    fn add(&mut self, memory: K, start: u64, bytes: u64) {
+    pub(in crate::wrap) fn add(&mut self, memory: K, start: u64, bytes: u64) {
         if bytes > 0 {
             self.0.push((memory, start..start.saturating_add(bytes)));
         }
     }
 
-    fn join(&mut self) {
+    pub(in crate::wrap) fn join(&mut self) {
         self.0.sort_unstable_by_key(|(memory, range)| (*memory, range.start));
         self.0.dedup_by(|(memory, range), (earlier, joined)| {
             let is_joined = memory == earlier && range.start <= joined.end;
@@ -33,7 +33,7 @@ impl<K: Ord + Copy> Ranges<K> {
         });
     }
 
-    fn overlap(&self, other: &Self) -> bool {
+    pub(in crate::wrap) fn overlap(&self, other: &Self) -> bool {
         let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
         while let (Some((a, one)), Some((b, two))) = (left.peek(), right.peek()) {
             if a == b && one.start < two.end && two.start < one.end {
@@ -48,7 +48,7 @@ impl<K: Ord + Copy> Ranges<K> {
         false
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(K, Range<u64>)> {
+    pub(in crate::wrap) fn iter(&self) -> impl Iterator<Item = &(K, Range<u64>)> {
         self.0.iter()
     }
 
@@ -63,7 +63,7 @@ impl<K: Ord + Copy> Ranges<K> {
 
 /// Where the bytes come from that a request changes in device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(in crate::wrap) enum Effect {
     /// It changes none.
     #[default]
     Read,
@@ -75,19 +75,19 @@ pub(super) enum Effect {
 
 /// What a request reads and writes.
 #[derive(Debug, Default)]
-pub(super) struct Touches {
-    pub(super) effect: Effect,
+pub(in crate::wrap) struct Touches {
+    pub(in crate::wrap) effect: Effect,
     /// Whether one device alone does some of its reads.
     reads_alone: bool,
-    reads: Ranges<BufferId>,
-    pub(super) writes: Ranges<BufferId>,
-    host_reads: Ranges<HostId>,
-    host_writes: Ranges<HostId>,
+    pub(in crate::wrap) reads: Ranges<BufferId>,
+    pub(in crate::wrap) writes: Ranges<BufferId>,
+    pub(in crate::wrap) host_reads: Ranges<HostId>,
+    pub(in crate::wrap) host_writes: Ranges<HostId>,
 }
 
 impl Touches {
     /// Those of a request that passed its check.
-    pub(super) fn of(request: &Request<'_>) -> Self {
+    pub(in crate::wrap) fn of(request: &Request<'_>) -> Self {
         let mut touches = Self::default();
         touches.add(request);
         touches.reads_alone |= touches.effect == Effect::Read;
@@ -195,23 +195,23 @@ impl Touches {
     /// them in order: it changes host memory that the other one uses, or uses what the other one changes
     /// there; or it changes device memory that the other one reads on one device alone, and would have to
     /// read again on another one if that is lost.
-    pub(super) fn must_follow(&self, under_way: &Self) -> bool {
+    pub(in crate::wrap) fn must_follow(&self, under_way: &Self) -> bool {
         self.host_writes.overlap(&under_way.host_reads)
             || self.host_writes.overlap(&under_way.host_writes)
             || self.host_reads.overlap(&under_way.host_writes)
             || under_way.reads_alone && self.writes.overlap(&under_way.reads)
     }
 
-    pub(super) fn has_buffer(&self, buffer: BufferId) -> bool {
+    pub(in crate::wrap) fn has_buffer(&self, buffer: BufferId) -> bool {
         self.reads.has(buffer) || self.writes.has(buffer)
     }
 
-    pub(super) fn has_host(&self, host: HostId) -> bool {
+    pub(in crate::wrap) fn has_host(&self, host: HostId) -> bool {
         self.host_reads.has(host) || self.host_writes.has(host)
     }
 
     /// About how much work it is.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::wrap) fn bytes(&self) -> u64 {
         self.reads.bytes() + self.writes.bytes()
     }
 }

@@ -1,4 +1,4 @@
-//! Wakers run when the mirror's lock is not held, whichever device runs them, and in whatever call.
+//! Wakers run when no lock of a device of several is held, whichever device runs them, and in whatever call.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
@@ -6,21 +6,20 @@ use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 
-use super::Core;
 use crate::Ticket;
 use crate::backends::wake_all;
 
 thread_local! {
-    /// In how many calls of mirrors the thread is.
+    /// In how many calls of devices of several devices the thread is.
     static INSIDE: Cell<u32> = const { Cell::new(0) };
     static DUE: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A call of a mirror: wakers that devices run meanwhile on this thread wait for its end.
-pub(super) struct Call(());
+/// A call of a device of several: wakers that devices run meanwhile on this thread wait for its end.
+pub(in crate::wrap) struct Call(());
 
 impl Call {
-    pub(super) fn begin() -> Self {
+    pub(in crate::wrap) fn begin() -> Self {
         INSIDE.set(INSIDE.get() + 1);
         Self(())
     }
@@ -39,21 +38,27 @@ impl Drop for Call {
     }
 }
 
-/// What a device is given for a waker of the program: it asks the mirror, which may have to wait for another
-/// device then.
-pub(super) struct Chain {
-    core: Weak<Core>,
+/// What has tickets whose work may go from one device to another.
+pub(in crate::wrap) trait Woken: Send + Sync + 'static {
+    /// Wakes a waker when a ticket is over.
+    fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker);
+}
+
+/// What a device is given for a waker of the program: it asks whose ticket it is, which may have to wait for
+/// another device then.
+pub(in crate::wrap) struct Chain<C> {
+    core: Weak<C>,
     ticket: Ticket,
     waker: Mutex<Option<Waker>>,
 }
 
-impl Chain {
-    pub(super) fn waker(core: &Arc<Core>, ticket: Ticket, waker: Waker) -> Waker {
+impl<C: Woken> Chain<C> {
+    pub(in crate::wrap) fn waker(core: &Arc<C>, ticket: Ticket, waker: Waker) -> Waker {
         Arc::new(Self { core: Arc::downgrade(core), ticket, waker: Mutex::new(Some(waker)) }).into()
     }
 }
 
-impl Wake for Chain {
+impl<C: Woken> Wake for Chain<C> {
     fn wake(self: Arc<Self>) {
         if INSIDE.get() > 0 {
             DUE.with_borrow_mut(|due| due.push(self.into()));

@@ -1,4 +1,4 @@
-//! One device of a mirror, and requests in its own names.
+//! One device of several, and requests in its own names.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use crate::{
     Ticket, Transfer, View,
 };
 
-/// How far a device has what the mirror has.
+/// How far a device has what it ought to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub(in crate::wrap) enum Status {
     /// It has everything.
     Current,
     /// It takes all writes, and lacks what is listed as missing.
@@ -20,57 +20,79 @@ pub(super) enum Status {
     Lost,
 }
 
-/// One device, and what it calls the mirror's queues and memory.
+/// One device, and what it calls the queues and the memory of the device that it is a part of.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(in crate::wrap) struct Member {
     /// Never that of another one.
-    pub(super) id: u64,
-    pub(super) device: Arc<dyn Device>,
-    pub(super) status: Status,
-    pub(super) queues: Names<QueueId, QueueHandle>,
-    pub(super) buffers: Names<BufferId, BufferHandle>,
-    pub(super) hosts: Names<HostId, HostAllocation>,
+    pub(in crate::wrap) id: u64,
+    pub(in crate::wrap) device: Arc<dyn Device>,
+    pub(in crate::wrap) status: Status,
+    pub(in crate::wrap) queues: Names<QueueId, QueueHandle>,
+    pub(in crate::wrap) buffers: Names<BufferId, BufferHandle>,
+    pub(in crate::wrap) hosts: Names<HostId, HostAllocation>,
     /// For copies from one device to another.
-    pub(super) copies: Option<QueueHandle>,
+    pub(in crate::wrap) copies: Option<QueueHandle>,
     /// Bytes of the work that is under way.
-    pub(super) busy_bytes: u64,
+    pub(in crate::wrap) busy_bytes: u64,
     /// What it lacks while it is rebuilt.
-    pub(super) missing: Vec<(BufferId, Range<u64>)>,
+    pub(in crate::wrap) missing: Vec<(BufferId, Range<u64>)>,
 }
 
 /// What is different about a request on another device than the first.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Adapted<'a> {
+pub(in crate::wrap) struct Adapted<'a> {
     /// Whether it is another one: then downloads are left out.
-    pub(super) is_repeated: bool,
+    pub(in crate::wrap) is_repeated: bool,
     /// Where the report of a launch goes instead.
-    pub(super) report: Option<HostSpan<'a>>,
+    pub(in crate::wrap) report: Option<HostSpan<'a>>,
 }
 
 impl Member {
-    pub(super) fn new(id: u64, device: Arc<dyn Device>, status: Status) -> Result<Self> {
+    pub(in crate::wrap) fn new(id: u64, device: Arc<dyn Device>, status: Status) -> Result<Self> {
         let copies = Some(device.create_queue()?);
         let (queues, buffers, hosts) = Default::default();
         Ok(Self { id, device, status, queues, buffers, hosts, copies, busy_bytes: 0, missing: Vec::new() })
     }
 
-    pub(super) fn is_current(&self) -> bool {
+    pub(in crate::wrap) fn is_current(&self) -> bool {
         self.status == Status::Current
     }
 
-    pub(super) fn is_there(&self) -> bool {
+    pub(in crate::wrap) fn is_there(&self) -> bool {
         self.status != Status::Lost
     }
 
+    /// Starts a request on this device.
+    pub(in crate::wrap) fn start(
+        &self,
+        queue: QueueId,
+        request: &Request<'_>,
+        adapted: Adapted<'_>,
+    ) -> Result<Ticket> {
+        let unknown =
+            || Error::new(ErrorKind::UnknownHandle, request.operation()).with_detail("unknown queue");
+        let queue = self.queues.get(&queue).ok_or_else(unknown)?;
+        self.start_on(&*self.device, queue, request, adapted)
+    }
+}
+
+impl Places for Member {
     fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>> {
         let unknown = || Error::new(ErrorKind::UnknownHandle, "submit").with_detail("unknown buffer");
         Ok(self.buffers.get(&at.buffer()).ok_or_else(unknown)?.at(at.offset()))
     }
 
-    pub(super) fn host_place(&self, at: HostSpan<'_>) -> Result<HostSpan<'_>> {
+    fn host_place(&self, at: HostSpan<'_>) -> Result<HostSpan<'_>> {
         let unknown = || Error::new(ErrorKind::UnknownHandle, "submit").with_detail("unknown host memory");
         Ok(self.hosts.get(&at.host()).ok_or_else(unknown)?.at(at.offset()))
     }
+}
+
+/// What a device calls places, and requests with these in the place of those that were asked for.
+pub(in crate::wrap) trait Places {
+    fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>>;
+
+    fn host_place(&self, at: HostSpan<'_>) -> Result<HostSpan<'_>>;
 
     fn elements(&self, elements: &Elements<'_>) -> Result<Elements<'_>> {
         Ok(Elements { start: self.device_place(elements.start)?, ..*elements })
@@ -96,7 +118,7 @@ impl Member {
     }
 
     /// Calls `run` with a computation in this device's names.
-    pub(super) fn with_compute<R>(
+    fn with_compute<R>(
         &self,
         compute: &Compute<'_>,
         run: impl FnOnce(&Compute<'_>) -> Result<R>,
@@ -122,7 +144,7 @@ impl Member {
     }
 
     /// Calls `run` with a launch in this device's names, whose report goes elsewhere if so wanted.
-    pub(super) fn with_launch<R>(
+    fn with_launch<R>(
         &self,
         launch: &Launch<'_>,
         report: Option<HostSpan<'_>>,
@@ -145,17 +167,14 @@ impl Member {
         })
     }
 
-    /// Starts a request of the mirror on this device.
-    pub(super) fn start(
+    /// Starts a request on a device whose names these are.
+    fn start_on(
         &self,
-        queue: QueueId,
+        device: &dyn Device,
+        queue: &QueueHandle,
         request: &Request<'_>,
         adapted: Adapted<'_>,
     ) -> Result<Ticket> {
-        let unknown =
-            || Error::new(ErrorKind::UnknownHandle, request.operation()).with_detail("unknown queue");
-        let queue = self.queues.get(&queue).ok_or_else(unknown)?;
-        let device = &*self.device;
         match *request {
             Request::Copies(transfers, route) => {
                 let is_wanted = |transfer: &&Transfer<'_>| {

@@ -1,0 +1,440 @@
+//! Devices that keep what one of them has had, should it be lost.
+
+mod change;
+mod copies;
+mod locks;
+mod memory;
+mod rebuild;
+mod requests;
+mod rows;
+mod scratch;
+mod seat;
+mod stand_in;
+mod worker;
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use super::several::member::{Member, Places, Status};
+use super::several::wakers::{Call, Woken};
+use super::{Replica, ReplicaState};
+use crate::kernel::KernelFacts;
+use crate::{
+    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
+    Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket,
+};
+
+use locks::Locks;
+use rows::Rows;
+use seat::Seat;
+use worker::Seated;
+
+/// Three devices or more that keep each other's memory: if one of them is lost, the others have what it had,
+/// at the price of one device's share of the memory of all.
+///
+/// A group makes a [`ParityMember`] of each device, which is used in its place. To each piece of memory of a
+/// member the others keep, dealt out among them, the *parity*: the XOR of what the members have at the same
+/// place. A member's memory takes its own length on its device, and of all others together a part of as much:
+/// with `n` devices that have as much memory each, an `n`th of all memory is parity.
+///
+/// - **Reads** go to the member's own device, as if there were no group.
+/// - **Writes** of all kinds are done by a thread of the member, in the order of submission: it reads what is
+///   to be replaced, has the device write, and adds the difference to the parities. A ticket is done when
+///   they have it. So a written byte is copied about four times: read, written, and the same of the parity.
+///   Launches and computations that write have what they wrote read once more, and take as much host memory as
+///   they write, or a piece of 2 MiB at a time where that can be had.
+/// - **A lost device** is left out from then on. What it was asked for and what is asked of it later, its
+///   member's thread does with what the others have: copies and gathers from rebuilt bytes; searches, sums and
+///   launches on another device, over rebuilt memory there. No call and no ticket fails by the loss, unless that
+///   other device has no memory left, or does not support them, which its error says.
+/// - **[`rebuild`](Self::rebuild)** puts a spare in its place, while the group is used.
+/// - **Two devices that are lost** take what they had, and no more: the others go on without parity.
+///
+/// What was acknowledged is never lost with one device, at whatever moment: up to the moment at which the
+/// difference is known to the host the parities fit what was there before, and from then on the host has all
+/// that they still need.
+///
+/// Memory that is released on one member while its counterparts on the others are in use is kept until
+/// those are released, or for the next allocation of the same length. Host memory is known to the device of
+/// its member alone.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::wrap::{Faulty, ParityGroup, ReplicaState};
+/// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+/// # use backend_host::HostDevice;
+/// let devices = [(); 3].map(|()| Arc::new(Faulty::new(HostDevice::new(8 << 20).unwrap())));
+/// let group = ParityGroup::new(devices.clone().map(|device| device as Arc<dyn Device>))?;
+/// let one = group.members()[0].clone();
+/// let (queue, memory) = (Queue::new(&one)?, DeviceBuffer::new(&one, 1000, Commit::Lazy)?);
+/// one.wait(queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: b"kept " })?)?;
+///
+/// devices[0].lose();
+/// let host = HostBuffer::new(&one, 1000, HostMemory::Pageable)?;
+/// one.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 1000 }])?)?;
+/// let mut bytes = [0; 5];
+/// host.read(995, &mut bytes);
+/// assert_eq!(&bytes, b"kept ");
+/// assert!(group.is_degraded() && group.has_contents(0));
+///
+/// let lost = group.first_lost().unwrap();
+/// group.rebuild(&lost, Arc::new(HostDevice::new(8 << 20)?))?;
+/// assert!(group.replicas().iter().all(|replica| replica.state == ReplicaState::Current));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ParityGroup {
+    members: Vec<Arc<ParityMember>>,
+}
+
+/// One device of a [`ParityGroup`], whose memory the others keep.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::{Device, wrap::ParityGroup};
+/// # use backend_host::HostDevice;
+/// let devices = [(); 3].map(|()| Arc::new(HostDevice::new(8 << 20).unwrap()) as Arc<dyn Device>);
+/// let group = ParityGroup::new(devices)?;
+/// let memory = group.members()[2].memory()?;
+/// assert_eq!(memory.free_bytes, 8 << 20);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ParityMember {
+    seated: Arc<Seated>,
+    routes: Vec<Route>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Core {
+    seats: Vec<Seat>,
+    rows: Mutex<Rows>,
+    locks: Locks,
+    /// Held while queues and memory are made, and while a device joins.
+    setup: Mutex<()>,
+    /// Held by the one thread that rebuilds.
+    rebuilding: Mutex<()>,
+    next_member: AtomicU64,
+    wipes: AtomicBool,
+}
+
+impl ParityGroup {
+    /// A group of these devices.
+    ///
+    /// Starts a thread for each, which sleeps while there is nothing to write.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for less than three devices, or for the same one twice;
+    /// what the devices say of a first queue; [`System`](ErrorKind::System) if there is no thread.
+    pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
+        let devices: Vec<_> = devices.into_iter().collect();
+        let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
+            devices[..at].iter().any(|other| std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(device)))
+        };
+        if devices.len() < 3 || devices.iter().enumerate().any(is_twice) {
+            return Err(Error::new(ErrorKind::InvalidArgument, "parity")
+                .with_detail("less than three devices, or one device twice")
+                .with_advice("give three devices or more, each once"));
+        }
+        let about: Vec<_> =
+            devices.iter().map(|device| (info(device.info()), device.routes().to_vec())).collect();
+        let seats = devices
+            .into_iter()
+            .zip(0..)
+            .map(|(device, id)| Ok(Seat::new(Member::new(id, device, Status::Current)?)));
+        let seats = seats.collect::<Result<Vec<_>>>()?;
+        let core = Arc::new(Core {
+            next_member: AtomicU64::new(seats.len() as u64),
+            seats,
+            rows: Mutex::default(),
+            locks: Locks::default(),
+            setup: Mutex::new(()),
+            rebuilding: Mutex::new(()),
+            wipes: AtomicBool::new(false),
+        });
+        let member = |(at, (info, routes)): (usize, (DeviceInfo, Vec<Route>))| {
+            let seated = Arc::new(Seated { core: Arc::clone(&core), at, info });
+            let work = {
+                let seated = Arc::clone(&seated);
+                move || seated.work()
+            };
+            let refused = |error: std::io::Error| {
+                Error::new(ErrorKind::System, "parity").with_detail(error.to_string())
+            };
+            let thread =
+                std::thread::Builder::new().name("vmarray-parity".into()).spawn(work).map_err(refused)?;
+            Ok(Arc::new(ParityMember { seated, routes, thread: Mutex::new(Some(thread)) }))
+        };
+        let members = about.into_iter().enumerate().map(member).collect::<Result<Vec<_>>>()?;
+        Ok(Self { members })
+    }
+
+    /// The devices that are used in the place of those that were given, in the same order.
+    #[must_use]
+    pub fn members(&self) -> &[Arc<ParityMember>] {
+        &self.members
+    }
+
+    /// Bytes of parity that each device has for so many bytes on each member.
+    ///
+    /// ```
+    /// use backend_api::wrap::ParityGroup;
+    /// assert_eq!(ParityGroup::parity_bytes(3000 << 10, 4), 1000 << 10);
+    /// ```
+    #[must_use]
+    pub fn parity_bytes(bytes: u64, devices: usize) -> u64 {
+        if bytes == 0 || devices < 2 { 0 } else { rows::part_bytes(bytes, devices) }
+    }
+
+    fn core(&self) -> &Core {
+        &self.members[0].seated.core
+    }
+
+    /// The devices, and what each has.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<Replica> {
+        let replica = |seat: &Seat| {
+            let state = seat.lock();
+            let device = state.member.device.info().to_string();
+            let missing_bytes = state.missing_bytes;
+            let state = match state.member.status {
+                Status::Current => ReplicaState::Current,
+                Status::Rebuilding => ReplicaState::Rebuilding { missing_bytes },
+                Status::Lost => ReplicaState::Lost,
+            };
+            Replica { device, state }
+        };
+        self.core().seats.iter().map(replica).collect()
+    }
+
+    /// Whether a device is lost or lacks something still. Learned from what the devices answer, so that the
+    /// loss of one that is not used is not seen.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.core().seats.iter().any(|seat| !seat.lock().member.is_current())
+    }
+
+    /// Whether what a member has can be read, from its own device or from the others.
+    ///
+    /// # Panics
+    /// If there are not so many members.
+    #[must_use]
+    pub fn has_contents(&self, member: usize) -> bool {
+        let is_current = |seat: &Seat| seat.lock().member.is_current();
+        let seats = &self.core().seats;
+        is_current(&seats[member]) || seats.iter().filter(|seat| !is_current(seat)).count() == 1
+    }
+
+    /// The first of the devices that are lost.
+    #[must_use]
+    pub fn first_lost(&self) -> Option<Arc<dyn Device>> {
+        let lost = |seat: &Seat| {
+            let member = &seat.lock().member;
+            (!member.is_there()).then(|| Arc::clone(&member.device))
+        };
+        self.core().seats.iter().find_map(lost)
+    }
+
+    /// Puts a spare device in the place of one that is lost, and gives it everything. The group is used
+    /// meanwhile: writes go to the spare from the beginning, and who wants to change bytes that are being
+    /// rebuilt waits for a piece of 2 MiB at a time. Returns when the spare has everything.
+    ///
+    /// Blocks until the work of the lost device is over. One thread at a time; others wait. All other devices
+    /// are read in full, by way of host memory.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is none of those that are lost, or the
+    /// spare is one of the group's; what the spare refuses, such as
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) (the group is as before then); [`Lost`](ErrorKind::Lost) if
+    /// the spare is lost, for which another one can be given, or if another device is lost, too, so that
+    /// nothing makes up for the first.
+    pub fn rebuild(&self, lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<()> {
+        let _call = Call::begin();
+        let seated: Vec<_> = self.members.iter().map(|member| Arc::clone(&member.seated)).collect();
+        self.core().rebuild(&seated, lost, spare)
+    }
+}
+
+/// What is told of a device in a group.
+fn info(of: &DeviceInfo) -> DeviceInfo {
+    let mut info = of.clone();
+    info.backend = "parity".into();
+    info.name = format!("{} with parity", of.name);
+    info.identity = format!("parity:{}", of.identity);
+    info.aliases = Vec::new();
+    info
+}
+
+impl Drop for ParityMember {
+    fn drop(&mut self) {
+        let seat = self.seated.seat();
+        {
+            let _call = Call::begin();
+            self.seated.wait_for_all(|_| true);
+        }
+        let mut state = seat.lock();
+        state.is_closed = true;
+        state.work.notify_one();
+        drop(state);
+        // A waker that the thread runs may have been the last to hold this.
+        if !seat.is_worker()
+            && let Some(thread) = self.thread.lock().take()
+        {
+            let _ = thread.join();
+        }
+        self.seated.release_all();
+    }
+}
+
+// SAFETY: the member's device keeps the contract for what it is asked for; what a thread does for it are
+// requests to devices and copies to and from host memory by `racy`, within what was checked. A ticket is
+// answered when all of that is over; memory is released by all who know it before its owner goes on, and what
+// is allocated here outlives that. Names are the member's own; what it does not know is refused.
+unsafe impl Device for ParityMember {
+    fn info(&self) -> &DeviceInfo {
+        &self.seated.info
+    }
+
+    fn memory(&self) -> Result<MemoryStatus> {
+        let _call = Call::begin();
+        let core = &self.seated.core;
+        let own = self.seated.at;
+        let mut refusal = None;
+        // That of a lost device is as much as that of the others.
+        for at in (0..core.seats.len()).map(|next| (own + next) % core.seats.len()) {
+            let (id, device, is_there) = {
+                let state = core.seats[at].lock();
+                (state.member.id, Arc::clone(&state.member.device), state.member.is_there())
+            };
+            if !is_there {
+                continue;
+            }
+            match device.memory() {
+                Err(error) if error.kind() == ErrorKind::Lost => {
+                    core.lose(at, id, &error);
+                    refusal = Some(error);
+                }
+                other => return other,
+            }
+        }
+        Err(refusal.unwrap_or_else(|| core.seats[own].lock().lost_error("memory")))
+    }
+
+    fn create_queue(&self) -> Result<QueueHandle> {
+        self.seated.create_queue()
+    }
+
+    fn release_queue(&self, queue: QueueHandle) {
+        self.seated.release_queue(queue.id());
+    }
+
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        self.seated.allocate(bytes, commit)
+    }
+
+    fn release(&self, buffer: BufferHandle) {
+        self.seated.release(buffer.id());
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        self.seated.allocate_host(bytes, kind)
+    }
+
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
+        // SAFETY: the caller's promise.
+        unsafe { self.seated.import_host("import_host", address, bytes, kind) }
+    }
+
+    fn release_host(&self, host: HostAllocation) {
+        self.seated.release_host(host.id());
+    }
+
+    fn wipe_on_release(&self) -> Result<()> {
+        let _call = Call::begin();
+        let core = &self.seated.core;
+        let _setup = core.setup.lock();
+        for seat in 0..core.seats.len() {
+            core.make(seat, |device| device.wipe_on_release(), |_, ()| ())?;
+        }
+        core.wipes.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    crate::requests! { self, queue, request => self.seated.start(queue, &request) }
+
+    fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    fn set_routing(&self, routing: Routing) {
+        self.seated.seat().lock().member.device.set_routing(routing);
+    }
+
+    fn routing(&self) -> Routing {
+        self.seated.seat().lock().member.device.routing()
+    }
+
+    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
+        let _call = Call::begin();
+        let state = self.seated.seat().lock();
+        state.check_compute(compute).map_err(|error| error.on(&self.seated.info))?;
+        if !state.member.is_current() {
+            return Ok(());
+        }
+        let prepared = state.member.with_compute(compute, |compute| state.member.device.prepare(compute));
+        prepared.or_else(|error| if error.kind() == ErrorKind::Lost { Ok(()) } else { Err(error) })
+    }
+
+    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
+        let _call = Call::begin();
+        let state = self.seated.seat().lock();
+        for launch in launches {
+            state.check_launch(launch).map_err(|error| error.on(&self.seated.info))?;
+            if !state.member.is_current() {
+                continue;
+            }
+            let device = &state.member.device;
+            let prepared =
+                state.member.with_launch(launch, None, |launch| device.prepare_launches(&[*launch]));
+            prepared.or_else(|error| if error.kind() == ErrorKind::Lost { Ok(()) } else { Err(error) })?;
+        }
+        Ok(())
+    }
+
+    fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
+        let _call = Call::begin();
+        let state = self.seated.seat().lock();
+        state.check_launch(launch).map_err(|error| error.on(&self.seated.info))?;
+        if !state.member.is_current() {
+            return Err(state.lost_error("kernel_facts"));
+        }
+        state.member.with_launch(launch, None, |launch| state.member.device.kernel_facts(launch))
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        self.seated.poll(ticket)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.seated.wait(ticket)
+    }
+
+    fn wake(&self, ticket: Ticket, waker: Waker) {
+        self.seated.wake(ticket, waker);
+    }
+
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        self.seated.order_after(queue, ticket)
+    }
+}

@@ -1,0 +1,369 @@
+//! Bytes between devices and the heap, and what a lost device had.
+
+use std::sync::Arc;
+
+use super::Core;
+use super::locks::Use;
+use super::rows::{Segment, Target};
+use super::scratch::{Scratch, xor};
+use super::seat::Stage;
+use crate::wrap::several::member::{Adapted, Member, Places, Status};
+use crate::{Error, ErrorKind, HostMemory, Request, Result, Ticket, Transfer, racy};
+
+/// Bytes that are worked on at a time: long enough for most of the bandwidth of a bus.
+pub(super) const PIECE_BYTES: u64 = 2 << 20;
+/// Places of one submission.
+const PLACES: usize = 4096;
+/// How often a copy is tried before its device is given up.
+const ATTEMPTS: u32 = 3;
+
+/// Which devices are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum If {
+    /// Those that have everything.
+    Current,
+    /// Spares, too.
+    There,
+}
+
+impl If {
+    fn admits(self, status: Status) -> bool {
+        status == Status::Current || self == Self::There && status == Status::Rebuilding
+    }
+}
+
+/// What is copied between a device and the heap: a part of the bytes of all targets.
+#[derive(Clone, Copy)]
+struct Piece {
+    target: Target,
+    at: usize,
+}
+
+/// Cuts targets so that each submission has no more than a stage's bytes.
+fn pieces(targets: &[Target]) -> Vec<Vec<Piece>> {
+    let (mut all, mut now, mut bytes, mut at) = (Vec::new(), Vec::new(), 0, 0);
+    for target in targets {
+        let mut offset = target.offset;
+        while offset < target.end() {
+            let length = (target.end() - offset).min(PIECE_BYTES - bytes);
+            now.push(Piece { target: Target::new(target.buffer, offset, length), at });
+            (offset, bytes, at) = (offset + length, bytes + length, at + length as usize);
+            if bytes == PIECE_BYTES || now.len() == PLACES {
+                all.push(std::mem::take(&mut now));
+                bytes = 0;
+            }
+        }
+    }
+    if !now.is_empty() {
+        all.push(now);
+    }
+    all
+}
+
+impl Core {
+    /// Has a seat's device do something, if it is one of those that are asked, and waits for it. Notes if the
+    /// device is lost.
+    pub(super) fn run(
+        &self,
+        seat: usize,
+        which: If,
+        start: impl FnOnce(&Member) -> Result<Ticket>,
+    ) -> Result<()> {
+        let (id, device, started) = {
+            let state = self.seats[seat].lock();
+            if !which.admits(state.member.status) {
+                return Err(state.lost_error("parity"));
+            }
+            (state.member.id, Arc::clone(&state.member.device), start(&state.member))
+        };
+        started.and_then(|ticket| device.wait(ticket)).inspect_err(|error| {
+            if error.kind() == ErrorKind::Lost {
+                self.lose(seat, id, error);
+            }
+        })
+    }
+
+    /// Has a seat's device do a request in the names of the seat.
+    pub(super) fn run_request(&self, seat: usize, request: &Request<'_>) -> Result<()> {
+        self.run(seat, If::Current, |member| {
+            let queue = member.copies.as_ref().ok_or_else(|| Error::new(ErrorKind::Lost, "parity"))?;
+            member.start_on(&*member.device, queue, request, Adapted::default())
+        })
+    }
+
+    /// Copies from a seat's device. One that fails for good is given up, as if it were lost.
+    pub(super) fn read(&self, seat: usize, which: If, targets: &[Target], to: &mut [u8]) -> Result<()> {
+        for pieces in pieces(targets) {
+            let stage = self.stage(seat, which)?;
+            self.copy(seat, which, &stage, &pieces, true)?;
+            let Some(address) = stage.memory().map(|memory| memory.address()) else { continue };
+            let (start, end) = ends(&pieces);
+            // SAFETY: the stage is longer, and the copies are over.
+            unsafe { racy::read(address.as_ptr(), &mut to[start..end]) };
+            self.put_stage(seat, stage);
+        }
+        Ok(())
+    }
+
+    /// Copies to a seat's device, as [`read`](Self::read) does.
+    pub(super) fn write(&self, seat: usize, which: If, targets: &[Target], from: &[u8]) -> Result<()> {
+        for pieces in pieces(targets) {
+            let stage = self.stage(seat, which)?;
+            let Some(address) = stage.memory().map(|memory| memory.address()) else { continue };
+            let (start, end) = ends(&pieces);
+            // SAFETY: the stage is longer, and no copy under way touches it.
+            unsafe { racy::write(address.as_ptr(), &from[start..end]) };
+            self.copy(seat, which, &stage, &pieces, false)?;
+            self.put_stage(seat, stage);
+        }
+        Ok(())
+    }
+
+    fn copy(&self, seat: usize, which: If, stage: &Stage, pieces: &[Piece], is_read: bool) -> Result<()> {
+        let gone = |detail: &str| Error::new(ErrorKind::Lost, "parity").with_detail(detail);
+        let mut attempts = 1;
+        loop {
+            let outcome = self.run(seat, which, |member| {
+                let host = stage.memory().filter(|_| stage.member == member.id);
+                let host = host.ok_or_else(|| gone("the device was replaced"))?;
+                let queue = member.copies.as_ref().ok_or_else(|| gone("the device has no queue"))?;
+                let (mut transfers, mut at) = (Vec::with_capacity(pieces.len()), 0);
+                for Piece { target, .. } in pieces {
+                    // Memory that the device never had is of no use to it.
+                    let buffer = member.buffers.get(&target.buffer);
+                    let place = buffer.ok_or_else(|| gone("the memory is gone"))?.at(target.offset);
+                    let bytes = target.bytes;
+                    transfers.push(if is_read {
+                        Transfer::Download { from: place, to: host.at(at), bytes }
+                    } else {
+                        Transfer::Upload { from: host.at(at), to: place, bytes }
+                    });
+                    at += bytes;
+                }
+                member.device.submit(queue, &transfers)
+            });
+            match outcome {
+                Err(error) if error.kind() != ErrorKind::Lost && attempts < ATTEMPTS => attempts += 1,
+                Err(error) => {
+                    // Nobody knows what it has there.
+                    self.lose(seat, stage.member, &error);
+                    return Err(error);
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// Host memory of a piece's length that a seat's device knows.
+    fn stage(&self, seat: usize, which: If) -> Result<Stage> {
+        let (id, device) = {
+            let mut state = self.seats[seat].lock();
+            if !which.admits(state.member.status) {
+                return Err(state.lost_error("parity"));
+            }
+            if let Some(stage) = state.stages.pop() {
+                return Ok(stage);
+            }
+            (state.member.id, Arc::clone(&state.member.device))
+        };
+        let allocate = |kind| device.allocate_host(PIECE_BYTES as usize, kind);
+        let memory = match allocate(HostMemory::Pinned) {
+            Err(error) if matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) => {
+                allocate(HostMemory::Pageable)
+            }
+            other => other,
+        };
+        let memory = memory.inspect_err(|error| {
+            if error.kind() == ErrorKind::Lost {
+                self.lose(seat, id, error);
+            }
+        })?;
+        Ok(Stage::new(id, device, memory))
+    }
+
+    fn put_stage(&self, seat: usize, stage: Stage) {
+        let mut state = self.seats[seat].lock();
+        // That of a device that was replaced is given back.
+        if state.member.id == stage.member {
+            state.stages.push(stage);
+        } else {
+            drop(state);
+        }
+    }
+
+    /// Copies what a seat has, from its device or from what makes up for it.
+    pub(super) fn read_seat(&self, seat: usize, targets: &[Target], to: &mut [u8]) -> Result<()> {
+        loop {
+            let error = match self.read(seat, If::Current, targets, to) {
+                Err(error) if self.is_loss(seat, &error) => error,
+                other => return other,
+            };
+            let segments = self.rows.lock().segments(targets);
+            let _locked = self.locks.lock(Use::Rebuild, &segments);
+            match self.rebuild_bytes(seat, &segments, to, &error) {
+                // A spare has it by now, and another device has been lost since.
+                Err(_) if self.is_current(seat) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether an error says that a seat's device was not there. A spare may be by now.
+    pub(super) fn is_loss(&self, seat: usize, error: &Error) -> bool {
+        error.kind() == ErrorKind::Lost || !self.is_current(seat)
+    }
+
+    /// Whether a seat's device has everything.
+    pub(super) fn is_current(&self, seat: usize) -> bool {
+        self.seats[seat].lock().member.is_current()
+    }
+
+    /// What a seat's device had, from the parity and the other devices. The caller has locked the stripes.
+    /// `error` is told if one of them is missing, too.
+    pub(super) fn rebuild_bytes(
+        &self,
+        seat: usize,
+        segments: &[Segment],
+        to: &mut [u8],
+        error: &Error,
+    ) -> Result<()> {
+        to.fill(0);
+        // By device: what to read, and where it goes.
+        let mut lists: Vec<(Vec<Target>, Vec<usize>)> = vec![Default::default(); self.seats.len()];
+        {
+            let rows = self.rows.lock();
+            for segment in segments {
+                let Some(row) = rows.get(segment.row) else { continue };
+                let range = segment.offset..segment.offset + segment.bytes;
+                let mut add = |device: usize, target: Target| {
+                    lists[device].0.push(target);
+                    lists[device].1.push(segment.at);
+                };
+                if segment.stripe != seat {
+                    add(segment.stripe, Target::new(row.parity, segment.offset, segment.bytes));
+                }
+                row.parts(segment.stripe, range, seat)
+                    .into_iter()
+                    .for_each(|(device, part)| add(device, part));
+            }
+        }
+        for (device, (targets, places)) in lists.iter().enumerate().filter(|(_, list)| !list.0.is_empty()) {
+            let bytes: u64 = targets.iter().map(|target| target.bytes).sum();
+            let mut read = self.scratch(bytes)?;
+            self.read(device, If::Current, targets, &mut read).map_err(|_| both_lost(error))?;
+            let mut from = 0;
+            for (target, at) in targets.iter().zip(places) {
+                let bytes = target.bytes as usize;
+                xor(&mut to[*at..at + bytes], &read[from..from + bytes]);
+                from += bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a change to the parities of what was changed. What the lost one of them would have had is left
+    /// out; whether that may be is known by the caller.
+    ///
+    /// # Errors
+    /// The first loss of a parity's device.
+    pub(super) fn change_parities(&self, segments: &[Segment], change: &[u8]) -> Result<()> {
+        let mut outcome = Ok(());
+        for device in 0..self.seats.len() {
+            let is_changed = |segment: &&Segment| {
+                let at = segment.at..segment.at + segment.bytes as usize;
+                segment.stripe == device && change[at].iter().any(|byte| *byte != 0)
+            };
+            let (mut targets, mut places): (Vec<Target>, Vec<usize>) = Default::default();
+            {
+                let rows = self.rows.lock();
+                for segment in segments.iter().filter(is_changed) {
+                    let Some(row) = rows.get(segment.row) else { continue };
+                    // So that what is held of the parity stays within bounds.
+                    let mut from = 0;
+                    while from < segment.bytes {
+                        let bytes = (segment.bytes - from).min(PIECE_BYTES);
+                        targets.push(Target::new(row.parity, segment.offset + from, bytes));
+                        places.push(segment.at + from as usize);
+                        from += bytes;
+                    }
+                }
+            }
+            if targets.is_empty() {
+                continue;
+            }
+            let id = self.seats[device].lock().member.id;
+            if let Err(error) = self.change_parity(device, &targets, &places, change) {
+                // Whatever it was: the parity is not what it should be.
+                self.lose(device, id, &error);
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome
+    }
+
+    fn change_parity(
+        &self,
+        device: usize,
+        targets: &[Target],
+        places: &[usize],
+        change: &[u8],
+    ) -> Result<()> {
+        let mut first = 0;
+        while first < targets.len() {
+            let (mut end, mut bytes) = (first, 0);
+            while end < targets.len() && (end == first || bytes + targets[end].bytes <= PIECE_BYTES) {
+                bytes += targets[end].bytes;
+                end += 1;
+            }
+            let mut parity = self.scratch(bytes)?;
+            let part = &targets[first..end];
+            // Changes of other devices to the same bytes wait here.
+            let _one = self.seats[device].parity.lock();
+            self.read(device, If::There, part, &mut parity)?;
+            let mut at = 0;
+            for (target, place) in part.iter().zip(&places[first..end]) {
+                let bytes = target.bytes as usize;
+                parity.xor(at, &change[*place..place + bytes]);
+                at += bytes;
+            }
+            self.write(device, If::There, part, &parity)?;
+            first = end;
+        }
+        Ok(())
+    }
+
+    pub(super) fn scratch(&self, bytes: u64) -> Result<Scratch> {
+        let wipes = self.wipes.load(std::sync::atomic::Ordering::Acquire);
+        Scratch::new(usize::try_from(bytes).unwrap_or(usize::MAX), wipes)
+    }
+
+    /// Notes that a device is gone.
+    pub(super) fn lose(&self, seat: usize, member: u64, error: &Error) {
+        let as_lost;
+        let error = if error.kind() == ErrorKind::Lost {
+            error
+        } else {
+            as_lost = Error::new(ErrorKind::Lost, "parity")
+                .with_detail(format!("given up, since nobody knows what it has: {error}"))
+                .on(self.seats[seat].lock().member.device.info());
+            &as_lost
+        };
+        self.seats[seat].lock().lose(member, error);
+    }
+}
+
+fn ends(pieces: &[Piece]) -> (usize, usize) {
+    let start = pieces.first().map_or(0, |piece| piece.at);
+    (start, pieces.last().map_or(0, |piece| piece.at + piece.target.bytes as usize))
+}
+
+/// Why something fails of which two devices are lost that would make up for each other.
+pub(super) fn both_lost(error: &Error) -> Error {
+    if error.detail().contains(BOTH) {
+        return error.clone();
+    }
+    let detail = format!("{}{}{BOTH}", error.detail(), if error.detail().is_empty() { "" } else { "; " });
+    error.clone().with_detail(detail)
+}
+
+const BOTH: &str = "another device of the group is lost, too";

@@ -1,0 +1,270 @@
+//! Queues and memory of a seat: some on its device, and some that the others keep for it.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Core;
+use super::rows::Row;
+use super::seat::Log;
+use super::worker::Seated;
+use crate::wrap::several::host::{Block, Host};
+use crate::wrap::several::member::Member;
+use crate::wrap::several::wakers::Call;
+use crate::{
+    BufferHandle, BufferId, Commit, Device, Error, ErrorKind, Fill, HostAllocation, HostMemory, QueueHandle,
+    QueueId, Result, Ticket,
+};
+
+impl Core {
+    /// Has a seat's device make something, and keeps it; nothing if the device is lost, since the others make
+    /// up for it. The caller holds the setup, so that no other device takes its place.
+    pub(super) fn make<T>(
+        &self,
+        seat: usize,
+        make: impl FnOnce(&dyn Device) -> Result<T>,
+        keep: impl FnOnce(&mut Member, T),
+    ) -> Result<()> {
+        let (id, device, is_there) = {
+            let state = self.seats[seat].lock();
+            (state.member.id, Arc::clone(&state.member.device), state.member.is_there())
+        };
+        if !is_there {
+            return Ok(());
+        }
+        match make(&*device) {
+            Ok(made) => keep(&mut self.seats[seat].lock().member, made),
+            Err(error) if error.kind() == ErrorKind::Lost => self.lose(seat, id, &error),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Device memory that holds zeros, as what is not there does.
+    pub(super) fn make_cleared(&self, seat: usize, name: BufferId, bytes: u64, commit: Commit) -> Result<()> {
+        let make = |device: &dyn Device| {
+            let buffer = device.allocate(bytes, commit)?;
+            let cleared = (|| {
+                let queue = device.create_queue()?;
+                let fill = Fill { to: buffer.at(0), bytes, pattern: &[0] };
+                let done = device.fill(&queue, &fill).and_then(|ticket| device.wait(ticket));
+                device.release_queue(queue);
+                done
+            })();
+            match cleared {
+                Ok(()) => Ok(buffer),
+                Err(error) => {
+                    device.release(buffer);
+                    Err(error)
+                }
+            }
+        };
+        self.make(seat, make, |member, buffer| {
+            member.buffers.insert(name, buffer);
+        })
+    }
+
+    /// Gives back what a seat's device has by a name.
+    fn unmake(&self, seat: usize, name: BufferId) {
+        let mut state = self.seats[seat].lock();
+        let (device, buffer) = (Arc::clone(&state.member.device), state.member.buffers.remove(&name));
+        drop(state);
+        buffer.into_iter().for_each(|buffer| device.release(buffer));
+    }
+
+    /// Whether work can go on: a seat's device is there, or all others are.
+    pub(super) fn expect_there(&self, seat: usize, operation: &'static str) -> Result<()> {
+        let (is_there, error) = {
+            let state = self.seats[seat].lock();
+            (state.member.is_there(), state.lost_error(operation))
+        };
+        let others = || (0..self.seats.len()).filter(|other| *other != seat);
+        if is_there || others().all(|other| self.seats[other].lock().member.is_current()) {
+            return Ok(());
+        }
+        Err(super::copies::both_lost(&error))
+    }
+
+    fn allocate(&self, seat: usize, name: BufferId, bytes: u64, commit: Commit) -> Result<()> {
+        let devices = self.seats.len();
+        if bytes == 0 {
+            return self.make(
+                seat,
+                |device| device.allocate(0, commit),
+                |member, buffer| {
+                    member.buffers.insert(name, buffer);
+                },
+            );
+        }
+        let free = self.rows.lock().with_free(seat, bytes);
+        if let Some((row, slot)) = free {
+            // What it holds is in the parities as it is.
+            let _locked = self.locks.lock_row(row, devices);
+            let mut state = self.seats[seat].lock();
+            if let Some(buffer) = state.member.buffers.remove(&slot.buffer) {
+                state.member.buffers.insert(name, buffer);
+            }
+            self.rows.lock().put(row, seat, name, slot.bytes);
+            return Ok(());
+        }
+        self.make_cleared(seat, name, bytes, commit)?;
+        let row = self.rows.lock().with_room(seat, bytes);
+        let row = match row {
+            Some(row) => row,
+            None => {
+                let row = Row::new(BufferHandle::unique().id(), bytes, devices);
+                let (parity, parity_bytes) = (row.parity, row.part_bytes);
+                let mut made = (0..devices).map(|at| self.make_cleared(at, parity, parity_bytes, commit));
+                if let Some(error) = made.find_map(Result::err) {
+                    (0..devices).for_each(|at| self.unmake(at, parity));
+                    self.unmake(seat, name);
+                    // The caller asked for what is to be kept.
+                    return Err(if error.bytes().is_some() { error.with_bytes(bytes) } else { error });
+                }
+                self.rows.lock().add(row)
+            }
+        };
+        self.rows.lock().put(row, seat, name, bytes);
+        Ok(())
+    }
+
+    /// Gives a buffer back; its row's memory when all of the row has been given back.
+    fn release(&self, seat: usize, name: BufferId) {
+        let devices = self.seats.len();
+        let Some(row) = self.rows.lock().free(name) else { return self.unmake(seat, name) };
+        let removed = {
+            let _locked = self.locks.lock_row(row, devices);
+            self.rows.lock().remove(row)
+        };
+        let Some(row) = removed else { return };
+        for (at, slot) in row.slots.iter().enumerate() {
+            slot.iter().for_each(|slot| self.unmake(at, slot.buffer));
+            self.unmake(at, row.parity);
+        }
+    }
+}
+
+impl Seated {
+    pub(super) fn create_queue(&self) -> Result<QueueHandle> {
+        let (_call, _setup) = (Call::begin(), self.core.setup.lock());
+        let handle = QueueHandle::unique();
+        self.core.make(
+            self.at,
+            |device| device.create_queue(),
+            |member, queue| {
+                member.queues.insert(handle.id(), queue);
+            },
+        )?;
+        self.core.expect_there(self.at, "create_queue")?;
+        self.core.seats[self.at].lock().queues.insert(handle.id(), Log::default());
+        Ok(handle)
+    }
+
+    pub(super) fn release_queue(&self, queue: QueueId) {
+        let _call = Call::begin();
+        let seat = &self.core.seats[self.at];
+        let Some(newest) = seat.lock().queues.get(&queue).map(|log| log.newest) else { return };
+        // Its failures are forgotten with it.
+        let _ = self.wait(Ticket { queue, value: newest });
+        let _setup = self.core.setup.lock();
+        let mut state = seat.lock();
+        state.queues.remove(&queue);
+        state.ended.insert(queue, newest);
+        let (device, queue) = (Arc::clone(&state.member.device), state.member.queues.remove(&queue));
+        drop(state);
+        queue.into_iter().for_each(|queue| device.release_queue(queue));
+    }
+
+    pub(super) fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        let (_call, _setup) = (Call::begin(), self.core.setup.lock());
+        let handle = BufferHandle::unique();
+        self.core.expect_there(self.at, "allocate")?;
+        self.core.allocate(self.at, handle.id(), bytes, commit)?;
+        self.core.seats[self.at].lock().buffers.insert(handle.id(), bytes);
+        Ok(handle)
+    }
+
+    pub(super) fn release(&self, buffer: BufferId) {
+        let _call = Call::begin();
+        if !self.core.seats[self.at].lock().buffers.contains_key(&buffer) {
+            return;
+        }
+        self.wait_for_all(|entry| entry.touches.has_buffer(buffer));
+        let _setup = self.core.setup.lock();
+        self.core.seats[self.at].lock().buffers.remove(&buffer);
+        self.core.release(self.at, buffer);
+    }
+
+    pub(super) fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        const OPERATION: &str = "allocate_host";
+        let refused =
+            || Error::new(ErrorKind::OutOfMemory, OPERATION).with_bytes(bytes as u64).on(&self.info);
+        let block = Block::new(bytes).ok_or_else(refused)?;
+        // SAFETY: the block is nobody else's, and is given back after the device has forgotten it.
+        let allocation = unsafe { self.import_host(OPERATION, block.address(), bytes, kind) }?;
+        self.core.seats[self.at].lock().own.insert(allocation.id(), block);
+        Ok(allocation)
+    }
+
+    /// Makes memory known to the seat's device.
+    ///
+    /// # Safety
+    /// As [`Device::import_host`].
+    pub(super) unsafe fn import_host(
+        &self,
+        operation: &'static str,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
+        let (_call, _setup) = (Call::begin(), self.core.setup.lock());
+        self.core.expect_there(self.at, operation)?;
+        // SAFETY: the caller's promise.
+        let handle = unsafe { HostAllocation::new(address, bytes, kind) };
+        let id = handle.id();
+        // SAFETY: the caller's promise.
+        let import = |device: &dyn Device| unsafe { device.import_host(address, bytes, kind) };
+        self.core.make(self.at, import, |member, host| {
+            member.hosts.insert(id, host);
+        })?;
+        let host = Host { address: address.as_ptr().expose_provenance(), bytes: bytes as u64, kind };
+        self.core.seats[self.at].lock().hosts.insert(id, host);
+        Ok(handle)
+    }
+
+    pub(super) fn release_host(&self, id: crate::HostId) {
+        let _call = Call::begin();
+        let seat = &self.core.seats[self.at];
+        if !seat.lock().hosts.contains_key(&id) {
+            return;
+        }
+        self.wait_for_all(|entry| entry.touches.has_host(id));
+        let setup = self.core.setup.lock();
+        let mut state = seat.lock();
+        state.hosts.remove(&id);
+        let (device, host) = (Arc::clone(&state.member.device), state.member.hosts.remove(&id));
+        let block = state.own.remove(&id);
+        drop(state);
+        host.into_iter().for_each(|host| device.release_host(host));
+        drop(setup);
+        if let Some(block) = block
+            && self.core.wipes.load(Ordering::Acquire)
+        {
+            // SAFETY: no device knows it any more.
+            unsafe { block.wipe() };
+        }
+    }
+
+    /// Gives back all that is left, when the work is over.
+    pub(super) fn release_all(&self) {
+        let (buffers, hosts, queues) = {
+            let state = self.core.seats[self.at].lock();
+            let queues: Vec<QueueId> = state.queues.keys().copied().collect();
+            let hosts: Vec<_> = state.hosts.keys().copied().collect();
+            (state.buffers.keys().copied().collect::<Vec<_>>(), hosts, queues)
+        };
+        queues.into_iter().for_each(|queue| self.release_queue(queue));
+        buffers.into_iter().for_each(|buffer| self.release(buffer));
+        hosts.into_iter().for_each(|host| self.release_host(host));
+    }
+}

@@ -1,0 +1,156 @@
+//! A spare takes the place of a lost device while the group is used.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Core;
+use super::copies::{If, PIECE_BYTES};
+use super::locks::Use;
+use super::rows::{Segment, Target};
+use super::worker::Seated;
+use crate::wrap::several::host::known;
+use crate::wrap::several::member::{Member, Status};
+use crate::{Commit, Device, Error, ErrorKind, Result};
+
+impl Core {
+    /// Gives a spare what a lost device had. `seated` are the seats by number.
+    pub(super) fn rebuild(
+        &self,
+        seated: &[Arc<Seated>],
+        lost: &Arc<dyn Device>,
+        spare: Arc<dyn Device>,
+    ) -> Result<()> {
+        let _only = self.rebuilding.lock();
+        let seat = self.join(seated, lost, spare)?;
+        let id = self.seats[seat].lock().member.id;
+        let outcome = self.restore(seat);
+        let mut state = self.seats[seat].lock();
+        if let Err(error) = outcome {
+            // It does not have everything, and never will.
+            let as_lost = Error::new(ErrorKind::Lost, "rebuild").with_detail(error.to_string());
+            state.lose(id, if error.kind() == ErrorKind::Lost { &error } else { &as_lost });
+            return Err(error);
+        }
+        if !state.member.is_there() {
+            return Err(state.lost_error("rebuild"));
+        }
+        state.member.status = Status::Current;
+        state.missing_bytes = 0;
+        Ok(())
+    }
+
+    /// Has a spare take the place of a lost device, with zeros in its memory. Which seat it is.
+    fn join(&self, seated: &[Arc<Seated>], lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<usize> {
+        let refused = |detail: &str| {
+            Error::new(ErrorKind::InvalidArgument, "rebuild")
+                .with_detail(detail)
+                .with_advice("give a device that the group does not have, once one of its own is lost")
+        };
+        let is = |member: &Member, device: &Arc<dyn Device>| {
+            std::ptr::addr_eq(Arc::as_ptr(&member.device), Arc::as_ptr(device))
+        };
+        let _setup = self.setup.lock();
+        if self.seats.iter().any(|seat| is(&seat.lock().member, &spare)) {
+            return Err(refused("the spare is one of the devices"));
+        }
+        let is_lost = |at: &usize| {
+            let member = &self.seats[*at].lock().member;
+            !member.is_there() && is(member, lost)
+        };
+        let seat = (0..self.seats.len()).find(is_lost);
+        let seat = seat.ok_or_else(|| refused("the device is not one of the lost ones"))?;
+        // All that it was doing is over, and what it was asked for will be done without it.
+        seated[seat].wait_for_direct();
+        if self.wipes.load(Ordering::Acquire) {
+            spare.wipe_on_release()?;
+        }
+        let id = self.next_member.fetch_add(1, Ordering::Relaxed);
+        let mut member = Member::new(id, spare, Status::Rebuilding)?;
+        let (queues, hosts, empty) = {
+            let state = self.seats[seat].lock();
+            let queues: Vec<_> = state.queues.keys().copied().collect();
+            let hosts: Vec<_> = state.hosts.iter().map(|(id, host)| (*id, *host)).collect();
+            let empty: Vec<_> =
+                state.buffers.iter().filter(|(_, bytes)| **bytes == 0).map(|(id, _)| *id).collect();
+            (queues, hosts, empty)
+        };
+        for queue in queues {
+            member.queues.insert(queue, member.device.create_queue()?);
+        }
+        let mut buffers: Vec<_> = empty.into_iter().map(|buffer| (buffer, 0)).collect();
+        for (_, row) in self.rows.lock().all() {
+            buffers.push((row.parity, row.part_bytes));
+            buffers.extend(row.slots[seat].map(|slot| (slot.buffer, slot.bytes)));
+        }
+        for (buffer, bytes) in &buffers {
+            member.buffers.insert(*buffer, member.device.allocate(*bytes, Commit::Lazy)?);
+        }
+        for (id, host) in hosts {
+            // SAFETY: who had the memory imported keeps its promises until it is released, which has the
+            // device of the seat forget it; what was allocated here stays until then, too.
+            let host = unsafe { known(&*member.device, host) }?;
+            member.hosts.insert(id, host);
+        }
+        let mut state = self.seats[seat].lock();
+        state.missing_bytes = buffers.iter().map(|(_, bytes)| bytes).sum();
+        let (lost, stages) =
+            (std::mem::replace(&mut state.member, member), std::mem::take(&mut state.stages));
+        drop(state);
+        // Nothing of it is under way: what it knows of host memory is forgotten.
+        drop((stages, lost));
+        Ok(seat)
+    }
+
+    /// Gives a spare everything, a piece at a time.
+    fn restore(&self, seat: usize) -> Result<()> {
+        let rows: Vec<u64> = {
+            let rows = self.rows.lock();
+            rows.all().map(|(id, _)| *id).collect()
+        };
+        for row in rows {
+            // Data first, then the parity that this device has of the others.
+            for is_data in [true, false] {
+                let mut offset = 0;
+                while let Some(bytes) = self.restore_piece(seat, row, is_data, offset)? {
+                    offset += bytes;
+                    let mut state = self.seats[seat].lock();
+                    state.missing_bytes = state.missing_bytes.saturating_sub(bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many bytes there were; nothing at the end.
+    fn restore_piece(&self, seat: usize, row: u64, is_data: bool, offset: u64) -> Result<Option<u64>> {
+        let piece = |segment: &mut Vec<Segment>| {
+            let rows = self.rows.lock();
+            let found = rows.get(row)?;
+            let (buffer, all) = if is_data {
+                found.slots[seat].map(|slot| (slot.buffer, slot.bytes))?
+            } else {
+                (found.parity, found.part_bytes)
+            };
+            let bytes = all.saturating_sub(offset).min(PIECE_BYTES);
+            let target = Target::new(buffer, offset, bytes);
+            *segment = if is_data {
+                rows.segments(&[target])
+            } else {
+                vec![Segment { row, stripe: seat, offset, bytes, at: 0 }]
+            };
+            (bytes > 0).then_some(target)
+        };
+        let mut segments = Vec::new();
+        if piece(&mut segments).is_none() {
+            return Ok(None);
+        }
+        let _locked = self.locks.lock(Use::Rebuild, &segments);
+        // The row may have gone meanwhile, or the buffer have another name.
+        let Some(target) = piece(&mut segments) else { return Ok(None) };
+        let mut bytes = self.scratch(target.bytes)?;
+        let error = self.seats[seat].lock().lost_error("rebuild");
+        self.rebuild_bytes(seat, &segments, &mut bytes, &error)?;
+        self.write(seat, If::There, &[target], &bytes)?;
+        Ok(Some(target.bytes))
+    }
+}

@@ -1,0 +1,437 @@
+//! Requests carried out by the thread of their seat, with the device or without it.
+
+use super::Core;
+use super::change::{Change, nobody};
+use super::copies::{If, PIECE_BYTES};
+use super::locks::Use;
+use super::rows::Target;
+use super::scratch::Scratch;
+use super::stand_in::targets_of;
+use crate::expr::{Action, Geometry, Partial};
+use crate::wrap::several::touches::Touches;
+use crate::{
+    Compute, DeviceSpan, Elements, Error, Fill, Gather, HostId, HostSpan, LEFT_OUT, Launch, Request, Result,
+    Route, Scatter, Search, Transfer, racy,
+};
+
+/// Bytes that are to be written, from the host.
+#[derive(Debug, Default)]
+struct Writes {
+    targets: Vec<Target>,
+    bytes: Vec<u8>,
+}
+
+impl Core {
+    /// Carries a request out. All that it comes after is over.
+    pub(super) fn carry_out(&self, seat: usize, request: &Request<'_>) -> Result<()> {
+        match *request {
+            Request::Copies(transfers, route) => self.copies(seat, transfers, route),
+            Request::Fill(fill) => self.fill(seat, fill),
+            Request::Scatter(scatter) => self.scatter(seat, scatter),
+            Request::Launch(launch) => self.launch(seat, launch),
+            Request::Compute(compute) if matches!(compute.action, Action::Store { .. }) => {
+                self.store(seat, compute)
+            }
+            Request::Search(_) | Request::Gather(_) | Request::Compute(_) => loop {
+                match self.run_request(seat, request) {
+                    Err(error) if self.is_loss(seat, &error) => {}
+                    other => return other,
+                }
+                let asked = match *request {
+                    Request::Search(search) => self.search(seat, search),
+                    Request::Gather(gather) => self.gather(seat, gather),
+                    Request::Compute(compute) => self.compute(seat, compute),
+                    _ => Ok(()),
+                };
+                match asked {
+                    // A spare has it by now, and another device has been lost since.
+                    Err(_) if self.is_current(seat) => {}
+                    other => return other,
+                }
+            },
+        }
+    }
+
+    fn copies(&self, seat: usize, transfers: &[Transfer<'_>], route: Option<Route>) -> Result<()> {
+        let is_download = |transfer: &&Transfer<'_>| matches!(transfer, Transfer::Download { .. });
+        let downloads: Vec<_> = transfers.iter().filter(is_download).copied().collect();
+        self.download(seat, &downloads, route)?;
+        let mut writes = Writes::default();
+        for transfer in transfers {
+            let (to, bytes) = match *transfer {
+                Transfer::Upload { to, bytes, .. } | Transfer::Internal { to, bytes, .. } => (to, bytes),
+                Transfer::Download { .. } => continue,
+            };
+            let mut offset = 0;
+            while offset < bytes {
+                let length = (bytes - offset).min(PIECE_BYTES);
+                if writes.bytes.len() as u64 + length > PIECE_BYTES {
+                    self.write_all(seat, &mut writes)?;
+                }
+                let data = match *transfer {
+                    Transfer::Internal { from, .. } => {
+                        let mut data = self.scratch(length)?;
+                        self.read_seat(seat, &[at(from.plus(offset), length)], &mut data)?;
+                        data
+                    }
+                    Transfer::Upload { from, .. } => {
+                        self.read_host(seat, from.host(), from.offset() + offset, length)?
+                    }
+                    Transfer::Download { .. } => break,
+                };
+                writes.targets.push(at(to.plus(offset), length));
+                writes.bytes.extend_from_slice(&data);
+                offset += length;
+            }
+        }
+        self.write_all(seat, &mut writes)
+    }
+
+    fn download(&self, seat: usize, downloads: &[Transfer<'_>], route: Option<Route>) -> Result<()> {
+        if downloads.is_empty() {
+            return Ok(());
+        }
+        match self.run_request(seat, &Request::Copies(downloads, route)) {
+            Err(error) if self.is_loss(seat, &error) => {}
+            other => return other,
+        }
+        for download in downloads {
+            let Transfer::Download { from, to, bytes } = *download else { continue };
+            let mut offset = 0;
+            while offset < bytes {
+                let length = (bytes - offset).min(PIECE_BYTES);
+                let mut data = self.scratch(length)?;
+                self.read_seat(seat, &[at(from.plus(offset), length)], &mut data)?;
+                self.write_host(seat, to.host(), to.offset() + offset, &data)?;
+                offset += length;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what has come together, in its order where targets overlap.
+    fn write_all(&self, seat: usize, writes: &mut Writes) -> Result<()> {
+        let mut ordered: Vec<_> = writes.targets.iter().collect();
+        ordered.sort_unstable_by_key(|target| (target.buffer, target.offset));
+        let overlap = |pair: &[&Target]| pair[0].buffer == pair[1].buffer && pair[0].end() > pair[1].offset;
+        let step = if ordered.windows(2).any(overlap) { 1 } else { writes.targets.len().max(1) };
+        let mut from = 0;
+        for targets in writes.targets.chunks(step) {
+            let bytes: u64 = targets.iter().map(|target| target.bytes).sum();
+            let new = &writes.bytes[from..from + bytes as usize];
+            from += bytes as usize;
+            self.change(&Change {
+                seat,
+                targets,
+                reads: &[],
+                known: Some(new),
+                run: &|| self.write(seat, If::Current, targets, new),
+                stand_in: &nobody,
+            })?;
+        }
+        writes.targets.clear();
+        writes.bytes.clear();
+        Ok(())
+    }
+
+    fn fill(&self, seat: usize, fill: &Fill<'_>) -> Result<()> {
+        let pattern = fill.pattern.len() as u64;
+        let piece = PIECE_BYTES / pattern * pattern;
+        let mut offset = 0;
+        while offset < fill.bytes {
+            let bytes = piece.min(fill.bytes - offset);
+            let mut new = self.scratch(bytes)?;
+            new.chunks_mut(fill.pattern.len()).for_each(|to| to.copy_from_slice(&fill.pattern[..to.len()]));
+            let part = Fill { to: fill.to.plus(offset), bytes, pattern: fill.pattern };
+            self.change(&Change {
+                seat,
+                targets: &[at(part.to, bytes)],
+                reads: &[],
+                known: Some(&new),
+                run: &|| self.run_request(seat, &Request::Fill(&part)),
+                stand_in: &nobody,
+            })?;
+            offset += bytes;
+        }
+        Ok(())
+    }
+
+    fn scatter(&self, seat: usize, scatter: &Scatter<'_>) -> Result<()> {
+        let (elements, stride) = (scatter.elements, scatter.elements.stride());
+        let indices = self.indices(seat, scatter.indices, scatter.count)?;
+        if indices.iter().any(|index| *index != LEFT_OUT && *index >= elements.count()) {
+            return Err(Error::index_outside("scatter"));
+        }
+        let values =
+            self.read_host(seat, scatter.values.host(), scatter.values.offset(), scatter.count * stride)?;
+        let mut writes = Writes::default();
+        for (index, value) in indices.iter().zip(values.chunks_exact(stride as usize)) {
+            if *index == LEFT_OUT {
+                continue;
+            }
+            if writes.bytes.len() as u64 + stride > PIECE_BYTES {
+                self.write_all(seat, &mut writes)?;
+            }
+            let Some((base, behind)) = elements.place(*index) else { continue };
+            writes.targets.push(at(base.plus(behind), stride));
+            writes.bytes.extend_from_slice(value);
+        }
+        self.write_all(seat, &mut writes)
+    }
+
+    /// What an expression stores, a piece at a time.
+    fn store(&self, seat: usize, compute: &Compute<'_>) -> Result<()> {
+        each_part(compute, |part, _| {
+            let request = Request::Compute(part);
+            let touches = Touches::of(&request);
+            let targets = targets_of(touches.writes.iter());
+            self.change(&Change {
+                seat,
+                targets: &targets,
+                reads: &targets_of(touches.reads.iter()),
+                known: None,
+                run: &|| self.run_request(seat, &request),
+                stand_in: &|| Ok(self.stand_in(seat, &request, &touches, &targets)?.device),
+            })
+        })
+    }
+
+    fn launch(&self, seat: usize, launch: &Launch<'_>) -> Result<()> {
+        let request = Request::Launch(launch);
+        let touches = Touches::of(&request);
+        let targets = targets_of(touches.writes.iter());
+        self.change(&Change {
+            seat,
+            targets: &targets,
+            reads: &targets_of(touches.reads.iter()),
+            known: None,
+            run: &|| self.run_request(seat, &request),
+            stand_in: &|| {
+                let done = self.stand_in(seat, &request, &touches, &targets)?;
+                for (host, offset, bytes) in &done.host {
+                    self.write_host(seat, *host, *offset, bytes)?;
+                }
+                Ok(done.device)
+            },
+        })
+    }
+
+    /// Has another device answer a question about what a lost one had.
+    fn ask_another(&self, seat: usize, request: &Request<'_>) -> Result<Vec<u64>> {
+        let touches = Touches::of(request);
+        let segments = self.rows.lock().segments(&targets_of(touches.reads.iter()));
+        let _locked = self.locks.lock(Use::Rebuild, &segments);
+        let done = self.stand_in(seat, request, &touches, &[])?;
+        let words = |(_, _, bytes): &(HostId, u64, Scratch)| -> Vec<u64> {
+            bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
+        };
+        Ok(done.host.first().map(words).unwrap_or_default())
+    }
+
+    fn search(&self, seat: usize, search: &Search<'_>) -> Result<()> {
+        let mut found = Found::new(search.limit, search.count_all);
+        let step = part_len(search.elements.stride);
+        let mut first = 0;
+        while first < search.elements.count && !found.is_enough() {
+            let elements = part_of(&search.elements, first, step);
+            let limit = found.limit_left();
+            let part = Search { elements, limit, ..*search };
+            found.take(first, &self.ask_another(seat, &Request::Search(&part))?);
+            first += step;
+        }
+        self.write_words(seat, search.answer, &found.words())
+    }
+
+    fn compute(&self, seat: usize, compute: &Compute<'_>) -> Result<()> {
+        let Some(answer) = compute.answer() else { return Ok(()) };
+        let words = match compute.action {
+            Action::Find { limit, count_all, predicate, .. } => {
+                let mut found = Found::new(limit, count_all);
+                each_part(compute, |part, first| {
+                    if found.is_enough() {
+                        return Ok(());
+                    }
+                    let action = Action::Find { predicate, limit: found.limit_left(), count_all, answer };
+                    let part = Compute { action, ..*part };
+                    found.take(first, &self.ask_another(seat, &Request::Compute(&part))?);
+                    Ok(())
+                })?;
+                found.words()
+            }
+            Action::Histogram { bins, .. } => {
+                let mut words = vec![0_u64; bins as usize];
+                each_part(compute, |part, _| {
+                    let answer = self.ask_another(seat, &Request::Compute(part))?;
+                    words.iter_mut().zip(answer).for_each(|(bin, more)| *bin += more);
+                    Ok(())
+                })?;
+                words
+            }
+            Action::Sum { value, .. } => {
+                let is_float = compute.program.types()[value.at()].is_float();
+                let mut all = Partial::of_integers(0, 0);
+                each_part(compute, |part, _| {
+                    let mut list = vec![all];
+                    list.extend(Partial::list(&self.ask_another(seat, &Request::Compute(part))?));
+                    let count = list.iter().map(|part| part.count).sum();
+                    all = if is_float {
+                        Partial::of_floats(count, Partial::sum_of_floats(&list))
+                    } else {
+                        Partial::of_integers(count, Partial::sum_of_integers(&list))
+                    };
+                    Ok(())
+                })?;
+                Partial::answer(&[all])
+            }
+            Action::Extremes { .. } => {
+                let mut all: Vec<Partial> = Vec::new();
+                each_part(compute, |part, first| {
+                    let answer = self.ask_another(seat, &Request::Compute(part))?;
+                    let of_part = Partial::list(&answer).into_iter().filter(|part| part.count > 0);
+                    all.extend(of_part.map(|Partial { count, words: [least, at, greatest, place] }| {
+                        let numbers = [at, place].map(|number| number.wrapping_add(first));
+                        Partial::of_extremes(count, (least, numbers[0]), (greatest, numbers[1]))
+                    }));
+                    if let (Some(least), Some(greatest)) = (Partial::least(&all), Partial::greatest(&all)) {
+                        let count = all.iter().map(|part| part.count).sum();
+                        all = vec![Partial::of_extremes(count, least, greatest)];
+                    }
+                    Ok(())
+                })?;
+                Partial::answer(&all)
+            }
+            Action::Store { .. } => return Ok(()),
+        };
+        self.write_words(seat, answer, &words)
+    }
+
+    fn gather(&self, seat: usize, gather: &Gather<'_>) -> Result<()> {
+        let (elements, stride) = (gather.elements, gather.elements.stride());
+        let indices = self.indices(seat, gather.indices, gather.count)?;
+        if indices.iter().any(|index| *index != LEFT_OUT && *index >= elements.count()) {
+            return Err(Error::index_outside("gather"));
+        }
+        let step = part_len(stride) as usize;
+        for (number, part) in indices.chunks(step).enumerate() {
+            let is_wanted = |(_, index): &(usize, &u64)| **index != LEFT_OUT;
+            let wanted: Vec<_> = part.iter().enumerate().filter(is_wanted).collect();
+            let places = wanted.iter().filter_map(|(_, index)| elements.place(**index));
+            let targets: Vec<_> = places.map(|(base, behind)| at(base.plus(behind), stride)).collect();
+            let mut values = self.scratch(wanted.len() as u64 * stride)?;
+            self.read_seat(seat, &targets, &mut values)?;
+            let to = gather.values.offset() + (number * step) as u64 * stride;
+            if wanted.len() == part.len() {
+                self.write_host(seat, gather.values.host(), to, &values)?;
+                continue;
+            }
+            for ((place, _), value) in wanted.iter().zip(values.chunks_exact(stride as usize)) {
+                self.write_host(seat, gather.values.host(), to + *place as u64 * stride, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn indices(&self, seat: usize, from: HostSpan<'_>, count: u64) -> Result<Vec<u64>> {
+        let bytes = self.read_host(seat, from.host(), from.offset(), count * 8)?;
+        Ok(bytes.as_chunks().0.iter().map(|index| u64::from_ne_bytes(*index)).collect())
+    }
+
+    /// Where a range of a seat's host memory is.
+    fn host_address(&self, seat: usize, host: HostId, offset: u64, bytes: u64) -> Result<*mut u8> {
+        let unknown =
+            || Error::new(crate::ErrorKind::UnknownHandle, "parity").with_detail("unknown host memory");
+        let known = self.seats[seat].lock().hosts.get(&host).copied();
+        let known = known.filter(|host| offset.checked_add(bytes).is_some_and(|end| end <= host.bytes));
+        let known = known.ok_or_else(unknown)?;
+        Ok(std::ptr::with_exposed_provenance_mut(known.address + offset as usize))
+    }
+
+    pub(super) fn read_host(&self, seat: usize, host: HostId, offset: u64, bytes: u64) -> Result<Scratch> {
+        let mut read = self.scratch(bytes)?;
+        let address = self.host_address(seat, host, offset, bytes)?;
+        // SAFETY: the range is inside of memory that stays until it is released, which waits for the request
+        // that names it; that its owner may be at it is tolerated.
+        unsafe { racy::read(address, &mut read) };
+        Ok(read)
+    }
+
+    pub(super) fn write_host(&self, seat: usize, host: HostId, offset: u64, bytes: &[u8]) -> Result<()> {
+        let address = self.host_address(seat, host, offset, bytes.len() as u64)?;
+        // SAFETY: as for reading; the request names the range as a target.
+        unsafe { racy::write(address, bytes) };
+        Ok(())
+    }
+
+    fn write_words(&self, seat: usize, to: HostSpan<'_>, words: &[u64]) -> Result<()> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.write_host(seat, to.host(), to.offset(), &bytes)
+    }
+}
+
+/// An answer of a search that comes in parts.
+struct Found {
+    limit: u64,
+    count_all: bool,
+    total: u64,
+    list: Vec<u64>,
+}
+
+impl Found {
+    fn new(limit: u64, count_all: bool) -> Self {
+        Self { limit, count_all, total: 0, list: Vec::new() }
+    }
+
+    fn limit_left(&self) -> u64 {
+        self.limit - self.list.len() as u64
+    }
+
+    /// Whether nothing is missing.
+    fn is_enough(&self) -> bool {
+        !self.count_all && self.total > 0 && self.limit_left() == 0
+    }
+
+    /// Takes the answer about elements from `first` on.
+    fn take(&mut self, first: u64, words: &[u64]) {
+        let [total, listed, list @ ..] = words else { return };
+        self.total += total;
+        self.list.extend(list.iter().take(*listed as usize).map(|number| number + first));
+    }
+
+    fn words(&self) -> Vec<u64> {
+        [self.total, self.list.len() as u64].into_iter().chain(self.list.iter().copied()).collect()
+    }
+}
+
+fn at(place: DeviceSpan<'_>, bytes: u64) -> Target {
+    Target::new(place.buffer(), place.offset(), bytes)
+}
+
+/// How many elements are worked on at a time.
+fn part_len(stride: u64) -> u64 {
+    (PIECE_BYTES / stride.max(1)).max(1)
+}
+
+fn part_of<'a>(elements: &Elements<'a>, first: u64, step: u64) -> Elements<'a> {
+    Elements {
+        start: elements.start.plus(first * elements.stride),
+        count: step.min(elements.count - first),
+        stride: elements.stride,
+    }
+}
+
+/// Calls `run` with parts of a computation, and the number of the first element of each. One without
+/// elements is one part.
+fn each_part(compute: &Compute<'_>, mut run: impl FnMut(&Compute<'_>, u64) -> Result<()>) -> Result<()> {
+    let stride = compute.sources.iter().map(|source| source.stride).max().unwrap_or(1);
+    let step = part_len(stride);
+    let mut first = 0;
+    loop {
+        let sources: Vec<_> = compute.sources.iter().map(|source| part_of(source, first, step)).collect();
+        let geometry = Geometry { first: compute.geometry.first.wrapping_add(first), ..compute.geometry };
+        run(&Compute { sources: &sources, geometry, ..*compute }, first)?;
+        first += step;
+        if first >= compute.count() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! What one device of a group was asked for, and what came of it.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::thread::ThreadId;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::wrap::several::host::{Block, Host};
+use crate::wrap::several::kept::Kept;
+use crate::wrap::several::member::{Member, Status};
+use crate::wrap::several::touches::Touches;
+use crate::{
+    BufferId, Device, Error, ErrorKind, Extents, HostAllocation, HostId, Names, Progress, QueueId, Result,
+    Ticket, contended,
+};
+
+/// A device's place in a group: it stays when the device is lost and another one is put there.
+#[derive(Debug)]
+pub(super) struct Seat {
+    state: Mutex<SeatState>,
+    /// A job is over.
+    pub(super) done: Condvar,
+    /// Held while a part of this seat's parities is read, changed and written.
+    pub(super) parity: Mutex<()>,
+    /// The thread that does the jobs.
+    pub(super) worker: OnceLock<ThreadId>,
+}
+
+#[derive(Debug)]
+pub(super) struct SeatState {
+    pub(super) member: Member,
+    pub(super) queues: Names<QueueId, Log>,
+    /// The newest ticket of each queue that has ended.
+    pub(super) ended: Names<QueueId, u64>,
+    pub(super) buffers: Names<BufferId, u64>,
+    pub(super) hosts: Names<HostId, Host>,
+    pub(super) jobs: VecDeque<Job>,
+    /// A job has come, or no more will.
+    pub(super) work: Arc<Condvar>,
+    /// The numbers of the newest job and of the newest one that is over; they are done in this order.
+    pub(super) newest_job: u64,
+    pub(super) done_job: u64,
+    /// Whether no more jobs will come.
+    pub(super) is_closed: bool,
+    /// What the device was lost by.
+    pub(super) lost: Option<Error>,
+    /// What a spare still lacks.
+    pub(super) missing_bytes: u64,
+    /// Host memory that copies of the group go through.
+    pub(super) stages: Vec<Stage>,
+    /// Wakers of what is over, with their tickets.
+    pub(super) due: Vec<(Ticket, Waker)>,
+    /// Host memory that was allocated here; goes after the device that copies from and to it.
+    pub(super) own: Names<HostId, Block>,
+}
+
+/// A submission for the thread of a seat; without a number one that the device was lost with.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) number: Option<u64>,
+    pub(super) queue: QueueId,
+    pub(super) value: u64,
+}
+
+/// What was submitted to a queue and is not known to be over.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    pub(super) newest: u64,
+    /// Ascending and without gaps.
+    pub(super) entries: VecDeque<Entry>,
+    failed: HashMap<u64, Error>,
+    /// What the next submission comes after.
+    pub(super) before: Vec<Ticket>,
+    /// The last job that submissions come after.
+    pub(super) follows: u64,
+}
+
+/// How far a submission is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stand {
+    /// The device has it, as a ticket of its own.
+    Direct(Ticket),
+    /// The seat's thread has it or will have it.
+    Job,
+    Over,
+}
+
+/// One submission.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) value: u64,
+    pub(super) stand: Stand,
+    /// What is asked for, until the seat's thread does it.
+    pub(super) kept: Option<Kept>,
+    pub(super) touches: Touches,
+    /// What it comes after in other queues.
+    pub(super) before: Vec<Ticket>,
+    failure: Option<Error>,
+    wakers: Vec<(Ticket, Waker)>,
+}
+
+/// What has to be waited for first.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Direct(Arc<dyn Device>, Ticket),
+    Job,
+}
+
+/// Host memory that one device knows.
+#[derive(Debug)]
+pub(super) struct Stage {
+    /// Whose it is.
+    pub(super) member: u64,
+    device: Arc<dyn Device>,
+    memory: Option<HostAllocation>,
+}
+
+impl Stage {
+    pub(super) fn new(member: u64, device: Arc<dyn Device>, memory: HostAllocation) -> Self {
+        Self { member, device, memory: Some(memory) }
+    }
+
+    pub(super) fn memory(&self) -> Option<&HostAllocation> {
+        self.memory.as_ref()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.device.release_host(memory);
+        }
+    }
+}
+
+impl Seat {
+    pub(super) fn new(member: Member) -> Self {
+        let state = SeatState {
+            member,
+            queues: Names::default(),
+            ended: Names::default(),
+            buffers: Names::default(),
+            hosts: Names::default(),
+            jobs: VecDeque::new(),
+            work: Arc::default(),
+            newest_job: 0,
+            done_job: 0,
+            is_closed: false,
+            lost: None,
+            missing_bytes: 0,
+            stages: Vec::new(),
+            due: Vec::new(),
+            own: Names::default(),
+        };
+        Self {
+            state: Mutex::new(state),
+            done: Condvar::new(),
+            parity: Mutex::new(()),
+            worker: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, SeatState> {
+        contended::lock(&self.state)
+    }
+
+    pub(super) fn is_worker(&self) -> bool {
+        self.worker.get() == Some(&std::thread::current().id())
+    }
+}
+
+impl Extents for SeatState {
+    fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
+        self.buffers.get(&buffer).copied()
+    }
+
+    fn host_bytes(&self, host: HostId) -> Option<u64> {
+        self.hosts.get(&host).map(|host| host.bytes)
+    }
+}
+
+impl SeatState {
+    /// Notes that the device is gone, unless it has been replaced.
+    pub(super) fn lose(&mut self, member: u64, error: &Error) {
+        if self.member.id == member && self.member.is_there() {
+            tracing::warn!(device = %self.member.device.info(), %error, "a device of a parity group is lost");
+            self.member.status = Status::Lost;
+            self.lost = Some(error.clone());
+        }
+    }
+
+    /// What fails where neither the device nor what would take its place is there.
+    pub(super) fn lost_error(&self, operation: &'static str) -> Error {
+        self.lost.clone().unwrap_or_else(|| Error::new(ErrorKind::Lost, operation))
+    }
+
+    /// Whether a ticket is over because its queue has ended; an error if it was never given.
+    pub(super) fn check_ticket(&self, operation: &'static str, ticket: Ticket) -> Result<bool> {
+        let ended = self.ended.get(&ticket.queue).copied();
+        let newest = ended.or_else(|| self.queues.get(&ticket.queue).map(|log| log.newest));
+        let unknown = |detail: String| Error::new(ErrorKind::UnknownHandle, operation).with_detail(detail);
+        match newest {
+            Some(newest) if ticket.value <= newest => Ok(ended.is_some()),
+            Some(_) => Err(unknown(format!("ticket {} was never given", ticket.value))),
+            None => Err(unknown("unknown queue".into())),
+        }
+    }
+
+    /// A submission that is not known to be over.
+    pub(super) fn entry(&mut self, queue: QueueId, value: u64) -> Option<&mut Entry> {
+        let entries = &mut self.queues.get_mut(&queue)?.entries;
+        let first = entries.front()?.value;
+        let entry = entries.get_mut(usize::try_from(value.checked_sub(first)?).ok()?)?;
+        (entry.stand != Stand::Over).then_some(entry)
+    }
+
+    /// The first submission of a queue, up to a value, that is not over, without a look at the device.
+    pub(super) fn first_open(&self, queue: QueueId, value: u64) -> Option<&Entry> {
+        let mut entries = self.queues.get(&queue)?.entries.iter().take_while(|entry| entry.value <= value);
+        entries.find(|entry| entry.stand != Stand::Over)
+    }
+
+    /// Adds a submission to its queue.
+    pub(super) fn add(
+        &mut self,
+        queue: QueueId,
+        stand: Stand,
+        kept: Kept,
+        touches: Touches,
+    ) -> Option<Ticket> {
+        let log = self.queues.get_mut(&queue)?;
+        log.newest += 1;
+        let (value, before) = (log.newest, mem::take(&mut log.before));
+        let (failure, wakers) = (None, Vec::new());
+        log.entries.push_back(Entry { value, stand, kept: Some(kept), touches, before, failure, wakers });
+        if stand == Stand::Job {
+            self.newest_job += 1;
+            log.follows = self.newest_job;
+            self.jobs.push_back(Job { number: Some(self.newest_job), queue, value });
+            self.work.notify_one();
+        }
+        Some(Ticket { queue, value })
+    }
+
+    /// Notes what came of a submission that the device had: nothing, if it was lost with it. Then the seat's
+    /// thread does it before what it has to do.
+    pub(super) fn end_direct(&mut self, queue: QueueId, value: u64, ticket: Ticket, outcome: Result<()>) {
+        let member = self.member.id;
+        let is_it = |entry: &Entry| entry.stand == Stand::Direct(ticket);
+        if !self.entry(queue, value).is_some_and(|entry| is_it(entry)) {
+            return;
+        }
+        match outcome {
+            Err(error) if error.kind() == ErrorKind::Lost => {
+                self.lose(member, &error);
+                if let Some(entry) = self.entry(queue, value) {
+                    entry.stand = Stand::Job;
+                }
+                self.jobs.push_front(Job { number: None, queue, value });
+                self.work.notify_one();
+            }
+            outcome => self.end(queue, value, outcome),
+        }
+    }
+
+    /// Notes what came of a submission.
+    pub(super) fn end(&mut self, queue: QueueId, value: u64, outcome: Result<()>) {
+        let Some(entry) = self.entry(queue, value) else { return };
+        (entry.stand, entry.kept, entry.failure) = (Stand::Over, None, outcome.err());
+        let wakers = mem::take(&mut entry.wakers);
+        self.due.extend(wakers);
+        let Some(log) = self.queues.get_mut(&queue) else { return };
+        while let Some(entry) = log.entries.pop_front_if(|entry| entry.stand == Stand::Over) {
+            log.failed.extend(entry.failure.map(|failure| (entry.value, failure)));
+        }
+    }
+
+    /// Looks what is over of a queue up to a ticket. What is to be waited for, if anything is not.
+    pub(super) fn settle(&mut self, ticket: Ticket) -> Option<Pending> {
+        loop {
+            let entry = self.first_open(ticket.queue, ticket.value)?;
+            let (value, Stand::Direct(part)) = (entry.value, entry.stand) else { return Some(Pending::Job) };
+            let device = Arc::clone(&self.member.device);
+            match device.poll(part) {
+                Ok(Progress::Pending) => return Some(Pending::Direct(device, part)),
+                outcome => self.end_direct(ticket.queue, value, part, outcome.map(drop)),
+            }
+        }
+    }
+
+    /// The first of all submissions that are not over and meet a condition.
+    pub(super) fn find(&mut self, is_wanted: impl Fn(&Entry) -> bool) -> Option<(Ticket, Pending)> {
+        loop {
+            let is_open = |entry: &&Entry| entry.stand != Stand::Over && is_wanted(entry);
+            let found = self.queues.iter().find_map(|(queue, log)| {
+                let value = log.entries.iter().find(is_open)?.value;
+                Some(Ticket { queue: *queue, value })
+            });
+            let ticket = found?;
+            if let Some(pending) = self.settle(ticket) {
+                return Some((ticket, pending));
+            }
+        }
+    }
+
+    /// What is known of a ticket once all up to it is over.
+    pub(super) fn outcome(&self, ticket: Ticket) -> Result<()> {
+        let Some(log) = self.queues.get(&ticket.queue) else { return Ok(()) };
+        let entry = log.entries.iter().find(|entry| entry.value == ticket.value);
+        let failure =
+            entry.and_then(|entry| entry.failure.as_ref()).or_else(|| log.failed.get(&ticket.value));
+        failure.map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Has a waker woken when the first submission up to its ticket that the thread has is over.
+    pub(super) fn wake_later(&mut self, ticket: Ticket, waker: Waker) {
+        let value = self.first_open(ticket.queue, ticket.value).map(|entry| entry.value);
+        let entry = value.and_then(|value| self.entry(ticket.queue, value));
+        match entry {
+            Some(entry) => entry.wakers.push((ticket, waker)),
+            None => self.due.push((ticket, waker)),
+        }
+    }
+}

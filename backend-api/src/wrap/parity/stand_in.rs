@@ -1,0 +1,226 @@
+//! Work on what a lost device had, done by another one.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Core;
+use super::change::grouped;
+use super::copies::If;
+use super::rows::Target;
+use super::scratch::Scratch;
+use crate::wrap::several::member::{Adapted, Member, Places};
+use crate::wrap::several::touches::Touches;
+use crate::{
+    BufferHandle, BufferId, Commit, Device, DeviceSpan, Error, ErrorKind, HostAllocation, HostId, HostMemory,
+    HostSpan, Request, Result, racy,
+};
+
+/// Places keep what they are modulo this, which is all that alignment can matter.
+const ALIGNMENT: u64 = 256;
+
+/// What a request has written.
+pub(super) struct StoodIn {
+    /// To the targets that were asked for.
+    pub(super) device: Scratch,
+    /// To host memory.
+    pub(super) host: Vec<(HostId, u64, Scratch)>,
+}
+
+/// Where ranges of several memories lie in one.
+#[derive(Debug)]
+struct Layout<K> {
+    ranges: Vec<(K, Range<u64>, u64)>,
+    bytes: u64,
+}
+
+impl<K: PartialEq + Copy> Layout<K> {
+    fn new<'a>(ranges: impl Iterator<Item = &'a (K, Range<u64>)>) -> Self
+    where
+        K: 'a,
+    {
+        let mut bytes: u64 = 0;
+        let place = |(memory, range): &(K, Range<u64>)| {
+            let at = bytes.next_multiple_of(ALIGNMENT) + range.start % ALIGNMENT;
+            bytes = at + (range.end - range.start);
+            (*memory, range.clone(), at)
+        };
+        let ranges = ranges.map(place).collect();
+        Self { ranges, bytes }
+    }
+
+    /// Where a place is. What has no bytes is at the start.
+    fn place(&self, memory: K, offset: u64) -> u64 {
+        let has = |(other, range, _): &&(K, Range<u64>, u64)| *other == memory && range.contains(&offset);
+        self.ranges.iter().find(has).map_or(0, |(_, range, at)| at + offset - range.start)
+    }
+}
+
+/// Memory that is lent by a device for a request.
+struct Lent<'a> {
+    core: &'a Core,
+    seat: usize,
+    member: u64,
+    device: Arc<dyn Device>,
+    buffer: BufferId,
+    host: HostId,
+}
+
+impl<'a> Lent<'a> {
+    fn new(core: &'a Core, seat: usize, bytes: u64, host_bytes: u64) -> Result<Self> {
+        let (member, device) = {
+            let state = core.seats[seat].lock();
+            (state.member.id, Arc::clone(&state.member.device))
+        };
+        let buffer = device.allocate(bytes, Commit::Lazy)?;
+        let host = match device.allocate_host(host_bytes as usize, HostMemory::Pageable) {
+            Ok(host) => host,
+            Err(error) => {
+                device.release(buffer);
+                return Err(error);
+            }
+        };
+        let lent = Self { core, seat, member, device, buffer: buffer.id(), host: host.id() };
+        let mut state = core.seats[seat].lock();
+        if state.member.id != member {
+            drop(state);
+            lent.device.release(buffer);
+            lent.device.release_host(host);
+            return Err(Error::new(ErrorKind::Lost, "parity"));
+        }
+        state.member.buffers.insert(lent.buffer, buffer);
+        state.member.hosts.insert(lent.host, host);
+        drop(state);
+        Ok(lent)
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let mut state = self.core.seats[self.seat].lock();
+        if state.member.id != self.member {
+            return;
+        }
+        let memory = (state.member.buffers.remove(&self.buffer), state.member.hosts.remove(&self.host));
+        drop(state);
+        memory.0.into_iter().for_each(|buffer| self.device.release(buffer));
+        memory.1.into_iter().for_each(|host| self.device.release_host(host));
+    }
+}
+
+/// What places of a request are in the memory that is lent for it.
+struct Moved<'a> {
+    buffer: &'a BufferHandle,
+    host: &'a HostAllocation,
+    device_layout: &'a Layout<BufferId>,
+    host_layout: &'a Layout<HostId>,
+}
+
+impl Places for Moved<'_> {
+    fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>> {
+        Ok(self.buffer.at(self.device_layout.place(at.buffer(), at.offset())))
+    }
+
+    fn host_place(&self, at: HostSpan<'_>) -> Result<HostSpan<'_>> {
+        Ok(self.host.at(self.host_layout.place(at.host(), at.offset())))
+    }
+}
+
+impl Core {
+    /// Does a request of a seat without the seat's device, on another one over memory in which what it touches
+    /// is rebuilt. What it writes is given back, and written nowhere else. The caller has locked the stripes
+    /// of what it reads.
+    pub(super) fn stand_in(
+        &self,
+        seat: usize,
+        request: &Request<'_>,
+        touches: &Touches,
+        targets: &[Target],
+    ) -> Result<StoodIn> {
+        let error = self.seats[seat].lock().lost_error(request.operation());
+        let mut refusal = None;
+        for other in (0..self.seats.len()).map(|at| (seat + 1 + at) % self.seats.len()) {
+            if other == seat || !self.seats[other].lock().member.is_current() {
+                continue;
+            }
+            match self.stand_in_on(other, seat, request, touches, targets, &error) {
+                Ok(done) => return Ok(done),
+                // Another one may do it.
+                Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => {
+                    refusal.get_or_insert(error.with_advice(
+                        "rebuild the lost device, or ask for less at once: another device does its work",
+                    ));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refusal.unwrap_or(error))
+    }
+
+    fn stand_in_on(
+        &self,
+        other: usize,
+        seat: usize,
+        request: &Request<'_>,
+        touches: &Touches,
+        targets: &[Target],
+        error: &Error,
+    ) -> Result<StoodIn> {
+        let device_layout = Layout::new(touches.reads.iter());
+        let host_ranges = || touches.host_reads.iter().chain(touches.host_writes.iter());
+        let host_layout = Layout::new(host_ranges());
+        let lent = Lent::new(self, other, device_layout.bytes, host_layout.bytes)?;
+        let moved = |target: &Target| {
+            let offset = device_layout.place(target.buffer, target.offset);
+            Target::new(lent.buffer, offset, target.bytes)
+        };
+        let reads: Vec<Target> = targets_of(touches.reads.iter());
+        for group in grouped(&reads) {
+            let mut bytes = self.scratch(group.iter().map(|target| target.bytes).sum())?;
+            let segments = self.rows.lock().segments(&group);
+            self.rebuild_bytes(seat, &segments, &mut bytes, error)?;
+            let places: Vec<_> = group.iter().map(moved).collect();
+            self.write(other, If::Current, &places, &bytes)?;
+        }
+        for (host, range) in touches.host_reads.iter() {
+            let bytes = self.read_host(seat, *host, range.start, range.end - range.start)?;
+            self.with_lent_host(&lent, host_layout.place(*host, range.start), |address| {
+                // SAFETY: the memory that is lent has room for all ranges, and no work is under way there.
+                unsafe { racy::write(address, &bytes) };
+            });
+        }
+        self.run(other, If::Current, |member: &Member| {
+            let gone = || Error::new(ErrorKind::Lost, "parity");
+            let buffer = member.buffers.get(&lent.buffer).ok_or_else(gone)?;
+            let host = member.hosts.get(&lent.host).ok_or_else(gone)?;
+            let queue = member.copies.as_ref().ok_or_else(gone)?;
+            let places = Moved { buffer, host, device_layout: &device_layout, host_layout: &host_layout };
+            places.start_on(&*member.device, queue, request, Adapted::default())
+        })?;
+        let mut device = self.scratch(targets.iter().map(|target| target.bytes).sum())?;
+        let places: Vec<_> = targets.iter().map(moved).collect();
+        self.read(other, If::Current, &places, &mut device)?;
+        let mut written = Vec::new();
+        for (host, range) in touches.host_writes.iter() {
+            let mut bytes = self.scratch(range.end - range.start)?;
+            self.with_lent_host(&lent, host_layout.place(*host, range.start), |address| {
+                // SAFETY: the memory that is lent has room for all ranges, and the work is over.
+                unsafe { racy::read(address, &mut bytes) };
+            });
+            written.push((*host, range.start, bytes));
+        }
+        Ok(StoodIn { device, host: written })
+    }
+
+    /// Calls `reach` with a place in host memory that is lent.
+    fn with_lent_host(&self, lent: &Lent<'_>, offset: u64, reach: impl FnOnce(*mut u8)) {
+        let state = self.seats[lent.seat].lock();
+        if let Some(host) = state.member.hosts.get(&lent.host) {
+            reach(host.address().as_ptr().wrapping_add(offset as usize));
+        }
+    }
+}
+
+/// Ranges of buffers as targets.
+pub(super) fn targets_of<'a>(ranges: impl Iterator<Item = &'a (BufferId, Range<u64>)>) -> Vec<Target> {
+    ranges.map(|(buffer, range)| Target::new(*buffer, range.start, range.end - range.start)).collect()
+}

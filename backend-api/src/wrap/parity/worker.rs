@@ -1,0 +1,315 @@
+//! Submissions, and the thread of each seat that does those which one device cannot do by itself.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::Core;
+use super::seat::{Pending, Seat, SeatState, Stand};
+use crate::wrap::several::kept::Kept;
+use crate::wrap::several::member::{Adapted, Places};
+use crate::wrap::several::touches::{Effect, Touches};
+use crate::wrap::several::wakers::{Call, Chain, Woken};
+use crate::{DeviceInfo, Error, ErrorKind, Progress, QueueHandle, QueueId, Request, Result, Ticket};
+
+/// From so many submissions on a queue is looked through for what is over.
+const LOOK_FROM: usize = 64;
+
+/// A seat, for those who hold on to it alone.
+#[derive(Debug)]
+pub(super) struct Seated {
+    pub(super) core: Arc<Core>,
+    pub(super) at: usize,
+    pub(super) info: DeviceInfo,
+}
+
+impl Seated {
+    pub(super) fn seat(&self) -> &Seat {
+        &self.core.seats[self.at]
+    }
+
+    pub(super) fn start(self: &Arc<Self>, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let _call = Call::begin();
+        let (core, id) = (&self.core, queue.id());
+        let seat = &core.seats[self.at];
+        let mut state = seat.lock();
+        let unknown = || {
+            let error = Error::new(ErrorKind::UnknownHandle, request.operation());
+            error.with_detail("unknown queue").on(&self.info)
+        };
+        if !state.queues.contains_key(&id) {
+            return Err(unknown());
+        }
+        request.check(&*state).map_err(|error| error.on(&self.info))?;
+        let touches = Touches::of(request);
+        if state.queues.get(&id).is_some_and(|log| log.entries.len() >= LOOK_FROM) {
+            let value = state.queues[&id].newest;
+            let _ = state.settle(Ticket { queue: id, value });
+        }
+        let is_nothing = matches!(request, Request::Copies([], _));
+        let is_read = touches.effect == Effect::Read || is_nothing;
+        let follows = state.queues.get(&id).is_some_and(|log| log.follows > state.done_job);
+        let member = state.member.id;
+        let mut stand = Stand::Job;
+        if state.member.is_current() {
+            let begun = if is_read && !follows {
+                state.member.start(id, request, Adapted::default()).map(Stand::Direct)
+            } else {
+                // What the device cannot do is refused here.
+                prepare(&state, request).map(|()| Stand::Job)
+            };
+            match begun {
+                Ok(begun) => stand = begun,
+                Err(error) if error.kind() == ErrorKind::Lost => state.lose(member, &error),
+                Err(error) => return Err(error),
+            }
+        }
+        // SAFETY: memory is released when the submissions that touch it are over, with which this goes.
+        let kept = unsafe { Kept::new(request) };
+        let ticket = state.add(id, stand, kept, touches).ok_or_else(unknown)?;
+        Ok(ticket)
+    }
+
+    pub(super) fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        const OPERATION: &str = "order_after";
+        let (_call, id) = (Call::begin(), queue.id());
+        let mut state = self.core.seats[self.at].lock();
+        if !state.queues.contains_key(&id) {
+            let error = Error::new(ErrorKind::UnknownHandle, OPERATION).with_detail("unknown queue");
+            return Err(error.on(&self.info));
+        }
+        if state.check_ticket(OPERATION, ticket)? || state.settle(ticket).is_none() {
+            return Ok(());
+        }
+        if state.member.is_current() {
+            let log = state.queues.get(&ticket.queue);
+            let entries = log.into_iter().flat_map(|log| log.entries.iter().rev());
+            let part =
+                entries.filter(|entry| entry.value <= ticket.value).find_map(|entry| match entry.stand {
+                    Stand::Direct(part) => Some(part),
+                    _ => None,
+                });
+            let own = state.member.queues.get(&id);
+            if let (Some(part), Some(own)) = (part, own)
+                && let Err(error) = state.member.device.order_after(own, part)
+            {
+                let member = state.member.id;
+                if error.kind() != ErrorKind::Lost {
+                    return Err(error);
+                }
+                state.lose(member, &error);
+            }
+        }
+        let follows = state.queues.get(&ticket.queue).map_or(0, |log| log.follows);
+        if let Some(log) = state.queues.get_mut(&id) {
+            log.follows = log.follows.max(follows);
+            log.before.push(ticket);
+        }
+        Ok(())
+    }
+
+    pub(super) fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        let _call = Call::begin();
+        let mut state = self.core.seats[self.at].lock();
+        if state.check_ticket("poll", ticket)? {
+            return Ok(Progress::Done);
+        }
+        match state.settle(ticket) {
+            Some(_) => Ok(Progress::Pending),
+            None => state.outcome(ticket).map(|()| Progress::Done),
+        }
+    }
+
+    pub(super) fn wait(&self, ticket: Ticket) -> Result<()> {
+        let call = Call::begin();
+        let outcome = self.wait_for("wait", ticket);
+        drop(call);
+        outcome
+    }
+
+    fn wait_for(&self, operation: &'static str, ticket: Ticket) -> Result<()> {
+        loop {
+            let mut state = self.core.seats[self.at].lock();
+            if state.check_ticket(operation, ticket)? {
+                return Ok(());
+            }
+            match state.settle(ticket) {
+                None => return state.outcome(ticket),
+                Some(pending) => self.pause(state, pending),
+            }
+        }
+    }
+
+    /// Waits until all submissions are over that meet a condition.
+    pub(super) fn wait_for_all(&self, is_wanted: impl Fn(&super::seat::Entry) -> bool) {
+        loop {
+            let mut state = self.core.seats[self.at].lock();
+            let Some((_, pending)) = state.find(&is_wanted) else { return };
+            self.pause(state, pending);
+        }
+    }
+
+    /// Waits until nothing is under way that the device was given.
+    pub(super) fn wait_for_direct(&self) {
+        loop {
+            let mut state = self.core.seats[self.at].lock();
+            let is_direct = |entry: &super::seat::Entry| matches!(entry.stand, Stand::Direct(_));
+            match state.find(is_direct) {
+                Some((_, Pending::Direct(device, part))) => {
+                    drop(state);
+                    let _ = device.wait(part);
+                }
+                // The rest of its queue is with the thread, which waits for the device first.
+                Some((_, Pending::Job)) => self.pause(state, Pending::Job),
+                None => return,
+            }
+        }
+    }
+
+    /// Waits for something to be over.
+    fn pause(&self, mut state: parking_lot::MutexGuard<'_, SeatState>, pending: Pending) {
+        let seat = &self.core.seats[self.at];
+        match pending {
+            Pending::Direct(device, part) => {
+                drop(state);
+                // What came of it is asked for again.
+                let _ = device.wait(part);
+            }
+            // A waker that the thread itself runs may wait for what the thread has still to do.
+            Pending::Job if seat.is_worker() => {
+                let job = state.jobs.pop_front();
+                drop(state);
+                if let Some(job) = job {
+                    self.do_job(&job);
+                }
+            }
+            Pending::Job => seat.done.wait(&mut state),
+        }
+    }
+
+    /// Does what comes, until no more will.
+    pub(super) fn work(self: &Arc<Self>) {
+        let seat = &self.core.seats[self.at];
+        let _ = seat.worker.set(std::thread::current().id());
+        loop {
+            let mut state = seat.lock();
+            let job = loop {
+                if let Some(job) = state.jobs.pop_front() {
+                    break job;
+                }
+                if state.is_closed {
+                    return;
+                }
+                let work = Arc::clone(&state.work);
+                work.wait(&mut state);
+            };
+            drop(state);
+            self.do_job(&job);
+            self.wake_due();
+        }
+    }
+
+    fn do_job(&self, job: &super::seat::Job) {
+        let _call = Call::begin();
+        self.finish(job.queue, job.value);
+        let seat = &self.core.seats[self.at];
+        let mut state = seat.lock();
+        state.done_job = job.number.unwrap_or(state.done_job);
+        drop(state);
+        seat.done.notify_all();
+    }
+
+    /// Does a submission, unless that is so already, after all that it comes after.
+    fn finish(&self, queue: QueueId, value: u64) {
+        let seat = &self.core.seats[self.at];
+        let before = match seat.lock().entry(queue, value) {
+            Some(entry) => std::mem::take(&mut entry.before),
+            None => return,
+        };
+        for ticket in before {
+            self.finish_all(ticket.queue, ticket.value);
+        }
+        self.finish_all(queue, value - 1);
+        let kept = seat.lock().entry(queue, value).and_then(|entry| entry.kept.take());
+        let Some(kept) = kept else { return };
+        let run = || kept.with(|request| self.core.carry_out(self.at, request));
+        let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+            // Nobody knows what the device has there.
+            let error = Error::new(ErrorKind::KernelFailed, "parity").with_detail("a device panicked");
+            let id = seat.lock().member.id;
+            self.core.lose(self.at, id, &error);
+            Err(error)
+        });
+        seat.lock().end(queue, value, outcome);
+        // The request names memory that may be released from now on.
+        drop(kept);
+    }
+
+    /// Has all submissions of a queue up to a value be over.
+    fn finish_all(&self, queue: QueueId, value: u64) {
+        let seat = &self.core.seats[self.at];
+        loop {
+            let mut state = seat.lock();
+            let Some(entry) = state.first_open(queue, value) else { return };
+            let (value, stand) = (entry.value, entry.stand);
+            match stand {
+                Stand::Direct(part) => {
+                    let device = Arc::clone(&state.member.device);
+                    drop(state);
+                    let outcome = device.wait(part);
+                    state = seat.lock();
+                    state.end_direct(queue, value, part, outcome);
+                }
+                _ => {
+                    drop(state);
+                    self.finish(queue, value);
+                }
+            }
+        }
+    }
+
+    /// Wakes who waits for what is over by now. No lock is held, and no call under way.
+    fn wake_due(self: &Arc<Self>) {
+        loop {
+            // A waker may have the thread do more.
+            let due = std::mem::take(&mut self.core.seats[self.at].lock().due);
+            if due.is_empty() {
+                return;
+            }
+            due.into_iter().for_each(|(ticket, waker)| self.wake(ticket, waker));
+        }
+    }
+}
+
+impl Woken for Seated {
+    fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker) {
+        let call = Call::begin();
+        let mut state = self.core.seats[self.at].lock();
+        let is_over = state.check_ticket("wake", ticket).unwrap_or(true);
+        let pending = if is_over { None } else { state.settle(ticket) };
+        match pending {
+            Some(Pending::Direct(device, part)) => {
+                drop(state);
+                device.wake(part, Chain::waker(self, ticket, waker));
+            }
+            Some(Pending::Job) => state.wake_later(ticket, waker),
+            None => {
+                drop(state);
+                drop(call);
+                crate::backends::wake_all([waker]);
+            }
+        }
+    }
+}
+
+/// Has a device look at a request that another thread will give it.
+fn prepare(state: &SeatState, request: &Request<'_>) -> Result<()> {
+    let (member, device) = (&state.member, &state.member.device);
+    match request {
+        Request::Compute(compute) => member.with_compute(compute, |compute| device.prepare(compute)),
+        Request::Launch(launch) => {
+            member.with_launch(launch, None, |launch| device.prepare_launches(&[*launch]))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,76 @@
+//! Host memory that several devices know.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+use crate::{Device, Error, ErrorKind, HostAllocation, HostMemory, Result, racy};
+
+/// Host memory is aligned to this; long pieces to a huge page.
+const ALIGNMENT: usize = 4096;
+const HUGE: usize = 2 << 20;
+
+/// A piece of host memory, whoever allocated it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::wrap) struct Host {
+    pub(in crate::wrap) address: usize,
+    pub(in crate::wrap) bytes: u64,
+    pub(in crate::wrap) kind: HostMemory,
+}
+
+/// Host memory that a device of several devices has allocated.
+#[derive(Debug)]
+pub(in crate::wrap) struct Block {
+    address: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: a block is reached through handles alone; it is given back by one thread.
+unsafe impl Send for Block {}
+
+impl Block {
+    /// Zeroed memory; `None` if there is not so much.
+    pub(in crate::wrap) fn new(bytes: usize) -> Option<Self> {
+        let align = if bytes >= HUGE { HUGE } else { ALIGNMENT };
+        let layout = Layout::from_size_align(bytes.max(1), align).ok()?;
+        // SAFETY: the layout has a byte at least.
+        let address = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { address, layout })
+    }
+
+    pub(in crate::wrap) fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// Overwrites it before it is given back.
+    ///
+    /// # Safety
+    /// No device knows it any more.
+    pub(in crate::wrap) unsafe fn wipe(&self) {
+        // SAFETY: the block is ours and initialised, and no work touches it, by the caller's promise.
+        unsafe { racy::wipe(self.address.as_ptr(), self.layout.size()) };
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout; no device knows it any more.
+        unsafe { dealloc(self.address.as_ptr(), self.layout) }
+    }
+}
+
+/// Makes host memory known to one more device, page-locked if it was and the device does that.
+///
+/// # Safety
+/// As [`Device::import_host`].
+pub(in crate::wrap) unsafe fn known(device: &dyn Device, host: Host) -> Result<HostAllocation> {
+    let address = NonNull::new(std::ptr::with_exposed_provenance_mut(host.address))
+        .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "import_host"))?;
+    // SAFETY: the caller's promise.
+    let import = |kind| unsafe { device.import_host(address, host.bytes as usize, kind) };
+    match import(host.kind) {
+        Err(error) if matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) => {
+            import(HostMemory::Pageable)
+        }
+        other => other,
+    }
+}
