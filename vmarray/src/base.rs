@@ -11,6 +11,9 @@ pub(crate) mod imported;
 #[cfg(not(loom))]
 pub(crate) mod memory;
 pub(crate) mod past_caches;
+#[cfg(not(loom))]
+#[forbid(unsafe_code)]
+pub(crate) mod published;
 pub(crate) mod scoped_threads;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use backend_api::wrap::Mirrored;
 use backend_api::{Commit, Device, HostMemory};
 
-use crate::array::VirtualArray;
+use crate::array::{VirtualArray, publishing};
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
+use crate::base::published;
 use crate::engine::channel::{Channel, ChannelPlan, Layout};
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;
@@ -133,6 +134,8 @@ struct Settings {
     commit: Commit,
     read_ahead: bool,
     counts_hits: bool,
+    /// The name under which statistics are published.
+    published: Option<String>,
 }
 
 /// Describes an array; every setting has a default that works.
@@ -146,6 +149,7 @@ struct Settings {
 /// | eviction | CLOCK |
 /// | read-ahead | on |
 /// | hits | not counted |
+/// | statistics | [published](Self::publish) only if the environment says so |
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -192,6 +196,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             commit: Commit::Lazy,
             read_ahead: true,
             counts_hits: false,
+            published: None,
         };
         Self { len, devices: Devices::Found(find), settings, marker: PhantomData }
     }
@@ -321,6 +326,14 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
+    /// Publishes statistics of the array under a name, for other processes of this user, above all for the
+    /// program `vmarray-monitor`: [`monitor`](crate::monitor) says how. Costs accesses nothing. The
+    /// environment variable `VMARRAY_PUBLISH`, set to anything but `0`, does so for all arrays of a process.
+    pub fn publish(mut self, name: &str) -> Self {
+        self.settings.published = Some(name.into());
+        self
+    }
+
     /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the
     /// system: of the devices (slots, and what kernels work in), page-locked and pageable host memory
     /// (frames, stages, lists, answers), and the contents of files. For data that nobody is to find there
@@ -370,7 +383,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
         let Self { len, devices, settings, .. } = self;
-        let Settings { common, cache, memory, fall_back, commit, read_ahead, counts_hits } = settings;
+        let Settings { common, cache, memory, fall_back, commit, read_ahead, counts_hits, published } =
+            settings;
         let open = devices.open(&common)?;
         let room = match cache {
             Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
@@ -424,10 +438,12 @@ impl<T: Element, D: Device> Builder<T, D> {
             })
         };
         let channels = turns.iter().enumerate().map(channel).collect::<Result<Vec<_>>>()?;
-        Ok(VirtualArray::assemble(
-            len,
-            page_len,
-            Pager::new(channels, table, page_bytes, read_ahead, counts_hits).with_mirrors(mirrors),
-        ))
+        let mut pager =
+            Pager::new(channels, table, page_bytes, read_ahead, counts_hits).with_mirrors(mirrors);
+        if published.is_some() || published::is_wanted() {
+            let bytes = len as u64 * element::Layout::<T>::BYTES as u64;
+            publishing::begin(&mut pager, published.unwrap_or_default(), bytes);
+        }
+        Ok(VirtualArray::assemble(len, page_len, pager))
     }
 }

@@ -117,6 +117,14 @@ pub(crate) fn kernels_not_kept(device: &backend_api::DeviceInfo, error: &std::io
     not_kept("built kernels", device, error);
 }
 
+/// Statistics could not be published for other processes.
+pub(crate) fn not_published(error: &std::io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(%error, "statistics cannot be published");
+    #[cfg(not(feature = "tracing"))]
+    eprintln!("vmarray: statistics cannot be published: {error}");
+}
+
 /// A refusal of the system (no home, a disk that is full) is nothing to worry about. One of ours is: somebody
 /// else can write to what the program would take for its own.
 fn not_kept(what: &str, device: &backend_api::DeviceInfo, error: &std::io::Error) {

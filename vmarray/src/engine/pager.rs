@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backend_api::wrap::Mirrored;
 
 use crate::base::error::{ErrorKind, Result};
+use crate::base::published::Publication;
 use crate::base::stats::{Baseline, Stats};
 use crate::engine::channel::{Blocking, Channel, Driver, Load, LoadFor, Loaded};
 use crate::engine::guards::{self, Identity};
@@ -97,6 +98,8 @@ pub struct Pager {
     /// How many long copies past the cache have begun.
     bulk_copies: AtomicU64,
     init_tracker: init_tracker::InitTracker,
+    /// Ends first when the array is dropped.
+    publication: Option<Publication>,
 }
 
 impl Pager {
@@ -131,6 +134,7 @@ impl Pager {
             mirrors: Vec::new(),
             bulk_copies: AtomicU64::new(0),
             init_tracker: init_tracker::InitTracker::default(),
+            publication: None,
         };
         pager.reset_stats();
         pager
@@ -166,6 +170,11 @@ impl Pager {
     pub(crate) fn with_mirrors(mut self, mirrors: Vec<Arc<Mirrored>>) -> Self {
         self.mirrors = mirrors;
         self
+    }
+
+    /// Notes that statistics are published, by what asks the channels until this is dropped.
+    pub(crate) fn publish(&mut self, publication: Publication) {
+        self.publication = Some(publication);
     }
 
     pub(crate) fn mirrors(&self) -> &[Arc<Mirrored>] {
@@ -432,7 +441,8 @@ impl Pager {
         self.baseline.reset(|| self.raw_stats());
     }
 
-    fn raw_stats(&self) -> Stats {
+    /// As [`stats`](Self::stats), whatever was reset.
+    pub(crate) fn raw_stats(&self) -> Stats {
         Stats {
             hits: hits(self.counter),
             channels: self.channels.iter().map(|channel| channel.counters.snapshot()).collect(),
@@ -458,6 +468,8 @@ pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal>
 
 impl Drop for Pager {
     fn drop(&mut self) {
+        // Before anything else: from now on nobody asks the channels.
+        self.publication = None;
         self.drivers.iter().for_each(|driver| driver.close());
         // Transfers refer to entries.
         self.channels.clear();

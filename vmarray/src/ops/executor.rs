@@ -344,6 +344,10 @@ impl AskedRun {
         let kernel = question.kernel(run, room, memory.at(0));
         kernel.prepare(&**lane.device());
         let ticket = lane.submit(RunAccess::Read, &mut |queue| kernel.submit(queue))?;
+        if !matches!(kernel, Kernel::PastHost(..)) {
+            let bytes = run.columns.iter().map(|of| of.count * of.stride).sum();
+            lane.counters().bytes_in_place.add(bytes);
+        }
         Ok(Self { ticket, memory, room })
     }
 

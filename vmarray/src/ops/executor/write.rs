@@ -272,7 +272,11 @@ impl Writing {
             Ok(last)
         });
         match submitted {
-            Ok(ticket) => tickets.push(ticket),
+            Ok(ticket) => {
+                let bytes: u64 = run.columns.iter().map(|of| of.count * of.stride).sum();
+                lane.counters().bytes_in_place.add(2 * bytes);
+                tickets.push(ticket);
+            }
             Err(error) => {
                 let begun = begun && !changes_nothing(&error);
                 return Err(RefusedRun { error: error.into(), begun });
