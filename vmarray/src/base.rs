@@ -14,6 +14,9 @@ pub(crate) mod past_caches;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod published;
+#[cfg(not(loom))]
+#[forbid(unsafe_code)]
+pub(crate) mod recording;
 pub(crate) mod scoped_threads;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]

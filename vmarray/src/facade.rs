@@ -215,6 +215,13 @@ pub mod explain {
     pub use crate::setup::profile::limits::LimitedBy;
 }
 
+#[cfg(feature = "tracing")]
+pub mod trace {
+    //! What engines do, as events in time, for a picture of it: with the feature `tracing`.
+
+    pub use crate::base::recording::Recording;
+}
+
 pub mod stats {
     //! The parts of [`Stats`](crate::Stats).
 

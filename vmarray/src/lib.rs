@@ -57,7 +57,7 @@
 //! | which devices, and which share of the pages each gets | [`devices()`], [`Discovery`], [`discovery`], [`Placement`], [`profile`] |
 //! | what went wrong, and what to do about it | [`Error`], [`ErrorKind`] |
 //! | what it did, and what memory it takes | [`Stats`], [`stats`], [`Footprint`] |
-//! | what it will do, and how near to its limits that is | [`explain`], [`monitor`] |
+//! | what it will do, and how near to its limits that is | [`explain`], [`monitor`], `trace` |
 //! | devices themselves: the contract, and the backends | [`AnyDevice`], [`device`], `cuda`, `opencl`, `host` |
 //!
 //! An item has one path. [`prelude`] has those again that programs name in every file.
@@ -73,7 +73,7 @@
 //! | `memmap2` | no | mapped files as homes of sources |
 //! | `ndarray` | no | boxes in and out of views of the `ndarray` crate, arrays from and to its arrays |
 //! | `serde` | no | statistics and settings can be serialised |
-//! | `tracing` | no | warnings and events go to `tracing` |
+//! | `tracing` | no | warnings go to `tracing`, and what engines do can be recorded for Perfetto |
 //!
 //! No feature needs a toolkit or SDK to build; drivers are loaded at run time. Rust 1.95 or later, 64-bit
 //! targets.

@@ -23,6 +23,7 @@ use backend_api::wrap::Mirrored;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::published::Publication;
+use crate::base::recording;
 use crate::base::stats::{Baseline, Stats};
 use crate::engine::channel::{Blocking, Channel, Driver, Load, LoadFor, Loaded};
 use crate::engine::guards::{self, Identity};
@@ -366,6 +367,7 @@ impl Pager {
             }
         };
         channel.counters.misses.add(1);
+        let _spent = recording::spent("miss");
         let held = Held { address: frame.address, before: State(0) };
         if home.has(HOME) && fetch == Fetch::Contents {
             let load = Load { page, frame, then, id: channel.load_id() };

@@ -17,6 +17,7 @@ use backend_api::{Device, Queue, Result, Scatter, Ticket};
 
 use super::order_lock::{OrderGuard, OrderLock};
 use super::queues::{QUEUES, Queues};
+use crate::base::recording::{self, SubmittedWork};
 use crate::base::stats::Counters;
 
 /// The newest tickets of one kind, by queue.
@@ -128,6 +129,7 @@ impl HomeQueues {
     ) -> Result<Ticket> {
         order_all(queue, &order.kernels, &mut order.after_kernels[at])?;
         let ticket = submit(queue)?;
+        recording::submitted(SubmittedWork::Write, &self.device, ticket);
         self.writes.note_submitted(at, ticket);
         order.writes[at] = Some(ticket);
         self.counters.submissions.add(1);
@@ -143,6 +145,7 @@ impl HomeQueues {
         let (at, queue) = self.fetches.least_busy(&self.device);
         order_one(queue, loads.store, &mut loads.after_store[at])?;
         let ticket = submit(queue)?;
+        recording::submitted(SubmittedWork::Fetch, &self.device, ticket);
         self.note_read(loads, at, ticket);
         Ok(ticket)
     }
@@ -166,6 +169,7 @@ impl HomeQueues {
         loads.reads[0] = None;
         order_all(queue, &loads.reads, &mut loads.after_reads)?;
         let ticket = submit(queue)?;
+        recording::submitted(SubmittedWork::Change, &self.device, ticket);
         self.fetches.note_submitted(0, ticket);
         order.kernels[0] = Some(ticket);
         loads.store = Some(ticket);
@@ -185,6 +189,7 @@ impl HomeQueues {
         order_all(queue, &order.writes, &mut order.after_writes[at])?;
         order_one(queue, loads.store, &mut loads.after_store[at])?;
         let ticket = submit(queue)?;
+        recording::submitted(SubmittedWork::Question, &self.device, ticket);
         order.kernels[at] = Some(ticket);
         self.note_read(loads, at, ticket);
         Ok(ticket)
@@ -319,6 +324,7 @@ impl HomeQueues {
 
     /// Notes that a submission is done, for the sake of those that come next.
     pub(crate) fn note_done(&self, ticket: Ticket) {
+        recording::done(ticket);
         self.fetches.note_done(ticket);
         self.writes.note_done(ticket);
     }
