@@ -187,7 +187,16 @@ pub mod monitor {
     //! in `vmarray-USER` among temporary files, a folder of the user's alone (mode 0700, files 0600; one that
     //! others can write to is not used, and there is a warning). It has 256 KiB at most, goes with the last
     //! array, and is removed by the next reader if the process has ended without that. [`programs`] reads
-    //! them; the program `vmarray-monitor` shows them. See [the guide](crate::guide::watching).
+    //! them; the program `vmarray-monitor` shows them. See [the guide](crate::guide::watching). A process of
+    //! another container, whose number means nothing here, is taken for one that has ended.
+    //!
+    //! ```
+    //! use vmarray::monitor::{programs, publish_now};
+    //! publish_now(); // what this process has to tell, if there is anything
+    //! for program in programs() {
+    //!     println!("{} ({}): {} arrays", program.name, program.process, program.arrays.len());
+    //! }
+    //! ```
 
     pub use crate::base::published::{
         PublishedArray, PublishedChannel, PublishedProgram, programs, publish_now,

@@ -1,7 +1,7 @@
 //! Programs that publish, and what the monitor prints of them.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use vmarray::prelude::*;
@@ -162,7 +162,7 @@ fn garbage_is_skipped_and_what_is_left_of_killed_processes_removed() {
 
 /// The file of a process.
 #[cfg(target_os = "linux")]
-fn of(files: &[PathBuf], process: u32) -> &Path {
+fn of(files: &[PathBuf], process: u32) -> &std::path::Path {
     let prefix = format!("{process}-");
     files.iter().find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&prefix)).unwrap()
 }

@@ -239,8 +239,6 @@ impl Publisher {
 
 /// The running programs of this user that publish statistics of their arrays, by process. Those that do not
 /// run any more are left out, and their files removed; files with anything else in them are left out.
-///
-/// See [`PublishedProgram`] for an example.
 #[must_use]
 pub fn programs() -> Vec<PublishedProgram> {
     OwnFolder::open(&folder()).map(|folder| read_all(&folder)).unwrap_or_default()

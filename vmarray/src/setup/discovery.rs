@@ -131,11 +131,15 @@ impl Term {
         }
     }
 
-    /// Whether the device at a place is meant, and no other that is like it.
+    /// Whether the device at a place is meant, and no other card: by its number, or by its identity.
     fn names(&self, infos: &[DeviceInfo], at: usize) -> bool {
         let is_name = match self {
             Self::Number(..) => true,
-            Self::Text(_, text) => infos[at].identity.to_lowercase().contains(text),
+            Self::Text(_, text) => {
+                let holds = |info: &DeviceInfo| info.identity.to_lowercase().contains(text);
+                let is_alone = |other| !holds(other) || is_same_hardware(other, &infos[at]);
+                holds(&infos[at]) && infos.iter().all(is_alone)
+            }
             _ => false,
         };
         is_name && self.matches(infos, at)
@@ -654,6 +658,7 @@ mod tests {
             ("cuda:0", &[0]),
             ("pci:1", &[0]),
             ("opencl:0", &[2]),
+            ("pci", &[1, 4, 5]),
             ("cuda:0, gpu", &[0, 1, 4]),
         ] {
             assert_eq!(used(wishes, &[0]).0, chosen, "{wishes}");

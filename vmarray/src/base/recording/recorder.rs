@@ -35,8 +35,6 @@ static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 /// use vmarray::trace::Recording;
 /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
 /// array.fill(.., 7)?;
-/// # let recording = loop { if let Some(recording) = Recording::begin() { break recording } };
-/// # #[cfg(any())]
 /// let recording = Recording::begin().expect("nobody else records");
 /// assert_eq!(array.sum(.., Field::whole())?, 7000);
 /// let mut trace = Vec::new(); // or a file
