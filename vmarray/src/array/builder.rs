@@ -329,6 +329,16 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// Publishes statistics of the array under a name, for other processes of this user, above all for the
     /// program `vmarray-monitor`: [`monitor`](crate::monitor) says how. Costs accesses nothing. The
     /// environment variable `VMARRAY_PUBLISH`, set to anything but `0`, does so for all arrays of a process.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::builder(1000).publish("squares").build()?;
+    /// for i in 0..1000 {
+    ///     array.set(i, (i * i) as u32)?;
+    /// }
+    /// // Meanwhile, in another window: `vmarray-monitor`.
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn publish(mut self, name: &str) -> Self {
         self.settings.published = Some(name.into());
         self

@@ -25,6 +25,8 @@ use crate::setup::profile::limits::{LimitedBy, time_for};
 /// let total = report.stats.total();
 /// assert_eq!((total.bytes_to_device, total.bytes_in_place), (8_000, 80_000));
 /// println!("{report}");
+/// // By another clock.
+/// assert_eq!(watch.report_after(std::time::Duration::from_secs(1)).stats, report.stats);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
@@ -95,6 +97,15 @@ pub struct ReportedDevice {
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Begins to watch what the array does, whatever that is and whoever has it done.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
+    /// let watch = array.watch();
+    /// array.set(5, 7)?;
+    /// assert_eq!(watch.report().stats.total().misses, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn watch(&self) -> Watch<'_, T, D> {
         Watch { array: self, before: self.pager.raw_stats(), began: Instant::now() }
     }

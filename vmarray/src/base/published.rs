@@ -102,7 +102,7 @@ pub struct PublishedChannel {
     pub stats: ChannelStats,
     /// RAM of its frames, in bytes.
     pub cache_bytes: u64,
-    /// RAM of its frames and beside them that is page-locked, in bytes.
+    /// RAM of its frames and beside them that is page-locked, in bytes; 0 where frames are not.
     pub pinned_bytes: u64,
     /// Bytes per second from the device at most, if its [profile](crate::profile::Profile) is known.
     pub read_limit: Option<u64>,

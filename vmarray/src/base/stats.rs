@@ -113,8 +113,8 @@ counters! {
     /// the device through the host, since there was no way past it. They are among
     /// [`bytes_to_device`](Self::bytes_to_device).
     bytes_through_host,
-    /// Bytes of the channel's elements that device-side work read or wrote where they lie; what it changed
-    /// counts twice, and within a [session](crate::kernel::Session) not at all.
+    /// Bytes of elements that device-side work of the channel read or wrote where they lie. Rows of which
+    /// something was changed count twice; what a [session](crate::kernel::Session) does is not counted.
     bytes_in_place,
     /// Batches of copies and kernels submitted to the device.
     submissions,
