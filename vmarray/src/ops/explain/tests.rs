@@ -74,6 +74,7 @@ fn plans_foretell_what_is_counted() {
         let array = in_all_states(seed, PAGES);
         let gather = plan(&array, Work::Gather(&list));
         let section = array.section(range.clone()).unwrap();
+        assert_eq!(section.explain(.., Work::Gather(&list)).unwrap(), gather, "indices count from its first");
         let stats = counted(&array, || drop(section.gather(&list).unwrap()));
         assert_eq!(moved(&stats), planned(&gather), "{gather}");
 
