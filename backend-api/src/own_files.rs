@@ -23,6 +23,31 @@ pub fn random_name() -> String {
     format!(".vmarray-{:016x}{:016x}", random(), random())
 }
 
+/// Where programs of this user keep what is of use only while they run: the folder `name` in
+/// `$XDG_RUNTIME_DIR`, else a folder of the user's own among temporary files. It need not exist.
+///
+/// ```
+/// use backend_api::own_files;
+/// assert!(own_files::runtime_path("vmarray").is_absolute());
+/// ```
+#[must_use]
+pub fn runtime_path(name: &str) -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+        // The standard says that a relative path is to be ignored.
+        Some(base) if base.is_absolute() => base.join(name),
+        _ => std::env::temp_dir().join(format!("{name}-{}", user())),
+    }
+}
+
+/// The number of the user that the process runs for; 0 where users have no numbers.
+fn user() -> u32 {
+    #[cfg(unix)]
+    // SAFETY: the call has no preconditions.
+    return unsafe { libc::geteuid() };
+    #[cfg(not(unix))]
+    0
+}
+
 /// A folder that only its user can write to, held open.
 ///
 /// On Unix the folder must be owned by the process's effective user and writable by nobody else, and must not
@@ -143,8 +168,7 @@ fn check(metadata: &std::fs::Metadata, fits: bool, path: impl Fn() -> PathBuf) -
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
-        // SAFETY: the call has no preconditions.
-        let user = unsafe { libc::geteuid() };
+        let user = user();
         let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
         if owner != user {
             let reason = format!(

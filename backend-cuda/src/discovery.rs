@@ -3,12 +3,15 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use backend_api::backends::identity;
-use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, MemoryStatus, Result, numa_node};
+use backend_api::{
+    Absence, AbsenceKind, CardHealth, DeviceInfo, DeviceKind, MemoryStatus, Result, numa_node,
+};
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 
 use crate::Options;
 use crate::context::Context;
 use crate::driver::{Driver, Outcome, check, driver};
+use crate::nvml;
 
 /// A card that the driver knows.
 ///
@@ -112,6 +115,21 @@ impl Card {
             .map_err(|code| code.error(OPERATION).on(&self.info))?;
         let headroom = Options::default_headroom_bytes(total, self.drives_display);
         Ok(MemoryStatus::new(total, free, free.saturating_sub(headroom)))
+    }
+
+    /// What the card says of errors in its memory now, where the driver's library NVML (`libnvidia-ml.so.1`,
+    /// `nvml.dll`) is installed, which is loaded for the purpose. What nobody tells is unknown. A slice of a
+    /// divided card tells of the whole.
+    ///
+    /// ```
+    /// for card in backend_cuda::devices() {
+    ///     println!("{}: {}", card.info, card.health());
+    /// }
+    /// ```
+    #[must_use]
+    pub fn health(&self) -> CardHealth {
+        let mut names = std::iter::once(&self.info.identity).chain(&self.info.aliases);
+        names.find_map(|name| name.strip_prefix("pci:")).map(nvml::health).unwrap_or_default()
     }
 
     fn ordinal(&self) -> c_int {

@@ -172,7 +172,7 @@ macro_rules! table {
         required { $($(#[$attribute:meta])* $name:ident = $symbol:literal ($($argument:ty),*);)* }
         optional { $($maybe:ident = $maybe_symbol:literal ($($maybe_argument:ty),*);)* }
     ) => {
-        /// The driver's functions, as the library exports them.
+        /// Functions, as the library exports them.
         #[derive(Clone, Copy)]
         pub(crate) struct Table {
             $($(#[$attribute])* pub(crate) $name: unsafe extern "C" fn($($argument),*) -> u32,)*
@@ -217,6 +217,7 @@ macro_rules! table {
         }
     };
 }
+pub(crate) use table;
 
 table! {
     required {
@@ -307,7 +308,7 @@ const NAMES: &[&str] = &["nvcuda.dll"];
 #[cfg(not(windows))]
 const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 
-fn open(name: &str) -> Result<Library, libloading::Error> {
+pub(crate) fn open(name: &str) -> Result<Library, libloading::Error> {
     #[cfg(windows)]
     {
         use libloading::os::windows;
@@ -325,7 +326,7 @@ fn open(name: &str) -> Result<Library, libloading::Error> {
 
 /// The first library of these names that loads, each tried once; else what the system says of the first that
 /// is there.
-fn first_of<L>(
+pub(crate) fn first_of<L>(
     names: &[&str],
     mut open: impl FnMut(&str) -> Result<L, libloading::Error>,
 ) -> Result<L, Missing> {

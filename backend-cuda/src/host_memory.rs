@@ -1,5 +1,6 @@
 //! Host memory that the card reaches.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use backend_api::racy;
 use cudarc::driver::sys;
 use memmap2::MmapMut;
+use parking_lot::Mutex;
 
 use crate::context::Context;
 use crate::driver::{Code, Outcome, check};
@@ -51,6 +53,13 @@ enum Owner {
 unsafe impl Send for HostRange {}
 // SAFETY: as above.
 unsafe impl Sync for HostRange {}
+
+/// A driver, an address and a number of bytes.
+type Registration = (usize, usize, usize);
+
+/// Memory of the program that is page-locked, and how many devices have it so: the driver refuses to lock it
+/// twice, and what one device has locked serves all.
+static REGISTERED: Mutex<BTreeMap<Registration, usize>> = Mutex::new(BTreeMap::new());
 
 /// All contexts see it, and kernels too.
 const PINNED_FLAGS: u32 = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
@@ -172,11 +181,38 @@ impl HostRange {
         }
         let _current = context.enter()?;
         let start = address.as_ptr().cast::<c_void>();
-        // SAFETY: the caller vouches for the range.
-        check(unsafe { (context.driver.table.mem_host_register)(start, bytes, REGISTERED_FLAGS) })?;
+        let mut known = REGISTERED.lock();
+        let users = known.entry(range.registration()).or_default();
+        if *users == 0 {
+            // SAFETY: the caller vouches for the range.
+            let locked =
+                check(unsafe { (context.driver.table.mem_host_register)(start, bytes, REGISTERED_FLAGS) });
+            if let Err(code) = locked {
+                known.remove(&range.registration());
+                return Err(code);
+            }
+        }
+        *users += 1;
+        drop(known);
         range.owner = Owner::Registered { _ours: None };
         range.mapped = Some(range.find_mapped()?);
         Ok(range)
+    }
+
+    /// Under what the memory of a program is page-locked: the driver does so once for all contexts.
+    fn registration(&self) -> Registration {
+        (std::ptr::from_ref(self.context.driver).addr(), self.address.addr().get(), self.bytes)
+    }
+
+    /// Takes one user off memory of the program that is page-locked, and tells whether there are others.
+    fn others_use_it(&self) -> bool {
+        let mut known = REGISTERED.lock();
+        let Some(users) = known.get_mut(&self.registration()) else { return false };
+        *users -= 1;
+        if *users == 0 {
+            known.remove(&self.registration());
+        }
+        known.contains_key(&self.registration())
     }
 
     /// Where kernels find page-locked memory.
@@ -204,6 +240,7 @@ impl Drop for HostRange {
                 // SAFETY: the address came from `mem_host_alloc`, and nothing is in flight.
                 check(unsafe { (table.mem_free_host)(start) })
             }),
+            Owner::Registered { _ours: None } if self.others_use_it() => return,
             // The mapping ends after this; where unlocking fails, the system keeps the locked pages from
             // other uses.
             Owner::Registered { .. } => self.context.enter().and_then(|_current| {

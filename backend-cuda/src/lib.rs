@@ -2,7 +2,8 @@
 //!
 //! [`devices`] lists the cards, [`CudaDevice`] is one of them behind the [contract](backend_api). Only the
 //! driver is needed, and only at run time: its library (`libcuda.so.1`; on Windows `nvcuda.dll`, from the
-//! system's folder only) is loaded at the first call, and where there is none the list is empty.
+//! system's folder only) is loaded at the first call, and where there is none the list is empty. NVML, which
+//! comes with the driver, tells of errors in the memory of a [card](Card::health), and may be missing.
 //!
 //! # How it works
 //!
@@ -50,6 +51,7 @@ mod interop;
 mod kernel;
 mod memory;
 mod names;
+mod nvml;
 #[forbid(unsafe_code)]
 mod options;
 #[forbid(unsafe_code)]

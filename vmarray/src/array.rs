@@ -16,12 +16,16 @@ pub(crate) mod page_guard;
 #[forbid(unsafe_code)]
 pub(crate) mod parallel;
 #[forbid(unsafe_code)]
+pub(crate) mod publishing;
+#[forbid(unsafe_code)]
 pub(crate) mod range;
 pub(crate) mod registered;
 pub(crate) mod resident;
 #[cfg(test)]
 #[forbid(unsafe_code)]
 pub(crate) mod testing;
+#[forbid(unsafe_code)]
+pub(crate) mod watch;
 
 use std::fmt;
 use std::marker::PhantomData;

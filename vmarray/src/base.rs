@@ -11,6 +11,12 @@ pub(crate) mod imported;
 #[cfg(not(loom))]
 pub(crate) mod memory;
 pub(crate) mod past_caches;
+#[cfg(not(loom))]
+#[forbid(unsafe_code)]
+pub(crate) mod published;
+#[cfg(not(loom))]
+#[forbid(unsafe_code)]
+pub(crate) mod recording;
 pub(crate) mod scoped_threads;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]

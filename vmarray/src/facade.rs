@@ -180,12 +180,56 @@ pub mod profile {
     pub use crate::setup::profile::{Direction, Profile};
 }
 
+pub mod monitor {
+    //! Statistics of running programs, for people and tools that look on.
+    //!
+    //! A program that [publishes](crate::Builder::publish) statistics of arrays keeps a file of them up to
+    //! date, twice a second, by a thread of its own: `PROCESS-START.stats` in `$XDG_RUNTIME_DIR/vmarray`, or
+    //! in `vmarray-USER` among temporary files, a folder of the user's alone (mode 0700, files 0600; one that
+    //! others can write to is not used, and there is a warning). It has 256 KiB at most, goes with the last
+    //! array, and is removed by the next reader if the process has ended without that. [`programs`] reads
+    //! them; the program `vmarray-monitor` shows them. See [the guide](crate::guide::watching). A process of
+    //! another container, whose number means nothing here, is taken for one that has ended.
+    //!
+    //! ```
+    //! use vmarray::monitor::{programs, publish_now};
+    //! publish_now(); // what this process has to tell, if there is anything
+    //! for program in programs() {
+    //!     println!("{} ({}): {} arrays", program.name, program.process, program.arrays.len());
+    //! }
+    //! ```
+
+    pub use crate::base::published::{
+        PublishedArray, PublishedChannel, PublishedProgram, programs, publish_now,
+    };
+}
+
 pub mod home {
     //! Where pages live, and how far that is lost: what [`VirtualArray::homes`](crate::VirtualArray::homes)
     //! tells.
 
     pub use crate::array::homes::ChannelHome;
     pub use backend_api::wrap::{Replica, ReplicaState};
+}
+
+pub mod explain {
+    //! What an operation will do, and how near what was done came to what the devices can do.
+    //!
+    //! [`explain`](crate::views::PagedView::explain) makes an [`Explained`] of [`Work`] on a view, and
+    //! [`watch`](crate::VirtualArray::watch) tells of everything between two points of a program in a
+    //! [`Report`]. Both count bytes as [`Stats`](crate::Stats) do, and know how fast a device is from its
+    //! [`Profile`](crate::profile::Profile). See [the guide](crate::guide::watching).
+
+    pub use crate::array::watch::{Report, ReportedDevice, Watch};
+    pub use crate::ops::explain::{Explained, PlannedDevice, PlannedRoute, Work};
+    pub use crate::setup::profile::limits::LimitedBy;
+}
+
+#[cfg(feature = "tracing")]
+pub mod trace {
+    //! What engines do, as events in time, for a picture of it: with the feature `tracing`.
+
+    pub use crate::base::recording::Recording;
 }
 
 pub mod stats {

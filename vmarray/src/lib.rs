@@ -34,6 +34,7 @@
 //! | [Kernels of one's own](guide::kernels) | whose formulas need loops, branches and functions |
 //! | [Tasks](guide::tasks) | who writes async code |
 //! | [A device of one's own](guide::own_device) | who has hardware that no backend knows |
+//! | [Watching](guide::watching) | who wants to see what an array does, and how near that is to what the machine can do |
 //! | [Processes and limits](guide::processes_and_limits) | who runs it as a service: fork, filters, limits, files |
 //! | [Troubles](guide::troubles) | who knows other libraries of this kind, and what goes wrong there |
 //!
@@ -56,6 +57,7 @@
 //! | which devices, and which share of the pages each gets | [`devices()`], [`Discovery`], [`discovery`], [`Placement`], [`profile`] |
 //! | what went wrong, and what to do about it | [`Error`], [`ErrorKind`] |
 //! | what it did, and what memory it takes | [`Stats`], [`stats`], [`Footprint`] |
+//! | what it will do, and how near to its limits that is | [`explain`], [`monitor`], `trace` |
 //! | devices themselves: the contract, and the backends | [`AnyDevice`], [`device`], `cuda`, `opencl`, `host` |
 //!
 //! An item has one path. [`prelude`] has those again that programs name in every file.
@@ -71,7 +73,7 @@
 //! | `memmap2` | no | mapped files as homes of sources |
 //! | `ndarray` | no | boxes in and out of views of the `ndarray` crate, arrays from and to its arrays |
 //! | `serde` | no | statistics and settings can be serialised |
-//! | `tracing` | no | warnings and events go to `tracing` |
+//! | `tracing` | no | warnings go to `tracing`, and what engines do can be recorded for Perfetto |
 //!
 //! No feature needs a toolkit or SDK to build; drivers are loaded at run time. Rust 1.95 or later, 64-bit
 //! targets.
@@ -121,6 +123,8 @@ pub mod guide {
     pub mod tasks {}
     #[doc = include_str!("../docs/guide/own_device.md")]
     pub mod own_device {}
+    #[doc = include_str!("../docs/guide/watching.md")]
+    pub mod watching {}
     #[doc = include_str!("../docs/guide/processes_and_limits.md")]
     pub mod processes_and_limits {}
     #[doc = include_str!("../docs/troubles.md")]

@@ -8,6 +8,8 @@ mod convert;
 #[forbid(unsafe_code)]
 pub(crate) mod executor;
 #[forbid(unsafe_code)]
+pub(crate) mod explain;
+#[forbid(unsafe_code)]
 pub mod expr;
 #[forbid(unsafe_code)]
 pub(crate) mod find;

@@ -17,7 +17,10 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
         let combinations = combinations(&package.features, most_on, most_off);
         eprintln!("{}: {} combinations of features", package.name, combinations.len());
         built += combinations.len();
-        failed.extend(combinations.into_iter().filter(|features| !builds(sh, &package.name, features)));
+        let is_program = package.targets.iter().any(|target| target.is_bin());
+        let target = if is_program { "--bins" } else { "--lib" };
+        failed
+            .extend(combinations.into_iter().filter(|features| !builds(sh, &package.name, target, features)));
     }
     if !failed.is_empty() {
         bail!("{} of {built} combinations: {}", failed.len(), failed.join("; "));
@@ -25,10 +28,10 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{built} combinations")))
 }
 
-fn builds(sh: &Shell, name: &str, features: &str) -> bool {
+fn builds(sh: &Shell, name: &str, target: &str, features: &str) -> bool {
     // `cargo rustc` hands `-D warnings` to this crate alone, so that all combinations share the checked
     // dependencies.
-    let args = ["--lib", "--profile", "check", "--no-default-features", "--features", features];
+    let args = [target, "--profile", "check", "--no-default-features", "--features", features];
     let checked = cmd!(sh, "cargo rustc --quiet -p {name} {args...} -- -D warnings").quiet().run().is_ok();
     if !checked {
         eprintln!("{name} does not build with features [{features}]");

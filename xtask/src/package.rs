@@ -43,8 +43,9 @@ pub fn oldest_rust(sh: &Shell) -> Result<Outcome> {
     let _toolchain = sh.push_env("RUSTUP_TOOLCHAIN", &oldest);
     let packages = project::published(&metadata);
     let packages = packages.iter().flat_map(|package| ["-p", package.name.as_str()]);
-    cmd!(sh, "rustup run {oldest} cargo check --quiet --locked --all-features --lib {packages...}").run()?;
-    Ok(Outcome::Passed(format!("Rust {oldest}, libraries, all features")))
+    cmd!(sh, "rustup run {oldest} cargo check --quiet --locked --all-features --lib --bins {packages...}")
+        .run()?;
+    Ok(Outcome::Passed(format!("Rust {oldest}, libraries and programs, all features")))
 }
 
 /// The version that the published crates promise, as major and minor.

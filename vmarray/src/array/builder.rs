@@ -6,9 +6,10 @@ use std::sync::Arc;
 use backend_api::wrap::{Mirrored, ParityGroup};
 use backend_api::{Commit, Device, HostMemory};
 
-use crate::array::VirtualArray;
+use crate::array::{VirtualArray, publishing};
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
+use crate::base::published;
 use crate::engine::channel::{Channel, ChannelPlan, Layout};
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;
@@ -143,6 +144,8 @@ struct Settings {
     commit: Commit,
     read_ahead: bool,
     counts_hits: bool,
+    /// The name under which statistics are published.
+    published: Option<String>,
 }
 
 /// Describes an array; every setting has a default that works.
@@ -156,6 +159,7 @@ struct Settings {
 /// | eviction | CLOCK |
 /// | read-ahead | on |
 /// | hits | not counted |
+/// | statistics | [published](Self::publish) only if the environment says so |
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -202,6 +206,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             commit: Commit::Lazy,
             read_ahead: true,
             counts_hits: false,
+            published: None,
         };
         Self { len, devices: Devices::Found(find), settings, marker: PhantomData }
     }
@@ -331,6 +336,24 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
+    /// Publishes statistics of the array under a name, for other processes of this user, above all for the
+    /// program `vmarray-monitor`: [`monitor`](crate::monitor) says how. Costs accesses nothing. The
+    /// environment variable `VMARRAY_PUBLISH`, set to anything but `0`, does so for all arrays of a process.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::builder(1000).publish("squares").build()?;
+    /// for i in 0..1000 {
+    ///     array.set(i, (i * i) as u32)?;
+    /// }
+    /// // Meanwhile, in another window: `vmarray-monitor`.
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn publish(mut self, name: &str) -> Self {
+        self.settings.published = Some(name.into());
+        self
+    }
+
     /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the
     /// system: of the devices (slots, and what kernels work in), page-locked and pageable host memory
     /// (frames, stages, lists, answers), and the contents of files. For data that nobody is to find there
@@ -381,7 +404,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
         let Self { len, devices, settings, .. } = self;
-        let Settings { common, cache, memory, fall_back, commit, read_ahead, counts_hits } = settings;
+        let Settings { common, cache, memory, fall_back, commit, read_ahead, counts_hits, published } =
+            settings;
         let open = devices.open(&common)?;
         let room = match cache {
             Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
@@ -435,10 +459,12 @@ impl<T: Element, D: Device> Builder<T, D> {
             })
         };
         let channels = turns.iter().enumerate().map(channel).collect::<Result<Vec<_>>>()?;
-        Ok(VirtualArray::assemble(
-            len,
-            page_len,
-            Pager::new(channels, table, page_bytes, read_ahead, counts_hits).with_redundancy(redundancy),
-        ))
+        let mut pager =
+            Pager::new(channels, table, page_bytes, read_ahead, counts_hits).with_redundancy(redundancy);
+        if published.is_some() || published::is_wanted() {
+            let bytes = len as u64 * element::Layout::<T>::BYTES as u64;
+            publishing::begin(&mut pager, published.unwrap_or_default(), bytes);
+        }
+        Ok(VirtualArray::assemble(len, page_len, pager))
     }
 }

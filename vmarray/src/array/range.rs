@@ -171,7 +171,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// The pages all of whose elements are in the range.
-    fn whole_pages(&self, range: &Range<usize>) -> Range<usize> {
+    pub(crate) fn whole_pages(&self, range: &Range<usize>) -> Range<usize> {
         let start = range.start.div_ceil(self.page_len());
         let end = if range.end == self.len() { self.page_count() } else { range.end / self.page_len() };
         start..end.max(start)

@@ -55,6 +55,21 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
+        impl ChannelStats {
+            /// The counters, by name.
+            pub(crate) fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+
+            /// Sets the counter of a name, if there is one.
+            pub(crate) fn set(&mut self, name: &str, count: u64) {
+                match name {
+                    $(stringify!($name) => self.$name = count,)*
+                    _ => {}
+                }
+            }
+        }
+
         impl Add for ChannelStats {
             type Output = Self;
             fn add(self, other: Self) -> Self {
@@ -94,6 +109,13 @@ counters! {
     /// Bytes of the channel's elements that were copied to other device memory without passing through the
     /// host: on the device itself, or over a link to another one.
     bytes_past_host,
+    /// Bytes of other elements that device-side work of the channel needed beside its own, and that came to
+    /// the device through the host, since there was no way past it. They are among
+    /// [`bytes_to_device`](Self::bytes_to_device).
+    bytes_through_host,
+    /// Bytes of elements that device-side work of the channel read or wrote where they lie. Rows of which
+    /// something was changed count twice; what a [session](crate::kernel::Session) does is not counted.
+    bytes_in_place,
     /// Batches of copies and kernels submitted to the device.
     submissions,
     /// Times that all cores had to pass a barrier, because pages that threads may be touching without a lock
@@ -182,6 +204,12 @@ impl fmt::Display for ChannelStats {
         }
         if self.bytes_past_host > 0 {
             write!(f, ", {} past the host", readable_bytes(self.bytes_past_host))?;
+        }
+        if self.bytes_through_host > 0 {
+            write!(f, ", {} through the host", readable_bytes(self.bytes_through_host))?;
+        }
+        if self.bytes_in_place > 0 {
+            write!(f, ", {} in place", readable_bytes(self.bytes_in_place))?;
         }
         let counts = [(self.submissions, "submissions"), (self.barriers, "barriers"), (self.waits, "waits")];
         counts.into_iter().try_for_each(|count| named(f, count))

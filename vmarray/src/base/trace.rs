@@ -63,6 +63,14 @@ pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_
     eprintln!("vmarray: {device} cannot be used: {error}");
 }
 
+/// A card says of its memory that it should not be relied on; it is not used.
+pub(crate) fn card_left_out(device: &backend_api::DeviceInfo, reason: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(%device, reason, "a card is not used");
+    #[cfg(not(feature = "tracing"))]
+    say_once(&format!("{device} is not used: {reason}"), String::new);
+}
+
 /// Nothing was found for a wish for devices; others are used.
 pub(crate) fn wish_unmet(unmet: &crate::discovery::Unmet) {
     #[cfg(feature = "tracing")]
@@ -107,6 +115,14 @@ pub(crate) fn profile_not_kept(device: &backend_api::DeviceInfo, error: &std::io
 #[cfg(feature = "opencl")]
 pub(crate) fn kernels_not_kept(device: &backend_api::DeviceInfo, error: &std::io::Error) {
     not_kept("built kernels", device, error);
+}
+
+/// Statistics could not be published for other processes.
+pub(crate) fn not_published(error: &std::io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(%error, "statistics cannot be published");
+    #[cfg(not(feature = "tracing"))]
+    eprintln!("vmarray: statistics cannot be published: {error}");
 }
 
 /// A refusal of the system (no home, a disk that is full) is nothing to worry about. One of ours is: somebody

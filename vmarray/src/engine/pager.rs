@@ -22,6 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::base::error::{ErrorKind, Result};
+use crate::base::published::Publication;
+use crate::base::recording;
 use crate::base::stats::{Baseline, Stats};
 use crate::engine::channel::{Blocking, Channel, Driver, Load, LoadFor, Loaded};
 use crate::engine::guards::{self, Identity};
@@ -99,6 +101,8 @@ pub struct Pager {
     bulk_copies: AtomicU64,
     init_tracker: init_tracker::InitTracker,
     pool: OnceLock<Option<Pool>>,
+    /// Ends first when the array is dropped.
+    publication: Option<Publication>,
 }
 
 impl Pager {
@@ -134,6 +138,7 @@ impl Pager {
             bulk_copies: AtomicU64::new(0),
             init_tracker: init_tracker::InitTracker::default(),
             pool: OnceLock::new(),
+            publication: None,
         };
         pager.reset_stats();
         pager
@@ -173,6 +178,11 @@ impl Pager {
 
     pub(crate) fn redundancy(&self) -> &Redundancy {
         &self.redundancy
+    }
+
+    /// Notes that statistics are published, by what asks the channels until this is dropped.
+    pub(crate) fn publish(&mut self, publication: Publication) {
+        self.publication = Some(publication);
     }
 
     /// How many pages of a channel have contents in their slots and in no frame.
@@ -360,6 +370,7 @@ impl Pager {
             }
         };
         channel.counters.misses.add(1);
+        let _spent = recording::spent("miss");
         let held = Held { address: frame.address, before: State(0) };
         if home.has(HOME) && fetch == Fetch::Contents {
             let load = Load { page, frame, then, id: channel.load_id() };
@@ -435,7 +446,8 @@ impl Pager {
         self.baseline.reset(|| self.raw_stats());
     }
 
-    fn raw_stats(&self) -> Stats {
+    /// As [`stats`](Self::stats), whatever was reset.
+    pub(crate) fn raw_stats(&self) -> Stats {
         Stats {
             hits: hits(self.counter),
             channels: self.channels.iter().map(|channel| channel.counters.snapshot()).collect(),
@@ -461,6 +473,8 @@ pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal>
 
 impl Drop for Pager {
     fn drop(&mut self) {
+        // Before anything else: from now on nobody asks the channels.
+        self.publication = None;
         self.drivers.iter().for_each(|driver| driver.close());
         // Transfers refer to entries.
         self.channels.clear();

@@ -29,6 +29,7 @@ use backend_api::{Compute, Device, Elements, Gather, HostSpan, Queue, Search, Ti
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
+use crate::base::recording;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
@@ -344,6 +345,11 @@ impl AskedRun {
         let kernel = question.kernel(run, room, memory.at(0));
         kernel.prepare(&**lane.device());
         let ticket = lane.submit(RunAccess::Read, &mut |queue| kernel.submit(queue))?;
+        if !matches!(kernel, Kernel::PastHost(..)) {
+            let bytes = run.columns.iter().map(|of| of.count * of.stride).sum();
+            lane.counters().bytes_in_place.add(bytes);
+            recording::sized(ticket, 1, || bytes);
+        }
         Ok(Self { ticket, memory, room })
     }
 

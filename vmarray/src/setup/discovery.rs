@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use backend_api::{Absence, AbsenceKind, Device, DeviceInfo, DeviceKind};
+use backend_api::{Absence, AbsenceKind, CardHealth, Device, DeviceInfo, DeviceKind};
 
 use crate::base::error::{ErrorKind, Result, Unmet};
 use crate::setup::any::AnyDevice;
@@ -37,6 +37,9 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
 /// By default: every discrete GPU once (one that shows up in CUDA and in OpenCL is used through CUDA), and
 /// host RAM if there is none. Integrated GPUs and CPUs, which share the RAM that is to be spared, only if
 /// asked for.
+///
+/// A card that [says of its memory](CardHealth) that it should be replaced is used only if it is named by its
+/// number (`cuda:0`) or its identity (`pci:0000:81:00.0`); nor through another backend. There is a warning.
 ///
 /// Nothing is left out in silence. The [report](Self::report) has a row for each device, and for each backend
 /// that has none, with the reason. Where host RAM is used by default although a driver is installed, which
@@ -128,6 +131,20 @@ impl Term {
         }
     }
 
+    /// Whether the device at a place is meant, and no other card: by its number, or by its identity.
+    fn names(&self, infos: &[DeviceInfo], at: usize) -> bool {
+        let is_name = match self {
+            Self::Number(..) => true,
+            Self::Text(_, text) => {
+                let holds = |info: &DeviceInfo| info.identity.to_lowercase().contains(text);
+                let is_alone = |other| !holds(other) || is_same_hardware(other, &infos[at]);
+                holds(&infos[at]) && infos.iter().all(is_alone)
+            }
+            _ => false,
+        };
+        is_name && self.matches(infos, at)
+    }
+
     /// Why it means no device.
     fn reason(&self, infos: &[DeviceInfo], absences: &[Absence]) -> String {
         let count = |backend: &str| infos.iter().filter(|info| info.backend == backend).count();
@@ -180,6 +197,9 @@ fn is_built(backend: &str) -> bool {
 pub struct DiscoveryReport {
     /// All devices that were found, and what becomes of each.
     pub devices: Vec<(DeviceInfo, Choice)>,
+    /// What each of them says of errors in its memory, in the same order. Only NVIDIA cards do, and only with
+    /// the feature `cuda`; all else is unknown.
+    pub health: Vec<CardHealth>,
     /// Why backends have no devices, or not all that one would expect. One that is compiled in and has no
     /// devices has a reason here.
     pub absences: Vec<Absence>,
@@ -212,9 +232,25 @@ impl DiscoveryReport {
         (0..self.devices.len()).filter(|&at| self.devices[at].1 == Choice::Used)
     }
 
+    /// Cards that are left out because of what they say of their memory, which is why.
+    fn unsound(&self) -> impl Iterator<Item = (&DeviceInfo, &str)> {
+        let devices = self.devices.iter().zip(&self.health);
+        devices.filter_map(|((info, choice), health)| match choice {
+            // Not what nobody asked for.
+            Choice::LeftOut(reason) if reason.starts_with(health.wants_replacement()?) => {
+                Some((info, &**reason))
+            }
+            _ => None,
+        })
+    }
+
     /// What there is, in a few words each, for an error.
     fn found(&self) -> Vec<String> {
-        let devices = self.devices.iter().map(|(info, _)| info.to_string());
+        let unsound = |info: &DeviceInfo| self.unsound().find(|(other, _)| *other == info);
+        let devices = self.devices.iter().map(|(info, _)| match unsound(info) {
+            Some((info, reason)) => format!("{info}, {reason}"),
+            None => info.to_string(),
+        });
         devices.chain(self.absences.iter().map(Absence::to_string)).collect()
     }
 }
@@ -222,8 +258,8 @@ impl DiscoveryReport {
 impl fmt::Display for DiscoveryReport {
     /// A table for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header = ["backend", "device", "kind", "memory", "identity", "used"].map(String::from);
-        let row = |(info, choice): &(DeviceInfo, Choice)| {
+        let header = ["backend", "device", "kind", "memory", "health", "identity", "used"].map(String::from);
+        let row = |((info, choice), health): (&(DeviceInfo, Choice), &CardHealth)| {
             let used = match choice {
                 Choice::Used => "yes".to_owned(),
                 Choice::LeftOut(reason) => format!("no: {reason}"),
@@ -234,15 +270,16 @@ impl fmt::Display for DiscoveryReport {
                 info.name.clone(),
                 info.kind.to_string(),
                 memory,
+                health.to_string(),
                 info.identity.clone(),
                 used,
             ]
         };
         let absent = |Absence { backend, kind, reason, .. }: &Absence| {
             let [none, no] = ["-".to_owned(), format!("no: {kind}: {reason}")];
-            [backend.clone(), none.clone(), none.clone(), none.clone(), none, no]
+            [backend.clone(), none.clone(), none.clone(), none.clone(), none.clone(), none, no]
         };
-        let mut rows: Vec<[String; 6]> = self.devices.iter().map(row).collect();
+        let mut rows: Vec<[String; 7]> = self.devices.iter().zip(&self.health).map(row).collect();
         rows.extend(self.absences.iter().map(absent));
         rows.sort_by_key(|row| BACKENDS.iter().position(|backend| row[0] == **backend));
         rows.insert(0, header);
@@ -259,7 +296,14 @@ impl fmt::Display for DiscoveryReport {
 /// A device that was found and can be opened.
 struct Candidate {
     info: DeviceInfo,
+    health: CardHealth,
     open: Box<dyn Fn() -> Result<AnyDevice, backend_api::Error>>,
+}
+
+impl Candidate {
+    fn facts(&self) -> (DeviceInfo, CardHealth) {
+        (self.info.clone(), self.health)
+    }
 }
 
 impl Discovery {
@@ -329,16 +373,18 @@ impl Discovery {
     #[must_use]
     pub fn report(&self) -> DiscoveryReport {
         let (candidates, absences) = candidates();
-        self.report_of(candidates.iter().map(|candidate| candidate.info.clone()).collect(), absences)
+        self.report_of(candidates.iter().map(Candidate::facts).collect(), absences)
     }
 
-    fn report_of(&self, infos: Vec<DeviceInfo>, absences: Vec<Absence>) -> DiscoveryReport {
+    fn report_of(&self, facts: Vec<(DeviceInfo, CardHealth)>, absences: Vec<Absence>) -> DiscoveryReport {
+        let (infos, told): (Vec<_>, Vec<_>) = facts.into_iter().unzip();
+        let health: Vec<_> = infos.iter().map(|info| health_of(info, &infos, &told)).collect();
         let is_unmet = |wish: &&Wish| !(0..infos.len()).any(|at| wish.term.matches(&infos, at));
         let unmet =
             |wish: &Wish| Unmet { wish: wish.text.clone(), reason: wish.term.reason(&infos, &absences) };
         let unmet = self.wishes.iter().filter(is_unmet).map(unmet).collect();
-        let choices = self.choose(&infos);
-        DiscoveryReport { devices: infos.into_iter().zip(choices).collect(), absences, unmet }
+        let choices = self.choose(&infos, &health);
+        DiscoveryReport { devices: infos.into_iter().zip(choices).collect(), health, absences, unmet }
     }
 
     /// Looks for devices and opens those that are chosen. Those whose [profile](crate::profile::Profile) is
@@ -350,8 +396,7 @@ impl Discovery {
     /// were not asked for are left out then, with a warning.
     pub fn open(&self) -> Result<Vec<Arc<AnyDevice>>> {
         let (candidates, absences) = candidates();
-        let infos = candidates.iter().map(|candidate| candidate.info.clone()).collect();
-        let report = self.report_of(infos, absences);
+        let report = self.report_of(candidates.iter().map(Candidate::facts).collect(), absences);
         let is_default = self.wishes.is_empty();
         let mut devices = Vec::new();
         for candidate in report.used().map(|at| &candidates[at]) {
@@ -361,6 +406,7 @@ impl Discovery {
                 Err(error) => return Err(error.into()),
             }
         }
+        report.unsound().for_each(|(info, reason)| crate::base::trace::card_left_out(info, reason));
         if devices.is_empty() && is_default {
             // All cards refused: there may still be RAM.
             for candidate in candidates.iter().filter(|c| c.info.kind == DeviceKind::HostMemory) {
@@ -382,8 +428,11 @@ impl Discovery {
     }
 
     /// What becomes of each device, in the order of preference in which they are listed.
-    fn choose(&self, infos: &[DeviceInfo]) -> Vec<Choice> {
-        let has_gpu = infos.iter().any(|info| info.kind == DeviceKind::DiscreteGpu);
+    fn choose(&self, infos: &[DeviceInfo], health: &[CardHealth]) -> Vec<Choice> {
+        let is_gpu = |(info, health): (&DeviceInfo, &CardHealth)| {
+            info.kind == DeviceKind::DiscreteGpu && health.wants_replacement().is_none()
+        };
+        let has_gpu = infos.iter().zip(health).any(is_gpu);
         let mut used: Vec<&DeviceInfo> = Vec::new();
         let mut choices = Vec::new();
         for (at, info) in infos.iter().enumerate() {
@@ -402,6 +451,13 @@ impl Discovery {
                     DeviceKind::HostMemory => Ok(()),
                     kind => Err(format!("a device of kind {kind} is used only if asked for")),
                 }
+            };
+            let is_named = || self.wishes.iter().any(|wish| wish.term.names(infos, at));
+            let wanted = match health[at].wants_replacement() {
+                Some(reason) if wanted.is_ok() && !is_named() => {
+                    Err(format!("{reason}, or name it by number or identity to use it all the same"))
+                }
+                _ => wanted,
             };
             let twin = used.iter().find(|other| is_same_hardware(other, info)).filter(|_| !self.duplicates);
             choices.push(match (wanted, twin) {
@@ -424,6 +480,14 @@ fn is_same_hardware(a: &DeviceInfo, b: &DeviceInfo) -> bool {
     names(a).any(|name| names(b).any(|other| name == other))
 }
 
+/// What is known of the health of a card, by whatever backend.
+fn health_of(info: &DeviceInfo, infos: &[DeviceInfo], health: &[CardHealth]) -> CardHealth {
+    let is_known = |(other, health): &(&DeviceInfo, &CardHealth)| {
+        **health != CardHealth::default() && is_same_hardware(other, info)
+    };
+    infos.iter().zip(health).find(is_known).map(|(_, health)| *health).unwrap_or_default()
+}
+
 /// All devices of all backends that are compiled in, the preferred backend first, and why there are no
 /// others.
 fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
@@ -435,6 +499,7 @@ fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
         absences.extend(why);
         candidates.extend(cards.into_iter().map(|card| Candidate {
             info: card.info.clone(),
+            health: card.health(),
             open: Box::new(move || backend_cuda::CudaDevice::open(card.index).map(AnyDevice::from)),
         }));
     }
@@ -444,6 +509,7 @@ fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
         absences.extend(why);
         candidates.extend(devices.into_iter().map(|found| Candidate {
             info: found.info().clone(),
+            health: CardHealth::default(),
             open: Box::new(move || {
                 let device = backend_opencl::OpenClDevice::open(&found, &backend_opencl::Options::new())?;
                 if let Some(error) = device.kernel_cache_error() {
@@ -462,6 +528,7 @@ fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
         }
         candidates.extend(infos.into_iter().map(|info| Candidate {
             info,
+            health: CardHealth::default(),
             open: Box::new(|| backend_host::HostDevice::builder().build().map(AnyDevice::from)),
         }));
     }
@@ -492,8 +559,16 @@ mod tests {
         ]
     }
 
+    fn unknown(infos: &[DeviceInfo]) -> Vec<CardHealth> {
+        vec![CardHealth::default(); infos.len()]
+    }
+
+    fn of_unknown_health(infos: &[DeviceInfo]) -> Vec<(DeviceInfo, CardHealth)> {
+        infos.iter().cloned().zip(unknown(infos)).collect()
+    }
+
     fn used(discovery: &Discovery, infos: &[DeviceInfo]) -> Vec<usize> {
-        let choices = discovery.choose(infos);
+        let choices = discovery.choose(infos, &unknown(infos));
         (0..infos.len()).filter(|&i| choices[i] == Choice::Used).collect()
     }
 
@@ -504,7 +579,7 @@ mod tests {
     #[test]
     fn every_card_is_used_once_and_through_cuda_if_possible() {
         assert_eq!(used(&Discovery::new(), &rig()), [0, 1, 4]);
-        let choices = Discovery::new().choose(&rig());
+        let choices = Discovery::new().choose(&rig(), &unknown(&rig()));
         assert_eq!(choices[3], Choice::LeftOut("the same card is used through cuda".into()));
         assert!(matches!(&choices[6], Choice::LeftOut(reason) if reason.contains("CPU")));
     }
@@ -543,11 +618,56 @@ mod tests {
     #[test]
     fn the_report_is_a_table() {
         let broken = Absence::new("cuda", AbsenceKind::Unusable, "it is old; update it");
-        let text = Discovery::new().report_of(rig(), vec![broken]).to_string();
+        let text = Discovery::new().report_of(of_unknown_health(&rig()), vec![broken]).to_string();
         assert_eq!(text.lines().count(), 10);
         // Rows of one backend stand together.
         assert!(text.lines().nth(3).unwrap().ends_with("no: unusable: it is old; update it"), "{text}");
         assert!(text.lines().nth(4).unwrap().ends_with("no: the same card is used through cuda"), "{text}");
+    }
+
+    #[test]
+    fn a_card_that_wants_to_be_replaced_is_used_only_if_it_is_named() {
+        let rig = |bad: &[usize]| {
+            let mut facts = of_unknown_health(&rig());
+            for at in bad {
+                facts[*at].1.remap_failed = Some(true);
+            }
+            facts
+        };
+        let used = |wishes: &str, bad: &[usize]| {
+            let discovery = Discovery::new();
+            let discovery = if wishes.is_empty() { discovery } else { discovery.select(wishes).unwrap() };
+            let report = discovery.report_of(rig(bad), Vec::new());
+            (report.used().collect::<Vec<_>>(), report)
+        };
+        let (chosen, report) = used("", &[0]);
+        // Not through OpenCL either, which has the same card as its first.
+        assert_eq!(chosen, [1, 4]);
+        let reason = "a row of its memory has errors and no spare row is left: replace the card, or name it by \
+                      number or identity to use it all the same";
+        assert_eq!(report.devices[0].1, Choice::LeftOut(reason.into()));
+        assert_eq!(report.devices[2].1, Choice::LeftOut(reason.into()));
+        assert_eq!(report.unsound().count(), 2);
+        assert!(report.to_string().contains("remapping failed"), "{report}");
+        assert!(report.found()[0].ends_with("all the same"), "{:?}", report.found());
+        for (wishes, chosen) in [
+            ("cuda", &[1][..]),
+            ("gpu", &[1, 4]),
+            ("all", &[1, 4, 5, 6, 7]),
+            ("nvidia a", &[]),
+            ("cuda:0", &[0]),
+            ("pci:1", &[0]),
+            ("opencl:0", &[2]),
+            ("pci", &[1, 4, 5]),
+            ("cuda:0, gpu", &[0, 1, 4]),
+        ] {
+            assert_eq!(used(wishes, &[0]).0, chosen, "{wishes}");
+        }
+        assert_eq!(used("", &[0, 1, 4]).0, [7], "host RAM, as where there is no card");
+        // Rows that wait for a reset are no reason.
+        let mut facts = rig(&[]);
+        facts[0].1.remap_pending = Some(true);
+        assert_eq!(Discovery::new().report_of(facts, Vec::new()).used().next(), Some(0));
     }
 
     #[test]
@@ -562,7 +682,8 @@ mod tests {
     fn wishes_that_nothing_is_found_for_say_why() {
         let missing = Absence::new("cuda", AbsenceKind::NotInstalled, "there is no libcuda; install it");
         let wishes = "cuda, CUDA:1, gpu, Nonsense, opencl:radeon, opencl:7, host:99, host";
-        let report = Discovery::new().select(wishes).unwrap().report_of(rig()[6..].to_vec(), vec![missing]);
+        let facts = of_unknown_health(&rig()[6..]);
+        let report = Discovery::new().select(wishes).unwrap().report_of(facts, vec![missing]);
         let unmet: Vec<_> = report.unmet.iter().map(|unmet| (&*unmet.wish, &*unmet.reason)).collect();
         let not_installed = "not installed: there is no libcuda; install it";
         assert_eq!(

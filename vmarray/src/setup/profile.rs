@@ -1,5 +1,6 @@
 //! How fast a device is, and what suits it: a short measurement, remembered.
 
+pub(crate) mod limits;
 mod probe;
 mod store;
 
@@ -9,7 +10,7 @@ pub use store::fuzz_profile;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use backend_api::{Device, DeviceInfo, Routing};
 
@@ -50,9 +51,12 @@ pub enum Direction {
 /// longer than 64 KiB count only where a lone copy of one, which is what a random miss costs, takes at most a
 /// quarter longer than that of 64 KiB.
 ///
-/// It takes up to 32 MiB of device memory and 32 MiB of RAM, and less than a second a device. Other work of
-/// the card meanwhile disturbs it. It goes by the clock of the machine: of a simulated device, whose time is
-/// its own, it says nothing of use, so that tests [declare](Self::remember) a profile.
+/// Beside that a copy within the device's memory is timed, and one within RAM by one thread.
+///
+/// It takes up to 32 MiB of device memory, of discrete cards for a moment 256 MiB more, whose caches hold
+/// less than that, and 64 MiB of RAM, and less than a second a device. Other work of the card meanwhile
+/// disturbs it. It goes by the clock of the machine: of a simulated device, whose time is its own, it says
+/// nothing of use, so that tests [declare](Self::remember) a profile.
 ///
 /// # When it is used
 /// Nothing is measured that was not asked for, by [`Profile::of`] or by a [placement](crate::Placement) by
@@ -98,6 +102,15 @@ pub struct Profile {
     pub both: u64,
     /// The length of a page that suits the device, in bytes.
     pub page_bytes: usize,
+    /// What a lone copy takes beside its bytes: the submission, and the wait for its end. Zero if unknown.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub call: Duration,
+    /// Bytes per second that the device reads and writes in its own memory, added up; 0 if unknown.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub device_memory: u64,
+    /// Bytes per second that one thread copies from page-locked RAM; 0 if unknown.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub host_memory: u64,
     /// The routes of batches that are faster than what the backend chooses by itself.
     #[cfg_attr(feature = "serde", serde(default))]
     pub routing: Routing,
@@ -186,10 +199,11 @@ impl Profile {
     }
 
     /// A profile of these figures: bytes per second from and to the device and both ways at once, and the
-    /// length of a page in bytes. Routes are left to the device.
+    /// length of a page in bytes. Routes are left to the device, and what else there is is unknown.
     #[must_use]
     pub fn new(read: u64, write: u64, both: u64, page_bytes: usize) -> Self {
-        Self { read, write, both, page_bytes, routing: Routing::new() }
+        let (call, device_memory, host_memory) = (Duration::ZERO, 0, 0);
+        Self { read, write, both, page_bytes, call, device_memory, host_memory, routing: Routing::new() }
     }
 
     /// The bandwidth in a direction.

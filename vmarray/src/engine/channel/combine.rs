@@ -31,6 +31,7 @@ use super::transfers::{FetchUnderWay, Submission, Wakes};
 use super::waiting::spin_while;
 use super::{Channel, DevicePlace, HostPlace, Shard, WorkUnderWay};
 use crate::base::error::Result;
+use crate::base::recording;
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
 use crate::engine::page::{Deferral, Holder, PageTable, State};
 
@@ -265,6 +266,8 @@ impl Channel {
         match &submitted {
             &Ok(ticket) => {
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
+                let copied = || copies.iter().map(Transfer::bytes).sum();
+                recording::sized(ticket, loads.len() + reads.len(), copied);
                 // Under the lock, so that nobody finishes the transfer before: the thread that sleeps for one
                 // of the pages is to help now.
                 for load in &loads {

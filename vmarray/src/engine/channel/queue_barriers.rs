@@ -17,6 +17,7 @@ use backend_api::{Device, Queue, Result, Scatter, Ticket};
 
 use super::order_lock::{OrderGuard, OrderLock};
 use super::queues::{QUEUES, Queues};
+use crate::base::recording::{self, SubmittedWork};
 use crate::base::stats::Counters;
 
 /// The newest tickets of one kind, by queue.
@@ -35,6 +36,19 @@ pub(super) struct QueueBarriers {
     after_writes: [Known; QUEUES],
     /// and of the kernels in the fetch queues, by write queue.
     after_kernels: [Known; QUEUES],
+    /// Kernels in queues of the array's other channels that read these slots: the newest of each queue.
+    readers: Vec<Ticket>,
+    /// Up to which of them each write queue runs later, and the first fetch queue.
+    after_readers: [Vec<Ticket>; QUEUES],
+    store_after_readers: Vec<Ticket>,
+}
+
+impl QueueBarriers {
+    /// Has a write queue run later than all of those.
+    fn order_after_readers(&mut self, queue: &Queue<dyn Device>, at: usize) -> Result<()> {
+        let known = &mut self.after_readers[at];
+        self.readers.iter().try_for_each(|ticket| order_other(queue, *ticket, known))
+    }
 }
 
 /// What copies out of slots, and kernels, have to come after.
@@ -49,23 +63,25 @@ pub(super) struct LoadOrder {
     after_reads: Known,
     /// What is known of such kernels, by fetch queue.
     after_store: Known,
-    /// Up to which ticket of queues of other channels the first queue runs later: those of the last scatters.
-    after_others: Vec<Ticket>,
+    /// Up to which tickets of the queues of the array's other channels each fetch queue runs later.
+    after_others: [Vec<Ticket>; QUEUES],
 }
 
-impl LoadOrder {
-    /// Has the first queue run later than a ticket of another channel, unless it does already.
-    fn order_first(&mut self, queue: &Queue<dyn Device>, ticket: Ticket) -> Result<()> {
-        let known = self.after_others.iter_mut().find(|known| known.queue == ticket.queue);
-        if known.as_ref().is_some_and(|known| known.value >= ticket.value) {
-            return Ok(());
-        }
-        queue.order_after(ticket)?;
-        match known {
-            Some(known) => known.value = ticket.value,
-            None => self.after_others.push(ticket),
-        }
-        Ok(())
+/// Has a queue run later than a ticket of another channel's queue, unless it is known to.
+fn order_other(queue: &Queue<dyn Device>, ticket: Ticket, known: &mut Vec<Ticket>) -> Result<()> {
+    if known.iter().any(|known| known.queue == ticket.queue && known.value >= ticket.value) {
+        return Ok(());
+    }
+    queue.order_after(ticket)?;
+    note_newest(known, ticket);
+    Ok(())
+}
+
+/// Puts a ticket in the place of an older one of its queue.
+fn note_newest(tickets: &mut Vec<Ticket>, ticket: Ticket) {
+    match tickets.iter_mut().find(|known| known.queue == ticket.queue) {
+        Some(known) => known.value = known.value.max(ticket.value),
+        None => tickets.push(ticket),
     }
 }
 
@@ -145,7 +161,9 @@ impl HomeQueues {
         submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         order_all(queue, &order.kernels, &mut order.after_kernels[at])?;
+        order.order_after_readers(queue, at)?;
         let ticket = submit(queue)?;
+        recording::submitted(SubmittedWork::Write, &self.device, ticket);
         self.writes.note_submitted(at, ticket);
         order.writes[at] = Some(ticket);
         self.counters.submissions.add(1);
@@ -161,6 +179,7 @@ impl HomeQueues {
         let (at, queue) = self.fetches.least_busy(&self.device);
         order_one(queue, loads.store, &mut loads.after_store[at])?;
         let ticket = submit(queue)?;
+        recording::submitted(SubmittedWork::Fetch, &self.device, ticket);
         self.note_read(loads, at, ticket);
         Ok(ticket)
     }
@@ -180,10 +199,13 @@ impl HomeQueues {
     ) -> Result<Ticket> {
         let queue = self.fetches.first();
         order_all(queue, &order.writes, &mut order.after_writes[0])?;
+        let QueueBarriers { readers, store_after_readers, .. } = order;
+        readers.iter().try_for_each(|ticket| order_other(queue, *ticket, store_after_readers))?;
         // Those of the same queue are in order anyway.
         loads.reads[0] = None;
         order_all(queue, &loads.reads, &mut loads.after_reads)?;
         let ticket = submit(queue)?;
+        recording::submitted(SubmittedWork::Change, &self.device, ticket);
         self.fetches.note_submitted(0, ticket);
         order.kernels[0] = Some(ticket);
         loads.store = Some(ticket);
@@ -203,6 +225,7 @@ impl HomeQueues {
         order_all(queue, &order.writes, &mut order.after_writes[at])?;
         order_one(queue, loads.store, &mut loads.after_store[at])?;
         let ticket = submit(queue)?;
+        recording::submitted(SubmittedWork::Question, &self.device, ticket);
         order.kernels[at] = Some(ticket);
         self.note_read(loads, at, ticket);
         Ok(ticket)
@@ -335,6 +358,44 @@ impl HomeQueues {
         self.store(&mut order, &mut loads, |queue| queue.scatter(&scatter)).map(Some)
     }
 
+    /// The locks of several channels, in their order.
+    fn lock_all<'q>(all: &[&'q Self]) -> Vec<(OrderGuard<'q, QueueBarriers>, OrderGuard<'q, LoadOrder>)> {
+        // Taken in the order in which others take several.
+        let mut sorted: Vec<usize> = (0..all.len()).collect();
+        sorted.sort_by_key(|number| std::ptr::from_ref(all[*number]));
+        let lock = |number: usize| (all[number].barriers.lock(), all[number].load_order.lock());
+        let mut locked: Vec<_> = sorted.into_iter().map(|number| (number, lock(number))).collect();
+        locked.sort_by_key(|(number, _)| *number);
+        locked.into_iter().map(|(_, guards)| guards).collect()
+    }
+
+    /// As [`between_writes`](Self::between_writes), for all channels of an array, whose devices reach the
+    /// home slots of all of them: in a queue of the one with this number. Kernels in a row order nothing:
+    /// what writes to slots of other channels comes after them when it comes.
+    pub(crate) fn between_writes_of_all(
+        all: &[&Self],
+        lane: usize,
+        submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
+    ) -> Result<Ticket> {
+        let of = all[lane];
+        let mut locked = Self::lock_all(all);
+        let (at, queue) = of.fetches.least_busy(&of.device);
+        let mut before: Vec<Ticket> = Vec::new();
+        for (_, (order, loads)) in locked.iter().enumerate().filter(|(number, _)| *number != lane) {
+            before.extend(order.writes.iter().chain([&loads.store]).flatten());
+        }
+        let (order, loads) = &mut locked[lane];
+        let known = &mut loads.after_others[at];
+        before.into_iter().try_for_each(|ticket| order_other(queue, ticket, known))?;
+        let ticket = of.examine(order, loads, (at, queue), submit)?;
+        for (number, (order, _)) in locked.iter_mut().enumerate() {
+            if number != lane {
+                note_newest(&mut order.readers, ticket);
+            }
+        }
+        Ok(ticket)
+    }
+
     /// As [`scatter_home`](Self::scatter_home), for channels whose devices reach the home slots of all of
     /// them: has several of the devices write to elements of different places in a list at the same time,
     /// whichever channels these live on.
@@ -346,21 +407,13 @@ impl HomeQueues {
         begun: u64,
         choose: impl FnOnce(bool) -> Vec<(usize, Scatter<'a>)>,
     ) -> (Vec<(usize, Ticket)>, Result<()>) {
-        // In the order in which others lock several.
-        let mut sorted: Vec<usize> = (0..all.len()).collect();
-        sorted.sort_by_key(|number| std::ptr::from_ref(all[*number]));
-        let mut locked: Vec<_> = sorted
-            .iter()
-            .map(|number| (*number, (all[*number].barriers.lock(), all[*number].load_order.lock())))
-            .collect();
-        locked.sort_by_key(|(number, _)| *number);
-        let mut locked: Vec<_> = locked.into_iter().map(|(_, guards)| guards).collect();
+        let mut locked = Self::lock_all(all);
         let now: u64 = locked.iter().map(|(_, loads)| loads.begun).sum();
         let scatters = choose(now != begun);
         let mut before: Vec<Ticket> = Vec::new();
         for (order, loads) in &locked {
             let all = order.writes.iter().chain(&loads.reads).chain([&loads.store]);
-            before.extend(all.flatten());
+            before.extend(all.flatten().chain(&order.readers));
         }
         let mut submitted = Vec::new();
         let mut outcome = Ok(());
@@ -368,7 +421,8 @@ impl HomeQueues {
             let (of, (order, loads)) = (all[*number], &mut locked[*number]);
             let queue = of.fetches.first();
             let others = before.iter().filter(|ticket| ticket.queue != queue.id());
-            let ordered = others.copied().try_for_each(|ticket| loads.order_first(queue, ticket));
+            let known = &mut loads.after_others[0];
+            let ordered = others.copied().try_for_each(|ticket| order_other(queue, ticket, known));
             match ordered.and_then(|()| of.store(order, loads, |queue| queue.scatter(scatter))) {
                 Ok(ticket) => submitted.push((*number, ticket)),
                 Err(error) => {
@@ -386,7 +440,7 @@ impl HomeQueues {
             for ticket in tickets {
                 let mut writes = of.writes.iter();
                 let is_ordered = writes.all(|queue| queue.order_after(ticket).is_ok())
-                    && loads.order_first(of.fetches.first(), ticket).is_ok();
+                    && order_other(of.fetches.first(), ticket, &mut loads.after_others[0]).is_ok();
                 if !is_ordered {
                     // As in `beside`.
                     let _ = of.device.wait(ticket);
@@ -401,6 +455,7 @@ impl HomeQueues {
 
     /// Notes that a submission is done, for the sake of those that come next.
     pub(crate) fn note_done(&self, ticket: Ticket) {
+        recording::done(ticket);
         self.fetches.note_done(ticket);
         self.writes.note_done(ticket);
     }

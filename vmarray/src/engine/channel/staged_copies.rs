@@ -21,6 +21,7 @@ use parking_lot::MutexGuard;
 use super::coalesce::{CopyWay, coalesce};
 use super::waiting::spin_while;
 use super::{Channel, Stage};
+use crate::base::recording;
 
 /// How much one submission copies at most, in bytes, unless one thread asks for more.
 const GROUP_BYTES: u64 = 4 << 20;
@@ -242,11 +243,13 @@ impl Channel {
     }
 
     fn submit_staged(&self, way: CopyWay, copies: &[Transfer<'_>]) -> backend_api::Result<Ticket> {
-        match way {
+        let ticket = match way {
             CopyWay::Fetch => self.queues.read(&mut self.queues.begin_reads(), |queue| queue.submit(copies)),
             CopyWay::WriteBack => {
                 self.queues.write(&mut self.queues.begin_writes(), |queue| queue.submit(copies))
             }
-        }
+        }?;
+        recording::sized(ticket, copies.len(), || copies.iter().map(Transfer::bytes).sum());
+        Ok(ticket)
     }
 }

@@ -9,6 +9,7 @@ use crossbeam_queue::ArrayQueue;
 use super::frames::{Blocking, Frame};
 use super::transfers::Wakes;
 use super::{Channel, FrameTable, NO_PAGE, Shard};
+use crate::base::recording;
 use crate::engine::evict::Verdict;
 use crate::engine::page::state::{AHEAD, DIRTY};
 use crate::engine::page::{Access, PageTable, State, Sweep};
@@ -235,6 +236,7 @@ impl Channel {
         }
         let (first, rest) = clean.split_first()?;
         self.counters.evictions.add(clean.len() as u64);
+        recording::happened("evicted", clean.len());
         let unused = clean.iter().filter(|victim| victim.before.any(AHEAD)).count();
         if unused > 0 {
             self.counters.prefetches_unused.add(unused as u64);

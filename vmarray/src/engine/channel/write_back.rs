@@ -7,6 +7,7 @@ use super::coalesce::{CopyWay, coalesce};
 use super::transfers::{Submission, Wakes, WriteBack};
 use super::victims::Victim;
 use crate::base::error::Result;
+use crate::base::recording;
 use crate::engine::page::{Access, PageTable};
 
 /// Why pages are written back.
@@ -44,6 +45,7 @@ impl Channel {
         let result = match submitted {
             Ok(ticket) => {
                 self.counters.bytes_to_device.add(bytes * dirty.len() as u64);
+                recording::sized(ticket, dirty.len(), || bytes * dirty.len() as u64);
                 let pages = dirty.iter().map(|v| v.page).collect();
                 let (submission, evicting) = (Submission::new(ticket, false), purpose == WriteBackFor::Evict);
                 shard.work.write_backs.push(WriteBack { submission, pages, evicting });

@@ -159,6 +159,7 @@ impl StagedOperand {
             StagedFrom::Host(host) => {
                 let ticket = queue.submit(&[Transfer::Upload { from: host.at(0), to, bytes }])?;
                 counters.bytes_to_device.add(bytes);
+                counters.bytes_through_host.add(bytes);
                 Ok(Some(ticket))
             }
             StagedFrom::Part(part, first) => {

@@ -100,6 +100,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
                 let upload = Transfer::Upload { from: host.at(begin as u64), to, bytes: values.len() as u64 };
                 copies.push(lane.queue.submit(&[upload])?);
                 lane.counters().bytes_to_device.add(values.len() as u64);
+                lane.counters().bytes_through_host.add(values.len() as u64);
             }
             // All of them, so that nothing is under way any more when the memory is used again.
             let copied = copies.into_iter().map(|ticket| lane.wait(ticket));

@@ -11,6 +11,7 @@ use backend_api::{Device, DeviceSpan, Elements, HostSpan, Queue, Ticket};
 use super::beside::{ReadOperand, StagedOperand};
 use super::{Examination, Lane, Run, RunAccess};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::recording;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
@@ -279,7 +280,12 @@ impl Writing {
             Ok(last)
         });
         match submitted {
-            Ok(ticket) => tickets.push(ticket),
+            Ok(ticket) => {
+                let bytes: u64 = run.columns.iter().map(|of| of.count * of.stride).sum();
+                lane.counters().bytes_in_place.add(2 * bytes);
+                recording::sized(ticket, 1, || 2 * bytes);
+                tickets.push(ticket);
+            }
             Err(error) => {
                 let begun = begun && !changes_nothing(&error);
                 return Err(RefusedRun { error: error.into(), begun });

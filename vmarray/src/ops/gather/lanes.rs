@@ -116,7 +116,10 @@ impl<'a> Lanes<'a> {
         channel: usize,
         submit: impl FnOnce(&backend_api::Queue<dyn Device>) -> backend_api::Result<Ticket>,
     ) -> backend_api::Result<Ticket> {
-        self.channel(channel).queues.between_writes(&self.queues, submit)
+        match self.pool {
+            Some(_) => HomeQueues::between_writes_of_all(&self.queues, channel, submit),
+            None => self.channel(channel).queues.between_writes(&[], submit),
+        }
     }
 
     pub fn channel(&self, channel: usize) -> &'a Channel {

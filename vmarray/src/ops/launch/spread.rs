@@ -344,6 +344,7 @@ impl<'a> DeviceCopies<'a> {
             let upload = Transfer::Upload { from: self.host.at(0), to, bytes: piece.len() as u64 };
             self.queue.device().wait(self.queue.submit(&[upload])?)?;
             self.counters.bytes_to_device.add(piece.len() as u64);
+            self.counters.bytes_through_host.add(piece.len() as u64);
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::base::element::Element;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
+use crate::ops::explain::{Explained, Work, explain};
 use crate::ops::gather::GatherAsync;
 
 /// A [`View`] of a range of an array: what can be done with its pages.
@@ -111,6 +112,34 @@ pub trait PagedView<'a, T: Element, D: Device>:
     fn get_uncached(self, index: usize) -> Result<T> {
         let (array, shape) = self.parts();
         array.get_uncached(shape.place(index)?)
+    }
+
+    /// What work on elements will do, as things are now: which pages are touched, which way their elements
+    /// go, how many bytes that moves, and how long it takes at best by what was measured of the devices. Asks
+    /// no device, copies nothing, and looks at the state of each page. What stands beside the view's own
+    /// elements (in joins, among arguments of kernels) is not in it: [`watch`](VirtualArray::watch) tells of
+    /// that afterwards.
+    ///
+    /// # Errors
+    /// As [`section`](View::section); [`ListedIndexOutside`](ErrorKind::ListedIndexOutside).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use vmarray::explain::{PlannedRoute, Work};
+    /// let array = VirtualArray::<u64>::builder(10_000).page_len(1000).build()?;
+    /// array.fill(.., 7)?;
+    /// array.set(5, 8)?;
+    /// let plan = array.explain(.., Work::Ask)?;
+    /// assert_eq!((plan.pages, plan.resident, plan.dirty), (10, 1, 1));
+    /// assert_eq!((plan.route, plan.bytes_in_place()), (PlannedRoute::OnDevices, 80_000));
+    /// // The page that was written to goes to the device first.
+    /// assert_eq!((plan.bytes_to_device(), plan.bytes_from_device()), (8000, 0));
+    /// println!("{plan}");
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn explain(self, bounds: impl RangeBounds<usize>, work: Work<'_>) -> Result<Explained> {
+        let (array, shape) = self.parts();
+        explain(array, shape.places(bounds)?, work)
     }
 
     /// How many pages the view touches.

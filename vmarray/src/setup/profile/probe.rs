@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Route, Routing, Ticket, Transfer,
+    Commit, Device, DeviceBuffer, DeviceKind, HostBuffer, HostMemory, Queue, Route, Routing, Ticket, Transfer,
 };
 
 use super::Profile;
@@ -40,6 +40,11 @@ const ROUNDS: usize = 5;
 const HURRY: Duration = Duration::from_millis(600);
 /// The most memory of each direction, on the device and in RAM.
 const MEMORY_BYTES: usize = 16 << 20;
+
+/// In what a discrete card's memory is timed: its caches hold less than half of it.
+const CARD_BYTES: u64 = 256 << 20;
+/// Such a copy is no longer than what the bus carries in this time.
+const COPY_TIME: Duration = Duration::from_millis(5);
 
 /// Batches for which routes are compared take the bus this long at most.
 const ROUTE_TIME: Duration = Duration::from_millis(1);
@@ -116,7 +121,13 @@ pub(super) fn measure<D: Device>(device: &Arc<D>, clock: Clock<'_>) -> Result<Pr
     let read = pages.iter().map(|page| page.read).max().unwrap_or(0);
     let write = pages.iter().map(|page| page.write).max().unwrap_or(0);
     let both = scene.speed(&[ProbedWay::Up, ProbedWay::Down], page_bytes, speed)?;
-    Ok(Profile { routing, ..Profile::new(read, write, both, page_bytes) })
+    let call = pages.first().map_or(Duration::ZERO, |page| {
+        page.alone.saturating_sub(Duration::from_secs_f64(page.bytes as f64 / page.read.max(1) as f64))
+    });
+    let device_memory = scene.device_memory(speed, call)?;
+    let host_memory = scene.host_memory();
+    let measured = Profile::new(read, write, both, page_bytes);
+    Ok(Profile { routing, call, device_memory, host_memory, ..measured })
 }
 
 /// What was measured with pages of a length.
@@ -279,6 +290,45 @@ impl<'a, D: Device> Scene<'a, D> {
             alone: median(alone),
         };
         Ok(figures.map(page).into())
+    }
+
+    /// What the device reads and writes in its own memory, in bytes per second, where its bus has about this
+    /// `speed`, and a submission and the wait for it take so long beside the copy.
+    fn device_memory(&self, speed: u64, call: Duration) -> Result<u64> {
+        let is_card = self.device.info().kind == DeviceKind::DiscreteGpu;
+        let usable = self.device.memory()?.usable_bytes;
+        let own = if is_card && usable / 4 >= CARD_BYTES {
+            DeviceBuffer::new(self.device, CARD_BYTES, Commit::Lazy).ok()
+        } else {
+            None
+        };
+        let memory = own.as_ref().unwrap_or(&self.slots);
+        // A slow device is no slower there than over its bus.
+        let half = (memory.bytes() / 2).min(bytes_in(COPY_TIME, speed) as u64);
+        if half == 0 {
+            return Ok(0);
+        }
+        let copy = [Transfer::Internal { from: memory.at(0), to: memory.at(half), bytes: half }];
+        // What the driver has only promised so far is there after the first.
+        self.once(None, ProbedWay::Down, &copy)?;
+        let times = [self.once(None, ProbedWay::Down, &copy)?, self.once(None, ProbedWay::Down, &copy)?];
+        let time = times[0].min(times[1]);
+        // Of a device that takes no longer than for nothing, nothing is known.
+        let time = time.checked_sub(call).filter(|time| !time.is_zero());
+        Ok(time.map_or(0, |time| (2.0 * half as f64 / time.as_secs_f64()) as u64))
+    }
+
+    /// What this thread copies from host memory of the device, in bytes per second; 0 by a clock that does
+    /// not tell.
+    fn host_memory(&self) -> u64 {
+        let mut copied = vec![0; self.frames.bytes()];
+        self.frames.read(0, &mut copied);
+        let start = (self.clock)();
+        self.frames.read(0, &mut copied);
+        let time = (self.clock)().saturating_sub(start);
+        std::hint::black_box(&copied);
+        // A clock that stands still tells nothing.
+        if time.is_zero() { 0 } else { (copied.len() as f64 / time.as_secs_f64()) as u64 }
     }
 
     /// The routes that are better than what the device chooses, which has about this `speed`.

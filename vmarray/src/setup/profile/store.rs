@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use backend_api::own_files::OwnFolder;
 use backend_api::{DeviceInfo, DeviceKind, Route, Routing};
@@ -15,7 +16,7 @@ use super::Profile;
 /// Names the folder, or `off`.
 const VARIABLE: &str = "VMARRAY_PROFILES";
 /// The first line. Another number for another format, or when the measurement finds something else.
-const TITLE: &str = "vmarray profile 1";
+const TITLE: &str = "vmarray profile 2";
 /// The last line.
 const END: &str = "end";
 
@@ -122,12 +123,13 @@ fn write(folder: &OwnFolder, key: &str, profile: &Profile) -> io::Result<()> {
 }
 
 fn print(key: &str, profile: &Profile) -> String {
-    let Profile { read, write, both, page_bytes, routing } = profile;
+    let Profile { read, write, both, page_bytes, call, device_memory, host_memory, routing } = profile;
+    let call = call.as_nanos();
     let uploads = print_table(|pieces, bytes| routing.upload(pieces, pieces as u64 * bytes));
     let downloads = print_table(|pieces, bytes| routing.download(pieces, pieces as u64 * bytes));
     format!(
-        "{TITLE}\n{key}\nread {read}\nwrite {write}\nboth {both}\npage_bytes {page_bytes}\nuploads {uploads}\n\
-         downloads {downloads}\n{END}\n"
+        "{TITLE}\n{key}\nread {read}\nwrite {write}\nboth {both}\npage_bytes {page_bytes}\ncall {call}\n\
+         device_memory {device_memory}\nhost_memory {host_memory}\nuploads {uploads}\ndownloads {downloads}\n{END}\n"
     )
 }
 
@@ -141,6 +143,8 @@ fn parse(text: &str, key: &str) -> Option<Profile> {
     let (read, write, both) = (number("read")?, number("write")?, number("both")?);
     let page_bytes = usize::try_from(number("page_bytes")?).ok().filter(|bytes| bytes.is_power_of_two())?;
     let mut profile = Profile::new(read, write, both, page_bytes);
+    profile.call = Duration::from_nanos(number("call")?);
+    (profile.device_memory, profile.host_memory) = (number("device_memory")?, number("host_memory")?);
     let routing = &mut profile.routing;
     parse_table(value("uploads")?, |pieces, bytes, route| routing.set_upload(pieces, bytes, route))?;
     parse_table(value("downloads")?, |pieces, bytes, route| routing.set_download(pieces, bytes, route))?;
@@ -183,6 +187,8 @@ mod tests {
 
     fn profile() -> Profile {
         let mut profile = Profile::new(50_000_000_000, 49, 80_000_000_000, 65_536);
+        profile.call = Duration::from_nanos(5_500);
+        (profile.device_memory, profile.host_memory) = (4_000_000_000_000, 12_000_000_000);
         profile.routing.set_upload(2, 4096, Some(Route::Single));
         profile.routing.set_upload(512, 1 << 20, Some(Route::Batch));
         profile.routing.set_download(16, 64 << 10, Some(Route::Kernel));

@@ -42,6 +42,9 @@ fn a_simulated_device_is_as_fast_as_it_was_made() {
     // The way down is done when the way up is half done.
     assert!(near(profile.both, 4e9), "{profile:?}");
     assert!(profile.routing.is_empty() && took < Duration::from_secs(1), "{took:?}");
+    // A copy reads and writes. Host memory is not the device's, and its clock stands still meanwhile.
+    assert!(near(profile.device_memory, 8e9) && profile.host_memory == 0, "{profile:?}");
+    assert!(near(profile.call.as_nanos() as u64, 1000.0), "{profile:?}");
 }
 
 #[test]

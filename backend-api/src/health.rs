@@ -1,0 +1,78 @@
+//! What a card says of its own memory.
+
+use std::fmt;
+
+/// What a card says of the errors in its memory, at the moment of asking; `None` where nobody tells.
+///
+/// ```
+/// use backend_api::CardHealth;
+/// let mut health = CardHealth::default();
+/// assert_eq!(health.to_string(), "unknown");
+/// health.ecc = Some(true);
+/// health.uncorrected_errors = Some(2);
+/// health.remapped_rows = Some(1);
+/// assert_eq!(health.to_string(), "ECC on, 2 uncorrected errors, 1 row remapped");
+/// assert_eq!(health.wants_replacement(), None);
+/// health.remap_failed = Some(true);
+/// assert!(health.wants_replacement().unwrap().contains("no spare row"));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct CardHealth {
+    /// Whether errors in memory are corrected, and those that cannot be are told of.
+    pub ecc: Option<bool>,
+    /// How many errors could not be corrected since the card was made.
+    pub uncorrected_errors: Option<u64>,
+    /// How many of them since its driver was loaded.
+    pub uncorrected_errors_lately: Option<u64>,
+    /// How many rows of the memory were replaced by spare ones.
+    pub remapped_rows: Option<u64>,
+    /// Whether rows are to be replaced when the card is next reset. Until then they are not used.
+    pub remap_pending: Option<bool>,
+    /// Whether a row could not be replaced.
+    pub remap_failed: Option<bool>,
+    /// Whether pages with errors are still in use, and are to be retired when the driver is next loaded.
+    pub retirement_pending: Option<bool>,
+}
+
+impl CardHealth {
+    /// Why the card should not be relied on, if it says so: a row with errors has no spare one to take its
+    /// place, or pages with errors are still in use. Rows that [wait for a reset](Self::remap_pending) are no
+    /// such reason.
+    #[must_use]
+    pub fn wants_replacement(&self) -> Option<&'static str> {
+        if self.remap_failed == Some(true) {
+            Some("a row of its memory has errors and no spare row is left: replace the card")
+        } else if self.retirement_pending == Some(true) {
+            Some("pages of its memory have errors and are still in use: reset the card, or replace it")
+        } else {
+            None
+        }
+    }
+}
+
+impl fmt::Display for CardHealth {
+    /// What is known, in a few words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |number: u64, what: &str| match number {
+            1 => format!("1 {what}"),
+            _ => format!("{number} {what}s"),
+        };
+        let said = |fact: Option<bool>, words: &str| fact.filter(|is_so| *is_so).map(|_| words.to_owned());
+        let parts = [
+            self.ecc.map(|on| format!("ECC {}", if on { "on" } else { "off" })),
+            self.uncorrected_errors.map(|errors| count(errors, "uncorrected error")),
+            self.uncorrected_errors_lately
+                .filter(|errors| *errors > 0)
+                .map(|errors| format!("{errors} lately")),
+            self.remapped_rows.map(|rows| format!("{} remapped", count(rows, "row"))),
+            said(self.remap_pending, "more at the next reset"),
+            said(self.remap_failed, "remapping failed"),
+            said(self.retirement_pending, "pages to be retired"),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        f.write_str(if parts.is_empty() { "unknown" } else { "" })?;
+        f.write_str(&parts.join(", "))
+    }
+}

@@ -1,0 +1,40 @@
+//! What an array publishes of itself.
+
+use std::sync::{Arc, Weak};
+
+use backend_api::HostMemory;
+
+use crate::base::published::{Publication, PublishedArray, PublishedChannel};
+use crate::engine::channel::Channel;
+use crate::engine::page::hits;
+use crate::engine::pager::Pager;
+use crate::setup::profile::Profile;
+
+/// Publishes statistics of an array of so many bytes, as long as its pager lives.
+pub(super) fn begin(pager: &mut Pager, name: String, bytes: u64) {
+    // The publication ends before the channels do, and asks under its lock: so it never has the last one.
+    let channels: Vec<Weak<Channel>> = pager.channels().iter().map(Arc::downgrade).collect();
+    let counter = pager.counter();
+    // Counts of arrays that had the same counter before.
+    let before = hits(counter).unwrap_or(0);
+    pager.publish(Publication::begin(move || PublishedArray {
+        name: name.clone(),
+        bytes,
+        hits: hits(counter).map(|hits| hits.wrapping_sub(before)),
+        channels: channels.iter().filter_map(Weak::upgrade).map(|channel| describe(&channel)).collect(),
+    }));
+}
+
+fn describe(channel: &Channel) -> PublishedChannel {
+    let (cache_bytes, _, kind) = channel.cache_memory();
+    let profile = Profile::known(channel.device().info());
+    let locked = if kind == HostMemory::Pinned { cache_bytes + channel.staging_bytes() } else { 0 };
+    PublishedChannel {
+        device: channel.device().info().to_string(),
+        stats: channel.counters.snapshot(),
+        cache_bytes: cache_bytes as u64,
+        pinned_bytes: locked as u64,
+        read_limit: profile.map(|profile| profile.read),
+        write_limit: profile.map(|profile| profile.write),
+    }
+}

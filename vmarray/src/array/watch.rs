@@ -1,0 +1,195 @@
+//! What an array does between two points of a program, and how near that comes to what its devices can do.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use backend_api::{Device, readable_bytes};
+
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::stats::{ChannelStats, Stats};
+use crate::setup::profile::Profile;
+use crate::setup::profile::limits::{LimitedBy, time_for};
+
+/// Watches what an array does, from [`VirtualArray::watch`] on. Accesses know nothing of it.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let array = VirtualArray::<u64>::builder(10_000).page_len(1000).build()?;
+/// array.fill(.., 7)?;
+/// array.set(5, 8)?;
+/// let watch = array.watch();
+/// assert_eq!(array.sum(.., Field::whole())?, 70_001);
+/// let report = watch.report();
+/// // The page that was written to went to the device, and the elements were read there.
+/// let total = report.stats.total();
+/// assert_eq!((total.bytes_to_device, total.bytes_in_place), (8_000, 80_000));
+/// println!("{report}");
+/// // By another clock.
+/// assert_eq!(watch.report_after(std::time::Duration::from_secs(1)).stats, report.stats);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "watches until it is asked for a report"]
+pub struct Watch<'a, T: Element, D: Device> {
+    array: &'a VirtualArray<T, D>,
+    before: Stats,
+    began: Instant,
+}
+
+/// What an array did while it was [watched](Watch).
+///
+/// [Shares](ReportedDevice) are of what was measured of the devices ([`Profile`]), so they are known only of
+/// devices whose profile is known in this process. They say what *this array* had of them: others may have
+/// had the rest.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use vmarray::{device::Device, explain::{LimitedBy, Report}};
+/// use vmarray::profile::Profile;
+/// use std::time::Duration;
+/// let device = std::sync::Arc::new(vmarray::host::HostDevice::new(1 << 20)?);
+/// Profile::new(8000, 8000, 8000, 4096).remember(&device.info().identity); // 8 kB/s
+/// let array = VirtualArray::<u64>::builder(1000).devices([device]).page_len(100).build()?;
+/// let watch = array.watch();
+/// array.write(0, &[7; 1000])?;
+/// array.flush(..)?;
+/// let report: Report = watch.report_after(Duration::from_secs(2));
+/// assert_eq!(report.share_of_limit(), Some((0.5, LimitedBy::Bus)));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// How long it was watched.
+    pub elapsed: Duration,
+    /// What it counted meanwhile.
+    pub stats: Stats,
+    /// Each of its devices.
+    pub devices: Vec<ReportedDevice>,
+}
+
+/// What one device did for an array, of several channels together.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use vmarray::explain::ReportedDevice;
+/// let array = VirtualArray::<u8>::new(100)?;
+/// let watch = array.watch();
+/// array.fill(.., 7)?;
+/// array.flush(..)?;
+/// let busiest = |devices: Vec<ReportedDevice>| devices.into_iter().max_by_key(|one| one.stats.submissions);
+/// assert!(busiest(watch.report().devices).unwrap().stats.submissions > 0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ReportedDevice {
+    /// The device, as errors name it.
+    pub device: String,
+    /// What was counted.
+    pub stats: ChannelStats,
+    /// How long the bus would have needed at its measured speed, as a share of the time that passed.
+    pub bus_share: Option<f64>,
+    /// The same of the device's own memory.
+    pub memory_share: Option<f64>,
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Begins to watch what the array does, whatever that is and whoever has it done.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
+    /// let watch = array.watch();
+    /// array.set(5, 7)?;
+    /// assert_eq!(watch.report().stats.total().misses, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn watch(&self) -> Watch<'_, T, D> {
+        Watch { array: self, before: self.pager.raw_stats(), began: Instant::now() }
+    }
+}
+
+impl<T: Element, D: Device> Watch<'_, T, D> {
+    /// What was done so far. Exact if no operation is under way.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.report_after(self.began.elapsed())
+    }
+
+    /// As [`report`](Self::report), by another clock: for devices whose time is their own, such as simulated
+    /// ones.
+    #[must_use]
+    pub fn report_after(&self, elapsed: Duration) -> Report {
+        let pager = &self.array.pager;
+        let mut stats = pager.raw_stats();
+        stats.hits = stats.hits.map(|hits| hits.wrapping_sub(self.before.hits.unwrap_or(0)));
+        for (now, before) in stats.channels.iter_mut().zip(&self.before.channels) {
+            *now = *now - *before;
+        }
+        let mut devices: Vec<(String, ChannelStats, Option<Profile>)> = Vec::new();
+        for (channel, stats) in pager.channels().iter().zip(&stats.channels) {
+            let info = channel.device().info();
+            let name = info.to_string();
+            match devices.iter_mut().find(|(device, ..)| *device == name) {
+                Some((_, sum, _)) => *sum = *sum + *stats,
+                None => devices.push((name, *stats, Profile::known(info))),
+            }
+        }
+        let share = |time: Option<Duration>| {
+            Some(time?.as_secs_f64() / elapsed.as_secs_f64()).filter(|share| share.is_finite())
+        };
+        let devices = devices.into_iter().map(|(device, stats, profile)| ReportedDevice {
+            device,
+            stats,
+            bus_share: profile.and_then(|profile| {
+                // What is copied on the device or to another one goes over no bus that was measured.
+                share(profile.bus_time(stats.bytes_to_device, stats.bytes_from_device))
+            }),
+            memory_share: profile
+                .and_then(|profile| share(time_for(stats.bytes_in_place, profile.device_memory))),
+        });
+        Report { elapsed, devices: devices.collect(), stats }
+    }
+}
+
+impl Report {
+    /// The greatest share of anything that a device had to give, and what that was; `None` where no profile
+    /// is known. Near 1 nothing but less work is faster. Far below it the time went elsewhere: calls of the
+    /// driver, waits, the program itself.
+    #[must_use]
+    pub fn share_of_limit(&self) -> Option<(f64, LimitedBy)> {
+        let shares = self.devices.iter().flat_map(|device| {
+            [(device.bus_share, LimitedBy::Bus), (device.memory_share, LimitedBy::DeviceMemory)]
+        });
+        let known = shares.filter_map(|(share, bound)| Some((share?, bound)));
+        known.max_by(|(one, _), (other, _)| one.total_cmp(other))
+    }
+}
+
+impl fmt::Display for Report {
+    /// A line for the array, and one for each device.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.elapsed, self.stats)?;
+        for ReportedDevice { device, stats, bus_share, memory_share } in &self.devices {
+            let rate = |bytes: u64| {
+                let per_second = bytes as f64 / self.elapsed.as_secs_f64().max(1e-9);
+                format!("{}/s", readable_bytes(per_second as u64))
+            };
+            write!(
+                f,
+                "\n{device}: {} to it, {} from it",
+                rate(stats.bytes_to_device),
+                rate(stats.bytes_from_device)
+            )?;
+            write!(f, ", {} in place", rate(stats.bytes_in_place))?;
+            for (share, of) in [(bus_share, LimitedBy::Bus), (memory_share, LimitedBy::DeviceMemory)] {
+                if let Some(share) = share.filter(|share| *share > 0.0) {
+                    write!(f, ", {:.1} % of {of}", 100.0 * share)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,347 @@
+//! Statistics that other processes of the user can read: each process that publishes keeps a file of them up
+//! to date, in a folder in memory that is the user's alone.
+//!
+//! A thread of its own asks the arrays for what they count anyway, twice a second; accesses know nothing of
+//! it. Files are replaced as a whole, and read with a limit, so that a reader never sees half of one.
+
+mod text;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use backend_api::own_files::{self, OwnFolder};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::base::stats::ChannelStats;
+use crate::base::trace;
+
+/// Has all arrays of a process published.
+const VARIABLE: &str = "VMARRAY_PUBLISH";
+/// How often what is published is brought up to date.
+const PERIOD: Duration = Duration::from_millis(500);
+/// A file has at most so many bytes. Arrays that would make it longer are counted alone.
+const BYTES_MAX: usize = 256 << 10;
+/// So many files are looked at.
+const FILES_MAX: usize = 256;
+/// Where a process cannot be asked for, it is taken to have ended so long after it published last.
+const SILENT: Duration = Duration::from_secs(10);
+
+/// A running program, and the arrays of which it publishes statistics.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use vmarray::monitor;
+/// let array = VirtualArray::<u32>::builder(1000).page_len(100).publish("numbers").build()?;
+/// array.fill(.., 7)?;
+/// array.flush(..)?;
+/// // Twice a second this happens by itself.
+/// monitor::publish_now();
+/// let own = monitor::programs().into_iter().find(|program| program.process == std::process::id());
+/// # if let Some(program) = own {
+/// let numbers = &program.arrays[0];
+/// assert_eq!((&*numbers.name, numbers.bytes), ("numbers", 4000));
+/// let stats: u64 = numbers.channels.iter().map(|channel| channel.stats.bytes_to_device).sum();
+/// assert_eq!(stats, array.stats().total().bytes_to_device);
+/// # }
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PublishedProgram {
+    /// The number of the process.
+    pub process: u32,
+    /// The name of its file.
+    pub name: String,
+    /// When it published this, since the beginning of 1970: what differences between two readings are divided
+    /// by.
+    pub at: Duration,
+    /// Its arrays, in the order in which they were built.
+    pub arrays: Vec<PublishedArray>,
+    /// How many more it has, of which nothing is told.
+    pub left_out: u64,
+}
+
+/// An array of a [program](PublishedProgram).
+///
+/// ```
+/// use vmarray::monitor::{PublishedArray, programs};
+/// let arrays: Vec<PublishedArray> = programs().into_iter().flat_map(|program| program.arrays).collect();
+/// for PublishedArray { name, hits, .. } in arrays {
+///     println!("{name}: {hits:?} hits");
+/// }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PublishedArray {
+    /// What [`Builder::publish`](crate::Builder::publish) was told, or `array` and a number.
+    pub name: String,
+    /// How long it is, in bytes.
+    pub bytes: u64,
+    /// Hits since it was built, if they are counted.
+    pub hits: Option<u64>,
+    /// Its channels.
+    pub channels: Vec<PublishedChannel>,
+}
+
+/// A channel of an [array](PublishedArray).
+///
+/// ```
+/// use vmarray::monitor::{PublishedChannel, programs};
+/// let arrays = programs().into_iter().flat_map(|program| program.arrays);
+/// let channels: Vec<PublishedChannel> = arrays.flat_map(|array| array.channels).collect();
+/// println!("{} bytes are page-locked", channels.iter().map(|channel| channel.pinned_bytes).sum::<u64>());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PublishedChannel {
+    /// The device, as errors name it.
+    pub device: String,
+    /// What it did since the array was built.
+    pub stats: ChannelStats,
+    /// RAM of its frames, in bytes.
+    pub cache_bytes: u64,
+    /// RAM of its frames and beside them that is page-locked, in bytes; 0 where frames are not.
+    pub pinned_bytes: u64,
+    /// Bytes per second from the device at most, if its [profile](crate::profile::Profile) is known.
+    pub read_limit: Option<u64>,
+    /// Bytes per second to the device at most, likewise.
+    pub write_limit: Option<u64>,
+}
+
+/// What an array is asked for what it publishes; not called any more when its [`Publication`] is dropped.
+type Ask = Box<dyn Fn() -> PublishedArray + Send>;
+
+#[derive(Default)]
+struct Publisher {
+    arrays: Vec<(u64, Ask)>,
+    /// How many arrays were published so far.
+    begun: u64,
+    /// The folder and the name of the file, once they are known.
+    file: Option<(OwnFolder, String)>,
+    has_thread: bool,
+    /// Whether the operator was told that it does not work.
+    has_failed: bool,
+}
+
+static PUBLISHER: LazyLock<Mutex<Publisher>> = LazyLock::new(Mutex::default);
+/// An array was built or dropped.
+static CHANGED: Condvar = Condvar::new();
+
+/// An array's share in what the process publishes, which ends with it.
+#[derive(Debug)]
+pub(crate) struct Publication(u64);
+
+/// Whether all arrays are to be published.
+pub(crate) fn is_wanted() -> bool {
+    std::env::var_os(VARIABLE).is_some_and(|word| !word.is_empty() && word != "0")
+}
+
+impl Publication {
+    /// Publishes what an array answers from now on, under a name if it has none.
+    pub(crate) fn begin(ask: impl Fn() -> PublishedArray + Send + 'static) -> Self {
+        let mut publisher = PUBLISHER.lock();
+        publisher.begun += 1;
+        let number = publisher.begun;
+        let named = move || {
+            let mut array = ask();
+            if array.name.is_empty() {
+                array.name = format!("array {number}");
+            }
+            array
+        };
+        publisher.arrays.push((number, Box::new(named)));
+        if !publisher.has_thread {
+            // Without the thread what is published is what `publish_now` was called for.
+            let thread = std::thread::Builder::new().name("vmarray-publish".into()).spawn(keep_publishing);
+            publisher.has_thread = thread.is_ok();
+        }
+        CHANGED.notify_one();
+        Self(number)
+    }
+}
+
+impl Drop for Publication {
+    fn drop(&mut self) {
+        let mut publisher = PUBLISHER.lock();
+        publisher.arrays.retain(|(number, _)| *number != self.0);
+        if publisher.arrays.is_empty() {
+            publisher.end();
+        }
+        CHANGED.notify_one();
+    }
+}
+
+/// Brings what this process publishes up to date at once. Else that happens twice a second. Does nothing if
+/// no array is [published](crate::Builder::publish).
+pub fn publish_now() {
+    publish(&mut PUBLISHER.lock());
+}
+
+/// Tells the operator once if it does not work, with nothing locked.
+fn publish(publisher: &mut MutexGuard<'_, Publisher>) {
+    let failure = if publisher.arrays.is_empty() { None } else { publisher.write().err() };
+    if let Some(error) = failure.filter(|_| !publisher.has_failed) {
+        publisher.has_failed = true;
+        MutexGuard::unlocked(publisher, || trace::not_published(&error));
+    }
+}
+
+fn keep_publishing() {
+    let mut publisher = PUBLISHER.lock();
+    while !publisher.arrays.is_empty() {
+        publish(&mut publisher);
+        wait(&mut publisher);
+    }
+    publisher.has_thread = false;
+}
+
+fn wait(publisher: &mut MutexGuard<'_, Publisher>) {
+    // Not before the period is over, however many arrays come and go.
+    let until = std::time::Instant::now() + PERIOD;
+    while !publisher.arrays.is_empty() && !CHANGED.wait_until(publisher, until).timed_out() {}
+}
+
+impl Publisher {
+    fn write(&mut self) -> io::Result<()> {
+        let process = std::process::id();
+        if self.file.is_none() {
+            let folder = OwnFolder::create(&folder())?;
+            read_all(&folder);
+            self.file = Some((folder, file_name(process, started(process).unwrap_or(0))));
+        }
+        let mut program = PublishedProgram {
+            process,
+            name: std::env::current_exe()
+                .ok()
+                .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+                .unwrap_or_default(),
+            at: now(),
+            ..PublishedProgram::default()
+        };
+        program.arrays = self.arrays.iter().map(|(_, ask)| ask()).collect();
+        let text = text::print(program, BYTES_MAX);
+        match &self.file {
+            Some((folder, name)) => folder.write(name, &[text.as_bytes()]),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the file.
+    fn end(&mut self) {
+        if let Some((folder, name)) = &self.file {
+            // It may not even exist.
+            let _ = folder.remove(name);
+        }
+    }
+}
+
+/// The running programs of this user that publish statistics of their arrays, by process. Those that do not
+/// run any more are left out, and their files removed; files with anything else in them are left out.
+#[must_use]
+pub fn programs() -> Vec<PublishedProgram> {
+    OwnFolder::open(&folder()).map(|folder| read_all(&folder)).unwrap_or_default()
+}
+
+fn folder() -> PathBuf {
+    own_files::runtime_path("vmarray")
+}
+
+fn read_all(folder: &OwnFolder) -> Vec<PublishedProgram> {
+    let Ok(entries) = std::fs::read_dir(folder.path()) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let named = names.filter_map(|name| Some((process_of(&name)?, name)));
+    let read = |((process, start), name): ((u32, u64), String)| {
+        let bytes = folder.read(&name, BYTES_MAX as u64).ok();
+        let program = bytes.and_then(|bytes| text::parse(std::str::from_utf8(&bytes).ok()?));
+        let runs = match started(process) {
+            Some(running) => running == start,
+            // The system tells of no processes, or not of this one.
+            None if started(std::process::id()).is_some() => false,
+            None => program.as_ref().is_some_and(|program| now().saturating_sub(program.at) < SILENT),
+        };
+        if !runs {
+            // Another reader may have been faster.
+            let _ = folder.remove(&name);
+            return None;
+        }
+        program.filter(|program| program.process == process)
+    };
+    let mut programs: Vec<_> = named.take(FILES_MAX).filter_map(read).collect();
+    programs.sort_by_key(|program| program.process);
+    programs
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A process of the same number that begins later has another name.
+fn file_name(process: u32, start: u64) -> String {
+    format!("{process}-{start}.stats")
+}
+
+fn process_of(name: &str) -> Option<(u32, u64)> {
+    let (process, start) = name.strip_suffix(".stats")?.split_once('-')?;
+    let numbers = (process.parse().ok()?, start.parse().ok()?);
+    (file_name(numbers.0, numbers.1) == name).then_some(numbers)
+}
+
+/// When a process began, by the clock of the system; `None` if there is no such process, or the system does
+/// not tell. One that has ended and was not waited for does not run.
+fn started(process: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name comes second, in brackets, and may have anything in it.
+    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
+    let is_over = matches!(fields.next()?, "Z" | "X");
+    let start = fields.nth(18)?.parse().ok()?;
+    (!is_over).then_some(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_processes() {
+        assert_eq!(process_of(&file_name(12, 345)), Some((12, 345)));
+        for other in ["12.stats", "-1.stats", "12-345", "012-345.stats", "+12-345.stats", "a-b.stats", ""] {
+            assert_eq!(process_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn files_of_processes_that_do_not_run_are_removed_and_others_skipped() {
+        let path = std::env::temp_dir().join(own_files::random_name());
+        let folder = OwnFolder::create(&path).unwrap();
+        let process = std::process::id();
+        let start = started(process).unwrap_or(0);
+        let program = |process| PublishedProgram { process, at: now(), ..PublishedProgram::default() };
+        let write = |name: &str, process| {
+            folder.write(name, &[text::print(program(process), BYTES_MAX).as_bytes()]).unwrap();
+        };
+        write(&file_name(process, start), process);
+        assert_eq!(read_all(&folder).len(), 1);
+        // Another process that had the same number, and one that cannot be.
+        if start > 0 {
+            write(&file_name(process, start + 1), process);
+            write(&file_name(u32::MAX, 7), u32::MAX);
+            folder.write(&file_name(u32::MAX, 8), &[b"garbage"]).unwrap();
+        }
+        // Somebody else's, and what says that it is another process.
+        write("notes.stats", process);
+        assert_eq!(read_all(&folder).len(), 1);
+        let mut names: Vec<_> =
+            std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [file_name(process, start).as_str(), "notes.stats"]);
+        for garbage in [&b"garbage"[..], b"", &[0xFF; 100], &vec![b'x'; BYTES_MAX + 1]] {
+            folder.write(&file_name(process, start), &[garbage]).unwrap();
+            assert_eq!(read_all(&folder), []);
+        }
+        write(&file_name(process, start), process + 1);
+        assert_eq!(read_all(&folder), [], "it tells of another process");
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}

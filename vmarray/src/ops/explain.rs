@@ -1,0 +1,380 @@
+//! What an operation will do, before it is asked for: pages, bytes, the way they go, and how long that takes
+//! at best.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use backend_api::{Device, readable_bytes};
+
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::engine::page::state::{DIRTY, HOME, RESIDENT};
+use crate::ops::gather::check_list;
+use crate::setup::profile::Profile;
+use crate::setup::profile::limits::{LimitedBy, time_for};
+
+/// What is done with elements, as far as it matters for what that costs.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use vmarray::explain::Work;
+/// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
+/// array.write(0, &[1; 1000])?;
+/// array.evict(..)?;
+/// // Three elements of an array that is not cached: three numbers there, three elements back.
+/// let plan = array.explain(.., Work::Gather(&[5, 700, 5]))?;
+/// assert_eq!((plan.pages, plan.bytes_to_device(), plan.bytes_from_device()), (2, 24, 12));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Work<'l> {
+    /// They are copied to the program: `read`, `to_vec`, `map`, iterators.
+    Read,
+    /// They are overwritten by the program: `write`. The devices get them at once, or when their pages are
+    /// flushed or leave the cache.
+    Write,
+    /// Devices look at them: `find`, `count_where`, `sum`, what kernels read as their item's own element.
+    Ask,
+    /// Devices change them: `transform`, `assign_where`, results of kernels.
+    Change,
+    /// Those of a list of indices are copied to the program: `gather`.
+    Gather(&'l [usize]),
+}
+
+/// Which way elements go.
+///
+/// ```
+/// use vmarray::explain::PlannedRoute;
+/// assert_eq!(PlannedRoute::PastCache.to_string(), "past the cache");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PlannedRoute {
+    /// Pages come to the cache, and give way to others later.
+    ThroughCache,
+    /// Pages that are not resident go through stages in page-locked memory; the cache stays as it is.
+    PastCache,
+    /// Devices work on them where they lie; what is dirty goes there first.
+    OnDevices,
+    /// Devices collect single elements, of pages that are not resident.
+    Collected,
+}
+
+impl fmt::Display for PlannedRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ThroughCache => "through the cache",
+            Self::PastCache => "past the cache",
+            Self::OnDevices => "on the devices, where they lie",
+            Self::Collected => "collected by the devices",
+        })
+    }
+}
+
+/// What work on a view will do, if nothing else happens meanwhile. See
+/// [`explain`](crate::views::PagedView::explain).
+///
+/// Bytes are those that [`ChannelStats`](crate::stats::ChannelStats) will have counted when the work is done
+/// and flushed, but for the answers of devices to questions, which are short. The time is what the devices'
+/// [profiles](crate::profile::Profile) allow: nothing is faster, and what is slower had something in its way.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use vmarray::explain::{Explained, Work};
+/// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
+/// let plan: Explained = array.explain(.., Work::Read)?;
+/// assert!(plan.to_string().starts_with("10 pages (0 cached, 0 of them dirty), through the cache"), "{plan}");
+/// // What was never written is nowhere yet.
+/// assert_eq!((plan.bytes_to_device(), plan.bytes_from_device(), plan.bytes_in_place()), (0, 0, 0));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Explained {
+    /// How many pages are touched.
+    pub pages: u64,
+    /// How many of them are in the cache.
+    pub resident: u64,
+    /// How many of those are newer there than on their device.
+    pub dirty: u64,
+    /// Which way elements go.
+    pub route: PlannedRoute,
+    /// Bytes that the calling thread copies in RAM.
+    pub bytes_in_ram: u64,
+    /// What each device has to do.
+    pub devices: Vec<PlannedDevice>,
+    /// How long it takes at best; `None` if a profile of a device that has something to do is not known, or
+    /// lacks a figure that is needed.
+    pub time: Option<Duration>,
+    /// What most of that is.
+    pub bound: Option<LimitedBy>,
+}
+
+/// What one device has to do, of several channels together.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use vmarray::explain::{PlannedDevice, Work};
+/// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
+/// let devices: Vec<PlannedDevice> = array.explain(.., Work::Change)?.devices;
+/// assert_eq!(devices.iter().map(|device| device.bytes_in_place).sum::<u64>(), 8000);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlannedDevice {
+    /// The device, as errors name it.
+    pub device: String,
+    /// Bytes that are copied to it.
+    pub bytes_to_device: u64,
+    /// Bytes that are copied from it.
+    pub bytes_from_device: u64,
+    /// Bytes that it reads or writes in its own memory; what it changes counts twice.
+    pub bytes_in_place: u64,
+}
+
+impl Explained {
+    /// Bytes that are copied to all devices.
+    #[must_use]
+    pub fn bytes_to_device(&self) -> u64 {
+        self.devices.iter().map(|device| device.bytes_to_device).sum()
+    }
+
+    /// Bytes that are copied from all devices.
+    #[must_use]
+    pub fn bytes_from_device(&self) -> u64 {
+        self.devices.iter().map(|device| device.bytes_from_device).sum()
+    }
+
+    /// Bytes that all devices read or write in their own memory.
+    #[must_use]
+    pub fn bytes_in_place(&self) -> u64 {
+        self.devices.iter().map(|device| device.bytes_in_place).sum()
+    }
+}
+
+impl fmt::Display for Explained {
+    /// A line for the work, and one for each device that has something to do.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pages, resident, dirty, route, .. } = self;
+        write!(f, "{pages} pages ({resident} cached, {dirty} of them dirty), {route}")?;
+        if self.bytes_in_ram > 0 {
+            write!(f, ", {} in RAM", readable_bytes(self.bytes_in_ram))?;
+        }
+        match (self.time, self.bound) {
+            (Some(time), Some(bound)) => write!(f, "; {time:.1?} at best, most of it for {bound}")?,
+            (Some(_), None) => f.write_str("; nothing to do")?,
+            (None, _) => f.write_str("; no profile says how long")?,
+        }
+        for device in self.devices.iter().filter(|device| device.is_used()) {
+            let PlannedDevice { device, bytes_to_device, bytes_from_device, bytes_in_place } = device;
+            let bytes = |bytes: &u64| readable_bytes(*bytes);
+            let (to, from, there) = (bytes(bytes_to_device), bytes(bytes_from_device), bytes(bytes_in_place));
+            write!(f, "\n{device}: {to} to it, {from} from it, {there} in its memory")?;
+        }
+        Ok(())
+    }
+}
+
+impl PlannedDevice {
+    fn is_used(&self) -> bool {
+        self.bytes_to_device + self.bytes_from_device + self.bytes_in_place > 0
+    }
+}
+
+/// How long something takes, and what part of that is due to what.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts {
+    bus: Duration,
+    device_memory: Duration,
+    host_memory: Duration,
+    calls: Duration,
+}
+
+impl Parts {
+    /// All of it. What a thread copies in RAM goes on beside the bus.
+    fn total(&self) -> Duration {
+        self.bus.max(self.host_memory) + self.device_memory + self.calls
+    }
+
+    fn bound(&self) -> Option<LimitedBy> {
+        let parts = [
+            (self.bus, LimitedBy::Bus),
+            (self.device_memory, LimitedBy::DeviceMemory),
+            (self.host_memory, LimitedBy::HostMemory),
+            (self.calls, LimitedBy::Calls),
+        ];
+        let (time, bound) = parts.into_iter().max_by_key(|(time, _)| *time)?;
+        (!time.is_zero()).then_some(bound)
+    }
+}
+
+/// What work on elements of an array will do; a list counts from the start of the range.
+pub(crate) fn explain<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    range: Range<usize>,
+    work: Work<'_>,
+) -> Result<Explained> {
+    let mut plan = Explained {
+        pages: 0,
+        resident: 0,
+        dirty: 0,
+        route: route(array, &range, work),
+        bytes_in_ram: 0,
+        devices: devices(array),
+        time: None,
+        bound: None,
+    };
+    if let Work::Gather(list) = work {
+        check_list(list, range.len())?;
+        plan_list(array, range.start, list, &mut plan);
+    } else {
+        plan_range(array, &range, work, &mut plan);
+    }
+    let parts = array.pager().channels().iter().try_fold(Parts::default(), |most, channel| {
+        let info = channel.device().info();
+        let name = info.to_string();
+        let demand = plan.devices.iter().find(|device| device.device == name)?;
+        let (profile, is_used) = (Profile::known(info), demand.is_used());
+        let parts = match profile {
+            Some(profile) => Parts {
+                bus: profile.bus_time(demand.bytes_to_device, demand.bytes_from_device)?,
+                device_memory: time_for(demand.bytes_in_place, profile.device_memory)?,
+                host_memory: time_for(plan.bytes_in_ram, profile.host_memory)?,
+                calls: profile.call * demand.calls_in_turn(),
+            },
+            None if is_used || plan.bytes_in_ram > 0 => return None,
+            None => Parts::default(),
+        };
+        // Devices work side by side: the slowest one counts.
+        Some(if parts.total() > most.total() { parts } else { most })
+    });
+    plan.time = parts.map(|parts| parts.total());
+    plan.bound = parts.and_then(|parts| parts.bound());
+    Ok(plan)
+}
+
+impl PlannedDevice {
+    /// Submissions that wait for one another. Batches of copies do not: but the first, they come while others
+    /// are under way.
+    fn calls_in_turn(&self) -> u32 {
+        u32::from(self.bytes_to_device + self.bytes_from_device > 0) + u32::from(self.bytes_in_place > 0)
+    }
+}
+
+fn route<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    range: &Range<usize>,
+    work: Work<'_>,
+) -> PlannedRoute {
+    let pages = match work {
+        Work::Read => array.touched_pages(range),
+        Work::Write => {
+            let whole = array.whole_pages(range);
+            whole.start as u64..whole.end as u64
+        }
+        Work::Ask | Work::Change => return PlannedRoute::OnDevices,
+        Work::Gather(_) => return PlannedRoute::Collected,
+    };
+    let is_bulk = array.pager().is_bulk(pages.end - pages.start);
+    if is_bulk { PlannedRoute::PastCache } else { PlannedRoute::ThroughCache }
+}
+
+/// The devices of the channels, with nothing to do.
+fn devices<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Vec<PlannedDevice> {
+    let mut devices: Vec<PlannedDevice> = Vec::new();
+    for channel in array.pager().channels() {
+        let device = channel.device().info().to_string();
+        if devices.iter().all(|known| known.device != device) {
+            devices.push(PlannedDevice { device, ..PlannedDevice::default() });
+        }
+    }
+    devices
+}
+
+impl Explained {
+    /// Takes in the state of a page that is touched.
+    fn note(&mut self, state: crate::engine::page::State) {
+        self.pages += 1;
+        self.resident += u64::from(state.any(RESIDENT));
+        self.dirty += u64::from(state.any(DIRTY));
+    }
+}
+
+/// For each channel, which of the plan's devices it is on.
+fn device_numbers<T: Element, D: Device>(array: &VirtualArray<T, D>, plan: &Explained) -> Vec<usize> {
+    let number = |name: String| plan.devices.iter().position(|device| device.device == name).unwrap_or(0);
+    array.pager().channels().iter().map(|channel| number(channel.device().info().to_string())).collect()
+}
+
+fn plan_range<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    range: &Range<usize>,
+    work: Work<'_>,
+    plan: &mut Explained,
+) {
+    let (pager, numbers) = (array.pager(), device_numbers(array, plan));
+    let (page_bytes, whole) = (pager.page_bytes() as u64, array.whole_pages(range));
+    for page in array.touched_pages(range) {
+        let state = pager.entry(page).state(Ordering::Acquire);
+        plan.note(state);
+        let device = &mut plan.devices[numbers[page as usize % numbers.len()]];
+        let of_page = array.page_range(page as usize);
+        let shown = of_page.start.max(range.start)..of_page.end.min(range.end);
+        let bytes = shown.len() as u64 * size_of::<T>() as u64;
+        let is_fetched = state.any(HOME) && !state.any(RESIDENT);
+        match work {
+            Work::Read | Work::Gather(_) => {
+                plan.bytes_in_ram += bytes;
+                device.bytes_from_device += if is_fetched { page_bytes } else { 0 };
+            }
+            Work::Write => {
+                plan.bytes_in_ram += bytes;
+                let is_whole = whole.contains(&(page as usize));
+                device.bytes_from_device += if is_fetched && !is_whole { page_bytes } else { 0 };
+                device.bytes_to_device += page_bytes;
+            }
+            Work::Ask | Work::Change => {
+                let times = if work == Work::Change { 2 } else { 1 };
+                device.bytes_in_place += times * bytes;
+                device.bytes_to_device += if state.any(DIRTY) { page_bytes } else { 0 };
+            }
+        }
+    }
+}
+
+/// The number of an element of a list goes to its device, and the element comes back; unless its page is
+/// resident, or was never written.
+fn plan_list<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    start: usize,
+    list: &[usize],
+    plan: &mut Explained,
+) {
+    let (pager, numbers) = (array.pager(), device_numbers(array, plan));
+    let mut pages: Vec<u64> = Vec::with_capacity(list.len());
+    for index in list {
+        let page = array.page_of(start + index) as u64;
+        let state = pager.entry(page).state(Ordering::Acquire);
+        pages.push(page);
+        if state.any(HOME) && !state.any(RESIDENT) {
+            let device = &mut plan.devices[numbers[page as usize % numbers.len()]];
+            device.bytes_to_device += size_of::<u64>() as u64;
+            device.bytes_from_device += size_of::<T>() as u64;
+        } else {
+            plan.bytes_in_ram += size_of::<T>() as u64;
+        }
+    }
+    pages.sort_unstable();
+    pages.dedup();
+    for page in pages {
+        plan.note(pager.entry(page).state(Ordering::Acquire));
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests;

@@ -1,0 +1,69 @@
+//! How long work takes at best, by what was measured of its devices.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Profile;
+
+/// What keeps work from being faster.
+///
+/// ```
+/// use vmarray::explain::LimitedBy;
+/// assert_eq!(LimitedBy::Bus.to_string(), "the bus");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LimitedBy {
+    /// What the bus between a device and the host carries.
+    Bus,
+    /// What a device reads and writes in its own memory.
+    DeviceMemory,
+    /// What one thread copies in RAM.
+    HostMemory,
+    /// What a submission to a device and the wait for it take, however little they do.
+    Calls,
+}
+
+impl fmt::Display for LimitedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bus => "the bus",
+            Self::DeviceMemory => "device memory",
+            Self::HostMemory => "host memory",
+            Self::Calls => "calls of the driver",
+        })
+    }
+}
+
+/// The time for so many bytes at a speed; none if that is unknown and there are any.
+pub(crate) fn time_for(bytes: u64, per_second: u64) -> Option<Duration> {
+    match (bytes, per_second) {
+        (0, _) => Some(Duration::ZERO),
+        (_, 0) => None,
+        (bytes, speed) => Some(Duration::from_secs_f64(bytes as f64 / speed as f64)),
+    }
+}
+
+impl Profile {
+    /// The time that the bus needs at least.
+    pub(crate) fn bus_time(&self, to_device: u64, from_device: u64) -> Option<Duration> {
+        let one_way = time_for(to_device, self.write)?.max(time_for(from_device, self.read)?);
+        let both = if to_device == 0 || from_device == 0 { 0 } else { to_device + from_device };
+        // Where only one way is much used the other is no burden.
+        Some(one_way.max(time_for(both, self.both.max(self.read.max(self.write)))?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bus_needs_as_long_as_its_slower_way_or_both_together() {
+        let profile = Profile::new(4_000, 2_000, 5_000, 4096);
+        let seconds = |to, from| profile.bus_time(to, from).unwrap().as_secs_f64();
+        assert_eq!((seconds(0, 0), seconds(0, 4_000), seconds(4_000, 0)), (0.0, 1.0, 2.0));
+        assert_eq!(seconds(2_000, 4_000), 1.2);
+        assert_eq!(Profile::new(0, 1, 1, 4096).bus_time(0, 1), None);
+    }
+}
