@@ -353,7 +353,7 @@ unsafe impl Device for ParityMember {
         kind: HostMemory,
     ) -> Result<HostAllocation> {
         // SAFETY: the caller's promise.
-        unsafe { self.seated.import_host("import_host", address, bytes, kind) }
+        unsafe { self.seated.import_host(address, bytes, kind) }
     }
 
     fn release_host(&self, host: HostAllocation) {
