@@ -99,7 +99,7 @@ impl Core {
         // What the lost device has allocated is in use, and lives as long as its handles.
         for (id, host) in std::mem::take(&mut lost.hosts) {
             let is_kept = state.own.contains_key(&id) || state.of_lost.contains_key(&id);
-            if is_kept || state.imported.contains(&id) {
+            if is_kept || state.imported.contains(&id) || !state.hosts.contains_key(&id) {
                 lost.hosts.insert(id, host);
             } else {
                 state.of_lost.insert(id, Stage::new(lost.id, Arc::clone(&lost.device), host));
