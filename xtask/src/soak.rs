@@ -291,7 +291,7 @@ fn with_losses<T: Cell>(args: &SoakArgs, seed: u64, mut random: SplitMix64) -> R
 /// A device that can be lost.
 fn card(seed: u64) -> Result<Arc<Faulty<AnyDevice>>> {
     let bytes = 16 << 20;
-    let device: AnyDevice = if seed % 3 == 0 {
+    let device: AnyDevice = if seed.is_multiple_of(3) {
         HostDevice::builder().bytes(bytes).build()?.into()
     } else {
         let latency = Duration::from_micros(seed % 50);

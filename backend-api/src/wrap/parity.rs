@@ -43,15 +43,15 @@ use worker::Seated;
 /// with `n` devices that have as much memory each, an `n`th of all memory is parity.
 ///
 /// - **Reads** go to the member's own device, as if there were no group.
-/// - **Writes** of all kinds are done by a thread of the member, in the order of submission: it reads what is
-///   to be replaced, has the device write, and adds the difference to the parities. A ticket is done when
-///   they have it. So a written byte is copied about four times: read, written, and the same of the parity.
-///   Launches and computations that write have what they wrote read once more, and take as much host memory as
-///   they write, or a piece of 2 MiB at a time where that can be had.
+/// - **Writes** of all kinds are done by a thread of the member, in the order of submission: it reads what
+///   is to be replaced, has the device write, and adds the difference to the parities. A ticket is done
+///   when they have it. So a written byte is copied about four times: read, written, and the same of the
+///   parity. Launches and computations that write have what they wrote read once more, and take as much
+///   host memory as they write, or a piece of 2 MiB at a time where that can be had.
 /// - **A lost device** is left out from then on. What it was asked for and what is asked of it later, its
-///   member's thread does with what the others have: copies and gathers from rebuilt bytes; searches, sums and
-///   launches on another device, over rebuilt memory there. No call and no ticket fails by the loss, unless that
-///   other device has no memory left, or does not support them, which its error says.
+///   member's thread does with what the others have: copies and gathers from rebuilt bytes; searches, sums
+///   and launches on another device, over rebuilt memory there. No call and no ticket fails by the loss,
+///   unless that other device has no memory left, or does not support them, which its error says.
 /// - **[`rebuild`](Self::rebuild)** puts a spare in its place, while the group is used.
 /// - **Two devices that are lost** take what they had, and no more: the others go on without parity.
 ///
@@ -130,8 +130,8 @@ impl ParityGroup {
     /// Starts a thread for each, which sleeps while there is nothing to write.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for less than three devices, or for the same one twice;
-    /// what the devices say of a first queue; [`System`](ErrorKind::System) if there is no thread.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for less than three devices, or for the same one
+    /// twice; what the devices say of a first queue; [`System`](ErrorKind::System) if there is no thread.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
         let devices: Vec<_> = devices.into_iter().collect();
         let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
@@ -353,7 +353,7 @@ unsafe impl Device for ParityMember {
         kind: HostMemory,
     ) -> Result<HostAllocation> {
         // SAFETY: the caller's promise.
-        unsafe { self.seated.import_host("import_host", address, bytes, kind) }
+        unsafe { self.seated.import_host(address, bytes, kind) }
     }
 
     fn release_host(&self, host: HostAllocation) {

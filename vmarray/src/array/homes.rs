@@ -40,8 +40,8 @@ pub struct ChannelHome {
     /// How many of them are lost: they had contents there, no device has them any more, and no frame.
     /// Everything else of the array goes on.
     pub lost_pages: u64,
-    /// The devices that each have all of these pages: one, or two of a mirrored array. Of an array with parity
-    /// the other channels' devices together make up for the one.
+    /// The devices that each have all of these pages: one, or two of a mirrored array. Of an array with
+    /// parity the other channels' devices together make up for the one.
     pub replicas: Vec<Replica>,
 }
 

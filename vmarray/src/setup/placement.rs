@@ -75,8 +75,8 @@ pub enum Placement {
     /// both have it; reads come from the one that has less to do. Work on the devices that writes is done on
     /// both, or copied to the second.
     ///
-    /// When a device is lost, everything goes on with the other one of each pair, at the loss of another one
-    /// of which pages are lost. [`homes`](crate::VirtualArray::homes) tells, and
+    /// When a device is lost, everything goes on with the other one of each pair, at the loss of another
+    /// one of which pages are lost. [`homes`](crate::VirtualArray::homes) tells, and
     /// [`rebuild`](crate::VirtualArray::rebuild) puts a spare in its place while the array is used. For
     /// arrays alone: the home of a source is in RAM.
     ///
@@ -87,17 +87,18 @@ pub enum Placement {
     /// nothing with it, at the price of one device's share of the memory.
     ///
     /// With `n` devices an `n`th of the memory that the array takes is parity, dealt out among all of them.
-    /// Reads cost what they cost without it. A write-back, and all else that changes device memory, reads what
-    /// it replaces and changes the parity: about four copies in the place of one, two of them on another
-    /// device, and for a launch one more. It ends when the parity has it.
+    /// Reads cost what they cost without it. A write-back, and all else that changes device memory, reads
+    /// what it replaces and changes the parity: about four copies in the place of one, two of them on
+    /// another device, and for a launch one more. It ends when the parity has it.
     ///
     /// When a device is lost, everything goes on: its pages are read from what the others have, and work on
     /// them is done by another device, a piece at a time; a launch needs memory there for all that it
     /// touches. The loss of another device is a loss of the pages of both.
-    /// [`homes`](crate::VirtualArray::homes) tells, and [`rebuild`](crate::VirtualArray::rebuild) puts a spare
-    /// in its place while the array is used. For arrays alone: the home of a source is in RAM.
+    /// [`homes`](crate::VirtualArray::homes) tells, and [`rebuild`](crate::VirtualArray::rebuild) puts a
+    /// spare in its place while the array is used. For arrays alone: the home of a source is in RAM.
     ///
-    /// [`ParityGroup`](crate::device::wrap::ParityGroup), which the devices make up, says what is copied when.
+    /// [`ParityGroup`](crate::device::wrap::ParityGroup), which the devices make up, says what is copied
+    /// when.
     Parity,
 }
 

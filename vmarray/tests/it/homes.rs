@@ -214,12 +214,13 @@ fn parity_counts_what_two_lost_devices_take() {
 #[test]
 fn devices_of_several_kinds_keep_each_other() {
     let kinds = devices(4);
-    for lost in 0..kinds.len() {
+    let cases = (0..kinds.len()).flat_map(|lost| [(Placement::Parity, lost), (Placement::Mirrored, lost)]);
+    for (placement, lost) in cases {
         let own = |device: &Arc<AnyDevice>| AnyDevice::Own(Arc::clone(device) as Arc<dyn Device>);
         let cards: Vec<_> = kinds.iter().map(|device| Arc::new(Faulty::new(own(device)))).collect();
         let array = VirtualArray::<u32>::builder(30_000)
             .devices(cards.clone())
-            .placement(Placement::Parity)
+            .placement(placement.clone())
             .page_len(512)
             .frames_per_channel(4)
             .build()
@@ -238,9 +239,13 @@ fn devices_of_several_kinds_keep_each_other() {
             expected[1_000..2_500].fill(turn);
             add::run((7, array.section_mut(..).unwrap())).unwrap();
             expected.iter_mut().for_each(|value| *value += 7);
-            assert!(array.to_vec(..).unwrap() == expected, "device {lost}, turn {turn}");
+            assert!(array.to_vec(..).unwrap() == expected, "{placement:?}, device {lost}, turn {turn}");
             let sum: i128 = expected.iter().map(|value| i128::from(*value)).sum();
-            assert_eq!(array.sum(.., Field::whole()).unwrap(), sum, "device {lost}, turn {turn}");
+            assert_eq!(
+                array.sum(.., Field::whole()).unwrap(),
+                sum,
+                "{placement:?}, device {lost}, turn {turn}"
+            );
         }
     }
 }

@@ -142,7 +142,14 @@ impl Core {
             || Error::new(ErrorKind::OutOfMemory, OPERATION).with_bytes(bytes as u64).on(&self.info);
         let block = Block::new(bytes).ok_or_else(refused)?;
         // SAFETY: the block is nobody else's, and is given back after all devices have forgotten it.
-        let allocation = unsafe { self.import_host(OPERATION, block.address(), bytes, kind) }?;
+        let allocation = unsafe { self.import_host(OPERATION, block.address(), bytes, kind) };
+        let allocation = allocation.map_err(|error| match error.kind() {
+            // A device that allocates such memory may not lock that of others.
+            ErrorKind::Unsupported if kind == HostMemory::Pinned => {
+                Error::new(ErrorKind::PinRefused, OPERATION).with_detail(error.to_string()).on(&self.info)
+            }
+            _ => error,
+        })?;
         self.own.lock().0.insert(allocation.id(), block);
         Ok(allocation)
     }

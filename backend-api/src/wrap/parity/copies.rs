@@ -83,10 +83,13 @@ impl Core {
         })
     }
 
-    /// Has a seat's device do a request in the names of the seat.
+    /// Has a seat's device do a request in the names of the seat, in the queue of the job that it is a part
+    /// of: copies for the parities of others do not wait for it.
     pub(super) fn run_request(&self, seat: usize, request: &Request<'_>) -> Result<()> {
+        let queue = self.seats[seat].lock().busy_queue;
         self.run(seat, If::Current, |member| {
-            let queue = member.copies.as_ref().ok_or_else(|| Error::new(ErrorKind::Lost, "parity"))?;
+            let own = queue.and_then(|queue| member.queues.get(&queue)).or(member.copies.as_ref());
+            let queue = own.ok_or_else(|| Error::new(ErrorKind::Lost, "parity"))?;
             member.start_on(&*member.device, queue, request, Adapted::default())
         })
     }

@@ -18,7 +18,21 @@ pub(super) struct Locks {
 struct Held {
     next: u64,
     /// In the order in which they came; each waits for those before it that it cannot be beside.
-    list: Vec<(u64, Use, Ranges<(u64, usize)>)>,
+    list: Vec<Claim>,
+}
+
+/// What one thread works on or waits for: ranges of rows and stripes.
+#[derive(Debug)]
+struct Claim {
+    number: u64,
+    what: Use,
+    ranges: Ranges<(u64, usize)>,
+}
+
+impl Claim {
+    fn can_be_beside(&self, other: &Self) -> bool {
+        self.what == Use::Change && other.what == Use::Change || !self.ranges.overlap(&other.ranges)
+    }
 }
 
 /// What is done to the bytes of a stripe.
@@ -58,7 +72,7 @@ impl Locks {
         let mut held = self.held.lock();
         held.next += 1;
         let number = held.next;
-        held.list.push((number, what, ranges));
+        held.list.push(Claim { number, what, ranges });
         while !held.is_turn(number) {
             self.changed.wait(&mut held);
         }
@@ -68,19 +82,16 @@ impl Locks {
 
 impl Held {
     fn is_turn(&self, number: u64) -> bool {
-        let Some(own) = self.list.iter().find(|one| one.0 == number) else { return true };
-        let earlier = self.list.iter().take_while(|one| one.0 != number);
-        let are_apart = |one: &(u64, Use, Ranges<(u64, usize)>)| {
-            one.1 == Use::Change && own.1 == Use::Change || !one.2.overlap(&own.2)
-        };
-        earlier.into_iter().all(are_apart)
+        let Some(own) = self.list.iter().find(|one| one.number == number) else { return true };
+        let mut earlier = self.list.iter().take_while(|one| one.number != number);
+        earlier.all(|one| one.can_be_beside(own))
     }
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let mut held = self.locks.held.lock();
-        held.list.retain(|one| one.0 != self.number);
+        held.list.retain(|one| one.number != self.number);
         drop(held);
         self.locks.changed.notify_all();
     }

@@ -1,5 +1,6 @@
 //! Queues and memory of a seat: some on its device, and some that the others keep for it.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -197,13 +198,35 @@ impl Seated {
 
     pub(super) fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         const OPERATION: &str = "allocate_host";
-        let refused =
-            || Error::new(ErrorKind::OutOfMemory, OPERATION).with_bytes(bytes as u64).on(&self.info);
-        let block = Block::new(bytes).ok_or_else(refused)?;
-        // SAFETY: the block is nobody else's, and is given back after the device has forgotten it.
-        let allocation = unsafe { self.import_host(OPERATION, block.address(), bytes, kind) }?;
-        self.core.seats[self.at].lock().own.insert(allocation.id(), block);
-        Ok(allocation)
+        let (_call, _setup) = (Call::begin(), self.core.setup.lock());
+        self.core.expect_there(self.at, OPERATION)?;
+        let made = Cell::new(None);
+        // SAFETY: the device's memory is given back when this handle is released, and not with the device if
+        // that is replaced before.
+        let handle = |address| unsafe { HostAllocation::new(address, bytes, kind) };
+        self.core.make(
+            self.at,
+            |device| device.allocate_host(bytes, kind),
+            |member, host| {
+                let own = handle(host.address());
+                member.hosts.insert(own.id(), host);
+                made.set(Some(own));
+            },
+        )?;
+        let own = match made.take() {
+            Some(own) => own,
+            None => {
+                let refused =
+                    || Error::new(ErrorKind::OutOfMemory, OPERATION).with_bytes(bytes as u64).on(&self.info);
+                let block = Block::new(bytes).ok_or_else(refused)?;
+                let own = handle(block.address());
+                self.seat().lock().own.insert(own.id(), block);
+                own
+            }
+        };
+        let address = own.address().as_ptr().expose_provenance();
+        self.seat().lock().hosts.insert(own.id(), Host { address, bytes: bytes as u64, kind });
+        Ok(own)
     }
 
     /// Makes memory known to the seat's device.
@@ -212,13 +235,12 @@ impl Seated {
     /// As [`Device::import_host`].
     pub(super) unsafe fn import_host(
         &self,
-        operation: &'static str,
         address: NonNull<u8>,
         bytes: usize,
         kind: HostMemory,
     ) -> Result<HostAllocation> {
         let (_call, _setup) = (Call::begin(), self.core.setup.lock());
-        self.core.expect_there(self.at, operation)?;
+        self.core.expect_there(self.at, "import_host")?;
         // SAFETY: the caller's promise.
         let handle = unsafe { HostAllocation::new(address, bytes, kind) };
         let id = handle.id();
@@ -227,8 +249,10 @@ impl Seated {
         self.core.make(self.at, import, |member, host| {
             member.hosts.insert(id, host);
         })?;
+        let mut state = self.seat().lock();
         let host = Host { address: address.as_ptr().expose_provenance(), bytes: bytes as u64, kind };
-        self.core.seats[self.at].lock().hosts.insert(id, host);
+        state.hosts.insert(id, host);
+        state.imported.insert(id);
         Ok(handle)
     }
 
@@ -242,11 +266,14 @@ impl Seated {
         let setup = self.core.setup.lock();
         let mut state = seat.lock();
         state.hosts.remove(&id);
+        state.imported.remove(&id);
         let (device, host) = (Arc::clone(&state.member.device), state.member.hosts.remove(&id));
-        let block = state.own.remove(&id);
+        let (block, kept) = (state.own.remove(&id), state.of_lost.remove(&id));
         drop(state);
         host.into_iter().for_each(|host| device.release_host(host));
         drop(setup);
+        // No device but the lost one knows it any more.
+        drop(kept);
         if let Some(block) = block
             && self.core.wipes.load(Ordering::Acquire)
         {

@@ -7,6 +7,7 @@ use super::Core;
 use super::copies::{If, PIECE_BYTES};
 use super::locks::Use;
 use super::rows::{Segment, Target};
+use super::seat::Stage;
 use super::worker::Seated;
 use crate::wrap::several::host::known;
 use crate::wrap::several::member::{Member, Status};
@@ -93,8 +94,17 @@ impl Core {
         }
         let mut state = self.seats[seat].lock();
         state.missing_bytes = buffers.iter().map(|(_, bytes)| bytes).sum();
-        let (lost, stages) =
-            (std::mem::replace(&mut state.member, member), std::mem::take(&mut state.stages));
+        let mut lost = std::mem::replace(&mut state.member, member);
+        let stages = std::mem::take(&mut state.stages);
+        // What the lost device has allocated is in use, and lives as long as its handles.
+        for (id, host) in std::mem::take(&mut lost.hosts) {
+            let is_kept = state.own.contains_key(&id) || state.of_lost.contains_key(&id);
+            if is_kept || state.imported.contains(&id) || !state.hosts.contains_key(&id) {
+                lost.hosts.insert(id, host);
+            } else {
+                state.of_lost.insert(id, Stage::new(lost.id, Arc::clone(&lost.device), host));
+            }
+        }
         drop(state);
         // Nothing of it is under way: what it knows of host memory is forgotten.
         drop((stages, lost));

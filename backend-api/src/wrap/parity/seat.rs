@@ -1,6 +1,6 @@
 //! What one device of a group was asked for, and what came of it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -43,6 +43,8 @@ pub(super) struct SeatState {
     /// The numbers of the newest job and of the newest one that is over; they are done in this order.
     pub(super) newest_job: u64,
     pub(super) done_job: u64,
+    /// The queue of the job that is being done.
+    pub(super) busy_queue: Option<QueueId>,
     /// Whether no more jobs will come.
     pub(super) is_closed: bool,
     /// What the device was lost by.
@@ -53,7 +55,11 @@ pub(super) struct SeatState {
     pub(super) stages: Vec<Stage>,
     /// Wakers of what is over, with their tickets.
     pub(super) due: Vec<(Ticket, Waker)>,
-    /// Host memory that was allocated here; goes after the device that copies from and to it.
+    /// Host memory of the program.
+    pub(super) imported: HashSet<HostId>,
+    /// Host memory that devices have allocated which are lost, and that without any; both go after the device
+    /// that copies from and to them.
+    pub(super) of_lost: Names<HostId, Stage>,
     pub(super) own: Names<HostId, Block>,
 }
 
@@ -148,11 +154,14 @@ impl Seat {
             work: Arc::default(),
             newest_job: 0,
             done_job: 0,
+            busy_queue: None,
             is_closed: false,
             lost: None,
             missing_bytes: 0,
             stages: Vec::new(),
             due: Vec::new(),
+            imported: HashSet::new(),
+            of_lost: Names::default(),
             own: Names::default(),
         };
         Self {

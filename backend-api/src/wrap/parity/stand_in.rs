@@ -126,9 +126,9 @@ impl Places for Moved<'_> {
 }
 
 impl Core {
-    /// Does a request of a seat without the seat's device, on another one over memory in which what it touches
-    /// is rebuilt. What it writes is given back, and written nowhere else. The caller has locked the stripes
-    /// of what it reads.
+    /// Does a request of a seat without the seat's device, on another one over memory in which what it
+    /// touches is rebuilt. What it writes is given back, and written nowhere else. The caller has locked
+    /// the stripes of what it reads.
     pub(super) fn stand_in(
         &self,
         seat: usize,

@@ -230,8 +230,10 @@ impl Seated {
             self.finish_all(ticket.queue, ticket.value);
         }
         self.finish_all(queue, value - 1);
-        let kept = seat.lock().entry(queue, value).and_then(|entry| entry.kept.take());
-        let Some(kept) = kept else { return };
+        let mut state = seat.lock();
+        let Some(kept) = state.entry(queue, value).and_then(|entry| entry.kept.take()) else { return };
+        state.busy_queue = Some(queue);
+        drop(state);
         let run = || kept.with(|request| self.core.carry_out(self.at, request));
         let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
             // Nobody knows what the device has there.

@@ -204,6 +204,9 @@ fn each_device_can_be_lost() {
     for count in 3..=5 {
         for lost in 0..count {
             let mut rig = Rig::new(cards(count));
+            for change in CHANGES {
+                rig.change(change).unwrap();
+            }
             rig.assert_contents(&"whole");
             rig.cards[lost].lose();
             rig.assert_contents(&"lost");
