@@ -44,7 +44,8 @@ use crate::{
 /// host.write(128, &8_u64.to_ne_bytes());
 /// host.write(136, &3_u64.to_ne_bytes());
 /// queue.gather(&Gather { elements: elements.into(), indices: host.at(128), count: 1, values: host.at(144) })?;
-/// let moved = queue.scatter(&Scatter { elements: elements.into(), indices: host.at(136), count: 1, values: host.at(144) })?;
+/// let scatter = Scatter { elements: elements.into(), indices: host.at(136), count: 1, values: host.at(144) };
+/// let moved = queue.scatter(&scatter)?;
 /// other.order_after(moved)?;
 /// let ticket = other.submit(&[Transfer::Download { from: memory.at(0), to: host.at(160), bytes: 9 }])?;
 /// device.wait(ticket)?;

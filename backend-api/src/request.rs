@@ -342,9 +342,9 @@ pub const LEFT_OUT: u64 = u64::MAX;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Elements in pages that are [dealt out](View::Dealt) to several places, also in memory of devices that this
-/// one [maps](crate::Reach::Maps), are [`Unsupported`](crate::ErrorKind::Unsupported) on some devices; where a
-/// request of no indices is not, the others of its kind are not either.
+/// Elements in pages that are [dealt out](View::Dealt) to several places, also in memory of devices that
+/// this one [maps](crate::Reach::Maps), are [`Unsupported`](crate::ErrorKind::Unsupported) on some devices;
+/// where a request of no indices is not, the others of its kind are not either.
 #[derive(Clone, Copy, Debug)]
 pub struct Gather<'a> {
     /// What is collected from; an element's `stride` bytes are moved whole.
@@ -367,7 +367,8 @@ pub struct Gather<'a> {
 /// # let host = device.allocate_host(64, HostMemory::Pageable)?;
 /// // New host memory is zeroed: the index is 0, and there is no element 0 of none.
 /// let elements = |count| Elements { start: memory.at(0), count, stride: 2 };
-/// let scatter = |count| Scatter { elements: elements(count).into(), indices: host.at(0), count: 1, values: host.at(16) };
+/// let (indices, values) = (host.at(0), host.at(16));
+/// let scatter = |count| Scatter { elements: elements(count).into(), indices, count: 1, values };
 /// device.wait(device.scatter(&queue, &scatter(3))?)?;
 /// let failed = device.scatter(&queue, &scatter(0))?;
 /// assert_eq!(device.wait(failed).unwrap_err().kind(), ErrorKind::KernelFailed);

@@ -143,9 +143,9 @@ pub(super) fn gathers_and_scatters_of_elements_in_pages<D: Device>(cx: &Context<
     }
 }
 
-/// Gathers and scatters elements of several lengths whose pages are dealt out to these places, of which each
-/// has room for 90 000 bytes. `read` has all bytes of the memory of a place, which begins at its offset. False
-/// if the device takes no such elements.
+/// Gathers and scatters elements of several lengths in pages that are dealt out to these places, of which
+/// each has room for 90 000 bytes. `read` has all bytes of the memory of a place. False if the device takes
+/// no such elements.
 pub(super) fn elements_in_pages<D: Device>(
     cx: &Context<'_, D>,
     bases: &[DeviceSpan<'_>],

@@ -35,7 +35,7 @@ use crate::engine::read_ahead::Use;
 use crate::engine::redundancy::Redundancy;
 
 pub(crate) use hold::ExclusiveHold;
-pub(crate) use pool::Pool;
+pub(crate) use pool::SharedHomes;
 
 /// Whether a page that is about to be held needs its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub struct Pager {
     /// How many long copies past the cache have begun.
     bulk_copies: AtomicU64,
     init_tracker: init_tracker::InitTracker,
-    pool: OnceLock<Option<Pool>>,
+    pool: OnceLock<Option<SharedHomes>>,
     /// Ends first when the array is dropped.
     publication: Option<Publication>,
 }

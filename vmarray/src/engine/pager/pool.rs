@@ -13,7 +13,7 @@ use crate::engine::redundancy::Redundancy;
 
 /// The devices that reach all home slots of an array with several channels.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct SharedHomes {
     /// For each device one of its channels, whose queues and host memory it works with.
     lanes: Vec<usize>,
     /// So that short lists do not all go to the first device.
@@ -22,7 +22,7 @@ pub(crate) struct Pool {
     has_failed: AtomicBool,
 }
 
-impl Pool {
+impl SharedHomes {
     pub(crate) fn lanes(&self) -> &[usize] {
         &self.lanes
     }
@@ -41,12 +41,12 @@ impl Pool {
 impl Pager {
     /// The devices that reach all home slots, if they do so, and there are several channels. Links are tried
     /// when this is asked for the first time, with no lock held.
-    pub(crate) fn pool(&self) -> Option<&Pool> {
+    pub(crate) fn pool(&self) -> Option<&SharedHomes> {
         let pool = self.pool.get_or_init(|| self.find_pool()).as_ref();
         pool.filter(|pool| !pool.has_failed.load(Ordering::Relaxed))
     }
 
-    fn find_pool(&self) -> Option<Pool> {
+    fn find_pool(&self) -> Option<SharedHomes> {
         let channels = &self.channels;
         if !(2..=View::BASES_MAX).contains(&channels.len()) || !matches!(self.redundancy, Redundancy::None) {
             return None;
@@ -59,7 +59,7 @@ impl Pager {
         }
         let devices = || lanes.iter().map(|lane| channels[*lane].device());
         let is_reached = devices().all(|from| devices().all(|to| reach(from, to) == Reach::Maps));
-        (is_reached && lanes.iter().all(|lane| self.takes_pages(*lane).is_ok())).then(|| Pool {
+        (is_reached && lanes.iter().all(|lane| self.takes_pages(*lane).is_ok())).then(|| SharedHomes {
             lanes,
             next: AtomicUsize::new(0),
             has_failed: AtomicBool::new(false),

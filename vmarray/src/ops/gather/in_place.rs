@@ -22,19 +22,19 @@ const BYTES_MIN: usize = if cfg!(test) { 1 } else { 1 << 20 };
 const KERNEL_BYTES: usize = 64 << 20;
 
 /// Kernels that read and write the program's memory: waited for in any case.
-struct UnderWay<'a, 'b> {
+struct StartedKernels<'a, 'b> {
     lanes: &'a Lanes<'b>,
     kernels: Vec<(usize, Ticket)>,
 }
 
-impl UnderWay<'_, '_> {
+impl StartedKernels<'_, '_> {
     fn wait(&mut self) -> backend_api::Result<()> {
         let waits = self.kernels.drain(..).map(|(lane, ticket)| self.lanes.channel(lane).queues.wait(ticket));
         waits.fold(Ok(()), backend_api::Result::and)
     }
 }
 
-impl Drop for UnderWay<'_, '_> {
+impl Drop for StartedKernels<'_, '_> {
     fn drop(&mut self) {
         let _ = self.wait();
     }
@@ -70,7 +70,7 @@ pub(super) fn gather<T: Element, D: Device>(
         return Ok(false);
     };
     let moved = pager.read_settled(&array.touched_pages(range), || {
-        let mut under_way = UnderWay { lanes, kernels: Vec::new() };
+        let mut under_way = StartedKernels { lanes, kernels: Vec::new() };
         if !start(&mut under_way, range, (&list, indices), (&values, into))? {
             return Ok(false);
         }
@@ -83,7 +83,7 @@ pub(super) fn gather<T: Element, D: Device>(
 
 /// Starts kernels for all of a list. False if the elements do not begin where those of a device do.
 fn start<T: Element>(
-    under_way: &mut UnderWay<'_, '_>,
+    under_way: &mut StartedKernels<'_, '_>,
     range: &Range<usize>,
     (list, indices): (&RegisteredRange, &[usize]),
     (values, into): (&RegisteredRange, &mut [T]),

@@ -8,13 +8,13 @@ use super::places::Places;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::engine::channel::{Channel, HomeQueues};
-use crate::engine::pager::{Pager, Pool};
+use crate::engine::pager::{Pager, SharedHomes};
 
 /// The channels whose devices move elements of an array.
 #[derive(Debug)]
 pub(super) struct Lanes<'a> {
     pager: &'a Pager,
-    pool: Option<&'a Pool>,
+    pool: Option<&'a SharedHomes>,
     /// The places of all channels' home slots, and their queues, if there is a pool.
     bases: Vec<DeviceSpan<'a>>,
     queues: Vec<&'a HomeQueues>,
@@ -33,7 +33,7 @@ impl<'a> Lanes<'a> {
         Self::with(array, None)
     }
 
-    fn with<T: Element, D: Device>(array: &'a VirtualArray<T, D>, pool: Option<&'a Pool>) -> Self {
+    fn with<T: Element, D: Device>(array: &'a VirtualArray<T, D>, pool: Option<&'a SharedHomes>) -> Self {
         let pager = array.pager();
         Self {
             pager,
@@ -61,7 +61,7 @@ impl<'a> Lanes<'a> {
 
     /// The channels, by number, of which each moves any part of a list; the only one, if there is one.
     pub fn any_part(&self) -> &[usize] {
-        self.pool.map_or(&[0], Pool::lanes)
+        self.pool.map_or(&[0], SharedHomes::lanes)
     }
 
     pub fn devices(&self) -> impl Iterator<Item = &Arc<dyn Device>> {
@@ -89,8 +89,8 @@ impl<'a> Lanes<'a> {
         View::Dealt { bases: &self.bases, page_len: self.page_len as u64, count: self.len as u64, stride }
     }
 
-    /// Where the elements from one on begin in each place, if they begin everywhere at a page that is the first
-    /// of its row, or there is one place.
+    /// Where the elements from one on begin in each place, if they begin everywhere at a page that is the
+    /// first of its row, or there is one place.
     pub fn bases_from(&self, start: usize) -> Option<Vec<DeviceSpan<'_>>> {
         if self.pool.is_none() {
             let home = self.channel(0).slot_memory();
