@@ -17,6 +17,14 @@ const PLACES: usize = 4096;
 /// How often a copy is tried before its device is given up.
 const ATTEMPTS: u32 = 3;
 
+/// The operation of errors about what a device had that was replaced meanwhile.
+const GONE: &str = "parity of a device that was replaced";
+
+/// What a request fails with whose memory went with the device that had it.
+pub(super) fn gone(detail: &str) -> Error {
+    Error::new(ErrorKind::UnknownHandle, GONE).with_detail(detail)
+}
+
 /// Which devices are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum If {
@@ -76,10 +84,14 @@ impl Core {
             }
             (state.member.id, Arc::clone(&state.member.device), start(&state.member))
         };
-        started.and_then(|ticket| device.wait(ticket)).inspect_err(|error| {
+        started.and_then(|ticket| device.wait(ticket)).map_err(|error| {
             if error.kind() == ErrorKind::Lost {
-                self.lose(seat, id, error);
+                self.lose(seat, id, &error);
+            } else if error.kind() == ErrorKind::UnknownHandle && error.operation() == GONE {
+                // That of the device before; the one that is there now is not lost.
+                return Error::new(ErrorKind::Lost, "parity").with_detail(error.detail());
             }
+            error
         })
     }
 
@@ -123,7 +135,6 @@ impl Core {
     }
 
     fn copy(&self, seat: usize, which: If, stage: &Stage, pieces: &[Piece], is_read: bool) -> Result<()> {
-        let gone = |detail: &str| Error::new(ErrorKind::Lost, "parity").with_detail(detail);
         let mut attempts = 1;
         loop {
             let outcome = self.run(seat, which, |member| {

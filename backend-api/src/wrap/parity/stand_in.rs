@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Core;
 use super::change::grouped;
-use super::copies::If;
+use super::copies::{If, gone};
 use super::rows::Target;
 use super::scratch::Scratch;
 use crate::wrap::several::member::{Adapted, Member, Places};
@@ -189,7 +189,7 @@ impl Core {
             });
         }
         self.run(other, If::Current, |member: &Member| {
-            let gone = || Error::new(ErrorKind::Lost, "parity");
+            let gone = || gone("the device was replaced");
             let buffer = member.buffers.get(&lent.buffer).ok_or_else(gone)?;
             let host = member.hosts.get(&lent.host).ok_or_else(gone)?;
             let queue = member.copies.as_ref().ok_or_else(gone)?;
