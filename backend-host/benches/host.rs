@@ -98,7 +98,7 @@ fn gather(criterion: &mut Criterion) {
         let bytes: Vec<u8> = indices.iter().flat_map(|index| index.to_ne_bytes()).collect();
         rig.host.write(0, &bytes);
         let gather = Gather {
-            elements: Elements { start: rig.memory.at(0), count, stride },
+            elements: Elements { start: rig.memory.at(0), count, stride }.into(),
             indices: rig.host.at(0),
             count: COUNT,
             values: rig.host.at(values_at),
