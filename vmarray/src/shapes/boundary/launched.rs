@@ -111,6 +111,26 @@ impl<T: Memory, S: Shape> SessionArray<T, S> {
 
 impl<T: Memory, S: Shape> SessionCopy<T, S> {
     /// The elements with a boundary mode, as [those that are held](SessionArray::bounded).
+    ///
+    /// ```
+    /// use vmarray::boundary::Clamp;
+    /// use vmarray::kernel::{At, Own, Session, Window};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn next(at: At<1>, x: &Window<u32, 1>, out: &mut Own<u32>) {
+    ///     out.set(x[at.plus(1)]);
+    /// }
+    /// let (from, mut to) = (VirtualArray::<u32>::new(3)?, VirtualArray::<u32>::new(3)?);
+    /// from.write(0, &[1, 2, 3])?;
+    /// let mut session = Session::new();
+    /// let out = session.hold(&mut to)?;
+    /// let copied = session.copy(&from)?;
+    /// next::run_in(&mut session, (copied.bounded(Clamp), out))?;
+    /// session.finish()?;
+    /// assert_eq!(to.to_vec(..)?, [2, 3, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn bounded<const N: usize>(self, mode: impl Boundary<T, N>) -> SessionWindow<T, S>
     where
         S: BoxShape<N>,

@@ -128,6 +128,25 @@ macro_rules! handles {
             ///
             /// # Errors
             /// As those of [`section`](crate::views::View::section) of a view.
+            ///
+            /// ```
+            /// use vmarray::kernel::{Own, Session};
+            /// use vmarray::prelude::*;
+            ///
+            /// #[vmarray::kernel]
+            /// fn add(by: &Own<u32>, x: &mut Own<u32>) {
+            ///     x.set(x.get() + by.get());
+            /// }
+            /// let (mut array, by) = (VirtualArray::<u32>::new(6)?, VirtualArray::<u32>::new(6)?);
+            /// by.fill(.., 3)?;
+            /// let mut session = Session::new();
+            /// let x = session.hold(&mut array)?;
+            /// let threes = session.copy(&by)?;
+            /// add::run_in(&mut session, (threes.section(..2)?, x.section(2..4)?))?;
+            /// session.finish()?;
+            /// assert_eq!(array.to_vec(..)?, [0, 0, 3, 3, 0, 0]);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
             pub fn section(self, bounds: impl RangeBounds<S::Index>) -> Result<Self> {
                 Ok(Self { shape: self.shape.cut(&self.shape.checked(bounds)?), ..self })
             }
