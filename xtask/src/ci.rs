@@ -6,14 +6,15 @@ use crate::{examples, kernels, misuse, package, project, ptx, supply, test_host,
 use anyhow::Result;
 use xshell::cmd;
 
-/// Commands that build in folders of their own, so that they can run beside the last steps.
+/// Commands that build in folders of their own, so that they can run beside the last steps and each other; the
+/// longest first.
 /// A sample of `soak` needs none: it is one of the tests of xtask.
 const BESIDE: [(&str, &[&str]); 7] = [
-    ("hits", &["hits"]),
-    ("features", &["features", "--sample"]),
-    ("Miri", &["miri", "--sample"]),
     ("AddressSanitizer", &["sanitize", "--sample"]),
     ("fuzz", &["fuzz", "--sample"]),
+    ("features", &["features", "--sample"]),
+    ("Miri", &["miri", "--sample"]),
+    ("hits", &["hits"]),
     ("cross", &["cross", "--sample"]),
     ("mutants", &["mutants", "--sample"]),
 ];

@@ -37,6 +37,8 @@ pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     let mut steps = Steps::new();
     let seconds = if args.sample { SAMPLE_SECONDS } else { args.seconds };
+    // To optimise takes longer than a sample runs.
+    let _little = args.sample.then(|| sh.push_env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"));
     steps.run("fuzz", || check(&sh, &args.only, seconds));
     steps.finish()
 }

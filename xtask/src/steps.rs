@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest note in the table, in characters; the whole of it is printed when the step ends.
@@ -82,16 +83,24 @@ impl Steps {
     }
 
     /// Runs steps while commands of xtask, each of which has a step of a name, run beside them one after the
-    /// other. The output of a command is printed when it has ended.
+    /// other; when the steps are done, two at a time. The output of a command is printed when it has ended.
     pub fn beside(&mut self, commands: &[(&'static str, &[&str])], work: impl FnOnce(&mut Self)) {
-        let done = std::thread::scope(|scope| {
-            let program = self.program.clone();
-            let one = move |(name, arguments): &(&'static str, &[&str])| command(&program, name, arguments);
-            let beside = scope.spawn(move || commands.iter().map(one).collect::<Vec<Step>>());
+        let (program, waiting, done) =
+            (self.program.clone(), Mutex::new(commands.iter()), Mutex::new(Vec::new()));
+        let run_waiting = || {
+            loop {
+                let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((name, arguments)) = next else { break };
+                let step = command(&program, name, arguments);
+                done.lock().unwrap_or_else(PoisonError::into_inner).push(step);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(run_waiting);
             work(self);
-            beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            run_waiting();
         });
-        self.done.extend(done);
+        self.done.extend(done.into_inner().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Prints the table. An error names the failed steps.
