@@ -6,8 +6,8 @@ use crate::{examples, kernels, misuse, package, project, ptx, supply, test_host,
 use anyhow::Result;
 use xshell::cmd;
 
-/// Commands that build in folders of their own, so that they can run beside the last steps and each other; the
-/// longest first.
+/// Commands that build in folders of their own, so that they can run beside the last steps and each other;
+/// the longest first.
 /// A sample of `soak` needs none: it is one of the tests of xtask.
 const BESIDE: [(&str, &[&str]); 7] = [
     ("AddressSanitizer", &["sanitize", "--sample"]),
