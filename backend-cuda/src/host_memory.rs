@@ -204,17 +204,6 @@ impl HostRange {
         (std::ptr::from_ref(self.context.driver).addr(), self.address.addr().get(), self.bytes)
     }
 
-    /// Takes one user off memory of the program that is page-locked, and tells whether there are others.
-    fn others_use_it(&self) -> bool {
-        let mut known = REGISTERED.lock();
-        let Some(users) = known.get_mut(&self.registration()) else { return false };
-        *users -= 1;
-        if *users == 0 {
-            known.remove(&self.registration());
-        }
-        known.contains_key(&self.registration())
-    }
-
     /// Where kernels find page-locked memory.
     fn find_mapped(&self) -> Outcome<u64> {
         let mut mapped = 0;
@@ -234,13 +223,21 @@ impl Drop for HostRange {
             // SAFETY: the range is ours and was zeroed in the beginning, and nothing is in flight on it.
             unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
         }
+        // Held until the driver has let go, so that nobody asks it for the same memory meanwhile.
+        let mut known = matches!(self.owner, Owner::Registered { _ours: None }).then(|| REGISTERED.lock());
+        if let Some(users) = known.as_mut().and_then(|known| known.get_mut(&self.registration())) {
+            *users -= 1;
+            if *users > 0 {
+                return;
+            }
+            known.as_mut().map(|known| known.remove(&self.registration()));
+        }
         let freed = match self.owner {
             Owner::Mapping { .. } | Owner::Program => return,
             Owner::Driver { start } => self.context.enter().and_then(|_current| {
                 // SAFETY: the address came from `mem_host_alloc`, and nothing is in flight.
                 check(unsafe { (table.mem_free_host)(start) })
             }),
-            Owner::Registered { _ours: None } if self.others_use_it() => return,
             // The mapping ends after this; where unlocking fails, the system keeps the locked pages from
             // other uses.
             Owner::Registered { .. } => self.context.enter().and_then(|_current| {

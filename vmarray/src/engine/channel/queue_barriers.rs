@@ -67,6 +67,20 @@ pub(super) struct LoadOrder {
     after_others: [Vec<Ticket>; QUEUES],
 }
 
+/// Scatters that were started, by the channel in whose queue each runs: waited for if nobody takes them.
+struct StartedScatters<'a> {
+    all: &'a [&'a HomeQueues],
+    tickets: Vec<(usize, Ticket)>,
+}
+
+impl Drop for StartedScatters<'_> {
+    fn drop(&mut self) {
+        for (lane, ticket) in &self.tickets {
+            let _ = self.all[*lane].device.wait(*ticket);
+        }
+    }
+}
+
 /// Has a queue run later than a ticket of another channel's queue, unless it is known to.
 fn order_other(queue: &Queue<dyn Device>, ticket: Ticket, known: &mut Vec<Ticket>) -> Result<()> {
     if known.iter().any(|known| known.queue == ticket.queue && known.value >= ticket.value) {
@@ -288,7 +302,7 @@ impl HomeQueues {
         for (_, (channel, (order, loads))) in both {
             writes.extend(order.writes.iter().chain([&loads.store]).flatten());
             if is_written(channel) {
-                writes.extend(loads.reads.iter().flatten());
+                writes.extend(loads.reads.iter().flatten().chain(&order.readers));
             }
         }
         let order_after_others =
@@ -411,12 +425,24 @@ impl HomeQueues {
         let now: u64 = locked.iter().map(|(_, loads)| loads.begun).sum();
         let scatters = choose(now != begun);
         let mut before: Vec<Ticket> = Vec::new();
-        for (order, loads) in &locked {
-            let all = order.writes.iter().chain(&loads.reads).chain([&loads.store]);
-            before.extend(all.flatten().chain(&order.readers));
-        }
-        let mut submitted = Vec::new();
         let mut outcome = Ok(());
+        for (of, (order, loads)) in all.iter().zip(&locked).filter(|_| !scatters.is_empty()) {
+            let noted = order.writes.iter().chain(&loads.reads).chain([&loads.store]);
+            before.extend(noted.flatten().chain(&order.readers));
+            // Kernels of other arrays that read here are known to the first queue alone.
+            match of.fetches.first().submit(&[]) {
+                Ok(marker) => {
+                    of.fetches.note_submitted(0, marker);
+                    before.push(marker);
+                }
+                Err(error) => outcome = Err(error),
+            }
+        }
+        if outcome.is_err() {
+            return (Vec::new(), outcome);
+        }
+        // A device of the program's own may panic.
+        let mut started = StartedScatters { all, tickets: Vec::new() };
         for (number, scatter) in &scatters {
             let (of, (order, loads)) = (all[*number], &mut locked[*number]);
             let queue = of.fetches.first();
@@ -424,7 +450,7 @@ impl HomeQueues {
             let known = &mut loads.after_others[0];
             let ordered = others.copied().try_for_each(|ticket| order_other(queue, ticket, known));
             match ordered.and_then(|()| of.store(order, loads, |queue| queue.scatter(scatter))) {
-                Ok(ticket) => submitted.push((*number, ticket)),
+                Ok(ticket) => started.tickets.push((*number, ticket)),
                 Err(error) => {
                     outcome = Err(error);
                     break;
@@ -432,25 +458,25 @@ impl HomeQueues {
             }
         }
         for (number, (of, (order, loads))) in all.iter().zip(&mut locked).enumerate() {
-            let elsewhere = submitted.iter().filter(|(lane, _)| *lane != number).map(|(_, ticket)| *ticket);
-            let mut tickets = elsewhere.peekable();
+            let elsewhere = started.tickets.iter().filter(|(lane, _)| *lane != number);
+            let mut tickets = elsewhere.copied().peekable();
             if tickets.peek().is_none() {
                 continue;
             }
-            for ticket in tickets {
+            for (lane, ticket) in tickets {
                 let mut writes = of.writes.iter();
                 let is_ordered = writes.all(|queue| queue.order_after(ticket).is_ok())
                     && order_other(of.fetches.first(), ticket, &mut loads.after_others[0]).is_ok();
                 if !is_ordered {
                     // As in `beside`.
-                    let _ = of.device.wait(ticket);
+                    let _ = all[lane].device.wait(ticket);
                 }
             }
             if let Err(error) = of.note_store_elsewhere(order, loads) {
                 outcome = outcome.and(Err(error));
             }
         }
-        (submitted, outcome)
+        (std::mem::take(&mut started.tickets), outcome)
     }
 
     /// Notes that a submission is done, for the sake of those that come next.

@@ -45,6 +45,8 @@ const SEGMENTS_A_WORKER: usize = 2;
 /// The memory of all stages of a call at most, as long as each thread has two: what channels keep for the
 /// next call.
 const STAGES_MAX_BYTES: usize = 128 << 20;
+/// A device has no fewer places of a segment than this, if others can have them.
+const SHARE_MIN: usize = if cfg!(test) { 1 } else { 1024 };
 /// How long a thread looks without giving its time away while others check the last indices, and in all.
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -224,7 +226,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
     ) -> Result<Prepared<T>> {
         let lanes = self.lanes.any_part();
         // How many places of the list each device has, if it has any.
-        let share = segment.len().div_ceil(lanes.len()).max(1);
+        let share = segment.len().div_ceil(lanes.len()).max(SHARE_MIN.min(self.plan.room));
         let pager = self.array.pager();
         let channels = pager.channels();
         let mut stages: Vec<_> = channels.iter().map(|_| (None, 0)).collect();

@@ -138,7 +138,7 @@ pub(crate) fn gather<T: Element, D: Device>(
 impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
     fn new(call: &'a GatherCall<'b, T, D>) -> Self {
         let kernels = GatherKernels::new(&call.lanes, call.plan.clone());
-        Self { call, places: call.lanes.places(), kernels, opened: 0, late: Vec::new(), looks_ahead: true }
+        Self { call, places: call.lanes.homes(), kernels, opened: 0, late: Vec::new(), looks_ahead: true }
     }
 
     fn run(&mut self) -> Result<()> {

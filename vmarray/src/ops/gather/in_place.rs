@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use backend_api::{Device, Gather, HostSpan, Ticket};
+use backend_api::{Device, Gather, HostSpan, Ticket, View};
 
 use super::lanes::Lanes;
 use super::{CHECKED_AT_ONCE, all_inside, check_list, workers};
@@ -69,28 +69,32 @@ pub(super) fn gather<T: Element, D: Device>(
     ) else {
         return Ok(false);
     };
-    let moved = pager.read_settled(&array.touched_pages(range), || {
-        let mut under_way = StartedKernels { lanes, kernels: Vec::new() };
-        if !start(&mut under_way, range, (&list, indices), (&values, into))? {
-            return Ok(false);
-        }
-        // While the devices are at work: a list of theirs may have entries that are left out.
-        check(indices, range.len())?;
-        Ok(under_way.wait().is_ok())
-    })?;
-    Ok(moved)
-}
-
-/// Starts kernels for all of a list. False if the elements do not begin where those of a device do.
-fn start<T: Element>(
-    under_way: &mut StartedKernels<'_, '_>,
-    range: &Range<usize>,
-    (list, indices): (&RegisteredRange, &[usize]),
-    (values, into): (&RegisteredRange, &mut [T]),
-) -> Result<bool> {
-    let (lanes, stride) = (under_way.lanes, size_of::<T>());
     let Some(bases) = lanes.bases_from(range.start) else { return Ok(false) };
     let elements = lanes.elements_at(&bases, range.len());
+    let mut checked = Ok(());
+    let moved = pager.read_settled(&array.touched_pages(range), || {
+        let mut under_way = StartedKernels { lanes, kernels: Vec::new() };
+        let is_started = start(&mut under_way, elements, (&list, indices), (&values, into));
+        // While the devices are at work: a list of theirs may have entries that are left out.
+        checked = check(indices, range.len());
+        Ok(is_started && under_way.wait().is_ok())
+    });
+    checked?;
+    match moved {
+        // Pages of a lost device keep nobody from those of others.
+        Err(_) if lanes.divide_if_lost() => Ok(false),
+        moved => moved,
+    }
+}
+
+/// Starts kernels for all of a list. False if a device refuses one.
+fn start<T: Element>(
+    under_way: &mut StartedKernels<'_, '_>,
+    elements: View<'_>,
+    (list, indices): (&RegisteredRange, &[usize]),
+    (values, into): (&RegisteredRange, &mut [T]),
+) -> bool {
+    let (lanes, stride) = (under_way.lanes, size_of::<T>());
     let each = (KERNEL_BYTES / stride).clamp(1, indices.len().div_ceil(lanes.any_part().len()).max(1));
     let firsts = (0..indices.len()).step_by(each);
     for (first, lane) in firsts.zip(lanes.any_part().iter().cycle()) {
@@ -101,12 +105,12 @@ fn start<T: Element>(
             count: count as u64,
             values: place(values, of, into[first..].as_ptr().addr()),
         };
-        let Ok(ticket) = lanes.read(*lane, |queue| queue.gather(&gather)) else { return Ok(false) };
+        let Ok(ticket) = lanes.read(*lane, |queue| queue.gather(&gather)) else { return false };
         under_way.kernels.push((*lane, ticket));
         of.counters.bytes_to_device.add(8 * count as u64);
         of.counters.bytes_from_device.add((count * stride) as u64);
     }
-    Ok(true)
+    true
 }
 
 /// Where a channel's device, which knows memory, finds an address of it.
