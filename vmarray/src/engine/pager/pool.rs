@@ -77,7 +77,7 @@ impl Pager {
     }
 
     /// Where the home slots of each channel begin.
-    pub(crate) fn slot_bases(&self) -> Vec<DeviceSpan<'_>> {
+    pub(crate) fn slot_bases(&self) -> Vec<DeviceSpan<'static>> {
         self.channels.iter().map(|channel| channel.slot_memory()).collect()
     }
 

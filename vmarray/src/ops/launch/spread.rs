@@ -234,7 +234,7 @@ impl<'a> DealtArgument<'a> {
         let is_there = channels.all(|channel| Arc::ptr_eq(channel.device(), device));
         let range = stored.range();
         let fits = !range.is_empty() && pager.channels().len() <= DEALT_CHANNELS_MAX;
-        let bases = pager.channels().iter().map(|channel| channel.slot_memory()).collect();
+        let bases = pager.slot_bases();
         let (stored, len) = (stored.clone(), range.end);
         let argument = Self { number, pager, len, stored, modes, bases, stride };
         (is_there && fits).then_some(argument)

@@ -463,9 +463,7 @@ impl Session<'_> {
     fn bases(&self, of: &TakenElements<'_>, part: &Part) -> Vec<DeviceSpan<'_>> {
         match (&self.stores[of.number].place, part.channel.filter(|_| of.is_own())) {
             (StoredPlace::Home(pager), Some(channel)) => vec![pager.channels()[channel].slot_memory()],
-            (StoredPlace::Home(pager), None) => {
-                pager.channels().iter().map(|channel| channel.slot_memory()).collect()
-            }
+            (StoredPlace::Home(pager), None) => pager.slot_bases(),
             (StoredPlace::Copies(copies), _) => {
                 let device = self.lanes[part.lane].queue.device();
                 let own = copies.iter().filter(|(on, _)| Arc::ptr_eq(on, device));
