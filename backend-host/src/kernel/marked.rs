@@ -34,6 +34,10 @@ pub(super) struct Marked {
     words: Vec<u64>,
 }
 
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only comparisons in vector registers mark")
+)]
 impl Marked {
     /// Makes room for elements from number `first` on, in memory that is kept.
     pub fn start(&mut self, operation: &'static str, first: u64, count: u64) -> Result<()> {

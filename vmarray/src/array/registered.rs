@@ -105,12 +105,14 @@ fn into_huge_pages(start: usize, bytes: usize) {
     #[cfg(target_os = "linux")]
     {
         const HUGE: usize = 2 << 20;
+        /// Of `linux/mman.h` since 6.1; `libc` names it with glibc alone. Older systems refuse it.
+        const MADV_COLLAPSE: libc::c_int = 25;
         let (first, end) = (start.next_multiple_of(HUGE), (start + bytes) / HUGE * HUGE);
         if first < end {
             let memory = std::ptr::with_exposed_provenance_mut(first);
             // SAFETY: the range lies in the vector's memory. What changes is where the system keeps it, and
             // neither addresses nor contents.
-            unsafe { libc::madvise(memory, end - first, libc::MADV_COLLAPSE) };
+            unsafe { libc::madvise(memory, end - first, MADV_COLLAPSE) };
         }
     }
     #[cfg(not(target_os = "linux"))]
