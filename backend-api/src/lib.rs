@@ -127,6 +127,8 @@ mod health;
 mod id;
 mod info;
 pub mod kernel;
+#[doc(hidden)]
+pub mod links;
 mod names;
 pub mod own_files;
 mod owned;

@@ -5,8 +5,8 @@
 //! it. An element's value names its index, so that nothing can be torn, lost, stale or misplaced unseen: who
 //! owns it expects the very version that it wrote last (or, after a failed write, that one or the one
 //! before), everybody else one that is no older than what they saw before. In some rounds devices fail copies
-//! now and then. In others, of arrays with mirrors or parity, devices are lost and rebuilt ten times, and no
-//! call may fail.
+//! now and then. In others, of arrays with mirrors or parity, devices are lost and rebuilt ten times, or an
+//! array moves ten times to other devices, and no call may fail.
 //!
 //! A round is an array of random shape; its seed is printed and repeats it. If nothing moves for a minute the
 //! process ends with a message. Resident memory is looked at after each round, when its array is gone: if
@@ -241,16 +241,18 @@ fn on_elements<T: Cell>(
     work(&array, (args.threads, args.round), seed)
 }
 
-/// A round whose array loses devices, one after the other, and no values.
+/// A round whose array loses devices, one after the other, or moves to others, and loses no values.
 fn with_losses<T: Cell>(args: &SoakArgs, seed: u64, mut random: SplitMix64) -> Result<u64> {
-    let is_mirrored = random.below(2) == 0;
-    let (placement, least) = if is_mirrored { (Placement::Mirrored, 2) } else { (Placement::Parity, 3) };
+    let kinds = [(Placement::Mirrored, 2), (Placement::Parity, 3), (Placement::Equal, 1)];
+    let (placement, least) = kinds[random.index(kinds.len())].clone();
+    let moves = placement == Placement::Equal;
     let mut cards =
         (0..least + random.below(6 - least)).map(|at| card(seed << 8 | at)).collect::<Result<Vec<_>>>()?;
     let frames = random.pick(&[3, 20, 200]);
     let array = VirtualArray::<T>::builder(4096 + random.index(50_000))
         .devices(cards.iter().cloned())
         .placement(placement)
+        .movable(moves)
         .page_len(1 + random.index(1000))
         .frames_per_channel(1 + random.index(frames))
         .eviction(random.pick(&[EvictionPolicy::Clock, EvictionPolicy::Lru, EvictionPolicy::TwoQueue]))
@@ -267,9 +269,14 @@ fn with_losses<T: Cell>(args: &SoakArgs, seed: u64, mut random: SplitMix64) -> R
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 let at = random.index(cards.len());
-                cards[at].lose();
-                cards[at] = card(random.next())?;
-                array.rebuild(cards[at].clone())?;
+                let old = std::mem::replace(&mut cards[at], card(random.next())?);
+                if moves {
+                    // To some of those at hand.
+                    array.rebalance(cards[random.index(at + 1)..=at].iter().cloned())?;
+                } else {
+                    old.lose();
+                    array.rebuild(cards[at].clone())?;
+                }
                 losses += 1;
             }
             Ok(losses)

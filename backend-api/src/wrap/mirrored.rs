@@ -168,7 +168,9 @@ impl Mirrored {
         let routes = devices[0].routes().to_vec();
         let members =
             devices.into_iter().zip(0..).map(|(device, id)| Member::new(id, device, Status::Current));
-        let members = members.collect::<Result<Vec<_>>>()?;
+        let mut members = members.collect::<Result<Vec<_>>>()?;
+        let all: Vec<_> = members.iter().map(|member| (member.id, Arc::clone(&member.device))).collect();
+        members.iter_mut().for_each(|member| member.links = rebuild::links_to(&all, &member.device));
         let next_member = AtomicU64::new(members.len() as u64);
         let core = Core {
             info,
@@ -198,6 +200,20 @@ impl Mirrored {
             Replica { device: member.device.info().to_string(), state }
         };
         state.members.iter().map(replica).collect()
+    }
+
+    /// The devices that are not lost.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use backend_api::{Device, wrap::Mirrored};
+    /// let device: Arc<dyn Device> = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// assert!(Arc::ptr_eq(&Mirrored::new([device.clone()])?.devices()[0], &device));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn devices(&self) -> Vec<Arc<dyn Device>> {
+        self.core.lock().devices().into_iter().map(|(_, device)| device).collect()
     }
 
     /// Whether a device is lost or lacks something still. Learned from what the devices answer, so that the

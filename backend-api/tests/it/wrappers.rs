@@ -31,6 +31,25 @@ mod mirrored_conformance {
     ));
 }
 
+/// A device that can be moved, after it was.
+mod moved_conformance {
+    use std::sync::Arc;
+
+    use backend_api::Device;
+    use backend_api::wrap::Mirrored;
+
+    use backend_host::{HostDevice, SimulatedDevice};
+
+    fn moved() -> Arc<Mirrored> {
+        let old: Arc<dyn Device> = Arc::new(HostDevice::new(64 << 20).unwrap());
+        let mirror = Mirrored::new([old.clone()]).unwrap();
+        mirror.replace(&old, Arc::new(SimulatedDevice::builder(1).bytes(64 << 20).build())).unwrap();
+        Arc::new(mirror)
+    }
+
+    backend_api::conformance_tests!(moved());
+}
+
 /// A device of a group of three: whole, itself lost, and with another one lost.
 mod parity_conformance {
     use std::sync::Arc;

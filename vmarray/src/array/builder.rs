@@ -118,14 +118,26 @@ impl<D: Device> OpenDevices<D> {
         expect_room(&self.devices, &asked, &self.usable)
     }
 
-    /// What takes the place of lost devices, for so many channels.
-    fn redundancy(&self, redundant: Option<&Redundant>, channels: usize) -> Result<Redundancy> {
+    /// What takes the place of lost devices, and of those that pages are moved away from, by channel.
+    fn redundancy(
+        &self,
+        redundant: Option<&Redundant>,
+        turns: &[usize],
+        is_movable: bool,
+    ) -> Result<Redundancy> {
         let device = |at: usize| Arc::<D>::clone(&self.devices[at]) as Arc<dyn Device>;
         Ok(match redundant {
+            None if is_movable => {
+                let movable = turns.iter().map(|turn| Ok(Arc::new(Mirrored::new([device(*turn)])?)));
+                Redundancy::Movable(movable.collect::<Result<_>>()?)
+            }
             None => Redundancy::None,
             Some(Redundant::Pairs(pairs)) => {
-                let mirrors = pairs[..channels].iter().map(|pair| Mirrored::new(pair.map(device)));
+                let mirrors = pairs[..turns.len()].iter().map(|pair| Mirrored::new(pair.map(device)));
                 Redundancy::Mirrors(mirrors.map(|mirror| Ok(Arc::new(mirror?))).collect::<Result<_>>()?)
+            }
+            Some(Redundant::Parity(_)) if is_movable => {
+                return Err(ErrorKind::MoveRefused { reason: "parity ties pages to their devices" }.into());
             }
             Some(Redundant::Parity(devices)) => {
                 Redundancy::Parity(ParityGroup::new((0..*devices).map(device))?)
@@ -144,6 +156,7 @@ struct Settings {
     commit: Commit,
     read_ahead: bool,
     counts_hits: bool,
+    movable: bool,
     /// The name under which statistics are published.
     published: Option<String>,
 }
@@ -159,6 +172,7 @@ struct Settings {
 /// | eviction | CLOCK |
 /// | read-ahead | on |
 /// | hits | not counted |
+/// | moving to other devices | [not prepared](Self::movable) |
 /// | statistics | [published](Self::publish) only if the environment says so |
 ///
 /// ```
@@ -206,6 +220,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             commit: Commit::Lazy,
             read_ahead: true,
             counts_hits: false,
+            movable: false,
             published: None,
         };
         Self { len, devices: Devices::Found(find), settings, marker: PhantomData }
@@ -329,6 +344,18 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
+    /// Whether the pages can be [moved to other devices](VirtualArray::rebalance) while the array is used.
+    ///
+    /// Hits cost the same. Each channel's device is a [mirror](crate::device::wrap::Mirrored) of one then:
+    /// what is submitted to it is kept account of, and it shares nothing with other devices, so that joins
+    /// with arrays that are elsewhere, and lists over several cards, go through the host. Arrays of
+    /// [`Placement::Mirrored`] can be moved without it; with [`Placement::Parity`],
+    /// [`build`](Self::build) says [`MoveRefused`](ErrorKind::MoveRefused).
+    pub fn movable(mut self, movable: bool) -> Self {
+        self.settings.movable = movable;
+        self
+    }
+
     /// Whether [`Stats::hits`](crate::Stats::hits) are counted. Off by default: to count takes a processor as
     /// long as all the rest of a hit, which is half as fast then. Misses are always counted.
     pub fn count_hits(mut self, on: bool) -> Self {
@@ -399,13 +426,22 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`TooLong`](ErrorKind::TooLong), [`NoDevices`](ErrorKind::NoDevices),
     /// [`NoChannels`](ErrorKind::NoChannels), [`TooManyChannels`](ErrorKind::TooManyChannels),
     /// [`SharesMismatch`](ErrorKind::SharesMismatch), [`MirrorRefused`](ErrorKind::MirrorRefused),
-    /// [`ParityRefused`](ErrorKind::ParityRefused),
+    /// [`ParityRefused`](ErrorKind::ParityRefused), [`MoveRefused`](ErrorKind::MoveRefused),
     /// [`DoesNotFit`](ErrorKind::DoesNotFit),
     /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
         let Self { len, devices, settings, .. } = self;
-        let Settings { common, cache, memory, fall_back, commit, read_ahead, counts_hits, published } =
-            settings;
+        let Settings {
+            common,
+            cache,
+            memory,
+            fall_back,
+            commit,
+            read_ahead,
+            counts_hits,
+            movable,
+            published,
+        } = settings;
         let open = devices.open(&common)?;
         let room = match cache {
             Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
@@ -430,7 +466,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         let channels = turns.len() as u64;
         let slots = |channel: usize| (pages + channels - 1 - channel as u64) / channels;
         open.expect_room(&turns, redundant.as_ref(), |channel| slots(channel) * page_bytes as u64)?;
-        let redundancy = open.redundancy(redundant.as_ref(), turns.len())?;
+        let redundancy = open.redundancy(redundant.as_ref(), &turns, movable)?;
         if common.wipe {
             redundancy.wipe_on_release()?;
         }

@@ -1,4 +1,4 @@
-//! Where the pages of an array live, which devices of those are lost, and what takes their place.
+//! Where the pages of an array live, which devices of those are lost, what takes their place, and moving.
 
 use std::sync::Arc;
 
@@ -79,8 +79,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// it what that had: a copy, or what the other devices and their parity make of it. The array is used
     /// meanwhile. Returns when the array is whole again; of several lost devices one is replaced.
     ///
-    /// Submissions wait for pieces of 4 MiB that are being copied, or changes for pieces of 2 MiB that are
-    /// being rebuilt, one at a time. Until it returns, the loss of the other devices that have those pages is
+    /// Submissions wait for pieces that are being copied (of 4 MiB, or of 128 MiB by a link of the devices),
+    /// or changes for pieces of 2 MiB that are being rebuilt, one at a time. Until it returns, the loss of the other devices that have those pages is
     /// a loss of pages.
     ///
     /// # Errors
@@ -110,5 +110,43 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         // It learns of losses by asking.
         let _ = self.homes();
         self.pager().redundancy().rebuild(&(spare as Arc<dyn Device>))
+    }
+
+    /// Moves the pages to other devices while the array is used: to a card that was added, away from one that
+    /// is to be removed or asks for its replacement, to as many others as there are. For arrays that were
+    /// built [movable](crate::Builder::movable) and for those of
+    /// [`Placement::Mirrored`](crate::Placement::Mirrored).
+    ///
+    /// Channels are shared out: each device gets about as many of them, one that is named twice twice as
+    /// many, and what is on one of the devices already stays there as far as its share allows. The number of
+    /// channels stays as it was built; build with several for each device if others are to be added.
+    ///
+    /// Returns when all is moved and the devices that are left are used no more; channels go one after the
+    /// other. A channel's pages are copied by the link of two devices where they [reach each
+    /// other](backend_api::Device::reaches), else through host memory; submissions to it wait for one piece
+    /// of 128 MiB (4 MiB through the host) at a time, and hits for nothing. Both devices need room for the
+    /// channel meanwhile.
+    ///
+    /// # Errors
+    /// [`MoveRefused`](crate::ErrorKind::MoveRefused) if the array is not movable, no device is given, or one
+    /// alone for a mirror; [`Device`](crate::ErrorKind::Device) if a device refuses memory or is lost. The
+    /// channel it was about is where it was then, those before it are moved, and the call can be repeated.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{host::HostDevice, prelude::*};
+    /// let cards = [(); 3].map(|()| Arc::new(HostDevice::new(4 << 20).unwrap()));
+    /// let on_one = [cards[0].clone(), cards[0].clone()];
+    /// let array = VirtualArray::<u32>::builder(100_000).devices(on_one).movable(true).build()?;
+    /// array.fill(.., 7)?;
+    /// // A card is added, and then the first one taken away.
+    /// array.rebalance([cards[0].clone(), cards[1].clone()])?;
+    /// array.rebalance([cards[1].clone(), cards[2].clone()])?;
+    /// assert_eq!(array.count(.., Field::whole(), &7)?, 100_000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn rebalance(&self, devices: impl IntoIterator<Item = Arc<D>>) -> Result<()> {
+        let devices: Vec<_> = devices.into_iter().map(|device| device as Arc<dyn Device>).collect();
+        self.pager().redundancy().rebalance(&devices)
     }
 }

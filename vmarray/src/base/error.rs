@@ -104,6 +104,8 @@ pub enum ErrorKind {
     MirrorRefused { reason: &'static str },
     /// Pages cannot be kept by parity, or the array cannot be rebuilt.
     ParityRefused { reason: &'static str },
+    /// Pages cannot be moved to other devices.
+    MoveRefused { reason: &'static str },
     /// A device has not enough memory for its part of the array. Of all devices together it is said as well
     /// what their parts need and what they can give.
     DoesNotFit {
@@ -306,6 +308,10 @@ impl ErrorKind {
             Self::ParityRefused { reason } => (
                 format!("pages are not kept by parity: {reason}"),
                 "use parity for arrays over three devices or more, and rebuild them when one is lost".into(),
+            ),
+            Self::MoveRefused { reason } => (
+                format!("pages are not moved: {reason}"),
+                "build the array with `Builder::movable`, and name the devices to move to".into(),
             ),
             Self::DoesNotFit { device, asked_bytes, usable_bytes, all_asked_bytes, all_usable_bytes } => (
                 format!(
@@ -636,6 +642,7 @@ mod tests {
             SharesMismatch { shares: 1, devices: 2 },
             MirrorRefused { reason: "there is one device" },
             ParityRefused { reason: "there are two devices" },
+            MoveRefused { reason: "there is no device to move to" },
             DoesNotFit {
                 device: "a card".into(),
                 asked_bytes: 3 << 30,

@@ -1,4 +1,4 @@
-//! What takes the place of a device that is lost.
+//! What takes the place of a device that is lost, and of one that pages are moved away from.
 
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ pub(crate) enum Redundancy {
     /// Nothing.
     #[default]
     None,
+    /// Nothing, but they can be moved: by channel.
+    Movable(Vec<Arc<Mirrored>>),
     /// Another device, which has the same pages: by channel.
     Mirrors(Vec<Arc<Mirrored>>),
     /// The other devices together, of which each channel has one.
@@ -24,7 +26,9 @@ impl Redundancy {
     pub(crate) fn device(&self, channel: usize) -> Option<Arc<dyn Device>> {
         match self {
             Self::None => None,
-            Self::Mirrors(mirrors) => mirrors.get(channel).map(|one| Arc::<Mirrored>::clone(one) as _),
+            Self::Movable(mirrors) | Self::Mirrors(mirrors) => {
+                mirrors.get(channel).map(|one| Arc::<Mirrored>::clone(one) as _)
+            }
             Self::Parity(group) => group.members().get(channel).map(|one| Arc::clone(one) as _),
         }
     }
@@ -40,7 +44,7 @@ impl Redundancy {
         match self {
             Self::None => vec![Replica::of(&**device)],
             // They learn of a loss by being asked.
-            Self::Mirrors(mirrors) => {
+            Self::Movable(mirrors) | Self::Mirrors(mirrors) => {
                 let _ = device.memory();
                 mirrors.get(channel).map(|mirror| mirror.replicas()).unwrap_or_default()
             }
@@ -62,7 +66,9 @@ impl Redundancy {
         const NOTHING_LOST: &str = "no device of the array is lost";
         let spare = || Arc::clone(spare);
         match self {
-            Self::None => Err(ErrorKind::MirrorRefused { reason: "the array is not mirrored" }.into()),
+            Self::None | Self::Movable(_) => {
+                Err(ErrorKind::MirrorRefused { reason: "the array is not mirrored" }.into())
+            }
             Self::Mirrors(mirrors) => {
                 let lost = mirrors.iter().find_map(|mirror| mirror.first_lost());
                 let lost = lost.ok_or(ErrorKind::MirrorRefused { reason: NOTHING_LOST })?;
@@ -74,5 +80,95 @@ impl Redundancy {
                 Ok(group.rebuild(&lost, spare())?)
             }
         }
+    }
+
+    /// Moves pages so that each channel has its own on one of these devices (of mirrors on two), each of which
+    /// has about as many channels.
+    pub(crate) fn rebalance(&self, devices: &[Arc<dyn Device>]) -> Result<()> {
+        let refused = |reason| Err(ErrorKind::MoveRefused { reason }.into());
+        let mirrors = match self {
+            _ if devices.is_empty() => return refused("there is no device to move to"),
+            Self::Mirrors(_) if devices.iter().all(|one| is_same(one, &devices[0])) => {
+                return refused("a mirror is on two devices");
+            }
+            Self::None => return refused("the array was not built as movable"),
+            Self::Parity(_) => return refused("parity ties pages to their devices"),
+            Self::Movable(mirrors) | Self::Mirrors(mirrors) => mirrors,
+        };
+        let held: Vec<_> = mirrors.iter().map(|mirror| mirror.devices()).collect();
+        for ((mirror, held), wanted) in mirrors.iter().zip(&held).zip(shared_out(&held, devices, is_same)) {
+            let is_in = |list: &[Arc<dyn Device>], one| list.iter().any(|other| is_same(other, one));
+            let new = wanted.iter().filter(|one| !is_in(held, one));
+            let old = held.iter().filter(|one| !is_in(&wanted, one));
+            for (old, new) in old.zip(new) {
+                mirror.replace(old, Arc::clone(new))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
+
+/// For holders of some devices each as many of others, which get about equal shares and stay where they are
+/// held already. No holder gets one twice, if there are enough that differ.
+fn shared_out<T: Clone>(held: &[Vec<T>], devices: &[T], is_same: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
+    let places: usize = held.iter().map(Vec::len).sum();
+    // The first ones get one more where they do not come out even.
+    let mut left: Vec<usize> = (0..devices.len())
+        .map(|at| places / devices.len() + usize::from(at < places % devices.len()))
+        .collect();
+    let mut wanted: Vec<Vec<T>> = held.iter().map(|_| Vec::new()).collect();
+    for (held, wanted) in held.iter().zip(&mut wanted) {
+        for one in held {
+            let stays = (0..devices.len()).find(|at| left[*at] > 0 && is_same(&devices[*at], one));
+            if let Some(at) = stays {
+                left[at] -= 1;
+                wanted.push(one.clone());
+            }
+        }
+    }
+    for (held, wanted) in held.iter().zip(&mut wanted) {
+        while wanted.len() < held.len() {
+            let is_new = |at: &usize| wanted.iter().all(|one| !is_same(one, &devices[*at]));
+            // Where those with room are held already, another one takes more than its share.
+            let Some(at) = (0..devices.len()).filter(is_new).max_by_key(|at| (left[*at], devices.len() - at))
+            else {
+                break;
+            };
+            left[at] = left[at].saturating_sub(1);
+            wanted.push(devices[at].clone());
+        }
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(held: &[&[u32]], devices: &[u32]) -> Vec<Vec<u32>> {
+        let held: Vec<_> = held.iter().map(|held| held.to_vec()).collect();
+        shared_out(&held, devices, u32::eq)
+    }
+
+    #[test]
+    fn as_little_as_possible_is_moved() {
+        let four: [&[u32]; 4] = [&[1], &[1], &[1], &[1]];
+        assert_eq!(shared(&four, &[1, 2]), [[1], [1], [2], [2]]);
+        assert_eq!(shared(&[&[1], &[1], &[2], &[2]], &[1, 2, 3]), [[1], [1], [2], [3]]);
+        assert_eq!(shared(&[&[1], &[2], &[3]], &[2]), [[2], [2], [2]]);
+        assert_eq!(shared(&[&[1], &[2]], &[3, 4]), [[3], [4]]);
+        // Twice the share.
+        assert_eq!(shared(&four, &[2, 1, 2, 2]), [[1], [2], [2], [2]]);
+    }
+
+    #[test]
+    fn pairs_have_two_devices() {
+        assert_eq!(shared(&[&[1, 2]], &[2, 3]), [[2, 3]]);
+        assert_eq!(shared(&[&[1, 2], &[2, 3], &[3, 1]], &[1, 2, 4]), [[1, 2], [2, 4], [1, 4]]);
+        assert_eq!(shared(&[&[1, 2], &[2, 3], &[3, 1]], &[1, 2]), [[1, 2], [2, 1], [1, 2]]);
     }
 }

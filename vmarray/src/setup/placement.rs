@@ -24,6 +24,11 @@ use turns::take_turns;
 ///
 /// # Which one
 ///
+/// Data that the cards work on where they lie are best shared out by
+/// [`Bandwidth(Direction::OnDevice)`](Direction::OnDevice): a call over all of it ends at about the same time
+/// on each device, and a device too slow for a thirty-second of the work gets nothing. What goes to the host
+/// and back is bounded by buses, for which the other directions are.
+///
 /// All pages of a run are as fast as the slowest device that has some of them. An array of 5 GB over a card
 /// of 11 GB behind one lane (0.8 GB/s) and cards of 8 GB and 2 GB behind four lanes (3.2 GB/s each):
 ///

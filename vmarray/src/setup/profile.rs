@@ -35,6 +35,8 @@ pub enum Direction {
     /// Both at once, each carrying half.
     #[default]
     Both,
+    /// Neither: within the device's own memory, as expressions and kernels read and write it.
+    OnDevice,
 }
 
 /// What was measured of a device: its bandwidth, and what suits it.
@@ -212,6 +214,9 @@ impl Profile {
             Direction::Read => self.read,
             Direction::Write => self.write,
             Direction::Both => self.both,
+            // Profiles that were declared, or are of files, may not tell.
+            Direction::OnDevice if self.device_memory == 0 => self.both,
+            Direction::OnDevice => self.device_memory,
         }
     }
 

@@ -322,3 +322,103 @@ fn nothing_is_lost_or_wrong_while_devices_are_lost_and_rebuilt() {
         assert!(replicas.all(|replica| replica.state == ReplicaState::Current), "{homes:?}");
     }
 }
+
+/// An array moves among cards, by which each has from none to all of its channels, while threads use it.
+#[test]
+fn nothing_is_lost_while_an_array_moves() {
+    use Placement::{Mirrored, Ratios};
+    let cards: Vec<_> = cards(5).iter().map(any).collect();
+    let mut random = SplitMix64::new(1);
+    for (placement, is_movable) in [(Ratios(vec![1, 3]), true), (Ratios(vec![5]), true), (Mirrored, false)] {
+        let first = if placement == Ratios(vec![5]) { 1 } else { 2 };
+        let array = VirtualArray::<u64>::builder(12_000)
+            .devices(cards[..first].to_vec())
+            .placement(placement.clone())
+            .movable(is_movable)
+            .page_len(100)
+            .frames_per_channel(4)
+            .build()
+            .unwrap();
+        let (is_over, array) = (&AtomicBool::new(false), &array);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                scope.spawn(move || {
+                    let (mine, mut random) =
+                        (thread * 4000..thread * 4000 + 4000, SplitMix64::new(thread as u64));
+                    let mut expected = vec![0; 4000];
+                    let mut rounds = 0;
+                    while !is_over.load(Ordering::Relaxed) || rounds < 20 {
+                        rounds += 1;
+                        let at = random.index(4000);
+                        let len = (4000 - at).min(1 + random.index(700));
+                        let range = mine.start + at..mine.start + at + len;
+                        let value = random.next();
+                        match random.below(4) {
+                            0 => {
+                                array.fill(range, value).unwrap();
+                                expected[at..at + len].fill(value);
+                            }
+                            1 => {
+                                array.set(range.start, value).unwrap();
+                                expected[at] = value;
+                                array.flush(range).unwrap();
+                            }
+                            2 => {
+                                let whole = Field::<u64, u64>::whole();
+                                array.transform(range, whole.set(whole ^ value)).unwrap();
+                                expected[at..at + len].iter_mut().for_each(|one| *one ^= value);
+                            }
+                            _ => assert!(array.to_vec(range).unwrap() == expected[at..at + len]),
+                        }
+                    }
+                    assert!(array.to_vec(mine).unwrap() == expected);
+                });
+            }
+            for _ in 0..12 {
+                let from = random.index(3);
+                let to = from + 2 + random.index(2);
+                array.rebalance(cards[from..to].iter().cloned()).unwrap();
+                let names: Vec<_> = cards[from..to].iter().map(|card| card.info().to_string()).collect();
+                for home in array.homes() {
+                    assert_eq!(home.lost_pages, 0);
+                    assert!(home.replicas.iter().all(|one| names.contains(&one.device)), "{home:?}");
+                    assert!(home.replicas.iter().all(|one| one.state == ReplicaState::Current), "{home:?}");
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        for card in &cards {
+            let memory = card.memory().unwrap();
+            let has_pages = array
+                .homes()
+                .iter()
+                .any(|home| home.replicas.iter().any(|replica| replica.device == card.info().to_string()));
+            assert_eq!(memory.free_bytes < memory.total_bytes, has_pages, "{placement:?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_moved_is_refused() {
+    let cards: Vec<_> = cards(3).iter().map(any).collect();
+    let build = |placement, movable| {
+        let builder = VirtualArray::<u64>::builder(1000).devices(cards.clone()).page_len(100);
+        builder.placement(placement).movable(movable).build()
+    };
+    let is_refused = |error: vmarray::Error| matches!(error.kind(), ErrorKind::MoveRefused { .. });
+    assert!(is_refused(build(Placement::Parity, true).unwrap_err()));
+    for placement in [Placement::Equal, Placement::Parity] {
+        assert!(is_refused(build(placement, false).unwrap().rebalance(cards.clone()).unwrap_err()));
+    }
+    assert!(is_refused(build(Placement::Equal, true).unwrap().rebalance([]).unwrap_err()));
+    let alone = [cards[0].clone(), cards[0].clone()];
+    assert!(is_refused(build(Placement::Mirrored, false).unwrap().rebalance(alone).unwrap_err()));
+    // A device without room leaves the array as it was.
+    let array = build(Placement::Equal, true).unwrap();
+    array.fill(.., 7).unwrap();
+    let small = SimulatedDevice::builder(9).bytes(1000).build();
+    let small = Arc::new(AnyDevice::Own(Arc::new(small) as Arc<dyn Device>));
+    assert!(matches!(array.rebalance([small]).unwrap_err().kind(), ErrorKind::Device(_)));
+    assert_eq!(array.count(.., Field::whole(), &7).unwrap(), 1000);
+    assert_eq!(array.homes().iter().filter(|home| home.replicas.len() == 1).count(), 3);
+}

@@ -170,3 +170,40 @@ fn devices_under_test_can_be_profiled() {
         Profile::forget(&*device);
     }
 }
+
+/// A rig of devices that are not alike: what they are given takes each about as long, by their own clocks.
+#[test]
+fn work_on_devices_is_divided_by_their_own_speed() {
+    let bandwidths = [80_000_000_000, 30_000_000_000, 10_000_000_000, 1_000_000];
+    let rig: Vec<_> = (1..)
+        .zip(bandwidths)
+        .map(|(seed, bandwidth)| {
+            let builder = SimulatedDevice::builder(seed).jitter(0.0).latency(Duration::from_nanos(10));
+            let device = Arc::new(builder.device_bandwidth(bandwidth).trace(true).build());
+            // Their buses are alike.
+            let mut profile = profile(4096);
+            profile.device_memory = bandwidth;
+            profile.remember(&device.info().identity);
+            device
+        })
+        .collect();
+    let array = VirtualArray::<u32>::builder(4 << 20)
+        .devices(rig.iter().map(as_any))
+        .placement(Placement::Bandwidth(Direction::OnDevice))
+        .build()
+        .unwrap();
+    array.fill(.., 7).unwrap();
+    array.evict(..).unwrap();
+    let before: Vec<_> = rig.iter().map(|device| device.trace().len()).collect();
+    assert_eq!(array.sum(.., Field::whole()).unwrap(), 7 * (4 << 20));
+    let busy: Vec<Duration> = rig
+        .iter()
+        .zip(before)
+        .map(|(device, before)| {
+            device.trace()[before..].iter().map(|work| work.finished - work.started).sum()
+        })
+        .collect();
+    let longest = busy.iter().max().unwrap();
+    assert!(busy[..3].iter().all(|busy| *busy >= longest.mul_f64(0.9)), "{busy:?}");
+    assert_eq!(busy[3], Duration::ZERO, "it is too slow to have a share");
+}

@@ -6,7 +6,7 @@ use super::workloads::{FAMILIES, TUNING};
 use std::fmt::Write;
 
 /// What each contender is.
-pub const CONTENDERS: [(&str, &str); 25] = [
+pub const CONTENDERS: [(&str, &str); 27] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),
     ("queued", "copies of that length, one a call, many queued"),
@@ -24,6 +24,8 @@ pub const CONTENDERS: [(&str, &str); 25] = [
     ("array", "the same question to an array"),
     ("whole", "the whole array instead of a part"),
     ("one-array", "one array as large as all"),
+    ("link", "long copies from one device to another, one way, without an array"),
+    ("plain", "the same devices without mirrors or parity"),
     ("later", "later calls of the same kind"),
     ("lru", "the crate `lru` behind locks, one a shard"),
     ("mmap", "a mapped file of the same size"),

@@ -16,6 +16,7 @@ mod mixed;
 mod nbody;
 mod peer;
 mod random;
+mod rig;
 mod rows;
 mod section;
 mod serial;
@@ -49,6 +50,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "serial", about: "Loops over elements, one get at a time", run: serial::run },
     Family { name: "copy", about: "From array to array", run: copy::run },
     Family { name: "gather", about: "Elements by lists of random indices", run: gather::run },
+    Family { name: "rig", about: "Several devices as one memory", run: rig::run },
     Family { name: "rows", about: "Short lists of table rows, and first calls", run: rows::run },
     Family { name: "async", about: "Thousands of tasks on one thread", run: asynchronous::run },
     Family { name: "find", about: "Searches on the devices", run: find::run },

@@ -27,11 +27,7 @@ impl Core {
         give_back: impl Fn(&dyn Device, T),
         mut keep: impl FnMut(&mut Member, T),
     ) -> Result<()> {
-        let there: Vec<(u64, Arc<dyn Device>)> = {
-            let state = self.lock();
-            let there = state.members.iter().filter(|member| member.is_there());
-            there.map(|member| (member.id, Arc::clone(&member.device))).collect()
-        };
+        let there = self.lock().devices();
         let mut made = Vec::new();
         let mut refusal = None;
         for (id, device) in there {

@@ -6,16 +6,19 @@ use std::sync::atomic::Ordering;
 
 use super::state::State;
 use super::{Core, Mirrored};
+use crate::links::reach;
 use crate::wrap::several::host::known;
 use crate::wrap::several::member::{Member, Status};
 use crate::wrap::several::wakers::Call;
 use crate::{
-    BufferId, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, Result, Ticket, Transfer,
+    BufferId, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, Reach, Result, Ticket, Transfer,
 };
 
 /// Bytes of a copy, for which submissions wait: long enough for the bandwidth of a bus, and copied within
 /// less than a millisecond.
 const PIECE_BYTES: u64 = 4 << 20;
+/// Those of one past the host: at 400 GB/s a copy takes as long, beside which its start is little.
+const LINKED_PIECE_BYTES: u64 = 128 << 20;
 
 /// How often a piece is copied that fails, before its target is given up.
 const ATTEMPTS: u32 = 3;
@@ -33,7 +36,8 @@ impl Mirrored {
     /// of 4 MiB at a time to be copied. Returns when the spare has everything.
     ///
     /// Blocks until the work of the lost device is over. One thread at a time; others wait. What is copied
-    /// goes through host memory, at the bandwidth of the slower of two buses.
+    /// goes by the link of the devices where they [reach](Device::reaches) each other, 128 MiB at a time; else
+    /// through host memory, at the bandwidth of the slower of two buses.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is none of those that are lost, or the
@@ -44,11 +48,83 @@ impl Mirrored {
         let _call = Call::begin();
         let _only = self.core.rebuilding.lock();
         self.core.bounce()?;
-        let id = self.core.join(lost, spare)?;
+        let id = self.core.join(Some(lost), spare)?;
+        self.core.complete(id)
+    }
+
+    /// Moves what a device has to another one, which takes its place, while the mirror is used: the new one
+    /// is [rebuilt](Self::rebuild) beside it, and then the old one let go of. A mirror of one device is a
+    /// device that can be moved.
+    ///
+    /// Returns when the new device has everything and nothing is under way on the old one, whose memory is
+    /// released then. Of a lost device, this is `rebuild`.
+    ///
+    /// # Errors
+    /// As `rebuild`, and [`InvalidArgument`](ErrorKind::InvalidArgument) if `old` is not one of the devices.
+    /// The mirror is as before then.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use backend_api::wrap::Mirrored;
+    /// use backend_api::{Commit, Device, DeviceBuffer};
+    /// # use backend_host::HostDevice;
+    /// let cards = [(); 2].map(|()| Arc::new(HostDevice::new(1 << 20).unwrap()) as Arc<dyn Device>);
+    /// let movable = Arc::new(Mirrored::new([cards[0].clone()])?);
+    /// let _memory = DeviceBuffer::new(&movable, 1000, Commit::Lazy)?;
+    /// movable.replace(&cards[0], cards[1].clone())?;
+    /// assert!(movable.devices().iter().all(|device| Arc::ptr_eq(device, &cards[1])));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn replace(&self, old: &Arc<dyn Device>, new: Arc<dyn Device>) -> Result<()> {
+        let _call = Call::begin();
+        let _only = self.core.rebuilding.lock();
+        self.core.bounce()?;
+        let left = {
+            let state = self.core.lock();
+            state
+                .members
+                .iter()
+                .find(|member| is_device(member, old))
+                .map(|member| (member.id, member.status))
+        };
+        let left = match left {
+            None => return Err(self.core.refused("the device to be replaced is not one of the devices")),
+            Some((_, Status::Lost)) => {
+                return self.core.join(Some(old), new).and_then(|id| self.core.complete(id));
+            }
+            Some((left, _)) => left,
+        };
+        let joined = self.core.join(None, new)?;
+        let completed = self.core.complete(joined);
+        self.core.leave(if completed.is_ok() { left } else { joined });
+        completed
+    }
+}
+
+/// Whether a member is this device.
+fn is_device(member: &Member, device: &Arc<dyn Device>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(&member.device), Arc::as_ptr(device))
+}
+
+/// Those of some devices that can copy to another one past the host.
+pub(super) fn links_to(devices: &[(u64, Arc<dyn Device>)], spare: &Arc<dyn Device>) -> Vec<u64> {
+    let tell = |from: &dyn Device, to: &dyn Device, error: Option<&Error>| {
+        let (from, to) = (from.info(), to.info());
+        tracing::warn!(%from, %to, ?error, "a mirror is copied through the host, as a link is not sound");
+    };
+    let linked = devices
+        .iter()
+        .filter(|(_, device)| !Arc::ptr_eq(device, spare) && reach(device, spare, tell) != Reach::No);
+    linked.map(|(id, _)| *id).collect()
+}
+
+impl Core {
+    /// Gives a device that is rebuilt all that it is missing.
+    fn complete(&self, id: u64) -> Result<()> {
         loop {
-            let mut state = self.core.lock();
+            let mut state = self.lock();
             while state.waiting > 0 || state.is_closed {
-                self.core.opened.wait(&mut state);
+                self.opened.wait(&mut state);
             }
             let Some(source) = state.primary() else { return Err(state.all_lost("rebuild")) };
             let lost = state.all_lost("rebuild");
@@ -57,23 +133,50 @@ impl Mirrored {
                 member.status = Status::Current;
                 return Ok(());
             };
-            let end = range.end.min(range.start + PIECE_BYTES);
+            let is_linked = member.links.iter().any(|linked| *linked == source);
+            let piece = if is_linked { LINKED_PIECE_BYTES } else { PIECE_BYTES };
+            let end = range.end.min(range.start + piece);
             if end < range.end {
                 member.missing.push((buffer, end..range.end));
             }
             state.is_closed = true;
             drop(state);
-            let copied = self.core.copy(source, id, buffer, range.start..end);
+            let copied = self.copy(source, id, buffer, range.start..end);
             if matches!(copied, CopyEnd::SourceLost) {
                 // Another one may have it.
-                self.core.lock().add_missing(id, vec![(buffer, range.start..end)]);
+                self.lock().add_missing(id, vec![(buffer, range.start..end)]);
             }
-            self.core.open();
+            self.open();
         }
     }
-}
 
-impl Core {
+    /// Lets go of a device: it is asked nothing more, and goes when all that it was asked is done.
+    fn leave(&self, id: u64) {
+        loop {
+            let setup = self.setup.lock();
+            let mut state = self.lock();
+            let Some(at) = state.members.iter().position(|member| member.id == id) else { return };
+            state.members[at].status = Status::Lost;
+            let part = state.find_part(|entry| entry.parts.iter().any(|part| part.member == id));
+            let Some(part) = part else {
+                let gone = state.members.remove(at);
+                drop(state);
+                // Under the lock of set-up, so that nobody releases what it has meanwhile.
+                drop(gone);
+                return;
+            };
+            drop((state, setup));
+            let _ = part.device.wait(part.ticket);
+        }
+    }
+
+    fn refused(&self, detail: &str) -> Error {
+        Error::new(ErrorKind::InvalidArgument, "rebuild")
+            .with_detail(detail)
+            .with_advice("give a device that the mirror does not have, in the place of one of its own")
+            .on(&self.info)
+    }
+
     /// Makes the memory that copies go through, unless it is there.
     fn bounce(&self) -> Result<()> {
         if self.lock().bounce.is_some() {
@@ -91,29 +194,23 @@ impl Core {
         Ok(())
     }
 
-    /// Has a spare take the place of a lost device, with nothing in its memory so far. Its id.
-    fn join(&self, lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<u64> {
-        let refused = |detail: &str| {
-            Error::new(ErrorKind::InvalidArgument, "rebuild")
-                .with_detail(detail)
-                .with_advice("give a device that the mirror does not have, once one of its own is lost")
-                .on(&self.info)
-        };
+    /// Has a device take the place of a lost one, or come beside the others, with nothing in its memory so
+    /// far. Its id.
+    fn join(&self, lost: Option<&Arc<dyn Device>>, spare: Arc<dyn Device>) -> Result<u64> {
+        let links = links_to(&self.lock().devices(), &spare);
         let _setup = self.setup.lock();
         let lost = loop {
             let mut state = self.lock();
-            let is = |member: &Member, device: &Arc<dyn Device>| {
-                std::ptr::addr_eq(Arc::as_ptr(&member.device), Arc::as_ptr(device))
-            };
-            if state.members.iter().any(|member| is(member, &spare)) {
-                return Err(refused("the spare is one of the devices"));
+            if state.members.iter().any(|member| is_device(member, &spare)) {
+                return Err(self.refused("the spare is one of the devices"));
             }
-            let lost = state.members.iter().find(|member| !member.is_there() && is(member, lost));
+            let Some(lost) = lost else { break None };
+            let lost = state.members.iter().find(|member| !member.is_there() && is_device(member, lost));
             let lost = lost.map(|member| member.id);
-            let Some(lost) = lost else { return Err(refused("the device is not one of the lost ones")) };
+            let Some(lost) = lost else { return Err(self.refused("the device is not one of the lost ones")) };
             // All that it was doing is over, and another device has taken over what is to be.
             let part = state.find_part(|entry| entry.parts.iter().any(|part| part.member == lost));
-            let Some(part) = part else { break lost };
+            let Some(part) = part else { break Some(lost) };
             drop(state);
             let _ = part.device.wait(part.ticket);
         };
@@ -122,6 +219,7 @@ impl Core {
         }
         let id = self.next_member.fetch_add(1, Ordering::Relaxed);
         let mut member = Member::new(id, spare, Status::Rebuilding)?;
+        member.links = links;
         let (queues, buffers, hosts) = {
             let state = self.lock();
             let queues: Vec<_> = state.queues.keys().copied().collect();
@@ -143,8 +241,11 @@ impl Core {
             member.hosts.insert(id, host);
         }
         let mut state = self.lock();
-        let at = state.members.iter().position(|member| member.id == lost);
-        let Some(at) = at else { return Err(refused("the device is gone")) };
+        let at = state.members.iter().position(|member| Some(member.id) == lost);
+        let Some(at) = at else {
+            state.members.push(member);
+            return Ok(id);
+        };
         let lost = std::mem::replace(&mut state.members[at], member);
         drop(state);
         // Nothing of it is under way: what it knows of host memory is forgotten.
@@ -155,6 +256,9 @@ impl Core {
     /// Copies a part of a buffer from one device to another, between all that was submitted before and what
     /// is submitted later. The caller has closed the mirror.
     pub(super) fn copy(&self, source: u64, target: u64, buffer: BufferId, range: Range<u64>) -> CopyEnd {
+        if self.copy_linked(source, target, buffer, &range).unwrap_or(false) {
+            return CopyEnd::Copied;
+        }
         if let Err(error) = self.bounce() {
             // Without it the other devices are of no use.
             self.lock().lose(target, &error);
@@ -176,6 +280,39 @@ impl Core {
             start += bytes;
         }
         CopyEnd::Copied
+    }
+
+    /// Copies it past the host, where the first device reaches the other. `false` if it does not; after an
+    /// error the way through the host finds out whose it is.
+    fn copy_linked(&self, source: u64, target: u64, buffer: BufferId, range: &Range<u64>) -> Result<bool> {
+        let there = |state: &State, id: u64| {
+            state.members.iter().position(|member| member.id == id && member.is_there())
+        };
+        let state = self.lock();
+        let Some(to) = there(&state, target).filter(|at| state.members[*at].links.contains(&source)) else {
+            return Ok(false);
+        };
+        // The copy waits on the other device's queue, which does not know this one's work.
+        let (before, device) = (state.newest_parts(target), Arc::clone(&state.members[to].device));
+        drop(state);
+        before.into_iter().try_for_each(|ticket| device.wait(ticket))?;
+        let state = self.lock();
+        let (Some(from), Some(to)) = (there(&state, source), there(&state, target)) else { return Ok(false) };
+        let (from, to) = (&state.members[from], &state.members[to]);
+        let Some(queue) = &from.copies else { return Ok(false) };
+        let (Some(start), Some(end)) = (from.buffers.get(&buffer), to.buffers.get(&buffer)) else {
+            // It was released meanwhile.
+            return Ok(true);
+        };
+        let (start, end, bytes) = (start.at(range.start), end.at(range.start), range.end - range.start);
+        let device = Arc::clone(&from.device);
+        for ticket in state.newest_parts(source) {
+            device.order_after(queue, ticket)?;
+        }
+        let ticket = device.submit(queue, &[Transfer::Internal { from: start, to: end, bytes }])?;
+        drop(state);
+        device.wait(ticket)?;
+        Ok(true)
     }
 
     /// Copies a piece from a device to the memory in between, or from there to a device.

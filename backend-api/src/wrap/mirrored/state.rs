@@ -123,6 +123,12 @@ impl State {
         self.members.iter_mut().find(|member| member.id == id)
     }
 
+    /// The devices that are there.
+    pub(super) fn devices(&self) -> Vec<(u64, Arc<dyn Device>)> {
+        let there = self.members.iter().filter(|member| member.is_there());
+        there.map(|member| (member.id, Arc::clone(&member.device))).collect()
+    }
+
     /// Notes that a device is gone.
     pub(super) fn lose(&mut self, id: u64, error: &Error) {
         if let Some(member) = self.member(id)

@@ -17,6 +17,7 @@ pub(in crate::wrap) enum Status {
     Current,
     /// It takes all writes, and lacks what is listed as missing.
     Rebuilding,
+    /// It is asked nothing more.
     Lost,
 }
 
@@ -36,6 +37,8 @@ pub(in crate::wrap) struct Member {
     pub(in crate::wrap) busy_bytes: u64,
     /// What it lacks while it is rebuilt.
     pub(in crate::wrap) missing: Vec<(BufferId, Range<u64>)>,
+    /// The members that copy to it past the host.
+    pub(in crate::wrap) links: Vec<u64>,
 }
 
 /// What is different about a request on another device than the first.
@@ -51,7 +54,8 @@ impl Member {
     pub(in crate::wrap) fn new(id: u64, device: Arc<dyn Device>, status: Status) -> Result<Self> {
         let copies = Some(device.create_queue()?);
         let (queues, buffers, hosts) = Default::default();
-        Ok(Self { id, device, status, queues, buffers, hosts, copies, busy_bytes: 0, missing: Vec::new() })
+        let (missing, links) = Default::default();
+        Ok(Self { id, device, status, queues, buffers, hosts, copies, busy_bytes: 0, missing, links })
     }
 
     pub(in crate::wrap) fn is_current(&self) -> bool {

@@ -2,12 +2,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Wake;
 use std::thread;
+use std::time::Duration;
 
 use backend_api::wrap::{Counting, Fault, Mirrored, Operation, ReplicaState};
 use backend_api::{
-    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Ticket, Transfer,
+    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Reach, Ticket,
+    Transfer,
 };
-use backend_host::HostDevice;
+use backend_host::{HostDevice, SimulatedDevice, SimulatedFabric};
 
 use super::several::{Card, PART, bytes, card, use_memory};
 
@@ -17,6 +19,12 @@ fn mirror(cards: &[Card]) -> Arc<Mirrored> {
 
 fn states(mirror: &Mirrored) -> Vec<ReplicaState> {
     mirror.replicas().iter().map(|replica| replica.state).collect()
+}
+
+/// A device of virtual time that copies to others of its fabric.
+fn linked(fabric: &SimulatedFabric, seed: u64) -> Arc<Counting<SimulatedDevice>> {
+    let builder = SimulatedDevice::builder(seed).bytes(16 << 20).latency(Duration::from_micros(50));
+    Arc::new(Counting::new(builder.fabric(fabric).build()))
 }
 
 /// Puts a spare in the place of the first lost device; of the spare itself if none is lost.
@@ -172,4 +180,83 @@ fn nothing_is_lost_while_devices_come_and_go() {
         rebuilt.unwrap();
     });
     assert_eq!(states(&mirror), [ReplicaState::Current; 2]);
+}
+
+/// A mirror of one device moves from one to the next while threads use it.
+#[test]
+fn nothing_is_lost_while_devices_are_replaced() {
+    const THREADS: usize = 3;
+    let mut from: Arc<dyn Device> = card(1);
+    let mirror = Arc::new(Mirrored::new([from.clone()]).unwrap());
+    let memory = DeviceBuffer::new(&mirror, (THREADS * PART) as u64, Commit::Lazy).unwrap();
+    let (memory, is_over) = (&memory, &AtomicBool::new(false));
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let mirror = Arc::clone(&mirror);
+            scope.spawn(move || use_memory(&mirror, memory, number * PART, number as u64, is_over));
+        }
+        for turn in 0..10 {
+            let to: Arc<dyn Device> = card(10 + turn);
+            mirror.replace(&from, to.clone()).unwrap();
+            assert!(
+                mirror.devices().iter().all(|device| std::ptr::addr_eq(&raw const **device, &raw const *to))
+            );
+            let left = from.memory().unwrap();
+            assert_eq!(left.free_bytes, left.total_bytes);
+            from = to;
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(states(&mirror), [ReplicaState::Current]);
+}
+
+#[test]
+fn devices_that_reach_each_other_are_replaced_past_the_host() {
+    const BYTES: u64 = 1 << 20;
+    for is_broken in [false, true] {
+        let fabric = SimulatedFabric::new(Reach::Copies, 100_000_000_000, Duration::from_micros(2));
+        let cards = [linked(&fabric, 1), linked(&fabric, 2)];
+        if is_broken {
+            fabric.break_link(cards[0].info(), cards[1].info());
+        }
+        let mirror = Arc::new(Mirrored::new([cards[0].clone() as Arc<dyn Device>]).unwrap());
+        let (queue, memory) =
+            (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, BYTES, Commit::Lazy).unwrap());
+        mirror
+            .wait(queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[7, 1, 9] }).unwrap())
+            .unwrap();
+        let old: Arc<dyn Device> = cards[0].clone();
+        let uploaded = || cards[1].counts().work.upload_bytes;
+        mirror.replace(&old, cards[1].clone()).unwrap();
+        // Only its pattern goes to the host and back where the link is sound.
+        assert_eq!(uploaded() >= BYTES, is_broken, "{}", uploaded());
+        assert!(bytes(&queue, &memory).chunks(3).all(|bytes| bytes == &[7, 1, 9][..bytes.len()]));
+        assert_eq!(states(&mirror), [ReplicaState::Current]);
+    }
+}
+
+#[test]
+fn a_device_that_cannot_take_the_place_of_another_leaves_all_as_it_was() {
+    let cards = [card(1), card(2)];
+    let old: Arc<dyn Device> = cards[0].clone();
+    let mirror = Arc::new(Mirrored::new([old.clone()]).unwrap());
+    let (queue, memory) =
+        (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, 4096, Commit::Lazy).unwrap());
+    mirror.wait(queue.fill(&Fill { to: memory.at(0), bytes: 4096, pattern: &[7] }).unwrap()).unwrap();
+    let replace = |old: &Arc<dyn Device>, new| mirror.replace(old, new).map_err(|error| error.kind());
+    assert_eq!(replace(&(cards[1].clone() as _), cards[1].clone()), Err(ErrorKind::InvalidArgument));
+    assert_eq!(replace(&old, cards[0].clone()), Err(ErrorKind::InvalidArgument));
+    let small = Arc::new(HostDevice::new(1 << 10).unwrap());
+    assert_eq!(replace(&old, small), Err(ErrorKind::TooLarge));
+    let bad = card(4);
+    bad.inject(Fault::new(Operation::Submit, ErrorKind::Lost));
+    assert_eq!(replace(&old, bad), Err(ErrorKind::Lost));
+    assert_eq!(states(&mirror), [ReplicaState::Current]);
+    assert_eq!(bytes(&queue, &memory), [7; 4096]);
+    replace(&old, cards[1].clone()).unwrap();
+    assert_eq!(bytes(&queue, &memory), [7; 4096]);
+    // There is nothing left to be moved.
+    cards[1].lose();
+    assert_eq!(queue.submit(&[]).unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(replace(&(cards[1].clone() as _), card(5)), Err(ErrorKind::Lost));
 }

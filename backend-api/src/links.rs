@@ -1,0 +1,84 @@
+//! What devices can do with each other's memory, once a link has brought what it was given.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::wrap::SplitMix64;
+use crate::{Commit, Device, DeviceBuffer, Error, HostBuffer, HostMemory, Queue, Reach, Result, Transfer};
+
+/// How many bytes are compared: pieces of every engine and lane of a link have some.
+const PATTERN_BYTES: usize = 256 << 10;
+
+/// Links that were tried, by the identities of their devices, and whether they may be used.
+static TRIED: Mutex<Option<HashMap<[String; 2], bool>>> = Mutex::new(None);
+
+/// What a device can do with memory of another: nothing where the link between them is broken. `tell` is told
+/// of a link that is found broken, and of one that could not be tried (by what error) and is not used for now.
+///
+/// The first use of a link in the process copies a pattern there and back, which takes some 0.1 ms, and no
+/// link is tried twice. The calling thread holds no lock that wakers take.
+pub fn reach(
+    from: &Arc<dyn Device>,
+    to: &Arc<dyn Device>,
+    tell: impl FnOnce(&dyn Device, &dyn Device, Option<&Error>),
+) -> Reach {
+    if std::ptr::addr_eq(Arc::as_ptr(from), Arc::as_ptr(to)) {
+        return Reach::Maps;
+    }
+    let reach = from.reaches(to.info());
+    if reach == Reach::No {
+        return Reach::No;
+    }
+    let key = [from.info().identity.clone(), to.info().identity.clone()];
+    let known = TRIED.lock().as_ref().and_then(|tried| tried.get(&key).copied());
+    let is_sound = known.unwrap_or_else(|| {
+        // Without the lock, as wakers may run meanwhile: two threads may both try.
+        match brings_what_it_is_given(from, to) {
+            Ok(is_sound) => {
+                let is_news = TRIED.lock().get_or_insert_default().insert(key, is_sound).is_none();
+                if is_news && !is_sound {
+                    tell(&**from, &**to, None);
+                }
+                is_sound
+            }
+            Err(error) => {
+                // A shortage of memory says nothing of the link.
+                tell(&**from, &**to, Some(&error));
+                false
+            }
+        }
+    });
+    if is_sound { reach } else { Reach::No }
+}
+
+/// Copies noise, and then its complement, to the other device and back.
+fn brings_what_it_is_given(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<bool> {
+    let bytes = PATTERN_BYTES as u64;
+    let (queue, theirs) = (Queue::new(from)?, Queue::new(to)?);
+    let own = DeviceBuffer::new(from, 2 * bytes, Commit::Lazy)?;
+    let other = DeviceBuffer::new(to, bytes, Commit::Lazy)?;
+    let host = HostBuffer::new(from, PATTERN_BYTES, HostMemory::Pageable)?;
+    let their_host = HostBuffer::new(to, PATTERN_BYTES, HostMemory::Pageable)?;
+    let mut pattern = vec![0; PATTERN_BYTES];
+    let mut found = vec![0; PATTERN_BYTES];
+    SplitMix64::new(0).fill(&mut pattern);
+    for _ in 0..2 {
+        pattern.iter_mut().for_each(|byte| *byte = !*byte);
+        host.write(0, &pattern);
+        queue.submit(&[Transfer::Upload { from: host.at(0), to: own.at(0), bytes }])?;
+        from.wait(queue.submit(&[Transfer::Internal { from: own.at(0), to: other.at(0), bytes }])?)?;
+        let down = Transfer::Download { from: other.at(0), to: their_host.at(0), bytes };
+        to.wait(theirs.submit(&[down])?)?;
+        their_host.read(0, &mut found);
+        let is_there = found == pattern;
+        queue.submit(&[Transfer::Internal { from: other.at(0), to: own.at(bytes), bytes }])?;
+        from.wait(queue.submit(&[Transfer::Download { from: own.at(bytes), to: host.at(0), bytes }])?)?;
+        host.read(0, &mut found);
+        if !is_there || found != pattern {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

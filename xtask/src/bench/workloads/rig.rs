@@ -1,0 +1,223 @@
+//! Several devices as one memory: moving, rebuilding, what redundancy costs, and how work is divided.
+
+use super::{Bench, size};
+use crate::bench::elements::Payload;
+use crate::bench::measure::{Sample, Summary, Unit, calls, on_threads, repeat, timed};
+use crate::bench::results::Role;
+use crate::bench::setup::{CHUNK_BYTES, Setup, part, pieces};
+use anyhow::{Context, Result, ensure};
+use std::sync::Arc;
+use vmarray::device::wrap::{Faulty, SplitMix64};
+use vmarray::device::{Commit, DeviceBuffer, Queue, Transfer};
+use vmarray::profile::Direction;
+use vmarray::{AnyDevice, Placement, VirtualArray, device::Device, prelude::*};
+
+/// Bytes of one copy between devices, without an array.
+const LINK_BYTES: u64 = 256 << 20;
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let setup = bench.setup.clone();
+    let [first, second, ..] = &setup.devices[..] else { return Ok(()) };
+    moving(bench, first, second)?;
+    redundancy(bench, first, second)?;
+    divided(bench)
+}
+
+/// Bytes per second from one device to another by a queue of the first, with nothing else to do.
+fn link(setup: &Setup, from: &Arc<AnyDevice>, to: &Arc<AnyDevice>) -> Result<Summary> {
+    let bytes = LINK_BYTES.min(setup.medium_bytes as u64 / 8);
+    let queue = Queue::new(from)?;
+    let memory = DeviceBuffer::new(from, bytes, Commit::Proven)?;
+    let target = DeviceBuffer::new(to, bytes, Commit::Proven)?;
+    let series = repeat(&setup.brief, || {
+        calls(setup.calls(), 4.0 * bytes as f64, || {
+            let mut last = None;
+            for _ in 0..4 {
+                let copy = Transfer::Internal { from: memory.at(0), to: target.at(0), bytes };
+                last = Some(queue.submit(&[copy])?);
+            }
+            last.map_or(Ok(()), |ticket| Ok(from.wait(ticket)?))
+        })
+    })?;
+    series.summary(Unit::GigabytesPerSecond).context("nothing was measured")
+}
+
+/// An array that moves to another device and back, and a mirror of which one device is lost and replaced.
+fn moving(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) -> Result<()> {
+    let setup = bench.setup.clone();
+    let (bytes, cache) = (setup.medium_bytes, (setup.medium_bytes / 64).max(8 << 20));
+    let len = bytes / size_of::<u32>();
+    let name = format!("rig/rebalance/{}", size(bytes));
+    if bench.wants(&name) {
+        let builder = VirtualArray::<u32>::builder(len).devices([first.clone()]).movable(true);
+        let array = builder.cache_bytes(cache).build()?;
+        setup.fill(&array)?;
+        bench.row(name, Unit::GigabytesPerSecond, |_, row| {
+            row.ours(&array, || {
+                let sample = calls(setup.calls(), 2.0 * bytes as f64, || {
+                    array.rebalance([second.clone()])?;
+                    Ok(array.rebalance([first.clone()])?)
+                })?;
+                array.get(len / 2)?.check(len / 2)?;
+                Ok(sample)
+            })?;
+            row.limit("link", link(&setup, first, second))
+        })?;
+    }
+    let name = format!("rig/rebuild/{}", size(bytes));
+    bench.row(name, Unit::GigabytesPerSecond, |_, row| {
+        let card = |device: &Arc<AnyDevice>| Arc::new(Faulty::new(AnyDevice::Own(device.clone())));
+        let (kept, mut lost) = (card(first), card(second));
+        let builder = VirtualArray::<u32>::builder(len).devices([kept, lost.clone()]);
+        let array = builder.placement(Placement::Mirrored).cache_bytes(cache).build()?;
+        let chunk: Vec<u32> = (0..CHUNK_BYTES / 4).map(u32::of).collect();
+        for piece in pieces(0..len, chunk.len()) {
+            array.write(piece.start, &chunk[..piece.len()])?;
+        }
+        array.evict(..)?;
+        let mut run = || {
+            lost.lose();
+            array.homes();
+            let spare = card(second);
+            let sample = timed(1, || {
+                array.rebuild(spare.clone())?;
+                Ok(bytes as f64)
+            })?;
+            lost = spare;
+            let middle = len / 2 / chunk.len() * chunk.len();
+            array.get(middle)?.check(0)?;
+            Ok(sample)
+        };
+        row.measure("ours", Role::Ours, &mut run)?;
+        row.limit("link", link(&setup, first, second))
+    })
+}
+
+/// A workload over all of an array.
+type Work = fn(&VirtualArray<u32>, &Setup) -> Result<Sample>;
+
+const WORKS: [(&str, Work); 5] =
+    [("read", read), ("write", write), ("get", get), ("sum", sum), ("transform", transform)];
+
+/// What mirrors and parity cost, beside the same devices without.
+fn redundancy(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) -> Result<()> {
+    let setup = bench.setup.clone();
+    let (bytes, cache) = (setup.medium_bytes, (setup.medium_bytes / 64).max(8 << 20));
+    // Parity takes three: where there are two, the first one counts twice.
+    let third = setup.devices.get(2).cloned();
+    let third = third.unwrap_or_else(|| Arc::new(AnyDevice::Own(first.clone())));
+    let both = vec![first.clone(), second.clone()];
+    let all = vec![first.clone(), second.clone(), third];
+    for (placement, devices, what) in
+        [(Placement::Mirrored, both, "mirrored"), (Placement::Parity, all, "parity")]
+    {
+        if !bench.wants_any(&format!("rig/{what}/")) {
+            continue;
+        }
+        let build = |placement| -> Result<VirtualArray<u32>> {
+            let builder = VirtualArray::<u32>::builder(bytes / 4).devices(devices.clone());
+            let array = builder.placement(placement).cache_bytes(cache).build()?;
+            setup.fill(&array)?;
+            Ok(array)
+        };
+        let (redundant, plain) = (build(placement)?, build(Placement::Equal)?);
+        for (name, work) in WORKS {
+            bench.row(format!("rig/{what}/{name}"), Unit::GigabytesPerSecond, |_, row| {
+                row.measure_in_turn(&mut [
+                    ("ours", Role::Ours, &mut || work(&redundant, &setup)),
+                    ("plain", Role::Alternative, &mut || work(&plain, &setup)),
+                ])
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Work on devices that are not alike, divided by their speed, beside what each does with its part alone.
+fn divided(bench: &mut Bench) -> Result<()> {
+    let setup = bench.setup.clone();
+    let (len, name) = (setup.medium_bytes / 4, "rig/divided/sum");
+    bench.row(name, Unit::GigabytesPerSecond, |_, row| {
+        let by_speed = Placement::Bandwidth(Direction::OnDevice);
+        let build = |devices: Vec<Arc<AnyDevice>>, len: usize| -> Result<VirtualArray<u32>> {
+            let builder = VirtualArray::<u32>::builder(len).devices(devices).cache_bytes(64 << 20);
+            let array = builder.placement(by_speed.clone()).build()?;
+            array.fill(.., 1)?;
+            array.evict(..)?;
+            Ok(array)
+        };
+        let array = build(setup.devices.clone(), len)?;
+        let mut whole = 0.0;
+        row.ours(&array, || {
+            let sample = sum(&array, &setup)?;
+            whole = sample.wall / sample.amount * (len * 4) as f64;
+            Ok(sample)
+        })?;
+        // A device's idle share: the call's time less what its part takes by itself.
+        let homes = array.homes();
+        for device in &setup.devices {
+            let is_there = |home: &&vmarray::home::ChannelHome| {
+                home.replicas.iter().any(|replica| replica.device == device.info().to_string())
+            };
+            let pages: u64 = homes.iter().filter(is_there).map(|home| home.pages).sum();
+            let share = (pages as usize * array.page_len()).min(len);
+            if share > 0 {
+                let part = build(vec![device.clone()], share)?;
+                let alone = sum(&part, &setup)?;
+                let busy = alone.wall / alone.amount * (share * 4) as f64;
+                let (percent, idle) = (100 * share / len, 100.0 * (1.0 - busy / whole));
+                println!("    {}: {percent} % of the elements, idle {idle:.0} % of a call", device.info());
+            }
+        }
+        Ok(())
+    })
+}
+
+fn read(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
+    on_threads(setup.threads, |thread| {
+        let mine = part(array.len(), setup.threads, thread, array.page_len());
+        let mut buffer = vec![0; CHUNK_BYTES / 4];
+        for piece in pieces(mine.clone(), buffer.len()) {
+            array.read(piece.start, &mut buffer[..piece.len()])?;
+        }
+        Ok((mine.len() * 4) as f64)
+    })
+}
+
+fn write(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
+    on_threads(setup.threads, |thread| {
+        let mine = part(array.len(), setup.threads, thread, array.page_len());
+        let buffer = vec![1; CHUNK_BYTES / 4];
+        for piece in pieces(mine.clone(), buffer.len()) {
+            array.write(piece.start, &buffer[..piece.len()])?;
+        }
+        Ok((mine.len() * 4) as f64)
+    })
+}
+
+/// One element of a random page.
+fn get(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
+    const GETS: usize = 4000;
+    on_threads(setup.threads, |thread| {
+        let mut random = SplitMix64::new(thread as u64);
+        for _ in 0..GETS {
+            std::hint::black_box(array.get(random.index(array.len()))?);
+        }
+        // The bytes of the pages that most of them bring.
+        Ok((GETS * array.page_len() * 4) as f64)
+    })
+}
+
+fn sum(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
+    calls(setup.calls(), (array.len() * 4) as f64, || {
+        let sum = array.sum(.., Field::whole())?;
+        ensure!(sum >= 0, "no number is negative");
+        Ok(())
+    })
+}
+
+fn transform(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
+    let whole = Field::<u32, u32>::whole();
+    // Read and written.
+    calls(setup.calls(), (array.len() * 8) as f64, || Ok(array.transform(.., whole.set(whole + 1))?))
+}
