@@ -129,7 +129,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// [`MoveRefused`](crate::ErrorKind::MoveRefused) if the array is not movable, no device is given, or one
-    /// alone for a mirror; [`Device`](crate::ErrorKind::Device) if a device refuses memory or is lost. The
+    /// alone for a mirror, or if a mirror has lost a device; [`Device`](crate::ErrorKind::Device) if a device refuses memory or is lost. The
     /// channel it was about is where it was then, those before it are moved, and the call can be repeated.
     ///
     /// ```

@@ -91,6 +91,9 @@ impl Redundancy {
             Self::Mirrors(_) if devices.iter().all(|one| is_same(one, &devices[0])) => {
                 return refused("a mirror is on two devices");
             }
+            Self::Mirrors(mirrors) if mirrors.iter().any(|mirror| mirror.is_degraded()) => {
+                return refused("a device is lost, in the place of which another one has to be put first");
+            }
             Self::None => return refused("the array was not built as movable"),
             Self::Parity(_) => return refused("parity ties pages to their devices"),
             Self::Movable(mirrors) | Self::Mirrors(mirrors) => mirrors,

@@ -413,6 +413,14 @@ fn what_cannot_be_moved_is_refused() {
     assert!(is_refused(build(Placement::Equal, true).unwrap().rebalance([]).unwrap_err()));
     let alone = [cards[0].clone(), cards[0].clone()];
     assert!(is_refused(build(Placement::Mirrored, false).unwrap().rebalance(alone).unwrap_err()));
+    let lost = card(8);
+    let pair = [any(&lost), cards[0].clone()];
+    let builder = VirtualArray::<u64>::builder(1000).devices(pair).page_len(100);
+    let degraded = builder.placement(Placement::Mirrored).build().unwrap();
+    lost.lose();
+    degraded.flush(..).unwrap();
+    degraded.fill(.., 1).unwrap();
+    assert!(is_refused(degraded.rebalance(cards.clone()).unwrap_err()));
     // A device without room leaves the array as it was.
     let array = build(Placement::Equal, true).unwrap();
     array.fill(.., 7).unwrap();
