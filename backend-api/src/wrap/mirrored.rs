@@ -7,7 +7,7 @@ mod submit;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::task::Waker;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -35,7 +35,8 @@ use state::State;
 ///   the others have written. No call and no ticket fails by it, with one exception: work of which one device
 ///   alone had the results, which were being copied when it was lost, fails as a whole. When the last
 ///   device is lost, everything fails with [`Lost`](ErrorKind::Lost).
-/// - **[`rebuild`](Self::rebuild)** puts another device in its place, while the mirror is used.
+/// - **[`rebuild`](Self::rebuild)** puts another device in its place, and **[`replace`](Self::replace)** one in
+///   the place of a device that is there, while the mirror is used.
 ///
 /// Requests that the devices' own queues would not keep in order wait for each other, on the thread that
 /// submits: those that change host memory which work under way uses, and those that change device memory
@@ -138,12 +139,11 @@ struct Core {
     state: Mutex<State>,
     /// A copy from device to device is over, or no submission waits for that any more.
     opened: Condvar,
-    /// Held while queues and memory are made, and while a device joins.
+    /// Held while queues and memory are made, and while a device joins or leaves.
     setup: Mutex<()>,
     /// Held by the one thread that rebuilds.
     rebuilding: Mutex<()>,
     next_member: AtomicU64,
-    wipes: AtomicBool,
     /// Dropped after the devices, which copy from and to it.
     own: Mutex<OwnMemory>,
 }
@@ -180,7 +180,6 @@ impl Mirrored {
             setup: Mutex::new(()),
             rebuilding: Mutex::new(()),
             next_member,
-            wipes: AtomicBool::new(false),
             own: Mutex::default(),
         };
         Ok(Self { core: Arc::new(core) })
@@ -196,10 +195,11 @@ impl Mirrored {
                 Status::Current => ReplicaState::Current,
                 Status::Rebuilding => ReplicaState::Rebuilding { missing_bytes },
                 Status::Lost => ReplicaState::Lost,
+                Status::Leaving => return None,
             };
-            Replica { device: member.device.info().to_string(), state }
+            Some(Replica { device: member.device.info().to_string(), state })
         };
-        state.members.iter().map(replica).collect()
+        state.members.iter().filter_map(replica).collect()
     }
 
     /// The devices that are not lost.
@@ -227,7 +227,7 @@ impl Mirrored {
     #[must_use]
     pub fn first_lost(&self) -> Option<Arc<dyn Device>> {
         let state = self.core.lock();
-        let lost = state.members.iter().find(|member| !member.is_there());
+        let lost = state.members.iter().find(|member| member.status == Status::Lost);
         lost.map(|member| Arc::clone(&member.device))
     }
 
@@ -235,7 +235,8 @@ impl Mirrored {
     #[must_use]
     pub fn has_lost(&self, device: &Arc<dyn Device>) -> bool {
         let is_it = |member: &Member| std::ptr::addr_eq(Arc::as_ptr(&member.device), Arc::as_ptr(device));
-        self.core.lock().members.iter().any(|member| !member.is_there() && is_it(member))
+        let is_lost = |member: &Member| member.status == Status::Lost;
+        self.core.lock().members.iter().any(|member| is_lost(member) && is_it(member))
     }
 }
 
@@ -400,7 +401,7 @@ unsafe impl Device for Mirrored {
 
     fn wipe_on_release(&self) -> Result<()> {
         self.core.on_each("wipe_on_release", |member| member.device.wipe_on_release())?;
-        self.core.wipes.store(true, Ordering::Release);
+        self.core.own.lock().wipes = true;
         Ok(())
     }
 

@@ -206,7 +206,7 @@ impl ParityGroup {
             let state = match state.member.status {
                 Status::Current => ReplicaState::Current,
                 Status::Rebuilding => ReplicaState::Rebuilding { missing_bytes },
-                Status::Lost => ReplicaState::Lost,
+                Status::Leaving | Status::Lost => ReplicaState::Lost,
             };
             Replica { device, state }
         };

@@ -14,7 +14,7 @@ use crate::engine::channel::{Channel, ChannelPlan, Layout};
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;
 use crate::engine::pager::Pager;
-use crate::engine::redundancy::Redundancy;
+use crate::engine::redundancy::{Keeper, Redundancy};
 use crate::setup::placement::{Placement, Redundant, expect_room};
 use crate::setup::profile;
 
@@ -126,23 +126,22 @@ impl<D: Device> OpenDevices<D> {
         is_movable: bool,
     ) -> Result<Redundancy> {
         let device = |at: usize| Arc::<D>::clone(&self.devices[at]) as Arc<dyn Device>;
-        Ok(match redundant {
+        let keeper = match redundant {
             None if is_movable => {
                 let movable = turns.iter().map(|turn| Ok(Arc::new(Mirrored::new([device(*turn)])?)));
-                Redundancy::Movable(movable.collect::<Result<_>>()?)
+                Keeper::Movable(movable.collect::<Result<_>>()?)
             }
-            None => Redundancy::None,
+            None => Keeper::None,
             Some(Redundant::Pairs(pairs)) => {
                 let mirrors = pairs[..turns.len()].iter().map(|pair| Mirrored::new(pair.map(device)));
-                Redundancy::Mirrors(mirrors.map(|mirror| Ok(Arc::new(mirror?))).collect::<Result<_>>()?)
+                Keeper::Mirrors(mirrors.map(|mirror| Ok(Arc::new(mirror?))).collect::<Result<_>>()?)
             }
             Some(Redundant::Parity(_)) if is_movable => {
                 return Err(ErrorKind::MoveRefused { reason: "parity ties pages to their devices" }.into());
             }
-            Some(Redundant::Parity(devices)) => {
-                Redundancy::Parity(ParityGroup::new((0..*devices).map(device))?)
-            }
-        })
+            Some(Redundant::Parity(devices)) => Keeper::Parity(ParityGroup::new((0..*devices).map(device))?),
+        };
+        Ok(keeper.into())
     }
 }
 
@@ -348,7 +347,9 @@ impl<T: Element, D: Device> Builder<T, D> {
     ///
     /// Hits cost the same. Each channel's device is a [mirror](crate::device::wrap::Mirrored) of one then:
     /// what is submitted to it is kept account of, and it shares nothing with other devices, so that joins
-    /// with arrays that are elsewhere, and lists over several cards, go through the host. Arrays of
+    /// with other arrays, and lists over several cards, go through the host. It goes by the name of the first
+    /// device, in errors and statistics, also when it has moved; [`homes`](VirtualArray::homes) tells where
+    /// pages are. Arrays of
     /// [`Placement::Mirrored`] can be moved without it; with [`Placement::Parity`],
     /// [`build`](Self::build) says [`MoveRefused`](ErrorKind::MoveRefused).
     pub fn movable(mut self, movable: bool) -> Self {

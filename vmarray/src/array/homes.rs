@@ -8,6 +8,7 @@ use backend_api::wrap::Replica;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::setup::profile;
 
 /// Where the pages of one channel live, at the moment of asking.
 ///
@@ -79,8 +80,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// it what that had: a copy, or what the other devices and their parity make of it. The array is used
     /// meanwhile. Returns when the array is whole again; of several lost devices one is replaced.
     ///
-    /// Submissions wait for pieces that are being copied (of 4 MiB, or of 128 MiB by a link of the devices),
-    /// or changes for pieces of 2 MiB that are being rebuilt, one at a time. Until it returns, the loss of the other devices that have those pages is
+    /// Submissions wait for pieces that are being copied, for less than a millisecond, or changes for pieces
+    /// of 2 MiB that are being rebuilt, one at a time. Until it returns, the loss of the other devices that have those pages is
     /// a loss of pages.
     ///
     /// # Errors
@@ -109,6 +110,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub fn rebuild(&self, spare: Arc<D>) -> Result<()> {
         // It learns of losses by asking.
         let _ = self.homes();
+        profile::apply_known(std::slice::from_ref(&spare));
         self.pager().redundancy().rebuild(&(spare as Arc<dyn Device>))
     }
 
@@ -124,13 +126,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Returns when all is moved and the devices that are left are used no more; channels go one after the
     /// other. A channel's pages are copied by the link of two devices where they [reach each
     /// other](backend_api::Device::reaches), else through host memory; submissions to it wait for one piece
-    /// of 128 MiB (4 MiB through the host) at a time, and hits for nothing. Both devices need room for the
-    /// channel meanwhile.
+    /// at a time, less than a millisecond, and hits for nothing. Both devices need room for the channel
+    /// meanwhile.
     ///
     /// # Errors
     /// [`MoveRefused`](crate::ErrorKind::MoveRefused) if the array is not movable, no device is given, or one
     /// alone for a mirror, or if a mirror has lost a device; [`Device`](crate::ErrorKind::Device) if a device refuses memory or is lost. The
-    /// channel it was about is where it was then, those before it are moved, and the call can be repeated.
+    /// channel it was about stays where it was then (of a mirror's devices one may have moved), those before
+    /// it are moved, and the call can be repeated.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -146,6 +149,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn rebalance(&self, devices: impl IntoIterator<Item = Arc<D>>) -> Result<()> {
+        let devices: Vec<_> = devices.into_iter().collect();
+        profile::apply_known(&devices);
         let devices: Vec<_> = devices.into_iter().map(|device| device as Arc<dyn Device>).collect();
         self.pager().redundancy().rebalance(&devices)
     }

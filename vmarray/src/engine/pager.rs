@@ -134,7 +134,7 @@ impl Pager {
             read_ahead,
             identity: Identity::new(),
             buses,
-            redundancy: Redundancy::None,
+            redundancy: Redundancy::default(),
             bulk_copies: AtomicU64::new(0),
             init_tracker: init_tracker::InitTracker::default(),
             pool: OnceLock::new(),

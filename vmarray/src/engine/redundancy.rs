@@ -4,12 +4,20 @@ use std::sync::Arc;
 
 use backend_api::Device;
 use backend_api::wrap::{Mirrored, ParityGroup, Replica, ReplicaState};
+use parking_lot::Mutex;
 
 use crate::base::error::{ErrorKind, Result};
 
-/// What keeps the pages of channels whose device is lost.
+/// What keeps the pages of channels whose device is lost, or left.
 #[derive(Debug, Default)]
-pub(crate) enum Redundancy {
+pub(crate) struct Redundancy {
+    keeper: Keeper,
+    /// Held by the thread that puts devices in the place of others.
+    replacing: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) enum Keeper {
     /// Nothing.
     #[default]
     None,
@@ -21,15 +29,26 @@ pub(crate) enum Redundancy {
     Parity(ParityGroup),
 }
 
+impl From<Keeper> for Redundancy {
+    fn from(keeper: Keeper) -> Self {
+        Self { keeper, replacing: Mutex::new(()) }
+    }
+}
+
 impl Redundancy {
+    /// Whether there is nothing of the kind.
+    pub(crate) fn is_none(&self) -> bool {
+        matches!(self.keeper, Keeper::None)
+    }
+
     /// The device of a channel, unless it is one of the program's own.
     pub(crate) fn device(&self, channel: usize) -> Option<Arc<dyn Device>> {
-        match self {
-            Self::None => None,
-            Self::Movable(mirrors) | Self::Mirrors(mirrors) => {
+        match &self.keeper {
+            Keeper::None => None,
+            Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => {
                 mirrors.get(channel).map(|one| Arc::<Mirrored>::clone(one) as _)
             }
-            Self::Parity(group) => group.members().get(channel).map(|one| Arc::clone(one) as _),
+            Keeper::Parity(group) => group.members().get(channel).map(|one| Arc::clone(one) as _),
         }
     }
 
@@ -41,14 +60,14 @@ impl Redundancy {
 
     /// The devices that have the pages of a channel, whose device this is.
     pub(crate) fn replicas(&self, channel: usize, device: &Arc<dyn Device>) -> Vec<Replica> {
-        match self {
-            Self::None => vec![Replica::of(&**device)],
+        match &self.keeper {
+            Keeper::None => vec![Replica::of(&**device)],
             // They learn of a loss by being asked.
-            Self::Movable(mirrors) | Self::Mirrors(mirrors) => {
+            Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => {
                 let _ = device.memory();
                 mirrors.get(channel).map(|mirror| mirror.replicas()).unwrap_or_default()
             }
-            Self::Parity(group) => {
+            Keeper::Parity(group) => {
                 group.members().iter().for_each(|member| drop(member.memory()));
                 group.replicas().into_iter().skip(channel).take(1).collect()
             }
@@ -58,24 +77,25 @@ impl Redundancy {
     /// Whether the pages of a channel with these replicas are nowhere but in frames.
     pub(crate) fn is_lost(&self, channel: usize, replicas: &[Replica]) -> bool {
         let is_lost = replicas.iter().all(|replica| replica.state != ReplicaState::Current);
-        is_lost && !matches!(self, Self::Parity(group) if group.has_contents(channel))
+        is_lost && !matches!(&self.keeper, Keeper::Parity(group) if group.has_contents(channel))
     }
 
     /// Puts a spare in the place of the first device that is lost.
     pub(crate) fn rebuild(&self, spare: &Arc<dyn Device>) -> Result<()> {
         const NOTHING_LOST: &str = "no device of the array is lost";
+        let _only = self.replacing.lock();
         let spare = || Arc::clone(spare);
-        match self {
-            Self::None | Self::Movable(_) => {
+        match &self.keeper {
+            Keeper::None | Keeper::Movable(_) => {
                 Err(ErrorKind::MirrorRefused { reason: "the array is not mirrored" }.into())
             }
-            Self::Mirrors(mirrors) => {
+            Keeper::Mirrors(mirrors) => {
                 let lost = mirrors.iter().find_map(|mirror| mirror.first_lost());
                 let lost = lost.ok_or(ErrorKind::MirrorRefused { reason: NOTHING_LOST })?;
                 let with_it = mirrors.iter().filter(|mirror| mirror.has_lost(&lost));
                 with_it.into_iter().try_for_each(|mirror| Ok(mirror.rebuild(&lost, spare())?))
             }
-            Self::Parity(group) => {
+            Keeper::Parity(group) => {
                 let lost = group.first_lost().ok_or(ErrorKind::ParityRefused { reason: NOTHING_LOST })?;
                 Ok(group.rebuild(&lost, spare())?)
             }
@@ -86,19 +106,23 @@ impl Redundancy {
     /// has about as many channels.
     pub(crate) fn rebalance(&self, devices: &[Arc<dyn Device>]) -> Result<()> {
         let refused = |reason| Err(ErrorKind::MoveRefused { reason }.into());
-        let mirrors = match self {
+        let _only = self.replacing.lock();
+        let mirrors = match &self.keeper {
             _ if devices.is_empty() => return refused("there is no device to move to"),
-            Self::Mirrors(_) if devices.iter().all(|one| is_same(one, &devices[0])) => {
+            Keeper::Mirrors(_) if devices.iter().all(|one| is_same(one, &devices[0])) => {
                 return refused("a mirror is on two devices");
             }
-            Self::Mirrors(mirrors) if mirrors.iter().any(|mirror| mirror.is_degraded()) => {
-                return refused("a device is lost, in the place of which another one has to be put first");
-            }
-            Self::None => return refused("the array was not built as movable"),
-            Self::Parity(_) => return refused("parity ties pages to their devices"),
-            Self::Movable(mirrors) | Self::Mirrors(mirrors) => mirrors,
+            Keeper::None => return refused("the array was not built as movable"),
+            Keeper::Parity(_) => return refused("parity ties pages to their devices"),
+            Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => mirrors,
         };
-        let held: Vec<_> = mirrors.iter().map(|mirror| mirror.devices()).collect();
+        let replicas = if matches!(self.keeper, Keeper::Movable(_)) { 1 } else { 2 };
+        // They learn of a loss by being asked.
+        let held = mirrors.iter().map(|mirror| mirror.memory().map(|_| mirror.devices()));
+        let held = held.collect::<Result<Vec<_>, _>>()?;
+        if held.iter().any(|held| held.len() < replicas) {
+            return refused("a device is lost, in the place of which another one has to be put first");
+        }
         for ((mirror, held), wanted) in mirrors.iter().zip(&held).zip(shared_out(&held, devices, is_same)) {
             let is_in = |list: &[Arc<dyn Device>], one| list.iter().any(|other| is_same(other, one));
             let new = wanted.iter().filter(|one| !is_in(held, one));
@@ -119,10 +143,12 @@ fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
 /// held already. No holder gets one twice, if there are enough that differ.
 fn shared_out<T: Clone>(held: &[Vec<T>], devices: &[T], is_same: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
     let places: usize = held.iter().map(Vec::len).sum();
-    // The first ones get one more where they do not come out even.
-    let mut left: Vec<usize> = (0..devices.len())
-        .map(|at| places / devices.len() + usize::from(at < places % devices.len()))
-        .collect();
+    let mut left = vec![places / devices.len(); devices.len()];
+    // Where they do not come out even, those get one more that hold the most.
+    let held_by = |at: usize| held.iter().flatten().filter(|one| is_same(&devices[at], one)).count();
+    let mut most: Vec<usize> = (0..devices.len()).collect();
+    most.sort_by_key(|at| std::cmp::Reverse(held_by(*at)));
+    most.iter().take(places % devices.len()).for_each(|at| left[*at] += 1);
     let mut wanted: Vec<Vec<T>> = held.iter().map(|_| Vec::new()).collect();
     for (held, wanted) in held.iter().zip(&mut wanted) {
         for one in held {
@@ -164,6 +190,8 @@ mod tests {
         assert_eq!(shared(&[&[1], &[1], &[2], &[2]], &[1, 2, 3]), [[1], [1], [2], [3]]);
         assert_eq!(shared(&[&[1], &[2], &[3]], &[2]), [[2], [2], [2]]);
         assert_eq!(shared(&[&[1], &[2]], &[3, 4]), [[3], [4]]);
+        assert_eq!(shared(&[&[3]], &[1, 2, 3]), [[3]]);
+        assert_eq!(shared(&[&[1], &[2], &[2]], &[1, 2]), [[1], [2], [2]]);
         // Twice the share.
         assert_eq!(shared(&four, &[2, 1, 2, 2]), [[1], [2], [2], [2]]);
     }

@@ -189,10 +189,13 @@ impl Placement {
         usable_bytes: &[u64],
     ) -> Result<Vec<usize>> {
         let bandwidths = match self.direction() {
-            Some(direction) => devices
-                .iter()
-                .map(|device| Profile::of(device).map(|profile| profile.bytes_per_second(direction)))
-                .collect::<Result<Vec<u64>>>()?,
+            Some(direction) => {
+                let profiles = devices.iter().map(Profile::of).collect::<Result<Vec<_>>>()?;
+                // Profiles that were declared may not tell; figures of one kind alone can be compared.
+                let is_known = profiles.iter().all(|profile| profile.bytes_per_second(direction) > 0);
+                let direction = if is_known { direction } else { Direction::Both };
+                profiles.iter().map(|profile| profile.bytes_per_second(direction)).collect()
+            }
             None => Vec::new(),
         };
         self.channels(pages, page_bytes, usable_bytes, &bandwidths).map(|channels| take_turns(&channels))

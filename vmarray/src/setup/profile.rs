@@ -1,6 +1,7 @@
 //! How fast a device is, and what suits it: a short measurement, remembered.
 
 pub(crate) mod limits;
+mod link;
 mod probe;
 mod store;
 
@@ -53,7 +54,8 @@ pub enum Direction {
 /// longer than 64 KiB count only where a lone copy of one, which is what a random miss costs, takes at most a
 /// quarter longer than that of 64 KiB.
 ///
-/// Beside that a copy within the device's memory is timed, and one within RAM by one thread.
+/// Beside that a copy within the device's memory is timed, and one within RAM by one thread; what goes from
+/// device to device, by [`link`](Self::link).
 ///
 /// It takes up to 32 MiB of device memory, of discrete cards for a moment 256 MiB more, whose caches hold
 /// less than that, and 64 MiB of RAM, and less than a second a device. Other work of the card meanwhile
@@ -214,8 +216,6 @@ impl Profile {
             Direction::Read => self.read,
             Direction::Write => self.write,
             Direction::Both => self.both,
-            // Profiles that were declared, or are of files, may not tell.
-            Direction::OnDevice if self.device_memory == 0 => self.both,
             Direction::OnDevice => self.device_memory,
         }
     }

@@ -2,7 +2,6 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::Core;
 use crate::wrap::several::host::{Block, Host};
@@ -15,7 +14,18 @@ use crate::{
 
 /// Host memory that the mirror has allocated.
 #[derive(Debug, Default)]
-pub(super) struct OwnMemory(Names<HostId, Block>);
+pub(super) struct OwnMemory {
+    blocks: Names<HostId, Block>,
+    /// Whether they are wiped before they are given back.
+    pub(super) wipes: bool,
+}
+
+impl Drop for OwnMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mirror drops its devices first, and with them what they know of host memory.
+        self.blocks.values().filter(|_| self.wipes).for_each(|block| unsafe { block.wipe() });
+    }
+}
 
 impl Core {
     /// Has each device that is there make something, or none. `make` runs without the lock, `give_back` for
@@ -146,7 +156,7 @@ impl Core {
             }
             _ => error,
         })?;
-        self.own.lock().0.insert(allocation.id(), block);
+        self.own.lock().blocks.insert(allocation.id(), block);
         Ok(allocation)
     }
 
@@ -205,9 +215,9 @@ impl Core {
         drop(state);
         hosts.into_iter().for_each(|(device, host)| device.release_host(host));
         drop(setup);
-        let block = self.own.lock().0.remove(&id);
-        if let Some(block) = block
-            && self.wipes.load(Ordering::Acquire)
+        let mut own = self.own.lock();
+        if let Some(block) = own.blocks.remove(&id)
+            && own.wipes
         {
             // SAFETY: no device knows it any more.
             unsafe { block.wipe() };

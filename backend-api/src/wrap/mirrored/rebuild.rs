@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::state::State;
 use super::{Core, Mirrored};
@@ -17,8 +18,10 @@ use crate::{
 /// Bytes of a copy, for which submissions wait: long enough for the bandwidth of a bus, and copied within
 /// less than a millisecond.
 const PIECE_BYTES: u64 = 4 << 20;
-/// Those of one past the host: at 400 GB/s a copy takes as long, beside which its start is little.
+/// Those of one past the host at most: as long as one takes less than the time below, the next is twice as
+/// long. Beside that the start of a copy is little.
 const LINKED_PIECE_BYTES: u64 = 128 << 20;
+const LINKED_PIECE_TIME: Duration = Duration::from_micros(400);
 
 /// How often a piece is copied that fails, before its target is given up.
 const ATTEMPTS: u32 = 3;
@@ -33,11 +36,12 @@ pub(super) enum CopyEnd {
 impl Mirrored {
     /// Puts a spare device in the place of one that is lost, and gives it everything. The mirror is
     /// used meanwhile: writes go to the spare from the beginning, and submissions wait at most for one piece
-    /// of 4 MiB at a time to be copied. Returns when the spare has everything.
+    /// at a time to be copied. Returns when the spare has everything.
     ///
     /// Blocks until the work of the lost device is over. One thread at a time; others wait. What is copied
-    /// goes by the link of the devices where they [reach](Device::reaches) each other, 128 MiB at a time; else
-    /// through host memory, at the bandwidth of the slower of two buses.
+    /// goes by the link of the devices where they [reach](Device::reaches) each other, 128 MiB at a time at
+    /// most and for less than a millisecond; else through host memory, 4 MiB at a time, at the bandwidth of
+    /// the slower of two buses.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is none of those that are lost, or the
@@ -45,11 +49,9 @@ impl Mirrored {
     /// [`OutOfMemory`](ErrorKind::OutOfMemory) (the mirror is as before then); [`Lost`](ErrorKind::Lost) if
     /// the spare is lost, for which another one can be given, or the last device that has everything.
     pub fn rebuild(&self, lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<()> {
-        let _call = Call::begin();
         let _only = self.core.rebuilding.lock();
-        self.core.bounce()?;
         let id = self.core.join(Some(lost), spare)?;
-        self.core.complete(id)
+        self.core.complete(id, None)
     }
 
     /// Moves what a device has to another one, which takes its place, while the mirror is used: the new one
@@ -61,7 +63,7 @@ impl Mirrored {
     ///
     /// # Errors
     /// As `rebuild`, and [`InvalidArgument`](ErrorKind::InvalidArgument) if `old` is not one of the devices.
-    /// The mirror is as before then.
+    /// The mirror is as before then, unless `old` is lost.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -76,28 +78,22 @@ impl Mirrored {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     pub fn replace(&self, old: &Arc<dyn Device>, new: Arc<dyn Device>) -> Result<()> {
-        let _call = Call::begin();
         let _only = self.core.rebuilding.lock();
-        self.core.bounce()?;
-        let left = {
+        let member = {
             let state = self.core.lock();
-            state
-                .members
-                .iter()
-                .find(|member| is_device(member, old))
-                .map(|member| (member.id, member.status))
+            let member = state.members.iter().find(|member| is_device(member, old));
+            member.map(|member| (member.id, member.is_there()))
         };
-        let left = match left {
-            None => return Err(self.core.refused("the device to be replaced is not one of the devices")),
-            Some((_, Status::Lost)) => {
-                return self.core.join(Some(old), new).and_then(|id| self.core.complete(id));
+        match member {
+            None => Err(self.core.refused("the device to be replaced is not one of the devices")),
+            Some((_, false)) => self.core.join(Some(old), new).and_then(|id| self.core.complete(id, None)),
+            Some((left, true)) => {
+                let joined = self.core.join(None, new)?;
+                let completed = self.core.complete(joined, Some(left));
+                self.core.leave(if completed.is_ok() { left } else { joined });
+                completed
             }
-            Some((left, _)) => left,
-        };
-        let joined = self.core.join(None, new)?;
-        let completed = self.core.complete(joined);
-        self.core.leave(if completed.is_ok() { left } else { joined });
-        completed
+        }
     }
 }
 
@@ -119,9 +115,11 @@ pub(super) fn links_to(devices: &[(u64, Arc<dyn Device>)], spare: &Arc<dyn Devic
 }
 
 impl Core {
-    /// Gives a device that is rebuilt all that it is missing.
-    fn complete(&self, id: u64) -> Result<()> {
+    /// Gives a device that is rebuilt all that it is missing, and has another one leave at that moment.
+    fn complete(&self, id: u64, leaves: Option<u64>) -> Result<()> {
+        let mut linked_piece = PIECE_BYTES;
         loop {
+            let _call = Call::begin();
             let mut state = self.lock();
             while state.waiting > 0 || state.is_closed {
                 self.opened.wait(&mut state);
@@ -131,17 +129,24 @@ impl Core {
             let Some(member) = state.member(id).filter(|member| member.is_there()) else { return Err(lost) };
             let Some((buffer, range)) = member.missing.pop() else {
                 member.status = Status::Current;
+                // No submission is between the two: each finds the one or the other.
+                if let Some(old) = leaves.and_then(|old| state.member(old)) {
+                    old.status = Status::Leaving;
+                }
                 return Ok(());
             };
-            let is_linked = member.links.iter().any(|linked| *linked == source);
-            let piece = if is_linked { LINKED_PIECE_BYTES } else { PIECE_BYTES };
+            let piece = if member.links.contains(&source) { linked_piece } else { PIECE_BYTES };
             let end = range.end.min(range.start + piece);
             if end < range.end {
                 member.missing.push((buffer, end..range.end));
             }
             state.is_closed = true;
             drop(state);
+            let start = Instant::now();
             let copied = self.copy(source, id, buffer, range.start..end);
+            let took = start.elapsed();
+            linked_piece = if took < LINKED_PIECE_TIME { piece * 2 } else { piece / 2 };
+            linked_piece = linked_piece.clamp(PIECE_BYTES, LINKED_PIECE_BYTES);
             if matches!(copied, CopyEnd::SourceLost) {
                 // Another one may have it.
                 self.lock().add_missing(id, vec![(buffer, range.start..end)]);
@@ -153,10 +158,11 @@ impl Core {
     /// Lets go of a device: it is asked nothing more, and goes when all that it was asked is done.
     fn leave(&self, id: u64) {
         loop {
+            let _call = Call::begin();
             let setup = self.setup.lock();
             let mut state = self.lock();
             let Some(at) = state.members.iter().position(|member| member.id == id) else { return };
-            state.members[at].status = Status::Lost;
+            state.members[at].status = Status::Leaving;
             let part = state.find_part(|entry| entry.parts.iter().any(|part| part.member == id));
             let Some(part) = part else {
                 let gone = state.members.remove(at);
@@ -197,7 +203,15 @@ impl Core {
     /// Has a device take the place of a lost one, or come beside the others, with nothing in its memory so
     /// far. Its id.
     fn join(&self, lost: Option<&Arc<dyn Device>>, spare: Arc<dyn Device>) -> Result<u64> {
-        let links = links_to(&self.lock().devices(), &spare);
+        let _call = Call::begin();
+        let there = self.lock().devices();
+        if there.is_empty() {
+            return Err(self.lock().all_lost("rebuild"));
+        }
+        let links = links_to(&there, &spare);
+        let back =
+            there.iter().filter(|(_, device)| !links_to(&[(0, Arc::clone(&spare))], device).is_empty());
+        let back: Vec<u64> = back.map(|(id, _)| *id).collect();
         let _setup = self.setup.lock();
         let lost = loop {
             let mut state = self.lock();
@@ -205,7 +219,8 @@ impl Core {
                 return Err(self.refused("the spare is one of the devices"));
             }
             let Some(lost) = lost else { break None };
-            let lost = state.members.iter().find(|member| !member.is_there() && is_device(member, lost));
+            let is_it = |member: &&Member| member.status == Status::Lost && is_device(member, lost);
+            let lost = state.members.iter().find(is_it);
             let lost = lost.map(|member| member.id);
             let Some(lost) = lost else { return Err(self.refused("the device is not one of the lost ones")) };
             // All that it was doing is over, and another device has taken over what is to be.
@@ -214,7 +229,7 @@ impl Core {
             drop(state);
             let _ = part.device.wait(part.ticket);
         };
-        if self.wipes.load(Ordering::Acquire) {
+        if self.own.lock().wipes {
             spare.wipe_on_release()?;
         }
         let id = self.next_member.fetch_add(1, Ordering::Relaxed);
@@ -241,6 +256,9 @@ impl Core {
             member.hosts.insert(id, host);
         }
         let mut state = self.lock();
+        for member in state.members.iter_mut().filter(|member| back.contains(&member.id)) {
+            member.links.push(id);
+        }
         let at = state.members.iter().position(|member| Some(member.id) == lost);
         let Some(at) = at else {
             state.members.push(member);
@@ -312,6 +330,15 @@ impl Core {
         let ticket = device.submit(queue, &[Transfer::Internal { from: start, to: end, bytes }])?;
         drop(state);
         device.wait(ticket)?;
+        // A device that is lost may let others write to its memory: it has to say that it is there itself.
+        let proof = {
+            let state = self.lock();
+            let Some(to) = there(&state, target) else { return Ok(false) };
+            let to = &state.members[to];
+            let Some(queue) = &to.copies else { return Ok(false) };
+            (Arc::clone(&to.device), to.device.submit(queue, &[])?)
+        };
+        proof.0.wait(proof.1)?;
         Ok(true)
     }
 

@@ -183,9 +183,13 @@ impl State {
             }
         }
         let log = self.queues.get_mut(&queue)?;
-        while let Some(Entry { value, outcome: Some(outcome), .. }) = entries.front() {
+        while let Some(Entry { value: of, outcome: Some(outcome), .. }) = entries.front() {
+            // What comes later may still fail, by what is copied to other devices.
+            if *of > value {
+                break;
+            }
             if let Err(error) = outcome {
-                log.failed.insert(*value, error.clone());
+                log.failed.insert(*of, error.clone());
             }
             entries.pop_front();
         }
@@ -329,7 +333,9 @@ impl State {
     /// The newest part of each queue that is under way on a device.
     pub(super) fn newest_parts(&self, id: u64) -> Vec<Ticket> {
         let newest = |log: &QueueLog| {
-            let parts = log.entries.iter().rev().flat_map(|entry| &entry.parts);
+            // What is ordered after work of other queues is not what this one has to do.
+            let own = log.entries.iter().rev().filter(|entry| !entry.is_order);
+            let parts = own.flat_map(|entry| &entry.parts);
             parts.into_iter().find(|part| part.member == id).map(|part| part.ticket)
         };
         self.queues.values().filter_map(newest).collect()

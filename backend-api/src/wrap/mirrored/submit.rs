@@ -156,7 +156,7 @@ impl Core {
         let mut behind = Vec::new();
         for at in 0..state.members.len() {
             let (id, status) = (state.members[at].id, state.members[at].status);
-            if id == first || status == Status::Lost {
+            if id == first || !state.members[at].is_there() {
                 continue;
             }
             if status == Status::Rebuilding && effect == Effect::FromDevice {

@@ -17,7 +17,8 @@ pub(in crate::wrap) enum Status {
     Current,
     /// It takes all writes, and lacks what is listed as missing.
     Rebuilding,
-    /// It is asked nothing more.
+    /// It goes when it has done what it was asked, and is asked nothing more.
+    Leaving,
     Lost,
 }
 
@@ -63,7 +64,7 @@ impl Member {
     }
 
     pub(in crate::wrap) fn is_there(&self) -> bool {
-        self.status != Status::Lost
+        matches!(self.status, Status::Current | Status::Rebuilding)
     }
 
     /// Starts a request on this device.

@@ -4,10 +4,10 @@ use std::task::Wake;
 use std::thread;
 use std::time::Duration;
 
-use backend_api::wrap::{Counting, Fault, Mirrored, Operation, ReplicaState};
+use backend_api::wrap::{Counting, Fault, Faulty, Mirrored, Operation, ReplicaState};
 use backend_api::{
-    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Reach, Ticket,
-    Transfer,
+    Commit, Device, DeviceBuffer, DeviceInfo, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue,
+    Reach, Ticket, Transfer,
 };
 use backend_host::{HostDevice, SimulatedDevice, SimulatedFabric};
 
@@ -182,12 +182,65 @@ fn nothing_is_lost_while_devices_come_and_go() {
     assert_eq!(states(&mirror), [ReplicaState::Current; 2]);
 }
 
-/// A mirror of one device moves from one to the next while threads use it.
+/// A device of another model than all others.
+#[derive(Debug)]
+struct Model(SimulatedDevice, DeviceInfo);
+
+impl Model {
+    fn new(inner: SimulatedDevice, name: &str) -> Self {
+        let of = inner.info();
+        let mut info = DeviceInfo::new(name, name, of.kind, &of.identity);
+        (info.total_bytes, info.largest_allocation_bytes) = (of.total_bytes, of.largest_allocation_bytes);
+        Self(inner, info)
+    }
+}
+
+// SAFETY: all is done by a device that keeps the contract.
+unsafe impl Device for Model {
+    fn info(&self) -> &DeviceInfo {
+        &self.1
+    }
+
+    backend_api::forward! { self => self.0;
+    memory create_queue release_queue allocate release allocate_host import_host release_host
+    wipe_on_release submit fill search gather scatter compute prepare
+    launch prepare_launches kernel_facts poll wait wake reaches order_after }
+}
+
+/// Devices that are alike, of different models, and that copy to each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rig {
+    Alike,
+    Models,
+    Linked,
+}
+
+/// A mirror of one device, or of two, moves from one to the next while threads use it.
 #[test]
 fn nothing_is_lost_while_devices_are_replaced() {
+    for (rig, replicas) in
+        [Rig::Alike, Rig::Models, Rig::Linked].into_iter().flat_map(|rig| [(rig, 1), (rig, 2)])
+    {
+        replaced(rig, replicas);
+    }
+}
+
+fn replaced(rig: Rig, replicas: u64) {
     const THREADS: usize = 3;
+    let fabric = SimulatedFabric::new(Reach::Copies, 100_000_000_000, Duration::from_micros(2));
+    let card = |seed| -> Arc<dyn Device> {
+        let name = format!("model {seed}");
+        let build =
+            || SimulatedDevice::builder(100 + seed).bytes(16 << 20).latency(Duration::from_micros(50));
+        match rig {
+            Rig::Alike => card(seed),
+            Rig::Models => Arc::new(Model::new(build().build(), &name)),
+            Rig::Linked => linked(&fabric, 100 + seed),
+        }
+    };
     let mut from: Arc<dyn Device> = card(1);
-    let mirror = Arc::new(Mirrored::new([from.clone()]).unwrap());
+    let others = (0..replicas - 1).map(|seed| card(50 + seed));
+    let mirror = Arc::new(Mirrored::new([from.clone()].into_iter().chain(others)).unwrap());
     let memory = DeviceBuffer::new(&mirror, (THREADS * PART) as u64, Commit::Lazy).unwrap();
     let (memory, is_over) = (&memory, &AtomicBool::new(false));
     thread::scope(|scope| {
@@ -198,16 +251,15 @@ fn nothing_is_lost_while_devices_are_replaced() {
         for turn in 0..10 {
             let to: Arc<dyn Device> = card(10 + turn);
             mirror.replace(&from, to.clone()).unwrap();
-            assert!(
-                mirror.devices().iter().all(|device| std::ptr::addr_eq(&raw const **device, &raw const *to))
-            );
+            let names: Vec<_> = mirror.devices().iter().map(|device| device.info().to_string()).collect();
+            assert!(names.contains(&to.info().to_string()) && names.len() as u64 == replicas, "{names:?}");
             let left = from.memory().unwrap();
             assert_eq!(left.free_bytes, left.total_bytes);
             from = to;
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    assert_eq!(states(&mirror), [ReplicaState::Current]);
+    assert_eq!(states(&mirror), vec![ReplicaState::Current; replicas as usize], "{rig:?}");
 }
 
 #[test]
@@ -233,6 +285,29 @@ fn devices_that_reach_each_other_are_replaced_past_the_host() {
         assert!(bytes(&queue, &memory).chunks(3).all(|bytes| bytes == &[7, 1, 9][..bytes.len()]));
         assert_eq!(states(&mirror), [ReplicaState::Current]);
     }
+}
+
+/// A device that others may write to after it is lost says itself that it is.
+#[test]
+fn a_new_device_that_is_lost_while_it_is_linked_leaves_the_old_one() {
+    let fabric = SimulatedFabric::new(Reach::Copies, 100_000_000_000, Duration::from_micros(2));
+    let [old, new] = [11, 12].map(|seed| {
+        let builder = SimulatedDevice::builder(seed).bytes(16 << 20).fabric(&fabric);
+        Arc::new(Faulty::new(builder.build()))
+    });
+    let mirror = Arc::new(Mirrored::new([old.clone() as Arc<dyn Device>]).unwrap());
+    let (queue, memory) =
+        (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, 9 << 20, Commit::Lazy).unwrap());
+    mirror.wait(queue.fill(&Fill { to: memory.at(0), bytes: 9 << 20, pattern: &[7] }).unwrap()).unwrap();
+    let there = || mirror.replace(&(old.clone() as _), new.clone());
+    there().unwrap();
+    mirror.replace(&(new.clone() as _), old.clone()).unwrap();
+    // The links are known now, so what it is asked next is whether it has the first piece.
+    new.inject(Fault::new(Operation::Submit, ErrorKind::Lost));
+    assert_eq!(there().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(states(&mirror), [ReplicaState::Current]);
+    assert_eq!(mirror.first_lost().map(|device| device.info().to_string()), None);
+    assert!(bytes(&queue, &memory).iter().all(|byte| *byte == 7));
 }
 
 #[test]

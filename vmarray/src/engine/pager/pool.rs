@@ -9,7 +9,6 @@ use backend_api::{DeviceSpan, Gather, HostBuffer, HostMemory, Queue, Reach, Resu
 use super::Pager;
 use crate::engine::channel::HomeQueues;
 use crate::engine::links::reach;
-use crate::engine::redundancy::Redundancy;
 
 /// The devices that reach all home slots of an array with several channels.
 #[derive(Debug)]
@@ -48,7 +47,7 @@ impl Pager {
 
     fn find_pool(&self) -> Option<SharedHomes> {
         let channels = &self.channels;
-        if !(2..=View::BASES_MAX).contains(&channels.len()) || !matches!(self.redundancy, Redundancy::None) {
+        if !(2..=View::BASES_MAX).contains(&channels.len()) || !self.redundancy.is_none() {
             return None;
         }
         let mut lanes: Vec<usize> = Vec::new();
