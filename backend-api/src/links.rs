@@ -14,8 +14,9 @@ const PATTERN_BYTES: usize = 256 << 10;
 /// Links that were tried, by the identities of their devices, and whether they may be used.
 static TRIED: Mutex<Option<HashMap<[String; 2], bool>>> = Mutex::new(None);
 
-/// What a device can do with memory of another: nothing where the link between them is broken. `tell` is told
-/// of a link that is found broken, and of one that could not be tried (by what error) and is not used for now.
+/// What a device can do with memory of another: nothing where the link between them is broken. `tell` is
+/// told of a link that is found broken, and of one that could not be tried, by what error, and is not used
+/// for now.
 ///
 /// The first use of a link in the process copies a pattern there and back, which takes some 0.1 ms, and no
 /// link is tried twice. The calling thread holds no lock that wakers take.

@@ -35,8 +35,8 @@ use state::State;
 ///   the others have written. No call and no ticket fails by it, with one exception: work of which one device
 ///   alone had the results, which were being copied when it was lost, fails as a whole. When the last
 ///   device is lost, everything fails with [`Lost`](ErrorKind::Lost).
-/// - **[`rebuild`](Self::rebuild)** puts another device in its place, and **[`replace`](Self::replace)** one in
-///   the place of a device that is there, while the mirror is used.
+/// - **[`rebuild`](Self::rebuild)** puts another device in its place, and **[`replace`](Self::replace)** one
+///   in the place of a device that is there, while the mirror is used.
 ///
 /// Requests that the devices' own queues would not keep in order wait for each other, on the thread that
 /// submits: those that change host memory which work under way uses, and those that change device memory

@@ -81,8 +81,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// meanwhile. Returns when the array is whole again; of several lost devices one is replaced.
     ///
     /// Submissions wait for pieces that are being copied, for less than a millisecond, or changes for pieces
-    /// of 2 MiB that are being rebuilt, one at a time. Until it returns, the loss of the other devices that have those pages is
-    /// a loss of pages.
+    /// of 2 MiB that are being rebuilt, one at a time. Until it returns, the loss of the other devices that
+    /// have those pages is a loss of pages.
     ///
     /// # Errors
     /// [`MirrorRefused`](crate::ErrorKind::MirrorRefused) if the array has neither mirrors nor parity, or no
@@ -131,9 +131,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// [`MoveRefused`](crate::ErrorKind::MoveRefused) if the array is not movable, no device is given, or one
-    /// alone for a mirror, or if a mirror has lost a device; [`Device`](crate::ErrorKind::Device) if a device refuses memory or is lost. The
-    /// channel it was about stays where it was then (of a mirror's devices one may have moved), those before
-    /// it are moved, and the call can be repeated.
+    /// alone for a mirror, or if the array has lost a device; [`Device`](crate::ErrorKind::Device) if a
+    /// device refuses memory or is lost. The channel it was about stays where it was then (of a mirror's
+    /// devices one may have moved), those before it are moved, and the call can be repeated.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -102,8 +102,8 @@ impl Redundancy {
         }
     }
 
-    /// Moves pages so that each channel has its own on one of these devices (of mirrors on two), each of which
-    /// has about as many channels.
+    /// Moves pages so that each channel has its own on one of these devices (of mirrors on two), each of
+    /// which has about as many channels.
     pub(crate) fn rebalance(&self, devices: &[Arc<dyn Device>]) -> Result<()> {
         let refused = |reason| Err(ErrorKind::MoveRefused { reason }.into());
         let _only = self.replacing.lock();

@@ -20,6 +20,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let [first, second, ..] = &setup.devices[..] else { return Ok(()) };
     moving(bench, first, second)?;
     redundancy(bench, first, second)?;
+    experiment::<crate::bench::elements::Record>(bench)?;
+    experiment::<crate::bench::elements::Block>(bench)?;
     divided(bench)
 }
 
@@ -220,4 +222,51 @@ fn transform(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
     let whole = Field::<u32, u32>::whole();
     // Read and written.
     calls(setup.calls(), (array.len() * 8) as f64, || Ok(array.transform(.., whole.set(whole + 1))?))
+}
+
+fn experiment<T: Payload>(bench: &mut Bench) -> Result<()> {
+    let setup = bench.setup.clone();
+    if !bench.wants_any(&format!("rig/registered/{}", T::SIZE)) {
+        return Ok(());
+    }
+    let array = setup.filled::<T>(setup.medium_bytes, None, setup.medium_bytes / 100)?;
+    for mib in [32, 128, 256, 512, 1024] {
+        let count = ((mib << 20) / size_of::<T>()).min(16 << 20);
+        let mut random = SplitMix64::new(5);
+        let indices: Vec<usize> = (0..count).map(|_| random.index(array.len())).collect();
+        let values: Vec<T> = indices.iter().map(|&index| T::of(index)).collect();
+        let (Ok(list), Ok(mut near)) = (array.register(indices), array.register(values)) else { continue };
+        for turns in [1, 4] {
+            bench.row(
+                format!("rig/registered/{}/{mib}MiB/{turns}", T::SIZE),
+                Unit::MegaPerSecond,
+                |bench, row| {
+                    row.ours(&array, || {
+                        calls(turns, count as f64, || Ok(array.gather_into(&list, &mut near)?))
+                    })?;
+                    row.limit(
+                        "kernel",
+                        bench.raw.get(crate::bench::raw::Limit::Indexed(
+                            crate::bench::raw::Way::Down,
+                            size_of::<T>(),
+                        )),
+                    )
+                },
+            )?;
+        }
+        bench.row(
+            format!("rig/registered/{}/{mib}MiB/scatter", T::SIZE),
+            Unit::MegaPerSecond,
+            |bench, row| {
+                row.ours(&array, || calls(4, count as f64, || Ok(array.scatter(&list, &near)?)))?;
+                row.limit(
+                    "kernel",
+                    bench
+                        .raw
+                        .get(crate::bench::raw::Limit::Indexed(crate::bench::raw::Way::Up, size_of::<T>())),
+                )
+            },
+        )?;
+    }
+    Ok(())
 }
