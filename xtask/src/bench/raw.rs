@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use vmarray::device::{
-    Commit, DeviceBuffer, Elements, Gather, HostBuffer, HostMemory, Queue, Scatter, Ticket, Transfer,
+    Commit, DeviceBuffer, Elements, Gather, HostBuffer, HostMemory, Queue, Reach, Scatter, Ticket, Transfer,
 };
 use vmarray::{AnyDevice, device::Device};
 
@@ -22,6 +22,15 @@ pub enum Way {
     Both,
 }
 
+/// Which devices copy from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Link {
+    /// The first one from the second one.
+    OneWay,
+    /// Each from the next one, and the last one from the first: of two devices both directions at once.
+    Ring,
+}
+
 /// What a limit is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
@@ -33,6 +42,8 @@ pub enum Limit {
     Single(usize, usize),
     /// Copies within the device; bytes read count, and as many are written.
     Internal,
+    /// Copies from device to device; each byte counts once.
+    Link(Link),
     /// Elements of so many bytes at random places collected (down, on two queues) or distributed (up, on
     /// one), by long kernels.
     Indexed(Way, usize),
@@ -40,6 +51,8 @@ pub enum Limit {
 
 /// The copy length that uses all of the bus.
 const LONG: usize = 16 << 20;
+/// The copy length between devices, as far as there is memory for two.
+const LINK_PIECE: u64 = 256 << 20;
 /// Copies of one call where they are batched.
 const BATCH: usize = 256;
 /// Values begin at a multiple of this: a card that writes parts of the memory's lines loses a fifth.
@@ -105,6 +118,7 @@ impl Raw {
             Limit::Batched(way, bytes) => self.stream(&[way], bytes, BATCH, seconds),
             Limit::Single(bytes, threads) => self.one_by_one(bytes, threads, seconds),
             Limit::Internal => self.within(seconds),
+            Limit::Link(link) => self.between(link, seconds),
             Limit::Indexed(way, bytes) => self.by_index(way, bytes, seconds),
         })?;
         let unit = match what {
@@ -219,6 +233,36 @@ impl Raw {
             })?;
             in_flight.into_iter().try_for_each(|ticket| card.device.wait(ticket))?;
             Ok(calls * count as f64)
+        })
+    }
+
+    /// Whether there are several devices, each of which copies from the next one.
+    pub fn has_link(&self) -> bool {
+        let nexts = self.cards.iter().zip(self.cards.iter().cycle().skip(1));
+        let reach = |(own, next): (&Card, &Card)| own.device.reaches(next.device.info());
+        self.cards.len() > 1 && nexts.map(reach).all(|reach| reach >= Reach::Copies)
+    }
+
+    fn between(&self, link: Link, seconds: f64) -> Result<Sample> {
+        let pulling = if link == Link::OneWay { 1 } else { self.cards.len() };
+        on_threads(pulling, |thread| {
+            let (card, next) = (&self.cards[thread], &self.cards[(thread + 1) % self.cards.len()]);
+            let bytes = (card.memory.bytes() / 2).min(LINK_PIECE);
+            // What is read is not what the next one is writing to.
+            let (from, to) = (next.memory.at(0), card.memory.at(card.memory.bytes() - bytes));
+            let copy = Transfer::Internal { from, to, bytes };
+            let mut in_flight = VecDeque::new();
+            let calls = until(seconds, 4, || {
+                in_flight.push_back(card.down.submit(&[copy])?);
+                if in_flight.len() > 4
+                    && let Some(ticket) = in_flight.pop_front()
+                {
+                    card.device.wait(ticket)?;
+                }
+                Ok(())
+            })?;
+            in_flight.into_iter().try_for_each(|ticket| card.device.wait(ticket))?;
+            Ok(calls * bytes as f64)
         })
     }
 

@@ -6,7 +6,7 @@ use super::workloads::{FAMILIES, TUNING};
 use std::fmt::Write;
 
 /// What each contender is.
-pub const CONTENDERS: [(&str, &str); 25] = [
+pub const CONTENDERS: [(&str, &str); 26] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),
     ("queued", "copies of that length, one a call, many queued"),
@@ -14,6 +14,10 @@ pub const CONTENDERS: [(&str, &str); 25] = [
     ("single", "one copy of the page or element and a wait, again and again, by as many threads"),
     ("raw", "the devices alone, without an array"),
     ("internal-copy", "copies within the devices: bytes read and written both count"),
+    (
+        "link",
+        "long copies by all devices at once, each from the next one, without an array: each byte counts once",
+    ),
     ("kernel", "elements at random places collected or distributed by long kernels, without an array"),
     ("memcpy", "copies of plain memory into buffers of a few MiB, as bulk reads do"),
     ("copy", "copies of plain memory by all threads"),
