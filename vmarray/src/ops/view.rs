@@ -552,7 +552,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// Copies another view to the elements from `start` on. The two may overlap: the elements are copied as
     /// they were.
     ///
-    /// 64 KiB and more go from device to device, if both are of arrays without
+    /// 64 KiB and more, in at least four pages, go from device to device, if both are of arrays without
     /// [mirrors](crate::Placement::Mirrored) or [parity](crate::Placement::Parity), the target's devices
     /// [reach](crate::device::Device::reaches) the source's memory, no page of one array has elements of both
     /// and the calling thread holds no page. All channels of the target copy at once, each what belongs there,
@@ -588,8 +588,9 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// # use std::sync::Arc;
     /// # use vmarray::host::HostDevice;
     /// let devices = [8 << 20, 8 << 20].map(|bytes| Arc::new(HostDevice::new(bytes).unwrap()));
-    /// let one = VirtualArray::<u32>::builder(500_000).devices([devices[0].clone()]).build()?;
-    /// let two = VirtualArray::<u32>::builder(500_000).devices(devices).build()?;
+    /// let builder = || VirtualArray::<u32>::builder(500_000).page_len(4096);
+    /// let one = builder().devices([devices[0].clone()]).build()?;
+    /// let two = builder().devices(devices).build()?;
     /// one.fill(.., 7)?;
     /// two.copy_from(100_000, one.section(..400_000)?)?;
     /// assert_eq!(two.count(.., Field::whole(), &7)?, 400_000);

@@ -13,9 +13,11 @@ use crate::engine::links::reach;
 use crate::engine::pager::Pager;
 use crate::engine::redundancy::Redundancy;
 
-/// Shorter copies go through the host: they are a few pages, which its frames may have and keep there, while
-/// to have devices copy empties the target's frames and takes some submissions to each device.
+/// Shorter copies go through the host, as do those of fewer pages than these: frames may have them, and keep
+/// them there, while to have devices copy writes back and drops whole pages for what may be parts of them, and
+/// takes some submissions to each device.
 const SHORT_BYTES: usize = 64 << 10;
+const FEW_PAGES: usize = 4;
 /// How many copies of whole pages are submitted at once, at most: a list of them takes a MiB.
 const LISTED_PAGES: usize = 16 << 10;
 
@@ -61,8 +63,9 @@ fn past_host<'a>(
     start: usize,
 ) -> Option<Copied<'a>> {
     let (own, other, stride) = (target.pager()?, from.pager()?, from.stride());
-    // Pages that the thread holds itself are in nobody's way there.
-    if to.len() * stride < SHORT_BYTES || guards::held() {
+    let few = FEW_PAGES.saturating_mul(own.page_bytes().max(other.page_bytes()));
+    // There, pages that the thread holds itself are in its way only if it needs them.
+    if to.len() * stride < few.max(SHORT_BYTES) || guards::held() {
         return None;
     }
     let copy = Copied {
