@@ -552,13 +552,14 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// Copies another view to the elements from `start` on. The two may overlap: the elements are copied as
     /// they were.
     ///
-    /// 64 KiB and more, in at least four pages, go from device to device, if both are of arrays without
+    /// At least 64 KiB and four pages go from device to device, if both are of arrays without
     /// [mirrors](crate::Placement::Mirrored) or [parity](crate::Placement::Parity), the target's devices
-    /// [reach](crate::device::Device::reaches) the source's memory, no page of one array has elements of both
-    /// and the calling thread holds no page. All channels of the target copy at once, each what belongs there,
-    /// in one piece for as long as elements are side by side in both arrays: of arrays of the same page length
-    /// and number of channels, some hundred MiB. What is dirty in the caches is written back before, pages of
-    /// the target leave its cache, and nothing else passes through the host, which the source's
+    /// [reach](crate::device::Device::reaches) the source's memory, and the calling thread holds no page;
+    /// within one array, if no page has elements of both. All channels of the target copy at once, each what
+    /// belongs there, in one piece for as long as elements are side by side in both places: whole pages from
+    /// and to arrays of the same page length and number of channels up to 256 MiB at a time. What is dirty in
+    /// the caches is written back before, pages of the target leave its cache, and nothing else passes
+    /// through the host, which the source's
     /// [`bytes_past_host`](crate::stats::ChannelStats::bytes_past_host) tells. Pages that are overwritten
     /// whole are neither fetched nor zeroed.
     ///

@@ -10,7 +10,7 @@ use vmarray::host::{SimulatedDevice, SimulatedFabric};
 use vmarray::prelude::*;
 use vmarray::{ErrorKind, Placement};
 
-use crate::common::{Numbers, Shape, as_any, host, told};
+use crate::common::{Numbers, Shape, as_any, host, together, told};
 use crate::peers::{Devices, numbers, warm};
 
 /// Elements whose copy is short, and goes through the host.
@@ -247,5 +247,39 @@ fn what_devices_refuse_is_copied_by_the_host() {
         to.copy_from(5, from.section(..LEN - 10).unwrap()).unwrap();
         assert!(to.to_vec(5..LEN - 5).unwrap() == numbers(LEN)[..LEN - 10]);
         assert!(from.stats().total().bytes_past_host - past_host < 4 * (LEN - 10) as u64);
+    }
+}
+
+#[test]
+fn copies_in_both_directions_go_on_beside_each_other_and_beside_writers() {
+    const LEN: usize = 2 * SHORT;
+    for devices in [Devices::host(3), Devices::simulated(3, Reach::Copies)] {
+        let arrays = [(&[0, 1, 2], 700), (&[1, 2, 0], 1000)].map(|(on, page_len)| {
+            let shape = Shape { page_len, channels: vec![1, 2, 1], frames: 5, ..Shape::default() };
+            devices.build::<u32>(&shape, on, LEN)
+        });
+        // Each element is some multiple of the length from its index, wherever it comes from.
+        let first: Vec<u32> = (0..LEN as u32).collect();
+        arrays.iter().for_each(|array| array.write(0, &first).unwrap());
+        together(4, |thread| {
+            let mut random = Numbers::new(thread as u64);
+            for round in 0..15 {
+                let (to, from) = (&arrays[(thread + round) % 2], &arrays[(thread + round + 1) % 2]);
+                let start = random.below(LEN - SHORT);
+                if thread < 2 {
+                    to.copy_from(start, from.section(start..).unwrap()).unwrap();
+                } else {
+                    let index = |at: usize| (start + at) as u32;
+                    let values: Vec<u32> = (0..SHORT).map(|at| index(at) + (round * LEN) as u32).collect();
+                    to.write(start, &values).unwrap();
+                    from.evict(..start).unwrap();
+                }
+            }
+        });
+        for array in &arrays {
+            let values = array.to_vec(..).unwrap();
+            assert!(values.iter().enumerate().all(|(index, value)| *value as usize % LEN == index));
+        }
+        assert!(arrays.iter().map(|array| array.stats().total().bytes_past_host).sum::<u64>() > 0);
     }
 }

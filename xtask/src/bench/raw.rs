@@ -85,8 +85,13 @@ pub struct Raw {
 impl Raw {
     /// Takes some memory of each device.
     pub fn new(setup: &Setup) -> Result<Self> {
-        let (device_bytes, host_bytes) =
-            if setup.quick { (64 << 20, 32 << 20) } else { (setup.plain_bytes, 256 << 20) };
+        let bytes = if setup.quick { (64 << 20, 32 << 20) } else { (setup.plain_bytes, 256 << 20) };
+        Self::of(&setup.devices, setup.brief, bytes)
+    }
+
+    /// Takes so many bytes of each device, and of the host for each.
+    fn of(devices: &[Arc<AnyDevice>], effort: Effort, bytes: (usize, usize)) -> Result<Self> {
+        let (device_bytes, host_bytes) = bytes;
         let card = |device: &Arc<AnyDevice>| -> Result<Card> {
             Ok(Card {
                 device: Arc::clone(device),
@@ -96,8 +101,8 @@ impl Raw {
                 host: pinned(device, host_bytes)?,
             })
         };
-        let cards = setup.devices.iter().map(card).collect::<Result<_>>()?;
-        Ok(Self { effort: setup.brief, cards, known: HashMap::new() })
+        let cards = devices.iter().map(card).collect::<Result<_>>()?;
+        Ok(Self { effort, cards, known: HashMap::new() })
     }
 
     /// Long copies: what the bus carries, in GB/s.
@@ -280,5 +285,26 @@ impl Raw {
             })?;
             Ok(calls * 4.0 * half as f64)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmarray::host::HostDevice;
+
+    #[test]
+    fn links_are_measured_where_there_are_some() -> Result<()> {
+        let devices = [(); 3].map(|()| HostDevice::builder().bytes(2 << 20).build());
+        let devices = devices.into_iter().map(|device| Ok(Arc::new(AnyDevice::from(device?))));
+        let devices = devices.collect::<Result<Vec<_>>>()?;
+        let effort = Effort { runs: 1, seconds: 0.001 };
+        assert!(!Raw::of(&devices[..1], effort, (1 << 20, 4096))?.has_link());
+        let mut raw = Raw::of(&devices, effort, (1 << 20, 4096))?;
+        assert!(raw.has_link());
+        for link in [Link::OneWay, Link::Ring] {
+            assert!(raw.get(Limit::Link(link))?.median > 0.0);
+        }
+        Ok(())
     }
 }

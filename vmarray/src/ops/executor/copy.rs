@@ -14,15 +14,15 @@ use crate::engine::pager::Pager;
 use crate::engine::redundancy::Redundancy;
 
 /// Shorter copies go through the host, as do those of fewer pages than these: frames may have them, and keep
-/// them there, while to have devices copy writes back and drops whole pages for what may be parts of them, and
-/// takes some submissions to each device.
+/// them, while devices that copy need whole pages written back and dropped for what may be parts of them, and
+/// some submissions each.
 const SHORT_BYTES: usize = 64 << 10;
 const FEW_PAGES: usize = 4;
 /// How many copies of whole pages are submitted at once, at most: a list of them takes a MiB.
 const LISTED_PAGES: usize = 16 << 10;
 
 /// Has each device of an array copy what belongs there from the elements of another array to its own.
-struct Copied<'a> {
+struct ArrayCopy<'a> {
     from: &'a Pager,
     /// Elements of a page of that.
     page_len: usize,
@@ -61,14 +61,14 @@ fn past_host<'a>(
     to: &Range<usize>,
     from: &'a dyn OperandStore,
     start: usize,
-) -> Option<Copied<'a>> {
+) -> Option<ArrayCopy<'a>> {
     let (own, other, stride) = (target.pager()?, from.pager()?, from.stride());
     let few = FEW_PAGES.saturating_mul(own.page_bytes().max(other.page_bytes()));
-    // There, pages that the thread holds itself are in its way only if it needs them.
+    // To claim pages is to wait for those that use them, which a thread that holds some may not do.
     if to.len() * stride < few.max(SHORT_BYTES) || guards::held() {
         return None;
     }
-    let copy = Copied {
+    let copy = ArrayCopy {
         from: other,
         page_len: other.page_bytes() / stride,
         of: start..start + to.len(),
@@ -97,14 +97,14 @@ fn is_refusal(error: &Error) -> bool {
     error.device_error().is_some_and(|error| matches!(error.kind(), OutOfMemory | Unsupported))
 }
 
-impl Copied<'_> {
+impl ArrayCopy<'_> {
     /// The pages that they are in.
     fn pages(&self) -> Range<u64> {
         (self.of.start / self.page_len) as u64..self.of.end.div_ceil(self.page_len) as u64
     }
 }
 
-impl Change for Copied<'_> {
+impl Change for ArrayCopy<'_> {
     fn overwrites(&self, _: usize) -> bool {
         true
     }
