@@ -15,6 +15,7 @@
 //! assignment, or a kernel of the program.
 
 mod beside;
+mod copy;
 mod fetch;
 mod staged;
 mod write;
@@ -35,6 +36,7 @@ use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
 
 pub(crate) use beside::ReadOperand;
+pub(crate) use copy::copy_elements;
 pub use fetch::PastHost;
 pub(crate) use staged::StagedRows;
 pub use write::{Change, Operand, OperandStore, ResultStore};

@@ -7,7 +7,7 @@ mod shape;
 mod shared;
 mod store;
 
-use std::ops::RangeBounds;
+use std::ops::{Range, RangeBounds};
 
 use bytemuck::NoUninit;
 
@@ -20,6 +20,7 @@ use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::ops::compute::{Joinable, Joined, Selected};
+use crate::ops::executor::copy_elements;
 use crate::ops::expr::IntoExpr;
 use crate::ops::find::{Found, Seek, What, search_region};
 use crate::ops::gather::{Gathered, equal_lengths, scatter_chunks};
@@ -42,7 +43,7 @@ pub(crate) mod sealed {
     pub struct Internal(pub(crate) ());
 }
 
-/// How many bytes one step of [`ViewMut::copy_from`] copies, about.
+/// How many bytes one step of [`ViewMut::copy_from`] copies by the host, about.
 const COPIED_AT_ONCE: usize = 64 << 10;
 
 /// For the methods that take one.
@@ -548,11 +549,32 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.write_at(range.start, from, INTERNAL)
     }
 
-    /// Copies another view to the elements from `start` on, in pieces of whole pages. The two may overlap:
-    /// the elements are copied as they were.
+    /// Copies another view to the elements from `start` on. The two may overlap: the elements are copied as
+    /// they were.
+    ///
+    /// At least 64 KiB and four pages go from device to device, if both are of arrays without
+    /// [mirrors](crate::Placement::Mirrored) or [parity](crate::Placement::Parity), the target's devices
+    /// [reach](crate::device::Device::reaches) the source's memory, and the calling thread holds no page;
+    /// within one array, if no page has elements of both. All channels of the target copy at once, each what
+    /// belongs there, in one piece for as long as elements are side by side in both places: whole pages from
+    /// and to arrays of the same page length and number of channels up to 256 MiB at a time. What is dirty in
+    /// the caches is written back before, pages of the target leave its cache, and nothing else passes
+    /// through the host, which the source's
+    /// [`bytes_past_host`](crate::stats::ChannelStats::bytes_past_host) tells. Pages that are overwritten
+    /// whole are neither fetched nor zeroed.
+    ///
+    /// All else is read and written by the calling thread, 64 KiB or a page at a time; so is what a device
+    /// refuses to copy.
+    ///
+    /// The call blocks until all is copied. Others may use both meanwhile, as during a
+    /// [`transform`](QueryMut::transform) of joined arrays: accesses to pages that are being written to wait;
+    /// of the source every write is seen that returned before the call began, and any of those that happen
+    /// meanwhile.
     ///
     /// # Errors
-    /// As [`read`](View::read) and [`write`](Self::write).
+    /// As [`read`](View::read) and [`write`](Self::write). After an error of devices that copy among
+    /// themselves, nothing is written, or the error is [`Interrupted`](ErrorKind::Interrupted) and says which
+    /// elements are written and which unspecified.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -562,6 +584,18 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// assert_eq!(array.to_vec(..6)?, [1, 2, 1, 2, 3, 4]);
     /// array.copy_from(0, &Source::new(vec![8, 9])?)?;
     /// assert_eq!(array.to_vec(..3)?, [8, 9, 1]);
+    ///
+    /// // On devices that reach each other nothing passes through the host.
+    /// # use std::sync::Arc;
+    /// # use vmarray::host::HostDevice;
+    /// let devices = [8 << 20, 8 << 20].map(|bytes| Arc::new(HostDevice::new(bytes).unwrap()));
+    /// let builder = || VirtualArray::<u32>::builder(500_000).page_len(4096);
+    /// let one = builder().devices([devices[0].clone()]).build()?;
+    /// let two = builder().devices(devices).build()?;
+    /// one.fill(.., 7)?;
+    /// two.copy_from(100_000, one.section(..400_000)?)?;
+    /// assert_eq!(two.count(.., Field::whole(), &7)?, 400_000);
+    /// assert_eq!(one.stats().total().bytes_past_host, 1_600_000);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     fn copy_from<'s>(
@@ -574,24 +608,10 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     {
         let ((to_store, shape), (store, from)) = (self.parts(), from.parts());
         let to = shape.places_at(start, from.len)?;
-        // Whole pages of what is written to, which need not be fetched.
-        let page = to_store.page_elements();
-        let piece = (COPIED_AT_ONCE / size_of::<Self::Element>() / page).max(1) * page;
-        let mut buffer = zeroed_vec(piece.min(from.len))?;
-        let mut copy = |part: PagePart| {
-            let at = part.of_range;
-            let buffer = &mut buffer[..at.len()];
-            store.read_at(from.start + at.start, buffer, INTERNAL)?;
-            to_store.write_at(to.start + at.start, buffer, INTERNAL)
-        };
-        let is_same = std::ptr::from_ref(to_store).addr() == std::ptr::from_ref(store).addr();
-        let mut parts = parts(to.clone(), piece);
-        if is_same && from.range().contains(&to.start) {
-            // As memmove does: from the end, so that nothing is overwritten before it was read.
-            parts.rev().try_for_each(copy)
-        } else {
-            parts.try_for_each(&mut copy)
-        }
+        let by_host = || copy_by_host(to_store, &to, store, from);
+        let (target, source) = (to_store.as_target(INTERNAL), store.as_operand(INTERNAL));
+        copy_elements(target, &to, source, from.start, by_host)
+            .map_err(|error| error.counted_from(shape.start))
     }
 
     /// Replaces each element of a range by the sum of all elements of the range up to it, and returns the
@@ -691,6 +711,33 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// As [`scatter`](Self::scatter); the chunks before the one with the error are written.
     fn scatter_iter(self, elements: impl IntoIterator<Item = (Self::Index, Self::Element)>) -> Result<usize> {
         scatter_chunks(self, elements)
+    }
+}
+
+/// Copies elements of a store to a range of another one by way of a buffer.
+fn copy_by_host<S: StoreMut>(
+    target: &S,
+    to: &Range<usize>,
+    source: &impl Store<Element = S::Element>,
+    from: Linear,
+) -> Result<()> {
+    // Whole pages of what is written to, which need not be fetched.
+    let page = target.page_elements();
+    let piece = (COPIED_AT_ONCE / size_of::<S::Element>() / page).max(1) * page;
+    let mut buffer = zeroed_vec(piece.min(from.len))?;
+    let mut copy = |part: PagePart| {
+        let at = part.of_range;
+        let buffer = &mut buffer[..at.len()];
+        source.read_at(from.start + at.start, buffer, INTERNAL)?;
+        target.write_at(to.start + at.start, buffer, INTERNAL)
+    };
+    let is_same = std::ptr::from_ref(target).addr() == std::ptr::from_ref(source).addr();
+    let mut parts = parts(to.clone(), piece);
+    if is_same && from.range().contains(&to.start) {
+        // As memmove does: from the end, so that nothing is overwritten before it was read.
+        parts.rev().try_for_each(copy)
+    } else {
+        parts.try_for_each(&mut copy)
     }
 }
 

@@ -8,6 +8,7 @@ mod coherence;
 mod common;
 mod compute;
 mod contention;
+mod copies;
 mod discovery;
 #[cfg(all(feature = "half", feature = "num-complex"))]
 mod element_types;

@@ -15,18 +15,18 @@ use crate::common::Shape;
 const LEN: usize = 3000;
 
 /// Devices of one kind, some of which reach the others.
-enum Devices {
+pub enum Devices {
     Host(Vec<Arc<Counting<HostDevice>>>),
     Simulated(Vec<Arc<Counting<SimulatedDevice>>>, SimulatedFabric),
 }
 
 impl Devices {
-    fn host(count: usize) -> Self {
+    pub fn host(count: usize) -> Self {
         let device = |_| HostDevice::builder().bytes(64 << 20).threads(1).build().unwrap();
         Self::Host((0..count).map(|number| Arc::new(Counting::new(device(number)))).collect())
     }
 
-    fn simulated(count: usize, reach: Reach) -> Self {
+    pub fn simulated(count: usize, reach: Reach) -> Self {
         let fabric = SimulatedFabric::new(reach, 1_000_000_000, Duration::from_micros(5));
         let device = |seed| SimulatedDevice::builder(seed).bytes(64 << 20).fabric(&fabric).build();
         let devices = (0..count as u64).map(|seed| Arc::new(Counting::new(device(seed))));
@@ -34,23 +34,26 @@ impl Devices {
     }
 
     /// An array on some of them, all of it at home.
-    fn array<T: Element>(&self, on: &[usize], page_len: usize, values: &[T]) -> VirtualArray<T> {
+    pub fn array<T: Element>(&self, on: &[usize], page_len: usize, values: &[T]) -> VirtualArray<T> {
         let shape = Shape { page_len, channels: vec![1; on.len()], ..Shape::default() };
-        let builder = match self {
-            Self::Host(all) => shape.describe(values.len(), on.iter().map(|at| all[*at].clone()).collect()),
-            Self::Simulated(all, _) => {
-                shape.describe(values.len(), on.iter().map(|at| all[*at].clone()).collect())
-            }
-        };
-        let array: VirtualArray<T> = builder.build().unwrap();
+        let array = self.build(&shape, on, values.len());
         array.write(0, values).unwrap();
         array.flush(..).unwrap();
         self.through_host();
         array
     }
 
+    /// An array on some of them to which nothing was written.
+    pub fn build<T: Element>(&self, shape: &Shape, on: &[usize], len: usize) -> VirtualArray<T> {
+        let builder = match self {
+            Self::Host(all) => shape.describe(len, on.iter().map(|at| all[*at].clone()).collect()),
+            Self::Simulated(all, _) => shape.describe(len, on.iter().map(|at| all[*at].clone()).collect()),
+        };
+        builder.build().unwrap()
+    }
+
     /// Bytes of copies to devices and from devices since this was asked last.
-    fn through_host(&self) -> (u64, u64) {
+    pub fn through_host(&self) -> (u64, u64) {
         fn sum<D: Device>(devices: &[Arc<Counting<D>>]) -> (u64, u64) {
             let work = devices.iter().map(|device| device.reset().work);
             work.fold((0, 0), |sum, work| (sum.0 + work.upload_bytes, sum.1 + work.download_bytes))
@@ -63,7 +66,7 @@ impl Devices {
 }
 
 /// Has a first use of each link behind it, which goes through the host.
-fn warm(devices: &Devices, on: &[usize]) {
+pub fn warm(devices: &Devices, on: &[usize]) {
     for a in on {
         for b in on {
             let (one, other) = (devices.array(&[*a], 10, &[1_u8; 40]), devices.array(&[*b], 7, &[2_u8; 40]));
@@ -76,7 +79,7 @@ fn warm(devices: &Devices, on: &[usize]) {
     devices.through_host();
 }
 
-fn numbers(len: usize) -> Vec<u32> {
+pub fn numbers(len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect()
 }
 

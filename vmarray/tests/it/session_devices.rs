@@ -12,6 +12,7 @@ use vmarray::kernel::{Anywhere, At, Own, Session, Shared, Window};
 use vmarray::{AnyDevice, ErrorKind, NdArray, Placement, Result, prelude::*};
 
 use crate::common::{Numbers, Shape, as_any, host, hosts};
+use crate::peers::{Devices, warm};
 
 type Simulated = Arc<Counting<SimulatedDevice>>;
 
@@ -368,5 +369,44 @@ fn sections_and_tiles_have_their_own_places() -> Result<()> {
     }
     let truth: Vec<u32> = (0..30).map(|i| if i < 20 { 7 } else { 507 + i - 20 }).collect();
     assert_eq!(line.to_vec(..)?, truth);
+    Ok(())
+}
+
+#[vmarray::kernel]
+fn gathered(index: &Own<u32>, values: &Anywhere<u32>, out: &mut Own<u32>) {
+    out.set(values[index.get() as usize]);
+}
+
+#[test]
+fn values_that_are_gathered_into_arrays_pass_by_the_host() -> Result<()> {
+    const LEN: usize = 5000;
+    for devices in [Devices::host(3), Devices::simulated(3, Reach::Maps)] {
+        warm(&devices, &[0, 1, 2]);
+        let mut random = Numbers::new(5);
+        let truth = numbers(&mut random, LEN);
+        let indices: Vec<u32> = (0..LEN).map(|_| random.below(LEN) as u32).collect();
+        let expected: Vec<u32> = indices.iter().map(|index| truth[*index as usize]).collect();
+        // On several devices in a session; on one of them at once.
+        let on: [(&[usize], &[usize]); 2] = [(&[2, 0, 1], &[0, 1, 2]), (&[1], &[1])];
+        for (of, to) in on {
+            let mut values = devices.array(of, 100, &truth);
+            let mut list = devices.array(to, 64, &indices);
+            let mut out = devices.array(to, 64, &[7_u32; LEN]);
+            if to.len() > 1 {
+                let mut session = Session::new();
+                let at = session.hold(&mut list)?;
+                let (of, to) = (session.hold(&mut values)?, session.hold(&mut out)?);
+                gathered::run_in(&mut session, (at, of, to))?;
+                session.finish()?;
+            } else {
+                gathered::run((&list, &values, &mut out))?;
+            }
+            assert_eq!(devices.through_host(), (0, 0), "{of:?}");
+            let stats = [values.stats().total(), list.stats().total(), out.stats().total()];
+            assert!(stats.iter().all(|stats| stats.bytes_through_host == 0), "{of:?}");
+            assert_eq!(out.to_vec(..)?, expected, "{of:?}");
+            devices.through_host();
+        }
+    }
     Ok(())
 }

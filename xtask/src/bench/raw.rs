@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use vmarray::device::{
-    Commit, DeviceBuffer, Elements, Gather, HostBuffer, HostMemory, Queue, Scatter, Ticket, Transfer,
+    Commit, DeviceBuffer, Elements, Gather, HostBuffer, HostMemory, Queue, Reach, Scatter, Ticket, Transfer,
 };
 use vmarray::{AnyDevice, device::Device};
 
@@ -22,6 +22,15 @@ pub enum Way {
     Both,
 }
 
+/// Which devices copy from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Link {
+    /// The first one from the second one.
+    OneWay,
+    /// Each from the next one, and the last one from the first: of two devices both directions at once.
+    Ring,
+}
+
 /// What a limit is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
@@ -33,6 +42,8 @@ pub enum Limit {
     Single(usize, usize),
     /// Copies within the device; bytes read count, and as many are written.
     Internal,
+    /// Copies from device to device; each byte counts once.
+    Link(Link),
     /// Elements of so many bytes at random places collected (down, on two queues) or distributed (up, on
     /// one), by long kernels.
     Indexed(Way, usize),
@@ -40,6 +51,8 @@ pub enum Limit {
 
 /// The copy length that uses all of the bus.
 const LONG: usize = 16 << 20;
+/// The copy length between devices, as far as there is memory for two.
+const LINK_PIECE: u64 = 256 << 20;
 /// Copies of one call where they are batched.
 const BATCH: usize = 256;
 /// Values begin at a multiple of this: a card that writes parts of the memory's lines loses a fifth.
@@ -72,8 +85,13 @@ pub struct Raw {
 impl Raw {
     /// Takes some memory of each device.
     pub fn new(setup: &Setup) -> Result<Self> {
-        let (device_bytes, host_bytes) =
-            if setup.quick { (64 << 20, 32 << 20) } else { (setup.plain_bytes, 256 << 20) };
+        let bytes = if setup.quick { (64 << 20, 32 << 20) } else { (setup.plain_bytes, 256 << 20) };
+        Self::of(&setup.devices, setup.brief, bytes)
+    }
+
+    /// Takes so many bytes of each device, and of the host for each.
+    fn of(devices: &[Arc<AnyDevice>], effort: Effort, bytes: (usize, usize)) -> Result<Self> {
+        let (device_bytes, host_bytes) = bytes;
         let card = |device: &Arc<AnyDevice>| -> Result<Card> {
             Ok(Card {
                 device: Arc::clone(device),
@@ -83,8 +101,8 @@ impl Raw {
                 host: pinned(device, host_bytes)?,
             })
         };
-        let cards = setup.devices.iter().map(card).collect::<Result<_>>()?;
-        Ok(Self { effort: setup.brief, cards, known: HashMap::new() })
+        let cards = devices.iter().map(card).collect::<Result<_>>()?;
+        Ok(Self { effort, cards, known: HashMap::new() })
     }
 
     /// Long copies: what the bus carries, in GB/s.
@@ -105,6 +123,7 @@ impl Raw {
             Limit::Batched(way, bytes) => self.stream(&[way], bytes, BATCH, seconds),
             Limit::Single(bytes, threads) => self.one_by_one(bytes, threads, seconds),
             Limit::Internal => self.within(seconds),
+            Limit::Link(link) => self.between(link, seconds),
             Limit::Indexed(way, bytes) => self.by_index(way, bytes, seconds),
         })?;
         let unit = match what {
@@ -222,6 +241,36 @@ impl Raw {
         })
     }
 
+    /// Whether there are several devices, each of which copies from the next one.
+    pub fn has_link(&self) -> bool {
+        let nexts = self.cards.iter().zip(self.cards.iter().cycle().skip(1));
+        let reach = |(own, next): (&Card, &Card)| own.device.reaches(next.device.info());
+        self.cards.len() > 1 && nexts.map(reach).all(|reach| reach >= Reach::Copies)
+    }
+
+    fn between(&self, link: Link, seconds: f64) -> Result<Sample> {
+        let pulling = if link == Link::OneWay { 1 } else { self.cards.len() };
+        on_threads(pulling, |thread| {
+            let (card, next) = (&self.cards[thread], &self.cards[(thread + 1) % self.cards.len()]);
+            let bytes = (card.memory.bytes() / 2).min(LINK_PIECE);
+            // What is read is not what the next one is writing to.
+            let (from, to) = (next.memory.at(0), card.memory.at(card.memory.bytes() - bytes));
+            let copy = Transfer::Internal { from, to, bytes };
+            let mut in_flight = VecDeque::new();
+            let calls = until(seconds, 4, || {
+                in_flight.push_back(card.down.submit(&[copy])?);
+                if in_flight.len() > 4
+                    && let Some(ticket) = in_flight.pop_front()
+                {
+                    card.device.wait(ticket)?;
+                }
+                Ok(())
+            })?;
+            in_flight.into_iter().try_for_each(|ticket| card.device.wait(ticket))?;
+            Ok(calls * bytes as f64)
+        })
+    }
+
     fn within(&self, seconds: f64) -> Result<Sample> {
         on_threads(self.cards.len(), |thread| {
             let card = &self.cards[thread];
@@ -236,5 +285,26 @@ impl Raw {
             })?;
             Ok(calls * 4.0 * half as f64)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmarray::host::HostDevice;
+
+    #[test]
+    fn links_are_measured_where_there_are_some() -> Result<()> {
+        let devices = [(); 3].map(|()| HostDevice::builder().bytes(2 << 20).build());
+        let devices = devices.into_iter().map(|device| Ok(Arc::new(AnyDevice::from(device?))));
+        let devices = devices.collect::<Result<Vec<_>>>()?;
+        let effort = Effort { runs: 1, seconds: 0.001 };
+        assert!(!Raw::of(&devices[..1], effort, (1 << 20, 4096))?.has_link());
+        let mut raw = Raw::of(&devices, effort, (1 << 20, 4096))?;
+        assert!(raw.has_link());
+        for link in [Link::OneWay, Link::Ring] {
+            assert!(raw.get(Limit::Link(link))?.median > 0.0);
+        }
+        Ok(())
     }
 }

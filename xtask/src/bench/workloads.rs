@@ -4,7 +4,7 @@ mod asynchronous;
 mod blur;
 mod bulk;
 mod cached;
-mod copy;
+mod copies;
 mod expressions;
 mod find;
 mod gather;
@@ -48,7 +48,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "bulk", about: "Ranges into and out of the caller's buffers", run: bulk::run },
     Family { name: "random", about: "Random elements of arrays far larger than the cache", run: random::run },
     Family { name: "serial", about: "Loops over elements, one get at a time", run: serial::run },
-    Family { name: "copy", about: "From array to array", run: copy::run },
+    Family { name: "copies", about: "From array to array", run: copies::run },
     Family { name: "gather", about: "Elements by lists of random indices", run: gather::run },
     Family { name: "rig", about: "Several devices as one memory", run: rig::run },
     Family { name: "rows", about: "Short lists of table rows, and first calls", run: rows::run },

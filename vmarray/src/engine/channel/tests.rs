@@ -23,6 +23,7 @@ use crate::engine::combiner::ASKED;
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;
 use crate::engine::page::state::{IN_FLIGHT, WRITER_PENDING};
+use crate::engine::pager::Fetch;
 use crate::prelude::*;
 
 type Array<D> = VirtualArray<u32, D>;
@@ -304,7 +305,7 @@ fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
     let array = new(&Arc::new(host()), 4, 1).build().unwrap();
     let (entry, channel) = (array.pager().entry(0), &array.pager().channels()[0]);
     let guard = array.page(3).unwrap();
-    assert!(array.pager().try_claim_home(0).unwrap());
+    assert!(array.pager().try_claim_home(0, Fetch::Contents).unwrap());
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| array.set(5, 7).unwrap());
         while !entry.state(Ordering::Acquire).any(WRITER_PENDING) {

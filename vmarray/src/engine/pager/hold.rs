@@ -168,16 +168,18 @@ impl Pager {
 
     /// Holds an absent page whose home slot is up to date, for a device to write to it, if that can be had at
     /// once. A thread that holds several may wait for their devices, and for nothing else.
-    pub(crate) fn try_claim_home(&self, page: u64) -> Result<bool> {
-        self.try_own_home(page).map_or(Ok(false), |claim| claim.keep().map(|()| true))
+    ///
+    /// A slot without contents gets zeroes, unless all of it is to be overwritten.
+    pub(crate) fn try_claim_home(&self, page: u64, fetch: Fetch) -> Result<bool> {
+        self.try_own_home(page).map_or(Ok(false), |claim| claim.keep(fetch).map(|()| true))
     }
 
     /// Holds a page as [`try_claim_home`](Self::try_claim_home) does, waiting for threads that use it, and
     /// having its frame written back and dropped. The caller holds no page.
-    pub(crate) fn claim_home(&self, page: u64) -> Result<()> {
+    pub(crate) fn claim_home(&self, page: u64, fetch: Fetch) -> Result<()> {
         match self.own_as_found(page)? {
-            AsFound::Absent(claim) => claim.keep(),
-            AsFound::Resident(hold) => hold.write_back_and_unmap()?.keep(),
+            AsFound::Absent(claim) => claim.keep(fetch),
+            AsFound::Resident(hold) => hold.write_back_and_unmap()?.keep(fetch),
         }
     }
 
@@ -311,11 +313,11 @@ impl HomeClaim<'_> {
         self.pager.channel(self.page).fill_slots(slot..slot + 1, &[0])
     }
 
-    /// Leaves the page held, with its slot [initialized](Self::initialize), for the thread to let go of by
-    /// its number. Lets it go if that fails.
-    fn keep(self) -> Result<()> {
-        self.initialize()?;
-        if !self.is_initialized() {
+    /// Leaves the page held, with its slot [initialized](Self::initialize) unless all of it is to be
+    /// overwritten, for the thread to let go of by its number. Lets it go if that fails.
+    fn keep(self, fetch: Fetch) -> Result<()> {
+        if fetch == Fetch::Contents && !self.is_initialized() {
+            self.initialize()?;
             self.pager.table.entry(self.page).home_is_zeroed();
         }
         std::mem::forget(self);

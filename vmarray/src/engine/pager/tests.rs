@@ -8,6 +8,7 @@ use backend_api::wrap::{Counting, Fault, Faulty, Operation};
 use backend_api::{Device, ErrorKind};
 use backend_host::HostDevice;
 
+use super::Fetch;
 use crate::array::VirtualArray;
 use crate::array::testing::{host, one_channel};
 use crate::base::element::Field;
@@ -128,7 +129,7 @@ fn a_page_is_claimed_though_others_go_on_writing_to_it() {
             while !array.pager().entry(0).state(Ordering::Acquire).any(DIRTY) {
                 thread::yield_now();
             }
-            array.pager().claim_home(0).unwrap();
+            array.pager().claim_home(0, Fetch::Contents).unwrap();
             array.pager().release_unchanged(0);
         }
         is_over.store(true, Ordering::Relaxed);
@@ -146,7 +147,7 @@ fn a_claim_whose_write_back_fails_leaves_the_page_dirty_and_free() {
         array.set(3, 7).unwrap();
         let fault = Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1);
         device.inject(if later { fault.reported_later() } else { fault });
-        assert!(array.pager().claim_home(0).is_err());
+        assert!(array.pager().claim_home(0, Fetch::Contents).is_err());
         device.clear();
         let state = array.pager().entry(0).state(Ordering::Acquire);
         assert!(state.has(RESIDENT | DIRTY) && !state.any(EXCLUSIVE) && !state.shared(), "{state:?}");
@@ -220,7 +221,7 @@ fn zeroes_are_written_around_pages_that_have_contents() {
     assert_eq!(array.sum(.., Field::<u32, u32>::whole()).unwrap(), 80);
     let work = device.counts().work;
     assert_eq!((work.fills, work.fill_bytes), (2, 7 * 64));
-    assert!(array.pager().try_claim_home(0).unwrap());
+    assert!(array.pager().try_claim_home(0, Fetch::Contents).unwrap());
     array.pager().release_unchanged(0);
     assert_eq!(array.sum(.., Field::<u32, u32>::whole()).unwrap(), 80);
     device.reset();
@@ -231,7 +232,7 @@ fn zeroes_are_written_around_pages_that_have_contents() {
 #[test]
 fn zeroes_of_a_claimed_page_are_remembered() {
     let array = array(&Arc::new(host()), 4, 16, 4);
-    assert!(array.pager().try_claim_home(0).unwrap());
+    assert!(array.pager().try_claim_home(0, Fetch::Contents).unwrap());
     array.pager().release_unchanged(0);
     assert!(array.pager().entry(0).state(Ordering::Acquire).any(ZEROED));
 }

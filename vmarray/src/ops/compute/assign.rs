@@ -21,7 +21,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::scoped_threads;
 use crate::engine::guards;
-use crate::engine::pager::Pager;
+use crate::engine::pager::{Fetch, Pager};
 use crate::ops::executor::{Change, Lane as _, Operand, Outcome, ReadOperand, RefusedRun, Writing, in_parts};
 
 /// How many bytes of pages are held at once for one submission.
@@ -51,10 +51,10 @@ pub(super) fn assign<T: Element, D: Device>(
     }
     if !staged.is_empty() || change.part_stride() > 0 {
         // A refusal comes before anything is written.
-        Writer { target: array, beside: &beside, read: &[], change }.settle(range)?;
+        Writer::new(array, &beside, &[], change, range).settle(range)?;
     }
     in_parts(change, &staged, range, array.page_len(), array, |part, read| {
-        Writer { target: array, beside: &beside, read, change }.write(part)
+        Writer::new(array, &beside, read, change, part).write(part)
     })
 }
 
@@ -99,6 +99,8 @@ struct Writer<'a, T: Element, D: Device> {
     /// Elements of others, which are copied there.
     read: &'a [ReadOperand<'a>],
     change: &'a dyn Change,
+    /// Pages of the target all of whose bytes are written, whatever they were.
+    overwritten: Range<u64>,
 }
 
 /// A channel's part of the work.
@@ -113,7 +115,22 @@ struct ChannelWork {
     written: Vec<Range<u64>>,
 }
 
-impl<T: Element, D: Device> Writer<'_, T, D> {
+impl<'a, T: Element, D: Device> Writer<'a, T, D> {
+    /// What writes to a range.
+    fn new(
+        target: &'a VirtualArray<T, D>,
+        beside: &'a [Beside<'a>],
+        read: &'a [ReadOperand<'a>],
+        change: &'a dyn Change,
+        range: &Range<usize>,
+    ) -> Self {
+        let is_read = beside.iter().any(|other| std::ptr::eq(other.pager, target.pager()));
+        // Of a kernel that reports, items may fail, and those write nothing.
+        let is_overwritten = !is_read && change.overwrites(size_of::<T>()) && change.report_bytes(1) == 0;
+        let whole = if is_overwritten { target.whole_pages(range) } else { 0..0 };
+        Self { target, beside, read, change, overwritten: whole.start as u64..whole.end as u64 }
+    }
+
     fn write(&self, range: &Range<usize>) -> Outcome {
         let mut outcome = Outcome::default();
         let failed_before = self.failed_write_backs();
@@ -181,8 +198,15 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
 
     fn settle(&self, range: &Range<usize>) -> Result<()> {
         let pages = self.target.touched_pages(range);
-        for pager in self.targets() {
-            pager.settle(&pages)?;
+        let Range { start, end } = self.overwritten;
+        for (number, pager) in self.targets().enumerate() {
+            if number > 0 || start == end {
+                pager.settle(&pages)?;
+            } else {
+                // Nothing needs zeroes where all is overwritten.
+                pager.settle(&(pages.start..start))?;
+                pager.settle(&(end..pages.end))?;
+            }
             pager.evict(&pages)?;
         }
         self.beside.iter().try_for_each(|other| other.pager.settle(&pages))?;
@@ -219,7 +243,8 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             self.finish_one(work, outcome);
         }
         let first = work.rest.start;
-        let most = (RUN_BYTES / self.target.pager().page_bytes()).max(1) as u64;
+        let bytes = RUN_BYTES.min(self.change.run_bytes());
+        let most = (bytes / self.target.pager().page_bytes()).max(1) as u64;
         let wanted = first..work.rest.end.min(first + most);
         // While nothing of it is held yet.
         let like = self.run(channel, &self.elements_of(work, &wanted));
@@ -279,7 +304,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
     /// As [`try_claim`](Self::try_claim), while the page of one of them is held already.
     fn try_claim_others(&self, page: u64, held: usize) -> Result<Option<usize>> {
         for (number, pager) in self.targets().enumerate().filter(|(number, _)| *number != held) {
-            let claimed = pager.try_claim_home(page);
+            let claimed = pager.try_claim_home(page, self.fetch(number, page));
             if !matches!(claimed, Ok(true)) {
                 let before =
                     self.targets().enumerate().filter(|(other, _)| *other < number || *other == held);
@@ -296,11 +321,19 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         let mut busy = 0;
         loop {
             let Some(pager) = self.targets().nth(busy) else { return Ok(()) };
-            pager.claim_home(page)?;
+            pager.claim_home(page, self.fetch(busy, page))?;
             match self.try_claim_others(page, busy)? {
                 None => return Ok(()),
                 Some(other) => busy = other,
             }
+        }
+    }
+
+    /// Whether a page of one of the targets needs contents.
+    fn fetch(&self, number: usize, page: u64) -> Fetch {
+        match number == 0 && self.overwritten.contains(&page) {
+            true => Fetch::Overwrite,
+            false => Fetch::Contents,
         }
     }
 

@@ -22,17 +22,26 @@ impl PastHost<'_> {
         for (number, index, len) in run.parts() {
             let (from, to) =
                 (start.plus(number as u64 * stride), self.to.plus((index - self.first) as u64 * stride));
-            let more = len as u64 * stride;
-            // Pages of a single channel follow one another in both places.
-            if let Some(Transfer::Internal { from: before, to: target, bytes }) = copies.last_mut()
-                && (before.plus(*bytes), target.plus(*bytes)) == (from, to)
-            {
-                *bytes += more;
-            } else {
-                copies.push(Transfer::Internal { from, to, bytes: more });
-            }
+            append_copy(&mut copies, from, to, len as u64 * stride);
         }
         queue.submit(&copies)
+    }
+}
+
+/// Appends a copy within or between devices: where it goes on from the last one in both places, as a part of
+/// that.
+pub(super) fn append_copy<'a>(
+    copies: &mut Vec<Transfer<'a>>,
+    from: DeviceSpan<'a>,
+    to: DeviceSpan<'a>,
+    more: u64,
+) {
+    if let Some(Transfer::Internal { from: before, to: target, bytes }) = copies.last_mut()
+        && (before.plus(*bytes), target.plus(*bytes)) == (from, to)
+    {
+        *bytes += more;
+    } else {
+        copies.push(Transfer::Internal { from, to, bytes: more });
     }
 }
 

@@ -45,6 +45,11 @@ pub trait Change: Sync {
         false
     }
 
+    /// How many bytes of elements a run is to have at most, one page at least.
+    fn run_bytes(&self) -> usize {
+        usize::MAX
+    }
+
     /// How many bytes it copies to devices itself for each element, before a part of it begins.
     fn part_stride(&self) -> usize {
         0

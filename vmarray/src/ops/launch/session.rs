@@ -22,7 +22,7 @@ use super::kernel::{Kernels, PreparedKernel};
 use super::options::{KernelLaunch, Options};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
-use crate::engine::pager::Pager;
+use crate::engine::pager::{Fetch, Pager};
 use crate::ops::compute::unsettled;
 use crate::ops::executor::STAGED_BYTES;
 use crate::ops::view::{self as views, INTERNAL, Shape};
@@ -218,7 +218,7 @@ impl<'a> Session<'a> {
         // Nobody else can use the array, so pages that were held once stay as they are then: absent, with
         // contents at home, and with no copy under way.
         for page in pages {
-            pager.claim_home(page)?;
+            pager.claim_home(page, Fetch::Contents)?;
             pager.release_written(page);
         }
         for channel in pager.channels() {

@@ -2,7 +2,7 @@
 
 use super::{Bench, size};
 use crate::bench::measure::Unit;
-use crate::bench::raw::{Limit, Way};
+use crate::bench::raw::{Limit, Link, Way};
 use anyhow::Result;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -34,5 +34,13 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     }
     bench.row("limits/internal", Unit::GigabytesPerSecond, |bench, row| {
         row.limit("raw", bench.raw.get(Limit::Internal))
-    })
+    })?;
+    for (name, link) in [("one-way", Link::OneWay), ("all-at-once", Link::Ring)] {
+        if bench.raw.has_link() {
+            bench.row(format!("limits/link/{name}"), Unit::GigabytesPerSecond, |bench, row| {
+                row.limit("raw", bench.raw.get(Limit::Link(link)))
+            })?;
+        }
+    }
+    Ok(())
 }

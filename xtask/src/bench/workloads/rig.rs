@@ -2,18 +2,15 @@
 
 use super::{Bench, size};
 use crate::bench::elements::Payload;
-use crate::bench::measure::{Sample, Summary, Unit, calls, on_threads, repeat, timed};
+use crate::bench::measure::{Sample, Unit, calls, on_threads, timed};
+use crate::bench::raw::{Limit, Link};
 use crate::bench::results::Role;
 use crate::bench::setup::{CHUNK_BYTES, Setup, part, pieces};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use std::sync::Arc;
 use vmarray::device::wrap::{Faulty, SplitMix64};
-use vmarray::device::{Commit, DeviceBuffer, Queue, Transfer};
 use vmarray::profile::Direction;
 use vmarray::{AnyDevice, Placement, VirtualArray, device::Device, prelude::*};
-
-/// Bytes of one copy between devices, without an array.
-const LINK_BYTES: u64 = 256 << 20;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
@@ -23,25 +20,6 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     experiment::<crate::bench::elements::Record>(bench)?;
     experiment::<crate::bench::elements::Block>(bench)?;
     divided(bench)
-}
-
-/// Bytes per second from one device to another by a queue of the first, with nothing else to do.
-fn link(setup: &Setup, from: &Arc<AnyDevice>, to: &Arc<AnyDevice>) -> Result<Summary> {
-    let bytes = LINK_BYTES.min(setup.medium_bytes as u64 / 8);
-    let queue = Queue::new(from)?;
-    let memory = DeviceBuffer::new(from, bytes, Commit::Proven)?;
-    let target = DeviceBuffer::new(to, bytes, Commit::Proven)?;
-    let series = repeat(&setup.brief, || {
-        calls(setup.calls(), 4.0 * bytes as f64, || {
-            let mut last = None;
-            for _ in 0..4 {
-                let copy = Transfer::Internal { from: memory.at(0), to: target.at(0), bytes };
-                last = Some(queue.submit(&[copy])?);
-            }
-            last.map_or(Ok(()), |ticket| Ok(from.wait(ticket)?))
-        })
-    })?;
-    series.summary(Unit::GigabytesPerSecond).context("nothing was measured")
 }
 
 /// An array that moves to another device and back, and a mirror of which one device is lost and replaced.
@@ -54,7 +32,7 @@ fn moving(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) ->
         let builder = VirtualArray::<u32>::builder(len).devices([first.clone()]).movable(true);
         let array = builder.cache_bytes(cache).build()?;
         setup.fill(&array)?;
-        bench.row(name, Unit::GigabytesPerSecond, |_, row| {
+        bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
             row.ours(&array, || {
                 let sample = calls(setup.calls(), 2.0 * bytes as f64, || {
                     array.rebalance([second.clone()])?;
@@ -63,11 +41,11 @@ fn moving(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) ->
                 array.get(len / 2)?.check(len / 2)?;
                 Ok(sample)
             })?;
-            row.limit("link", link(&setup, first, second))
+            row.limit("link", bench.raw.get(Limit::Link(Link::OneWay)))
         })?;
     }
     let name = format!("rig/rebuild/{}", size(bytes));
-    bench.row(name, Unit::GigabytesPerSecond, |_, row| {
+    bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
         let card = |device: &Arc<AnyDevice>| Arc::new(Faulty::new(AnyDevice::Own(device.clone())));
         let (kept, mut lost) = (card(first), card(second));
         let builder = VirtualArray::<u32>::builder(len).devices([kept, lost.clone()]);
@@ -91,7 +69,7 @@ fn moving(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) ->
             Ok(sample)
         };
         row.measure("ours", Role::Ours, &mut run)?;
-        row.limit("link", link(&setup, first, second))
+        row.limit("link", bench.raw.get(Limit::Link(Link::OneWay)))
     })
 }
 
@@ -246,10 +224,7 @@ fn experiment<T: Payload>(bench: &mut Bench) -> Result<()> {
                     })?;
                     row.limit(
                         "kernel",
-                        bench.raw.get(crate::bench::raw::Limit::Indexed(
-                            crate::bench::raw::Way::Down,
-                            size_of::<T>(),
-                        )),
+                        bench.raw.get(Limit::Indexed(crate::bench::raw::Way::Down, size_of::<T>())),
                     )
                 },
             )?;
@@ -259,12 +234,7 @@ fn experiment<T: Payload>(bench: &mut Bench) -> Result<()> {
             Unit::MegaPerSecond,
             |bench, row| {
                 row.ours(&array, || calls(4, count as f64, || Ok(array.scatter(&list, &near)?)))?;
-                row.limit(
-                    "kernel",
-                    bench
-                        .raw
-                        .get(crate::bench::raw::Limit::Indexed(crate::bench::raw::Way::Up, size_of::<T>())),
-                )
+                row.limit("kernel", bench.raw.get(Limit::Indexed(crate::bench::raw::Way::Up, size_of::<T>())))
             },
         )?;
     }

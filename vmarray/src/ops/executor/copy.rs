@@ -1,0 +1,149 @@
+//! Copies of elements from array to array, from home slot to home slot, past the host.
+
+use std::ops::Range;
+
+use backend_api::{Device, HostSpan, Queue, Reach, Ticket, Transfer};
+
+use super::fetch::append_copy;
+use super::{Change, OperandStore, ResultStore, Run};
+use crate::array::range::parts;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::engine::guards;
+use crate::engine::links::reach;
+use crate::engine::pager::Pager;
+use crate::engine::redundancy::Redundancy;
+
+/// Shorter copies go through the host, as do those of fewer pages than these: frames may have them, and keep
+/// them, while devices that copy need whole pages written back and dropped for what may be parts of them, and
+/// some submissions each.
+const SHORT_BYTES: usize = 64 << 10;
+const FEW_PAGES: usize = 4;
+/// How many copies of whole pages are submitted at once, at most: a list of them takes a MiB.
+const LISTED_PAGES: usize = 16 << 10;
+
+/// Has each device of an array copy what belongs there from the elements of another array to its own.
+struct ArrayCopy<'a> {
+    from: &'a Pager,
+    /// Elements of a page of that.
+    page_len: usize,
+    /// Where they are there,
+    of: Range<usize>,
+    /// and where the first one goes.
+    first: usize,
+    stride: usize,
+    run_bytes: usize,
+}
+
+/// Copies the elements of a store from `start` on to a range of another one: by the devices of both, if they
+/// are arrays and the target's reach the source's; else by the host.
+pub(crate) fn copy_elements(
+    target: &dyn ResultStore,
+    to: &Range<usize>,
+    from: &dyn OperandStore,
+    start: usize,
+    mut by_host: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    let Some(copy) = past_host(target, to, from, start) else { return by_host() };
+    match target.change(&[], to, &copy) {
+        // What was copied is where it was, so the host can do all of it once more.
+        Err(error) if is_refusal(&error) => by_host().map_err(|other| {
+            // Some of it may be written in any order, which the host's error does not tell.
+            let is_begun = matches!(error.kind(), ErrorKind::Interrupted { .. });
+            if is_begun { error } else { other }
+        }),
+        done => done,
+    }
+}
+
+/// The copy as a change of the target, if there is a way past the host.
+fn past_host<'a>(
+    target: &dyn ResultStore,
+    to: &Range<usize>,
+    from: &'a dyn OperandStore,
+    start: usize,
+) -> Option<ArrayCopy<'a>> {
+    let (own, other, stride) = (target.pager()?, from.pager()?, from.stride());
+    let few = FEW_PAGES.saturating_mul(own.page_bytes().max(other.page_bytes()));
+    // To claim pages is to wait for those that use them, which a thread that holds some may not do.
+    if to.len() * stride < few.max(SHORT_BYTES) || guards::held() {
+        return None;
+    }
+    let copy = ArrayCopy {
+        from: other,
+        page_len: other.page_bytes() / stride,
+        of: start..start + to.len(),
+        first: to.start,
+        stride,
+        run_bytes: LISTED_PAGES.saturating_mul(own.page_bytes().min(other.page_bytes())),
+    };
+    if std::ptr::eq(own, other) {
+        let (read, page_len) = (copy.pages(), copy.page_len);
+        let (first, end) = (to.start / page_len, to.end.div_ceil(page_len));
+        if (first as u64) < read.end && read.start < end as u64 {
+            return None;
+        }
+    }
+    let is_alone = |pager: &Pager| matches!(pager.redundancy(), Redundancy::None);
+    let others = from.devices();
+    let reaches_all = |device| others.iter().all(|(other, _)| reach(device, other) >= Reach::Copies);
+    let is_reached =
+        is_alone(own) && is_alone(other) && target.devices().into_iter().all(|(own, _)| reaches_all(own));
+    is_reached.then_some(copy)
+}
+
+/// Whether a device says that it cannot do it, and not that it has failed.
+fn is_refusal(error: &Error) -> bool {
+    use backend_api::ErrorKind::{OutOfMemory, Unsupported};
+    error.device_error().is_some_and(|error| matches!(error.kind(), OutOfMemory | Unsupported))
+}
+
+impl ArrayCopy<'_> {
+    /// The pages that they are in.
+    fn pages(&self) -> Range<u64> {
+        (self.of.start / self.page_len) as u64..self.of.end.div_ceil(self.page_len) as u64
+    }
+}
+
+impl Change for ArrayCopy<'_> {
+    fn overwrites(&self, _: usize) -> bool {
+        true
+    }
+
+    fn dealt(&self) -> Vec<(&Pager, Range<u64>)> {
+        vec![(self.from, self.pages())]
+    }
+
+    fn run_bytes(&self) -> usize {
+        self.run_bytes
+    }
+
+    fn prepare(&self, _: &dyn Device, _: Run<'_>, _: Option<HostSpan<'_>>) {}
+
+    fn submit(
+        &self,
+        queue: &Queue<dyn Device>,
+        run: Run<'_>,
+        _: Option<HostSpan<'_>>,
+    ) -> backend_api::Result<Ticket> {
+        let (to, bytes_of, channels) = (run.columns[0].start, self.stride as u64, self.from.channels());
+        let mut copies: Vec<Transfer<'_>> = Vec::new();
+        let mut copied = vec![0; channels.len()];
+        for (number, index, len) in run.parts() {
+            let place = self.of.start + (index - self.first);
+            for part in parts(place..place + len, self.page_len) {
+                let (channel, slot) = (part.page % channels.len(), part.page / channels.len());
+                let at = (slot * self.page_len + part.within.start) as u64 * bytes_of;
+                let from = channels[channel].slot_memory().plus(at);
+                let bytes = part.within.len() as u64 * bytes_of;
+                let to = to.plus((number + part.of_range.start) as u64 * bytes_of);
+                append_copy(&mut copies, from, to, bytes);
+                copied[channel] += bytes;
+            }
+        }
+        let ticket = queue.submit(&copies)?;
+        for (channel, bytes) in channels.iter().zip(copied) {
+            channel.counters.bytes_past_host.add(bytes);
+        }
+        Ok(ticket)
+    }
+}
