@@ -232,8 +232,9 @@ pub struct HostBuffer<D: Device + ?Sized> {
 }
 
 impl<D: Device + ?Sized> HostBuffer<D> {
-    /// New zeroed host memory of exactly this kind. Page-locked memory lies on the [node](crate::DeviceInfo::numa_node)
-    /// of the device where that is known and has room, unless the calling thread has a memory policy.
+    /// New zeroed host memory of exactly this kind. Page-locked memory lies on the device's
+    /// [node](crate::DeviceInfo::numa_node) where that is known and has room, unless the calling thread has a
+    /// memory policy.
     /// Errors are those of [`Device::allocate_host`].
     pub fn new(device: &Arc<D>, bytes: usize, kind: HostMemory) -> Result<Self> {
         let node = device.info().numa_node.filter(|_| kind == HostMemory::Pinned);
