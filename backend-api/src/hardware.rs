@@ -9,14 +9,6 @@ pub fn uuid_text(bytes: &[u8; 16]) -> String {
     format!("uuid:{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16))
 }
 
-/// The NUMA node that the system gives for a PCI address in lower case; `None` where it does not know.
-#[doc(hidden)]
-#[must_use]
-pub fn numa_node(address: &str) -> Option<u32> {
-    // The kernel says -1 where it does not know. Other systems have no such file.
-    std::fs::read_to_string(format!("/sys/bus/pci/devices/{address}/numa_node")).ok()?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

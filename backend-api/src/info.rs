@@ -75,7 +75,9 @@ pub struct DeviceInfo {
     pub largest_allocation_bytes: u64,
     /// How many copies the device can carry out at once, in different queues. At least 1.
     pub copy_engines: u32,
-    /// The NUMA node of the host that the device is attached to, where known.
+    /// The NUMA node of the host that the device is attached to, where known: on Linux, of a card whose PCI
+    /// address the driver tells. Page-locked memory for the device [is asked for](crate::HostBuffer::new)
+    /// there.
     pub numa_node: Option<u32>,
     /// The driver's version in the driver's own words, or empty.
     pub driver: String,

@@ -130,6 +130,8 @@ pub mod kernel;
 #[doc(hidden)]
 pub mod links;
 mod names;
+#[doc(hidden)]
+pub mod numa;
 pub mod own_files;
 mod owned;
 mod queues;
@@ -151,12 +153,14 @@ pub use device::{Commit, Device, HostMemory, Progress};
 pub use error::{DriverCode, Error, ErrorKind, Result, readable_bytes};
 pub use expr::Compute;
 pub use handle::{BufferHandle, HostAllocation, QueueHandle};
-pub use hardware::{numa_node, uuid_text};
+pub use hardware::uuid_text;
 pub use health::CardHealth;
 pub use id::{BufferId, HostId, QueueId, Ticket};
 pub use info::{DeviceInfo, DeviceKind, MemoryStatus, Reach};
 pub use kernel::{Launch, View};
 pub use names::{NameHasher, Names};
+#[doc(hidden)]
+pub use numa::numa_node;
 pub use owned::{DeviceBuffer, HostBuffer, Queue};
 pub use queues::Queues;
 pub use request::{DeviceSpan, Elements, Fill, Gather, HostSpan, LEFT_OUT, Scatter, Search, Transfer};

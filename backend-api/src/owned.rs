@@ -4,6 +4,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::numa::OnNode;
 use crate::{
     BufferHandle, BufferId, Commit, Compute, Device, DeviceSpan, Fill, Gather, HostAllocation, HostId,
     HostMemory, HostSpan, Launch, QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
@@ -231,9 +232,13 @@ pub struct HostBuffer<D: Device + ?Sized> {
 }
 
 impl<D: Device + ?Sized> HostBuffer<D> {
-    /// New zeroed host memory of exactly this kind.
+    /// New zeroed host memory of exactly this kind. Page-locked memory lies on the device's
+    /// [node](crate::DeviceInfo::numa_node) where that is known and has room, unless the calling thread has a
+    /// memory policy.
     /// Errors are those of [`Device::allocate_host`].
     pub fn new(device: &Arc<D>, bytes: usize, kind: HostMemory) -> Result<Self> {
+        let node = device.info().numa_node.filter(|_| kind == HostMemory::Pinned);
+        let _near = OnNode::prefer(node);
         let allocation = ManuallyDrop::new(device.allocate_host(bytes, kind)?);
         Ok(Self { allocation, device: Arc::clone(device) })
     }

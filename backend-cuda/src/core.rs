@@ -276,6 +276,7 @@ impl Work<'_> {
             let reached = self.queue.reached(u64::MAX)?;
             let lent = self.queue.staging.lock().lend(
                 self.context(),
+                self.core.card.info.numa_node,
                 bytes,
                 self.value,
                 reached,

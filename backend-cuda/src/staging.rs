@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::Error;
+use backend_api::numa::OnNode;
 
 use crate::context::Context;
 use crate::driver::Outcome;
@@ -62,10 +63,11 @@ pub(crate) enum Lent {
 
 impl Staging {
     /// Lends `bytes` bytes, at most [`STAGING_BYTES`], until ticket `value` is done. `reached` is what is
-    /// done now.
+    /// done now, and `node` where the card is.
     pub(crate) fn lend(
         &mut self,
         context: &Arc<Context>,
+        node: Option<u32>,
         bytes: usize,
         value: u64,
         reached: u64,
@@ -73,7 +75,10 @@ impl Staging {
     ) -> Outcome<Lent> {
         let memory = match &self.memory {
             Some(memory) => memory,
-            None => self.memory.insert(HostRange::pinned(context, STAGING_BYTES)?),
+            None => {
+                let _near = OnNode::prefer(node);
+                self.memory.insert(HostRange::pinned(context, STAGING_BYTES)?)
+            }
         };
         let (address, mapped) = (memory.address, memory.mapped.unwrap_or(0));
         self.settle(reached, attention);

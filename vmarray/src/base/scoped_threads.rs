@@ -8,6 +8,7 @@
 //! call from all threads of a pool of its own at once.
 
 use std::any::Any;
+use std::cell::{Cell, RefCell};
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, LazyLock};
@@ -15,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use backend_api::contended;
+use backend_api::numa::{OnNode, Processors};
 use parking_lot::{Condvar, Mutex};
 
 /// How long a thread waits for the next call.
@@ -28,6 +30,13 @@ pub(crate) static CORES: LazyLock<usize> =
     LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
 /// Threads that wait for work, at most as many as there are cores.
 static IDLE: Mutex<Vec<Arc<Seat>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// Whether the thread is one of those that this file starts.
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+    /// What a thread that is [`near`] a node may run on otherwise.
+    static ELSEWHERE: RefCell<Option<Arc<Processors>>> = const { RefCell::new(None) };
+}
 
 /// Where a thread waits for work.
 #[derive(Default)]
@@ -93,6 +102,28 @@ pub(crate) fn together(threads: usize, work: impl Fn() + Sync) {
     }
 }
 
+/// Runs what is best done on one of the machine's nodes: there, if the thread is one of these. The program's
+/// own threads run where the program has them.
+pub(crate) fn near<R>(node: Option<u32>, work: impl FnOnce() -> R) -> R {
+    if !IS_WORKER.get() {
+        return work();
+    }
+    let there = OnNode::run(node);
+    let Some(elsewhere) = there.processors_before() else { return work() };
+    let outer = ELSEWHERE.with_borrow(Option::clone);
+    let _back = PutBack(ELSEWHERE.replace(Some(outer.unwrap_or_else(|| Arc::clone(elsewhere)))));
+    work()
+}
+
+/// Says again, when it is dropped, where the thread may run afterwards.
+struct PutBack(Option<Arc<Processors>>);
+
+impl Drop for PutBack {
+    fn drop(&mut self) {
+        ELSEWHERE.set(self.0.take());
+    }
+}
+
 /// Waits, when it is dropped, until nobody uses what was lent.
 struct UntilDone<'a>(&'a Call);
 
@@ -115,7 +146,12 @@ fn run_on_worker(work: Lent, call: &Arc<Call>) -> bool {
         seat.called.notify_one();
         return true;
     }
-    let started = thread::Builder::new().name("vmarray-worker".into()).spawn(move || serve(job));
+    // A thread runs where the one does that starts it; this one will work for others, too.
+    let elsewhere = ELSEWHERE.with_borrow(Option::clone);
+    let started = thread::Builder::new().name("vmarray-worker".into()).spawn(move || {
+        elsewhere.inspect(|elsewhere| drop(elsewhere.move_here()));
+        serve(job);
+    });
     if started.is_err() {
         call.state.lock().users -= 1;
     }
@@ -124,6 +160,7 @@ fn run_on_worker(work: Lent, call: &Arc<Call>) -> bool {
 
 /// What a thread does: its first job, and those that come within some seconds after the one before.
 fn serve(first: Job) {
+    IS_WORKER.set(true);
     let seat = Arc::new(Seat::default());
     let mut next = Some(first);
     while let Some(job) = next {
@@ -214,6 +251,35 @@ mod tests {
             });
         });
         assert_eq!(ran.into_inner(), 9);
+    }
+
+    #[cfg(all(target_os = "linux", not(any(loom, miri))))]
+    #[test]
+    fn threads_of_ours_go_near_a_node_and_come_back() {
+        const NODE: Option<u32> = Some(1 << 22);
+        let wide = Processors::of(0).unwrap();
+        let first = (0..).find(|&number| wide.has(number)).unwrap();
+        let narrow: Processors = [first].into_iter().collect();
+        backend_api::numa::assume(NODE.unwrap(), narrow.clone());
+        let (caller, barrier, inner) = (thread::current().id(), Barrier::new(2), AtomicUsize::new(0));
+        together(2, || {
+            // Both at once, so that one is not the caller.
+            barrier.wait();
+            let is_caller = thread::current().id() == caller;
+            near(NODE, || {
+                assert_eq!(Processors::of(0).unwrap(), *if is_caller { &wide } else { &narrow });
+                let (starter, barrier) = (thread::current().id(), Barrier::new(3));
+                together(3, || {
+                    barrier.wait();
+                    if thread::current().id() != starter {
+                        assert_eq!(Processors::of(0).unwrap(), wide, "it is not bound by who started it");
+                        inner.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            });
+            assert_eq!(Processors::of(0).unwrap(), wide);
+        });
+        assert_eq!(inner.into_inner(), 4);
     }
 
     #[test]

@@ -66,6 +66,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
+use backend_api::numa::OnNode;
 use backend_api::{Commit, Device, DeviceBuffer, DeviceKind, DeviceSpan, HostBuffer, HostMemory, HostSpan};
 use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
@@ -311,11 +312,12 @@ impl Channel {
         let bytes =
             (self.slots.bytes() / RESERVED_SHARE).min(RESERVED_BYTES / u64::from(self.layout.channels));
         if is_card && bytes >= RESERVED_BYTES_MIN {
-            let pinned = Arc::clone(&self.pinned);
+            let (pinned, node) = (Arc::clone(&self.pinned), self.device.info().numa_node);
             // Without the thread the first calls make it.
-            let _ = thread::Builder::new()
-                .name("vmarray-reserve".into())
-                .spawn(move || pinned.reserve(bytes as usize));
+            let _ = thread::Builder::new().name("vmarray-reserve".into()).spawn(move || {
+                let _near = OnNode::run(node);
+                pinned.reserve(bytes as usize);
+            });
         }
     }
 

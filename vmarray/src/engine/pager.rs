@@ -187,6 +187,8 @@ impl Pager {
 
     /// How many pages of a channel have contents in their slots and in no frame.
     pub(crate) fn lost_pages(&self, channel: u64) -> u64 {
+        // What was fetched before the device was lost is in its frame from now on.
+        self.channels[channel as usize].reap_all(&self.table);
         let pages = self.table.len();
         let of_channel = (channel..pages).step_by(self.channels.len());
         let states = of_channel.map(|page| self.table.entry(page).state(Ordering::Acquire));

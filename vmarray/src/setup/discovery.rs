@@ -258,7 +258,7 @@ impl DiscoveryReport {
 impl fmt::Display for DiscoveryReport {
     /// A table for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header = ["backend", "device", "kind", "memory", "health", "identity", "used"].map(String::from);
+        let header = ["backend", "device", "kind", "memory", "node", "health", "identity", "used"];
         let row = |((info, choice), health): (&(DeviceInfo, Choice), &CardHealth)| {
             let used = match choice {
                 Choice::Used => "yes".to_owned(),
@@ -270,6 +270,7 @@ impl fmt::Display for DiscoveryReport {
                 info.name.clone(),
                 info.kind.to_string(),
                 memory,
+                info.numa_node.map_or_else(|| "-".into(), |node| node.to_string()),
                 health.to_string(),
                 info.identity.clone(),
                 used,
@@ -277,12 +278,12 @@ impl fmt::Display for DiscoveryReport {
         };
         let absent = |Absence { backend, kind, reason, .. }: &Absence| {
             let [none, no] = ["-".to_owned(), format!("no: {kind}: {reason}")];
-            [backend.clone(), none.clone(), none.clone(), none.clone(), none.clone(), none, no]
+            [backend.clone(), none.clone(), none.clone(), none.clone(), none.clone(), none.clone(), none, no]
         };
-        let mut rows: Vec<[String; 7]> = self.devices.iter().zip(&self.health).map(row).collect();
+        let mut rows: Vec<[String; 8]> = self.devices.iter().zip(&self.health).map(row).collect();
         rows.extend(self.absences.iter().map(absent));
         rows.sort_by_key(|row| BACKENDS.iter().position(|backend| row[0] == **backend));
-        rows.insert(0, header);
+        rows.insert(0, header.map(String::from));
         for row in &rows {
             for (column, text) in row.iter().enumerate() {
                 let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

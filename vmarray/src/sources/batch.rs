@@ -171,8 +171,9 @@ impl<T: Element> Core<T> {
             while !has_failed.load(Relaxed) {
                 let number = next.fetch_add(1, Relaxed);
                 let Some(place) = driven.get(number) else { break };
-                let (found, done) =
-                    self.drive((pages.start + number) % self.channels.len(), range, operation);
+                let index = (pages.start + number) % self.channels.len();
+                let node = self.channels[index].device().info().numa_node;
+                let (found, done) = scoped_threads::near(node, || self.drive(index, range, operation));
                 has_failed.fetch_or(done.is_err(), Relaxed);
                 *place.lock() = Some((found, done));
             }

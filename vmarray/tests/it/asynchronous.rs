@@ -892,7 +892,7 @@ async fn work(array: &VirtualArray<u32>, possible: &Possible, mut numbers: Numbe
 
 fn dropped_anywhere(seed: u64, failures: f64, steps: usize) {
     let mut numbers = Numbers::new(seed);
-    let shape = Shape::random(&mut numbers, 5, &[&[1], &[2], &[1, 2]], 4);
+    let shape = Shape::any(&mut numbers, 5, 4);
     let device = SimulatedDevice::builder(seed)
         .bytes(1 << 20)
         .latency(Duration::from_micros(5))
@@ -953,10 +953,9 @@ fn dropped_anywhere(seed: u64, failures: f64, steps: usize) {
             assert!(error.device_error().is_some(), "{error:?}");
         }
     };
-    let most = (shape.frames - 1).max(1);
-    let pages = array.page_count();
+    let (pages, channels) = (array.page_count(), array.homes().len());
+    let most = (shape.frames.min(pages.div_ceil(channels)) - 1).max(1);
     let mut held = Vec::new();
-    let channels: usize = shape.channels.iter().map(|n| *n as usize).sum();
     for page in (0..pages).filter(|page| page % channels == 0).take(most) {
         insist(&mut || array.page_mut(page).map(|guard| held.push(guard)));
     }

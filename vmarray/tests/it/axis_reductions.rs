@@ -6,7 +6,7 @@ use vmarray::nd::NdLayout;
 use vmarray::{AnyDevice, ErrorKind, Result, prelude::*};
 
 use crate::common::boxes::{number, positions, random_box};
-use crate::common::{Numbers, devices, moved_by};
+use crate::common::{Numbers, devices, moved_by, uneven_devices};
 
 #[vmarray::kernel]
 fn is_odd(x: i32) -> bool {
@@ -56,7 +56,7 @@ fn natively<R, const N: usize>(
 fn check<const N: usize, const K: usize>(seed: u64, shape: impl Fn(&mut Numbers) -> [usize; N]) {
     let mut random = Numbers::new(seed);
     let shape = shape(&mut random);
-    let on = devices(1 + random.below(2));
+    let (on, _) = uneven_devices(&mut random);
     let array = built::<i32, N>(&mut random, shape, on.clone());
     let values: Vec<i32> = (0..shape.iter().product()).map(|_| random.next() as i32).collect();
     array.write_box(.., &values).unwrap();
@@ -66,7 +66,7 @@ fn check<const N: usize, const K: usize>(seed: u64, shape: impl Fn(&mut Numbers)
     let mut kept: [usize; N] = std::array::from_fn(|axis| of.end[axis] - of.start[axis]);
     kept[axis] = 1;
     let less: [usize; K] = std::array::from_fn(|at| kept[at + usize::from(at >= axis)]);
-    let elsewhere = if random.below(2) == 0 { on } else { devices(1 + random.below(2)) };
+    let elsewhere = if random.below(2) == 0 { on } else { uneven_devices(&mut random).0 };
     let sums = built::<i64, K>(&mut random, less, elsewhere.clone());
     part.sum_axis(axis, &sums).unwrap();
     let sum = |line: &[i32]| line.iter().map(|value| i64::from(*value)).sum::<i64>();

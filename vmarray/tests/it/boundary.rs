@@ -209,10 +209,10 @@ proptest! {
 
     #[test]
     fn plain_arrays_have_boundaries_too(len in 0_usize..30, page_len in 1_usize..12, seed in any::<u64>()) {
-        let array = Shape::one(page_len, 2).build::<u32>(len);
+        let mut random = Numbers::new(seed);
+        let array = Shape { page_len, ..Shape::any(&mut random, 1, 2) }.build::<u32>(len);
         let model: Vec<u32> = (0..len as u32).map(|i| i + 50).collect();
         array.write(0, &model).unwrap();
-        let mut random = Numbers::new(seed);
         for (mode, definition) in modes::<1>() {
             compare(&array.bounded(mode), [len], &model, [definition], &mut random);
             let source = Source::new(&model[..]).unwrap();

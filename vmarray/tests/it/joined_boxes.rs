@@ -7,7 +7,7 @@ use vmarray::nd::NdLayout;
 use vmarray::{AnyDevice, ErrorKind, Result, prelude::*};
 
 use crate::common::boxes::{assert_padding_is_zero, is_inside, number, positions, random_box};
-use crate::common::{Numbers, devices, moved_by};
+use crate::common::{Numbers, devices, moved_by, uneven_devices};
 
 const VALUE: Field<i64, i64> = Field::<i64, i64>::whole();
 const SHORT: Field<i32, i32> = Field::<i32, i32>::whole();
@@ -37,8 +37,8 @@ fn check(seed: u64, mode: impl Boundary<i32, 2> + Copy + Sync) {
     let extent: [usize; 2] = std::array::from_fn(|axis| of.end[axis] - of.start[axis]);
     let old: Vec<i64> = (0..shape[0] * shape[1]).map(|_| random.next() as i64 % 1000).collect();
     let beside: Vec<i32> = (0..extent[0] * extent[1]).map(|_| random.next() as i32 % 100).collect();
-    let on = devices(1 + random.below(2));
-    let elsewhere = if random.below(2) == 0 { on.clone() } else { devices(1 + random.below(2)) };
+    let (on, _) = uneven_devices(&mut random);
+    let elsewhere = if random.below(2) == 0 { on.clone() } else { uneven_devices(&mut random).0 };
     let out = built(&mut random, shape, &old, on);
     let other = built(&mut random, extent, &beside, elsewhere);
     let by: [isize; 2] = std::array::from_fn(|_| random.below(7) as isize - 3);
@@ -96,8 +96,8 @@ fn arrays_sources_and_sections_are_joined_to_what_is_shown_at_a_distance() -> Re
         let (len, start) = (1 + random.below(200), random.below(20));
         let values: Vec<i64> = (0..len).map(|_| random.next() as i64 >> 20).collect();
         let source = Source::new(values.clone())?;
-        let channels = devices(1 + random.below(3));
-        let out = VirtualArray::<i64>::builder(len + start + 3).devices(channels);
+        let (devices, placement) = uneven_devices(&mut random);
+        let out = VirtualArray::<i64>::builder(len + start + 3).devices(devices).placement(placement);
         let out = out.page_len(1 + random.below(30)).build()?;
         let part = out.section_mut(start..start + len)?;
         let ring = source.bounded(Circular);

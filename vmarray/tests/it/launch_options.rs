@@ -35,7 +35,7 @@ fn what_items_return_is_added_up_wherever_elements_lie() -> Result<()> {
         let x: Vec<i32> = (0..len).map(|_| random.next() as i32 >> 8).collect();
         // Sums of these are exact in any order.
         let y: Vec<f64> = (0..len).map(|_| random.below(1000) as f64 - 300.0).collect();
-        let mut shape = || Shape::random(&mut random, 40, &[&[1], &[2], &[1, 2]], 3);
+        let mut shape = || Shape::any(&mut random, 40, 3);
         let (xs, changed) = (shape().build::<i32>(len.max(1)), shape().build::<u64>(len.max(1)));
         xs.write(0, &x)?;
         let ys = Source::new(y.clone())?;
@@ -62,7 +62,7 @@ fn extremes_are_those_of_the_first_items_that_return_them() -> Result<()> {
         let values: Vec<f32> = (0..len).map(|_| random.below(20) as f32).collect();
         // Where it is 0, a NaN or an infinity comes out.
         let steps: Vec<u8> = (0..len).map(|_| random.below(6) as u8).collect();
-        let shape = Shape::random(&mut random, 40, &[&[1], &[2], &[1, 2]], 3);
+        let shape = Shape::any(&mut random, 40, 3);
         let (of, over) = (shape.build::<f32>(len.max(1)), shape.build::<u8>(len.max(1)));
         of.write(0, &values)?;
         over.write(0, &steps)?;
@@ -147,7 +147,7 @@ fn halved(x: &mut Own<u32>) -> u32 {
 fn a_budget_ends_loops_without_an_end() -> Result<()> {
     let line = line!() - 9; // of the loop
     for seed in 0..10 {
-        let shape = Shape::random(&mut Numbers::new(seed), 40, &[&[1], &[2], &[1, 2]], 3);
+        let shape = Shape::any(&mut Numbers::new(seed), 40, 3);
         let array = shape.build::<u32>(100);
         array.write(0, &(0..100).map(|i| i * 8 % 100).collect::<Vec<_>>())?;
         let launch = || halved::launch().budget(20);
@@ -292,7 +292,7 @@ fn numbers_are_run_over_where_the_arguments_lie() -> Result<()> {
         let mut random = Numbers::new(seed);
         let len = 1 + random.below(100);
         let values: Vec<u32> = (0..len).map(|_| random.next() as u32 >> 4).collect();
-        let array = Shape::random(&mut random, 30, &[&[1], &[2], &[1, 2], &[1, 1, 1]], 3).build::<u32>(len);
+        let array = Shape::any(&mut random, 30, 3).build::<u32>(len);
         array.write(0, &values)?;
         let source = Source::new(values.clone())?;
         let range = random.range(5000);

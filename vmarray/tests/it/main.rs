@@ -29,6 +29,7 @@ mod launched_boxes;
 mod launched_groups;
 mod launched_tiles;
 mod launches;
+mod losses;
 mod mixed;
 mod model;
 mod nd;

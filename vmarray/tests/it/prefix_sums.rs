@@ -49,8 +49,7 @@ fn check<T: PrefixSummed + Debug>(seed: u64, zero: T, add: impl Fn(T, T) -> T, v
         assert_eq!(in_place(section, is_exclusive).unwrap(), sum, "seed {seed}");
         source.to_vec(..).unwrap()
     } else {
-        let channels: [&[u32]; 5] = [&[1], &[2], &[1, 2], &[3, 1, 2], &[1, 1, 2, 1, 3]];
-        let shape = Shape { page_len, ..Shape::random(&mut random, 1, &channels, 4) };
+        let shape = Shape { page_len, ..Shape::any(&mut random, 1, 4) };
         let array = shape.build(all.len());
         array.write(0, &all).unwrap();
         let section = array.section_mut(before..before + len).unwrap();

@@ -3,19 +3,28 @@
 use std::sync::Arc;
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, as_any, devices, host, together};
+use crate::common::{Numbers, as_any, devices, host, together, uneven_devices};
 use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty, Operation};
 use vmarray::host::HostDevice;
 use vmarray::ragged::{Ragged, RaggedBuilder, RaggedWriter};
-use vmarray::{AnyDevice, ErrorKind, RaggedArray, VirtualArray, access::MapMode};
+use vmarray::{AnyDevice, ErrorKind, Placement, RaggedArray, VirtualArray, access::MapMode};
 
 fn builder(page_len: usize, frames: usize) -> RaggedBuilder<u32, AnyDevice> {
+    builder_on((devices(1), Placement::Equal), page_len, frames)
+}
+
+fn builder_on(
+    (devices, placement): (Vec<Arc<AnyDevice>>, Placement),
+    page_len: usize,
+    frames: usize,
+) -> RaggedBuilder<u32, AnyDevice> {
+    let offsets = placement.clone();
     RaggedArray::builder()
-        .devices(devices(1))
-        .elements(|elements| elements.page_len(page_len).frames_per_channel(frames))
-        .offsets(|offsets| offsets.page_len(page_len).frames_per_channel(frames))
+        .devices(devices)
+        .elements(|elements| elements.placement(placement).page_len(page_len).frames_per_channel(frames))
+        .offsets(|all| all.placement(offsets).page_len(page_len).frames_per_channel(frames))
 }
 
 fn rows() -> impl Strategy<Value = Vec<Vec<u32>>> {
@@ -25,10 +34,10 @@ fn rows() -> impl Strategy<Value = Vec<Vec<u32>>> {
 proptest! {
     #[test]
     fn rows_are_as_vectors(rows in rows(), page_len in 1_usize..40, frames in 1_usize..9, seed in any::<u64>()) {
-        let array = builder(page_len, frames).from_rows(&rows).unwrap();
+        let mut random = Numbers::new(seed);
+        let array = builder_on(uneven_devices(&mut random), page_len, frames).from_rows(&rows).unwrap();
         prop_assert_eq!(array.row_count(), rows.len());
         prop_assert_eq!(array.to_vecs().unwrap(), rows.clone());
-        let mut random = Numbers::new(seed);
         for _ in 0..30 {
             let row = random.below(rows.len() + 2);
             let Some(model) = rows.get(row) else {

@@ -57,7 +57,7 @@ fn is_device_error(error: &vmarray::Error) -> bool {
 }
 
 fn shape_of(numbers: &mut Numbers) -> Shape {
-    Shape::random(numbers, 6, &[&[1], &[2], &[1, 1], &[2, 1]], 4)
+    Shape::any(numbers, 6, 4)
 }
 
 fn simulated(seed: u64, device: usize, failures: f64) -> Arc<SimulatedDevice> {

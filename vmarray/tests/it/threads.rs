@@ -18,6 +18,7 @@ fn shapes() -> Vec<Shape> {
                 policy,
                 read_ahead: frames > 1,
                 counts_hits: frames == 2,
+                ..Shape::default()
             });
         }
     }

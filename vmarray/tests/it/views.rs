@@ -6,10 +6,10 @@ use std::ops::Range;
 use proptest::prelude::*;
 use vmarray::expr::{Expr, index};
 use vmarray::prelude::*;
-use vmarray::{ErrorKind, Placement, RaggedArray, Result, device::HostMemory, nd::NdSection};
+use vmarray::{ErrorKind, RaggedArray, Result, device::HostMemory, nd::NdSection};
 
 use crate::common::boxes::{assert_padding_is_zero, is_inside, positions, random_array, random_box};
-use crate::common::{KEY, Numbers, POLICIES, Pair, Shape, VALUE, devices};
+use crate::common::{KEY, Numbers, POLICIES, Pair, Shape, VALUE, devices, uneven_devices};
 
 /// What the elements of a view are called by.
 trait Index: Copy + Debug + Ord {
@@ -344,7 +344,7 @@ fn pairs(random: &mut Numbers, len: usize) -> Vec<Pair> {
 }
 
 fn array(random: &mut Numbers, store: &[Pair]) -> VirtualArray<Pair> {
-    let shape = Shape::random(random, 20, &[&[1], &[2], &[3], &[2, 1]], 3);
+    let shape = Shape::any(random, 20, 3);
     let array = shape.build(store.len());
     array.write(0, store).unwrap();
     array
@@ -353,11 +353,10 @@ fn array(random: &mut Numbers, store: &[Pair]) -> VirtualArray<Pair> {
 /// A source of few slots, or many, in memory that is imported, or not.
 fn source(random: &mut Numbers, store: &[Pair]) -> Source<Pair> {
     let page_len = [7, 8, 64, 130][random.below(4)];
-    let channels: [&[u32]; 3] = [&[1], &[2, 1], &[3]];
-    let channels = channels[random.below(3)];
+    let (devices, placement) = uneven_devices(random);
     let source = Source::builder(store.to_vec())
-        .devices(devices(channels.len()))
-        .placement(Placement::Ratios(channels.to_vec()))
+        .devices(devices)
+        .placement(placement)
         .page_len(page_len)
         .device_bytes(((1 + random.below(40)) * page_len * 8) as u64)
         .eviction(POLICIES[random.below(3)]);

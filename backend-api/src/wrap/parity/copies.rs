@@ -7,6 +7,7 @@ use super::locks::Use;
 use super::rows::{Segment, Target};
 use super::scratch::{Scratch, xor};
 use super::seat::Stage;
+use crate::numa::OnNode;
 use crate::wrap::several::member::{Adapted, Member, Places, Status};
 use crate::{Error, ErrorKind, HostMemory, Request, Result, Ticket, Transfer, racy};
 
@@ -180,6 +181,7 @@ impl Core {
             }
             (state.member.id, Arc::clone(&state.member.device))
         };
+        let _near = OnNode::prefer(device.info().numa_node);
         let allocate = |kind| device.allocate_host(PIECE_BYTES as usize, kind);
         let memory = match allocate(HostMemory::Pinned) {
             Err(error) if matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) => {

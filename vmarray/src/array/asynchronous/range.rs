@@ -330,11 +330,9 @@ impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
             let outcome = channel.finish(pager.table(), ticket);
             this.keep(outcome);
         }
-        // Also what failed before, in the course of evictions, and was told to nobody.
-        for channel in pager.channels() {
-            if let Some(error) = channel.take_write_error() {
-                this.keep(Err(error.into()));
-            }
+        let range = this.array.touched_pages(&this.range.clone()?);
+        if let Some(error) = pager.take_write_error(&range) {
+            this.keep(Err(error.into()));
         }
         Poll::Ready(this.first_error.take().map_or(Ok(()), Err))
     }

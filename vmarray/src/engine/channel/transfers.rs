@@ -183,6 +183,13 @@ impl Channel {
         self.end_done(table, done);
     }
 
+    /// Finishes all that is done already. Does not wait; the lock is not held.
+    pub(crate) fn reap_all(&self, table: &PageTable) {
+        let tickets = self.lock().work.submissions().map(|submission| submission.ticket).collect();
+        let done = self.ask_which_are_done(tickets);
+        self.end_done(table, done);
+    }
+
     /// Finishes what is done. The lock is not held.
     pub(super) fn end_done(&self, table: &PageTable, done: Vec<(Ticket, backend_api::Result<()>)>) {
         if done.is_empty() {

@@ -92,10 +92,9 @@ pub(crate) fn relax(turns: u64) {
 mod os {
     use std::io;
 
-    use super::Thread;
+    use backend_api::numa::Processors;
 
-    /// As many processors as a kernel can be built for, and more.
-    const WORDS: usize = 256;
+    use super::Thread;
 
     fn outcome(result: libc::c_long) -> io::Result<libc::c_long> {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -123,61 +122,23 @@ mod os {
         unsafe { libc::gettid() }
     }
 
-    /// A set of processors, a bit each.
-    #[derive(Clone, Copy)]
-    struct Processors([u64; WORDS]);
-
-    impl Processors {
-        /// Those that a thread may run on; 0 is the calling one.
-        fn of(thread: Thread) -> io::Result<Self> {
-            let mut set = Self([0; WORDS]);
-            // SAFETY: the call writes at most as many bytes as it is told, which the set has.
-            outcome(unsafe {
-                libc::syscall(libc::SYS_sched_getaffinity, thread, size_of::<Self>(), set.0.as_mut_ptr())
-            })?;
-            Ok(set)
-        }
-
-        /// Those that any of some threads may run on.
-        fn of_any(threads: &[Thread]) -> io::Result<Self> {
-            threads.iter().try_fold(Self([0; WORDS]), |mut all, &thread| match Self::of(thread) {
-                Ok(set) => {
-                    all.0.iter_mut().zip(set.0).for_each(|(all, word)| *all |= word);
-                    Ok(all)
-                }
-                // It has ended, and so given its processor away.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(all),
-                Err(error) => Err(error),
-            })
-        }
-
-        fn has(&self, processor: usize) -> bool {
-            self.0[processor / 64] >> (processor % 64) & 1 != 0
-        }
-
-        fn one(processor: usize) -> Self {
-            let mut set = Self([0; WORDS]);
-            set.0[processor / 64] = 1 << (processor % 64);
-            set
-        }
-
-        /// Has the calling thread run on these alone, from the end of the call on.
-        fn move_here(&self) -> io::Result<()> {
-            // SAFETY: the call reads as many bytes as it is told, which the set has.
-            outcome(unsafe {
-                libc::syscall(libc::SYS_sched_setaffinity, 0, size_of::<Self>(), self.0.as_ptr())
-            })
-            .map(drop)
-        }
+    /// Those that any of some threads may run on.
+    fn of_any(threads: &[Thread]) -> io::Result<Processors> {
+        threads.iter().try_fold(Processors::default(), |all, &thread| match Processors::of(thread) {
+            Ok(set) => Ok(all.or(&set)),
+            // It has ended, and so given its processor away.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(all),
+            Err(error) => Err(error),
+        })
     }
 
     /// Runs on each processor that any of the threads may run on, one after the other.
     pub(super) fn visit_processors(threads: &[Thread]) -> io::Result<()> {
-        let (home, all) = (Processors::of(0)?, Processors::of_any(threads)?);
-        for processor in (0..WORDS * 64).filter(|&processor| all.has(processor)) {
-            if let Err(error) = Processors::one(processor).move_here() {
+        let (home, all) = (Processors::of(0)?, of_any(threads)?);
+        for processor in (0..Processors::ROOM).filter(|&processor| all.has(processor)) {
+            if let Err(error) = Processors::from_iter([processor]).move_here() {
                 // Switched off meanwhile, or forbidden to them: then they were taken from it.
-                if Processors::of_any(threads)?.has(processor) {
+                if of_any(threads)?.has(processor) {
                     return Err(error);
                 }
             }

@@ -69,13 +69,21 @@ impl Pager {
         for (channel, ticket) in tickets {
             keep(channel.finish(&self.table, ticket));
         }
-        // Also what failed before, in the course of evictions, and was told to nobody.
-        for channel in &self.channels {
-            if let Some(error) = channel.take_write_error() {
-                keep(Err(error.into()));
-            }
+        if let Some(error) = self.take_write_error(pages) {
+            keep(Err(error.into()));
         }
         first_error
+    }
+
+    /// What failed before, in the course of evictions, and was told to nobody: on channels that have pages of
+    /// the range, since the loss of a device is not to disturb work elsewhere.
+    pub(crate) fn take_write_error(&self, pages: &Range<u64>) -> Option<backend_api::Error> {
+        let channels = (0..).zip(&self.channels);
+        let concerned = channels.filter(|(index, _)| self.of_channel(*index, pages).next().is_some());
+        let mut errors = concerned.filter_map(|(_, channel)| channel.take_write_error());
+        let first = errors.next();
+        errors.for_each(drop);
+        first
     }
 
     /// Takes their frames from the pages of a range. What is dirty is written back first.

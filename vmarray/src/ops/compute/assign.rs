@@ -156,7 +156,11 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         scoped_threads::together(threads, || {
             loop {
                 let Some(part) = parts.lock().next() else { break };
-                let done = self.write_channels(part, &has_failed);
+                let node = match part {
+                    [one] => self.target.pager().channels()[one.channel].device().info().numa_node,
+                    _ => None,
+                };
+                let done = scoped_threads::near(node, || self.write_channels(part, &has_failed));
                 outcomes.lock().add(done);
             }
         });

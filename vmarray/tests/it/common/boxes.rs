@@ -1,11 +1,12 @@
 //! What the tests of N-dimensional arrays share: positions, boxes, and small arrays.
 
 use std::ops::Range;
+use std::sync::Arc;
 use vmarray::prelude::*;
 
-use vmarray::{Element, EvictionPolicy, NdArray, nd::NdLayout};
+use vmarray::{AnyDevice, Element, EvictionPolicy, NdArray, Placement, nd::NdLayout};
 
-use super::{Numbers, devices};
+use super::{Numbers, devices, uneven_devices};
 
 /// The position that has a number in row-major order.
 pub fn position<const N: usize>(mut number: usize, extent: [usize; N]) -> [usize; N] {
@@ -59,10 +60,20 @@ pub fn build<T: Element, const N: usize>(
     page_len: usize,
     frames: usize,
 ) -> NdArray<T, N> {
+    build_on((devices(1), Placement::Equal), shape, layout, page_len, frames)
+}
+
+fn build_on<T: Element, const N: usize>(
+    (devices, placement): (Vec<Arc<AnyDevice>>, Placement),
+    shape: [usize; N],
+    layout: NdLayout<N>,
+    page_len: usize,
+    frames: usize,
+) -> NdArray<T, N> {
     NdArray::<T, N>::builder(shape)
-        .devices(devices(1))
+        .devices(devices)
         .layout(layout)
-        .elements(|elements| elements.page_len(page_len).frames_per_channel(frames))
+        .elements(|elements| elements.placement(placement).page_len(page_len).frames_per_channel(frames))
         .build()
         .expect("a small array")
 }
@@ -81,7 +92,7 @@ pub fn random_array<T: Element, const N: usize>(
         _ => NdLayout::Tiled(std::array::from_fn(|_| 1 + random.below(4))),
     };
     let (page_len, frames) = (1 + random.below(20), 1 + random.below(frames));
-    build(shape, layout, page_len, frames)
+    build_on(uneven_devices(random), shape, layout, page_len, frames)
 }
 
 pub fn assert_padding_is_zero<T: Element + PartialEq, const N: usize>(array: &NdArray<T, N>) {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use vmarray::device::Device;
-use vmarray::host::HostDevice;
+use vmarray::host::{HostDevice, SimulatedDevice};
 use vmarray::prelude::*;
 use vmarray::{AnyDevice, Builder, Discovery, Error, ErrorKind, EvictionPolicy, Placement};
 
@@ -36,6 +36,12 @@ pub fn hosts<const N: usize>() -> [Arc<AnyDevice>; N] {
 
 /// Devices to test on: host RAM, or what the environment variable `VMARRAY_TEST_DEVICES` names, in turn.
 pub fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
+    devices_of(count, 0)
+}
+
+/// As [`devices`], but in the place of host RAM some are simulations, which delay and reorder what they are
+/// asked for: those whose bit of the number is set.
+fn devices_of(count: usize, simulated: u64) -> Vec<Arc<AnyDevice>> {
     static NAMED: OnceLock<Vec<Arc<AnyDevice>>> = OnceLock::new();
     let named = NAMED.get_or_init(|| match std::env::var("VMARRAY_TEST_DEVICES") {
         Ok(wishes) => {
@@ -46,10 +52,20 @@ pub fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
         Err(_) => Vec::new(),
     });
     let device = |i: usize| match named.len() {
+        0 if simulated >> i & 1 != 0 => {
+            Arc::new(AnyDevice::from(SimulatedDevice::builder(simulated + i as u64).build()))
+        }
         0 => Arc::new(AnyDevice::from(host())),
         len => named[i % len].clone(),
     };
     (0..count).map(device).collect()
+}
+
+/// One to five devices, and the uneven shares that they get of pages, some none at all; every other one or so
+/// a simulation.
+pub fn uneven_devices(random: &mut Numbers) -> (Vec<Arc<AnyDevice>>, Placement) {
+    let shape = Shape::any(random, 1, 1);
+    (shape.devices(), Placement::Ratios(shape.channels))
 }
 
 /// A device as the type that all arrays and sources of the tests are over, so that they are compiled once:
@@ -78,6 +94,8 @@ pub struct Shape {
     pub policy: EvictionPolicy,
     pub read_ahead: bool,
     pub counts_hits: bool,
+    /// Which devices are simulations, a bit each.
+    pub simulated: u64,
 }
 
 impl Default for Shape {
@@ -89,6 +107,7 @@ impl Default for Shape {
             policy: EvictionPolicy::Clock,
             read_ahead: true,
             counts_hits: false,
+            simulated: 0,
         }
     }
 }
@@ -108,7 +127,18 @@ impl Shape {
             policy: POLICIES[random.below(3)],
             read_ahead: random.below(2) == 0,
             counts_hits: random.below(2) == 0,
+            simulated: 0,
         }
+    }
+
+    /// Pages of up to `longest` elements on one to five devices of uneven shares, some of none, every other
+    /// one or so a simulation; up to `frames` frames for each channel.
+    pub fn any(random: &mut Numbers, longest: usize, frames: usize) -> Self {
+        let mut shares: Vec<u32> =
+            (0..1 + random.below(5)).map(|_| [0, 1, 1, 2, 3][random.below(5)]).collect();
+        let sure = random.below(shares.len());
+        shares[sure] = shares[sure].max(1);
+        Self { simulated: random.next(), ..Self::random(random, longest, &[&shares], frames) }
     }
 
     pub fn describe<T: Element, D: Device>(&self, len: usize, devices: Vec<Arc<D>>) -> Builder<T, AnyDevice> {
@@ -123,7 +153,11 @@ impl Shape {
     }
 
     pub fn build<T: Element>(&self, len: usize) -> VirtualArray<T> {
-        self.describe(len, devices(self.channels.len())).build().expect("a small array")
+        self.describe(len, self.devices()).build().expect("a small array")
+    }
+
+    fn devices(&self) -> Vec<Arc<AnyDevice>> {
+        devices_of(self.channels.len(), self.simulated)
     }
 }
 

@@ -1,0 +1,347 @@
+//! Which memory and which processors are near a card, on machines that have several nodes of them.
+//!
+//! A machine with several processors has a memory at each, and each card hangs on the bus of one. What a card
+//! copies to or from the memory of another one passes the link between them, which is narrower than the buses
+//! of several cards, and is shared with all else. So memory that a card copies from and to is asked for
+//! [near it](OnNode::prefer), and threads that work for one card alone [run there](OnNode::run).
+//!
+//! All of it is advice: what the system refuses is left as it is. A machine with one node pays nothing for
+//! it.
+
+mod system;
+
+use std::fs::read_to_string;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::Mutex;
+
+pub use system::Processors;
+
+/// Where Linux tells of the devices on the bus, and of nodes. Other systems have no such folders.
+const BUS: &str = "/sys/bus/pci/devices";
+const NODES: &str = "/sys/devices/system/node";
+
+/// Whether there are several nodes.
+static SEVERAL: LazyLock<bool> = LazyLock::new(|| online(Path::new(NODES)) > 1);
+
+/// The processors of the nodes that were asked for. They are read once.
+static PROCESSORS: Mutex<Vec<(u32, Arc<Processors>)>> = Mutex::new(Vec::new());
+
+/// The NUMA node that the system gives for a PCI address in lower case; `None` where it does not know.
+#[doc(hidden)]
+#[must_use]
+pub fn numa_node(address: &str) -> Option<u32> {
+    node_of(Path::new(BUS), address)
+}
+
+fn node_of(bus: &Path, address: &str) -> Option<u32> {
+    // The kernel says -1 where it does not know.
+    read_to_string(bus.join(address).join("numa_node")).ok()?.trim().parse().ok()
+}
+
+/// How many nodes there are; one where the system does not tell.
+fn online(nodes: &Path) -> usize {
+    let list = read_to_string(nodes.join("online")).ok();
+    list.and_then(|list| numbers(&list)).map_or(1, |numbers| numbers.count())
+}
+
+/// The processors of a node; none if it has none, or the system does not tell.
+fn processors_of(nodes: &Path, node: u32) -> Processors {
+    let list = read_to_string(nodes.join(format!("node{node}")).join("cpulist")).ok();
+    list.and_then(|list| numbers(&list)).into_iter().flatten().collect()
+}
+
+/// The numbers of a list as the kernel writes them, such as `0-3,8`; `None` if it is no such list.
+fn numbers(list: &str) -> Option<impl Iterator<Item = usize> + use<>> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        Some(first..last.checked_add(1)?)
+    };
+    let parts = list.trim().split(',').filter(|part| !part.is_empty());
+    Some(parts.map(range).collect::<Option<Vec<_>>>()?.into_iter().flatten())
+}
+
+/// A node, if it is known and there are others.
+fn one_of_several(node: Option<u32>) -> Option<u32> {
+    #[cfg(any(test, feature = "conformance"))]
+    let is_assumed = ASSUMED.load(std::sync::atomic::Ordering::Relaxed);
+    #[cfg(not(any(test, feature = "conformance")))]
+    let is_assumed = false;
+    node.filter(|_| is_assumed || *SEVERAL)
+}
+
+#[cfg(any(test, feature = "conformance"))]
+static ASSUMED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Treats this machine as one with several nodes from now on, one of which has these processors; for tests on
+/// one that has a single node.
+#[cfg(any(test, feature = "conformance"))]
+pub fn assume(node: u32, processors: Processors) {
+    ASSUMED.store(true, std::sync::atomic::Ordering::Relaxed);
+    let mut known = PROCESSORS.lock();
+    known.retain(|(known, _)| *known != node);
+    known.push((node, Arc::new(processors)));
+}
+
+/// Has the calling thread do something on a node, until it is dropped.
+#[derive(Debug)]
+#[must_use = "ends when it is dropped"]
+pub struct OnNode {
+    before: Before,
+    /// It belongs to the thread that made it.
+    thread: PhantomData<*const ()>,
+}
+
+/// What is put back at the end.
+#[derive(Debug)]
+enum Before {
+    Nothing,
+    /// Memory anywhere, which is near the processor that touches it first.
+    AnyMemory,
+    Processors(Arc<Processors>),
+}
+
+impl OnNode {
+    /// Has memory that the calling thread touches first meanwhile, or has the system or a driver lock, lie on
+    /// a node, as long as there is room.
+    ///
+    /// Nothing changes if the thread has a memory policy of its own, such as that of a program under
+    /// `numactl`: who sets one has decided.
+    pub fn prefer(node: Option<u32>) -> Self {
+        let is_preferred = one_of_several(node).is_some_and(system::prefer_memory);
+        Self::after(if is_preferred { Before::AnyMemory } else { Before::Nothing })
+    }
+
+    /// Has the calling thread run on the processors of a node, as far as it may run there. For threads of
+    /// this library alone: those that it starts meanwhile are bound to the same processors.
+    pub fn run(node: Option<u32>) -> Self {
+        let before = one_of_several(node).and_then(|node| {
+            let before = Processors::of(0).ok()?;
+            let near = before.and(&near(node));
+            if near.is_empty() || near == before {
+                return None;
+            }
+            near.move_here().ok()?;
+            Some(Before::Processors(Arc::new(before)))
+        });
+        Self::after(before.unwrap_or(Before::Nothing))
+    }
+
+    fn after(before: Before) -> Self {
+        Self { before, thread: PhantomData }
+    }
+
+    /// The processors that the thread may run on afterwards, if it runs on fewer meanwhile.
+    #[must_use]
+    pub fn processors_before(&self) -> Option<&Arc<Processors>> {
+        match &self.before {
+            Before::Processors(before) => Some(before),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for OnNode {
+    fn drop(&mut self) {
+        match &self.before {
+            Before::Nothing => {}
+            Before::AnyMemory => system::any_memory(),
+            // Refused only where they were taken from the process meanwhile, which moves its threads itself.
+            Before::Processors(before) => drop(before.move_here()),
+        }
+    }
+}
+
+fn near(node: u32) -> Arc<Processors> {
+    let mut known = PROCESSORS.lock();
+    if let Some((_, processors)) = known.iter().find(|(known, _)| *known == node) {
+        return Arc::clone(processors);
+    }
+    let processors = Arc::new(processors_of(Path::new(NODES), node));
+    known.push((node, Arc::clone(&processors)));
+    processors
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A folder that is removed at the end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let folder = std::env::temp_dir().join(format!("vmarray-numa-{}-{name}", std::process::id()));
+            for (path, text) in files {
+                let path = folder.join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            Self(folder)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn list(text: &str) -> Option<Vec<usize>> {
+        numbers(text).map(Iterator::collect)
+    }
+
+    #[test]
+    fn lists_of_the_kernel_are_read() {
+        assert_eq!(list("0-3,8\n").unwrap(), [0, 1, 2, 3, 8]);
+        assert_eq!(list("5\n").unwrap(), [5]);
+        assert_eq!(list("2-2,4-5,7").unwrap(), [2, 4, 5, 7]);
+        assert_eq!(list("\n").unwrap(), [], "a node of memory alone");
+        for wrong in ["a", "1-", "-1", "1-2-3", "0;1", "18446744073709551615"] {
+            assert_eq!(list(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it reads files")]
+    fn the_node_of_a_card_is_what_its_file_says() {
+        let bus = Folder::new(
+            "bus",
+            &[
+                ("0000:81:00.0/numa_node", "1\n"),
+                ("0000:02:00.0/numa_node", "-1\n"),
+                ("0000:03:00.0/numa_node", "soon"),
+                ("0000:04:00.0/class", "0x030000"),
+            ],
+        );
+        let node = |address| node_of(&bus.0, address);
+        assert_eq!(node("0000:81:00.0"), Some(1));
+        for unknown in ["0000:02:00.0", "0000:03:00.0", "0000:04:00.0", "0000:05:00.0"] {
+            assert_eq!(node(unknown), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it reads files")]
+    fn nodes_are_counted_and_have_processors() {
+        let nodes = Folder::new(
+            "nodes",
+            &[("online", "0-1,4\n"), ("node0/cpulist", "0-1,64-65\n"), ("node4/cpulist", "\n")],
+        );
+        assert_eq!(online(&nodes.0), 3);
+        assert_eq!(processors_of(&nodes.0, 0), [0, 1, 64, 65].into_iter().collect());
+        for none in [1, 4] {
+            assert!(processors_of(&nodes.0, none).is_empty());
+        }
+        let other = Folder::new("other", &[("online", "all of them")]);
+        assert_eq!((online(&other.0), online(&other.0.join("missing"))), (1, 1));
+    }
+
+    #[cfg(all(target_os = "linux", feature = "conformance", not(miri)))]
+    mod on_linux {
+        use std::sync::Arc;
+
+        use super::super::system::memory_policy;
+        use super::*;
+        use crate::conformance::reference::ReferenceDevice;
+        use crate::{Device, DeviceInfo, HostAllocation, HostBuffer, HostMemory, Result};
+
+        #[test]
+        fn a_preference_ends_with_its_guard() {
+            assume(0, Processors::of(0).unwrap());
+            // Containers may refuse to tell; then nothing is done.
+            if memory_policy().is_none() {
+                return assert!(matches!(OnNode::prefer(Some(0)).before, Before::Nothing));
+            }
+            assert_eq!(memory_policy(), Some(libc::MPOL_DEFAULT));
+            drop(OnNode::prefer(None));
+            let outer = OnNode::prefer(Some(0));
+            assert_eq!(memory_policy(), Some(libc::MPOL_PREFERRED));
+            drop(OnNode::prefer(Some(0)));
+            assert_eq!(memory_policy(), Some(libc::MPOL_PREFERRED), "the inner one had nothing to do");
+            drop(outer);
+            assert_eq!(memory_policy(), Some(libc::MPOL_DEFAULT));
+            // Nodes that are not there, also beyond all that there can be.
+            for missing in [999, 1 << 20] {
+                let nothing = OnNode::prefer(Some(missing));
+                assert_eq!(memory_policy(), Some(libc::MPOL_DEFAULT), "{missing}");
+                drop(nothing);
+            }
+        }
+
+        #[test]
+        fn a_thread_goes_back_to_its_processors() {
+            let before = Processors::of(0).unwrap();
+            let first = (0..).find(|&number| before.has(number)).unwrap();
+            // A node that no machine has, with one processor.
+            let node = 1 << 21;
+            assume(node, [first].into_iter().collect());
+            let there = OnNode::run(Some(node));
+            assert_eq!(Processors::of(0).unwrap(), [first].into_iter().collect());
+            if before != Processors::of(0).unwrap() {
+                assert_eq!(there.processors_before().map(|before| &**before), Some(&before));
+            }
+            // One whose processors are all others has nothing in common with it.
+            assume(node + 1, (0..1000).filter(|number| *number != first).collect());
+            drop(OnNode::run(Some(node + 1)));
+            assert_eq!(Processors::of(0).unwrap(), [first].into_iter().collect());
+            drop(there);
+            assert_eq!(Processors::of(0).unwrap(), before);
+            assert!(OnNode::run(Some(node + 2)).processors_before().is_none());
+            assert_eq!(Processors::of(0).unwrap(), before);
+        }
+
+        /// A device on a node, which notes the policy under which it is asked for host memory.
+        #[derive(Debug)]
+        struct Attached {
+            inner: ReferenceDevice,
+            info: DeviceInfo,
+            seen: Mutex<Vec<Option<libc::c_int>>>,
+        }
+
+        // SAFETY: all is passed on.
+        unsafe impl Device for Attached {
+            crate::forward! { self => self.inner;
+                memory create_queue release_queue allocate release import_host release_host
+                wipe_on_release submit fill search gather scatter compute prepare launch prepare_launches
+                kernel_facts poll wait wake reaches order_after
+            }
+
+            fn info(&self) -> &DeviceInfo {
+                &self.info
+            }
+
+            fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+                self.seen.lock().push(memory_policy());
+                self.inner.allocate_host(bytes, kind)
+            }
+        }
+
+        #[test]
+        fn page_locked_memory_is_asked_for_near_its_device() {
+            assume(0, Processors::of(0).unwrap());
+            if memory_policy().is_none() {
+                return;
+            }
+            let seen = |node, kind| {
+                let inner = ReferenceDevice::new(1 << 20);
+                let mut info = inner.info().clone();
+                info.numa_node = node;
+                let device = Arc::new(Attached { inner, info, seen: Mutex::default() });
+                // The reference device has no page-locked memory, but is asked for it.
+                let _ = HostBuffer::new(&device, 100, kind);
+                assert_eq!(memory_policy(), Some(libc::MPOL_DEFAULT));
+                device.seen.lock().clone()
+            };
+            assert_eq!(seen(Some(0), HostMemory::Pinned), [Some(libc::MPOL_PREFERRED)]);
+            assert_eq!(seen(None, HostMemory::Pinned), [Some(libc::MPOL_DEFAULT)]);
+            // Its pages are placed when the program touches them, whatever is asked for now.
+            assert_eq!(seen(Some(0), HostMemory::Pageable), [Some(libc::MPOL_DEFAULT)]);
+        }
+    }
+}
