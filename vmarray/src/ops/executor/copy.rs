@@ -11,7 +11,6 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::guards;
 use crate::engine::links::reach;
 use crate::engine::pager::Pager;
-use crate::engine::redundancy::Redundancy;
 
 /// Shorter copies go through the host, as do those of fewer pages than these: frames may have them, and keep
 /// them, while devices that copy need whole pages written back and dropped for what may be parts of them, and
@@ -83,7 +82,7 @@ fn past_host<'a>(
             return None;
         }
     }
-    let is_alone = |pager: &Pager| matches!(pager.redundancy(), Redundancy::None);
+    let is_alone = |pager: &Pager| pager.redundancy().is_none();
     let others = from.devices();
     let reaches_all = |device| others.iter().all(|(other, _)| reach(device, other) >= Reach::Copies);
     let is_reached =
