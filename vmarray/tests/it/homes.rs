@@ -430,3 +430,34 @@ fn what_cannot_be_moved_is_refused() {
     assert_eq!(array.count(.., Field::whole(), &7).unwrap(), 1000);
     assert_eq!(array.homes().iter().filter(|home| home.replicas.len() == 1).count(), 3);
 }
+
+/// On whatever devices there are: contents move there and back, past the host where the devices reach each
+/// other, and a mirror's lost device is replaced.
+#[test]
+fn arrays_move_among_the_devices_under_test() {
+    const LEN: usize = 3_000_000;
+    let named = devices(2);
+    let expected: Vec<u32> = (0..LEN as u32).map(|at| at.wrapping_mul(2_654_435_761)).collect();
+    let build = |devices: Vec<_>, placement| {
+        let builder = VirtualArray::<u32>::builder(LEN).devices(devices).page_len(4096).movable(true);
+        let array = builder.placement(placement).frames_per_channel(16).build().unwrap();
+        array.write(0, &expected).unwrap();
+        array
+    };
+    let array = build(vec![named[0].clone(), named[0].clone()], Placement::Equal);
+    for to in [&named[1..], &named[..], &named[..1]] {
+        array.rebalance(to.iter().cloned()).unwrap();
+        assert!(array.to_vec(..).unwrap() == expected);
+        array.evict(..).unwrap();
+    }
+    let own = |device: &Arc<AnyDevice>| Arc::new(Faulty::new(AnyDevice::Own(device.clone())));
+    let cards: Vec<_> = named.iter().map(own).collect();
+    let any = |card: &Arc<Faulty<AnyDevice>>| Arc::new(AnyDevice::Own(Arc::clone(card) as Arc<dyn Device>));
+    let mirrored = build(cards.iter().map(any).collect(), Placement::Mirrored);
+    mirrored.evict(..).unwrap();
+    cards[1].lose();
+    add::run((3, mirrored.section_mut(..).unwrap())).unwrap();
+    mirrored.rebuild(any(&own(&named[1]))).unwrap();
+    cards[0].lose();
+    assert!(mirrored.to_vec(..).unwrap().iter().zip(&expected).all(|(is, was)| *is == was.wrapping_add(3)));
+}
