@@ -36,7 +36,7 @@ pub enum Direction {
     /// Both at once, each carrying half.
     #[default]
     Both,
-    /// Neither: within the device's own memory, as expressions and kernels read and write it.
+    /// Neither: within the device's own memory, as expressions and kernels read it. Measured by a search.
     OnDevice,
 }
 
@@ -54,7 +54,7 @@ pub enum Direction {
 /// longer than 64 KiB count only where a lone copy of one, which is what a random miss costs, takes at most a
 /// quarter longer than that of 64 KiB.
 ///
-/// Beside that a copy within the device's memory is timed, and one within RAM by one thread; what goes from
+/// Beside that a copy and a search within the device's memory are timed, and a copy within RAM by one thread; what goes from
 /// device to device, by [`link`](Self::link).
 ///
 /// It takes up to 32 MiB of device memory, of discrete cards for a moment 256 MiB more, whose caches hold
@@ -112,6 +112,10 @@ pub struct Profile {
     /// Bytes per second that the device reads and writes in its own memory, added up; 0 if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub device_memory: u64,
+    /// Bytes per second that the device reads in its own memory while it searches there, which for a slow
+    /// processor is less than it copies; 0 if unknown.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub search: u64,
     /// Bytes per second that one thread copies from page-locked RAM; 0 if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub host_memory: u64,
@@ -206,8 +210,9 @@ impl Profile {
     /// length of a page in bytes. Routes are left to the device, and what else there is is unknown.
     #[must_use]
     pub fn new(read: u64, write: u64, both: u64, page_bytes: usize) -> Self {
-        let (call, device_memory, host_memory) = (Duration::ZERO, 0, 0);
-        Self { read, write, both, page_bytes, call, device_memory, host_memory, routing: Routing::new() }
+        let (call, device_memory, search, host_memory) = (Duration::ZERO, 0, 0, 0);
+        let routing = Routing::new();
+        Self { read, write, both, page_bytes, call, device_memory, search, host_memory, routing }
     }
 
     /// The bandwidth in a direction.
@@ -216,7 +221,7 @@ impl Profile {
             Direction::Read => self.read,
             Direction::Write => self.write,
             Direction::Both => self.both,
-            Direction::OnDevice => self.device_memory,
+            Direction::OnDevice => self.search,
         }
     }
 

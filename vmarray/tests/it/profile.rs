@@ -182,7 +182,7 @@ fn work_on_devices_is_divided_by_their_own_speed() {
             let device = Arc::new(builder.device_bandwidth(bandwidth).trace(true).build());
             // Their buses are alike.
             let mut profile = profile(4096);
-            profile.device_memory = bandwidth;
+            profile.search = bandwidth;
             profile.remember(&device.info().identity);
             device
         })

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceKind, HostBuffer, HostMemory, Queue, Route, Routing, Ticket, Transfer,
+    Commit, Device, DeviceBuffer, DeviceKind, Elements, HostBuffer, HostMemory, Queue, Route, Routing,
+    Search, Ticket, Transfer,
 };
 
 use super::Profile;
@@ -124,10 +125,10 @@ pub(super) fn measure<D: Device>(device: &Arc<D>, clock: Clock<'_>) -> Result<Pr
     let call = pages.first().map_or(Duration::ZERO, |page| {
         page.alone.saturating_sub(Duration::from_secs_f64(page.bytes as f64 / page.read.max(1) as f64))
     });
-    let device_memory = scene.device_memory(speed, call)?;
+    let (device_memory, search) = scene.device_memory(speed, call)?;
     let host_memory = scene.host_memory();
     let measured = Profile::new(read, write, both, page_bytes);
-    Ok(Profile { routing, call, device_memory, host_memory, ..measured })
+    Ok(Profile { routing, call, device_memory, search, host_memory, ..measured })
 }
 
 /// What was measured with pages of a length.
@@ -292,9 +293,11 @@ impl<'a, D: Device> Scene<'a, D> {
         Ok(figures.map(page).into())
     }
 
-    /// What the device reads and writes in its own memory, in bytes per second, where its bus has about this
-    /// `speed`, and a submission and the wait for it take so long beside the copy.
-    fn device_memory(&self, speed: u64, call: Duration) -> Result<u64> {
+    /// What the device reads and writes in its own memory, and reads while it searches there, in bytes per
+    /// second, where its bus has about this `speed`, and a submission and the wait for it take so long beside
+    /// that.
+    fn device_memory(&self, speed: u64, call: Duration) -> Result<(u64, u64)> {
+        const ELEMENT: u64 = 4;
         let is_card = self.device.info().kind == DeviceKind::DiscreteGpu;
         let usable = self.device.memory()?.usable_bytes;
         let own = if is_card && usable / 4 >= CARD_BYTES {
@@ -304,18 +307,45 @@ impl<'a, D: Device> Scene<'a, D> {
         };
         let memory = own.as_ref().unwrap_or(&self.slots);
         // A slow device is no slower there than over its bus.
-        let half = (memory.bytes() / 2).min(bytes_in(COPY_TIME, speed) as u64);
+        let half = (memory.bytes() / 2).min(bytes_in(COPY_TIME, speed) as u64) / ELEMENT * ELEMENT;
         if half == 0 {
-            return Ok(0);
+            return Ok((0, 0));
         }
         let copy = [Transfer::Internal { from: memory.at(0), to: memory.at(half), bytes: half }];
-        // What the driver has only promised so far is there after the first.
-        self.once(None, ProbedWay::Down, &copy)?;
-        let times = [self.once(None, ProbedWay::Down, &copy)?, self.once(None, ProbedWay::Down, &copy)?];
-        let time = times[0].min(times[1]);
+        let elements = Elements { start: memory.at(0), count: 2 * half / ELEMENT, stride: ELEMENT };
+        let answer = HostBuffer::new(self.device, Search::HEADER_BYTES as usize, HostMemory::Pageable)?;
+        let search = Search {
+            elements,
+            field_offset: 0,
+            value: &[0xA5; ELEMENT as usize],
+            limit: 0,
+            count_all: true,
+            answer: answer.at(0),
+        };
+        let queue = self.queue(ProbedWay::Down);
+        let copied = self.best_of(call, || queue.submit(&copy))?;
+        let searched = self.best_of(call, || queue.search(&search))?;
         // Of a device that takes no longer than for nothing, nothing is known.
-        let time = time.checked_sub(call).filter(|time| !time.is_zero());
-        Ok(time.map_or(0, |time| (2.0 * half as f64 / time.as_secs_f64()) as u64))
+        let speed =
+            |time: Option<Duration>| time.map_or(0, |time| (2.0 * half as f64 / time.as_secs_f64()) as u64);
+        Ok((speed(copied), speed(searched)))
+    }
+
+    /// How long some work takes beside a call, at best; none if that is nothing.
+    fn best_of(
+        &self,
+        call: Duration,
+        submit: impl Fn() -> backend_api::Result<Ticket>,
+    ) -> Result<Option<Duration>> {
+        let once = || -> Result<Duration> {
+            let start = (self.clock)();
+            self.device.wait(submit()?)?;
+            Ok((self.clock)().saturating_sub(start))
+        };
+        // What the driver has only promised so far, memory or a kernel, is there after the first.
+        once()?;
+        let time = once()?.min(once()?);
+        Ok(time.checked_sub(call).filter(|time| !time.is_zero()))
     }
 
     /// What this thread copies from host memory of the device, in bytes per second; 0 by a clock that does

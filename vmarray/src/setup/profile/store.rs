@@ -123,13 +123,14 @@ fn write(folder: &OwnFolder, key: &str, profile: &Profile) -> io::Result<()> {
 }
 
 fn print(key: &str, profile: &Profile) -> String {
-    let Profile { read, write, both, page_bytes, call, device_memory, host_memory, routing } = profile;
+    let Profile { read, write, both, page_bytes, call, device_memory, search, host_memory, routing } =
+        profile;
     let call = call.as_nanos();
     let uploads = print_table(|pieces, bytes| routing.upload(pieces, pieces as u64 * bytes));
     let downloads = print_table(|pieces, bytes| routing.download(pieces, pieces as u64 * bytes));
     format!(
         "{TITLE}\n{key}\nread {read}\nwrite {write}\nboth {both}\npage_bytes {page_bytes}\ncall {call}\n\
-         device_memory {device_memory}\nhost_memory {host_memory}\nuploads {uploads}\ndownloads {downloads}\n{END}\n"
+         device_memory {device_memory}\nsearch {search}\nhost_memory {host_memory}\nuploads {uploads}\ndownloads {downloads}\n{END}\n"
     )
 }
 
@@ -144,7 +145,8 @@ fn parse(text: &str, key: &str) -> Option<Profile> {
     let page_bytes = usize::try_from(number("page_bytes")?).ok().filter(|bytes| bytes.is_power_of_two())?;
     let mut profile = Profile::new(read, write, both, page_bytes);
     profile.call = Duration::from_nanos(number("call")?);
-    (profile.device_memory, profile.host_memory) = (number("device_memory")?, number("host_memory")?);
+    (profile.device_memory, profile.search) = (number("device_memory")?, number("search")?);
+    profile.host_memory = number("host_memory")?;
     let routing = &mut profile.routing;
     parse_table(value("uploads")?, |pieces, bytes, route| routing.set_upload(pieces, bytes, route))?;
     parse_table(value("downloads")?, |pieces, bytes, route| routing.set_download(pieces, bytes, route))?;
@@ -188,7 +190,8 @@ mod tests {
     fn profile() -> Profile {
         let mut profile = Profile::new(50_000_000_000, 49, 80_000_000_000, 65_536);
         profile.call = Duration::from_nanos(5_500);
-        (profile.device_memory, profile.host_memory) = (4_000_000_000_000, 12_000_000_000);
+        (profile.device_memory, profile.search) = (4_000_000_000_000, 3_000_000_000_000);
+        profile.host_memory = 12_000_000_000;
         profile.routing.set_upload(2, 4096, Some(Route::Single));
         profile.routing.set_upload(512, 1 << 20, Some(Route::Batch));
         profile.routing.set_download(16, 64 << 10, Some(Route::Kernel));

@@ -44,6 +44,7 @@ fn a_simulated_device_is_as_fast_as_it_was_made() {
     assert!(profile.routing.is_empty() && took < Duration::from_secs(1), "{took:?}");
     // A copy reads and writes. Host memory is not the device's, and its clock stands still meanwhile.
     assert!(near(profile.device_memory, 8e9) && profile.host_memory == 0, "{profile:?}");
+    assert!(near(profile.search, 4e9), "{profile:?}");
     assert!(near(profile.call.as_nanos() as u64, 1000.0), "{profile:?}");
 }
 
