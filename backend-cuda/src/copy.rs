@@ -106,16 +106,42 @@ fn start_between(
     };
     let (within, between): (Vec<Transfer<'_>>, Vec<Transfer<'_>>) =
         transfers.iter().partition(|transfer| contexts(transfer) == (own, own));
-    joined(&between).try_for_each(|transfer| {
-        let (piece, (to, from)) = (resolve(names, &transfer), contexts(&transfer));
-        // SAFETY: both ranges were checked against memory that stays until the submission is done.
-        unsafe { work.stream().copy_between((to, piece.to.host), (from, piece.from.host), piece.bytes) }
-    })?;
     let forced = route.or(work.core.route);
+    if !between_by_kernel(work, names, &between, forced)? {
+        joined(&between).try_for_each(|transfer| {
+            let (piece, (to, from)) = (resolve(names, &transfer), contexts(&transfer));
+            // SAFETY: both ranges were checked against memory that stays until the submission is done.
+            unsafe { work.stream().copy_between((to, piece.to.host), (from, piece.from.host), piece.bytes) }
+        })?;
+    }
     if names.hosts_are_mapped() {
         return start_mapped(work, names, &within, forced);
     }
     joined(&within).try_for_each(|transfer| single(work, &resolve(names, &transfer)))
+}
+
+/// Submits copies from or to other cards by kernel, which reads and writes their memory over the link, if
+/// they are many and short: each is a call of the driver otherwise. `false` if they are not, or there is no
+/// kernel.
+fn between_by_kernel(
+    work: &mut Work<'_>,
+    names: &Lookup<'_>,
+    transfers: &[Transfer<'_>],
+    forced: Option<Route>,
+) -> Outcome<bool> {
+    let load = survey(transfers);
+    let wishes = Wishes { forced, routing: *work.core.routing.read() };
+    if route::choose(load, Possible { batch: false, kernel: true }, &wishes) != Route::Kernel {
+        return Ok(false);
+    }
+    match work.core.kernels.copying(work.context()) {
+        Ok(kernels) => {
+            by_kernel(work, kernels, load, joined(transfers).map(|transfer| resolve(names, &transfer)))?;
+            Ok(true)
+        }
+        Err(code) if code.is_fatal() => Err(code),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Submits copies between device memory and pinned memory, or within the card.
