@@ -74,8 +74,8 @@ pub enum Placement {
     Balanced(Direction),
     /// Every page on two devices, so that one of them can be lost and nothing with it.
     ///
-    /// The pages are dealt out to pairs of devices: both of two; of more the first and the second, the second
-    /// and the third, and so on, the last and the first. Each device has equal shares of two pairs, so the
+    /// The pages are dealt out to pairs of devices: the first and the second, the second and the third, and so
+    /// on, the last and the first. Each device has equal shares of two pairs, so the
     /// array takes twice its length in device memory. Write-backs go to both devices of a page and end when
     /// both have it; reads come from the one that has less to do. Work on the devices that writes is done on
     /// both, or copied to the second.
@@ -206,7 +206,6 @@ impl Placement {
         let refused = |kind: ErrorKind| Err(if devices == 0 { ErrorKind::NoDevices } else { kind }.into());
         match (self, devices) {
             (Self::Mirrored, 0..2) => refused(ErrorKind::MirrorRefused { reason: "there is one device" }),
-            (Self::Mirrored, 2) => Ok(Some(Redundant::Pairs(vec![[0, 1]]))),
             (Self::Mirrored, _) => {
                 let pairs = (0..devices).map(|first| [first, (first + 1) % devices]);
                 Ok(Some(Redundant::Pairs(pairs.collect())))
@@ -361,7 +360,7 @@ mod tests {
     #[test]
     fn each_device_is_in_two_pairs() {
         let pairs = |devices| Placement::Mirrored.redundant(devices);
-        assert_eq!(pairs(2), Ok(Some(Redundant::Pairs(vec![[0, 1]]))));
+        assert_eq!(pairs(2), Ok(Some(Redundant::Pairs(vec![[0, 1], [1, 0]]))));
         assert_eq!(pairs(4), Ok(Some(Redundant::Pairs(vec![[0, 1], [1, 2], [2, 3], [3, 0]]))));
         assert!(pairs(0).is_err() && pairs(1).is_err() && Placement::Equal.redundant(1) == Ok(None));
     }
