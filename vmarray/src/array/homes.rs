@@ -80,8 +80,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// it what that had: a copy, or what the other devices and their parity make of it. The array is used
     /// meanwhile. Returns when the array is whole again; of several lost devices one is replaced.
     ///
-    /// Submissions wait for pieces that are being copied, for less than a millisecond, or changes for pieces
-    /// of 2 MiB that are being rebuilt, one at a time. Until it returns, the loss of the other devices that
+    /// Submissions wait for pieces that are being copied, for about a millisecond, or changes for pieces of 2
+    /// MiB that are being rebuilt, one at a time. Until it returns, the loss of the other devices that
     /// have those pages is a loss of pages.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Returns when all is moved and the devices that are left are used no more; channels go one after the
     /// other. A channel's pages are copied by the link of two devices where they [reach each
     /// other](backend_api::Device::reaches), else through host memory; submissions to it wait for one piece
-    /// at a time, less than a millisecond, and hits for nothing. Both devices need room for the channel
+    /// at a time, about a millisecond, and hits for nothing. Both devices need room for the channel
     /// meanwhile.
     ///
     /// # Errors
