@@ -15,17 +15,19 @@ use vmarray::{AnyDevice, Placement, VirtualArray, device::Device, prelude::*};
 pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let [first, second, ..] = &setup.devices[..] else { return Ok(()) };
-    moving(bench, first, second)?;
+    if bench.raw.has_link() {
+        moving(bench, first, second)?;
+    }
     redundancy(bench, first, second)?;
-    experiment::<crate::bench::elements::Record>(bench)?;
-    experiment::<crate::bench::elements::Block>(bench)?;
     divided(bench)
 }
 
 /// An array that moves to another device and back, and a mirror of which one device is lost and replaced.
 fn moving(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) -> Result<()> {
     let setup = bench.setup.clone();
-    let (bytes, cache) = (setup.medium_bytes, (setup.medium_bytes / 64).max(8 << 20));
+    // All of it on one of the devices.
+    let bytes = setup.large_bytes / setup.devices.len();
+    let cache = (bytes / 256).max(8 << 20);
     let len = bytes / size_of::<u32>();
     let name = format!("rig/rebalance/{}", size(bytes));
     if bench.wants(&name) {
@@ -57,7 +59,7 @@ fn moving(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) ->
         array.evict(..)?;
         let mut run = || {
             lost.lose();
-            ensure!(array.homes().len() == 1, "a pair is one channel");
+            ensure!(array.homes().iter().all(|home| home.replicas.len() == 2), "each page is on both");
             let spare = card(second);
             let sample = timed(1, || {
                 array.rebuild(spare.clone())?;
@@ -143,8 +145,11 @@ fn divided(bench: &mut Bench) -> Result<()> {
             let share = (pages as usize * array.page_len()).min(len);
             if share > 0 {
                 let part = build(vec![device.clone()], share)?;
-                let alone = sum(&part, &setup)?;
-                let busy = alone.wall / alone.amount * (share * 4) as f64;
+                let mut busy = f64::INFINITY;
+                for _ in 0..4 {
+                    let alone = sum(&part, &setup)?;
+                    busy = busy.min(alone.wall / alone.amount * (share * 4) as f64);
+                }
                 let (percent, idle) = (100 * share / len, 100.0 * (1.0 - busy / whole));
                 println!("    {}: {percent} % of the elements, idle {idle:.0} % of a call", device.info());
             }
@@ -200,43 +205,4 @@ fn transform(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
     let whole = Field::<u32, u32>::whole();
     // Read and written.
     calls(setup.calls(), (array.len() * 8) as f64, || Ok(array.transform(.., whole.set(whole + 1))?))
-}
-
-fn experiment<T: Payload>(bench: &mut Bench) -> Result<()> {
-    let setup = bench.setup.clone();
-    if !bench.wants_any(&format!("rig/registered/{}", T::SIZE)) {
-        return Ok(());
-    }
-    let array = setup.filled::<T>(setup.medium_bytes, None, setup.medium_bytes / 100)?;
-    for mib in [32, 128, 256, 512, 1024] {
-        let count = ((mib << 20) / size_of::<T>()).min(16 << 20);
-        let mut random = SplitMix64::new(5);
-        let indices: Vec<usize> = (0..count).map(|_| random.index(array.len())).collect();
-        let values: Vec<T> = indices.iter().map(|&index| T::of(index)).collect();
-        let (Ok(list), Ok(mut near)) = (array.register(indices), array.register(values)) else { continue };
-        for turns in [1, 4] {
-            bench.row(
-                format!("rig/registered/{}/{mib}MiB/{turns}", T::SIZE),
-                Unit::MegaPerSecond,
-                |bench, row| {
-                    row.ours(&array, || {
-                        calls(turns, count as f64, || Ok(array.gather_into(&list, &mut near)?))
-                    })?;
-                    row.limit(
-                        "kernel",
-                        bench.raw.get(Limit::Indexed(crate::bench::raw::Way::Down, size_of::<T>())),
-                    )
-                },
-            )?;
-        }
-        bench.row(
-            format!("rig/registered/{}/{mib}MiB/scatter", T::SIZE),
-            Unit::MegaPerSecond,
-            |bench, row| {
-                row.ours(&array, || calls(4, count as f64, || Ok(array.scatter(&list, &near)?)))?;
-                row.limit("kernel", bench.raw.get(Limit::Indexed(crate::bench::raw::Way::Up, size_of::<T>())))
-            },
-        )?;
-    }
-    Ok(())
 }
