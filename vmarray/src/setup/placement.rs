@@ -74,11 +74,11 @@ pub enum Placement {
     Balanced(Direction),
     /// Every page on two devices, so that one of them can be lost and nothing with it.
     ///
-    /// The pages are dealt out to pairs of devices: the first and the second, the second and the third, and so
-    /// on, the last and the first. Each device has equal shares of two pairs, so the
-    /// array takes twice its length in device memory. Write-backs go to both devices of a page and end when
-    /// both have it; reads come from the one that has less to do. Work on the devices that writes is done on
-    /// both, or copied to the second.
+    /// The pages are dealt out to pairs of devices: the first and the second, the second and the third, and
+    /// so on, the last and the first. Each device has equal shares of two pairs, so the array takes twice its
+    /// length in device memory. Write-backs go to both devices of a page and end when both have it; reads
+    /// come from the one that has less to do. Work on the devices that writes is done on both, or copied to
+    /// the second.
     ///
     /// When a device is lost, everything goes on with the other one of each pair, at the loss of another
     /// one of which pages are lost. [`homes`](crate::VirtualArray::homes) tells, and

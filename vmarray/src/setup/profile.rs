@@ -54,8 +54,8 @@ pub enum Direction {
 /// longer than 64 KiB count only where a lone copy of one, which is what a random miss costs, takes at most a
 /// quarter longer than that of 64 KiB.
 ///
-/// Beside that a copy and a search within the device's memory are timed, and a copy within RAM by one thread; what goes from
-/// device to device, by [`link`](Self::link).
+/// Beside that a copy and a search within the device's memory are timed, and a copy within RAM by one
+/// thread; what goes from device to device, by [`link`](Self::link).
 ///
 /// It takes up to 32 MiB of device memory, of discrete cards for a moment 256 MiB more, whose caches hold
 /// less than that, and 64 MiB of RAM, and less than a second a device. Other work of the card meanwhile

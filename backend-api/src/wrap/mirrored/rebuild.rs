@@ -40,8 +40,9 @@ impl Mirrored {
     /// at a time to be copied. Returns when the spare has everything.
     ///
     /// Blocks until the work of the lost device is over. One thread at a time; others wait. What is copied
-    /// goes by the link of the devices where they [reach](Device::reaches) each other, for about a millisecond
-    /// at a time; else through host memory, 4 MiB at a time, at the bandwidth of the slower of two buses.
+    /// goes by the link of the devices where they [reach](Device::reaches) each other, for about a
+    /// millisecond at a time; else through host memory, 4 MiB at a time, at the bandwidth of the slower of
+    /// two buses.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is none of those that are lost, or the
