@@ -14,7 +14,7 @@ mod worker;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::thread::JoinHandle;
 
@@ -31,6 +31,7 @@ use crate::{
 
 use locks::Locks;
 use rows::Rows;
+use scratch::Scratches;
 use seat::Seat;
 use worker::Seated;
 
@@ -121,7 +122,8 @@ struct Core {
     /// Held by the one thread that rebuilds.
     rebuilding: Mutex<()>,
     next_member: AtomicU64,
-    wipes: AtomicBool,
+    /// Host memory that bytes pass through, which also knows whether memory is to be wiped.
+    scratches: Arc<Scratches>,
 }
 
 impl ParityGroup {
@@ -156,7 +158,7 @@ impl ParityGroup {
             locks: Locks::default(),
             setup: Mutex::new(()),
             rebuilding: Mutex::new(()),
-            wipes: AtomicBool::new(false),
+            scratches: Arc::default(),
         });
         let member = |(at, (info, routes)): (usize, (DeviceInfo, Vec<Route>))| {
             let seated = Arc::new(Seated { core: Arc::clone(&core), at, info });
@@ -367,7 +369,7 @@ unsafe impl Device for ParityMember {
         for seat in 0..core.seats.len() {
             core.make(seat, |device| device.wipe_on_release(), |_, ()| ())?;
         }
-        core.wipes.store(true, Ordering::Release);
+        core.scratches.wipes.store(true, Ordering::Release);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use super::Core;
 use super::copies::{If, PIECE_BYTES, both_lost};
 use super::locks::Use;
 use super::rows::{Segment, Target};
-use super::scratch::Scratch;
+use super::scratch::{Scratch, difference_of};
 use crate::wrap::several::member::Status;
 use crate::{Error, ErrorKind, Result};
 
@@ -69,7 +69,14 @@ impl Core {
             Ok(scratch) => scratch,
             Err(error) => return Some(Err(error)),
         };
-        if let Err(error) = self.read(seat, If::Current, change.targets, &mut difference) {
+        let read = self.read_each(seat, If::Current, change.targets, |at, old| {
+            let to = &mut difference[at..at + old.len()];
+            match change.known {
+                Some(new) => difference_of(to, old, &new[at..at + old.len()]),
+                None => to.copy_from_slice(old),
+            }
+        });
+        if let Err(error) = read {
             return (!self.is_loss(seat, &error)).then_some(Err(error));
         }
         let id = self.seats[seat].lock().member.id;
@@ -78,9 +85,12 @@ impl Core {
             return None;
         }
         match change.known {
-            Some(new) if outcome.is_ok() => difference.xor(0, new),
+            Some(_) if outcome.is_ok() => {}
             // After a failure nobody knows what is there; the parities have to keep that all the same.
-            _ => {
+            known => {
+                if let Some(new) = known {
+                    difference.xor(0, new);
+                }
                 if let Err(error) = self.add_contents(seat, change.targets, &mut difference) {
                     self.lose(seat, id, &error);
                     return None;

@@ -48,6 +48,14 @@ struct Piece {
     at: usize,
 }
 
+/// Calls `reach` with the first bytes of a stage, to which copies are over.
+fn with_stage(stage: &Stage, bytes: usize, reach: impl FnOnce(&mut [u8])) {
+    let Some(memory) = stage.memory() else { return };
+    // SAFETY: the stage is longer, and this thread has it; no copy is under way there, and those before
+    // have written all of these bytes.
+    reach(unsafe { std::slice::from_raw_parts_mut(memory.address().as_ptr(), bytes) });
+}
+
 /// Cuts targets so that each submission has no more than a stage's bytes.
 fn pieces(targets: &[Target]) -> Vec<Vec<Piece>> {
     let (mut all, mut now, mut bytes, mut at) = (Vec::new(), Vec::new(), 0, 0);
@@ -109,13 +117,23 @@ impl Core {
 
     /// Copies from a seat's device. One that fails for good is given up, as if it were lost.
     pub(super) fn read(&self, seat: usize, which: If, targets: &[Target], to: &mut [u8]) -> Result<()> {
+        self.read_each(seat, which, targets, |at, bytes| to[at..at + bytes.len()].copy_from_slice(bytes))
+    }
+
+    /// As [`read`](Self::read): gives the bytes where they came to, a piece at a time, with where they are in
+    /// those of all targets.
+    pub(super) fn read_each(
+        &self,
+        seat: usize,
+        which: If,
+        targets: &[Target],
+        mut take: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
         for pieces in pieces(targets) {
             let stage = self.stage(seat, which)?;
             self.copy(seat, which, &stage, &pieces, true)?;
-            let Some(address) = stage.memory().map(|memory| memory.address()) else { continue };
             let (start, end) = ends(&pieces);
-            // SAFETY: the stage is longer, and the copies are over.
-            unsafe { racy::read(address.as_ptr(), &mut to[start..end]) };
+            with_stage(&stage, end - start, |bytes| take(start, bytes));
             self.put_stage(seat, stage);
         }
         Ok(())
@@ -331,26 +349,47 @@ impl Core {
                 bytes += targets[end].bytes;
                 end += 1;
             }
-            let mut parity = self.scratch(bytes)?;
-            let part = &targets[first..end];
             // Changes of other devices to the same bytes wait here.
             let _one = self.seats[device].parity.lock();
-            self.read(device, If::There, part, &mut parity)?;
-            let mut at = 0;
-            for (target, place) in part.iter().zip(&places[first..end]) {
-                let bytes = target.bytes as usize;
-                parity.xor(at, &change[*place..place + bytes]);
-                at += bytes;
-            }
-            self.write(device, If::There, part, &parity)?;
+            self.change_each(device, &targets[first..end], |part, bytes| {
+                let place = places[first + part];
+                xor(bytes, &change[place..place + bytes.len()]);
+            })?;
             first = end;
         }
         Ok(())
     }
 
+    /// Has what a seat's device has come to the host, changed there and brought back, target by target.
+    /// All of them are a piece at most.
+    fn change_each(
+        &self,
+        seat: usize,
+        targets: &[Target],
+        mut change: impl FnMut(usize, &mut [u8]),
+    ) -> Result<()> {
+        let mut done = 0;
+        for pieces in pieces(targets) {
+            let stage = self.stage(seat, If::There)?;
+            self.copy(seat, If::There, &stage, &pieces, true)?;
+            let (start, end) = ends(&pieces);
+            with_stage(&stage, end - start, |bytes| {
+                let mut rest = bytes;
+                for (number, piece) in pieces.iter().enumerate() {
+                    let (now, later) = rest.split_at_mut(piece.target.bytes as usize);
+                    change(done + number, now);
+                    rest = later;
+                }
+            });
+            self.copy(seat, If::There, &stage, &pieces, false)?;
+            self.put_stage(seat, stage);
+            done += pieces.len();
+        }
+        Ok(())
+    }
+
     pub(super) fn scratch(&self, bytes: u64) -> Result<Scratch> {
-        let wipes = self.wipes.load(std::sync::atomic::Ordering::Acquire);
-        Scratch::new(usize::try_from(bytes).unwrap_or(usize::MAX), wipes)
+        self.scratches.take(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
     /// Notes that a device is gone.

@@ -275,7 +275,7 @@ impl Seated {
         // No device but the lost one knows it any more.
         drop(kept);
         if let Some(block) = block
-            && self.core.wipes.load(Ordering::Acquire)
+            && self.core.scratches.wipes.load(Ordering::Acquire)
         {
             // SAFETY: no device knows it any more.
             unsafe { block.wipe() };

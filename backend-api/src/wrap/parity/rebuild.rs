@@ -62,7 +62,7 @@ impl Core {
         let seat = seat.ok_or_else(|| refused("the device is not one of the lost ones"))?;
         // All that it was doing is over, and what it was asked for will be done without it.
         seated[seat].wait_for_direct();
-        if self.wipes.load(Ordering::Acquire) {
+        if self.scratches.wipes.load(Ordering::Acquire) {
             spare.wipe_on_release()?;
         }
         let id = self.next_member.fetch_add(1, Ordering::Relaxed);

@@ -14,11 +14,31 @@ use crate::{
     Route, Scatter, Search, Transfer, racy,
 };
 
-/// Bytes that are to be written, from the host.
+/// Bytes that are to be written, from the host: a piece of them at most.
 #[derive(Debug, Default)]
 struct Writes {
     targets: Vec<Target>,
-    bytes: Vec<u8>,
+    memory: Option<Scratch>,
+    /// How much of that is in use.
+    len: usize,
+}
+
+impl Writes {
+    fn has_room(&self, bytes: u64) -> bool {
+        self.len as u64 + bytes <= PIECE_BYTES
+    }
+
+    /// Notes what is to be written next, and gives the place of its bytes. There is room for them, or they
+    /// are the first.
+    fn add(&mut self, core: &Core, target: Target) -> Result<&mut [u8]> {
+        let (start, end) = (self.len, self.len + target.bytes as usize);
+        if self.memory.as_ref().is_none_or(|memory| memory.len() < end) {
+            self.memory = Some(core.scratch(PIECE_BYTES.max(target.bytes))?);
+        }
+        self.targets.push(target);
+        self.len = end;
+        Ok(self.memory.as_mut().map_or(&mut [], |memory| &mut memory[start..end]))
+    }
 }
 
 impl Core {
@@ -65,22 +85,19 @@ impl Core {
             let mut offset = 0;
             while offset < bytes {
                 let length = (bytes - offset).min(PIECE_BYTES);
-                if writes.bytes.len() as u64 + length > PIECE_BYTES {
+                if !writes.has_room(length) {
                     self.write_all(seat, &mut writes)?;
                 }
-                let data = match *transfer {
+                let data = writes.add(self, at(to.plus(offset), length))?;
+                match *transfer {
                     Transfer::Internal { from, .. } => {
-                        let mut data = self.scratch(length)?;
-                        self.read_seat(seat, &[at(from.plus(offset), length)], &mut data)?;
-                        data
+                        self.read_seat(seat, &[at(from.plus(offset), length)], data)?;
                     }
                     Transfer::Upload { from, .. } => {
-                        self.read_host(seat, from.host(), from.offset() + offset, length)?
+                        self.read_host_into(seat, from.host(), from.offset() + offset, data)?;
                     }
                     Transfer::Download { .. } => break,
-                };
-                writes.targets.push(at(to.plus(offset), length));
-                writes.bytes.extend_from_slice(&data);
+                }
                 offset += length;
             }
         }
@@ -115,10 +132,10 @@ impl Core {
         ordered.sort_unstable_by_key(|target| (target.buffer, target.offset));
         let overlap = |pair: &[&Target]| pair[0].buffer == pair[1].buffer && pair[0].end() > pair[1].offset;
         let step = if ordered.windows(2).any(overlap) { 1 } else { writes.targets.len().max(1) };
-        let mut from = 0;
+        let (mut from, all) = (0, writes.memory.as_deref().unwrap_or_default());
         for targets in writes.targets.chunks(step) {
             let bytes: u64 = targets.iter().map(|target| target.bytes).sum();
-            let new = &writes.bytes[from..from + bytes as usize];
+            let new = &all[from..from + bytes as usize];
             from += bytes as usize;
             self.change(&Change {
                 seat,
@@ -130,7 +147,7 @@ impl Core {
             })?;
         }
         writes.targets.clear();
-        writes.bytes.clear();
+        writes.len = 0;
         Ok(())
     }
 
@@ -169,12 +186,11 @@ impl Core {
             if *index == LEFT_OUT {
                 continue;
             }
-            if writes.bytes.len() as u64 + stride > PIECE_BYTES {
+            if !writes.has_room(stride) {
                 self.write_all(seat, &mut writes)?;
             }
             let Some((base, behind)) = elements.place(*index) else { continue };
-            writes.targets.push(at(base.plus(behind), stride));
-            writes.bytes.extend_from_slice(value);
+            writes.add(self, at(base.plus(behind), stride))?.copy_from_slice(value);
         }
         self.write_all(seat, &mut writes)
     }
@@ -348,11 +364,16 @@ impl Core {
 
     pub(super) fn read_host(&self, seat: usize, host: HostId, offset: u64, bytes: u64) -> Result<Scratch> {
         let mut read = self.scratch(bytes)?;
-        let address = self.host_address(seat, host, offset, bytes)?;
+        self.read_host_into(seat, host, offset, &mut read)?;
+        Ok(read)
+    }
+
+    fn read_host_into(&self, seat: usize, host: HostId, offset: u64, into: &mut [u8]) -> Result<()> {
+        let address = self.host_address(seat, host, offset, into.len() as u64)?;
         // SAFETY: the range is inside of memory that stays until it is released, which waits for the request
         // that names it; that its owner may be at it is tolerated.
-        unsafe { racy::read(address, &mut read) };
-        Ok(read)
+        unsafe { racy::read(address, into) };
+        Ok(())
     }
 
     pub(super) fn write_host(&self, seat: usize, host: HostId, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -1,35 +1,61 @@
 //! Memory of a group's own on the heap, through which bytes of the program pass.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
+
+use super::copies::PIECE_BYTES;
 use crate::{Error, ErrorKind, Result, racy};
 
-/// Zeroed bytes, overwritten before they go if so wanted.
+/// What is shorter than this is allocated anew each time.
+const SHORT_BYTES: usize = 64 << 10;
+/// How many pieces are kept at most: some for each thread of a group of a few devices.
+const KEPT: usize = 16;
+
+/// Pieces that are used again: the system takes longer to map and clear new memory of that length than a bus
+/// to bring what goes there.
+#[derive(Debug, Default)]
+pub(super) struct Scratches {
+    kept: Mutex<Vec<Vec<u8>>>,
+    /// Whether bytes are overwritten before they are kept or given back.
+    pub(super) wipes: AtomicBool,
+}
+
+/// Bytes of any value, which whoever asked for them overwrites.
 #[derive(Debug)]
 pub(super) struct Scratch {
     bytes: Vec<u8>,
-    wipes: bool,
+    len: usize,
+    from: Arc<Scratches>,
+}
+
+impl Scratches {
+    /// # Errors
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory).
+    pub(super) fn take(self: &Arc<Self>, len: usize) -> Result<Scratch> {
+        let is_piece = (SHORT_BYTES..=PIECE_BYTES as usize).contains(&len);
+        let mut bytes = if is_piece { self.kept.lock().pop() } else { None }.unwrap_or_default();
+        if bytes.len() < len {
+            let refused = |_| {
+                Error::new(ErrorKind::OutOfMemory, "parity")
+                    .with_bytes(len as u64)
+                    .with_detail("of host memory, for what is to be replaced")
+                    .with_advice("write to less at once, or leave more RAM free")
+            };
+            let room = if is_piece { PIECE_BYTES as usize } else { len };
+            bytes.try_reserve_exact(room).map_err(refused)?;
+            bytes.resize(room, 0);
+        }
+        Ok(Scratch { bytes, len, from: Arc::clone(self) })
+    }
 }
 
 impl Scratch {
-    /// # Errors
-    /// [`OutOfMemory`](ErrorKind::OutOfMemory).
-    pub(super) fn new(bytes: usize, wipes: bool) -> Result<Self> {
-        let mut list = Vec::new();
-        let refused = |_| {
-            Error::new(ErrorKind::OutOfMemory, "parity")
-                .with_bytes(bytes as u64)
-                .with_detail("of host memory, for what is to be replaced")
-                .with_advice("write to less at once, or leave more RAM free")
-        };
-        list.try_reserve_exact(bytes).map_err(refused)?;
-        list.resize(bytes, 0);
-        Ok(Self { bytes: list, wipes })
-    }
-
     /// Adds a change to what it changes.
     pub(super) fn xor(&mut self, at: usize, other: &[u8]) {
-        xor(&mut self.bytes[at..at + other.len()], other);
+        xor(&mut self[at..at + other.len()], other);
     }
 }
 
@@ -38,25 +64,36 @@ pub(super) fn xor(to: &mut [u8], other: &[u8]) {
     to.iter_mut().zip(other).for_each(|(byte, other)| *byte ^= other);
 }
 
+/// The bitwise difference of two ranges of bytes goes to a third.
+pub(super) fn difference_of(to: &mut [u8], one: &[u8], other: &[u8]) {
+    to.iter_mut().zip(one.iter().zip(other)).for_each(|(to, (one, other))| *to = one ^ other);
+}
+
 impl Deref for Scratch {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[..self.len]
     }
 }
 
 impl DerefMut for Scratch {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        &mut self.bytes[..self.len]
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if self.wipes {
+        if self.from.wipes.load(Ordering::Acquire) {
             // SAFETY: the bytes are initialised, and borrowed alone.
-            unsafe { racy::wipe(self.bytes.as_mut_ptr(), self.bytes.len()) };
+            unsafe { racy::wipe(self.bytes.as_mut_ptr(), self.len) };
+        }
+        if self.bytes.len() == PIECE_BYTES as usize {
+            let mut kept = self.from.kept.lock();
+            if kept.len() < KEPT {
+                kept.push(std::mem::take(&mut self.bytes));
+            }
         }
     }
 }
