@@ -352,6 +352,16 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// pages are. Arrays of
     /// [`Placement::Mirrored`] can be moved without it; with [`Placement::Parity`],
     /// [`build`](Self::build) says [`MoveRefused`](ErrorKind::MoveRefused).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{host::HostDevice, prelude::*};
+    /// let [old, new] = [(); 2].map(|()| Arc::new(HostDevice::new(1 << 20).unwrap()));
+    /// let builder = || VirtualArray::<u32>::builder(1000).devices([old.clone()]);
+    /// assert!(builder().build()?.rebalance([new.clone()]).is_err());
+    /// builder().movable(true).build()?.rebalance([new])?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn movable(mut self, movable: bool) -> Self {
         self.settings.movable = movable;
         self
