@@ -14,6 +14,12 @@ const PATTERN_BYTES: usize = 256 << 10;
 /// Links that were tried, by the identities of their devices, and whether they may be used.
 static TRIED: Mutex<Option<HashMap<[String; 2], bool>>> = Mutex::new(None);
 
+/// Whether two are one device, whichever types they are known by.
+#[must_use]
+pub fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
+
 /// What a device can do with memory of another: nothing where the link between them is broken. `tell` is
 /// told of a link that is found broken, and of one that could not be tried, by what error, and is not used
 /// for now.
@@ -25,7 +31,7 @@ pub fn reach(
     to: &Arc<dyn Device>,
     tell: impl FnOnce(&dyn Device, &dyn Device, Option<&Error>),
 ) -> Reach {
-    if std::ptr::addr_eq(Arc::as_ptr(from), Arc::as_ptr(to)) {
+    if is_same(from, to) {
         return Reach::Maps;
     }
     let reach = from.reaches(to.info());

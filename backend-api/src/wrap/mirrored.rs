@@ -13,6 +13,7 @@ use std::task::Waker;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::kernel::KernelFacts;
+use crate::links::is_same;
 use crate::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
     Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket, contended,
@@ -157,7 +158,7 @@ impl Mirrored {
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
         let devices: Vec<_> = devices.into_iter().collect();
         let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
-            devices[..at].iter().any(|other| std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(device)))
+            devices[..at].iter().any(|other| is_same(other, device))
         };
         if devices.is_empty() || devices.iter().enumerate().any(is_twice) {
             return Err(Error::new(ErrorKind::InvalidArgument, "mirror")
@@ -234,9 +235,8 @@ impl Mirrored {
     /// Whether a device is one of the lost ones.
     #[must_use]
     pub fn has_lost(&self, device: &Arc<dyn Device>) -> bool {
-        let is_it = |member: &Member| std::ptr::addr_eq(Arc::as_ptr(&member.device), Arc::as_ptr(device));
-        let is_lost = |member: &Member| member.status == Status::Lost;
-        self.core.lock().members.iter().any(|member| is_lost(member) && is_it(member))
+        let is_it = |member: &Member| member.status == Status::Lost && is_same(&member.device, device);
+        self.core.lock().members.iter().any(is_it)
     }
 }
 

@@ -24,6 +24,7 @@ use super::several::member::{Member, Places, Status};
 use super::several::wakers::{Call, Woken};
 use super::{Replica, ReplicaState};
 use crate::kernel::KernelFacts;
+use crate::links::is_same;
 use crate::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
     Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket,
@@ -137,7 +138,7 @@ impl ParityGroup {
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
         let devices: Vec<_> = devices.into_iter().collect();
         let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
-            devices[..at].iter().any(|other| std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(device)))
+            devices[..at].iter().any(|other| is_same(other, device))
         };
         if devices.len() < 3 || devices.iter().enumerate().any(is_twice) {
             return Err(Error::new(ErrorKind::InvalidArgument, "parity")

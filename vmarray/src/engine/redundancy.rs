@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use backend_api::Device;
+use backend_api::links::is_same;
 use backend_api::wrap::{Mirrored, ParityGroup, Replica, ReplicaState};
 use parking_lot::Mutex;
 
@@ -133,10 +134,6 @@ impl Redundancy {
         }
         Ok(())
     }
-}
-
-fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
 /// For holders of some devices each as many of others, which get about equal shares and stay where they are

@@ -215,9 +215,12 @@ impl Core {
         drop(state);
         hosts.into_iter().for_each(|(device, host)| device.release_host(host));
         drop(setup);
-        let mut own = self.own.lock();
-        if let Some(block) = own.blocks.remove(&id)
-            && own.wipes
+        let (block, wipes) = {
+            let mut own = self.own.lock();
+            (own.blocks.remove(&id), own.wipes)
+        };
+        if let Some(block) = block
+            && wipes
         {
             // SAFETY: no device knows it any more.
             unsafe { block.wipe() };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::state::State;
 use super::{Core, Mirrored};
-use crate::links::reach;
+use crate::links::{is_same, reach};
 use crate::wrap::several::host::known;
 use crate::wrap::several::member::{Member, Status};
 use crate::wrap::several::wakers::Call;
@@ -82,7 +82,7 @@ impl Mirrored {
         let _only = self.core.rebuilding.lock();
         let member = {
             let state = self.core.lock();
-            let member = state.members.iter().find(|member| is_device(member, old));
+            let member = state.members.iter().find(|member| is_same(&member.device, old));
             member.map(|member| (member.id, member.is_there()))
         };
         match member {
@@ -98,11 +98,6 @@ impl Mirrored {
     }
 }
 
-/// Whether a member is this device.
-fn is_device(member: &Member, device: &Arc<dyn Device>) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(&member.device), Arc::as_ptr(device))
-}
-
 /// Those of some devices that can copy to another one past the host.
 pub(super) fn links_to(devices: &[(u64, Arc<dyn Device>)], spare: &Arc<dyn Device>) -> Vec<u64> {
     let tell = |from: &dyn Device, to: &dyn Device, error: Option<&Error>| {
@@ -111,7 +106,7 @@ pub(super) fn links_to(devices: &[(u64, Arc<dyn Device>)], spare: &Arc<dyn Devic
     };
     let linked = devices
         .iter()
-        .filter(|(_, device)| !Arc::ptr_eq(device, spare) && reach(device, spare, tell) != Reach::No);
+        .filter(|(_, device)| !is_same(device, spare) && reach(device, spare, tell) != Reach::No);
     linked.map(|(id, _)| *id).collect()
 }
 
@@ -219,11 +214,11 @@ impl Core {
         let _setup = self.setup.lock();
         let lost = loop {
             let mut state = self.lock();
-            if state.members.iter().any(|member| is_device(member, &spare)) {
+            if state.members.iter().any(|member| is_same(&member.device, &spare)) {
                 return Err(self.refused("the spare is one of the devices"));
             }
             let Some(lost) = lost else { break None };
-            let is_it = |member: &&Member| member.status == Status::Lost && is_device(member, lost);
+            let is_it = |member: &&Member| member.status == Status::Lost && is_same(&member.device, lost);
             let lost = state.members.iter().find(is_it);
             let lost = lost.map(|member| member.id);
             let Some(lost) = lost else { return Err(self.refused("the device is not one of the lost ones")) };

@@ -9,6 +9,7 @@ use super::locks::Use;
 use super::rows::{Segment, Target};
 use super::seat::Stage;
 use super::worker::Seated;
+use crate::links::is_same;
 use crate::wrap::several::host::known;
 use crate::wrap::several::member::{Member, Status};
 use crate::{Commit, Device, Error, ErrorKind, Result};
@@ -47,16 +48,13 @@ impl Core {
                 .with_detail(detail)
                 .with_advice("give a device that the group does not have, once one of its own is lost")
         };
-        let is = |member: &Member, device: &Arc<dyn Device>| {
-            std::ptr::addr_eq(Arc::as_ptr(&member.device), Arc::as_ptr(device))
-        };
         let _setup = self.setup.lock();
-        if self.seats.iter().any(|seat| is(&seat.lock().member, &spare)) {
+        if self.seats.iter().any(|seat| is_same(&seat.lock().member.device, &spare)) {
             return Err(refused("the spare is one of the devices"));
         }
         let is_lost = |at: &usize| {
             let member = &self.seats[*at].lock().member;
-            !member.is_there() && is(member, lost)
+            !member.is_there() && is_same(&member.device, lost)
         };
         let seat = (0..self.seats.len()).find(is_lost);
         let seat = seat.ok_or_else(|| refused("the device is not one of the lost ones"))?;
