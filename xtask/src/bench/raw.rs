@@ -75,6 +75,30 @@ pub fn pinned(device: &Arc<AnyDevice>, bytes: usize) -> Result<HostBuffer<AnyDev
     Ok(pinned.or_else(|_| HostBuffer::new(device, bytes, HostMemory::Pageable))?)
 }
 
+/// Submissions to a card that are under way.
+struct InFlight<'a> {
+    card: &'a Card,
+    most: usize,
+    tickets: VecDeque<Ticket>,
+}
+
+impl<'a> InFlight<'a> {
+    fn new(card: &'a Card, most: usize) -> Self {
+        Self { card, most, tickets: VecDeque::new() }
+    }
+
+    /// Takes one more in, and waits for the oldest if there are more than so many.
+    fn add(&mut self, ticket: Ticket) -> Result<()> {
+        self.tickets.push_back(ticket);
+        let oldest = if self.tickets.len() > self.most { self.tickets.pop_front() } else { None };
+        oldest.map_or(Ok(()), |ticket| Ok(self.card.device.wait(ticket)?))
+    }
+
+    fn wait(self) -> Result<()> {
+        self.tickets.into_iter().try_for_each(|ticket| Ok(self.card.device.wait(ticket)?))
+    }
+}
+
 /// The limits, as far as they were asked for.
 pub struct Raw {
     effort: Effort,
@@ -159,22 +183,14 @@ impl Raw {
                 }
             };
             let queue = if way == Way::Up { &card.up } else { &card.down };
-            let mut in_flight: VecDeque<Ticket> = VecDeque::new();
+            let mut in_flight = InFlight::new(card, IN_FLIGHT);
             let mut transfers = Vec::with_capacity(batch);
             let calls = until(seconds, 4, || {
                 transfers.clear();
                 transfers.extend((0..batch).map(|_| transfer()));
-                in_flight.push_back(queue.submit(&transfers)?);
-                if in_flight.len() > IN_FLIGHT
-                    && let Some(ticket) = in_flight.pop_front()
-                {
-                    card.device.wait(ticket)?;
-                }
-                Ok(())
+                in_flight.add(queue.submit(&transfers)?)
             })?;
-            if let Some(last) = in_flight.back() {
-                card.device.wait(*last)?;
-            }
+            in_flight.wait()?;
             Ok(calls * (batch * bytes) as f64)
         })
     }
@@ -214,7 +230,7 @@ impl Raw {
                 }
             }
             let elements = Elements { start: card.memory.at(0), count: elements, stride };
-            let mut in_flight = VecDeque::new();
+            let mut in_flight = InFlight::new(card, 1);
             let mut list = 0;
             let calls = until(seconds, 2, || {
                 let indices = card.host.at((list * half) as u64);
@@ -223,20 +239,14 @@ impl Raw {
                 let queue = if way == Way::Down && list == 0 { &card.down } else { &card.up };
                 list = 1 - list;
                 let count = count as u64;
-                in_flight.push_back(match way {
+                in_flight.add(match way {
                     Way::Up => {
                         queue.scatter(&Scatter { elements: elements.into(), indices, count, values })?
                     }
                     _ => queue.gather(&Gather { elements: elements.into(), indices, count, values })?,
-                });
-                if in_flight.len() == 2
-                    && let Some(ticket) = in_flight.pop_front()
-                {
-                    card.device.wait(ticket)?;
-                }
-                Ok(())
+                })
             })?;
-            in_flight.into_iter().try_for_each(|ticket| card.device.wait(ticket))?;
+            in_flight.wait()?;
             Ok(calls * count as f64)
         })
     }
@@ -256,17 +266,9 @@ impl Raw {
             // What is read is not what the next one is writing to.
             let (from, to) = (next.memory.at(0), card.memory.at(card.memory.bytes() - bytes));
             let copy = Transfer::Internal { from, to, bytes };
-            let mut in_flight = VecDeque::new();
-            let calls = until(seconds, 4, || {
-                in_flight.push_back(card.down.submit(&[copy])?);
-                if in_flight.len() > 4
-                    && let Some(ticket) = in_flight.pop_front()
-                {
-                    card.device.wait(ticket)?;
-                }
-                Ok(())
-            })?;
-            in_flight.into_iter().try_for_each(|ticket| card.device.wait(ticket))?;
+            let mut in_flight = InFlight::new(card, 4);
+            let calls = until(seconds, 4, || in_flight.add(card.down.submit(&[copy])?))?;
+            in_flight.wait()?;
             Ok(calls * bytes as f64)
         })
     }
