@@ -154,8 +154,47 @@ fn divided(bench: &mut Bench) -> Result<()> {
                 println!("    {}: {percent} % of the elements, idle {idle:.0} % of a call", device.info());
             }
         }
+        #[cfg(feature = "trace")]
+        traced(&array, &setup)?;
         Ok(())
     })
+}
+
+/// Records a few calls, and tells how long each device had work in them, from the first to the last.
+#[cfg(feature = "trace")]
+fn traced(array: &VirtualArray<u32>, setup: &Setup) -> Result<()> {
+    use anyhow::Context;
+    let recording = vmarray::trace::Recording::begin().context("somebody else records")?;
+    sum(array, setup)?;
+    let mut json = Vec::new();
+    recording.write(&mut json)?;
+    let trace: serde_json::Value = serde_json::from_slice(&json)?;
+    let events = trace["traceEvents"].as_array().context("a trace has events")?;
+    let name = |process: &serde_json::Value| {
+        let named = |e: &&serde_json::Value| e["name"] == "process_name" && &e["pid"] == process;
+        events.iter().find(named).and_then(|event| event["args"]["name"].as_str()).unwrap_or("?")
+    };
+    // Pieces of work by device, as begin and end in microseconds; the queues of one overlap.
+    let mut work = std::collections::BTreeMap::<&str, Vec<(f64, f64)>>::new();
+    for event in events.iter().filter(|event| event["name"] == "question") {
+        let at = event["ts"].as_f64().unwrap_or(0.0);
+        let piece = (at, at + event["dur"].as_f64().unwrap_or(0.0));
+        work.entry(name(&event["pid"])).or_default().push(piece);
+    }
+    let all = || work.values().flatten();
+    let begin = all().map(|piece| piece.0).fold(f64::INFINITY, f64::min);
+    let end = all().map(|piece| piece.1).fold(0.0, f64::max);
+    for (device, pieces) in &mut work {
+        pieces.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut busy, mut until) = (0.0, begin);
+        for &(from, to) in pieces.iter() {
+            busy += (to - from.max(until)).max(0.0);
+            until = until.max(to);
+        }
+        let idle = 100.0 * (1.0 - busy / (end - begin));
+        println!("    traced: {device}: idle {idle:.0} % of {:.0} us", end - begin);
+    }
+    Ok(())
 }
 
 fn read(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
