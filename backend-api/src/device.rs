@@ -334,6 +334,21 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
+    /// Has what work has written stay where the device keeps it, after the end of the process and a loss of
+    /// power too. Of work that is not done when this is called some or all of it may stay.
+    ///
+    /// - Blocks until it does.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) if memory of the device does not outlive the process, which is
+    /// the default; else what the system says. What does not stay is tried again by the next call.
+    fn sync(&self) -> Result<()> {
+        Err(Error::new(ErrorKind::Unsupported, "sync")
+            .with_detail("the memory of this device is gone when the process ends")
+            .with_advice("keep what is to stay in a file")
+            .on(self.info()))
+    }
+
     /// Starts copies.
     ///
     /// - Returns before they are done.

@@ -85,6 +85,16 @@ kinds! {
     Lost "device lost", "drop all that lies on this device, and open it anew or go on with the others";
     /// The device cannot do that at all.
     Unsupported "not supported", "use another way, or another device or backend";
+    /// What was read is not what was written: a bit has flipped, or somebody else has written there. It is not
+    /// handed out.
+    Corrupted "corrupted",
+        "restore what is damaged from a copy, or write it anew; look for faults of the drive or device";
+    /// Another program, or another part of this one, has it.
+    InUse "in use", "close it there first, or open it for reading everywhere";
+    /// What is there is not what it is expected to be.
+    WrongFormat "wrong format", "name the file that is meant, and its type and shape as they were made";
+    /// It was opened for reading alone.
+    ReadOnly "opened for reading alone", "open it for writing, or write to a copy";
     /// There is something at that place already, which would be overwritten. It is left as it is.
     AlreadyExists "exists already", "name another path, or remove what is there if it is no longer needed";
     /// The operating system refused: a file, a mapping, a thread.

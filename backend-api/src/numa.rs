@@ -308,7 +308,7 @@ mod tests {
         unsafe impl Device for Attached {
             crate::forward! { self => self.inner;
                 memory create_queue release_queue allocate release import_host release_host
-                wipe_on_release submit fill search gather scatter compute prepare launch prepare_launches
+                wipe_on_release sync submit fill search gather scatter compute prepare launch prepare_launches
                 kernel_facts poll wait wake reaches order_after
             }
 

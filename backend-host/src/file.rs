@@ -198,15 +198,6 @@ impl FileDevice {
     pub fn file_ranges(&self, buffer: BufferId) -> Result<Vec<Range<u64>>> {
         Ok(self.engine.buffer("file_ranges", buffer)?.file_ranges())
     }
-
-    /// Has the drive store everything that was written by work that is done. Blocks until it has.
-    ///
-    /// # Errors
-    /// [`System`](backend_api::ErrorKind::System), or [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory)
-    /// where the file system finds out only now that it is full.
-    pub fn sync(&self) -> Result<()> {
-        self.engine.named(self.file.sync())
-    }
 }
 
 // SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is
@@ -221,6 +212,11 @@ unsafe impl Device for FileDevice {
         // All blocks of the file were reserved when it was made: there is nothing left to prove.
         let place = self.engine.named(self.space.take(bytes))?;
         Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place, self.engine.wiping()))))
+    }
+
+    /// What stays is of use to the program alone: see "Contents do not stay".
+    fn sync(&self) -> Result<()> {
+        self.engine.named(self.file.sync())
     }
 
     backend_api::forward! { self => self.engine;

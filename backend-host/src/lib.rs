@@ -4,9 +4,10 @@
 //! |---|---|---|
 //! | [`HostDevice`] | host RAM with a budget, queues and threads | machines without a GPU; tests at full speed |
 //! | [`FileDevice`] | a file on a drive | arrays larger than RAM without a GPU |
+//! | [`StoreDevice`] | a file whose contents stay | arrays that outlive the program |
 //! | [`SimulatedDevice`] | a seeded adversary in virtual time | tests of everything that can go wrong |
 //!
-//! All three keep to the contract in [`backend_api`] and pass its conformance suite.
+//! All keep to the contract in [`backend_api`] and pass its conformance suite.
 //!
 //! # How it works
 //!
@@ -61,8 +62,10 @@ mod ram;
 mod registry;
 mod short;
 mod simulated;
+mod store;
 mod worker;
 
 pub use file::{FileDevice, FileDeviceBuilder};
 pub use host::{HostDevice, HostDeviceBuilder, devices};
+pub use store::{StoreDevice, StoreReport};
 pub use simulated::{SimulatedDevice, SimulatedDeviceBuilder, SimulatedFabric, SimulatedOperation};

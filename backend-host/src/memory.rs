@@ -311,8 +311,8 @@ mod tests {
     fn only_what_nobody_else_holds_is_unlocked() {
         use lock::uncovered;
         assert_eq!(uncovered(0..10, &[]), [0..10]);
-        assert_eq!(uncovered(0..10, &[0..10]), []);
+        assert!(uncovered(0..10, &[0..10]).is_empty());
         assert_eq!(uncovered(0..10, &[3..5, 9..20]), [0..3, 5..9]);
-        assert_eq!(uncovered(4..6, &[5..6, 4..5]), []);
+        assert!(uncovered(4..6, &[5..6, 4..5]).is_empty());
     }
 }

@@ -21,6 +21,8 @@ pub(crate) mod publishing;
 pub(crate) mod range;
 pub(crate) mod registered;
 pub(crate) mod resident;
+#[cfg(feature = "host")]
+pub(crate) mod stored;
 #[cfg(test)]
 #[forbid(unsafe_code)]
 pub(crate) mod testing;

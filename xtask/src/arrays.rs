@@ -79,6 +79,23 @@ pub struct SoakArgs {
     pub resume: Option<PathBuf>,
 }
 
+/// Kills a program that writes to an array in files, again and again, and looks what is left.
+#[derive(clap::Args, Debug)]
+pub struct KillsArgs {
+    /// How often, in all.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub count: u64,
+    /// The first shape's seed; later ones count up from it.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub seed: u64,
+    /// A folder for the files. Default: that for temporary files.
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+    /// A file that keeps how many there were: a later call with the same options goes on there.
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
+}
+
 /// Prints how much longer NEW takes than OLD: the median ratio and its 95 % confidence interval, beside those
 /// of OLD against itself. Rows whose interval is not below 1.03 are marked.
 #[derive(clap::Args, Debug)]

@@ -15,6 +15,8 @@ mod features;
 mod fuzz;
 mod junit;
 mod kernels;
+#[cfg(feature = "array")]
+mod kills;
 mod miri;
 mod misuse;
 mod mutants;
@@ -59,6 +61,8 @@ enum Command {
     /// Runs element operations that check themselves, by threads and tasks at once, with faults, on every
     /// device.
     Soak(arrays::SoakArgs),
+    /// Kills a program that writes to an array in files, and checks what is left.
+    Kills(arrays::KillsArgs),
     /// Runs the benchmarks.
     Bench(bench::Args),
     /// Compares two builds of the benchmarks, run in turns.
@@ -139,6 +143,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "array")]
         Command::Soak(args) => soak::run(args),
         #[cfg(feature = "array")]
+        Command::Kills(args) => kills::run(args),
+        #[cfg(feature = "array")]
         Command::Compare(args) => compare::run(args),
         #[cfg(feature = "array")]
         Command::Report(args) => bench::report(args),
@@ -146,6 +152,7 @@ fn main() -> ExitCode {
         Command::Demo(_)
         | Command::Devices(_)
         | Command::Soak(_)
+        | Command::Kills(_)
         | Command::Compare(_)
         | Command::Report(_) => arrays::again("array", &[]),
         Command::Hits => step("hits", SampleArgs { sample: false }, hits),

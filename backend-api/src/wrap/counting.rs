@@ -261,7 +261,7 @@ impl State {
 // promises holds for this one.
 unsafe impl<D: Device> Device for Counting<D> {
     forward! { self => self.inner;
-        info memory release_queue routes routing set_routing wipe_on_release kernel_facts
+        info memory release_queue routes routing set_routing wipe_on_release sync kernel_facts
         reaches
     }
 

@@ -255,7 +255,7 @@ impl<D: Device> Faulty<D> {
 // go. A ticket is answered with an error only when the inner device has done what it was given for it.
 unsafe impl<D: Device> Device for Faulty<D> {
     forward! { self => self.inner;
-        info release release_host routes routing set_routing wipe_on_release kernel_facts
+        info release release_host routes routing set_routing wipe_on_release sync kernel_facts
         reaches
     }
 

@@ -22,7 +22,7 @@
 ///     }
 ///     backend_api::forward! { self => self.inner;
 ///         info memory create_queue release_queue allocate release allocate_host import_host release_host
-///         wipe_on_release fill search gather scatter compute prepare launch prepare_launches kernel_facts
+///         wipe_on_release sync fill search gather scatter compute prepare launch prepare_launches kernel_facts
 ///         poll wait wake reaches order_after
 ///     }
 /// }
@@ -87,6 +87,9 @@ macro_rules! forward {
     };
     (@wipe_on_release $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to; wipe_on_release() -> $crate::Result<()> }
+    };
+    (@sync $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; sync() -> $crate::Result<()> }
     };
     (@fill $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to;

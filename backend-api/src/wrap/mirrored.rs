@@ -405,6 +405,10 @@ unsafe impl Device for Mirrored {
         Ok(())
     }
 
+    fn sync(&self) -> Result<()> {
+        self.devices().iter().try_for_each(|device| device.sync())
+    }
+
     crate::requests! { self, queue, request => self.core.start(queue, &request) }
 
     fn routes(&self) -> &[Route] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backend_api::conformance::{Limits, Outcome, run_peers};
 
-use backend_host::{FileDevice, HostDevice, SimulatedDevice, SimulatedDeviceBuilder};
+use backend_host::{FileDevice, HostDevice, SimulatedDevice, SimulatedDeviceBuilder, StoreDevice};
 
 const BYTES: u64 = 256 << 20;
 
@@ -16,6 +16,16 @@ fn host(threads: usize) -> Arc<HostDevice> {
 fn file(threads: usize) -> Arc<FileDevice> {
     let folder = env!("CARGO_TARGET_TMPDIR");
     Arc::new(FileDevice::builder(folder).threads(threads).create_temporary(64 << 20).unwrap())
+}
+
+/// A store whose file has no name any more.
+#[cfg(unix)]
+fn store() -> Arc<StoreDevice> {
+    const PAGE_BYTES: usize = 1000;
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(backend_api::own_files::random_name());
+    let store = StoreDevice::create(&path, PAGE_BYTES, (64 << 20) / PAGE_BYTES as u64, b"").unwrap();
+    std::fs::remove_file(path).unwrap();
+    Arc::new(store)
 }
 
 fn simulated(builder: SimulatedDeviceBuilder) -> Arc<SimulatedDevice> {
@@ -34,6 +44,8 @@ suite!(ram_and_one_thread, host(1));
 suite!(ram_and_four_threads, host(4));
 suite!(file_and_one_thread, file(1));
 suite!(file_and_four_threads, file(4));
+#[cfg(unix)]
+suite!(store, store());
 suite!(simulation_1, simulated(SimulatedDevice::builder(1)));
 suite!(simulation_2, simulated(SimulatedDevice::builder(2)));
 suite!(

@@ -78,14 +78,8 @@ impl<D: Device> Devices<D> {
             Self::Named(devices) => devices,
             Self::Found(find) => find()?,
         };
-        if settings.wipe {
-            devices.iter().try_for_each(|device| device.wipe_on_release())?;
-        }
         settings.placement.measure(&devices)?;
-        profile::apply_known(&devices);
-        let usable = devices.iter().map(|device| Ok(device.memory()?.usable_bytes));
-        let usable = usable.collect::<Result<_, backend_api::Error>>()?;
-        Ok(OpenDevices { devices, usable })
+        OpenDevices::of(devices, settings)
     }
 }
 
@@ -96,6 +90,17 @@ pub(crate) struct OpenDevices<D: Device> {
 }
 
 impl<D: Device> OpenDevices<D> {
+    /// These devices, with what is known of them and prepared as is asked for.
+    pub(crate) fn of(devices: Vec<Arc<D>>, settings: &CommonSettings) -> Result<Self> {
+        if settings.wipe {
+            devices.iter().try_for_each(|device| device.wipe_on_release())?;
+        }
+        profile::apply_known(&devices);
+        let usable = devices.iter().map(|device| Ok(device.memory()?.usable_bytes));
+        let usable = usable.collect::<Result<_, backend_api::Error>>()?;
+        Ok(Self { devices, usable })
+    }
+
     /// The device of each channel, by number, for so many pages; one channel at least.
     pub(crate) fn turns(&self, placement: &Placement, pages: u64, page_bytes: usize) -> Result<Vec<usize>> {
         placement.turns(&self.devices, pages, page_bytes as u64, &self.usable)
@@ -147,8 +152,8 @@ impl<D: Device> OpenDevices<D> {
 
 /// What goes for elements and devices of all types.
 #[derive(Clone, Debug)]
-struct Settings {
-    common: CommonSettings,
+pub(crate) struct Settings {
+    pub(crate) common: CommonSettings,
     cache: Cache,
     memory: HostMemory,
     fall_back: bool,
@@ -158,6 +163,22 @@ struct Settings {
     movable: bool,
     /// The name under which statistics are published.
     published: Option<String>,
+}
+
+impl Settings {
+    #[cfg(feature = "host")]
+    pub(crate) fn is_movable(&self) -> bool {
+        self.movable
+    }
+}
+
+/// Where the pages of an array are to be.
+pub(crate) struct Homes<D: Device> {
+    pub(crate) open: OpenDevices<D>,
+    pub(crate) page_len: usize,
+    /// The device of each channel.
+    pub(crate) turns: Vec<usize>,
+    pub(crate) redundant: Option<Redundant>,
 }
 
 /// Describes an array; every setting has a default that works.
@@ -203,9 +224,9 @@ struct Settings {
 #[derive(Debug)]
 #[must_use = "describes an array; `build` makes it"]
 pub struct Builder<T: Element, D: Device> {
-    len: usize,
+    pub(crate) len: usize,
     devices: Devices<D>,
-    settings: Settings,
+    pub(crate) settings: Settings,
     marker: PhantomData<fn() -> T>,
 }
 
@@ -442,6 +463,38 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
         let Self { len, devices, settings, .. } = self;
+        let open = devices.open(&settings.common)?;
+        let room = match settings.cache {
+            Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
+            Cache::FramesPerChannel(_) => usize::MAX,
+        };
+        let suited = profile::suited_page_bytes(&open.devices, PAGE_BYTES).min(room.max(PAGE_BYTES));
+        let page_len = settings.common.page_len::<T>(len, suited)?;
+        let page_bytes = page_len * element::Layout::<T>::BYTES;
+        let pages = len.div_ceil(page_len) as u64;
+        let redundant = settings.common.placement.redundant(open.devices.len())?;
+        let mut turns = match &redundant {
+            Some(redundant) => (0..redundant.channels()).collect(),
+            None => open.turns(&settings.common.placement, pages, page_bytes)?,
+        };
+        // A channel without a page would be of no use.
+        turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
+        Self::with_settings(len, settings).build_on(Homes { open, page_len, turns, redundant }, |_| ())
+    }
+
+    /// An array of these settings, whose devices are to be [given](Self::build_on).
+    pub(crate) fn with_settings(len: usize, settings: Settings) -> Self {
+        Self { len, devices: Devices::Named(Vec::new()), settings, marker: PhantomData }
+    }
+
+    /// Builds the array on these devices. `prepare` is shown its pages before anybody uses them.
+    pub(crate) fn build_on(
+        self,
+        homes: Homes<D>,
+        prepare: impl FnOnce(&mut Pager),
+    ) -> Result<VirtualArray<T, D>> {
+        let Homes { open, page_len, turns, redundant } = homes;
+        let Self { len, settings, .. } = self;
         let Settings {
             common,
             cache,
@@ -453,13 +506,6 @@ impl<T: Element, D: Device> Builder<T, D> {
             movable,
             published,
         } = settings;
-        let open = devices.open(&common)?;
-        let room = match cache {
-            Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
-            Cache::FramesPerChannel(_) => usize::MAX,
-        };
-        let suited = profile::suited_page_bytes(&open.devices, PAGE_BYTES).min(room.max(PAGE_BYTES));
-        let page_len = common.page_len::<T>(len, suited)?;
         let page_bytes = page_len * element::Layout::<T>::BYTES;
         let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));
         let pages = len.div_ceil(page_len) as u64;
@@ -467,13 +513,6 @@ impl<T: Element, D: Device> Builder<T, D> {
             let (elements, element_bytes) = (len as u64, element::Layout::<T>::BYTES);
             return Err(ErrorKind::TooLong { elements, element_bytes }.into());
         }
-        let redundant = common.placement.redundant(open.devices.len())?;
-        let mut turns = match &redundant {
-            Some(redundant) => (0..redundant.channels()).collect(),
-            None => open.turns(&common.placement, pages, page_bytes)?,
-        };
-        // A channel without a page would be of no use.
-        turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
         let channels = turns.len() as u64;
         let slots = |channel: usize| (pages + channels - 1 - channel as u64) / channels;
         open.expect_room(&turns, redundant.as_ref(), |channel| slots(channel) * page_bytes as u64)?;
@@ -512,6 +551,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             let bytes = len as u64 * element::Layout::<T>::BYTES as u64;
             publishing::begin(&mut pager, published.unwrap_or_default(), bytes);
         }
+        prepare(&mut pager);
         Ok(VirtualArray::assemble(len, page_len, pager))
     }
 }

@@ -106,6 +106,19 @@ pub enum ErrorKind {
     ParityRefused { reason: &'static str },
     /// Pages cannot be moved to other devices.
     MoveRefused { reason: &'static str },
+    /// An array cannot be kept in files.
+    FileRefused { reason: &'static str },
+    /// A file has something else than what is asked for.
+    FileMismatch {
+        /// The file.
+        path: String,
+        /// What differs, such as "element".
+        what: &'static str,
+        /// What the file has.
+        stored: String,
+        /// What is asked for.
+        asked: String,
+    },
     /// A device has not enough memory for its part of the array. Of all devices together it is said as well
     /// what their parts need and what they can give.
     DoesNotFit {
@@ -312,6 +325,14 @@ impl ErrorKind {
             Self::MoveRefused { reason } => (
                 format!("pages are not moved: {reason}"),
                 "build the array with `Builder::movable`, and name the devices to move to".into(),
+            ),
+            Self::FileRefused { reason } => (
+                format!("the array is not kept in files: {reason}"),
+                "name one file or more, and see `Builder::create` for what can be set".into(),
+            ),
+            Self::FileMismatch { path, what, stored, asked } => (
+                format!("{path}: the {what} is `{stored}` in the file, and `{asked}` is asked for"),
+                "open it as what it is, name other files, or make a new array".into(),
             ),
             Self::DoesNotFit { device, asked_bytes, usable_bytes, all_asked_bytes, all_usable_bytes } => (
                 format!(
@@ -643,6 +664,8 @@ mod tests {
             MirrorRefused { reason: "there is one device" },
             ParityRefused { reason: "there are two devices" },
             MoveRefused { reason: "there is no device to move to" },
+            FileRefused { reason: "no file is named" },
+            FileMismatch { path: "a".into(), what: "element", stored: "f32".into(), asked: "u32".into() },
             DoesNotFit {
                 device: "a card".into(),
                 asked_bytes: 3 << 30,

@@ -18,8 +18,12 @@ mod tests;
 #[forbid(unsafe_code)]
 mod uncached;
 
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+
+use backend_api::links::is_same;
+use backend_api::{Device, tell};
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::published::Publication;
@@ -103,6 +107,18 @@ pub struct Pager {
     pool: OnceLock<Option<SharedHomes>>,
     /// Ends first when the array is dropped.
     publication: Option<Publication>,
+    keeps: Keeps,
+}
+
+/// What is to become of contents when the array is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeps {
+    /// They are gone.
+    Nothing,
+    /// They stay.
+    All,
+    /// They stay as they are: nothing is written.
+    AsFound,
 }
 
 impl Pager {
@@ -139,6 +155,7 @@ impl Pager {
             init_tracker: init_tracker::InitTracker::default(),
             pool: OnceLock::new(),
             publication: None,
+            keeps: Keeps::Nothing,
         };
         pager.reset_stats();
         pager
@@ -183,6 +200,43 @@ impl Pager {
     /// Notes that statistics are published, by what asks the channels until this is dropped.
     pub(crate) fn publish(&mut self, publication: Publication) {
         self.publication = Some(publication);
+    }
+
+    /// Has contents outlive the array; of one that is for reading alone, nothing can be written to them.
+    #[cfg(feature = "host")]
+    pub(crate) fn keep(&mut self, is_read_only: bool) {
+        self.keeps = if is_read_only { Keeps::AsFound } else { Keeps::All };
+    }
+
+    /// Refuses whoever wants to write where nothing is to be written.
+    pub(crate) fn expect_writable(&self) -> Result<()> {
+        if self.keeps == Keeps::AsFound {
+            return Err(backend_api::Error::new(backend_api::ErrorKind::ReadOnly, "write").into());
+        }
+        Ok(())
+    }
+
+    /// Has all contents stay that were written before, on devices that can keep them.
+    pub(crate) fn sync(&self) -> Result<()> {
+        if self.keeps == Keeps::AsFound {
+            return Ok(());
+        }
+        self.settle(&(0..self.table.len()))?;
+        let mut devices: Vec<&Arc<dyn Device>> = Vec::new();
+        for channel in &self.channels {
+            if devices.iter().all(|device| !is_same(device, channel.device())) {
+                devices.push(channel.device());
+            }
+        }
+        let each = |device: &&Arc<dyn Device>| -> Result<()> { Ok(device.sync()?) };
+        let [first, others @ ..] = &devices[..] else { return Ok(()) };
+        // Drives store at the same time what they were given.
+        std::thread::scope(|scope| {
+            let others: Vec<_> = others.iter().map(|device| scope.spawn(move || each(device))).collect();
+            let outcome = each(first);
+            let outcomes = others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            outcomes.fold(outcome, Result::and)
+        })
     }
 
     /// How many pages of a channel have contents in their slots and in no frame.
@@ -285,6 +339,9 @@ impl Pager {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         let exclusive = matches!(then, LoadFor::Exclusive(_));
+        if exclusive {
+            self.expect_writable()?;
+        }
         loop {
             let attempt = match then {
                 LoadFor::Share(holder) => try_share(entry, holder),
@@ -477,6 +534,11 @@ impl Drop for Pager {
     fn drop(&mut self) {
         // Before anything else: from now on nobody asks the channels.
         self.publication = None;
+        if self.keeps == Keeps::All
+            && let Err(error) = self.sync()
+        {
+            tell::warn(format!("an array is dropped of which not all is stored: {error}"));
+        }
         self.drivers.iter().for_each(|driver| driver.close());
         // Transfers refer to entries.
         self.channels.clear();

@@ -35,6 +35,8 @@ are_devices! {
     backend_host::FileDevice;
     #[cfg(feature = "host")]
     backend_host::SimulatedDevice;
+    #[cfg(feature = "host")]
+    backend_host::StoreDevice;
     #[cfg(feature = "cuda")]
     backend_cuda::CudaDevice;
     #[cfg(feature = "opencl")]
@@ -69,6 +71,9 @@ pub enum AnyDevice {
     /// What exists only in tests.
     #[cfg(feature = "host")]
     Simulated(backend_host::SimulatedDevice),
+    /// A file whose contents stay.
+    #[cfg(feature = "host")]
+    Store(backend_host::StoreDevice),
     /// An NVIDIA card.
     #[cfg(feature = "cuda")]
     Cuda(backend_cuda::CudaDevice),
@@ -99,6 +104,6 @@ unsafe impl Device for AnyDevice {
     backend_api::forward! { self => self.device();
         info memory create_queue release_queue allocate release allocate_host import_host release_host
         submit routes submit_by set_routing routing fill search gather scatter compute prepare launch prepare_launches
-        kernel_facts poll wait wake reaches order_after wipe_on_release
+        kernel_facts poll wait wake reaches order_after wipe_on_release sync
     }
 }

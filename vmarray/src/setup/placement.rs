@@ -201,6 +201,24 @@ impl Placement {
         self.channels(pages, page_bytes, usable_bytes, &bandwidths).map(|channels| take_turns(&channels))
     }
 
+    /// The files of the channels in turn, of so many files.
+    #[cfg(feature = "host")]
+    pub(crate) fn turns_of_files(&self, files: usize) -> Result<Vec<usize>> {
+        /// A drive is slow if it is asked for one page at a time.
+        const CHANNELS_OF_A_FILE: u32 = 8;
+        if files == 0 {
+            return Err(ErrorKind::FileRefused { reason: "no file is named" }.into());
+        }
+        if !matches!(self, Self::Equal | Self::Ratios(_)) {
+            let reason = "files are shared by `Placement::Equal` or `Placement::Ratios`";
+            return Err(ErrorKind::FileRefused { reason }.into());
+        }
+        let shares = self.channels(0, 1, &vec![u64::MAX; files], &[])?;
+        let most = shares.iter().copied().max().unwrap_or(1).max(1);
+        let times = (CHANNELS_OF_A_FILE / most).max(1);
+        Ok(take_turns(&shares.iter().map(|share| share * times).collect::<Vec<_>>()))
+    }
+
     /// Which of so many devices keep what others have, if any.
     pub(crate) fn redundant(&self, devices: usize) -> Result<Option<Redundant>> {
         let refused = |kind: ErrorKind| Err(if devices == 0 { ErrorKind::NoDevices } else { kind }.into());

@@ -47,6 +47,7 @@ mod sections;
 mod session_devices;
 mod source_compute;
 mod sources;
+mod stored;
 mod stress;
 mod threads;
 mod traffic;

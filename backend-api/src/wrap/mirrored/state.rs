@@ -100,8 +100,6 @@ pub(super) struct State {
     pub(super) is_closed: bool,
     /// How many submissions wait for that.
     pub(super) waiting: usize,
-    /// Which of equally busy devices is asked next.
-    turn: usize,
 }
 
 impl Extents for State {
@@ -151,15 +149,11 @@ impl State {
         self.members.iter().find(|member| member.is_current()).map(|member| member.id)
     }
 
-    /// Of the devices that have everything the one that has least to do; of several each in turn.
-    pub(super) fn least_busy(&mut self) -> Option<u64> {
-        let count = self.members.len();
-        self.turn = (self.turn + 1) % count.max(1);
-        let in_turn = (0..count).map(|at| &self.members[(self.turn + at) % count]);
-        in_turn
-            .filter(|member| member.is_current())
-            .min_by_key(|member| member.busy_bytes)
-            .map(|member| member.id)
+    /// Of the devices that have everything the one that has least to do; of several the first. Mirrors of the
+    /// same devices name them in different orders, so that one question to each keeps all devices at work.
+    pub(super) fn least_busy(&self) -> Option<u64> {
+        let current = self.members.iter().filter(|member| member.is_current());
+        current.min_by_key(|member| member.busy_bytes).map(|member| member.id)
     }
 
     /// Adds what a device has begun to an entry.

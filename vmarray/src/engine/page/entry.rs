@@ -291,6 +291,13 @@ impl Entry {
         .any(WAITED)
     }
 
+    /// Says what the home slot of a page has that nobody has used: contents (`HOME`), or zeroes (`ZEROED`).
+    #[cfg(feature = "host")]
+    pub(crate) fn begin_with(&self, home: u64) {
+        debug_assert!(home == HOME || home == ZEROED, "{home:x}");
+        self.change(|s| s.0 | home);
+    }
+
     /// Ends an exclusive hold of an absent page whose home slot was written to. Tells whether sleepers are to
     /// be woken.
     #[must_use]

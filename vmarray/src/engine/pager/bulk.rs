@@ -207,6 +207,7 @@ impl Pager {
     /// What a device reports, if the cache has no frame for the page either. Some pages are written then; of
     /// those whose copy failed the contents are unspecified.
     pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
+        self.expect_writable()?;
         let span = BulkSpan { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
         self.copy_bulk(span, &BulkWrite { pager: self, span, from })
     }

@@ -31,6 +31,7 @@ impl Pager {
     /// What a device fails to fill, which leaves it unspecified, is filled in frames after all. On an error
     /// of that the pages hold anything.
     pub(crate) fn fill_pages(&self, pages: Range<u64>, pattern: &[u8]) -> Result<()> {
+        self.expect_writable()?;
         for (index, channel) in (0..).zip(&self.channels) {
             // Claimed and absent, in neighbouring slots.
             let mut run = Vec::new();

@@ -101,6 +101,7 @@ impl Pager {
 
     /// Declares the contents of whole pages void: they read as zeroes, and nothing is written back for them.
     pub(crate) fn discard(&self, pages: Range<u64>) -> Result<()> {
+        self.expect_writable()?;
         for page in pages {
             self.drop_frame(page, true)?;
         }

@@ -171,12 +171,14 @@ impl Pager {
     ///
     /// A slot without contents gets zeroes, unless all of it is to be overwritten.
     pub(crate) fn try_claim_home(&self, page: u64, fetch: Fetch) -> Result<bool> {
+        self.expect_writable()?;
         self.try_own_home(page).map_or(Ok(false), |claim| claim.keep(fetch).map(|()| true))
     }
 
     /// Holds a page as [`try_claim_home`](Self::try_claim_home) does, waiting for threads that use it, and
     /// having its frame written back and dropped. The caller holds no page.
     pub(crate) fn claim_home(&self, page: u64, fetch: Fetch) -> Result<()> {
+        self.expect_writable()?;
         match self.own_as_found(page)? {
             AsFound::Absent(claim) => claim.keep(fetch),
             AsFound::Resident(hold) => hold.write_back_and_unmap()?.keep(fetch),

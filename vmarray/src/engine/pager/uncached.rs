@@ -26,6 +26,7 @@ impl Pager {
 
     /// Writes bytes of a page without giving it a frame.
     pub(crate) fn write_uncached(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.expect_writable()?;
         match self.own_as_found(page)? {
             AsFound::Resident(mut hold) => {
                 count_hit(self.counter);

@@ -1,0 +1,296 @@
+//! A file whose contents stay, as a device.
+
+mod disk;
+#[forbid(unsafe_code)]
+mod format;
+#[forbid(unsafe_code)]
+mod free;
+mod part;
+#[cfg(test)]
+mod power;
+#[forbid(unsafe_code)]
+mod volume;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use backend_api::{
+    BufferHandle, Commit, Device, DeviceInfo, DeviceKind, Error, ErrorKind, MemoryStatus, Result, tell,
+};
+
+use crate::engine::Engine;
+use crate::host::default_threads;
+use crate::ram::{Capacity, Ram};
+use disk::FileDisk;
+use part::StoreMemory;
+use volume::{Volume, VolumePlan, failed};
+
+pub use volume::StoreReport;
+
+/// How much RAM work on a store may take for a while.
+const SCRATCH_BYTES: u64 = 1 << 30;
+
+/// A file that holds pages which outlive the program: what a [`sync`](Device::sync) has returned for is there
+/// after the process was killed, or the power failed.
+///
+/// # What stays
+///
+/// A page that is written to goes to a free place of the file ([shadow pages][lorie]), and `sync` writes one
+/// record that says where all pages are that have changed. Each page is then as it was at the last `sync`
+/// that returned, or at a later one; none is torn, whatever the drive had stored of it, as long as it stores
+/// what it says it has stored. Pages of zeroes take no place.
+///
+/// Every page has a checksum (XXH3, 64 bits), which is compared when it is read: what is not what was written
+/// is an error of kind [`Corrupted`](ErrorKind::Corrupted) that names the page, and no value. Superblock, log
+/// and map have one, too.
+///
+/// # Cost
+///
+/// Between two calls of `sync` the file needs a second place for each page that changes. Memory: 16 bytes a
+/// page. `sync` waits for the drive once for up to 16 MiB of changed pages, twice for more, and now and then,
+/// when the log is full, three times and writes 16 bytes a page. Reading a part of a page reads all of it.
+///
+/// # Locks
+///
+/// One process has the file open for writing, and nobody else then; or any number have it open for reading.
+///
+/// [lorie]: https://doi.org/10.1145/320521.320540
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill, Queue};
+/// use backend_host::StoreDevice;
+///
+/// # let path = std::env::temp_dir().join(format!("vmarray-store-{}", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// let device = Arc::new(StoreDevice::create(&path, 4096, 1000, b"eights")?);
+/// let (queue, pages) = (Queue::new(&device)?, DeviceBuffer::new(&device, 4_096_000, Commit::Lazy)?);
+/// device.wait(queue.fill(&Fill { to: pages.at(0), bytes: 9000, pattern: &[7] })?)?;
+/// device.set_metadata(b"sevens")?;
+/// device.sync()?;
+/// // Nobody else may open it meanwhile.
+/// assert_eq!(StoreDevice::open(&path).unwrap_err().kind(), ErrorKind::InUse);
+/// drop((pages, queue, device));
+///
+/// let device = StoreDevice::open_read_only(&path)?;
+/// assert_eq!((device.metadata(), device.page_bytes(), device.pages()), (b"sevens".to_vec(), 4096, 1000));
+/// assert!(device.has_contents(2) && !device.has_contents(3) && device.is_read_only());
+/// drop(device);
+/// assert_eq!(StoreDevice::check(&path)?.stored_pages, 3);
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+pub struct StoreDevice {
+    engine: Engine<StoreMemory>,
+    volume: Arc<Volume>,
+    scratch: Capacity,
+    path: PathBuf,
+    /// How many pages buffers have, in order.
+    claimed: AtomicU64,
+}
+
+impl StoreDevice {
+    /// Makes a new file for `pages` pages of `page_bytes` bytes, all zeroes, for this user alone. `metadata`,
+    /// of at most some 4000 bytes, is for whoever opens it again.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if there is anything at that path; it is left as it is.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for pages of no bytes, or metadata that is too long.
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) if RAM or disk have no room; [`System`](ErrorKind::System) for
+    /// everything else. No file is left behind then.
+    pub fn create(path: impl AsRef<Path>, page_bytes: usize, pages: u64, metadata: &[u8]) -> Result<Self> {
+        const OPERATION: &str = "create";
+        let path = path.as_ref();
+        let invalid = |detail| Error::new(ErrorKind::InvalidArgument, OPERATION).with_detail(detail);
+        let fits = (pages as u128) * (page_bytes as u128) <= i64::MAX as u128;
+        if page_bytes == 0 || page_bytes > 1 << 40 || !fits {
+            return Err(invalid("pages of no bytes, or more bytes than a file can have"));
+        }
+        let disk = FileDisk::create(path).map_err(|cause| refused(OPERATION, path, &cause))?;
+        let id = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), path);
+        let plan = VolumePlan { page_bytes, pages, has_checksums: true, metadata: metadata.to_vec(), id };
+        let volume = Volume::create(Box::new(disk), plan).inspect_err(|_| {
+            // The first error is the one to tell.
+            let _ = std::fs::remove_file(path);
+        });
+        volume.map(|volume| Self::new(path, volume)).map_err(|error| named(error, path))
+    }
+
+    /// Opens a file that exists, for this process alone.
+    ///
+    /// # Errors
+    /// [`InUse`](ErrorKind::InUse) if another process, or another device of this one, has it open;
+    /// [`WrongFormat`](ErrorKind::WrongFormat) if it is something else, or of a later version;
+    /// [`Corrupted`](ErrorKind::Corrupted) if it was damaged; [`System`](ErrorKind::System) for everything
+    /// else.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_for(path.as_ref(), false)
+    }
+
+    /// Opens a file that exists, for reading: others may do so at the same time. Work that writes is refused
+    /// with [`ReadOnly`](ErrorKind::ReadOnly).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_for(path.as_ref(), true)
+    }
+
+    fn open_for(path: &Path, is_read_only: bool) -> Result<Self> {
+        let disk = FileDisk::open(path, is_read_only).map_err(|cause| refused("open", path, &cause))?;
+        let volume = Volume::open(Box::new(disk), is_read_only).map_err(|error| named(error, path))?;
+        Ok(Self::new(path, volume))
+    }
+
+    /// Reads all of a file, which nobody may have open for writing, and tells what is wrong with it. Changes
+    /// nothing. Takes as long as reading takes.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), if the file cannot be read at all.
+    pub fn check(path: impl AsRef<Path>) -> Result<StoreReport> {
+        let path = path.as_ref();
+        let disk = FileDisk::open(path, true).map_err(|cause| refused("check", path, &cause))?;
+        Volume::check(Box::new(disk)).map_err(|error| named(error, path))
+    }
+
+    fn new(path: &Path, volume: Volume) -> Self {
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let name = path.file_name().map_or_else(|| "store".to_owned(), |name| name.to_string_lossy().into_owned());
+        let identity = format!("store:{}", path.display());
+        let bytes = volume.pages() * volume.page_bytes() as u64;
+        let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(bytes + SCRATCH_BYTES);
+        let engine = Engine::new(info, default_threads(), u64::MAX, None);
+        Self {
+            scratch: Capacity::new(SCRATCH_BYTES, engine.wiping()),
+            engine,
+            volume: Arc::new(volume),
+            path,
+            claimed: AtomicU64::new(0),
+        }
+    }
+
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was said of it when it was made, or [since](Self::set_metadata).
+    #[must_use]
+    pub fn metadata(&self) -> Vec<u8> {
+        self.volume.metadata()
+    }
+
+    /// Says something else of it, from the next [`sync`](Device::sync) on.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it is too long, [`ReadOnly`](ErrorKind::ReadOnly).
+    pub fn set_metadata(&self, metadata: &[u8]) -> Result<()> {
+        self.engine.named(self.volume.set_metadata(metadata))
+    }
+
+    /// The length of a page, in bytes.
+    #[must_use]
+    pub fn page_bytes(&self) -> usize {
+        self.volume.page_bytes()
+    }
+
+    /// How many pages it has.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.volume.pages()
+    }
+
+    /// Whether it was opened for reading alone.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.volume.is_read_only()
+    }
+
+    /// Whether a page has anything but zeroes.
+    ///
+    /// # Panics
+    /// If there is no such page.
+    #[must_use]
+    pub fn has_contents(&self, page: u64) -> bool {
+        self.volume.has_contents(page)
+    }
+}
+
+impl fmt::Debug for StoreDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("StoreDevice");
+        debug.field("path", &self.path).field("pages", &self.pages()).field("page_bytes", &self.page_bytes());
+        debug.finish_non_exhaustive()
+    }
+}
+
+impl Drop for StoreDevice {
+    fn drop(&mut self) {
+        // What was written is there all the same unless the power fails; to say otherwise would be too late.
+        if let Err(error) = self.volume.sync() {
+            tell::warn(format!("{}: not all of it is stored: {error}", self.path.display()));
+        }
+    }
+}
+
+/// The first of the next pages that no buffer has, if there are so many.
+fn claim(claimed: &AtomicU64, pages: u64, count: u64) -> Option<u64> {
+    let take = |before: u64| before.checked_add(count).filter(|after| *after <= pages);
+    claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()
+}
+
+/// An error of opening the file.
+fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
+    let error = match cause.kind() {
+        io::ErrorKind::AlreadyExists => Error::new(ErrorKind::AlreadyExists, operation),
+        io::ErrorKind::WouldBlock => Error::new(ErrorKind::InUse, operation),
+        _ => return named(failed(operation, cause), path),
+    };
+    error.with_detail(path.display().to_string())
+}
+
+/// The same error, with the file that it is about.
+fn named(error: Error, path: &Path) -> Error {
+    let detail = format!("{}: {}", path.display(), error.detail());
+    error.with_detail(detail)
+}
+
+// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is
+// queued; work keeps what it touches alive, and releasing waits for it.
+unsafe impl Device for StoreDevice {
+    fn memory(&self) -> Result<MemoryStatus> {
+        let page_bytes = self.page_bytes() as u64;
+        let free = (self.pages() - self.claimed.load(Ordering::Relaxed)) * page_bytes;
+        let free = free + self.scratch.free_bytes();
+        Ok(MemoryStatus::new(self.pages() * page_bytes + SCRATCH_BYTES, free, free))
+    }
+
+    /// The next pages of the store, in order, whose contents are there; what they have no room for is memory
+    /// in RAM, for work of a while.
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        let count = bytes.div_ceil(self.page_bytes() as u64);
+        let memory = match claim(&self.claimed, self.pages(), count) {
+            Some(first) => {
+                let offset = first * self.page_bytes() as u64;
+                StoreMemory::Part { volume: Arc::clone(&self.volume), offset, bytes }
+            }
+            None => StoreMemory::Ram(self.engine.named(Ram::new(&self.scratch, bytes, commit))?),
+        };
+        Ok(self.engine.add_buffer(Arc::new(memory)))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.engine.named(self.volume.sync().map_err(|error| named(error, &self.path)))
+    }
+
+    backend_api::forward! { self => self.engine;
+        info create_queue release_queue release allocate_host import_host release_host wipe_on_release
+        poll wait wake order_after
+    }
+
+    backend_api::requests! { self, queue, request => self.engine.start(queue, &request) }
+}

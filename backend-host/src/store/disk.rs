@@ -1,0 +1,130 @@
+//! What a store is written to: bytes at offsets, and the moment at which they stay.
+
+use std::fmt::Debug;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+/// Bytes that outlive the process. Between two [`sync`](Self::sync) what was written may stay or not, sector
+/// by sector and in any order.
+pub(crate) trait Disk: Debug + Send + Sync + 'static {
+    /// Fills `to` with what is at an offset; bytes beyond the end are an error.
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `from`; what lies beyond the end makes it longer.
+    fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
+
+    /// How many bytes there are.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Sets blocks aside, so that the first `bytes` bytes can be written.
+    fn reserve(&self, bytes: u64) -> io::Result<()>;
+
+    /// Returns when all that was written before stays.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A file, locked while it is open.
+#[derive(Debug)]
+pub(crate) struct FileDisk(File);
+
+impl FileDisk {
+    /// A new file for this user alone. Nothing that exists is opened, and no link followed.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path)?;
+        file.try_lock().map_err(io::Error::from)?;
+        // The name of the file has to stay, too.
+        #[cfg(unix)]
+        {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        }
+        Ok(Self(file))
+    }
+
+    /// A file that exists: for one writer, or for any number of readers.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if others have it open in a way that excludes this one.
+    pub fn open(path: &Path, is_read_only: bool) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(!is_read_only).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let locked = if is_read_only { file.try_lock_shared() } else { file.try_lock() };
+        locked.map_err(io::Error::from)?;
+        Ok(Self(file))
+    }
+}
+
+impl Disk for FileDisk {
+    #[cfg(unix)]
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.0, to, offset)
+    }
+
+    #[cfg(unix)]
+    fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        std::os::unix::fs::FileExt::write_all_at(&self.0, from, offset)
+    }
+
+    #[cfg(windows)]
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < to.len() {
+            match std::os::windows::fs::FileExt::seek_read(&self.0, &mut to[done..], offset + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(some) => done += some,
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                Err(cause) => return Err(cause),
+            }
+        }
+        Ok(())
+    }
+
+    #[cfg(windows)]
+    fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < from.len() {
+            match std::os::windows::fs::FileExt::seek_write(&self.0, &from[done..], offset + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(some) => done += some,
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                Err(cause) => return Err(cause),
+            }
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::fd::AsRawFd;
+            let length =
+                libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+            loop {
+                // SAFETY: the descriptor is open; no memory is handed over.
+                match unsafe { libc::posix_fallocate(self.0.as_raw_fd(), 0, length) } {
+                    0 => return Ok(()),
+                    libc::EINTR => {}
+                    // Blocks are found when they are written to, and a full disk then.
+                    libc::EOPNOTSUPP | libc::EINVAL => break,
+                    code => return Err(io::Error::from_raw_os_error(code)),
+                }
+            }
+        }
+        if self.len()? < bytes { self.0.set_len(bytes) } else { Ok(()) }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}

@@ -1,0 +1,104 @@
+//! Which places of a store are free.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Places that nothing refers to. Those from `end` on have never been used.
+#[derive(Debug)]
+pub(super) struct Free {
+    /// Start -> length of what is free, without neighbours that touch.
+    runs: BTreeMap<u64, u64>,
+    end: u64,
+}
+
+impl Free {
+    /// All places but the used ones, which are in order and named once.
+    pub fn around(used: impl IntoIterator<Item = u64>) -> Self {
+        let (mut runs, mut end) = (BTreeMap::new(), 0);
+        for place in used {
+            if place > end {
+                runs.insert(end, place - end);
+            }
+            end = place + 1;
+        }
+        Self { runs, end }
+    }
+
+    /// How many places below the end are free.
+    pub fn count(&self) -> u64 {
+        self.runs.values().sum()
+    }
+
+    /// Takes at most `count` places that follow one another; one at least. The lowest there are.
+    pub fn take(&mut self, count: u64) -> Range<u64> {
+        if let Some((start, length)) = self.runs.pop_first() {
+            let taken = length.min(count);
+            if taken < length {
+                self.runs.insert(start + taken, length - taken);
+            }
+            return start..start + taken;
+        }
+        self.take_new(count)
+    }
+
+    /// Takes `count` places that follow one another.
+    pub fn take_together(&mut self, count: u64) -> Range<u64> {
+        let run = self.runs.iter().find(|(_, length)| **length >= count).map(|(start, length)| (*start, *length));
+        let Some((start, length)) = run else { return self.take_new(count) };
+        self.runs.remove(&start);
+        if count < length {
+            self.runs.insert(start + count, length - count);
+        }
+        start..start + count
+    }
+
+    fn take_new(&mut self, count: u64) -> Range<u64> {
+        let start = self.end;
+        self.end += count;
+        start..self.end
+    }
+
+    /// Gives places back.
+    pub fn give_back(&mut self, places: Range<u64>) {
+        let Range { mut start, mut end } = places;
+        if start == end {
+            return;
+        }
+        if let Some((&before, &length)) = self.runs.range(..start).next_back() {
+            debug_assert!(before + length <= start, "given back twice");
+            if before + length == start {
+                self.runs.remove(&before);
+                start = before;
+            }
+        }
+        if let Some(length) = self.runs.remove(&end) {
+            end += length;
+        }
+        if end == self.end {
+            self.end = start;
+        } else {
+            self.runs.insert(start, end - start);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_taken_lowest_first_and_put_together_again() {
+        let mut free = Free::around([1, 2, 5]);
+        assert_eq!((free.end, free.count()), (6, 3));
+        assert_eq!((free.take(4), free.take_together(2), free.take(9)), (0..1, 3..5, 6..15));
+        free.give_back(3..4);
+        free.give_back(5..6);
+        assert_eq!(free.take_together(2), 15..17, "the two do not touch");
+        free.give_back(4..5);
+        assert_eq!(free.take(7), 3..6);
+        for places in [15..17, 6..9, 9..15] {
+            free.give_back(places);
+        }
+        assert_eq!((free.end, free.count()), (6, 0), "the end comes back");
+    }
+}

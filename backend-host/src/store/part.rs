@@ -1,0 +1,95 @@
+//! Pages of a store as device memory.
+
+use std::sync::Arc;
+
+use backend_api::{Result, racy};
+
+use super::volume::Volume;
+use crate::medium::Medium;
+use crate::memory::Passage;
+use crate::ram::Ram;
+
+/// Memory of a store.
+#[derive(Debug)]
+pub(super) enum StoreMemory {
+    /// Pages that stay.
+    Part { volume: Arc<Volume>, offset: u64, bytes: u64 },
+    /// What is needed for a while.
+    Ram(Ram),
+}
+
+impl Medium for StoreMemory {
+    /// As much as a store reads at a time.
+    const BLOCK_BYTES: usize = 256 << 10;
+    /// Pages are read whole.
+    const SPARSE_STRIDE_BYTES: usize = usize::MAX;
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Part { bytes, .. } => *bytes,
+            Self::Ram(ram) => ram.bytes(),
+        }
+    }
+
+    fn address(&self) -> Option<*mut u8> {
+        match self {
+            Self::Part { .. } => None,
+            Self::Ram(ram) => ram.address(),
+        }
+    }
+
+    unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
+        match self {
+            Self::Part { volume, offset: start, .. } => {
+                volume.read(operation, start + offset, bytes, |done, part| {
+                    // SAFETY: the caller vouches for the target, of which this is a part.
+                    unsafe { racy::write(to.wrapping_add(done), part) };
+                })
+            }
+            // SAFETY: passed on.
+            Self::Ram(ram) => unsafe { ram.read(operation, offset, to, bytes) },
+        }
+    }
+
+    unsafe fn write(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
+        match self {
+            Self::Part { volume, offset: start, .. } => {
+                volume.write(operation, start + offset, bytes, |done, part| {
+                    // SAFETY: the caller vouches for the source, of which this is a part.
+                    unsafe { racy::copy(from.wrapping_add(done), part.as_mut_ptr(), part.len()) };
+                })
+            }
+            // SAFETY: passed on.
+            Self::Ram(ram) => unsafe { ram.write(operation, offset, from, bytes) },
+        }
+    }
+
+    unsafe fn copy_from(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        source: &Self,
+        source_offset: u64,
+        bytes: usize,
+    ) -> Result<()> {
+        let mut block = Passage(vec![0_u8; bytes.min(Self::BLOCK_BYTES)]);
+        let block = &mut block.0;
+        let mut done = 0;
+        while done < bytes {
+            let part = block.len().min(bytes - done);
+            // SAFETY: the block has room for a part; the caller vouches for the ranges.
+            unsafe {
+                source.read(operation, source_offset + done as u64, block.as_mut_ptr(), part)?;
+                self.store(operation, offset + done as u64, &block[..part])?;
+            }
+            done += part;
+        }
+        Ok(())
+    }
+}

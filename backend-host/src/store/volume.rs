@@ -1,0 +1,401 @@
+//! Pages on a disk, each of which stays as it was at the last commit until the next one.
+
+mod commit;
+mod recover;
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use backend_api::{Error, ErrorKind, Result};
+use parking_lot::{Mutex, RwLock};
+
+use super::disk::Disk;
+use super::format::{self, HEAD_BYTES};
+use super::free::Free;
+use crate::error::{is_full, system};
+use crate::medium;
+use crate::memory::Passage;
+use commit::Commit;
+
+pub use recover::StoreReport;
+
+/// How much is read or written at a time, and checked.
+const BUFFER_BYTES: usize = 256 << 10;
+/// So many pages that follow one another are changed by one thread at a time.
+const GROUP_PAGES: u64 = 64;
+const GROUPS_MAX: u64 = 256;
+/// The file grows by a 16th of what it has, within these limits.
+const GROWTH_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
+
+/// Marks pages that no commit has stored as they are.
+const FRESH: u64 = 1 << 63;
+
+/// What a new volume is.
+#[derive(Clone, Debug)]
+pub(crate) struct VolumePlan {
+    pub page_bytes: usize,
+    pub pages: u64,
+    pub has_checksums: bool,
+    pub metadata: Vec<u8>,
+    pub id: u64,
+}
+
+/// Pages of a disk.
+///
+/// **Shadow pages** (R. A. Lorie, "Physical integrity in a large segmented database", 1977): a page that is
+/// written to for the first time since a commit goes to a place that nothing refers to; a commit is one
+/// record that says where all of them are now; only then are their former places free. So a commit happens as
+/// a whole or not at all, whatever the disk had stored when the power went.
+pub(crate) struct Volume {
+    disk: Box<dyn Disk>,
+    page_bytes: usize,
+    /// How far places are apart.
+    place_bytes: u64,
+    id: u64,
+    has_checksums: bool,
+    is_read_only: bool,
+    /// By page, its place plus one, or 0 for zeroes; and whether it is [`FRESH`]. Changed under the lock of
+    /// its group.
+    words: Box<[AtomicU64]>,
+    /// By page, the checksum of what is at its place.
+    sums: Box<[AtomicU64]>,
+    groups: Box<[RwLock<Changed>]>,
+    space: Mutex<Space>,
+    commit: Mutex<Commit>,
+    buffers: Mutex<Vec<Passage<u8>>>,
+}
+
+/// What was changed in a group of pages since the last commit began.
+#[derive(Debug, Default)]
+struct Changed {
+    /// Pages that are [`FRESH`].
+    pages: Vec<u64>,
+    /// Places that are free once the commit is done that stores them.
+    left: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Space {
+    free: Free,
+    /// How long the disk is known to be.
+    reserved: u64,
+}
+
+/// Bytes of pages of one group, no more than a buffer holds.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    first: u64,
+    pages: usize,
+    /// The first byte in the first page.
+    skip: usize,
+    bytes: usize,
+    /// How many bytes come before it.
+    done: usize,
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume").field("id", &self.id).field("pages", &self.pages()).finish_non_exhaustive()
+    }
+}
+
+fn atomics(values: Vec<u64>) -> Box<[AtomicU64]> {
+    values.into_iter().map(AtomicU64::new).collect()
+}
+
+/// So many zeroes, or an error.
+fn zeroes(operation: &'static str, count: u64) -> Result<Vec<u64>> {
+    let mut values = Vec::new();
+    let refused = || Error::new(ErrorKind::OutOfMemory, operation).with_bytes(count.saturating_mul(16));
+    let count = usize::try_from(count).map_err(|_| refused())?;
+    values.try_reserve_exact(count).map_err(|_| refused())?;
+    values.resize(count, 0);
+    Ok(values)
+}
+
+/// An error of reading or writing the file.
+#[cold]
+pub(super) fn failed(operation: &'static str, cause: &io::Error) -> Error {
+    if is_full(cause) {
+        system(ErrorKind::OutOfMemory, operation, cause).with_advice("make room on the disk, and try again")
+    } else {
+        system(ErrorKind::System, operation, cause).with_advice(
+            "try again; if it persists, look for faults of the drive in the log of the system",
+        )
+    }
+}
+
+/// Something was read that is not what was written.
+#[cold]
+pub(super) fn corrupted(operation: &'static str, detail: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Corrupted, operation).with_detail(detail)
+}
+
+impl Volume {
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    pub fn pages(&self) -> u64 {
+        self.words.len() as u64
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// What its user says of it.
+    pub fn metadata(&self) -> Vec<u8> {
+        self.commit.lock().metadata().to_vec()
+    }
+
+    /// Whether a page has anything but zeroes.
+    pub fn has_contents(&self, page: u64) -> bool {
+        self.words[page as usize].load(Ordering::Relaxed) & !FRESH != 0
+    }
+
+    /// How many bytes below the last place in use nothing refers to.
+    pub fn free_bytes(&self) -> u64 {
+        self.space.lock().free.count().saturating_mul(self.place_bytes)
+    }
+
+    fn group(&self, page: u64) -> &RwLock<Changed> {
+        &self.groups[(page / GROUP_PAGES % self.groups.len() as u64) as usize]
+    }
+
+    fn offset(&self, place: u64) -> u64 {
+        HEAD_BYTES + place * self.place_bytes
+    }
+
+    fn checksum(&self, page: u64, bytes: &[u8]) -> u64 {
+        // A page at the place of another one is wrong, too.
+        if self.has_checksums { format::checksum(self.id.wrapping_add(page), bytes) } else { 0 }
+    }
+
+    /// Memory for as many whole pages as are worked on at a time.
+    fn buffer(&self) -> Passage<u8> {
+        let pages = (BUFFER_BYTES / self.page_bytes).max(1);
+        self.buffers.lock().pop().unwrap_or_else(|| Passage(vec![0; pages * self.page_bytes]))
+    }
+
+    /// Calls `work` for pieces that make up a range of bytes, in order.
+    fn pieces(&self, offset: u64, bytes: usize, mut work: impl FnMut(Piece) -> Result<()>) -> Result<()> {
+        let length = self.page_bytes as u64;
+        let most = (BUFFER_BYTES / self.page_bytes).max(1) as u64;
+        let mut done = 0;
+        while done < bytes {
+            let at = offset + done as u64;
+            let (first, skip) = (at / length, (at % length) as usize);
+            let pages = most.min(GROUP_PAGES - first % GROUP_PAGES) as usize;
+            let part = (pages * self.page_bytes - skip).min(bytes - done);
+            let pages = (skip + part).div_ceil(self.page_bytes);
+            work(Piece { first, pages, skip, bytes: part, done })?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Reads a range of bytes, and hands it over in parts, each with how many bytes came before.
+    pub fn read(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        bytes: usize,
+        mut take: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let mut buffer = self.buffer();
+        let outcome = self.pieces(offset, bytes, |piece| {
+            let wanted = piece.skip..piece.skip + piece.bytes;
+            let whole = 0..piece.pages * self.page_bytes;
+            let _group = self.group(piece.first).read();
+            self.load(operation, piece.first, if self.has_checksums { whole } else { wanted.clone() }, &mut buffer.0)?;
+            take(piece.done, &buffer.0[wanted]);
+            Ok(())
+        });
+        self.buffers.lock().push(buffer);
+        outcome
+    }
+
+    /// Writes a range of bytes, which it is given in parts, each with how many bytes came before. On an error
+    /// some pages have been written and others are as they were.
+    pub fn write(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        bytes: usize,
+        mut give: impl FnMut(usize, &mut [u8]),
+    ) -> Result<()> {
+        if self.is_read_only {
+            return Err(Error::new(ErrorKind::ReadOnly, operation));
+        }
+        let mut buffer = self.buffer();
+        let outcome = self.pieces(offset, bytes, |piece| {
+            let whole = piece.pages * self.page_bytes;
+            let written = piece.skip..piece.skip + piece.bytes;
+            let mut group = self.group(piece.first).write();
+            let last = (piece.pages - 1) * self.page_bytes;
+            if written.start > 0 {
+                self.load(operation, piece.first, 0..self.page_bytes, &mut buffer.0)?;
+            }
+            if written.end < whole && (last > 0 || written.start == 0) {
+                let page = piece.first + piece.pages as u64 - 1;
+                self.load(operation, page, 0..self.page_bytes, &mut buffer.0[last..])?;
+            }
+            give(piece.done, &mut buffer.0[written]);
+            self.store(operation, &mut group, piece.first, &buffer.0[..whole])
+        });
+        self.buffers.lock().push(buffer);
+        outcome
+    }
+
+    /// Reads a range of the bytes of pages from `first` on to the same range of `into`, and checks the pages
+    /// that are read whole. The caller holds the lock of their group.
+    fn load(&self, operation: &'static str, first: u64, range: Range<usize>, into: &mut [u8]) -> Result<()> {
+        let length = self.page_bytes;
+        let word = |at: usize| self.words[first as usize + at].load(Ordering::Relaxed) & !FRESH;
+        let (mut at, end) = (range.start / length, range.end.div_ceil(length));
+        while at < end {
+            let here = word(at);
+            // Neighbours on the disk, too.
+            let mut next = at + 1;
+            while next < end && here != 0 && self.are_packed() && word(next) == here + (next - at) as u64 {
+                next += 1;
+            }
+            let part = range.start.max(at * length)..range.end.min(next * length);
+            let bytes = &mut into[part.clone()];
+            if here == 0 {
+                bytes.fill(0);
+            } else {
+                let offset = self.offset(here - 1) + (part.start - at * length) as u64;
+                self.disk.read_at(offset, bytes).map_err(|cause| self.unreadable(operation, first + at as u64, &cause))?;
+                if self.has_checksums {
+                    (at..next).try_for_each(|at| {
+                        self.expect(operation, first + at as u64, &into[at * length..(at + 1) * length])
+                    })?;
+                }
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// Whether places follow one another without gaps.
+    fn are_packed(&self) -> bool {
+        self.place_bytes == self.page_bytes as u64
+    }
+
+    /// Checks what was read of a page.
+    fn expect(&self, operation: &'static str, page: u64, bytes: &[u8]) -> Result<()> {
+        if self.checksum(page, bytes) == self.sums[page as usize].load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(corrupted(operation, format!("page {page} of the store is not what was written to it"))
+            .with_offset(page * self.page_bytes as u64))
+    }
+
+    #[cold]
+    fn unreadable(&self, operation: &'static str, page: u64, cause: &io::Error) -> Error {
+        let offset = page * self.page_bytes as u64;
+        if cause.kind() == io::ErrorKind::UnexpectedEof {
+            let detail = format!("page {page} of the store is beyond the end of the file, which somebody has cut");
+            return corrupted(operation, detail).with_offset(offset);
+        }
+        system(medium::failure(operation).kind(), operation, cause).with_offset(offset)
+    }
+
+    /// Writes whole pages from `first` on. The caller holds the lock of their group.
+    fn store(&self, operation: &'static str, group: &mut Changed, first: u64, bytes: &[u8]) -> Result<()> {
+        let length = self.page_bytes;
+        let page_of = |at: usize| &bytes[at * length..(at + 1) * length];
+        let word = |at: usize| self.words[first as usize + at].load(Ordering::Relaxed);
+        let is_zero = |at: usize| page_of(at).iter().fold(0, |all, byte| all | byte) == 0;
+        // Whether a page is overwritten where it is: no commit knows that place.
+        let stays = |at: usize| word(at) & FRESH != 0 && word(at) != FRESH;
+        let (mut at, end) = (0, bytes.len() / length);
+        while at < end {
+            if is_zero(at) {
+                self.moved(group, first + at as u64, 0, 0);
+                at += 1;
+                continue;
+            }
+            let mut next = at + 1;
+            let (in_place, here) = (stays(at), word(at) & !FRESH);
+            while next < end && stays(next) == in_place && !is_zero(next) {
+                let follows = word(next) & !FRESH == here + (next - at) as u64;
+                if in_place && !(follows && self.are_packed()) {
+                    break;
+                }
+                next += 1;
+            }
+            let taken = if in_place { None } else { Some(self.take_places(operation, (next - at) as u64)?) };
+            let place = taken.as_ref().map_or(here.wrapping_sub(1), |places| places.start);
+            next = taken.as_ref().map_or(next, |places| at + (places.end - places.start) as usize);
+            if let Err(cause) = self.write_places(place, &bytes[at * length..next * length]) {
+                if let Some(places) = taken {
+                    self.space.lock().free.give_back(places);
+                }
+                let page = first + at as u64;
+                let error = system(medium::failure(operation).kind(), operation, &cause);
+                return Err(error.with_offset(page * length as u64));
+            }
+            for (moved, at) in (at..next).enumerate() {
+                let page = first + at as u64;
+                self.moved(group, page, place + moved as u64 + 1, self.checksum(page, page_of(at)));
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// Notes where a page is now. Its former place is free at once if no commit knows it.
+    fn moved(&self, group: &mut Changed, page: u64, word: u64, sum: u64) {
+        let before = self.words[page as usize].swap(word | FRESH, Ordering::Relaxed);
+        self.sums[page as usize].store(sum, Ordering::Relaxed);
+        let left = before & !FRESH;
+        if before & FRESH == 0 {
+            group.pages.push(page);
+            if left != 0 {
+                group.left.push(left - 1);
+            }
+        } else if left != 0 && left != word {
+            self.space.lock().free.give_back(left - 1..left);
+        }
+    }
+
+    /// Places for at most so many pages, one at least, for which the disk has blocks.
+    fn take_places(&self, operation: &'static str, count: u64) -> Result<Range<u64>> {
+        let mut space = self.space.lock();
+        let places = space.free.take(count);
+        self.reserve(operation, &mut space, places)
+    }
+
+    /// Sees to it that the disk is long enough for places that were taken; gives them back if it cannot be.
+    fn reserve(&self, operation: &'static str, space: &mut Space, places: Range<u64>) -> Result<Range<u64>> {
+        let needed = self.offset(places.end);
+        if needed > space.reserved {
+            let generous = needed + (needed / 16).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end());
+            let reserved = self.disk.reserve(generous).map(|()| generous);
+            let reserved = reserved.or_else(|_| self.disk.reserve(needed).map(|()| needed));
+            match reserved {
+                Ok(bytes) => space.reserved = bytes,
+                Err(cause) => {
+                    let bytes = (places.end - places.start) * self.place_bytes;
+                    space.free.give_back(places);
+                    return Err(failed(operation, &cause).with_bytes(bytes));
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    /// Writes pages to places from `place` on.
+    fn write_places(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.are_packed() {
+            return self.disk.write_at(self.offset(place), bytes);
+        }
+        let mut pages = (place..).zip(bytes.chunks(self.page_bytes));
+        pages.try_for_each(|(place, page)| self.disk.write_at(self.offset(place), page))
+    }
+}

@@ -1,0 +1,252 @@
+//! Making what was written stay: the log, the map, and what comes free.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use backend_api::{Error, ErrorKind, Result};
+
+use super::super::format::{
+    Change, ENTRY_BYTES, HEAD_BYTES, Record, SUPERBLOCK_BYTES, Superblock, checksum,
+};
+use super::{Changed, FRESH, Volume, corrupted, failed};
+
+/// Pages of up to so many bytes are stored together with the record that names them, and found out by their
+/// checksums if they were not; more are stored before it, so that opening has less to read.
+const UNORDERED_BYTES_MAX: u64 = 16 << 20;
+/// How much of the map is written at a time.
+const MAP_PIECE_BYTES: usize = 4 << 20;
+
+/// What is stored, and what is about to be.
+#[derive(Debug)]
+pub(super) struct Commit {
+    /// The superblock that counts.
+    pub stored: Superblock,
+    /// Where its map is; empty if it has none.
+    pub map: Range<u64>,
+    pub log_used: u64,
+    pub next_record: u64,
+    /// What the next commit stores: each page once, in order.
+    pub changes: Vec<Change>,
+    /// Places that are free then.
+    pub left: Vec<Range<u64>>,
+    /// What its user says of it now.
+    pub metadata: Option<Vec<u8>>,
+    /// The disk failed to store something: what the changes name may be lost, and is written once more.
+    pub is_suspect: bool,
+    /// A superblock was written of which nobody knows whether it is stored: nothing but the same one, written
+    /// again, may follow.
+    pub is_undecided: bool,
+}
+
+impl Commit {
+    pub fn metadata(&self) -> &[u8] {
+        self.metadata.as_deref().unwrap_or(&self.stored.metadata)
+    }
+}
+
+impl Volume {
+    /// Has the next commit store other words of its user.
+    pub fn set_metadata(&self, metadata: &[u8]) -> Result<()> {
+        const OPERATION: &str = "set_metadata";
+        if self.is_read_only {
+            return Err(Error::new(ErrorKind::ReadOnly, OPERATION));
+        }
+        self.commit.lock().metadata = Some(Superblock::fitting(OPERATION, metadata)?);
+        Ok(())
+    }
+
+    /// Commits: returns when all pages stay as they are now, or as others write them meanwhile. One thread at
+    /// a time; writers wait for no more than a look at their group.
+    ///
+    /// # Errors
+    /// What the disk says. What was to be stored is stored by the next commit that succeeds.
+    pub fn sync(&self) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        let commit = &mut *self.commit.lock();
+        for group in &self.groups {
+            self.seal(commit, &mut group.write());
+        }
+        commit.in_order();
+        if commit.is_suspect {
+            self.write_again(commit)?;
+        }
+        if commit.changes.is_empty() && commit.metadata.is_none() && !commit.is_undecided {
+            return Ok(());
+        }
+        let needed = commit.log_used + Record::bytes(commit.changes.len()) as u64;
+        if needed > commit.stored.log_bytes || commit.metadata.is_some() || commit.is_undecided {
+            self.write_map(commit)
+        } else {
+            self.append_record(commit)
+        }
+    }
+
+    /// Takes over what was changed in a group: what is written to these pages later goes elsewhere.
+    fn seal(&self, commit: &mut Commit, group: &mut Changed) {
+        for page in group.pages.drain(..) {
+            let word = self.words[page as usize].fetch_and(!FRESH, Ordering::Relaxed) & !FRESH;
+            let checksum = self.sums[page as usize].load(Ordering::Relaxed);
+            commit.changes.push(Change { page, word, checksum });
+        }
+        commit.left.extend(group.left.drain(..).map(|place| place..place + 1));
+    }
+
+    /// After the disk failed: writes pages that may be lost to other places.
+    fn write_again(&self, commit: &mut Commit) -> Result<()> {
+        const OPERATION: &str = "sync";
+        let mut bytes = self.buffer();
+        let Commit { changes, left, is_suspect, .. } = commit;
+        for change in changes.iter_mut().filter(|change| change.word != 0) {
+            let page = &mut bytes.0[..self.page_bytes];
+            let mut group = self.group(change.page).write();
+            self.disk
+                .read_at(self.offset(change.word - 1), page)
+                .map_err(|cause| self.unreadable(OPERATION, change.page, &cause))?;
+            if self.has_checksums && self.checksum(change.page, page) != change.checksum {
+                let detail = format!("page {} is lost, since the disk failed to store it", change.page);
+                return Err(corrupted(OPERATION, detail));
+            }
+            let place = self.take_places(OPERATION, 1)?;
+            if let Err(cause) = self.write_places(place.start, page) {
+                self.space.lock().free.give_back(place);
+                return Err(failed(OPERATION, &cause));
+            }
+            let word = &self.words[change.page as usize];
+            if word.load(Ordering::Relaxed) == change.word {
+                word.store(place.end, Ordering::Relaxed);
+                left.push(change.word - 1..change.word);
+            } else {
+                // Written to meanwhile, which gave the former place up. This one is needed until the next
+                // commit.
+                group.left.push(place.start);
+            }
+            change.word = place.end;
+        }
+        *is_suspect = false;
+        self.buffers.lock().push(bytes);
+        Ok(())
+    }
+
+    fn flush(&self, commit: &mut Commit) -> Result<()> {
+        self.disk.sync().map_err(|cause| {
+            // The system may have dropped what it could not store, and say so once.
+            commit.is_suspect = true;
+            failed("sync", &cause)
+        })
+    }
+
+    /// Writes what has changed to the log.
+    fn append_record(&self, commit: &mut Commit) -> Result<()> {
+        let bytes = commit.changes.len() as u64 * self.page_bytes as u64;
+        let is_ordered = !self.has_checksums || bytes > UNORDERED_BYTES_MAX;
+        if is_ordered {
+            self.flush(commit)?;
+        }
+        let changes = std::mem::take(&mut commit.changes);
+        let record = Record { number: commit.next_record, is_ordered, changes };
+        let encoded = record.encode(self.id);
+        commit.changes = record.changes;
+        let offset = self.offset(commit.stored.log_place) + commit.log_used;
+        self.disk.write_at(offset, &encoded).map_err(|cause| failed("sync", &cause))?;
+        self.flush(commit)?;
+        commit.log_used += encoded.len() as u64;
+        commit.next_record += 1;
+        self.confirm(commit);
+        self.settled(commit);
+        Ok(())
+    }
+
+    /// Writes an empty record in the place of the next one, which says that the last one is stored: pages of
+    /// it that are wrong from now on were damaged, and not left unfinished. Nobody waits until that stays.
+    fn confirm(&self, commit: &Commit) {
+        let record = Record { number: commit.next_record, is_ordered: true, changes: Vec::new() };
+        let encoded = record.encode(self.id);
+        if commit.log_used + encoded.len() as u64 <= commit.stored.log_bytes {
+            let offset = self.offset(commit.stored.log_place) + commit.log_used;
+            let _ = self.disk.write_at(offset, &encoded);
+        }
+    }
+
+    /// Writes where all pages are, and begins the log anew.
+    fn write_map(&self, commit: &mut Commit) -> Result<()> {
+        let (mut bytes, mut place) = (Vec::new(), None);
+        let length = self.words.len() * ENTRY_BYTES;
+        bytes.try_reserve_exact(length).map_err(|_| {
+            Error::new(ErrorKind::OutOfMemory, "sync").with_bytes(length as u64)
+        })?;
+        {
+            // Of one moment: what is in the map is sealed.
+            let mut groups: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
+            groups.iter_mut().for_each(|group| self.seal(commit, group));
+            for (word, sum) in self.words.iter().zip(&self.sums) {
+                bytes.extend(word.load(Ordering::Relaxed).to_le_bytes());
+                bytes.extend(sum.load(Ordering::Relaxed).to_le_bytes());
+            }
+        }
+        commit.in_order();
+        self.flush(commit)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            let count = (bytes.len() as u64).div_ceil(self.place_bytes);
+            let mut space = self.space.lock();
+            let places = space.free.take_together(count);
+            let places = self.reserve("sync", &mut space, places)?;
+            drop(space);
+            let written = (0..).zip(bytes.chunks(MAP_PIECE_BYTES)).try_for_each(|(piece, bytes)| {
+                self.disk.write_at(self.offset(places.start) + piece * MAP_PIECE_BYTES as u64, bytes)
+            });
+            let written = written.map_err(|cause| failed("sync", &cause));
+            if let Err(error) = written.and_then(|()| self.flush(commit)) {
+                self.space.lock().free.give_back(places);
+                return Err(error);
+            }
+            place = Some(places);
+        }
+        let stored = Superblock {
+            generation: commit.stored.generation + 1,
+            map_place: place.as_ref().map_or(u64::MAX, |places| places.start),
+            map_checksum: if place.is_some() { checksum(self.id, &bytes) } else { 0 },
+            // A record that could not be stored may be found at the beginning of the log.
+            first_record: commit.next_record + 1,
+            metadata: commit.metadata().to_vec(),
+            ..commit.stored.clone()
+        };
+        let block = stored.encode();
+        let map = place.unwrap_or(0..0);
+        let written = self.disk.write_at(stored.offset(), &block).map_err(|cause| failed("sync", &cause));
+        if let Err(error) = written.and_then(|()| self.flush(commit)) {
+            // It may be found when the store is opened, so its map has to stay.
+            commit.is_undecided = true;
+            commit.left.push(map);
+            return Err(error);
+        }
+        // Two of the same: one that decays is no loss.
+        let other = HEAD_BYTES - SUPERBLOCK_BYTES as u64 - stored.offset();
+        let _ = self.disk.write_at(other, &block);
+        commit.left.push(std::mem::replace(&mut commit.map, map));
+        commit.next_record = stored.first_record;
+        commit.stored = stored;
+        commit.metadata = None;
+        commit.log_used = 0;
+        commit.is_undecided = false;
+        self.settled(commit);
+        Ok(())
+    }
+
+    /// All changes are stored.
+    fn settled(&self, commit: &mut Commit) {
+        commit.changes.clear();
+        let mut space = self.space.lock();
+        commit.left.drain(..).for_each(|places| space.free.give_back(places));
+    }
+}
+
+impl Commit {
+    /// Of several changes of a page leaves the last one.
+    fn in_order(&mut self) {
+        self.changes.reverse();
+        self.changes.sort_by_key(|change| change.page);
+        self.changes.dedup_by_key(|change| change.page);
+    }
+}

@@ -1,0 +1,347 @@
+//! Finding out what a disk has.
+
+use std::ops::Range;
+
+use backend_api::{Error, ErrorKind, Result};
+use parking_lot::{Mutex, RwLock};
+
+use super::super::disk::Disk;
+use super::super::format::{
+    Change, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, Record, SUPERBLOCK_BYTES, Superblock,
+    VERSION, checksum,
+};
+use super::super::free::Free;
+use super::{Changed, Commit, GROUP_PAGES, GROUPS_MAX, Space, Volume, VolumePlan, atomics, corrupted, failed, zeroes};
+
+/// How long the log is: as long as the map, within these limits.
+const LOG_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=256 << 20;
+/// Places are at multiples of the first, those of pages as long as that of the second.
+const SECTOR_BYTES: u64 = 512;
+const BLOCK_BYTES: u64 = 4096;
+
+/// What a superblock and the log say of a disk.
+struct Found {
+    stored: Superblock,
+    words: Vec<u64>,
+    sums: Vec<u64>,
+    map: Range<u64>,
+    log_used: u64,
+    next_record: u64,
+    used: Vec<u64>,
+    /// How many superblocks are not whole.
+    damaged_superblocks: u32,
+    /// How many pages a commit was to store that did not come to its end.
+    unfinished_pages: usize,
+}
+
+/// What [`check`](Volume::check) finds in a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreReport {
+    /// How many pages the store has.
+    pub pages: u64,
+    /// How many of them have other contents than zeroes.
+    pub stored_pages: u64,
+    /// The length of a page.
+    pub page_bytes: u64,
+    /// How many bytes of the file nothing refers to.
+    pub free_bytes: u64,
+    /// Pages that are not what was written to them, with what is wrong.
+    pub damaged_pages: Vec<(u64, String)>,
+    /// How many of the two superblocks are not whole; one is no loss.
+    pub damaged_superblocks: u32,
+    /// How many pages a commit was to store that did not come to its end. They are as they were before it.
+    pub unfinished_pages: usize,
+    /// What the user of the store says of it.
+    pub metadata: Vec<u8>,
+}
+
+fn place_bytes(page_bytes: u64) -> u64 {
+    page_bytes.next_multiple_of(if page_bytes < BLOCK_BYTES { SECTOR_BYTES } else { BLOCK_BYTES })
+}
+
+fn wrong(detail: impl Into<String>) -> Error {
+    Error::new(ErrorKind::WrongFormat, "open").with_detail(detail)
+}
+
+impl Volume {
+    /// A new volume on an empty disk, stored when this returns.
+    pub fn create(disk: Box<dyn Disk>, plan: VolumePlan) -> Result<Self> {
+        const OPERATION: &str = "create";
+        let page_bytes = plan.page_bytes as u64;
+        let log_bytes = plan.pages.saturating_mul(ENTRY_BYTES as u64);
+        let log_bytes = log_bytes.clamp(*LOG_BYTES.start(), *LOG_BYTES.end());
+        let log_bytes = log_bytes.next_multiple_of(place_bytes(page_bytes));
+        let stored = Superblock {
+            generation: 1,
+            id: plan.id,
+            page_bytes,
+            pages: plan.pages,
+            map_place: u64::MAX,
+            map_checksum: 0,
+            log_place: 0,
+            log_bytes,
+            first_record: 1,
+            has_checksums: plan.has_checksums,
+            metadata: Superblock::fitting(OPERATION, &plan.metadata)?,
+        };
+        let (words, sums) = (zeroes(OPERATION, plan.pages)?, zeroes(OPERATION, plan.pages)?);
+        let refused = |cause: std::io::Error| failed(OPERATION, &cause);
+        disk.reserve(HEAD_BYTES + log_bytes).map_err(refused)?;
+        let block = stored.encode();
+        disk.write_at(stored.offset(), &block).map_err(refused)?;
+        disk.sync().map_err(refused)?;
+        disk.write_at(HEAD_BYTES - SUPERBLOCK_BYTES as u64 - stored.offset(), &block).map_err(refused)?;
+        let used = (0..log_bytes / place_bytes(page_bytes)).collect();
+        let found = Found {
+            stored,
+            words,
+            sums,
+            map: 0..0,
+            log_used: 0,
+            next_record: 1,
+            used,
+            damaged_superblocks: 0,
+            unfinished_pages: 0,
+        };
+        Self::with(disk, found, false)
+    }
+
+    /// The volume of a disk, as the last commit left it that came to its end.
+    pub fn open(disk: Box<dyn Disk>, is_read_only: bool) -> Result<Self> {
+        let found = Found::on(&*disk)?;
+        if found.unfinished_pages > 0 {
+            let pages = found.unfinished_pages;
+            tracing::warn!(pages, "a commit was not finished: these pages are as they were before it");
+        }
+        if !is_read_only {
+            // What is free from now on must not be needed, whatever of this was stored before.
+            disk.sync().map_err(|cause| failed("open", &cause))?;
+        }
+        Self::with(disk, found, is_read_only)
+    }
+
+    /// Reads all of a disk, and tells what is wrong with it.
+    pub fn check(disk: Box<dyn Disk>) -> Result<StoreReport> {
+        let found = Found::on(&*disk)?;
+        let mut report = StoreReport {
+            pages: found.stored.pages,
+            page_bytes: found.stored.page_bytes,
+            damaged_superblocks: found.damaged_superblocks,
+            unfinished_pages: found.unfinished_pages,
+            metadata: found.stored.metadata.clone(),
+            ..StoreReport::default()
+        };
+        let volume = Self::with(disk, found, true)?;
+        report.free_bytes = volume.free_bytes();
+        for page in (0..volume.pages()).filter(|page| volume.has_contents(*page)) {
+            report.stored_pages += 1;
+            let offset = page * volume.page_bytes as u64;
+            if let Err(error) = volume.read("check", offset, volume.page_bytes, |_, _| ()) {
+                report.damaged_pages.push((page, error.to_string()));
+            }
+        }
+        Ok(report)
+    }
+
+    fn with(disk: Box<dyn Disk>, found: Found, is_read_only: bool) -> Result<Self> {
+        let refused = |cause: std::io::Error| failed("open", &cause);
+        let reserved = disk.len().map_err(refused)?;
+        let groups = found.stored.pages.div_ceil(GROUP_PAGES).clamp(1, GROUPS_MAX);
+        Ok(Self {
+            page_bytes: found.stored.page_bytes as usize,
+            place_bytes: place_bytes(found.stored.page_bytes),
+            id: found.stored.id,
+            has_checksums: found.stored.has_checksums,
+            is_read_only,
+            words: atomics(found.words),
+            sums: atomics(found.sums),
+            groups: (0..groups).map(|_| RwLock::new(Changed::default())).collect(),
+            space: Mutex::new(Space { free: Free::around(found.used), reserved }),
+            commit: Mutex::new(Commit {
+                stored: found.stored,
+                map: found.map,
+                log_used: found.log_used,
+                next_record: found.next_record,
+                changes: Vec::new(),
+                left: Vec::new(),
+                metadata: None,
+                is_suspect: false,
+                is_undecided: false,
+            }),
+            buffers: Mutex::default(),
+            disk,
+        })
+    }
+}
+
+impl Found {
+    /// Reads superblocks, map and log.
+    fn on(disk: &dyn Disk) -> Result<Self> {
+        let refused = |cause: std::io::Error| failed("open", &cause);
+        let length = disk.len().map_err(refused)?;
+        if length < HEAD_BYTES {
+            return Err(wrong("too short for a store"));
+        }
+        let read = |offset: u64, bytes: &mut [u8]| disk.read_at(offset, bytes).map_err(refused);
+        let (stored, damaged_superblocks) = Self::superblock(&read)?;
+        let place_bytes = place_bytes(stored.page_bytes);
+        let places = (length - HEAD_BYTES) / place_bytes;
+        let offset = |place: u64| HEAD_BYTES + place * place_bytes;
+        // Places that hold so many bytes from one on.
+        let area = |first: u64, bytes: u64| {
+            let end = first.checked_add(bytes.div_ceil(place_bytes)).filter(|end| *end <= places);
+            end.map(|end| first..end).ok_or_else(|| corrupted("open", "the file is shorter than it says, or was cut"))
+        };
+        let log = area(stored.log_place, stored.log_bytes)?;
+        let (mut words, mut sums) = (zeroes("open", 0)?, zeroes("open", 0)?);
+        let mut map = 0..0;
+        if stored.map_place == u64::MAX {
+            // No page has been written to; the log may be about to say otherwise.
+            (words, sums) = (zeroes("open", stored.pages)?, zeroes("open", stored.pages)?);
+        } else {
+            let bytes = stored.pages.checked_mul(ENTRY_BYTES as u64).unwrap_or(u64::MAX);
+            map = area(stored.map_place, bytes)?;
+            let mut encoded: Vec<u8> = Vec::new();
+            let refused = |_| Error::new(ErrorKind::OutOfMemory, "open").with_bytes(bytes);
+            encoded.try_reserve_exact(bytes as usize).map_err(refused)?;
+            encoded.resize(bytes as usize, 0);
+            read(offset(map.start), &mut encoded)?;
+            if checksum(stored.id, &encoded) != stored.map_checksum {
+                return Err(corrupted("open", "the map of the store is not what was written"));
+            }
+            words.try_reserve_exact(stored.pages as usize).map_err(refused)?;
+            sums.try_reserve_exact(stored.pages as usize).map_err(refused)?;
+            for entry in encoded.chunks_exact(ENTRY_BYTES) {
+                let number = |half: &[u8]| half.try_into().map_or(0, u64::from_le_bytes);
+                words.push(number(&entry[..8]));
+                sums.push(number(&entry[8..]));
+            }
+        }
+        let mut found = Self {
+            next_record: stored.first_record,
+            stored,
+            words,
+            sums,
+            map,
+            log_used: 0,
+            used: Vec::new(),
+            damaged_superblocks,
+            unfinished_pages: 0,
+        };
+        found.replay(&read, offset, places)?;
+        found.used = found.used_places(places, log)?;
+        Ok(found)
+    }
+
+    /// The newest superblock that is whole, and how many are not.
+    fn superblock(read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<(Superblock, u32)> {
+        let mut blocks = [[0; SUPERBLOCK_BYTES]; 2];
+        for (block, at) in blocks.iter_mut().zip(0..) {
+            read(at * SUPERBLOCK_BYTES as u64, block)?;
+        }
+        let decoded = blocks.map(|block| Superblock::decode(&block));
+        let damaged = decoded.iter().filter(|block| block.is_err()).count() as u32;
+        let newest = decoded.iter().flatten().max_by_key(|block| block.generation);
+        let Some(newest) = newest else {
+            let version = decoded.iter().find_map(|block| match block {
+                Err(NoSuperblock::Version(version)) => Some(version),
+                _ => None,
+            });
+            return Err(match version {
+                Some(version) => wrong(format!(
+                    "a store of version {version}; this program reads version {VERSION}"
+                ))
+                .with_advice("use a newer version of this library"),
+                None if decoded.contains(&Err(NoSuperblock::Damaged)) => {
+                    corrupted("open", "neither superblock of the store is what was written")
+                }
+                None => wrong("the file is no store of this library"),
+            });
+        };
+        let sane = (1..=1 << 40).contains(&newest.page_bytes)
+            && newest.pages.checked_mul(newest.page_bytes).is_some_and(|bytes| bytes <= i64::MAX as u64)
+            && newest.log_bytes >= *LOG_BYTES.start();
+        if !sane {
+            return Err(corrupted("open", "the superblock of the store has numbers that cannot be"));
+        }
+        Ok((newest.clone(), damaged))
+    }
+
+    /// Takes over what the log says. A record counts if the next one is there, which was written when it was
+    /// stored; the last one if its pages are what it says.
+    fn replay(
+        &mut self,
+        read: impl Fn(u64, &mut [u8]) -> Result<()>,
+        offset: impl Fn(u64) -> u64,
+        places: u64,
+    ) -> Result<()> {
+        let start = offset(self.stored.log_place);
+        let mut last: Option<(Record, u64)> = None;
+        loop {
+            let mut head = [0; 24];
+            let (at, number) = match &last {
+                Some((record, bytes)) => (self.log_used + bytes, record.number + 1),
+                None => (self.log_used, self.next_record),
+            };
+            let left = self.stored.log_bytes.saturating_sub(at);
+            let mut record = None;
+            if left >= head.len() as u64 {
+                read(start + at, &mut head)?;
+                let bytes = Record::length(&head, number).filter(|bytes| *bytes as u64 <= left);
+                if let Some(bytes) = bytes {
+                    let mut encoded = vec![0; bytes];
+                    read(start + at, &mut encoded)?;
+                    record = Record::decode(&encoded, self.stored.id).map(|record| (record, bytes as u64));
+                }
+            }
+            let Some(next) = record else { break };
+            if let Some((record, bytes)) = last.replace(next) {
+                self.apply(&record, bytes, places)?;
+            }
+        }
+        let Some((record, bytes)) = last else { return Ok(()) };
+        if !record.is_ordered && !self.are_stored(&record, &read, &offset, places) {
+            self.unfinished_pages = record.changes.len();
+            return Ok(());
+        }
+        self.apply(&record, bytes, places)
+    }
+
+    /// Whether the pages of a record are at their places.
+    fn are_stored(
+        &self,
+        record: &Record,
+        read: impl Fn(u64, &mut [u8]) -> Result<()>,
+        offset: impl Fn(u64) -> u64,
+        places: u64,
+    ) -> bool {
+        let mut page = vec![0; self.stored.page_bytes as usize];
+        record.changes.iter().filter(|change| change.word != 0).all(|change| {
+            let seed = self.stored.id.wrapping_add(change.page);
+            change.word <= places
+                && read(offset(change.word - 1), &mut page).is_ok()
+                && checksum(seed, &page) == change.checksum
+        })
+    }
+
+    fn apply(&mut self, record: &Record, bytes: u64, places: u64) -> Result<()> {
+        for Change { page, word, checksum } in &record.changes {
+            let at = usize::try_from(*page).ok().filter(|page| *page < self.words.len() && *word <= places);
+            let at = at.ok_or_else(|| corrupted("open", "the log of the store names pages that cannot be"))?;
+            (self.words[at], self.sums[at]) = (*word, *checksum);
+        }
+        self.log_used += bytes;
+        self.next_record = record.number + 1;
+        Ok(())
+    }
+
+    /// All places that something is at, in order.
+    fn used_places(&self, places: u64, log: Range<u64>) -> Result<Vec<u64>> {
+        let mut used: Vec<u64> = self.words.iter().filter(|word| **word != 0).map(|word| word - 1).collect();
+        used.extend(log.chain(self.map.clone()));
+        used.sort_unstable();
+        let is_sound = used.last().is_none_or(|last| *last < places) && used.is_sorted_by(|a, b| a < b);
+        is_sound.then_some(used).ok_or_else(|| corrupted("open", "two pages of the store are at one place"))
+    }
+}

@@ -1,0 +1,198 @@
+//! Arrays in files: what was stored is there again, whatever happened to the program.
+
+use std::path::PathBuf;
+
+use vmarray::device::wrap::SplitMix64;
+use vmarray::device::{ErrorKind as DeviceErrorKind, own_files};
+use vmarray::host::StoreDevice;
+use vmarray::{ErrorKind, Placement, VirtualArray, prelude::*};
+
+/// Paths of files that are removed in the end.
+struct Files(Vec<PathBuf>);
+
+impl Files {
+    fn new(count: usize) -> Self {
+        Self((0..count).map(|_| std::env::temp_dir().join(own_files::random_name())).collect())
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+}
+
+fn of_device(error: &vmarray::Error) -> Option<DeviceErrorKind> {
+    match error.kind() {
+        ErrorKind::Device(error) => Some(error.kind()),
+        _ => None,
+    }
+}
+
+/// What a random program writes is there after each time the array is closed and opened again.
+#[test]
+fn arrays_are_reopened_as_they_were() {
+    for seed in 0..12 {
+        let mut random = SplitMix64::new(seed);
+        let files = Files::new(1 + random.index(3));
+        let (len, page_len) = (1 + random.index(5000), 1 + random.index(300));
+        let builder = || VirtualArray::<u32>::builder(len).page_len(page_len).cache_bytes(4 << 10);
+        let ratios = Placement::Ratios((0..files.0.len() as u32).map(|file| 1 + file).collect());
+        let placement = if random.index(2) == 0 { Placement::Equal } else { ratios };
+        let mut array = builder().placement(placement).create(&files.0).unwrap();
+        let mut model = vec![0; len];
+        for step in 0..60 {
+            let start = random.index(len);
+            let end = start + random.index(len - start + 1);
+            match random.index(8) {
+                0 => {
+                    array.fill(start..end, step).unwrap();
+                    model[start..end].fill(step);
+                }
+                1 => {
+                    let values: Vec<u32> = (start..end).map(|i| i as u32 ^ step).collect();
+                    array.write(start, &values).unwrap();
+                    model[start..end].copy_from_slice(&values);
+                }
+                2 => {
+                    let whole = Field::<u32, u32>::whole();
+                    array.transform(start..end, whole.set(whole + 3)).unwrap();
+                    model[start..end].iter_mut().for_each(|value| *value += 3);
+                }
+                3 => {
+                    array.discard(start..end).unwrap();
+                    // Pages that are covered whole are zeroes then, and others as they were.
+                    array.read(start, &mut model[start..end]).unwrap();
+                }
+                4 => array.sync().unwrap(),
+                5 => {
+                    drop(array);
+                    let mut named = files.0.clone();
+                    named.reverse();
+                    array = builder().open(&named).unwrap();
+                    assert_eq!((array.len(), array.page_len()), (len, page_len.min(array.page_len())));
+                    assert!(array.to_vec(..).unwrap() == model, "seed {seed}, step {step}");
+                }
+                6 => {
+                    let sum: i128 = model.iter().map(|value| i128::from(*value)).sum();
+                    assert_eq!(i128::from(array.sum(.., Field::whole()).unwrap()), sum, "seed {seed}");
+                }
+                _ => {
+                    array.set(start, step).unwrap();
+                    model[start] = step;
+                }
+            }
+        }
+        assert!(array.to_vec(..).unwrap() == model, "seed {seed}");
+    }
+}
+
+/// What was synced is in the file while the array is open still: a copy of the file has it.
+#[test]
+fn a_copy_of_the_file_has_what_was_synced() {
+    let files = Files::new(2);
+    let array = VirtualArray::<u64>::create(&files.0[0], 100_000).unwrap();
+    array.write(0, &(0..100_000).collect::<Vec<u64>>()).unwrap();
+    array.sync().unwrap();
+    array.fill(.., 7).unwrap();
+    array.flush(..).unwrap();
+    std::fs::copy(&files.0[0], &files.0[1]).unwrap();
+    let copy = VirtualArray::<u64>::open(&files.0[1]).unwrap();
+    assert!(copy.to_vec(..).unwrap().into_iter().eq(0..100_000));
+}
+
+#[test]
+fn one_writes_or_many_read() {
+    let files = Files::new(1);
+    let path = &files.0[0];
+    let array = VirtualArray::<u16>::create(path, 1000).unwrap();
+    array.set(5, 6).unwrap();
+    let read_only = || VirtualArray::<u16>::builder(0).open_read_only([path]);
+    assert_eq!(of_device(&VirtualArray::<u16>::open(path).unwrap_err()), Some(DeviceErrorKind::InUse));
+    assert_eq!(of_device(&read_only().unwrap_err()), Some(DeviceErrorKind::InUse));
+    assert!(of_device(&VirtualArray::<u16>::create(path, 1).unwrap_err()).is_some());
+    drop(array);
+
+    let (one, other) = (read_only().unwrap(), read_only().unwrap());
+    assert_eq!(of_device(&VirtualArray::<u16>::open(path).unwrap_err()), Some(DeviceErrorKind::InUse));
+    let whole = Field::<u16, u16>::whole();
+    let refusals = [
+        one.set(5, 1),
+        one.set_uncached(5, 1),
+        one.write(0, &[1; 1000]),
+        one.fill(.., 1),
+        one.discard(..),
+        one.transform(.., whole.set(whole + 1)).map(drop),
+        one.update(5, |value| value + 1).map(drop),
+        one.scatter(&[5], &[1]),
+        one.page_mut(0).map(drop),
+    ];
+    for (at, refusal) in refusals.into_iter().enumerate() {
+        let error = refusal.err().unwrap_or_else(|| panic!("{at} is not refused"));
+        assert_eq!(of_device(&error), Some(DeviceErrorKind::ReadOnly), "{at}");
+    }
+    assert_eq!((one.get(5).unwrap(), other.get(5).unwrap(), one.sum(.., whole).unwrap()), (6, 6, 6));
+    one.sync().unwrap();
+}
+
+#[test]
+fn what_is_not_asked_for_is_refused_and_named() {
+    let files = Files::new(4);
+    let [a, b, c, d] = &files.0[..] else { unreachable!() };
+    drop(VirtualArray::<f32>::builder(1000).create([a, b]).unwrap());
+    drop(VirtualArray::<f32>::builder(1000).create([c]).unwrap());
+    let open = |paths: &[&PathBuf]| VirtualArray::<f32>::builder(0).open(paths).map(drop);
+    let text = |result: vmarray::Result<()>| result.unwrap_err().to_string();
+    let other = text(VirtualArray::<i32>::builder(0).open([a, b]).map(drop));
+    assert!(other.contains("`f32`") && other.contains("`i32`"), "{other}");
+    for wrong in [&[a][..], &[a, c], &[a, b, c], &[a, a]] {
+        let _ = text(open(wrong));
+    }
+    assert!(text(open(&[a, c])).contains("of array"), "{}", text(open(&[a, c])));
+    open(&[b, a]).unwrap();
+    std::fs::write(d, vec![0; 100_000]).unwrap();
+    assert_eq!(of_device(&open(&[d]).unwrap_err()), Some(DeviceErrorKind::WrongFormat));
+    drop(StoreDevice::open(c).unwrap().set_metadata(b"something else"));
+    assert!(text(open(&[c])).contains("something else"));
+    assert!(open(&[]).is_err());
+    // Nothing is left behind where the second file cannot be made.
+    let missing = std::env::temp_dir().join(own_files::random_name());
+    assert!(VirtualArray::<f32>::builder(1000).create([&missing, a]).is_err());
+    assert!(!missing.exists());
+    assert!(VirtualArray::<f32>::builder(1000).placement(Placement::Capacity).create([&missing]).is_err());
+    assert!(VirtualArray::<f32>::builder(1000).movable(true).create([&missing]).is_err());
+    assert!(!missing.exists());
+}
+
+/// A bit that flips on the disk is an error that names page and file; other pages go on.
+#[test]
+fn a_flipped_bit_is_an_error_and_no_value() {
+    let files = Files::new(1);
+    let array = VirtualArray::<u64>::builder(1 << 14).page_len(1024).create(&files.0).unwrap();
+    array.write(0, &(0..1 << 14).map(|i| i | 1 << 60).collect::<Vec<u64>>()).unwrap();
+    drop(array);
+    let mut bytes = std::fs::read(&files.0[0]).unwrap();
+    let wanted = (5000_u64 | 1 << 60).to_ne_bytes();
+    let at = bytes.windows(8).position(|window| window == wanted).unwrap();
+    bytes[at] ^= 4;
+    std::fs::write(&files.0[0], &bytes).unwrap();
+    let report = StoreDevice::check(&files.0[0]).unwrap();
+    assert_eq!((report.damaged_pages.len(), report.stored_pages), (1, 16));
+    let array = VirtualArray::<u64>::open(&files.0[0]).unwrap();
+    let name = files.0[0].file_name().unwrap().to_str().unwrap().to_owned();
+    for error in [array.get(5000).unwrap_err(), array.sum(.., Field::whole()).unwrap_err()] {
+        assert_eq!(of_device(&error), Some(DeviceErrorKind::Corrupted));
+        assert!(error.to_string().contains(&name), "{error}");
+    }
+    assert_eq!(array.get(3000).unwrap(), 3000 | 1 << 60);
+    // Written anew, it is sound again.
+    array.write(4096, &[1; 1024]).unwrap();
+    array.sync().unwrap();
+    assert_eq!(array.get(5000).unwrap(), 1);
+}
+
+#[test]
+fn only_files_can_be_synced() {
+    let array = VirtualArray::<u32>::builder(10).build().unwrap();
+    assert_eq!(of_device(&array.sync().unwrap_err()), Some(DeviceErrorKind::Unsupported));
+}

@@ -1,0 +1,279 @@
+//! `cargo xtask kills`: a program that is killed while it writes to an array in files, again and again.
+//!
+//! Threads of a process of its own write elements, some by some and many at once, and sync the array. Beside
+//! it they keep in a shared mapping of another file, which outlives the process as well, the version that
+//! each element is about to get, and the one that a sync has returned for. The process is killed without
+//! warning, at any moment; then each element must be of a version between the two, and whole.
+
+use crate::arrays::KillsArgs;
+use anyhow::{Context, Result, bail, ensure};
+use memmap2::MmapRaw;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use vmarray::VirtualArray;
+use vmarray::device::wrap::SplitMix64;
+use vmarray::prelude::*;
+
+/// An element: what it is, said four times in different ways.
+type Words = [u64; 4];
+
+const THREADS: usize = 8;
+/// After so many kills the files are made anew, of another shape.
+const KILLS_OF_A_SHAPE: u64 = 100;
+/// The process is killed this long after it has begun to write, at most.
+const LIFE_MICROSECONDS: usize = 30_000;
+
+fn words(index: usize, version: u64) -> Words {
+    if version == 0 {
+        return [0; 4];
+    }
+    let value = (index as u64) << 32 | version;
+    [value, !value, value.rotate_left(17), value ^ 0x5555_5555_5555_5555]
+}
+
+/// The version of an element that is whole.
+fn version(index: usize, found: Words) -> Result<u64> {
+    let version = found[0] & u64::from(u32::MAX);
+    ensure!(found == words(index, version), "element {index} is torn or misplaced: {found:x?}");
+    Ok(version)
+}
+
+/// What is known of each element beside the array.
+struct Known {
+    map: MmapRaw,
+    len: usize,
+}
+
+impl Known {
+    fn open(path: &Path, len: usize) -> Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        file.set_len(16 * len as u64)?;
+        Ok(Self { map: MmapRaw::map_raw(&file)?, len })
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at < 2 * self.len, "the map has so many words");
+        // SAFETY: the map is so long, aligned, and lives as long as the reference; nobody but atomics of
+        // these two processes touches it.
+        unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().cast::<u64>().add(at)) }
+    }
+
+    /// The newest version that an element may have.
+    fn begun(&self, index: usize) -> &AtomicU64 {
+        self.word(index)
+    }
+
+    /// The version that a sync has returned for.
+    fn synced(&self, index: usize) -> &AtomicU64 {
+        self.word(self.len + index)
+    }
+}
+
+/// The files of a shape, and what is known of it.
+struct Shape {
+    len: usize,
+    page_len: usize,
+    files: Vec<PathBuf>,
+    known: PathBuf,
+}
+
+impl Shape {
+    fn new(folder: &Path, seed: u64) -> Self {
+        let mut random = SplitMix64::new(seed);
+        let len = THREADS * (1 + random.index(4000));
+        let files = (0..1 + random.index(2)).map(|file| folder.join(format!("part-{file}"))).collect();
+        Self { len, page_len: [1, 7, 64, 512][random.index(4)], files, known: folder.join("known") }
+    }
+
+    fn builder(&self) -> vmarray::Builder<Words, vmarray::AnyDevice> {
+        VirtualArray::<Words>::builder(self.len).page_len(self.page_len).cache_bytes(64 << 10)
+    }
+
+    fn remove(&self) {
+        self.files.iter().chain([&self.known]).for_each(|file| drop(std::fs::remove_file(file)));
+    }
+}
+
+/// Runs the command.
+pub fn run(args: KillsArgs) -> Result<()> {
+    if let Some(victim) = Victim::of_env() {
+        return victim.be_killed();
+    }
+    let before: u64 = match &args.resume {
+        Some(file) if file.exists() => std::fs::read_to_string(file)?.trim().parse()?,
+        _ => 0,
+    };
+    let folder = args.folder.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = folder.join(format!("vmarray-kills-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let started = Instant::now();
+    let outcome = kills(&args, &folder, before);
+    if outcome.is_ok() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    let synced = outcome.with_context(|| format!("the files are in {}", folder.display()))?;
+    println!(
+        "{} kills, {} before: nothing that was synced was lost, nothing torn; {synced} elements had been synced, {:.0} s",
+        args.count.saturating_sub(before),
+        before,
+        started.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+fn kills(args: &KillsArgs, folder: &Path, before: u64) -> Result<u64> {
+    let mut synced = 0;
+    for kill in before..args.count {
+        let seed = args.seed + kill / KILLS_OF_A_SHAPE;
+        let shape = Shape::new(folder, seed);
+        if kill % KILLS_OF_A_SHAPE == 0 || kill == before {
+            shape.remove();
+        }
+        let life = SplitMix64::new(args.seed ^ kill << 20).index(LIFE_MICROSECONDS) as u64;
+        let mut victim = Victim { folder: folder.to_owned(), seed, life: kill }.spawn()?;
+        let output = BufReader::new(victim.stdout.take().context("it has an output")?);
+        let writes = output.lines().map_while(Result::ok).any(|line| line.ends_with("writing"));
+        std::thread::sleep(Duration::from_micros(life));
+        victim.kill()?;
+        let status = victim.wait()?;
+        ensure!(writes && status.code().is_none(), "it ended by itself: {status}");
+        synced += look(&shape).with_context(|| format!("kill {kill}, seed {seed}"))?;
+        if let Some(file) = &args.resume {
+            std::fs::write(file, (kill + 1).to_string())?;
+        }
+        if (kill + 1) % (args.count / 10).max(1) == 0 {
+            println!("{} kills", kill + 1);
+        }
+    }
+    Ok(synced)
+}
+
+/// Looks at each element of what a killed process has left. How many had been synced.
+fn look(shape: &Shape) -> Result<u64> {
+    let known = Known::open(&shape.known, shape.len)?;
+    let array = VirtualArray::<Words>::builder(0).open_read_only(&shape.files)?;
+    ensure!(array.len() == shape.len, "{} elements instead of {}", array.len(), shape.len);
+    let mut synced = 0;
+    for (index, found) in array.to_vec(..)?.into_iter().enumerate() {
+        let version = version(index, found)?;
+        let least = known.synced(index).load(Ordering::Relaxed);
+        let most = known.begun(index).load(Ordering::Relaxed);
+        ensure!(
+            (least..=most).contains(&version),
+            "element {index} has version {version}, of {least} synced to {most} begun"
+        );
+        synced += u64::from(least > 0);
+    }
+    Ok(synced)
+}
+
+/// The program that is killed.
+struct Victim {
+    folder: PathBuf,
+    seed: u64,
+    /// Which of its lives this is.
+    life: u64,
+}
+
+impl Victim {
+    const VARIABLE: &str = "VMARRAY_KILLS_VICTIM";
+
+    /// What this process is, if it is one.
+    fn of_env() -> Option<Self> {
+        let said = std::env::var(Self::VARIABLE).ok()?;
+        let mut words = said.splitn(3, ' ');
+        let (seed, life) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        Some(Self { folder: words.next()?.into(), seed, life })
+    }
+
+    fn spawn(&self) -> Result<Child> {
+        let mut command = Command::new(std::env::current_exe()?);
+        // The program of the tests has it as a test that is not run by itself.
+        let own: &[&str] = if cfg!(test) {
+            &["kills::tests::victim", "--exact", "--ignored", "--nocapture"]
+        } else {
+            &["kills"]
+        };
+        let said = format!("{} {} {}", self.seed, self.life, self.folder.display());
+        Ok(command.args(own).env(Self::VARIABLE, said).stdout(Stdio::piped()).spawn()?)
+    }
+
+    /// Writes until somebody puts an end to it.
+    fn be_killed(&self) -> Result<()> {
+        let shape = Shape::new(&self.folder, self.seed);
+        let known = Known::open(&shape.known, shape.len)?;
+        let exists = shape.files.iter().all(|file| file.exists());
+        let array = if exists {
+            shape.builder().open(&shape.files)?
+        } else {
+            // Killed while it was made: nothing was synced.
+            shape.files.iter().for_each(|file| drop(std::fs::remove_file(file)));
+            shape.builder().create(&shape.files)?
+        };
+        println!("writing");
+        std::thread::scope(|scope| {
+            let threads = (0..THREADS).map(|thread| {
+                let random = SplitMix64::new(self.life << 8 | thread as u64);
+                let (array, known) = (&array, &known);
+                scope.spawn(move || write(array, known, thread, random))
+            });
+            let threads: Vec<_> = threads.collect();
+            let mut outcomes = threads.into_iter().map(|thread| thread.join());
+            outcomes.try_for_each(|outcome| outcome.unwrap_or_else(|_| bail!("a thread panicked")))
+        })
+    }
+}
+
+/// One thread: writes its own elements, reads those of others, and syncs.
+fn write(array: &VirtualArray<Words>, known: &Known, thread: usize, mut random: SplitMix64) -> Result<()> {
+    let part = array.len() / THREADS;
+    let own = thread * part..(thread + 1) * part;
+    // The version that each of its elements has now, as far as calls have returned.
+    let mut done: Vec<u64> = own.clone().map(|index| version(index, array.get(index)?)).collect::<Result<_>>()?;
+    loop {
+        let start = random.index(part);
+        let count = if random.index(8) == 0 { 1 + random.index(part - start) } else { 1 };
+        let mut values = Vec::new();
+        for at in start..start + count {
+            let next = known.begun(own.start + at).load(Ordering::Relaxed) + 1;
+            known.begun(own.start + at).store(next, Ordering::Relaxed);
+            values.push(words(own.start + at, next));
+        }
+        match values[..] {
+            [value] => array.set(own.start + start, value)?,
+            _ => array.write(own.start + start, &values)?,
+        }
+        for (at, value) in (start..).zip(&values) {
+            done[at] = version(own.start + at, *value)?;
+        }
+        let other = random.index(array.len());
+        version(other, array.get(other)?)?;
+        if random.index(30) == 0 {
+            array.sync()?;
+            for (index, version) in own.clone().zip(&done) {
+                known.synced(index).store(*version, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_of_kills_loses_nothing() {
+        run(KillsArgs { count: 100, seed: 1, folder: None, resume: None }).unwrap();
+    }
+
+    /// What the other test kills.
+    #[test]
+    #[ignore = "runs until it is killed"]
+    fn victim() {
+        Victim::of_env().expect("the test that kills says what to do").be_killed().unwrap();
+    }
+}
