@@ -67,5 +67,5 @@ mod worker;
 
 pub use file::{FileDevice, FileDeviceBuilder};
 pub use host::{HostDevice, HostDeviceBuilder, devices};
-pub use store::{StoreDevice, StoreReport};
 pub use simulated::{SimulatedDevice, SimulatedDeviceBuilder, SimulatedFabric, SimulatedOperation};
+pub use store::{StoreDevice, StoreReport};

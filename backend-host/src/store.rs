@@ -158,10 +158,12 @@ impl StoreDevice {
 
     fn new(path: &Path, volume: Volume) -> Self {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let name = path.file_name().map_or_else(|| "store".to_owned(), |name| name.to_string_lossy().into_owned());
+        let name =
+            path.file_name().map_or_else(|| "store".to_owned(), |name| name.to_string_lossy().into_owned());
         let identity = format!("store:{}", path.display());
         let bytes = volume.pages() * volume.page_bytes() as u64;
-        let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(bytes + SCRATCH_BYTES);
+        let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity)
+            .with_total_bytes(bytes + SCRATCH_BYTES);
         let engine = Engine::new(info, default_threads(), u64::MAX, None);
         Self {
             scratch: Capacity::new(SCRATCH_BYTES, engine.wiping()),

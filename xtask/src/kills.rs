@@ -233,7 +233,8 @@ fn write(array: &VirtualArray<Words>, known: &Known, thread: usize, mut random: 
     let part = array.len() / THREADS;
     let own = thread * part..(thread + 1) * part;
     // The version that each of its elements has now, as far as calls have returned.
-    let mut done: Vec<u64> = own.clone().map(|index| version(index, array.get(index)?)).collect::<Result<_>>()?;
+    let mut done: Vec<u64> =
+        own.clone().map(|index| version(index, array.get(index)?)).collect::<Result<_>>()?;
     loop {
         let start = random.index(part);
         let count = if random.index(8) == 0 { 1 + random.index(part - start) } else { 1 };

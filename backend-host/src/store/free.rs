@@ -43,7 +43,8 @@ impl Free {
 
     /// Takes `count` places that follow one another.
     pub fn take_together(&mut self, count: u64) -> Range<u64> {
-        let run = self.runs.iter().find(|(_, length)| **length >= count).map(|(start, length)| (*start, *length));
+        let run =
+            self.runs.iter().find(|(_, length)| **length >= count).map(|(start, length)| (*start, *length));
         let Some((start, length)) = run else { return self.take_new(count) };
         self.runs.remove(&start);
         if count < length {

@@ -121,9 +121,8 @@ pub(super) fn failed(operation: &'static str, cause: &io::Error) -> Error {
     if is_full(cause) {
         system(ErrorKind::OutOfMemory, operation, cause).with_advice("make room on the disk, and try again")
     } else {
-        system(ErrorKind::System, operation, cause).with_advice(
-            "try again; if it persists, look for faults of the drive in the log of the system",
-        )
+        system(ErrorKind::System, operation, cause)
+            .with_advice("try again; if it persists, look for faults of the drive in the log of the system")
     }
 }
 
@@ -210,7 +209,12 @@ impl Volume {
             let wanted = piece.skip..piece.skip + piece.bytes;
             let whole = 0..piece.pages * self.page_bytes;
             let _group = self.group(piece.first).read();
-            self.load(operation, piece.first, if self.has_checksums { whole } else { wanted.clone() }, &mut buffer.0)?;
+            self.load(
+                operation,
+                piece.first,
+                if self.has_checksums { whole } else { wanted.clone() },
+                &mut buffer.0,
+            )?;
             take(piece.done, &buffer.0[wanted]);
             Ok(())
         });
@@ -269,7 +273,9 @@ impl Volume {
                 bytes.fill(0);
             } else {
                 let offset = self.offset(here - 1) + (part.start - at * length) as u64;
-                self.disk.read_at(offset, bytes).map_err(|cause| self.unreadable(operation, first + at as u64, &cause))?;
+                self.disk
+                    .read_at(offset, bytes)
+                    .map_err(|cause| self.unreadable(operation, first + at as u64, &cause))?;
                 if self.has_checksums {
                     (at..next).try_for_each(|at| {
                         self.expect(operation, first + at as u64, &into[at * length..(at + 1) * length])
@@ -299,7 +305,8 @@ impl Volume {
     fn unreadable(&self, operation: &'static str, page: u64, cause: &io::Error) -> Error {
         let offset = page * self.page_bytes as u64;
         if cause.kind() == io::ErrorKind::UnexpectedEof {
-            let detail = format!("page {page} of the store is beyond the end of the file, which somebody has cut");
+            let detail =
+                format!("page {page} of the store is beyond the end of the file, which somebody has cut");
             return corrupted(operation, detail).with_offset(offset);
         }
         system(medium::failure(operation).kind(), operation, cause).with_offset(offset)

@@ -103,12 +103,20 @@ impl Description {
 
     /// How many pages are in a file.
     fn pages_of(&self, file: usize) -> u64 {
-        (0..self.turns.len()).filter(|channel| self.turns[*channel] == file).map(|channel| self.slots(channel)).sum()
+        (0..self.turns.len())
+            .filter(|channel| self.turns[*channel] == file)
+            .map(|channel| self.slots(channel))
+            .sum()
     }
 }
 
 /// Refuses a file that is not what is asked for.
-fn mismatch(path: &Path, what: &'static str, stored: impl Into<String>, asked: impl Into<String>) -> crate::Error {
+fn mismatch(
+    path: &Path,
+    what: &'static str,
+    stored: impl Into<String>,
+    asked: impl Into<String>,
+) -> crate::Error {
     let (path, stored, asked) = (path.display().to_string(), stored.into(), asked.into());
     ErrorKind::FileMismatch { path, what, stored, asked }.into()
 }
@@ -323,7 +331,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
             }
             let shape = |page_bytes: usize, pages: u64| format!("{pages} pages of {page_bytes} bytes");
             let asked = description.page_elements.saturating_mul(element::Layout::<T>::BYTES);
-            let (stored, asked) = (shape(store.page_bytes(), store.pages()), shape(asked, description.pages_of(at)));
+            let (stored, asked) =
+                (shape(store.page_bytes(), store.pages()), shape(asked, description.pages_of(at)));
             if stored != asked {
                 return Err(mismatch(path, "length", stored, asked));
             }

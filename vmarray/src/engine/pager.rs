@@ -234,7 +234,8 @@ impl Pager {
         std::thread::scope(|scope| {
             let others: Vec<_> = others.iter().map(|device| scope.spawn(move || each(device))).collect();
             let outcome = each(first);
-            let outcomes = others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            let outcomes =
+                others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
             outcomes.fold(outcome, Result::and)
         })
     }

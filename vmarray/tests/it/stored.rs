@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use futures::executor::block_on;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::device::{ErrorKind as DeviceErrorKind, own_files};
 use vmarray::host::StoreDevice;
@@ -116,20 +117,28 @@ fn one_writes_or_many_read() {
     let (one, other) = (read_only().unwrap(), read_only().unwrap());
     assert_eq!(of_device(&VirtualArray::<u16>::open(path).unwrap_err()), Some(DeviceErrorKind::InUse));
     let whole = Field::<u16, u16>::whole();
-    let refusals = [
-        one.set(5, 1),
-        one.set_uncached(5, 1),
-        one.write(0, &[1; 1000]),
-        one.fill(.., 1),
-        one.discard(..),
-        one.transform(.., whole.set(whole + 1)).map(drop),
-        one.update(5, |value| value + 1).map(drop),
-        one.scatter(&[5], &[1]),
-        one.page_mut(0).map(drop),
-    ];
-    for (at, refusal) in refusals.into_iter().enumerate() {
-        let error = refusal.err().unwrap_or_else(|| panic!("{at} is not refused"));
-        assert_eq!(of_device(&error), Some(DeviceErrorKind::ReadOnly), "{at}");
+    // Of a page that nobody has touched, and of one in RAM.
+    for round in 0..2 {
+        let refusals = [
+            one.set(5, 1),
+            one.set_uncached(5, 1),
+            one.write(0, &[1; 1000]),
+            one.fill(.., 1),
+            one.discard(..),
+            one.transform(.., whole.set(whole + 1)).map(drop),
+            one.update(5, |value| value + 1).map(drop),
+            one.replace(5, 1).map(drop),
+            one.scatter(&[5], &[1]),
+            one.page_mut(0).map(drop),
+            block_on(one.set_async(5, 1)),
+            block_on(one.page_mut_async(0)).map(drop),
+            one.copy_from(0, &other),
+        ];
+        for (at, refusal) in refusals.into_iter().enumerate() {
+            let error = refusal.err().unwrap_or_else(|| panic!("{at} is not refused in round {round}"));
+            assert_eq!(of_device(&error), Some(DeviceErrorKind::ReadOnly), "{at}");
+        }
+        assert_eq!((one.get(5).unwrap(), other.get(5).unwrap()), (6, 6));
     }
     assert_eq!((one.get(5).unwrap(), other.get(5).unwrap(), one.sum(.., whole).unwrap()), (6, 6, 6));
     one.sync().unwrap();

@@ -20,6 +20,8 @@ mod rig;
 mod rows;
 mod section;
 mod serial;
+#[cfg(unix)]
+mod stored;
 mod tuning;
 
 use super::measure::Unit;
@@ -51,6 +53,8 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "copies", about: "From array to array", run: copies::run },
     Family { name: "gather", about: "Elements by lists of random indices", run: gather::run },
     Family { name: "rig", about: "Several devices as one memory", run: rig::run },
+    #[cfg(unix)]
+    Family { name: "stored", about: "Arrays in files, beside plain writes", run: stored::run },
     Family { name: "rows", about: "Short lists of table rows, and first calls", run: rows::run },
     Family { name: "async", about: "Thousands of tasks on one thread", run: asynchronous::run },
     Family { name: "find", about: "Searches on the devices", run: find::run },

@@ -5,9 +5,7 @@ use std::sync::atomic::Ordering;
 
 use backend_api::{Error, ErrorKind, Result};
 
-use super::super::format::{
-    Change, ENTRY_BYTES, HEAD_BYTES, Record, SUPERBLOCK_BYTES, Superblock, checksum,
-};
+use super::super::format::{Change, ENTRY_BYTES, HEAD_BYTES, Record, SUPERBLOCK_BYTES, Superblock, checksum};
 use super::{Changed, FRESH, Volume, corrupted, failed};
 
 /// Pages of up to so many bytes are stored together with the record that names them, and found out by their
@@ -173,9 +171,9 @@ impl Volume {
     fn write_map(&self, commit: &mut Commit) -> Result<()> {
         let (mut bytes, mut place) = (Vec::new(), None);
         let length = self.words.len() * ENTRY_BYTES;
-        bytes.try_reserve_exact(length).map_err(|_| {
-            Error::new(ErrorKind::OutOfMemory, "sync").with_bytes(length as u64)
-        })?;
+        bytes
+            .try_reserve_exact(length)
+            .map_err(|_| Error::new(ErrorKind::OutOfMemory, "sync").with_bytes(length as u64))?;
         {
             // Of one moment: what is in the map is sealed.
             let mut groups: Vec<_> = self.groups.iter().map(|group| group.write()).collect();

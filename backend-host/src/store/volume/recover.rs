@@ -7,11 +7,12 @@ use parking_lot::{Mutex, RwLock};
 
 use super::super::disk::Disk;
 use super::super::format::{
-    Change, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, Record, SUPERBLOCK_BYTES, Superblock,
-    VERSION, checksum,
+    Change, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, Record, SUPERBLOCK_BYTES, Superblock, VERSION, checksum,
 };
 use super::super::free::Free;
-use super::{Changed, Commit, GROUP_PAGES, GROUPS_MAX, Space, Volume, VolumePlan, atomics, corrupted, failed, zeroes};
+use super::{
+    Changed, Commit, GROUP_PAGES, GROUPS_MAX, Space, Volume, VolumePlan, atomics, corrupted, failed, zeroes,
+};
 
 /// How long the log is: as long as the map, within these limits.
 const LOG_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=256 << 20;
@@ -191,7 +192,8 @@ impl Found {
         // Places that hold so many bytes from one on.
         let area = |first: u64, bytes: u64| {
             let end = first.checked_add(bytes.div_ceil(place_bytes)).filter(|end| *end <= places);
-            end.map(|end| first..end).ok_or_else(|| corrupted("open", "the file is shorter than it says, or was cut"))
+            end.map(|end| first..end)
+                .ok_or_else(|| corrupted("open", "the file is shorter than it says, or was cut"))
         };
         let log = area(stored.log_place, stored.log_bytes)?;
         let (mut words, mut sums) = (zeroes("open", 0)?, zeroes("open", 0)?);
@@ -249,10 +251,10 @@ impl Found {
                 _ => None,
             });
             return Err(match version {
-                Some(version) => wrong(format!(
-                    "a store of version {version}; this program reads version {VERSION}"
-                ))
-                .with_advice("use a newer version of this library"),
+                Some(version) => {
+                    wrong(format!("a store of version {version}; this program reads version {VERSION}"))
+                        .with_advice("use a newer version of this library")
+                }
                 None if decoded.contains(&Err(NoSuperblock::Damaged)) => {
                     corrupted("open", "neither superblock of the store is what was written")
                 }
@@ -328,7 +330,8 @@ impl Found {
     fn apply(&mut self, record: &Record, bytes: u64, places: u64) -> Result<()> {
         for Change { page, word, checksum } in &record.changes {
             let at = usize::try_from(*page).ok().filter(|page| *page < self.words.len() && *word <= places);
-            let at = at.ok_or_else(|| corrupted("open", "the log of the store names pages that cannot be"))?;
+            let at =
+                at.ok_or_else(|| corrupted("open", "the log of the store names pages that cannot be"))?;
             (self.words[at], self.sums[at]) = (*word, *checksum);
         }
         self.log_used += bytes;

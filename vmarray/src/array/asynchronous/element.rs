@@ -129,6 +129,7 @@ impl<T: Element, D: Device> Future for SetAsync<'_, T, D> {
         let this = &mut *self;
         let (array, value) = (this.array, &this.value);
         let (page, at) = this.place.clone()?;
+        array.pager().expect_writable()?;
         if this.acquire.is_none() && array.try_write(page, at, value).is_ok() {
             return Poll::Ready(Ok(()));
         }

@@ -97,6 +97,9 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
         let cut = self.cut.clone()?;
         let page = self.acquire.page();
         let pager = array.pager();
+        if exclusive {
+            pager.expect_writable()?;
+        }
         let (entry, channel) = (pager.entry(page), pager.channel(page));
         let is_counted = &self.is_counted;
         let hold = |acquire: &Acquire<'_>, context: &mut Context<'_>| {

@@ -120,6 +120,7 @@ pub(crate) fn scatter<T: Element, D: Device>(
     values: &[T],
 ) -> Result<()> {
     assert_eq!(indices.len(), values.len());
+    array.pager().expect_writable()?;
     let (channels, lanes) = (array.pager().channels(), Lanes::of(array));
     let plan = StagePlan::for_values(values.as_ptr(), values.len(), &lanes, usize::MAX);
     let workers = workers(array, indices.len(), &plan);
