@@ -22,6 +22,10 @@ pub(crate) mod range;
 pub(crate) mod registered;
 pub(crate) mod resident;
 #[cfg(feature = "host")]
+#[forbid(unsafe_code)]
+pub(crate) mod saved;
+#[cfg(feature = "host")]
+#[forbid(unsafe_code)]
 pub(crate) mod stored;
 #[cfg(test)]
 #[forbid(unsafe_code)]

@@ -212,6 +212,14 @@ pub mod home {
     pub use backend_api::wrap::{Replica, ReplicaState};
 }
 
+#[cfg(feature = "host")]
+pub mod file {
+    //! What arrays in files need beside [`Builder::create`](crate::Builder::create) and
+    //! [`open`](crate::Builder::open). See [the guide](crate::guide::files).
+
+    pub use crate::array::saved::Progress;
+}
+
 pub mod explain {
     //! What an operation will do, and how near what was done came to what the devices can do.
     //!

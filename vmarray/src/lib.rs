@@ -31,6 +31,7 @@
 //! | [The first minute](guide::first_minute) | everybody |
 //! | [Larger than RAM](guide::larger_than_ram) | who chooses how much RAM it takes, and asks what a miss costs |
 //! | [Several devices](guide::several_devices) | who has several cards, or wants to say which are used |
+//! | [Arrays that stay](guide::files) | whose data are to be there when the program has ended |
 //! | [Kernels of one's own](guide::kernels) | whose formulas need loops, branches and functions |
 //! | [Tasks](guide::tasks) | who writes async code |
 //! | [A device of one's own](guide::own_device) | who has hardware that no backend knows |
@@ -117,6 +118,9 @@ pub mod guide {
     pub mod larger_than_ram {}
     #[doc = include_str!("../docs/guide/several_devices.md")]
     pub mod several_devices {}
+    #[cfg(feature = "host")]
+    #[doc = include_str!("../docs/guide/files.md")]
+    pub mod files {}
     #[doc = include_str!("../docs/guide/kernels.md")]
     pub mod kernels {}
     #[doc = include_str!("../docs/guide/tasks.md")]

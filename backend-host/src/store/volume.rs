@@ -101,6 +101,11 @@ impl fmt::Debug for Volume {
     }
 }
 
+/// Whether all bytes are zero. Ends at the first few that are not.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(512).all(|some| some.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
 fn atomics(values: Vec<u64>) -> Box<[AtomicU64]> {
     values.into_iter().map(AtomicU64::new).collect()
 }
@@ -317,7 +322,7 @@ impl Volume {
         let length = self.page_bytes;
         let page_of = |at: usize| &bytes[at * length..(at + 1) * length];
         let word = |at: usize| self.words[first as usize + at].load(Ordering::Relaxed);
-        let is_zero = |at: usize| page_of(at).iter().fold(0, |all, byte| all | byte) == 0;
+        let is_zero = |at: usize| is_zero(page_of(at));
         // Whether a page is overwritten where it is: no commit knows that place.
         let stays = |at: usize| word(at) & FRESH != 0 && word(at) != FRESH;
         let (mut at, end) = (0, bytes.len() / length);

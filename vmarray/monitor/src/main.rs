@@ -13,9 +13,10 @@ use watched::Watched;
 const HELP: &str = "\
 Shows what the arrays of running programs of this user do.
 
-Usage: vmarray-monitor [--once]
+Usage: vmarray-monitor [--once | --check FILE...]
 
   --once     Prints a plain table of what was counted since each array was built, and ends.
+  --check    Reads arrays in files through, and says what is wrong with them. Fails if anything is.
   --help     Prints this.
   --version  Prints the version.
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     let shown = match arguments[..] {
         [] => screen::run(),
         ["--once"] => print(&once()),
+        ["--check", ref files @ ..] if !files.is_empty() => return check(files),
         ["--help" | "-h"] => print(HELP),
         ["--version" | "-V"] => print(&format!("vmarray-monitor {}\n", env!("CARGO_PKG_VERSION"))),
         _ => {
@@ -44,6 +46,32 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Reads files through. Fails if anything is wrong with one of them.
+fn check(files: &[&str]) -> ExitCode {
+    let mut is_sound = true;
+    for file in files {
+        match vmarray::host::StoreDevice::check(file) {
+            Ok(report) => {
+                let stored = report.stored_pages * report.page_bytes;
+                println!("{file}: {} of {} pages stored, {stored} bytes", report.stored_pages, report.pages);
+                if report.damaged_superblocks > 0 {
+                    println!("{file}: one of its two superblocks is damaged, which is no loss");
+                }
+                if report.unfinished_pages > 0 {
+                    println!("{file}: a commit of {} pages did not come to its end", report.unfinished_pages);
+                }
+                report.damaged_pages.iter().for_each(|(_, what)| println!("{file}: {what}"));
+                is_sound &= report.damaged_pages.is_empty();
+            }
+            Err(error) => {
+                println!("{error}");
+                is_sound = false;
+            }
+        }
+    }
+    if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What was counted so far, as text.

@@ -17,6 +17,8 @@ use crate::setup::any::AnyDevice;
 
 /// The first line of what is written down of an array, and its version.
 const FORMAT: &str = "vmarray array 1";
+/// The shape of arrays of one dimension.
+pub(crate) const LINEAR: &str = "linear";
 
 /// What is written down of an array in each of its files: lines of `name: value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ struct Description {
     byte_order: String,
     element: String,
     elements: usize,
+    /// What the elements make up, in words.
+    shape: String,
     page_elements: usize,
     /// Which file each channel is in.
     turns: Vec<usize>,
@@ -58,11 +62,12 @@ impl Description {
     fn to_text(&self) -> String {
         let turns = self.turns.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         format!(
-            "{FORMAT}\nbyte order: {}\nelement: {}\nelements: {}\nelements of a page: {}\nfiles of channels: \
+            "{FORMAT}\nbyte order: {}\nelement: {}\nelements: {}\nshape: {}\nelements of a page: {}\nfiles of channels: \
              {turns}\nfile: {}\nfiles: {}\narray: {:016x}\n",
             self.byte_order,
             self.element,
             self.elements,
+            self.shape,
             self.page_elements,
             self.file,
             self.files,
@@ -80,6 +85,7 @@ impl Description {
             byte_order: (*lines.get("byte order")?).into(),
             element: (*lines.get("element")?).into(),
             elements: number("elements")?,
+            shape: (*lines.get("shape")?).into(),
             page_elements: number("elements of a page")?,
             turns: turns.collect::<Option<_>>()?,
             file: number("file")?,
@@ -210,6 +216,15 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn create<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<VirtualArray<T>> {
+        self.create_as(files, LINEAR)
+    }
+
+    /// Makes files of elements that make up a shape.
+    pub(crate) fn create_as<P: AsRef<Path>>(
+        self,
+        files: impl IntoIterator<Item = P>,
+        shape: &str,
+    ) -> Result<VirtualArray<T>> {
         let paths: Vec<PathBuf> = files.into_iter().map(|path| path.as_ref().to_owned()).collect();
         let page_len = self.settings.common.page_len::<T>(self.len, PAGE_BYTES)?;
         let pages = self.len.div_ceil(page_len) as u64;
@@ -220,6 +235,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
             byte_order: native_byte_order(),
             element: in_words(&T::layout()),
             elements,
+            shape: shape.into(),
             page_elements: page_len,
             turns: turns.clone(),
             file,
@@ -265,7 +281,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn open<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<VirtualArray<T>> {
-        self.open_with(files, StoreDevice::open)
+        self.open_as(files, false, |shape| (shape == LINEAR).then_some(()), LINEAR).map(|(array, ())| array)
     }
 
     /// As [`open`](Self::open), to read alone; others may do so at the same time. Whatever writes is refused
@@ -289,18 +305,21 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self,
         files: impl IntoIterator<Item = P>,
     ) -> Result<VirtualArray<T>> {
-        self.open_with(files, StoreDevice::open_read_only)
+        self.open_as(files, true, |shape| (shape == LINEAR).then_some(()), LINEAR).map(|(array, ())| array)
     }
 
-    fn open_with<P: AsRef<Path>>(
+    /// Opens files, and what `read` makes of the shape of their elements, which is `asked`.
+    pub(crate) fn open_as<P: AsRef<Path>, S>(
         self,
         files: impl IntoIterator<Item = P>,
-        open: impl Fn(PathBuf) -> std::result::Result<StoreDevice, backend_api::Error>,
-    ) -> Result<VirtualArray<T>> {
+        is_read_only: bool,
+        read: impl Fn(&str) -> Option<S>,
+        asked: &str,
+    ) -> Result<(VirtualArray<T>, S)> {
         let mut parts = Vec::new();
         for path in files {
             let path = path.as_ref().to_owned();
-            let store = open(path.clone())?;
+            let store = if is_read_only { StoreDevice::open_read_only(&path) } else { StoreDevice::open(&path) }?;
             let metadata = store.metadata();
             let Some(description) = Description::of_text(&metadata) else {
                 let stored = String::from_utf8_lossy(&metadata).lines().next().unwrap_or_default().to_owned();
@@ -322,6 +341,9 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
             if description.element != element {
                 return Err(mismatch(path, "element", &description.element, element));
             }
+            if read(&description.shape).is_none() {
+                return Err(mismatch(path, "shape", &description.shape, asked));
+            }
             let expected = Description { file: at, files: parts.len(), ..first.clone() };
             if *description != expected {
                 let files = |of: &Description| {
@@ -337,7 +359,9 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
                 return Err(mismatch(path, "length", stored, asked));
             }
         }
-        self.with_stores(parts.into_iter().map(|(_, store, _)| store).collect(), &first)
+        let shape = read(&first.shape);
+        let array = self.with_stores(parts.into_iter().map(|(_, store, _)| store).collect(), &first)?;
+        shape.map(|shape| (array, shape)).ok_or(ErrorKind::FileRefused { reason: "no file is named" }.into())
     }
 
     /// The array on files that have its pages.
@@ -386,6 +410,7 @@ mod tests {
             byte_order: "little".into(),
             element: in_words(&<[(u8, f32); 3]>::layout()),
             elements: 1000,
+            shape: LINEAR.into(),
             page_elements: 7,
             turns: vec![0, 1, 0],
             file: 1,

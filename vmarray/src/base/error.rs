@@ -108,6 +108,8 @@ pub enum ErrorKind {
     MoveRefused { reason: &'static str },
     /// An array cannot be kept in files.
     FileRefused { reason: &'static str },
+    /// The program has stopped the work that it was told the progress of.
+    Cancelled,
     /// A file has something else than what is asked for.
     FileMismatch {
         /// The file.
@@ -330,6 +332,9 @@ impl ErrorKind {
                 format!("the array is not kept in files: {reason}"),
                 "name one file or more, and see `Builder::create` for what can be set".into(),
             ),
+            Self::Cancelled => {
+                ("the work was stopped by the program".into(), "call it again to do it from the beginning".into())
+            }
             Self::FileMismatch { path, what, stored, asked } => (
                 format!("{path}: the {what} is `{stored}` in the file, and `{asked}` is asked for"),
                 "open it as what it is, name other files, or make a new array".into(),
@@ -665,6 +670,7 @@ mod tests {
             ParityRefused { reason: "there are two devices" },
             MoveRefused { reason: "there is no device to move to" },
             FileRefused { reason: "no file is named" },
+            Cancelled,
             FileMismatch { path: "a".into(), what: "element", stored: "f32".into(), asked: "u32".into() },
             DoesNotFit {
                 device: "a card".into(),

@@ -17,6 +17,9 @@ mod pieces;
 mod region;
 #[forbid(unsafe_code)]
 mod section;
+#[cfg(feature = "host")]
+#[forbid(unsafe_code)]
+mod stored;
 #[forbid(unsafe_code)]
 mod sets;
 #[forbid(unsafe_code)]

@@ -1,5 +1,6 @@
 //! Arrays in files: what was stored is there again, whatever happened to the program.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use futures::executor::block_on;
@@ -204,4 +205,65 @@ fn a_flipped_bit_is_an_error_and_no_value() {
 fn only_files_can_be_synced() {
     let array = VirtualArray::<u32>::builder(10).build().unwrap();
     assert_eq!(of_device(&array.sync().unwrap_err()), Some(DeviceErrorKind::Unsupported));
+}
+
+/// A snapshot has each page of one instant, also while others write; what was there before is replaced only
+/// by a whole one.
+#[test]
+fn snapshots_are_whole_or_not_there() {
+    let files = Files::new(1);
+    let path = &files.0[0];
+    let len = 20_000;
+    let array = VirtualArray::<[u64; 4]>::builder(len).page_len(16).cache_bytes(64 << 10).build().unwrap();
+    array.fill(.., [1; 4]).unwrap();
+    array.save(path).unwrap();
+    let stopped = array.save_with(path, |progress| {
+        assert!(progress.done_bytes <= progress.all_bytes);
+        ControlFlow::Break(())
+    });
+    assert_eq!(*stopped.unwrap_err().kind(), ErrorKind::Cancelled);
+    std::thread::scope(|scope| {
+        scope.spawn(|| (2..30).for_each(|value| array.fill(.., [value; 4]).unwrap()));
+        for _ in 0..5 {
+            let before = array.get(0).unwrap()[0];
+            array.save(path).unwrap();
+            let saved = VirtualArray::<[u64; 4]>::open(path).unwrap();
+            for element in saved.to_vec(..).unwrap() {
+                assert!(element == [element[0]; 4] && element[0] >= before, "{element:?}, begun at {before}");
+            }
+        }
+    });
+    let folder = path.parent().unwrap().join("is not there").join("file");
+    assert!(array.save(&folder).is_err());
+    let loaded = VirtualArray::<[u64; 4]>::builder(0).page_len(100).load(path).unwrap();
+    assert_eq!((loaded.len(), loaded.page_len()), (len, 100));
+    assert!(VirtualArray::<u64>::builder(0).load(path).is_err());
+}
+
+#[test]
+fn boxes_are_reopened_and_loaded_with_their_shape() {
+    let files = Files::new(3);
+    let values = |[y, x]: [usize; 2]| (y * 1000 + x) as u32;
+    for tiled in [false, true] {
+        let builder = NdArray::<u32, 2>::builder([50, 70]);
+        let builder = if tiled { builder.tile([8, 16]) } else { builder };
+        let image = builder.create(&files.0[..2]).unwrap();
+        for y in 0..50 {
+            (0..70).for_each(|x| image.set([y, x], values([y, x])).unwrap());
+        }
+        image.save(&files.0[2]).unwrap();
+        let layout = image.layout();
+        drop(image);
+        let opened = NdArray::<u32, 2>::builder([0, 0]).open(&files.0[..2]).unwrap();
+        let loaded = NdArray::<u32, 2>::builder([0, 0]).load(&files.0[2]).unwrap();
+        for image in [opened, loaded] {
+            assert_eq!((image.shape(), image.layout()), ([50, 70], layout));
+            for y in 0..50 {
+                assert!((0..70).all(|x| image.get([y, x]).unwrap() == values([y, x])));
+            }
+        }
+        let error = VirtualArray::<u32>::open(&files.0[2]).unwrap_err().to_string();
+        assert!(error.contains("50 x 70") && error.contains("linear"), "{error}");
+        files.0.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
 }

@@ -37,9 +37,9 @@ use crate::setup::any::AnyDevice;
 #[derive(Debug)]
 #[must_use = "describes an array; `build` makes it"]
 pub struct NdBuilder<T: Element, const N: usize, D: Device> {
-    shape: [usize; N],
-    layout: NdLayout<N>,
-    elements: Builder<T, D>,
+    pub(super) shape: [usize; N],
+    pub(super) layout: NdLayout<N>,
+    pub(super) elements: Builder<T, D>,
 }
 
 impl<T: Element, const N: usize> NdBuilder<T, N, AnyDevice> {
@@ -87,12 +87,18 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow) if the elements, with padding, cannot be counted;
     /// [`EmptyTile`](crate::ErrorKind::EmptyTile); and what [`Builder::build`] reports.
     pub fn build(self) -> Result<NdArray<T, N, D>> {
+        let (elements, geometry) = self.into_elements()?;
+        Ok(NdArray::assemble(elements.build()?, geometry))
+    }
+
+    /// What is to be built, and what it is to make up.
+    pub(super) fn into_elements(self) -> Result<(Builder<T, D>, Geometry<N>)> {
         let (geometry, len) = Geometry::new(self.shape, self.layout)?;
         let mut elements = self.elements.with_len(len);
         if let Some(tiling) = &geometry.tiling {
             elements = elements.page_len(tiling.len);
         }
-        Ok(NdArray::assemble(elements.build()?, geometry))
+        Ok((elements, geometry))
     }
 }
 

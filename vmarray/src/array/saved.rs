@@ -1,0 +1,224 @@
+//! Snapshots: arrays of any devices written to a file, and read from one.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use backend_api::{Device, own_files};
+use parking_lot::Mutex;
+use vmarray_kernel::KernelType;
+
+use crate::array::VirtualArray;
+use crate::array::builder::Builder;
+use crate::array::stored::LINEAR;
+use crate::base::element::{self, Element};
+use crate::base::error::{ErrorKind, Result};
+use crate::base::memory::zeroed_vec;
+use crate::base::scoped_threads;
+use crate::ops::view::{View, ViewMut};
+
+/// How much one thread copies at a time.
+const PIECE_BYTES: usize = 4 << 20;
+/// How many threads copy: enough to keep a bus and a drive busy at the same time.
+const THREADS: usize = 4;
+
+/// How far a snapshot has come.
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use vmarray::{file::Progress, prelude::*};
+/// # let path = std::env::temp_dir().join(format!("vmarray-progress-{}", std::process::id()));
+/// let array = VirtualArray::<u32>::builder(10_000_000).build()?;
+/// let said = array.save_with(&path, |Progress { done_bytes, all_bytes, .. }| {
+///     if done_bytes * 2 < all_bytes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+/// });
+/// assert_eq!(*said.unwrap_err().kind(), vmarray::ErrorKind::Cancelled);
+/// assert!(!path.exists());
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// How much is copied.
+    pub done_bytes: u64,
+    /// How much there is.
+    pub all_bytes: u64,
+}
+
+impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
+    /// Writes all elements to a file, which [`VirtualArray::open`] and [`Builder::load`] read: a snapshot,
+    /// complete and stored when this returns. A file of that name is replaced at that moment and not before;
+    /// on an error it is as it was, and nothing is left behind.
+    ///
+    /// Others may write meanwhile: each page is then of one instant, and pages of different instants. A caller
+    /// with `&mut` knows that nobody does.
+    ///
+    /// Copies pieces of 4 MiB by four threads, at the speed of the drive or the bus. It takes room on the
+    /// drive for all that is not zero, beside the file that is replaced, and 16 MiB of RAM, and 16 bytes a
+    /// page.
+    ///
+    /// # Errors
+    /// As [`Builder::create`] and [`read`](View::read).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-saved-{}", std::process::id()));
+    /// let array = VirtualArray::<u32>::builder(1000).build()?;
+    /// array.fill(.., 7)?;
+    /// array.save(&path)?;
+    /// let other = VirtualArray::<u32>::builder(0).page_len(64).load(&path)?;
+    /// assert_eq!((other.len(), other.sum(.., Field::whole())?), (1000, 7000));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_with(path, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`save`](Self::save); calls `progress` now and then, on any of its threads and on one at a time,
+    /// and stops when that says so.
+    ///
+    /// # Errors
+    /// As there, and [`Cancelled`](ErrorKind::Cancelled). There is an example at
+    /// [`Progress`](crate::file::Progress).
+    pub fn save_with(
+        &self,
+        path: impl AsRef<Path>,
+        progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    ) -> Result<()> {
+        self.save_as(path.as_ref(), LINEAR, progress)
+    }
+
+    /// Saves elements that make up a shape.
+    pub(crate) fn save_as(
+        &self,
+        path: &Path,
+        shape: &str,
+        progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    ) -> Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // In the same folder, so that it can take the other's place.
+        let unfinished = folder.join(own_files::random_name());
+        let saved = self.save_to(&unfinished, shape, progress).and_then(|()| replace(&unfinished, path, folder));
+        if saved.is_err() {
+            // The first error is the one to tell; where nothing was made there is nothing to remove.
+            let _ = std::fs::remove_file(&unfinished);
+        }
+        saved
+    }
+
+    fn save_to(
+        &self,
+        path: &Path,
+        shape: &str,
+        progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    ) -> Result<()> {
+        let builder = VirtualArray::<T>::builder(self.len()).page_len(self.page_len()).cache_bytes(0);
+        let file = builder.create_as([path], shape)?;
+        copy(self, &file, progress)?;
+        file.sync()
+    }
+}
+
+impl<T: Element + KernelType, D: Device> Builder<T, D> {
+    /// Builds an array of these settings with the elements of a [saved](VirtualArray::save) array, or of any
+    /// array in a file that nobody has open for writing. The length is that of the file. To work on the file
+    /// itself instead, [`open`](Self::open) it.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), [`open_read_only`](Self::open_read_only) and [`write`](ViewMut::write).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-loaded-{}", std::process::id()));
+    /// VirtualArray::<u8>::create(&path, 1000)?.fill(.., 7)?;
+    /// let array = VirtualArray::<u8>::builder(0).load(&path)?;
+    /// assert_eq!(array.get(999)?, 7);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn load(self, path: impl AsRef<Path>) -> Result<VirtualArray<T, D>> {
+        self.load_with(path, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`load`](Self::load); calls `progress` as [`save_with`](VirtualArray::save_with) does.
+    ///
+    /// # Errors
+    /// As there, and [`Cancelled`](ErrorKind::Cancelled).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use std::ops::ControlFlow;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-load-with-{}", std::process::id()));
+    /// VirtualArray::<u8>::create(&path, 1000)?.fill(.., 7)?;
+    /// let cancelled = VirtualArray::<u8>::builder(0).load_with(&path, |_| ControlFlow::Break(()));
+    /// assert_eq!(*cancelled.unwrap_err().kind(), vmarray::ErrorKind::Cancelled);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn load_with(
+        self,
+        path: impl AsRef<Path>,
+        progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    ) -> Result<VirtualArray<T, D>> {
+        let file = VirtualArray::<T>::builder(0).cache_bytes(0).open_read_only([path])?;
+        let array = self.with_len(file.len()).build()?;
+        copy(&file, &array, progress)?;
+        Ok(array)
+    }
+}
+
+/// Copies all elements to an array of the same length, in pieces of whole pages.
+pub(crate) fn copy<T: Element, D: Device, E: Device>(
+    from: &VirtualArray<T, D>,
+    to: &VirtualArray<T, E>,
+    progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+) -> Result<()> {
+    let len = from.len();
+    let element_bytes = element::Layout::<T>::BYTES;
+    let unit = from.page_len().max(to.page_len());
+    let piece = (PIECE_BYTES / element_bytes / unit).max(1).saturating_mul(unit);
+    let (next, done, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let (progress, outcome) = (Mutex::new(progress), Mutex::new(Ok(())));
+    let all_bytes = len as u64 * element_bytes as u64;
+    scoped_threads::together(THREADS.min(len.div_ceil(piece)), || {
+        let run = || -> Result<()> {
+            let mut buffer = zeroed_vec(piece.min(len))?;
+            while !stop.load(Ordering::Relaxed) {
+                let start = next.fetch_add(1, Ordering::Relaxed).saturating_mul(piece as u64);
+                let Some(start) = usize::try_from(start).ok().filter(|start| *start < len) else { break };
+                let count = piece.min(len - start);
+                from.read(start, &mut buffer[..count])?;
+                to.write(start, &buffer[..count])?;
+                let bytes = (count * element_bytes) as u64;
+                let progress = &mut *progress.lock();
+                let done_bytes = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+                if progress(Progress { done_bytes, all_bytes }).is_break() {
+                    return Err(ErrorKind::Cancelled.into());
+                }
+            }
+            Ok(())
+        };
+        if let Err(error) = run() {
+            stop.store(true, Ordering::Relaxed);
+            let outcome = &mut *outcome.lock();
+            if outcome.is_ok() {
+                *outcome = Err(error);
+            }
+        }
+    });
+    outcome.into_inner()
+}
+
+/// Gives a stored file the name of another one, for good.
+fn replace(unfinished: &Path, path: &Path, folder: &Path) -> Result<()> {
+    let failed = |cause: std::io::Error| {
+        let detail = format!("{}: {cause}", path.display());
+        crate::Error::from(backend_api::Error::new(backend_api::ErrorKind::System, "save").with_detail(detail))
+    };
+    std::fs::rename(unfinished, path).map_err(failed)?;
+    #[cfg(unix)]
+    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
+    let _ = folder;
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! N-dimensional arrays in files, and snapshots of them.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use backend_api::Device;
+use vmarray_kernel::KernelType;
+
+use super::{Geometry, NdArray, NdBuilder, NdLayout, NdView};
+use crate::array::VirtualArray;
+use crate::array::saved::{self, Progress};
+use crate::base::element::Element;
+use crate::base::error::Result;
+
+impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
+    /// Has the elements stay that were written before, of an array in files: [`VirtualArray::sync`].
+    ///
+    /// # Errors
+    /// As there. There is an example at [`NdBuilder::create`].
+    pub fn sync(&self) -> Result<()> {
+        self.elements().sync()
+    }
+}
+
+impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
+    /// Writes all elements to a file, with shape and layout: [`VirtualArray::save`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-saved-{}", std::process::id()));
+    /// let image = NdArray::<f32, 2>::builder([30, 40]).tile([8, 8]).build()?;
+    /// image.set([29, 39], 7.0)?;
+    /// image.save(&path)?;
+    /// let other = NdArray::<f32, 2>::builder([0, 0]).load(&path)?;
+    /// assert_eq!((other.shape(), other.get([29, 39])?), ([30, 40], 7.0));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_with(path, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`save`](Self::save), with progress: [`VirtualArray::save_with`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use std::ops::ControlFlow;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-save-with-{}", std::process::id()));
+    /// let image = NdArray::<u8, 2>::builder([30, 40]).build()?;
+    /// assert!(image.save_with(&path, |_| ControlFlow::Break(())).is_err() && !path.exists());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn save_with(
+        &self,
+        path: impl AsRef<Path>,
+        progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    ) -> Result<()> {
+        self.elements().save_as(path.as_ref(), &in_words(self.shape(), self.layout()), progress)
+    }
+}
+
+impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
+    /// Makes an array in new files, which outlives the program: [`Builder::create`](crate::Builder::create).
+    ///
+    /// # Errors
+    /// As there, and as [`build`](Self::build).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-created-{}", std::process::id()));
+    /// let image = NdArray::<u16, 2>::builder([300, 400]).tiled().create([&path])?;
+    /// image.set([299, 399], 7)?;
+    /// image.sync()?;
+    /// drop(image);
+    /// let image = NdArray::<u16, 2>::builder([0, 0]).open([&path])?;
+    /// assert_eq!((image.shape(), image.get([299, 399])?), ([300, 400], 7));
+    /// // Of another number of dimensions it is refused.
+    /// drop(image);
+    /// assert!(NdArray::<u16, 3>::builder([0; 3]).open([&path]).is_err());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn create<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<NdArray<T, N>> {
+        let words = in_words(self.shape, self.layout);
+        let (elements, geometry) = self.into_elements()?;
+        Ok(NdArray::assemble(elements.create_as(files, &words)?, geometry))
+    }
+
+    /// Opens the array that files have, to read and write: [`Builder::open`](crate::Builder::open). Shape and
+    /// layout are as they were made.
+    ///
+    /// # Errors
+    /// As there. There is an example at [`create`](Self::create).
+    pub fn open<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<NdArray<T, N>> {
+        self.open_for(files, false)
+    }
+
+    /// As [`open`](Self::open), to read alone: [`Builder::open_read_only`](crate::Builder::open_read_only).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-read-only-{}", std::process::id()));
+    /// drop(NdArray::<u8, 2>::builder([30, 40]).create([&path])?);
+    /// let image = NdArray::<u8, 2>::builder([0, 0]).open_read_only([&path])?;
+    /// assert!(image.set([1, 1], 1).is_err() && image.get([1, 1])? == 0);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn open_read_only<P: AsRef<Path>>(
+        self,
+        files: impl IntoIterator<Item = P>,
+    ) -> Result<NdArray<T, N>> {
+        self.open_for(files, true)
+    }
+
+    fn open_for<P: AsRef<Path>>(
+        self,
+        files: impl IntoIterator<Item = P>,
+        is_read_only: bool,
+    ) -> Result<NdArray<T, N>> {
+        let asked = format!("{N} dimensions");
+        let (elements, shape) = self.elements.open_as(files, is_read_only, of_words::<N>, &asked)?;
+        Ok(NdArray::assemble(elements, Geometry::new(shape.0, shape.1)?.0))
+    }
+
+    /// Builds an array of these settings with shape, layout and elements of a [saved](NdArray::save) one:
+    /// [`Builder::load`](crate::Builder::load).
+    ///
+    /// # Errors
+    /// As there. There is an example at [`NdArray::save`].
+    pub fn load(self, path: impl AsRef<Path>) -> Result<NdArray<T, N, D>> {
+        self.load_with(path, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`load`](Self::load), with progress: [`Builder::load_with`](crate::Builder::load_with).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use std::ops::ControlFlow;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-load-with-{}", std::process::id()));
+    /// NdArray::<u8, 2>::builder([30, 40]).build()?.save(&path)?;
+    /// let mut bytes = 0;
+    /// NdArray::<u8, 2>::builder([0, 0]).load_with(&path, |progress| {
+    ///     bytes = progress.done_bytes;
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// assert_eq!(bytes, 1200);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn load_with(
+        mut self,
+        path: impl AsRef<Path>,
+        progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    ) -> Result<NdArray<T, N, D>> {
+        let reader = VirtualArray::<T>::builder(0).cache_bytes(0);
+        let (file, shape) = reader.open_as([path], true, of_words::<N>, &format!("{N} dimensions"))?;
+        (self.shape, self.layout) = shape;
+        let array = self.build()?;
+        saved::copy(&file, array.elements(), progress)?;
+        Ok(array)
+    }
+}
+
+/// Shape and layout in words: extents, and those of tiles.
+fn in_words<const N: usize>(shape: [usize; N], layout: NdLayout<N>) -> String {
+    let extents = |extents: [usize; N]| extents.map(|extent| extent.to_string()).join(" x ");
+    match layout {
+        NdLayout::RowMajor => extents(shape),
+        NdLayout::Tiled(tile) => format!("{} in tiles of {}", extents(shape), extents(tile)),
+    }
+}
+
+fn of_words<const N: usize>(words: &str) -> Option<([usize; N], NdLayout<N>)> {
+    let extents = |words: &str| -> Option<[usize; N]> {
+        let extents: Option<Vec<usize>> = words.split(" x ").map(|extent| extent.parse().ok()).collect();
+        extents?.try_into().ok()
+    };
+    match words.split_once(" in tiles of ") {
+        Some((shape, tile)) => Some((extents(shape)?, NdLayout::Tiled(extents(tile)?))),
+        None => Some((extents(words)?, NdLayout::RowMajor)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_read_as_they_were_written() {
+        for layout in [NdLayout::RowMajor, NdLayout::Tiled([2, 3, 4])] {
+            assert_eq!(of_words(&in_words([5, 60, 7], layout)), Some(([5, 60, 7], layout)));
+        }
+        assert_eq!(of_words::<2>("1 x 2 x 3"), None);
+        assert_eq!(of_words::<1>("linear"), None);
+    }
+}
