@@ -8,6 +8,8 @@ use backend_api::{
     Request, Result, Ticket,
 };
 
+use parking_lot::RwLock;
+
 use crate::error;
 use crate::job::Work;
 use crate::medium::Medium;
@@ -45,6 +47,11 @@ impl<M: Medium> Engine<M> {
         let registry = Arc::new(Registry::new(info, pinned_max_bytes, newest));
         peers.inspect(|peers| peers.add(&registry, &pool));
         Self { pool, registry, peers }
+    }
+
+    /// Has each job hold this shared while it runs.
+    pub fn pass_through(&self, gate: Arc<RwLock<()>>) {
+        self.pool.pass_through(gate);
     }
 
     pub fn info(&self) -> &DeviceInfo {

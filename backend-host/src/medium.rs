@@ -18,6 +18,11 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
     /// Its length.
     fn bytes(&self) -> u64;
 
+    /// What writes are best made of, whole ones at multiples of it.
+    fn unit_bytes(&self) -> u64 {
+        1
+    }
+
     /// Its first byte, if it can be read and written in place.
     fn address(&self) -> Option<*mut u8>;
 

@@ -297,9 +297,11 @@ impl<J: Job> Lane<J> {
             state.running = Some((value, Arc::clone(&job)));
             drop(state);
             turn += 1;
+            let entered = self.pool.enter();
             let outcome = catch_unwind(AssertUnwindSafe(|| job.run(Crew::Pool(&self.pool))))
                 .unwrap_or_else(|_| Err(panicked()))
                 .map_err(|error| error.on(&self.info));
+            drop(entered);
             // The job goes before it is called done: whoever waits for it and then gives its memory back
             // finds himself the last owner.
             drop(job);

@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceKind, Error, ErrorKind, MemoryStatus, Result, tell,
@@ -25,8 +25,10 @@ use crate::engine::Engine;
 use crate::host::default_threads;
 use crate::ram::{Capacity, Ram};
 use disk::FileDisk;
-use part::StoreMemory;
-use volume::{Volume, VolumePlan, failed};
+use free::Free;
+use parking_lot::Mutex;
+use part::{Part, StoreMemory};
+use volume::{PAGE_BYTES_MAX, Volume, VolumePlan, failed};
 
 pub use volume::StoreReport;
 
@@ -41,7 +43,9 @@ const SCRATCH_BYTES: u64 = 1 << 30;
 /// A page that is written to goes to a free place of the file ([shadow pages][lorie]), and `sync` writes one
 /// record that says where all pages are that have changed. Each page is then as it was at the last `sync`
 /// that returned, or at a later one; none is torn, whatever the drive had stored of it, as long as it stores
-/// what it says it has stored. Pages of zeroes take no place.
+/// what it says it has stored: what was written by work that was done when `sync` was called is there, and
+/// work that goes on meanwhile as a whole or not at all. Pages of zeroes take no place; the file gets no
+/// shorter, and places that are free are used again.
 ///
 /// Every page has a checksum (XXH3, 64 bits), which is compared when it is read: what is not what was written
 /// is an error of kind [`Corrupted`](ErrorKind::Corrupted) that names the page, and no value. Superblock, log
@@ -50,8 +54,10 @@ const SCRATCH_BYTES: u64 = 1 << 30;
 /// # Cost
 ///
 /// Between two calls of `sync` the file needs a second place for each page that changes. Memory: 16 bytes a
-/// page. `sync` waits for the drive once for up to 16 MiB of changed pages, twice for more, and now and then,
-/// when the log is full, three times and writes 16 bytes a page. Reading a part of a page reads all of it.
+/// page, up to 40 while it is opened. `sync` waits for work that is under way, and for the drive once for up
+/// to 16 MiB of changed pages, twice for more, and now and then, when the log is full, three times and writes
+/// 16 bytes a page, of which a copy in RAM is made while work waits. Reading or writing a part of a page reads
+/// all of it. [`wipe_on_release`](Device::wipe_on_release) wipes host memory, and no page of the file.
 ///
 /// # Locks
 ///
@@ -88,8 +94,10 @@ pub struct StoreDevice {
     volume: Arc<Volume>,
     scratch: Capacity,
     path: PathBuf,
-    /// How many pages buffers have, in order.
-    claimed: AtomicU64,
+    /// Which pages buffers have.
+    claims: Arc<Mutex<Free>>,
+    /// Whether memory that is asked for from now on is for work of a while.
+    is_for_work: AtomicBool,
 }
 
 impl StoreDevice {
@@ -106,8 +114,10 @@ impl StoreDevice {
         let path = path.as_ref();
         let invalid = |detail| Error::new(ErrorKind::InvalidArgument, OPERATION).with_detail(detail);
         let fits = (pages as u128) * (page_bytes as u128) <= i64::MAX as u128;
-        if page_bytes == 0 || page_bytes > 1 << 40 || !fits {
-            return Err(invalid("pages of no bytes, or more bytes than a file can have"));
+        if page_bytes == 0 || page_bytes as u64 > PAGE_BYTES_MAX || !fits {
+            return Err(invalid(
+                "pages of no bytes or of more than a GiB, or more bytes than a file can have",
+            ));
         }
         let disk = FileDisk::create(path).map_err(|cause| refused(OPERATION, path, &cause))?;
         let id = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), path);
@@ -162,15 +172,16 @@ impl StoreDevice {
             path.file_name().map_or_else(|| "store".to_owned(), |name| name.to_string_lossy().into_owned());
         let identity = format!("store:{}", path.display());
         let bytes = volume.pages() * volume.page_bytes() as u64;
-        let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity)
-            .with_total_bytes(bytes + SCRATCH_BYTES);
+        let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(bytes);
         let engine = Engine::new(info, default_threads(), u64::MAX, None);
+        engine.pass_through(Arc::clone(&volume.gate));
         Self {
             scratch: Capacity::new(SCRATCH_BYTES, engine.wiping()),
             engine,
             volume: Arc::new(volume),
             path,
-            claimed: AtomicU64::new(0),
+            claims: Arc::new(Mutex::new(Free::around([]))),
+            is_for_work: AtomicBool::new(false),
         }
     }
 
@@ -212,6 +223,45 @@ impl StoreDevice {
         self.volume.is_read_only()
     }
 
+    /// From now on memory of the device is RAM, for work of a while, up to a GiB of it: all pages that are to
+    /// stay have a buffer.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, ErrorKind};
+    /// use backend_host::StoreDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-work-{}", std::process::id()));
+    /// let device = StoreDevice::create(&path, 1000, 10, b"")?;
+    /// let pages = device.allocate(10_000, Commit::Lazy)?;
+    /// assert_eq!(device.allocate(1, Commit::Lazy).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    /// device.serve_work();
+    /// device.release(device.allocate(1, Commit::Lazy)?);
+    /// device.release(pages);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn serve_work(&self) {
+        self.is_for_work.store(true, Ordering::Release);
+    }
+
+    /// The lowest pages that no buffer has, for so many bytes.
+    fn claim(&self, bytes: u64) -> Result<Part> {
+        let (page_bytes, pages) = (self.page_bytes() as u64, self.pages());
+        let count = bytes.div_ceil(page_bytes);
+        let mut claims = self.claims.lock();
+        let refused = |kind, available: u64| {
+            Err(Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(available * page_bytes))
+        };
+        if count > pages {
+            return refused(ErrorKind::TooLarge, pages);
+        }
+        let claimed = claims.take_together(count);
+        if claimed.end > pages {
+            claims.give_back(claimed);
+            return refused(ErrorKind::OutOfMemory, pages - claims.taken());
+        }
+        Ok(Part::new(&self.volume, &self.claims, claimed, bytes))
+    }
+
     /// Whether a page has anything but zeroes.
     ///
     /// # Panics
@@ -239,12 +289,6 @@ impl Drop for StoreDevice {
     }
 }
 
-/// The first of the next pages that no buffer has, if there are so many.
-fn claim(claimed: &AtomicU64, pages: u64, count: u64) -> Option<u64> {
-    let take = |before: u64| before.checked_add(count).filter(|after| *after <= pages);
-    claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()
-}
-
 /// An error of opening the file.
 fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
     let error = match cause.kind() {
@@ -265,22 +309,22 @@ fn named(error: Error, path: &Path) -> Error {
 // queued; work keeps what it touches alive, and releasing waits for it.
 unsafe impl Device for StoreDevice {
     fn memory(&self) -> Result<MemoryStatus> {
-        let page_bytes = self.page_bytes() as u64;
-        let free = (self.pages() - self.claimed.load(Ordering::Relaxed)) * page_bytes;
-        let free = free + self.scratch.free_bytes();
-        Ok(MemoryStatus::new(self.pages() * page_bytes + SCRATCH_BYTES, free, free))
+        let (total, free) = if self.is_for_work.load(Ordering::Acquire) {
+            (SCRATCH_BYTES, self.scratch.free_bytes())
+        } else {
+            let (page_bytes, claims) = (self.page_bytes() as u64, self.claims.lock());
+            (self.pages() * page_bytes, (self.pages() - claims.taken()) * page_bytes)
+        };
+        Ok(MemoryStatus::new(total, free, free))
     }
 
-    /// The next pages of the store, in order, whose contents are there; what they have no room for is memory
-    /// in RAM, for work of a while.
+    /// Pages of the store, the lowest that no buffer has, with what is in them; or memory in RAM, if it is
+    /// [for work](StoreDevice::serve_work).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
-        let count = bytes.div_ceil(self.page_bytes() as u64);
-        let memory = match claim(&self.claimed, self.pages(), count) {
-            Some(first) => {
-                let offset = first * self.page_bytes() as u64;
-                StoreMemory::Part { volume: Arc::clone(&self.volume), offset, bytes }
-            }
-            None => StoreMemory::Ram(self.engine.named(Ram::new(&self.scratch, bytes, commit))?),
+        let memory = if self.is_for_work.load(Ordering::Acquire) {
+            StoreMemory::Ram(self.engine.named(Ram::new(&self.scratch, bytes, commit))?)
+        } else {
+            StoreMemory::Part(self.engine.named(self.claim(bytes))?)
         };
         Ok(self.engine.add_buffer(Arc::new(memory)))
     }

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 
 /// How long the watcher sleeps between two looks. Work that is not urgent and that nobody waits for starts at
 /// most about so much later.
@@ -48,6 +48,8 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     work_or_stop: Condvar,
     /// Whether [`State::work`] holds anything; a hint that is read without the lock.
+    /// What jobs hold while they run, if anything.
+    gate: OnceLock<Arc<RwLock<()>>>,
     backlog: AtomicBool,
 }
 
@@ -75,7 +77,19 @@ impl Pool {
             state: Mutex::default(),
             work_or_stop: Condvar::new(),
             backlog: AtomicBool::new(false),
+            gate: OnceLock::new(),
         })
+    }
+
+    /// Has each job hold this shared while it runs, from now on: whoever has it exclusively finds no job half
+    /// done.
+    pub fn pass_through(&self, gate: Arc<RwLock<()>>) {
+        let _ = self.gate.set(gate);
+    }
+
+    /// What a job holds while it runs.
+    pub fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.gate.get().map(|gate| gate.read())
     }
 
     /// How many threads there are at most.

@@ -26,13 +26,14 @@ impl<M: Medium> FillJob<M> {
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         // At least one pattern: patterns have at most 4096 bytes. Whole patterns only, so that blocks follow
         // each other without a seam.
+        let block_bytes = BLOCK_BYTES.max(self.to.memory.unit_bytes() as usize);
         let repeats =
-            (BLOCK_BYTES / self.pattern.len()).min(self.bytes.div_ceil(self.pattern.len() as u64) as usize);
+            (block_bytes / self.pattern.len()).min(self.bytes.div_ceil(self.pattern.len() as u64) as usize);
         let block = self.pattern.repeat(repeats);
         if block.is_empty() {
             return Ok(());
         }
-        let part_bytes = (PART_BYTES / block.len() * block.len()) as u64;
+        let part_bytes = ((PART_BYTES / block.len()).max(1) * block.len()) as u64;
         each_part(crew, self.bytes.div_ceil(part_bytes) as usize, &|part| {
             let mut at = part as u64 * part_bytes;
             let end = (at + part_bytes).min(self.bytes);

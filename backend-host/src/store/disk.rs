@@ -36,12 +36,11 @@ impl FileDisk {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(path)?;
-        file.try_lock().map_err(io::Error::from)?;
-        // The name of the file has to stay, too.
-        #[cfg(unix)]
-        {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        let locked = file.try_lock().map_err(io::Error::from).and_then(|()| sync_folder(path));
+        if let Err(cause) = locked {
+            // The first error is the one to tell.
+            let _ = std::fs::remove_file(path);
+            return Err(cause);
         }
         Ok(Self(file))
     }
@@ -51,7 +50,12 @@ impl FileDisk {
     /// # Errors
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if others have it open in a way that excludes this one.
     pub fn open(path: &Path, is_read_only: bool) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(!is_read_only).open(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(!is_read_only);
+        // Nobody waits at the end of a pipe.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+        let file = options.open(path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
@@ -59,6 +63,22 @@ impl FileDisk {
         locked.map_err(io::Error::from)?;
         Ok(Self(file))
     }
+}
+
+/// Has the name of a new file stay, where folders can be told so.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = File::open(folder.unwrap_or(Path::new(".")))?;
+        match folder.sync_all() {
+            Err(cause)
+                if matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {}
+            other => return other,
+        }
+    }
+    let _ = path;
+    Ok(())
 }
 
 impl Disk for FileDisk {
@@ -105,23 +125,30 @@ impl Disk for FileDisk {
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let length = self.len()?;
+        // Only what is new: what is there already may be written to meanwhile.
         #[cfg(target_os = "linux")]
-        {
+        if bytes > length {
             use std::os::fd::AsRawFd;
-            let length =
-                libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+            let offset = |bytes: u64| {
+                libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
+            };
+            let (from, more) = (offset(length)?, offset(bytes - length)?);
             loop {
                 // SAFETY: the descriptor is open; no memory is handed over.
-                match unsafe { libc::posix_fallocate(self.0.as_raw_fd(), 0, length) } {
-                    0 => return Ok(()),
-                    libc::EINTR => {}
+                if unsafe { libc::fallocate(self.0.as_raw_fd(), 0, from, more) } == 0 {
+                    return Ok(());
+                }
+                let cause = io::Error::last_os_error();
+                match cause.raw_os_error() {
+                    Some(libc::EINTR) => {}
                     // Blocks are found when they are written to, and a full disk then.
-                    libc::EOPNOTSUPP | libc::EINVAL => break,
-                    code => return Err(io::Error::from_raw_os_error(code)),
+                    Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => break,
+                    _ => return Err(cause),
                 }
             }
         }
-        if self.len()? < bytes { self.0.set_len(bytes) } else { Ok(()) }
+        if length < bytes { self.0.set_len(bytes) } else { Ok(()) }
     }
 
     fn sync(&self) -> io::Result<()> {

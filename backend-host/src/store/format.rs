@@ -133,7 +133,7 @@ impl Superblock {
             Some((version, flags, std::array::from_fn::<_, 10, _>(|_| reader.u64().unwrap_or(0))))
         };
         let (version, flags, numbers) = fields().ok_or(NoSuperblock::Damaged)?;
-        if is_whole && version != VERSION {
+        if is_whole && (version != VERSION || flags > 1) {
             return Err(NoSuperblock::Version(version));
         }
         let [generation, id, page_bytes, pages, map_place, map_checksum, log_place, log_bytes, first, length] =
@@ -200,11 +200,13 @@ impl Record {
         bytes
     }
 
-    /// How many bytes the record that begins with these takes, if it can be record `number` at all.
-    pub fn length(head: &[u8], number: u64) -> Option<usize> {
+    /// How many bytes the record that begins with these takes, if it can be record `number` at all, of at most
+    /// so many pages.
+    pub fn length(head: &[u8], number: u64, pages: u64) -> Option<usize> {
         let mut reader = Reader(head);
         let is_record = reader.u32()? == RECORD_MAGIC && reader.u32()? <= 1 && reader.u64()? == number;
-        let changes = usize::try_from(reader.u64()?).ok()?.checked_mul(CHANGE_BYTES)?;
+        let changes = reader.u64().filter(|changes| *changes <= pages)?;
+        let changes = usize::try_from(changes).ok()?.checked_mul(CHANGE_BYTES)?;
         let bytes = changes.checked_add(RECORD_HEAD_BYTES + 8)?.checked_next_multiple_of(RECORD_ALIGN)?;
         is_record.then_some(bytes)
     }
@@ -263,8 +265,9 @@ mod tests {
         let record = Record { number: 12, is_ordered: true, changes };
         let bytes = record.encode(5);
         assert_eq!(bytes.len(), 8192);
-        assert_eq!(Record::length(&bytes[..RECORD_HEAD_BYTES], 12), Some(8192));
-        assert_eq!(Record::length(&bytes[..RECORD_HEAD_BYTES], 13), None);
+        assert_eq!(Record::length(&bytes[..RECORD_HEAD_BYTES], 12, 300), Some(8192));
+        assert_eq!(Record::length(&bytes[..RECORD_HEAD_BYTES], 13, 300), None);
+        assert_eq!(Record::length(&bytes[..RECORD_HEAD_BYTES], 12, 299), None);
         assert_eq!(Record::decode(&bytes, 5), Some(record));
         assert_eq!(Record::decode(&bytes, 6), None, "of another store");
         for at in (4..RECORD_HEAD_BYTES + 300 * CHANGE_BYTES + 8).step_by(5) {

@@ -24,6 +24,11 @@ impl Free {
         Self { runs, end }
     }
 
+    /// How many places are not free.
+    pub fn taken(&self) -> u64 {
+        self.end - self.count()
+    }
+
     /// How many places below the end are free.
     pub fn count(&self) -> u64 {
         self.runs.values().sum()

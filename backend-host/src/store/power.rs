@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::ErrorKind;
 use backend_api::wrap::SplitMix64;
@@ -11,12 +12,11 @@ use parking_lot::Mutex;
 use super::disk::Disk;
 use super::volume::{Volume, VolumePlan};
 
-/// What a disk stores as a whole.
-const SECTOR_BYTES: usize = 512;
-
 /// A disk with a cache that is lost with the power, sector by sector.
 #[derive(Debug, Default)]
 struct Platter {
+    /// What it stores as a whole.
+    sector_bytes: usize,
     stored: Vec<u8>,
     /// With what is in the cache.
     seen: Vec<u8>,
@@ -26,8 +26,12 @@ struct Platter {
     dropped: Vec<Range<usize>>,
     /// After so many more calls that change something the power is gone.
     calls_left: u64,
+    /// Whether it is.
+    is_out: bool,
     /// One call in so many fails, or none.
     failing: Option<u64>,
+    /// One read in so many fails, or none.
+    failing_reads: Option<u64>,
     /// Whether it says that it has stored what it has not.
     lies: bool,
     random: SplitMix64Default,
@@ -47,10 +51,10 @@ struct SimulatedDisk(Arc<Mutex<Platter>>);
 
 impl Platter {
     fn call(&mut self) -> io::Result<()> {
-        let is_out = self.calls_left == 0;
+        self.is_out = self.calls_left == 0;
         self.calls_left = self.calls_left.saturating_sub(1);
         let fails = self.failing.is_some_and(|one_in| self.random.0.index(one_in as usize) == 0);
-        if is_out || fails { Err(io::Error::other("simulated")) } else { Ok(()) }
+        if self.is_out || fails { Err(io::Error::other("simulated")) } else { Ok(()) }
     }
 
     /// Stores each sector in the cache with some probability, in any order.
@@ -60,7 +64,8 @@ impl Platter {
             let (offset, bytes) = cached.swap_remove(self.random.0.index(cached.len()));
             let mut at = 0;
             while at < bytes.len() {
-                let end = bytes.len().min(((offset + at) / SECTOR_BYTES + 1) * SECTOR_BYTES - offset);
+                let end =
+                    bytes.len().min(((offset + at) / self.sector_bytes + 1) * self.sector_bytes - offset);
                 if self.random.0.index(100) < percent {
                     self.stored[offset + at..offset + end].copy_from_slice(&bytes[at..end]);
                 }
@@ -81,7 +86,10 @@ impl Platter {
 
 impl Disk for SimulatedDisk {
     fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()> {
-        let platter = self.0.lock();
+        let platter = &mut *self.0.lock();
+        if platter.failing_reads.is_some_and(|one_in| platter.random.0.index(one_in as usize) == 0) {
+            return Err(io::Error::other("simulated"));
+        }
         let from = platter.seen.get(offset as usize..offset as usize + to.len());
         to.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
@@ -89,7 +97,12 @@ impl Disk for SimulatedDisk {
 
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         let platter = &mut *self.0.lock();
-        platter.call()?;
+        let outcome = platter.call();
+        // One that fails may have written a part.
+        let from = if outcome.is_err() { &from[..platter.random.0.index(from.len() + 1)] } else { from };
+        if platter.is_out {
+            return outcome;
+        }
         let offset = offset as usize;
         if platter.seen.len() < offset + from.len() {
             platter.seen.resize(offset + from.len(), 0);
@@ -97,7 +110,7 @@ impl Disk for SimulatedDisk {
         }
         platter.seen[offset..offset + from.len()].copy_from_slice(from);
         platter.cached.push((offset, from.to_vec()));
-        Ok(())
+        outcome
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -133,16 +146,17 @@ impl Disk for SimulatedDisk {
 
 type Contents = Vec<Vec<u8>>;
 
-fn contents(volume: &Volume) -> Contents {
+fn read(volume: &Volume, page: u64) -> backend_api::Result<Vec<u8>> {
     let bytes = volume.page_bytes();
-    let page = |page: u64| {
-        let mut into = vec![0; bytes];
-        let read = volume.read("read", page * bytes as u64, bytes, |done, part| {
-            into[done..done + part.len()].copy_from_slice(part);
-        });
-        read.map(|()| into).unwrap()
-    };
-    (0..volume.pages()).map(page).collect()
+    let mut into = vec![0; bytes];
+    let read = volume.read("read", page * bytes as u64, bytes, |done, part| {
+        into[done..done + part.len()].copy_from_slice(part);
+    });
+    read.map(|()| into)
+}
+
+fn contents(volume: &Volume) -> Contents {
+    (0..volume.pages()).map(|page| read(volume, page).unwrap()).collect()
 }
 
 fn write(volume: &Volume, offset: u64, bytes: &[u8]) -> backend_api::Result<()> {
@@ -170,7 +184,9 @@ impl Round {
         let disk = SimulatedDisk::default();
         disk.0.lock().random = SplitMix64Default(SplitMix64::new(seed));
         disk.0.lock().calls_left = u64::MAX;
-        let (page_bytes, pages) = ([16, 100, 512, 1000, 4096][random.index(5)], 1 + random.index(12) as u64);
+        disk.0.lock().sector_bytes = [16, 64, 512][random.index(3)];
+        let page_bytes = [16, 100, 512, 1000, 4096][random.index(5)];
+        let pages = 1 + random.index(if page_bytes < 512 { 300 } else { 12 }) as u64;
         let plan = VolumePlan { page_bytes, pages, has_checksums, metadata: Vec::new(), id: seed };
         drop(Volume::create(Box::new(disk.clone()), plan).unwrap());
         Self { disk, random, page_bytes, pages }
@@ -185,8 +201,9 @@ impl Round {
             1 => (start / self.page_bytes * self.page_bytes, self.page_bytes),
             _ => (start, 1 + self.random.index((all - start).min(8))),
         };
-        let mut written = vec![0; bytes];
-        if self.random.index(5) > 0 {
+        // Of few kinds, so that pages get contents that they, or others, had before.
+        let mut written = vec![self.random.index(3) as u8; bytes];
+        if self.random.index(5) == 0 {
             self.random.fill(&mut written);
         }
         let written_all = write(volume, start as u64, &written).is_ok();
@@ -194,28 +211,16 @@ impl Round {
             now[at / self.page_bytes][at % self.page_bytes] = byte;
         }
         if !written_all {
-            // Some pages have it: what they hold now is asked, as far as they tell.
+            // Some pages have it: what they hold now is asked.
             for page in start / self.page_bytes..=(start + bytes - 1) / self.page_bytes {
-                let (at, length) = (page * self.page_bytes, self.page_bytes);
-                let into = &mut now[page];
-                let read = volume.read("read", at as u64, length, |done, part| {
-                    into[done..done + part.len()].copy_from_slice(part);
-                });
-                if read.is_err() {
-                    // A page that was overwritten where it is; its user has it still, and writes it again.
-                    let again = now[page].clone();
-                    while write(volume, at as u64, &again).is_err() {
-                        if self.disk.0.lock().calls_left == 0 {
-                            break;
-                        }
-                    }
-                }
+                now[page] = read(volume, page as u64).expect("no page is written over where it is");
             }
         }
     }
 }
 
-/// Each time the store is as at the last commit that was done, or as at one that was begun later.
+/// Each time the store is as at the last commit that was done, or as at one that was begun later; also if it
+/// was opened again after failures, without a loss of power.
 #[test]
 fn what_was_committed_survives_losses_of_power() {
     let mut left = losses();
@@ -223,41 +228,99 @@ fn what_was_committed_survives_losses_of_power() {
     while left > 0 {
         seed += 1;
         let mut round = Round::new(seed, seed % 4 > 0);
-        let mut stored: Contents = vec![vec![0; round.page_bytes]; round.pages as usize];
+        let platter = round.disk.clone();
+        // What may be found: the last commit, and what later ones that failed were to store.
+        let mut allowed: Vec<Contents> = vec![vec![vec![0; round.page_bytes]; round.pages as usize]];
         for _ in 0..left.min(100) {
             left -= 1;
-            let platter = round.disk.clone();
-            platter.0.lock().calls_left = u64::MAX;
-            platter.0.lock().failing = None;
-            let volume = Volume::open(Box::new(round.disk.clone()), false).unwrap();
-            let mut now = contents(&volume);
-            let mut allowed = vec![stored.clone()];
-            assert_eq!(now, stored, "seed {seed}");
-            platter.0.lock().calls_left = round.random.index(60) as u64;
+            platter.0.lock().calls_left = round.random.index(80) as u64;
             platter.0.lock().failing = [None, None, Some(10)][round.random.index(3)];
-            while platter.0.lock().calls_left > 0 {
-                if round.random.index(4) > 0 {
-                    round.change(&volume, &mut now);
-                    continue;
-                }
-                if round.random.index(8) == 0 {
-                    volume.set_metadata(&[round.random.index(256) as u8]).unwrap();
-                }
-                // What a commit that fails was to store may be found.
-                match volume.sync() {
-                    Ok(()) => allowed = vec![now.clone()],
-                    Err(_) => allowed.push(now.clone()),
+            platter.0.lock().failing_reads = [None, None, None, Some(4)][round.random.index(4)];
+            let volume = Volume::open(Box::new(round.disk.clone()), false);
+            platter.0.lock().failing_reads = None;
+            if let Ok(volume) = volume {
+                let mut now = contents(&volume);
+                assert!(allowed.contains(&now), "seed {seed}: neither the last commit nor a later one");
+                // From now on this is what counts: nothing of it may go.
+                allowed = vec![now.clone()];
+                for _ in 0..round.random.index(100) {
+                    if round.random.index(4) > 0 {
+                        round.change(&volume, &mut now);
+                        continue;
+                    }
+                    if round.random.index(8) == 0 {
+                        volume.set_metadata(&[round.random.index(256) as u8]).unwrap();
+                    }
+                    // What a commit that fails was to store may be found.
+                    match volume.sync() {
+                        Ok(()) => allowed = vec![now.clone()],
+                        Err(_) => allowed.push(now.clone()),
+                    }
                 }
             }
-            // The power is gone: nothing that is done from now on arrives.
-            drop(volume);
-            platter.0.lock().lose_power();
-            platter.0.lock().failing = None;
-            platter.0.lock().calls_left = u64::MAX;
-            let volume = Volume::open(Box::new(round.disk.clone()), false);
-            let found = contents(&volume.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
-            assert!(allowed.contains(&found), "seed {seed}: neither the last commit nor a later one");
-            stored = found;
+            // Sometimes only the process ends.
+            if platter.0.lock().is_out || round.random.index(3) > 0 {
+                platter.0.lock().lose_power();
+            }
+        }
+        platter.0.lock().calls_left = u64::MAX;
+        platter.0.lock().failing = None;
+        let volume = Volume::open(Box::new(round.disk.clone()), false);
+        let found = contents(&volume.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
+        assert!(allowed.contains(&found), "seed {seed}: neither the last commit nor a later one");
+    }
+}
+
+/// Threads write while others commit: each page is one that its thread wrote, no older than the last commit.
+#[test]
+fn pages_are_whole_while_threads_write() {
+    const PAGE_BYTES: usize = 100;
+    let disk = SimulatedDisk::default();
+    (disk.0.lock().sector_bytes, disk.0.lock().calls_left) = (64, u64::MAX);
+    let plan =
+        VolumePlan { page_bytes: PAGE_BYTES, pages: 256, has_checksums: true, metadata: Vec::new(), id: 1 };
+    drop(Volume::create(Box::new(disk.clone()), plan).unwrap());
+    for round in 0..20_u64 {
+        let volume = Volume::open(Box::new(disk.clone()), false).unwrap();
+        let written: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let synced: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (volume, written, synced) = (&volume, &written[thread], &synced[thread]);
+                scope.spawn(move || {
+                    // All its pages get the same number, in one job, as one piece of work does on a device.
+                    for number in 1..200_u64 {
+                        let bytes =
+                            [&number.to_le_bytes()[..], &[number as u8; PAGE_BYTES - 8]].concat().repeat(8);
+                        {
+                            let _job = volume.gate.read();
+                            for piece in 0..8 {
+                                write(volume, ((thread * 64 + piece * 8) * PAGE_BYTES) as u64, &bytes)
+                                    .unwrap();
+                            }
+                        }
+                        written.store(number, Ordering::SeqCst);
+                        if number % 7 == 0 {
+                            volume.sync().unwrap();
+                            synced.store(number, Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+        });
+        drop(volume);
+        disk.0.lock().random = SplitMix64Default(SplitMix64::new(round));
+        disk.0.lock().lose_power();
+        let volume = Volume::open(Box::new(disk.clone()), true).unwrap();
+        for thread in 0..4_usize {
+            let first = read(&volume, thread as u64 * 64).unwrap();
+            let number = u64::from_le_bytes(*first.first_chunk().unwrap());
+            let least = synced[thread].load(Ordering::SeqCst);
+            assert!(number >= least && number <= written[thread].load(Ordering::SeqCst), "{number}, {least}");
+            for page in 0..64 {
+                // Of one moment, all of them.
+                assert_eq!(read(&volume, (thread * 64 + page) as u64).unwrap(), first, "page {page}");
+            }
         }
     }
 }
@@ -286,12 +349,8 @@ fn a_disk_that_lies_gives_errors_or_older_pages() {
             continue;
         };
         for (page, had) in (0..).zip(&history) {
-            let mut into = vec![0; round.page_bytes];
-            let read = volume.read("read", page * round.page_bytes as u64, round.page_bytes, |done, part| {
-                into[done..done + part.len()].copy_from_slice(part);
-            });
-            match read {
-                Ok(()) => assert!(had.contains(&into), "seed {seed}, page {page}"),
+            match read(&volume, page) {
+                Ok(found) => assert!(had.contains(&found), "seed {seed}, page {page}"),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Corrupted);
                     wrong += 1;
@@ -302,10 +361,11 @@ fn a_disk_that_lies_gives_errors_or_older_pages() {
     assert!(errors + wrong > 0, "nothing of it came to light");
 }
 
-/// Any bit that flips is found: in a page, in the map, in the log.
+/// A bit that flips anywhere is an error, or changes nothing that is read; it never changes a value.
 #[test]
 fn flipped_bits_are_errors_and_no_values() {
-    for seed in 0..200 {
+    let mut errors = 0;
+    for seed in 0..300 {
         let mut round = Round::new(seed, true);
         let volume = Volume::open(Box::new(round.disk.clone()), false).unwrap();
         let mut now = contents(&volume);
@@ -314,23 +374,29 @@ fn flipped_bits_are_errors_and_no_values() {
             volume.sync().unwrap();
         }
         drop(volume);
-        let at = {
+        {
             let platter = &mut *round.disk.0.lock();
-            let at = round.random.index(platter.seen.len());
-            platter.seen[at] ^= 1 << round.random.index(8);
-            at
+            // Where something is.
+            let used: Vec<usize> = (0..platter.seen.len()).filter(|at| platter.seen[*at] != 0).collect();
+            platter.seen[used[round.random.index(used.len())]] ^= 1 << round.random.index(8);
+        }
+        let Ok(volume) = Volume::open(Box::new(round.disk.clone()), true) else {
+            errors += 1;
+            continue;
         };
-        // A record that is not whole was not written to its end, as far as anybody can tell.
-        let Ok(volume) = Volume::open(Box::new(round.disk.clone()), true) else { continue };
         let report = Volume::check(Box::new(round.disk.clone())).unwrap();
+        // Records from a damaged one on are not there, as if they had not been written.
+        let is_older = volume.commits() < 20;
         for page in 0..round.pages {
-            let mut into = vec![0; round.page_bytes];
-            let offset = page * round.page_bytes as u64;
-            let read = volume.read("read", offset, round.page_bytes, |done, part| {
-                into[done..done + part.len()].copy_from_slice(part);
-            });
-            let is_damaged = report.damaged_pages.iter().any(|(damaged, _)| *damaged == page);
-            assert_eq!(read.is_err(), is_damaged, "seed {seed}, byte {at}");
+            match read(&volume, page) {
+                Ok(found) => assert!(is_older || found == now[page as usize], "seed {seed}, page {page}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupted);
+                    assert!(report.damaged_pages.iter().any(|(damaged, _)| *damaged == page));
+                    errors += 1;
+                }
+            }
         }
     }
+    assert!(errors > 30, "{errors}");
 }

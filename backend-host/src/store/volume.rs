@@ -6,9 +6,12 @@ mod recover;
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::{Error, ErrorKind, Result};
+use bytemuck::Zeroable;
+use bytemuck::allocation::try_zeroed_vec;
 use parking_lot::{Mutex, RwLock};
 
 use super::disk::Disk;
@@ -19,6 +22,7 @@ use crate::medium;
 use crate::memory::Passage;
 use commit::Commit;
 
+pub(super) use recover::PAGE_BYTES_MAX;
 pub use recover::StoreReport;
 
 /// How much is read or written at a time, and checked.
@@ -58,10 +62,13 @@ pub(crate) struct Volume {
     is_read_only: bool,
     /// By page, its place plus one, or 0 for zeroes; and whether it is [`FRESH`]. Changed under the lock of
     /// its group.
-    words: Box<[AtomicU64]>,
+    words: Vec<AtomicU64>,
     /// By page, the checksum of what is at its place.
-    sums: Box<[AtomicU64]>,
+    sums: Vec<AtomicU64>,
     groups: Box<[RwLock<Changed>]>,
+    /// Held shared by whoever changes several pages, or one in several steps, and exclusively at the moment
+    /// of which a commit is.
+    pub gate: Arc<RwLock<()>>,
     space: Mutex<Space>,
     commit: Mutex<Commit>,
     buffers: Mutex<Vec<Passage<u8>>>,
@@ -106,18 +113,11 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(512).all(|some| some.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
-fn atomics(values: Vec<u64>) -> Box<[AtomicU64]> {
-    values.into_iter().map(AtomicU64::new).collect()
-}
-
-/// So many zeroes, or an error.
-fn zeroes(operation: &'static str, count: u64) -> Result<Vec<u64>> {
-    let mut values = Vec::new();
-    let refused = || Error::new(ErrorKind::OutOfMemory, operation).with_bytes(count.saturating_mul(16));
-    let count = usize::try_from(count).map_err(|_| refused())?;
-    values.try_reserve_exact(count).map_err(|_| refused())?;
-    values.resize(count, 0);
-    Ok(values)
+/// So many zeroes, untouched as yet, or an error.
+fn zeroes<T: Zeroable>(operation: &'static str, count: u64) -> Result<Vec<T>> {
+    let bytes = count.saturating_mul(size_of::<T>() as u64);
+    let zeroes = usize::try_from(count).ok().and_then(|count| try_zeroed_vec(count).ok());
+    zeroes.ok_or_else(|| Error::new(ErrorKind::OutOfMemory, operation).with_bytes(bytes))
 }
 
 /// An error of reading or writing the file.
@@ -179,9 +179,12 @@ impl Volume {
     }
 
     /// Memory for as many whole pages as are worked on at a time.
-    fn buffer(&self) -> Passage<u8> {
-        let pages = (BUFFER_BYTES / self.page_bytes).max(1);
-        self.buffers.lock().pop().unwrap_or_else(|| Passage(vec![0; pages * self.page_bytes]))
+    fn buffer(&self, operation: &'static str) -> Result<Passage<u8>> {
+        let bytes = (BUFFER_BYTES / self.page_bytes).max(1) * self.page_bytes;
+        match self.buffers.lock().pop() {
+            Some(buffer) => Ok(buffer),
+            None => zeroes(operation, bytes as u64).map(Passage),
+        }
     }
 
     /// Calls `work` for pieces that make up a range of bytes, in order.
@@ -209,7 +212,7 @@ impl Volume {
         bytes: usize,
         mut take: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
-        let mut buffer = self.buffer();
+        let mut buffer = self.buffer(operation)?;
         let outcome = self.pieces(offset, bytes, |piece| {
             let wanted = piece.skip..piece.skip + piece.bytes;
             let whole = 0..piece.pages * self.page_bytes;
@@ -239,7 +242,7 @@ impl Volume {
         if self.is_read_only {
             return Err(Error::new(ErrorKind::ReadOnly, operation));
         }
-        let mut buffer = self.buffer();
+        let mut buffer = self.buffer(operation)?;
         let outcome = self.pieces(offset, bytes, |piece| {
             let whole = piece.pages * self.page_bytes;
             let written = piece.skip..piece.skip + piece.bytes;
@@ -321,10 +324,7 @@ impl Volume {
     fn store(&self, operation: &'static str, group: &mut Changed, first: u64, bytes: &[u8]) -> Result<()> {
         let length = self.page_bytes;
         let page_of = |at: usize| &bytes[at * length..(at + 1) * length];
-        let word = |at: usize| self.words[first as usize + at].load(Ordering::Relaxed);
         let is_zero = |at: usize| is_zero(page_of(at));
-        // Whether a page is overwritten where it is: no commit knows that place.
-        let stays = |at: usize| word(at) & FRESH != 0 && word(at) != FRESH;
         let (mut at, end) = (0, bytes.len() / length);
         while at < end {
             if is_zero(at) {
@@ -332,29 +332,18 @@ impl Volume {
                 at += 1;
                 continue;
             }
-            let mut next = at + 1;
-            let (in_place, here) = (stays(at), word(at) & !FRESH);
-            while next < end && stays(next) == in_place && !is_zero(next) {
-                let follows = word(next) & !FRESH == here + (next - at) as u64;
-                if in_place && !(follows && self.are_packed()) {
-                    break;
-                }
-                next += 1;
-            }
-            let taken = if in_place { None } else { Some(self.take_places(operation, (next - at) as u64)?) };
-            let place = taken.as_ref().map_or(here.wrapping_sub(1), |places| places.start);
-            next = taken.as_ref().map_or(next, |places| at + (places.end - places.start) as usize);
-            if let Err(cause) = self.write_places(place, &bytes[at * length..next * length]) {
-                if let Some(places) = taken {
-                    self.space.lock().free.give_back(places);
-                }
-                let page = first + at as u64;
+            let count = (at..end).take_while(|at| !is_zero(*at)).count();
+            // Never over what is there, even if no commit knows it: a write that fails half-way would tear it.
+            let places = self.take_places(operation, count as u64)?;
+            let next = at + (places.end - places.start) as usize;
+            if let Err(cause) = self.write_places(places.start, &bytes[at * length..next * length]) {
+                self.space.lock().free.give_back(places);
                 let error = system(medium::failure(operation).kind(), operation, &cause);
-                return Err(error.with_offset(page * length as u64));
+                return Err(error.with_offset((first + at as u64) * length as u64));
             }
-            for (moved, at) in (at..next).enumerate() {
+            for (place, at) in places.zip(at..next) {
                 let page = first + at as u64;
-                self.moved(group, page, place + moved as u64 + 1, self.checksum(page, page_of(at)));
+                self.moved(group, page, place + 1, self.checksum(page, page_of(at)));
             }
             at = next;
         }
@@ -371,7 +360,7 @@ impl Volume {
             if left != 0 {
                 group.left.push(left - 1);
             }
-        } else if left != 0 && left != word {
+        } else if left != 0 {
             self.space.lock().free.give_back(left - 1..left);
         }
     }

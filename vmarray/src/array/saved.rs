@@ -99,7 +99,8 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         // In the same folder, so that it can take the other's place.
         let unfinished = folder.join(own_files::random_name());
-        let saved = self.save_to(&unfinished, shape, progress).and_then(|()| replace(&unfinished, path, folder));
+        let saved =
+            self.save_to(&unfinished, shape, progress).and_then(|()| replace(&unfinished, path, folder));
         if saved.is_err() {
             // The first error is the one to tell; where nothing was made there is nothing to remove.
             let _ = std::fs::remove_file(&unfinished);
@@ -214,7 +215,9 @@ pub(crate) fn copy<T: Element, D: Device, E: Device>(
 fn replace(unfinished: &Path, path: &Path, folder: &Path) -> Result<()> {
     let failed = |cause: std::io::Error| {
         let detail = format!("{}: {cause}", path.display());
-        crate::Error::from(backend_api::Error::new(backend_api::ErrorKind::System, "save").with_detail(detail))
+        crate::Error::from(
+            backend_api::Error::new(backend_api::ErrorKind::System, "save").with_detail(detail),
+        )
     };
     std::fs::rename(unfinished, path).map_err(failed)?;
     #[cfg(unix)]

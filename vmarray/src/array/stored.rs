@@ -93,7 +93,10 @@ impl Description {
             array: u64::from_str_radix(lines.get("array")?, 16).ok()?,
         };
         let Self { page_elements, ref turns, file, files, .. } = description;
-        let is_sound = page_elements > 0 && file < files && turns.iter().all(|turn| *turn < files);
+        let is_sound = page_elements > 0
+            && description.elements <= isize::MAX as usize
+            && file < files
+            && turns.iter().all(|turn| *turn < files);
         (is_sound && !turns.is_empty()).then_some(description)
     }
 
@@ -189,7 +192,9 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// # Errors
     /// [`FileRefused`](ErrorKind::FileRefused) for no files, other placements, and arrays that are to be
     /// movable; [`Device`](ErrorKind::Device) of kind `AlreadyExists` if there is anything at a path, which
-    /// is left as it is, and what the system says; else as [`build`](Self::build). No file is left behind.
+    /// is left as it is, of kind `InvalidArgument` if element type, files and shares take more than some 3900
+    /// bytes to describe, and what the system says; else as [`build`](Self::build). No file is left behind; a
+    /// loss of power in the middle leaves one that cannot be opened.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -319,7 +324,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let mut parts = Vec::new();
         for path in files {
             let path = path.as_ref().to_owned();
-            let store = if is_read_only { StoreDevice::open_read_only(&path) } else { StoreDevice::open(&path) }?;
+            let store =
+                if is_read_only { StoreDevice::open_read_only(&path) } else { StoreDevice::open(&path) }?;
             let metadata = store.metadata();
             let Some(description) = Description::of_text(&metadata) else {
                 let stored = String::from_utf8_lossy(&metadata).lines().next().unwrap_or_default().to_owned();
@@ -387,7 +393,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let devices: Vec<_> = stores.into_iter().map(|store| Arc::new(AnyDevice::from(store))).collect();
         let settings = self.settings;
         let homes = Homes {
-            open: OpenDevices::of(devices, &settings.common)?,
+            open: OpenDevices::of(devices.clone(), &settings.common)?,
             page_len: description.page_elements,
             turns: description.turns.clone(),
             redundant: None,
@@ -396,6 +402,11 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         builder.build_on(homes, |pager| {
             (0..).zip(&states).for_each(|(page, state)| pager.table().entry(page).begin_with(*state));
             pager.keep(is_read_only);
+            // All pages have their slots.
+            devices.iter().for_each(|device| match &**device {
+                AnyDevice::Store(store) => store.serve_work(),
+                _ => unreachable!("these are stores"),
+            });
         })
     }
 }

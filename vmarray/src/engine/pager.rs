@@ -208,9 +208,14 @@ impl Pager {
         self.keeps = if is_read_only { Keeps::AsFound } else { Keeps::All };
     }
 
+    /// Whether contents stay as they are.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.keeps == Keeps::AsFound
+    }
+
     /// Refuses whoever wants to write where nothing is to be written.
     pub(crate) fn expect_writable(&self) -> Result<()> {
-        if self.keeps == Keeps::AsFound {
+        if self.is_read_only() {
             return Err(backend_api::Error::new(backend_api::ErrorKind::ReadOnly, "write").into());
         }
         Ok(())
@@ -218,10 +223,11 @@ impl Pager {
 
     /// Has all contents stay that were written before, on devices that can keep them.
     pub(crate) fn sync(&self) -> Result<()> {
-        if self.keeps == Keeps::AsFound {
+        if self.is_read_only() {
             return Ok(());
         }
-        self.settle(&(0..self.table.len()))?;
+        // What can be stored is, also if a page cannot.
+        let settled = self.settle(&(0..self.table.len()));
         let mut devices: Vec<&Arc<dyn Device>> = Vec::new();
         for channel in &self.channels {
             if devices.iter().all(|device| !is_same(device, channel.device())) {
@@ -229,11 +235,11 @@ impl Pager {
             }
         }
         let each = |device: &&Arc<dyn Device>| -> Result<()> { Ok(device.sync()?) };
-        let [first, others @ ..] = &devices[..] else { return Ok(()) };
+        let [first, others @ ..] = &devices[..] else { return settled };
         // Drives store at the same time what they were given.
         std::thread::scope(|scope| {
             let others: Vec<_> = others.iter().map(|device| scope.spawn(move || each(device))).collect();
-            let outcome = each(first);
+            let outcome = settled.and(each(first));
             let outcomes =
                 others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
             outcomes.fold(outcome, Result::and)
@@ -535,7 +541,11 @@ impl Drop for Pager {
     fn drop(&mut self) {
         // Before anything else: from now on nobody asks the channels.
         self.publication = None;
-        if self.keeps == Keeps::All
+        // A guard that was forgotten would be waited for without end.
+        let is_held = |page| self.table.entry(page).state(Ordering::Acquire).any(EXCLUSIVE);
+        if self.keeps == Keeps::All && (0..self.table.len()).any(is_held) {
+            tell::warn("an array is dropped of which a page is held for ever: no more is stored".into());
+        } else if self.keeps == Keeps::All
             && let Err(error) = self.sync()
         {
             tell::warn(format!("an array is dropped of which not all is stored: {error}"));

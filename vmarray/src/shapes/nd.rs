@@ -17,13 +17,13 @@ mod pieces;
 mod region;
 #[forbid(unsafe_code)]
 mod section;
-#[cfg(feature = "host")]
-#[forbid(unsafe_code)]
-mod stored;
 #[forbid(unsafe_code)]
 mod sets;
 #[forbid(unsafe_code)]
 mod shape;
+#[cfg(feature = "host")]
+#[forbid(unsafe_code)]
+mod stored;
 #[forbid(unsafe_code)]
 mod tile;
 #[forbid(unsafe_code)]

@@ -31,9 +31,11 @@ pub(super) struct Commit {
     pub metadata: Option<Vec<u8>>,
     /// The disk failed to store something: what the changes name may be lost, and is written once more.
     pub is_suspect: bool,
-    /// A superblock was written of which nobody knows whether it is stored: nothing but the same one, written
-    /// again, may follow.
-    pub is_undecided: bool,
+    /// Nothing but a superblock may follow: one was written of which nobody knows whether it is stored, and
+    /// is written again; or nobody knows what of the log is.
+    pub needs_map: bool,
+    /// Places for the next map, so that a commit that frees places succeeds on a full disk.
+    pub spare: Option<Range<u64>>,
 }
 
 impl Commit {
@@ -54,7 +56,8 @@ impl Volume {
     }
 
     /// Commits: returns when all pages stay as they are now, or as others write them meanwhile. One thread at
-    /// a time; writers wait for no more than a look at their group.
+    /// a time. Writers wait for the moment in which it is seen what has changed, and when the log is full for
+    /// a copy of the map in RAM; that moment comes when jobs that are under way are done.
     ///
     /// # Errors
     /// What the disk says. What was to be stored is stored by the next commit that succeeds.
@@ -62,19 +65,30 @@ impl Volume {
         if self.is_read_only {
             return Ok(());
         }
-        let commit = &mut *self.commit.lock();
-        for group in &self.groups {
-            self.seal(commit, &mut group.write());
+        self.commit(&mut self.commit.lock())
+    }
+
+    /// How many commits there were that found something to store.
+    #[cfg(test)]
+    pub fn commits(&self) -> u64 {
+        let commit = self.commit.lock();
+        commit.next_record - 1
+    }
+
+    pub(super) fn commit(&self, commit: &mut Commit) -> Result<()> {
+        {
+            let _quiet = self.gate.write();
+            self.groups.iter().for_each(|group| self.seal(commit, &mut group.write()));
         }
         commit.in_order();
         if commit.is_suspect {
             self.write_again(commit)?;
         }
-        if commit.changes.is_empty() && commit.metadata.is_none() && !commit.is_undecided {
+        if commit.changes.is_empty() && commit.metadata.is_none() && !commit.needs_map {
             return Ok(());
         }
         let needed = commit.log_used + Record::bytes(commit.changes.len()) as u64;
-        if needed > commit.stored.log_bytes || commit.metadata.is_some() || commit.is_undecided {
+        if needed > commit.stored.log_bytes || commit.metadata.is_some() || commit.needs_map {
             self.write_map(commit)
         } else {
             self.append_record(commit)
@@ -94,7 +108,7 @@ impl Volume {
     /// After the disk failed: writes pages that may be lost to other places.
     fn write_again(&self, commit: &mut Commit) -> Result<()> {
         const OPERATION: &str = "sync";
-        let mut bytes = self.buffer();
+        let mut bytes = self.buffer(OPERATION)?;
         let Commit { changes, left, is_suspect, .. } = commit;
         for change in changes.iter_mut().filter(|change| change.word != 0) {
             let page = &mut bytes.0[..self.page_bytes];
@@ -176,6 +190,7 @@ impl Volume {
             .map_err(|_| Error::new(ErrorKind::OutOfMemory, "sync").with_bytes(length as u64))?;
         {
             // Of one moment: what is in the map is sealed.
+            let _quiet = self.gate.write();
             let mut groups: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
             groups.iter_mut().for_each(|group| self.seal(commit, group));
             for (word, sum) in self.words.iter().zip(&self.sums) {
@@ -186,17 +201,16 @@ impl Volume {
         commit.in_order();
         self.flush(commit)?;
         if bytes.iter().any(|byte| *byte != 0) {
-            let count = (bytes.len() as u64).div_ceil(self.place_bytes);
-            let mut space = self.space.lock();
-            let places = space.free.take_together(count);
-            let places = self.reserve("sync", &mut space, places)?;
-            drop(space);
+            let places = match commit.spare.take() {
+                Some(places) => places,
+                None => self.take_map()?,
+            };
             let written = (0..).zip(bytes.chunks(MAP_PIECE_BYTES)).try_for_each(|(piece, bytes)| {
                 self.disk.write_at(self.offset(places.start) + piece * MAP_PIECE_BYTES as u64, bytes)
             });
             let written = written.map_err(|cause| failed("sync", &cause));
             if let Err(error) = written.and_then(|()| self.flush(commit)) {
-                self.space.lock().free.give_back(places);
+                commit.spare = Some(places);
                 return Err(error);
             }
             place = Some(places);
@@ -215,20 +229,44 @@ impl Volume {
         let written = self.disk.write_at(stored.offset(), &block).map_err(|cause| failed("sync", &cause));
         if let Err(error) = written.and_then(|()| self.flush(commit)) {
             // It may be found when the store is opened, so its map has to stay.
-            commit.is_undecided = true;
+            commit.needs_map = true;
             commit.left.push(map);
             return Err(error);
         }
         // Two of the same: one that decays is no loss.
         let other = HEAD_BYTES - SUPERBLOCK_BYTES as u64 - stored.offset();
         let _ = self.disk.write_at(other, &block);
-        commit.left.push(std::mem::replace(&mut commit.map, map));
+        let before = std::mem::replace(&mut commit.map, map);
+        if before.is_empty() || commit.spare.is_some() {
+            commit.left.push(before);
+        } else {
+            commit.spare = Some(before);
+        }
         commit.next_record = stored.first_record;
         commit.stored = stored;
         commit.metadata = None;
         commit.log_used = 0;
-        commit.is_undecided = false;
+        commit.needs_map = false;
         self.settled(commit);
+        Ok(())
+    }
+
+    /// Places for a map.
+    pub(super) fn take_map(&self) -> Result<Range<u64>> {
+        let count = (self.words.len() as u64 * ENTRY_BYTES as u64).div_ceil(self.place_bytes);
+        let mut space = self.space.lock();
+        let places = space.free.take_together(count);
+        self.reserve("sync", &mut space, places)
+    }
+
+    /// Stores the newest superblock once more, and the other one as its equal.
+    pub(super) fn store_superblocks(&self, commit: &mut Commit) -> Result<()> {
+        let block = commit.stored.encode();
+        for offset in [commit.stored.offset(), HEAD_BYTES - SUPERBLOCK_BYTES as u64 - commit.stored.offset()]
+        {
+            self.disk.write_at(offset, &block).map_err(|cause| failed("open", &cause))?;
+            self.flush(commit)?;
+        }
         Ok(())
     }
 

@@ -1,6 +1,8 @@
 //! Finding out what a disk has.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
@@ -10,25 +12,41 @@ use super::super::format::{
     Change, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, Record, SUPERBLOCK_BYTES, Superblock, VERSION, checksum,
 };
 use super::super::free::Free;
-use super::{
-    Changed, Commit, GROUP_PAGES, GROUPS_MAX, Space, Volume, VolumePlan, atomics, corrupted, failed, zeroes,
-};
+use super::{Changed, Commit, GROUP_PAGES, GROUPS_MAX, Space, Volume, VolumePlan, corrupted, failed, zeroes};
 
 /// How long the log is: as long as the map, within these limits.
 const LOG_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=256 << 20;
+/// How long a page is at most.
+pub(in super::super) const PAGE_BYTES_MAX: u64 = 1 << 30;
 /// Places are at multiples of the first, those of pages as long as that of the second.
 const SECTOR_BYTES: u64 = 512;
+/// Numbers that count commits stay below this.
+const NUMBER_MAX: u64 = 1 << 62;
 const BLOCK_BYTES: u64 = 4096;
+
+/// What the end of the log says, and nothing proves.
+#[derive(Debug, Default)]
+struct Doubts {
+    /// Whether there is anything of that kind.
+    is_log_doubtful: bool,
+    /// What may be seen and not be stored.
+    changes: Vec<Change>,
+    /// Places that are needed if it is not.
+    before: Vec<u64>,
+}
 
 /// What a superblock and the log say of a disk.
 struct Found {
     stored: Superblock,
-    words: Vec<u64>,
-    sums: Vec<u64>,
+    words: Vec<AtomicU64>,
+    sums: Vec<AtomicU64>,
     map: Range<u64>,
     log_used: u64,
     next_record: u64,
     used: Vec<u64>,
+    doubts: Doubts,
+    /// Whether both superblocks are the same.
+    are_superblocks_equal: bool,
     /// How many superblocks are not whole.
     damaged_superblocks: u32,
     /// How many pages a commit was to store that did not come to its end.
@@ -102,24 +120,54 @@ impl Volume {
             log_used: 0,
             next_record: 1,
             used,
+            doubts: Doubts::default(),
+            are_superblocks_equal: true,
             damaged_superblocks: 0,
             unfinished_pages: 0,
         };
-        Self::with(disk, found, false)
+        let volume = Self::with(disk, found, false)?;
+        if plan.pages > 0 {
+            volume.commit.lock().spare = Some(volume.take_map()?);
+        }
+        Ok(volume)
     }
 
     /// The volume of a disk, as the last commit left it that came to its end.
     pub fn open(disk: Box<dyn Disk>, is_read_only: bool) -> Result<Self> {
-        let found = Found::on(&*disk)?;
+        let mut found = Found::on(&*disk)?;
         if found.unfinished_pages > 0 {
             let pages = found.unfinished_pages;
             tracing::warn!(pages, "a commit was not finished: these pages are as they were before it");
         }
+        let (doubts, are_superblocks_equal) =
+            (std::mem::take(&mut found.doubts), found.are_superblocks_equal);
+        let volume = Self::with(disk, found, is_read_only)?;
         if !is_read_only {
-            // What is free from now on must not be needed, whatever of this was stored before.
-            disk.sync().map_err(|cause| failed("open", &cause))?;
+            volume.dispel(doubts, are_superblocks_equal)?;
         }
-        Self::with(disk, found, is_read_only)
+        Ok(volume)
+    }
+
+    /// Begins to write to what was found.
+    fn dispel(&self, doubts: Doubts, are_superblocks_equal: bool) -> Result<()> {
+        // What is seen may be in the memory of the system alone, which says of a failed write only once that it
+        // has failed. So whatever is not proven to be stored is written once more, before anything that was
+        // needed without it is free.
+        let commit = &mut *self.commit.lock();
+        if !are_superblocks_equal {
+            self.store_superblocks(commit)?;
+        }
+        if doubts.is_log_doubtful {
+            (commit.needs_map, commit.is_suspect) = (true, true);
+            commit.changes = doubts.changes;
+            commit.left.extend(doubts.before.into_iter().map(|place| place..place + 1));
+            self.commit(commit)?;
+        }
+        if self.pages() > 0 && commit.spare.is_none() {
+            // On a full disk there is none, until something is freed.
+            commit.spare = self.take_map().ok();
+        }
+        Ok(())
     }
 
     /// Reads all of a disk, and tells what is wrong with it.
@@ -155,8 +203,9 @@ impl Volume {
             id: found.stored.id,
             has_checksums: found.stored.has_checksums,
             is_read_only,
-            words: atomics(found.words),
-            sums: atomics(found.sums),
+            words: found.words,
+            sums: found.sums,
+            gate: Arc::default(),
             groups: (0..groups).map(|_| RwLock::new(Changed::default())).collect(),
             space: Mutex::new(Space { free: Free::around(found.used), reserved }),
             commit: Mutex::new(Commit {
@@ -168,7 +217,8 @@ impl Volume {
                 left: Vec::new(),
                 metadata: None,
                 is_suspect: false,
-                is_undecided: false,
+                needs_map: false,
+                spare: None,
             }),
             buffers: Mutex::default(),
             disk,
@@ -185,7 +235,7 @@ impl Found {
             return Err(wrong("too short for a store"));
         }
         let read = |offset: u64, bytes: &mut [u8]| disk.read_at(offset, bytes).map_err(refused);
-        let (stored, damaged_superblocks) = Self::superblock(&read)?;
+        let (stored, damaged_superblocks, are_superblocks_equal) = Self::superblock(&read)?;
         let place_bytes = place_bytes(stored.page_bytes);
         let places = (length - HEAD_BYTES) / place_bytes;
         let offset = |place: u64| HEAD_BYTES + place * place_bytes;
@@ -196,28 +246,19 @@ impl Found {
                 .ok_or_else(|| corrupted("open", "the file is shorter than it says, or was cut"))
         };
         let log = area(stored.log_place, stored.log_bytes)?;
-        let (mut words, mut sums) = (zeroes("open", 0)?, zeroes("open", 0)?);
+        let (mut words, mut sums) = (zeroes("open", stored.pages)?, zeroes("open", stored.pages)?);
         let mut map = 0..0;
-        if stored.map_place == u64::MAX {
-            // No page has been written to; the log may be about to say otherwise.
-            (words, sums) = (zeroes("open", stored.pages)?, zeroes("open", stored.pages)?);
-        } else {
+        if stored.map_place != u64::MAX {
             let bytes = stored.pages.checked_mul(ENTRY_BYTES as u64).unwrap_or(u64::MAX);
             map = area(stored.map_place, bytes)?;
-            let mut encoded: Vec<u8> = Vec::new();
-            let refused = |_| Error::new(ErrorKind::OutOfMemory, "open").with_bytes(bytes);
-            encoded.try_reserve_exact(bytes as usize).map_err(refused)?;
-            encoded.resize(bytes as usize, 0);
+            let mut encoded: Vec<u8> = zeroes("open", bytes)?;
             read(offset(map.start), &mut encoded)?;
             if checksum(stored.id, &encoded) != stored.map_checksum {
                 return Err(corrupted("open", "the map of the store is not what was written"));
             }
-            words.try_reserve_exact(stored.pages as usize).map_err(refused)?;
-            sums.try_reserve_exact(stored.pages as usize).map_err(refused)?;
-            for entry in encoded.chunks_exact(ENTRY_BYTES) {
-                let number = |half: &[u8]| half.try_into().map_or(0, u64::from_le_bytes);
-                words.push(number(&entry[..8]));
-                sums.push(number(&entry[8..]));
+            let number = |half: &[u8]| AtomicU64::new(half.try_into().map_or(0, u64::from_le_bytes));
+            for (at, entry) in encoded.chunks_exact(ENTRY_BYTES).enumerate() {
+                (words[at], sums[at]) = (number(&entry[..8]), number(&entry[8..]));
             }
         }
         let mut found = Self {
@@ -228,6 +269,8 @@ impl Found {
             map,
             log_used: 0,
             used: Vec::new(),
+            doubts: Doubts::default(),
+            are_superblocks_equal,
             damaged_superblocks,
             unfinished_pages: 0,
         };
@@ -236,38 +279,39 @@ impl Found {
         Ok(found)
     }
 
-    /// The newest superblock that is whole, and how many are not.
-    fn superblock(read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<(Superblock, u32)> {
+    /// The newest superblock that is whole, how many are not, and whether both are the same.
+    fn superblock(read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<(Superblock, u32, bool)> {
         let mut blocks = [[0; SUPERBLOCK_BYTES]; 2];
         for (block, at) in blocks.iter_mut().zip(0..) {
             read(at * SUPERBLOCK_BYTES as u64, block)?;
         }
-        let decoded = blocks.map(|block| Superblock::decode(&block));
+        let decoded = [0, 1].map(|at: usize| Superblock::decode(&blocks[at]));
         let damaged = decoded.iter().filter(|block| block.is_err()).count() as u32;
+        // One alone would be enough for its program to go on with.
+        if let Some(Err(NoSuperblock::Version(version))) =
+            decoded.iter().find(|block| matches!(block, Err(NoSuperblock::Version(_))))
+        {
+            let detail = format!("a store of version {version} or of its kind; this program reads {VERSION}");
+            return Err(wrong(detail).with_advice("use a newer version of this library"));
+        }
         let newest = decoded.iter().flatten().max_by_key(|block| block.generation);
         let Some(newest) = newest else {
-            let version = decoded.iter().find_map(|block| match block {
-                Err(NoSuperblock::Version(version)) => Some(version),
-                _ => None,
-            });
-            return Err(match version {
-                Some(version) => {
-                    wrong(format!("a store of version {version}; this program reads version {VERSION}"))
-                        .with_advice("use a newer version of this library")
-                }
-                None if decoded.contains(&Err(NoSuperblock::Damaged)) => {
-                    corrupted("open", "neither superblock of the store is what was written")
-                }
-                None => wrong("the file is no store of this library"),
+            return Err(if decoded.contains(&Err(NoSuperblock::Damaged)) {
+                corrupted("open", "neither superblock of the store is what was written")
+            } else {
+                wrong("the file is no store of this library")
             });
         };
-        let sane = (1..=1 << 40).contains(&newest.page_bytes)
+        let sane = (1..=PAGE_BYTES_MAX).contains(&newest.page_bytes)
             && newest.pages.checked_mul(newest.page_bytes).is_some_and(|bytes| bytes <= i64::MAX as u64)
-            && newest.log_bytes >= *LOG_BYTES.start();
+            && newest.log_bytes >= *LOG_BYTES.start()
+            && newest.log_bytes <= *LOG_BYTES.end() + 2 * PAGE_BYTES_MAX
+            && newest.generation < NUMBER_MAX
+            && newest.first_record < NUMBER_MAX;
         if !sane {
             return Err(corrupted("open", "the superblock of the store has numbers that cannot be"));
         }
-        Ok((newest.clone(), damaged))
+        Ok((newest.clone(), damaged, blocks[0] == blocks[1]))
     }
 
     /// Takes over what the log says. A record counts if the next one is there, which was written when it was
@@ -290,7 +334,8 @@ impl Found {
             let mut record = None;
             if left >= head.len() as u64 {
                 read(start + at, &mut head)?;
-                let bytes = Record::length(&head, number).filter(|bytes| *bytes as u64 <= left);
+                let bytes =
+                    Record::length(&head, number, self.stored.pages).filter(|bytes| *bytes as u64 <= left);
                 if let Some(bytes) = bytes {
                     let mut encoded = vec![0; bytes];
                     read(start + at, &mut encoded)?;
@@ -303,10 +348,20 @@ impl Found {
             }
         }
         let Some((record, bytes)) = last else { return Ok(()) };
-        if !record.is_ordered && !self.are_stored(&record, &read, &offset, places) {
+        if !record.is_ordered && !self.are_stored(&record, &read, &offset, places)? {
             self.unfinished_pages = record.changes.len();
+            // It must not come to its end later, when its places have got what it says by chance.
+            self.doubts.is_log_doubtful = true;
             return Ok(());
         }
+        let word = |change: &Change| {
+            self.words.get(change.page as usize).map_or(0, |word| word.load(Ordering::Relaxed))
+        };
+        let before = record.changes.iter().map(word).filter(|word| *word != 0).map(|word| word - 1).collect();
+        // An empty one was written when the one before it was stored.
+        let is_log_doubtful = !record.changes.is_empty();
+        let changes = if record.is_ordered { Vec::new() } else { record.changes.clone() };
+        self.doubts = Doubts { is_log_doubtful, changes, before };
         self.apply(&record, bytes, places)
     }
 
@@ -317,14 +372,19 @@ impl Found {
         read: impl Fn(u64, &mut [u8]) -> Result<()>,
         offset: impl Fn(u64) -> u64,
         places: u64,
-    ) -> bool {
-        let mut page = vec![0; self.stored.page_bytes as usize];
-        record.changes.iter().filter(|change| change.word != 0).all(|change| {
-            let seed = self.stored.id.wrapping_add(change.page);
-            change.word <= places
-                && read(offset(change.word - 1), &mut page).is_ok()
-                && checksum(seed, &page) == change.checksum
-        })
+    ) -> Result<bool> {
+        let mut page: Vec<u8> = zeroes("open", self.stored.page_bytes)?;
+        for change in record.changes.iter().filter(|change| change.word != 0) {
+            if change.word > places {
+                return Ok(false);
+            }
+            // A disk that fails now may give it the next time.
+            read(offset(change.word - 1), &mut page)?;
+            if checksum(self.stored.id.wrapping_add(change.page), &page) != change.checksum {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn apply(&mut self, record: &Record, bytes: u64, places: u64) -> Result<()> {
@@ -332,7 +392,7 @@ impl Found {
             let at = usize::try_from(*page).ok().filter(|page| *page < self.words.len() && *word <= places);
             let at =
                 at.ok_or_else(|| corrupted("open", "the log of the store names pages that cannot be"))?;
-            (self.words[at], self.sums[at]) = (*word, *checksum);
+            (self.words[at], self.sums[at]) = (AtomicU64::new(*word), AtomicU64::new(*checksum));
         }
         self.log_used += bytes;
         self.next_record = record.number + 1;
@@ -341,8 +401,11 @@ impl Found {
 
     /// All places that something is at, in order.
     fn used_places(&self, places: u64, log: Range<u64>) -> Result<Vec<u64>> {
-        let mut used: Vec<u64> = self.words.iter().filter(|word| **word != 0).map(|word| word - 1).collect();
+        let words = self.words.iter().map(|word| word.load(Ordering::Relaxed));
+        let mut used: Vec<u64> = words.filter(|word| *word != 0).map(|word| word - 1).collect();
         used.extend(log.chain(self.map.clone()));
+        // Needed until their pages are known to be stored.
+        used.extend(&self.doubts.before);
         used.sort_unstable();
         let is_sound = used.last().is_none_or(|last| *last < places) && used.is_sorted_by(|a, b| a < b);
         is_sound.then_some(used).ok_or_else(|| corrupted("open", "two pages of the store are at one place"))

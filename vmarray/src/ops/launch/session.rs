@@ -217,7 +217,8 @@ impl<'a> Session<'a> {
         pager.evict(&pages)?;
         // Nobody else can use the array, so pages that were held once stay as they are then: absent, with
         // contents at home, and with no copy under way.
-        for page in pages {
+        // Of an array that is for reading alone they are so without that, and devices refuse to write.
+        for page in if pager.is_read_only() { 0..0 } else { pages } {
             pager.claim_home(page, Fetch::Contents)?;
             pager.release_written(page);
         }

@@ -115,10 +115,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn open_read_only<P: AsRef<Path>>(
-        self,
-        files: impl IntoIterator<Item = P>,
-    ) -> Result<NdArray<T, N>> {
+    pub fn open_read_only<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<NdArray<T, N>> {
         self.open_for(files, true)
     }
 
