@@ -348,6 +348,10 @@ impl Found {
             }
         }
         let Some((record, bytes)) = last else { return Ok(()) };
+        if record.changes.is_empty() {
+            // Written when the one before it was stored. It may itself not be: the next one takes its place.
+            return Ok(());
+        }
         if !record.is_ordered && !self.are_stored(&record, &read, &offset, places)? {
             self.unfinished_pages = record.changes.len();
             // It must not come to its end later, when its places have got what it says by chance.
@@ -358,10 +362,8 @@ impl Found {
             self.words.get(change.page as usize).map_or(0, |word| word.load(Ordering::Relaxed))
         };
         let before = record.changes.iter().map(word).filter(|word| *word != 0).map(|word| word - 1).collect();
-        // An empty one was written when the one before it was stored.
-        let is_log_doubtful = !record.changes.is_empty();
         let changes = if record.is_ordered { Vec::new() } else { record.changes.clone() };
-        self.doubts = Doubts { is_log_doubtful, changes, before };
+        self.doubts = Doubts { is_log_doubtful: true, changes, before };
         self.apply(&record, bytes, places)
     }
 
