@@ -281,7 +281,11 @@ fn pages_are_whole_while_threads_write() {
         VolumePlan { page_bytes: PAGE_BYTES, pages: 256, has_checksums: true, metadata: Vec::new(), id: 1 };
     drop(Volume::create(Box::new(disk.clone()), plan).unwrap());
     for round in 0..20_u64 {
+        disk.0.lock().calls_left = u64::MAX;
         let volume = Volume::open(Box::new(disk.clone()), false).unwrap();
+        (0..256).for_each(|page| write(&volume, page * PAGE_BYTES as u64, &[0; PAGE_BYTES]).unwrap());
+        volume.sync().unwrap();
+        disk.0.lock().calls_left = 2000 + SplitMix64::new(round).index(20_000) as u64;
         let written: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
         let synced: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
         std::thread::scope(|scope| {
@@ -289,19 +293,19 @@ fn pages_are_whole_while_threads_write() {
                 let (volume, written, synced) = (&volume, &written[thread], &synced[thread]);
                 scope.spawn(move || {
                     // All its pages get the same number, in one job, as one piece of work does on a device.
-                    for number in 1..200_u64 {
-                        let bytes =
-                            [&number.to_le_bytes()[..], &[number as u8; PAGE_BYTES - 8]].concat().repeat(8);
+                    for number in 1..=u64::MAX {
+                        let page = [&number.to_le_bytes()[..], &[number as u8; PAGE_BYTES - 8]].concat();
+                        written.store(number, Ordering::SeqCst);
                         {
                             let _job = volume.gate.read();
                             for piece in 0..8 {
-                                write(volume, ((thread * 64 + piece * 8) * PAGE_BYTES) as u64, &bytes)
-                                    .unwrap();
+                                let offset = (thread * 64 + piece * 8) * PAGE_BYTES;
+                                if write(volume, offset as u64, &page.repeat(8)).is_err() {
+                                    return;
+                                }
                             }
                         }
-                        written.store(number, Ordering::SeqCst);
-                        if number % 7 == 0 {
-                            volume.sync().unwrap();
+                        if number % 7 == 0 && volume.sync().is_ok() {
                             synced.store(number, Ordering::SeqCst);
                         }
                     }
@@ -399,4 +403,67 @@ fn flipped_bits_are_errors_and_no_values() {
         }
     }
     assert!(errors > 30, "{errors}");
+}
+
+/// Bytes that are nowhere else on the disk.
+fn find(disk: &SimulatedDisk, wanted: &[u8]) -> usize {
+    disk.0.lock().seen.windows(wanted.len()).position(|some| some == wanted).unwrap()
+}
+
+fn simulated(pages: u64) -> (SimulatedDisk, Volume) {
+    let disk = SimulatedDisk::default();
+    (disk.0.lock().sector_bytes, disk.0.lock().calls_left) = (512, u64::MAX);
+    let plan = VolumePlan { page_bytes: 512, pages, has_checksums: true, metadata: Vec::new(), id: 1 };
+    let volume = Volume::create(Box::new(disk.clone()), plan).unwrap();
+    (disk, volume)
+}
+
+/// What was committed and then damaged is an error, also in the last commit: it is not taken back.
+#[test]
+fn damage_in_the_last_commit_is_an_error() {
+    let (disk, volume) = simulated(4);
+    write(&volume, 0, &[7; 512]).unwrap();
+    volume.sync().unwrap();
+    drop(volume);
+    let at = find(&disk, &[7; 512]);
+    disk.0.lock().seen[at] = 8;
+    for is_read_only in [true, false, true] {
+        let volume = Volume::open(Box::new(disk.clone()), is_read_only).unwrap();
+        assert_eq!(read(&volume, 0).unwrap_err().kind(), ErrorKind::Corrupted);
+    }
+}
+
+/// A commit that was not finished does not come to its end later, when its places get what it says.
+#[test]
+fn a_commit_that_was_taken_back_does_not_return() {
+    let (disk, volume) = simulated(4);
+    write(&volume, 0, &[1; 512]).unwrap();
+    volume.sync().unwrap();
+    let stored = disk.0.lock().stored.clone();
+    write(&volume, 0, &[0; 512]).unwrap();
+    write(&volume, 512, &[2; 512]).unwrap();
+    volume.sync().unwrap();
+    drop(volume);
+    // All of it was stored but the page.
+    let at = find(&disk, &[2; 512]);
+    let after = disk.0.lock().stored.clone();
+    let platter = &mut *disk.0.lock();
+    platter.stored = after;
+    let old = stored.get(at..at + 512).map_or(vec![0; 512], <[u8]>::to_vec);
+    platter.stored[at..at + 512].copy_from_slice(&old);
+    platter.seen.clone_from(&platter.stored);
+    platter.cached.clear();
+    // The record that confirms it was not stored either.
+    let log = super::format::HEAD_BYTES as usize;
+    platter.seen[log + 8192..log + 12288].fill(0);
+    platter.stored.clone_from(&platter.seen);
+    let disk = SimulatedDisk(Arc::new(Mutex::new(std::mem::take(platter))));
+    let volume = Volume::open(Box::new(disk.clone()), false).unwrap();
+    assert_eq!((read(&volume, 0).unwrap(), read(&volume, 1).unwrap()), (vec![1; 512], vec![0; 512]));
+    volume.sync().unwrap();
+    // Whichever place it gets, the same bytes are there now.
+    disk.0.lock().seen[at..at + 512].fill(2);
+    drop(volume);
+    let volume = Volume::open(Box::new(disk.clone()), false).unwrap();
+    assert_eq!((read(&volume, 0).unwrap(), read(&volume, 1).unwrap()), (vec![1; 512], vec![0; 512]));
 }
