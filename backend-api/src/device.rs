@@ -339,6 +339,13 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///
     /// - Blocks until it does.
     ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind};
+    /// let device = backend_host::HostDevice::new(1 << 20)?;
+    /// assert_eq!(device.sync().unwrap_err().kind(), ErrorKind::Unsupported);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) if memory of the device does not outlive the process, which is
     /// the default; else what the system says. What does not stay is tried again by the next call.

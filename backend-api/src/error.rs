@@ -85,8 +85,8 @@ kinds! {
     Lost "device lost", "drop all that lies on this device, and open it anew or go on with the others";
     /// The device cannot do that at all.
     Unsupported "not supported", "use another way, or another device or backend";
-    /// What was read is not what was written: a bit has flipped, or somebody else has written there. It is not
-    /// handed out.
+    /// What was read is not what was written: a bit has flipped, or somebody else has written there. It is
+    /// not handed out.
     Corrupted "corrupted",
         "restore what is damaged from a copy, or write it anew; look for faults of the drive or device";
     /// Another program, or another part of this one, has it.

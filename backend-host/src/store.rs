@@ -56,8 +56,8 @@ const SCRATCH_BYTES: u64 = 1 << 30;
 /// Between two calls of `sync` the file needs a second place for each page that changes. Memory: 16 bytes a
 /// page, up to 40 while it is opened. `sync` waits for work that is under way, and for the drive once for up
 /// to 16 MiB of changed pages, twice for more, and now and then, when the log is full, three times and writes
-/// 16 bytes a page, of which a copy in RAM is made while work waits. Reading or writing a part of a page reads
-/// all of it. [`wipe_on_release`](Device::wipe_on_release) wipes host memory, and no page of the file.
+/// 16 bytes a page, of which a copy in RAM is made while work waits. Reading or writing a part of a page
+/// reads all of it. [`wipe_on_release`](Device::wipe_on_release) wipes host memory, and no page of the file.
 ///
 /// # Locks
 ///

@@ -23,9 +23,6 @@ pub(crate) mod registered;
 pub(crate) mod resident;
 #[cfg(feature = "host")]
 #[forbid(unsafe_code)]
-pub(crate) mod saved;
-#[cfg(feature = "host")]
-#[forbid(unsafe_code)]
 pub(crate) mod stored;
 #[cfg(test)]
 #[forbid(unsafe_code)]

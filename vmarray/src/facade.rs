@@ -217,7 +217,7 @@ pub mod file {
     //! What arrays in files need beside [`Builder::create`](crate::Builder::create) and
     //! [`open`](crate::Builder::open). See [the guide](crate::guide::files).
 
-    pub use crate::array::saved::Progress;
+    pub use crate::ops::saved::Progress;
 }
 
 pub mod explain {

@@ -16,5 +16,8 @@ pub(crate) mod find;
 pub(crate) mod gather;
 #[forbid(unsafe_code)]
 pub(crate) mod launch;
+#[cfg(feature = "host")]
+#[forbid(unsafe_code)]
+pub(crate) mod saved;
 #[forbid(unsafe_code)]
 pub(crate) mod view;

@@ -200,8 +200,8 @@ impl Record {
         bytes
     }
 
-    /// How many bytes the record that begins with these takes, if it can be record `number` at all, of at most
-    /// so many pages.
+    /// How many bytes the record that begins with these takes, if it can be record `number` at all, of at
+    /// most so many pages.
     pub fn length(head: &[u8], number: u64, pages: u64) -> Option<usize> {
         let mut reader = Reader(head);
         let is_record = reader.u32()? == RECORD_MAGIC && reader.u32()? <= 1 && reader.u64()? == number;

@@ -212,8 +212,9 @@ impl Round {
         }
         if !written_all {
             // Some pages have it: what they hold now is asked.
-            for page in start / self.page_bytes..=(start + bytes - 1) / self.page_bytes {
-                now[page] = read(volume, page as u64).expect("no page is written over where it is");
+            let (first, last) = (start / self.page_bytes, (start + bytes - 1) / self.page_bytes);
+            for (page, now) in (first as u64..).zip(&mut now[first..=last]) {
+                *now = read(volume, page).expect("no page is written over where it is");
             }
         }
     }

@@ -333,7 +333,7 @@ impl Volume {
                 continue;
             }
             let count = (at..end).take_while(|at| !is_zero(*at)).count();
-            // Never over what is there, even if no commit knows it: a write that fails half-way would tear it.
+            // Never over what is there, even if no commit knows it: a write that fails would tear it.
             let places = self.take_places(operation, count as u64)?;
             let next = at + (places.end - places.start) as usize;
             if let Err(cause) = self.write_places(places.start, &bytes[at * length..next * length]) {

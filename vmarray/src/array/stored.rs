@@ -62,8 +62,8 @@ impl Description {
     fn to_text(&self) -> String {
         let turns = self.turns.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         format!(
-            "{FORMAT}\nbyte order: {}\nelement: {}\nelements: {}\nshape: {}\nelements of a page: {}\nfiles of channels: \
-             {turns}\nfile: {}\nfiles: {}\narray: {:016x}\n",
+            "{FORMAT}\nbyte order: {}\nelement: {}\nelements: {}\nshape: {}\nelements of a page: {}\n\
+             files of channels: {turns}\nfile: {}\nfiles: {}\narray: {:016x}\n",
             self.byte_order,
             self.element,
             self.elements,
@@ -136,6 +136,16 @@ impl<T: Element + KernelType> VirtualArray<T> {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-create-one-{}", std::process::id()));
+    /// let array = VirtualArray::<u64>::create(&path, 1000)?;
+    /// array.set(7, 8)?;
+    /// array.sync()?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn create(path: impl AsRef<Path>, len: usize) -> Result<Self> {
         Self::builder(len).create([path])
     }
@@ -144,6 +154,15 @@ impl<T: Element + KernelType> VirtualArray<T> {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-open-one-{}", std::process::id()));
+    /// VirtualArray::<u64>::create(&path, 1000)?.set(7, 8)?;
+    /// assert_eq!(VirtualArray::<u64>::open(&path)?.get(7)?, 8);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::builder(0).open([path])
     }

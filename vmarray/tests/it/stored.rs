@@ -77,7 +77,7 @@ fn arrays_are_reopened_as_they_were() {
                 }
                 6 => {
                     let sum: i128 = model.iter().map(|value| i128::from(*value)).sum();
-                    assert_eq!(i128::from(array.sum(.., Field::whole()).unwrap()), sum, "seed {seed}");
+                    assert_eq!(array.sum(.., Field::whole()).unwrap(), sum, "seed {seed}");
                 }
                 _ => {
                     array.set(start, step).unwrap();

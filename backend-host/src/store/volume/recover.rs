@@ -53,7 +53,18 @@ struct Found {
     unfinished_pages: usize,
 }
 
-/// What [`check`](Volume::check) finds in a store.
+/// What [`check`](crate::StoreDevice::check) finds in a store.
+///
+/// ```
+/// use backend_host::StoreDevice;
+/// # let path = std::env::temp_dir().join(format!("vmarray-report-{}", std::process::id()));
+/// drop(StoreDevice::create(&path, 4096, 10, b"ten pages")?);
+/// let report = StoreDevice::check(&path)?;
+/// assert!(report.damaged_pages.is_empty() && report.damaged_superblocks == 0);
+/// assert_eq!((report.pages, report.stored_pages, &*report.metadata), (10, 0, &b"ten pages"[..]));
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreReport {
@@ -150,8 +161,8 @@ impl Volume {
 
     /// Begins to write to what was found.
     fn dispel(&self, doubts: Doubts, are_superblocks_equal: bool) -> Result<()> {
-        // What is seen may be in the memory of the system alone, which says of a failed write only once that it
-        // has failed. So whatever is not proven to be stored is written once more, before anything that was
+        // What is seen may be in the memory of the system alone, which says of a failed write only once that
+        // it has failed. So whatever is not proven to be stored is written once more, before anything that was
         // needed without it is free.
         let commit = &mut *self.commit.lock();
         if !are_superblocks_equal {
@@ -235,7 +246,7 @@ impl Found {
             return Err(wrong("too short for a store"));
         }
         let read = |offset: u64, bytes: &mut [u8]| disk.read_at(offset, bytes).map_err(refused);
-        let (stored, damaged_superblocks, are_superblocks_equal) = Self::superblock(&read)?;
+        let (stored, damaged_superblocks, are_superblocks_equal) = Self::superblock(read)?;
         let place_bytes = place_bytes(stored.page_bytes);
         let places = (length - HEAD_BYTES) / place_bytes;
         let offset = |place: u64| HEAD_BYTES + place * place_bytes;
@@ -249,7 +260,7 @@ impl Found {
         let (mut words, mut sums) = (zeroes("open", stored.pages)?, zeroes("open", stored.pages)?);
         let mut map = 0..0;
         if stored.map_place != u64::MAX {
-            let bytes = stored.pages.checked_mul(ENTRY_BYTES as u64).unwrap_or(u64::MAX);
+            let bytes = stored.pages.saturating_mul(ENTRY_BYTES as u64);
             map = area(stored.map_place, bytes)?;
             let mut encoded: Vec<u8> = zeroes("open", bytes)?;
             read(offset(map.start), &mut encoded)?;
@@ -274,7 +285,7 @@ impl Found {
             damaged_superblocks,
             unfinished_pages: 0,
         };
-        found.replay(&read, offset, places)?;
+        found.replay(read, offset, places)?;
         found.used = found.used_places(places, log)?;
         Ok(found)
     }

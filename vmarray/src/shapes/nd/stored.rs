@@ -8,15 +8,25 @@ use vmarray_kernel::KernelType;
 
 use super::{Geometry, NdArray, NdBuilder, NdLayout, NdView};
 use crate::array::VirtualArray;
-use crate::array::saved::{self, Progress};
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::ops::saved::{self, Progress};
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Has the elements stay that were written before, of an array in files: [`VirtualArray::sync`].
     ///
     /// # Errors
-    /// As there. There is an example at [`NdBuilder::create`].
+    /// As there.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-sync-{}", std::process::id()));
+    /// let image = NdArray::<u16, 2>::builder([300, 400]).create([&path])?;
+    /// image.set([1, 2], 3)?;
+    /// image.sync()?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn sync(&self) -> Result<()> {
         self.elements().sync()
     }
@@ -96,7 +106,16 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// layout are as they were made.
     ///
     /// # Errors
-    /// As there. There is an example at [`create`](Self::create).
+    /// As there.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-opened-{}", std::process::id()));
+    /// drop(NdArray::<u16, 2>::builder([300, 400]).create([&path])?);
+    /// assert_eq!(NdArray::<u16, 2>::builder([0, 0]).open([&path])?.shape(), [300, 400]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn open<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<NdArray<T, N>> {
         self.open_for(files, false)
     }
@@ -133,7 +152,16 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// [`Builder::load`](crate::Builder::load).
     ///
     /// # Errors
-    /// As there. There is an example at [`NdArray::save`].
+    /// As there.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-loaded-{}", std::process::id()));
+    /// NdArray::<u8, 2>::builder([30, 40]).build()?.save(&path)?;
+    /// assert_eq!(NdArray::<u8, 2>::builder([0, 0]).load(&path)?.shape(), [30, 40]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn load(self, path: impl AsRef<Path>) -> Result<NdArray<T, N, D>> {
         self.load_with(path, |_| ControlFlow::Continue(()))
     }

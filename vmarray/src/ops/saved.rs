@@ -50,11 +50,11 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     /// complete and stored when this returns. A file of that name is replaced at that moment and not before;
     /// on an error it is as it was, and nothing is left behind.
     ///
-    /// Others may write meanwhile: each page is then of one instant, and pages of different instants. A caller
-    /// with `&mut` knows that nobody does.
+    /// Others may write meanwhile: each page is then of one instant, and pages of different instants. A
+    /// caller with `&mut` knows that nobody does.
     ///
     /// Copies pieces of 4 MiB by four threads, at the speed of the drive or the bus. It takes room on the
-    /// drive for all that is not zero, beside the file that is replaced, and 16 MiB of RAM, and 16 bytes a
+    /// drive for all that is not zero, beside the file that is replaced, and of RAM 16 MiB and 16 bytes a
     /// page.
     ///
     /// # Errors
@@ -79,8 +79,17 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     /// and stops when that says so.
     ///
     /// # Errors
-    /// As there, and [`Cancelled`](ErrorKind::Cancelled). There is an example at
-    /// [`Progress`](crate::file::Progress).
+    /// As there, and [`Cancelled`](ErrorKind::Cancelled).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use std::ops::ControlFlow;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-save-with-{}", std::process::id()));
+    /// let array = VirtualArray::<u32>::builder(1000).build()?;
+    /// let cancelled = array.save_with(&path, |_| ControlFlow::Break(()));
+    /// assert_eq!(*cancelled.unwrap_err().kind(), vmarray::ErrorKind::Cancelled);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn save_with(
         &self,
         path: impl AsRef<Path>,
