@@ -1,0 +1,6 @@
+//! Files and arrays, both ways.
+
+mod common;
+mod damaged;
+mod npy;
+mod raw;
