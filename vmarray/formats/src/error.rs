@@ -58,6 +58,12 @@ pub enum Error {
     /// A file has elements along more axes than were asked for, or fewer.
     #[error("{} has {found} axes, {expected} were asked for", path.display())]
     RankMismatch { path: PathBuf, expected: usize, found: usize },
+    /// There is something already where a folder is to be made.
+    #[error("{} exists already; remove it first, or choose another name", path.display())]
+    Exists { path: PathBuf },
+    /// A Zarr store could not be read or written.
+    #[error("{}: {cause}", path.display())]
+    Zarr { path: PathBuf, cause: Box<dyn std::error::Error + Send + Sync> },
     /// The program's callback ended the work. A file that was being written is gone; a view that was being
     /// read into has some of the file's elements.
     #[error("cancelled after {done_bytes} of {total_bytes} bytes")]
@@ -75,6 +81,12 @@ impl Error {
 
     pub(crate) fn malformed(path: &Path, reason: impl Into<String>) -> Self {
         Self::Malformed { path: path.to_path_buf(), reason: reason.into() }
+    }
+
+    /// Makes errors of a Zarr store.
+    #[cfg(feature = "zarr")]
+    pub(crate) fn zarr<E: std::error::Error + Send + Sync + 'static>(path: &Path) -> impl Fn(E) -> Self {
+        move |cause| Self::Zarr { path: path.to_path_buf(), cause: Box::new(cause) }
     }
 
     pub(crate) fn unsupported(path: &Path, what: impl Into<String>) -> Self {

@@ -51,15 +51,34 @@ fn all(len: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> io::Resu
 pub(crate) struct Unfinished {
     temporary: PathBuf,
     path: PathBuf,
+    is_folder: bool,
 }
 
 impl Unfinished {
     /// A file to write to.
     pub(crate) fn file(path: &Path) -> Result<(File, Self)> {
-        Self::new(path, |temporary| OpenOptions::new().write(true).create_new(true).open(temporary))
+        Self::new(path, false, |temporary| OpenOptions::new().write(true).create_new(true).open(temporary))
     }
 
-    fn new<F>(path: &Path, make: impl Fn(&Path) -> io::Result<F>) -> Result<(F, Self)> {
+    /// A folder to make files in.
+    ///
+    /// # Errors
+    /// [`Exists`](Error::Exists) if there is something of its name: a folder cannot be replaced at once.
+    #[cfg(feature = "zarr")]
+    pub(crate) fn folder(path: &Path) -> Result<Self> {
+        if path.symlink_metadata().is_ok() {
+            return Err(Error::Exists { path: path.to_path_buf() });
+        }
+        Ok(Self::new(path, true, |temporary| fs::create_dir(temporary))?.1)
+    }
+
+    /// The name that is written to meanwhile.
+    #[cfg(feature = "zarr")]
+    pub(crate) fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    fn new<F>(path: &Path, is_folder: bool, make: impl Fn(&Path) -> io::Result<F>) -> Result<(F, Self)> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = path.file_name().ok_or_else(|| {
             Error::file("write to", path)(io::Error::new(io::ErrorKind::InvalidInput, "it names no file"))
@@ -71,7 +90,7 @@ impl Unfinished {
             hidden.push(format!(".{}-{number}.unfinished", std::process::id()));
             let temporary = path.with_file_name(hidden);
             match make(&temporary) {
-                Ok(made) => return Ok((made, Self { temporary, path: path.to_path_buf() })),
+                Ok(made) => return Ok((made, Self { temporary, path: path.to_path_buf(), is_folder })),
                 // Of a process that had this one's number and was killed.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(cause) => return Err(Error::file("create", &temporary)(cause)),
@@ -81,6 +100,9 @@ impl Unfinished {
 
     /// Gives it its name, and waits until the system says that it keeps that. A file was synchronised before.
     pub(crate) fn finish(self) -> Result<()> {
+        if self.is_folder && self.path.symlink_metadata().is_ok() {
+            return Err(Error::Exists { path: self.path.clone() });
+        }
         fs::rename(&self.temporary, &self.path).map_err(Error::file("rename to", &self.path))?;
         let path = self.path.clone();
         std::mem::forget(self);
@@ -91,7 +113,11 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         // What cannot be removed cannot be told to anybody who could do more.
-        let _ = fs::remove_file(&self.temporary);
+        let _ = if self.is_folder {
+            fs::remove_dir_all(&self.temporary)
+        } else {
+            fs::remove_file(&self.temporary)
+        };
     }
 }
 
@@ -101,9 +127,25 @@ fn short(name: &OsStr) -> OsString {
 }
 
 /// Waits until the names in the folder of a file are kept.
-#[cfg(unix)]
 fn sync_folder_of(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    sync_folder(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+}
+
+/// Waits until all names in a folder and the folders in it are kept.
+#[cfg(feature = "zarr")]
+pub(crate) fn sync_folders(folder: &Path) -> Result<()> {
+    let failed = |cause| Error::file("list the folder", folder)(cause);
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_type().map_err(failed)?.is_dir() {
+            sync_folders(&entry.path())?;
+        }
+    }
+    sync_folder(folder)
+}
+
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> Result<()> {
     let synchronised = File::open(folder).and_then(|folder| folder.sync_all());
     match synchronised {
         // Some file systems cannot do so with folders.
@@ -114,7 +156,7 @@ fn sync_folder_of(path: &Path) -> Result<()> {
 
 /// Folders are no files there.
 #[cfg(not(unix))]
-fn sync_folder_of(_: &Path) -> Result<()> {
+fn sync_folder(_: &Path) -> Result<()> {
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | NumPy's `.npy` | [`npy`] |
 //! | elements and nothing else | [`raw`] |
+//! | Zarr, with the feature `zarr` | [`zarr`](https://docs.rs/vmarray-formats/latest/vmarray_formats/zarr) |
 //!
 //! Files are written from any view and read into any: arrays and [`Source`](vmarray::Source)s, of one
 //! dimension or several, tiled or not, and sections of them. Neither has to fit into RAM: a few
@@ -41,6 +42,8 @@ mod options;
 mod pieces;
 pub mod raw;
 mod views;
+#[cfg(feature = "zarr")]
+pub mod zarr;
 
 pub use error::{Error, Result};
 pub use options::{ByteOrder, Options, Progress};

@@ -82,6 +82,8 @@ pub struct Options<'a> {
     pub(crate) byte_order: ByteOrder,
     pub(crate) piece_bytes: usize,
     pub(crate) threads: usize,
+    /// What was done before, and all that there is to do, of work in several parts.
+    pub(crate) of_several: Option<(u64, u64)>,
     pub(crate) progress: Option<Box<dyn FnMut(Progress) -> ControlFlow<()> + 'a>>,
 }
 
@@ -93,6 +95,7 @@ impl<'a> Options<'a> {
             byte_order: ByteOrder::NATIVE,
             piece_bytes: 4 << 20,
             threads: cores.clamp(4, 16),
+            of_several: None,
             progress: None,
         }
     }
@@ -103,7 +106,8 @@ impl<'a> Options<'a> {
         self
     }
 
-    /// How many bytes are copied at once by a thread, about; one element at least.
+    /// How many bytes are copied at once by a thread, about; one element at least. Chunks of Zarr arrays are
+    /// copied whole, whatever is set here.
     pub fn piece_bytes(mut self, bytes: usize) -> Self {
         self.piece_bytes = bytes;
         self

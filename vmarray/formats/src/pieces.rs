@@ -138,7 +138,7 @@ pub(crate) fn in_parallel<B>(
             }
         }
         drop(tell);
-        let mut done_bytes = 0;
+        let (mut done_bytes, total_bytes) = options.of_several.unwrap_or((0, total_bytes));
         for copied in told {
             done_bytes += copied?;
             if let Some(tell) = &mut options.progress
@@ -146,6 +146,9 @@ pub(crate) fn in_parallel<B>(
             {
                 return Err(Error::Cancelled { done_bytes, total_bytes });
             }
+        }
+        if let Some((before, _)) = &mut options.of_several {
+            *before = done_bytes;
         }
         Ok(())
     })

@@ -9,7 +9,7 @@ use vmarray::source::{Home, HomeMut};
 use vmarray::views::{Section, SharedSection, Store, StoreMut};
 use vmarray::{Element, NdArray, Source, VirtualArray, prelude::*};
 
-use crate::pieces::Piece;
+use crate::pieces::{Piece, element_count};
 
 mod sealed {
     pub trait Sealed {}
@@ -38,6 +38,12 @@ pub trait FileView: sealed::Sealed + Copy + Send + Sync {
     #[doc(hidden)]
     fn steps(self) -> Vec<usize> {
         vec![1; self.extents().len()]
+    }
+
+    /// The extents of a tile, if it is stored in tiles.
+    #[doc(hidden)]
+    fn tile_extents(self) -> Option<Vec<usize>> {
+        None
     }
 
     /// Copies a piece out, in row-major order.
@@ -135,13 +141,17 @@ impl<T: Element, const N: usize, D: Device> FileView for &NdArray<T, N, D> {
     }
 
     fn steps(self) -> Vec<usize> {
+        self.tile_extents().unwrap_or_else(|| {
+            // So many indices along an axis are a page, or more.
+            let rows = |axis: usize| element_count(&self.shape()[axis + 1..]).max(1);
+            (0..N).map(|axis| self.elements().page_len().div_ceil(rows(axis))).collect()
+        })
+    }
+
+    fn tile_extents(self) -> Option<Vec<usize>> {
         match self.layout() {
-            NdLayout::Tiled(extent) => extent.to_vec(),
-            _ => {
-                // So many indices along an axis are a page, or more.
-                let rows = |axis: usize| self.shape()[axis + 1..].iter().product::<usize>().max(1);
-                (0..N).map(|axis| self.elements().page_len().div_ceil(rows(axis))).collect()
-            }
+            NdLayout::Tiled(extent) => Some(extent.to_vec()),
+            _ => None,
         }
     }
 

@@ -4,3 +4,7 @@ mod common;
 mod damaged;
 mod npy;
 mod raw;
+#[cfg(feature = "zarr")]
+mod zarr;
+#[cfg(feature = "zarr")]
+mod zarr_damaged;
