@@ -59,7 +59,8 @@ where
 /// Blocks; elements are copied in [pieces](Options::piece_bytes) by several threads.
 ///
 /// # Errors
-/// As [`write`], and [`LengthMismatch`](Error::LengthMismatch) if the range has more bytes or fewer.
+/// As [`write`](fn@write), and [`LengthMismatch`](Error::LengthMismatch) if the range has more bytes or
+/// fewer.
 pub fn read<V>(
     path: impl AsRef<Path>,
     range: impl RangeBounds<u64>,

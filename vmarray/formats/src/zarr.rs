@@ -58,7 +58,7 @@ use zarrs::storage::{ReadableWritableStorage, ReadableWritableStorageTraits, Sto
 use crate::error::{Error, Result, zeroed};
 use crate::files::{self, Unfinished};
 use crate::options::{ByteOrder, Options};
-use crate::pieces::{Piece, element_count, in_parallel};
+use crate::pieces::{element_count, in_parallel};
 use crate::views::{FileView, FileViewMut};
 use grid::Grid;
 use leaves::Leaf;
@@ -117,34 +117,69 @@ where
     V: FileView<Element: KernelType>,
 {
     let leaves = Leaf::of::<V::Element>(path)?;
+    let shape = view.extents();
     let chunk = encoding.chunk.clone().unwrap_or_else(|| default_chunk(view));
-    let grid = Grid { shape: view.extents(), chunk: encoding.shard.clone().unwrap_or_else(|| chunk.clone()) };
-    check_grid::<V::Element>(&grid, &chunk, path)?;
+    let stored = encoding.shard.as_ref().unwrap_or(&chunk);
+    check_chunks::<V::Element>(shape.len(), stored, &chunk, path)?;
+    let grid = Grid::whole(&shape, stored);
     let mut arrays = Vec::with_capacity(leaves.len());
-    for leaf in &leaves {
+    for leaf in leaves {
         let place = joined(node, &leaf.path);
         write_groups(store, path, &place)?;
-        let array =
-            Description { leaf, grid: &grid, chunk: &chunk, encoding, order: options.byte_order, path };
+        let order = options.byte_order;
+        let array = Description { leaf: &leaf, shape: &shape, stored, chunk: &chunk, encoding, order, path };
         let array = array.build(store, &place)?;
         array.store_metadata().map_err(Error::zarr(path))?;
-        arrays.push(array);
+        arrays.push((leaf, array));
     }
-    let total = element_count(&grid.shape) as u64 * size_of::<V::Element>() as u64;
-    let len = element_count(&grid.chunk);
-    limit_threads::<V::Element>(len, options);
-    let buffer = || Ok((zeroed::<V::Element>(len)?, Vec::new()));
-    let codecs = codec_options(options);
-    in_parallel(grid.count(), total, path, options, buffer, |(elements, bytes), number| {
-        let (piece, place) = grid.chunk(number);
-        view.read_piece(&piece, &mut elements[..piece.len()])?;
-        grid.spread(&piece, elements, encoding.fill_value);
-        for (leaf, array) in leaves.iter().zip(&arrays) {
-            store_chunk(array, leaf, &place, cast_slice(elements), bytes, &codecs)
-                .map_err(Error::zarr(path))?;
-        }
-        Ok(piece.len() as u64 * size_of::<V::Element>() as u64)
-    })
+    Chunks { arrays, grid, fill_value: encoding.fill_value, before: None, path }.write(view, options)
+}
+
+/// Chunks that are written.
+struct Chunks<'a, T> {
+    arrays: Vec<(Leaf, Array<dyn ReadableWritableStorageTraits>)>,
+    grid: Grid,
+    fill_value: T,
+    /// What has the other elements of chunks of which a part is written.
+    before: Option<&'a Zarr<T>>,
+    path: &'a Path,
+}
+
+impl<T: Element + KernelType> Chunks<'_, T> {
+    /// Writes the elements of a view of the grid's shape.
+    fn write<V: FileView<Element = T>>(&self, view: V, options: &mut Options<'_>) -> Result<()> {
+        let (grid, path) = (&self.grid, self.path);
+        let (total, len) = (grid.len() as u64 * size_of::<T>() as u64, element_count(&grid.chunk));
+        limit_threads::<T>(len, options);
+        let codecs = codec_options(options);
+        let buffer = || Ok((zeroed::<T>(len)?, zeroed::<T>(len)?, Vec::new()));
+        in_parallel(grid.count(), total, path, options, buffer, |(chunk, part, bytes), number| {
+            let cell = grid.cell(number);
+            let piece = grid.piece(&cell);
+            if piece.len() == len {
+                view.read_piece(&piece, chunk)?;
+            } else {
+                chunk.fill(self.fill_value);
+                if let Some(before) = self.before {
+                    let known = grid.within(&cell, before.shape());
+                    let covered =
+                        known.iter().zip(&cell.part).all(|(a, b)| b.start <= a.start && a.end <= b.end);
+                    let known_len = element_count(&grid::lengths(&known));
+                    if known_len > 0 && !covered {
+                        before.read_elements(&known, &mut part[..known_len], &codecs)?;
+                        grid.put(&cell, &known, &part[..known_len], chunk);
+                    }
+                }
+                view.read_piece(&piece, &mut part[..piece.len()])?;
+                grid.put(&cell, &cell.part, &part[..piece.len()], chunk);
+            }
+            for (leaf, array) in &self.arrays {
+                store_chunk(array, leaf, &cell.place, cast_slice(chunk), bytes, &codecs)
+                    .map_err(Error::zarr(path))?;
+            }
+            Ok(piece.len() as u64 * size_of::<T>() as u64)
+        })
+    }
 }
 
 /// Writes what a chunk of elements has of a leaf.
@@ -178,7 +213,9 @@ fn write_groups(store: &ReadableWritableStorage, path: &Path, node: &str) -> Res
 /// An array that is to be made.
 struct Description<'a, T> {
     leaf: &'a Leaf,
-    grid: &'a Grid,
+    shape: &'a [usize],
+    /// A chunk, or a shard where chunks are in shards.
+    stored: &'a [usize],
     chunk: &'a [usize],
     encoding: &'a Encoding<T>,
     order: ByteOrder,
@@ -191,7 +228,7 @@ impl<T: Element> Description<'_, T> {
         store: &ReadableWritableStorage,
         node: &str,
     ) -> Result<Array<dyn ReadableWritableStorageTraits>> {
-        let Self { leaf, grid, encoding, path, .. } = self;
+        let Self { leaf, encoding, path, .. } = self;
         let unsupported = |what| Error::unsupported(path, what);
         let with_axes = |extents: &[usize]| -> Vec<u64> {
             extents.iter().chain(&leaf.axes).map(|extent| *extent as u64).collect()
@@ -203,7 +240,7 @@ impl<T: Element> Description<'_, T> {
         if fills.any(|other| other != first) {
             return Err(unsupported("numbers of one array have one fill value".to_owned()));
         }
-        let (shape, chunk) = (with_axes(&grid.shape), with_axes(&grid.chunk));
+        let (shape, chunk) = (with_axes(self.shape), with_axes(self.stored));
         let mut builder =
             ArrayBuilder::new(shape, chunk, stored::name_of(leaf.number), FillValue::new(first));
         let order = match self.order {
@@ -223,7 +260,7 @@ impl<T: Element> Description<'_, T> {
 
     /// The names of axes. Those within an element are its field's.
     fn axis_names(&self) -> Result<Vec<String>> {
-        let axes = self.grid.shape.len();
+        let axes = self.shape.len();
         let mut names = self.encoding.axis_names.clone();
         let names_of = names.get_or_insert_with(|| (0..axes).map(|axis| format!("dim_{axis}")).collect());
         if names_of.len() != axes {
@@ -237,9 +274,8 @@ impl<T: Element> Description<'_, T> {
 }
 
 /// Whether chunks and shards are such that they can be read again.
-fn check_grid<T: Element>(grid: &Grid, chunk: &[usize], path: &Path) -> Result<()> {
-    let axes = grid.shape.len();
-    for extents in [&grid.chunk[..], chunk] {
+fn check_chunks<T: Element>(axes: usize, stored: &[usize], chunk: &[usize], path: &Path) -> Result<()> {
+    for extents in [stored, chunk] {
         if extents.len() != axes {
             let what =
                 format!("chunks and shards have {axes} axes here, {} extents are given", extents.len());
@@ -249,10 +285,10 @@ fn check_grid<T: Element>(grid: &Grid, chunk: &[usize], path: &Path) -> Result<(
             return Err(Error::Array(ErrorKind::EmptyTile { axis }.into()));
         }
     }
-    if grid.chunk.iter().zip(chunk).any(|(shard, chunk)| shard % chunk != 0) {
+    if stored.iter().zip(chunk).any(|(shard, chunk)| shard % chunk != 0) {
         return Err(Error::unsupported(path, "shards are multiples of chunks along each axis"));
     }
-    let bytes = grid.chunk.iter().try_fold(size_of::<T>() as u64, |bytes, of| bytes.checked_mul(*of as u64));
+    let bytes = stored.iter().try_fold(size_of::<T>() as u64, |bytes, of| bytes.checked_mul(*of as u64));
     if bytes.is_none_or(|bytes| bytes > CHUNK_MAX) {
         let what = format!("chunks and shards have at most {CHUNK_MAX} bytes; take shorter ones");
         return Err(Error::unsupported(path, what));
@@ -405,36 +441,100 @@ impl<T: Element + KernelType> Zarr<T> {
     /// # Errors
     /// [`ShapeMismatch`](Error::ShapeMismatch) with nothing read; [`Zarr`](Error::Zarr) for damaged chunks,
     /// [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after which some elements are read.
-    pub fn read<V: FileViewMut<Element = T>>(&self, view: V, mut options: Options<'_>) -> Result<()> {
-        let (expected, found) = (view.extents(), self.shape().to_vec());
-        if expected != found {
-            return Err(Error::ShapeMismatch { path: self.path.clone(), expected, found });
-        }
-        self.for_each_chunk(&mut options, |piece, elements| Ok(view.write_piece(piece, elements)?))
+    pub fn read<V: FileViewMut<Element = T>>(&self, view: V, options: Options<'_>) -> Result<()> {
+        self.read_grid(&Grid::whole(self.shape(), self.chunk()), view, options)
     }
 
-    /// Reads chunks, and hands over the elements of each.
-    fn for_each_chunk(
+    /// As [`read`](Self::read), a box of the store's elements into a view of the box's shape: what is larger
+    /// than all memory is worked on a part at a time. Chunks that are partly in the box are read whole.
+    ///
+    /// # Errors
+    /// As there, and [`RankMismatch`](Error::RankMismatch), [`BoxOutside`](ErrorKind::BoxOutside),
+    /// [`BoxReversed`](ErrorKind::BoxReversed).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// use vmarray_formats::{Options, zarr::{self, Encoding, Zarr}};
+    /// let path = std::env::temp_dir().join(format!("boxes {}.zarr", std::process::id()));
+    /// let empty = NdArray::<u32, 2>::new([1000, 100])?;
+    /// zarr::write(&path, &empty, Encoding::new().chunk([64, 64]), Options::new())?;
+    /// let mut store = Zarr::<u32>::open(&path)?;
+    /// // A hundred rows at a time.
+    /// let rows = NdArray::<u32, 2>::new([100, 100])?;
+    /// for first in (0..1000).step_by(100) {
+    ///     store.read_box([first, 0]..[first + 100, 100], &rows, Options::new())?;
+    ///     rows.transform(.., Field::whole().set(Field::whole() + first as u32))?;
+    ///     store.write_box([first, 0]..[first + 100, 100], &rows, Options::new())?;
+    /// }
+    /// let two = VirtualArray::<u32>::new(2)?;
+    /// let two = vmarray::nd::NdSection::over_mut(&two, [2, 1])?;
+    /// store.read_box([799, 5]..[801, 6], two, Options::new())?;
+    /// assert_eq!(two.to_vec(..)?, [700, 800]);
+    /// # std::fs::remove_dir_all(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read_box<V: FileViewMut<Element = T>, const N: usize>(
         &self,
-        options: &mut Options<'_>,
-        take: impl Fn(&Piece, &[T]) -> Result<()> + Sync,
+        bounds: Range<[usize; N]>,
+        view: V,
+        options: Options<'_>,
     ) -> Result<()> {
-        let grid = Grid { shape: self.shape().to_vec(), chunk: self.chunk().to_vec() };
-        let total = element_count(&grid.shape) as u64 * size_of::<T>() as u64;
-        limit_threads::<T>(element_count(&grid.chunk), options);
-        let codecs = codec_options(options);
+        self.read_grid(&self.grid(bounds)?, view, options)
+    }
+
+    fn read_grid<V: FileViewMut<Element = T>>(
+        &self,
+        grid: &Grid,
+        view: V,
+        mut options: Options<'_>,
+    ) -> Result<()> {
+        self.check_shape(view, grid)?;
+        let total = grid.len() as u64 * size_of::<T>() as u64;
+        limit_threads::<T>(element_count(&grid.chunk), &mut options);
+        let codecs = codec_options(&options);
         let buffer = || zeroed::<T>(grid.largest());
-        in_parallel(grid.count(), total, &self.path, options, buffer, |elements, number| {
-            let piece = grid.chunk(number).0;
+        in_parallel(grid.count(), total, &self.path, &mut options, buffer, |elements, number| {
+            let cell = grid.cell(number);
+            let piece = grid.piece(&cell);
             let elements = &mut elements[..piece.len()];
-            self.read_box(&piece.bounds, elements, &codecs)?;
-            take(&piece, elements)?;
+            self.read_elements(&cell.part, elements, &codecs)?;
+            view.write_piece(&piece, elements)?;
             Ok(size_of_val(elements) as u64)
         })
     }
 
-    /// Reads a box of the store.
-    fn read_box(&self, bounds: &[Range<usize>], elements: &mut [T], codecs: &CodecOptions) -> Result<()> {
+    /// A box that is in the store.
+    fn grid<const N: usize>(&self, bounds: Range<[usize; N]>) -> Result<Grid> {
+        let shape: [usize; N] = self.extents()?;
+        let mut ranges = Vec::with_capacity(N);
+        for (axis, extent) in shape.into_iter().enumerate() {
+            let (start, end) = (bounds.start[axis], bounds.end[axis]);
+            if start > end {
+                return Err(Error::Array(ErrorKind::BoxReversed { axis, start, end }.into()));
+            }
+            if end > extent {
+                return Err(Error::Array(ErrorKind::BoxOutside { axis, start, end, extent }.into()));
+            }
+            ranges.push(start..end);
+        }
+        Ok(Grid { bounds: ranges, chunk: self.chunk().to_vec() })
+    }
+
+    fn check_shape(&self, view: impl FileView, grid: &Grid) -> Result<()> {
+        let (expected, found) = (view.extents(), grid::lengths(&grid.bounds));
+        if expected == found {
+            return Ok(());
+        }
+        Err(Error::ShapeMismatch { path: self.path.clone(), expected, found })
+    }
+
+    /// Reads elements of a box.
+    fn read_elements(
+        &self,
+        bounds: &[Range<usize>],
+        elements: &mut [T],
+        codecs: &CodecOptions,
+    ) -> Result<()> {
         for (leaf, stored) in &self.fields {
             let own = leaf.axes.iter().map(|len| 0..*len as u64);
             let of = bounds.iter().map(|of| of.start as u64..of.end as u64).chain(own);
@@ -450,6 +550,25 @@ impl<T: Element + KernelType> Zarr<T> {
         Ok(())
     }
 
+    /// Writes a view to a box of the store of its shape. Chunks that are partly in the box are read before;
+    /// the file of each chunk is replaced at once. Blocks; chunks are compressed by several threads. Nobody
+    /// else may write to the store meanwhile.
+    ///
+    /// # Errors
+    /// As [`write`](fn@write) and [`read_box`](Self::read_box): some chunks are written then.
+    /// [`Unsupported`](Error::Unsupported) for stores of others whose fields have different chunks.
+    pub fn write_box<V: FileView<Element = T>, const N: usize>(
+        &mut self,
+        bounds: Range<[usize; N]>,
+        view: V,
+        mut options: Options<'_>,
+    ) -> Result<()> {
+        let grid = self.grid(bounds)?;
+        self.check_shape(view, &grid)?;
+        let shape = self.shape().to_vec();
+        self.chunks(grid, &shape)?.write(view, &mut options)
+    }
+
     /// Appends the elements of a view along the first axis. The other axes have the same extents.
     ///
     /// What was there stays as it was until all is written: files of chunks are replaced at once, and the
@@ -459,22 +578,21 @@ impl<T: Element + KernelType> Zarr<T> {
     /// may write to the store meanwhile.
     ///
     /// # Errors
-    /// [`ShapeMismatch`](Error::ShapeMismatch), and as [`write`] and [`read`](Self::read); the shape is the
-    /// old one then.
+    /// [`ShapeMismatch`](Error::ShapeMismatch), and as [`write_box`](Self::write_box); the shape is the old
+    /// one then.
     pub fn append<V: FileView<Element = T>>(&mut self, view: V, mut options: Options<'_>) -> Result<()> {
         let (more, old) = (view.extents(), self.shape().to_vec());
         if more.is_empty() || old.is_empty() || more[1..] != old[1..] {
             return Err(Error::ShapeMismatch { path: self.path.clone(), expected: more, found: old });
-        }
-        if more[0] == 0 {
-            return Ok(());
         }
         let too_long = || Error::Array(ErrorKind::ShapeOverflow { shape: vec![old[0], more[0]] }.into());
         let mut shape = old.clone();
         shape[0] = old[0].checked_add(more[0]).ok_or_else(too_long)?;
         let bytes = shape.iter().try_fold(size_of::<T>(), |bytes, extent| bytes.checked_mul(*extent));
         bytes.filter(|bytes| isize::try_from(*bytes).is_ok()).ok_or_else(too_long)?;
-        self.write_more(view, old[0], &shape, &mut options)?;
+        let mut grid = Grid::whole(&shape, self.chunk());
+        grid.bounds[0].start = old[0];
+        self.chunks(grid, &shape)?.write(view, &mut options)?;
         for (leaf, stored) in &mut self.fields {
             let node = joined(&self.node, &leaf.path);
             stored.metadata["shape"][0] = shape[0].into();
@@ -486,65 +604,21 @@ impl<T: Element + KernelType> Zarr<T> {
         Ok(())
     }
 
-    /// Writes the chunks that have elements from a first row on, to which others come.
-    fn write_more<V>(&self, view: V, first: usize, shape: &[usize], options: &mut Options<'_>) -> Result<()>
-    where
-        V: FileView<Element = T>,
-    {
-        let chunk = self.chunk().to_vec();
-        if self.fields.iter().any(|(_, stored)| stored.chunk != chunk) {
-            return Err(Error::unsupported(&self.path, "fields with different chunks are not appended to"));
-        }
-        let arrays = self.fields.iter().map(|(leaf, stored)| {
+    /// Chunks of arrays as they are but for their shape, to be written.
+    fn chunks(&self, grid: Grid, shape: &[usize]) -> Result<Chunks<'_, T>> {
+        let array = |(leaf, stored): &(Leaf, Stored)| {
+            if stored.chunk != grid.chunk || stored.own_chunk != leaf.axes {
+                let what = "fields with different chunks, or in several of them, are not written to";
+                return Err(Error::unsupported(&self.path, what));
+            }
             let with_axes: Vec<u64> = shape.iter().chain(&leaf.axes).map(|extent| *extent as u64).collect();
             let mut builder = stored.array.builder();
             builder.shape(with_axes);
-            let whole = stored.array.chunk_shape(&vec![0; shape.len() + leaf.axes.len()]);
-            let has_own = whole.is_ok_and(|whole| {
-                leaf.axes.iter().zip(&whole[shape.len()..]).all(|(len, of)| *len as u64 == of.get())
-            });
-            if !has_own {
-                let what = "arrays in elements that are in several chunks are not appended to";
-                return Err(Error::unsupported(&self.path, what));
-            }
             let array = builder.build(self.store.clone(), stored.array.path().as_str());
-            array.map_err(Error::zarr(&self.path))
-        });
-        let arrays = arrays.collect::<Result<Vec<_>>>()?;
-        // The rows of chunks that are touched, counted from the first of them.
-        let begin = first - first % chunk[0];
-        let grid = Grid { shape: [&[shape[0] - begin], &shape[1..]].concat(), chunk };
-        let len = element_count(&grid.chunk);
-        limit_threads::<T>(len, options);
-        let codecs = codec_options(options);
-        let fills = self.fill_value();
-        let rows_before = first - begin;
-        let row_len = element_count(&shape[1..]);
-        let total = (shape[0] - first) as u64 * row_len as u64 * size_of::<T>() as u64;
-        let buffer = || Ok((zeroed::<T>(len)?, Vec::new()));
-        in_parallel(grid.count(), total, &self.path, options, buffer, |(elements, bytes), number| {
-            let (piece, mut place) = grid.chunk(number);
-            let rows = piece.bounds[0].clone();
-            let across: usize = piece.bounds[1..].iter().map(ExactSizeIterator::len).product();
-            // Those that are there already, and those that come.
-            let old = rows.start..rows_before.clamp(rows.start, rows.end);
-            let (before, after) = elements[..piece.len()].split_at_mut(old.len() * across);
-            let mut bounds = piece.bounds.clone();
-            if !before.is_empty() {
-                bounds[0] = begin + old.start..begin + old.end;
-                self.read_box(&bounds, before, &codecs)?;
-            }
-            bounds[0] = old.end - rows_before..rows.end - rows_before;
-            view.read_piece(&Piece { bounds, start: None }, after)?;
-            let new = after.len();
-            grid.spread(&piece, elements, fills);
-            place[0] += (begin / grid.chunk[0]) as u64;
-            for ((leaf, _), array) in self.fields.iter().zip(&arrays) {
-                store_chunk(array, leaf, &place, cast_slice(elements), bytes, &codecs)
-                    .map_err(Error::zarr(&self.path))?;
-            }
-            Ok(new as u64 * size_of::<T>() as u64)
-        })
+            Ok((leaf.clone(), array.map_err(Error::zarr(&self.path))?))
+        };
+        let arrays = self.fields.iter().map(array).collect::<Result<_>>()?;
+        Ok(Chunks { arrays, grid, fill_value: self.fill_value(), before: Some(self), path: &self.path })
     }
 
     /// What elements are that are not stored.

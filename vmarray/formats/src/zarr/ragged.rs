@@ -7,10 +7,11 @@ use vmarray::kernel::KernelType;
 use vmarray::ragged::RaggedBuilder;
 use vmarray::{Element, RaggedArray, prelude::*};
 
-use super::grid::Grid;
+use super::grid::{Grid, lengths};
 use super::{Encoding, Zarr, codec_options, folder, in_new_folder, write_arrays};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, zeroed};
 use crate::options::Options;
+use crate::pieces::element_count;
 
 /// Writes the rows of a ragged array to a folder, which must not exist yet: a group of `offsets`, which has
 /// where rows begin and where the last one ends, and `items`, which has what is in them. The encoding is that
@@ -113,7 +114,7 @@ impl<'a> Lengths<'a> {
         options: &Options<'_>,
         failed: &'a mut Option<Error>,
     ) -> Self {
-        let grid = Grid { shape: offsets.shape().to_vec(), chunk: offsets.chunk().to_vec() };
+        let grid = Grid::whole(offsets.shape(), offsets.chunk());
         let chunk = Vec::new().into_iter();
         Self { offsets, grid, codecs: codec_options(options), next: 0, chunk, last: None, total, failed }
     }
@@ -125,10 +126,10 @@ impl<'a> Lengths<'a> {
         if self.next == self.grid.count() {
             return Ok(None);
         }
-        let (piece, _) = self.grid.chunk(self.next);
+        let part = self.grid.cell(self.next).part;
         self.next += 1;
-        let mut chunk = crate::error::zeroed::<u64>(piece.len())?;
-        self.offsets.read_box(&piece.bounds, &mut chunk, &self.codecs)?;
+        let mut chunk = zeroed::<u64>(element_count(&lengths(&part)))?;
+        self.offsets.read_elements(&part, &mut chunk, &self.codecs)?;
         self.chunk = chunk.into_vec().into_iter();
         Ok(self.chunk.next())
     }

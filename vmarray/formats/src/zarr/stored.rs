@@ -36,6 +36,8 @@ pub(super) struct Stored {
     pub(super) shape: Vec<usize>,
     /// The extents of a chunk along the axes of the elements.
     pub(super) chunk: Vec<usize>,
+    /// Those along the axes within an element.
+    pub(super) own_chunk: Vec<usize>,
     /// What the store says, as it says it.
     pub(super) metadata: Value,
 }
@@ -48,12 +50,9 @@ pub(super) fn metadata_key(node: &str) -> String {
 /// Opens the array of a leaf.
 pub(super) fn open(store: &ReadableWritableStorage, node: &str, leaf: &Leaf, path: &Path) -> Result<Stored> {
     let metadata = read(store, node, path)?;
-    Description { metadata: &metadata, node, path }.open(store, leaf).map(|(array, shape, chunk)| Stored {
-        array,
-        shape,
-        chunk,
-        metadata: metadata.clone(),
-    })
+    let (array, shape, mut chunk) = Description { metadata: &metadata, node, path }.open(store, leaf)?;
+    let own_chunk = chunk.split_off(shape.len());
+    Ok(Stored { array, shape, chunk, own_chunk, metadata })
 }
 
 /// Reads the description of a node.
@@ -78,6 +77,7 @@ struct Description<'a> {
     path: &'a Path,
 }
 
+/// An array, the extents of its elements, and those of a chunk along all axes.
 type Opened = (Array<dyn ReadableWritableStorageTraits>, Vec<usize>, Vec<usize>);
 
 #[derive(Default)]
@@ -152,7 +152,7 @@ impl Description<'_> {
         let array =
             builder.build(store.clone(), &format!("/{}", self.node)).map_err(Error::zarr(self.path))?;
         let axes = axes.unwrap_or(0);
-        Ok((array, shape[..axes].to_vec(), chunk[..axes].to_vec()))
+        Ok((array, shape[..axes].to_vec(), chunk))
     }
 
     /// A value as a type of zarrs.

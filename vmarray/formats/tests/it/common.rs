@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use vmarray::bytemuck::{Pod, Zeroable};
 use vmarray::host::HostDevice;
 use vmarray::kernel::KernelType;
-use vmarray::{AnyDevice, Element, NdArray, VirtualArray, nd::NdLayout};
+use vmarray::nd::NdLayout;
+use vmarray::ragged::RaggedBuilder;
+use vmarray::{AnyDevice, Element, NdArray, RaggedArray, VirtualArray};
 
 /// A folder that is removed with its contents.
 pub struct Folder(PathBuf);
@@ -76,6 +78,11 @@ pub fn array<T: Element>(len: usize, page_len: usize) -> VirtualArray<T> {
         .cache_bytes(page_len * size_of::<T>() * 8)
         .build()
         .unwrap()
+}
+
+/// Describes rows over host RAM, whatever else is on the machine.
+pub fn rows<T: Element>() -> RaggedBuilder<T, AnyDevice> {
+    RaggedArray::builder().devices([device()])
 }
 
 /// The same with several axes.

@@ -7,11 +7,11 @@ use std::path::Path;
 use proptest::prelude::*;
 use vmarray::kernel::KernelType;
 use vmarray::nd::{NdLayout, NdSection};
-use vmarray::{Element, RaggedArray, prelude::*};
+use vmarray::{Element, prelude::*};
 use vmarray_formats::npy::{self, NpyFile};
 use vmarray_formats::{ByteOrder, Error, FileViewMut, Options};
 
-use crate::common::{Body, Folder, array, bytes, nd_array, values};
+use crate::common::{Body, Folder, array, bytes, nd_array, rows, values};
 
 pub fn options<'a>((piece_bytes, threads, is_big): (usize, usize, bool)) -> Options<'a> {
     let order = if is_big { ByteOrder::Big } else { ByteOrder::Little };
@@ -123,14 +123,17 @@ fn every_view_is_written_and_read() {
     // A source, a row, and a section that is owned.
     let source = Source::new(wanted.clone()).unwrap();
     assert_eq!(written(&|| npy::write(&path, &source, Options::new()).unwrap()), expected);
-    let rows = RaggedArray::<u32>::builder().from_rows([&[][..], &wanted, &[1]]).unwrap();
-    assert_eq!(written(&|| npy::write(&path, rows.row(1).unwrap(), Options::new()).unwrap()), expected);
+    let written_rows = rows::<u32>().from_rows([&[][..], &wanted, &[1]]).unwrap();
+    assert_eq!(
+        written(&|| npy::write(&path, written_rows.row(1).unwrap(), Options::new()).unwrap()),
+        expected
+    );
     let source = Source::new(vec![0_u32; 60]).unwrap();
     load(&path, &source).unwrap();
     assert_eq!(source.to_vec(..).unwrap(), wanted);
-    rows.items().fill(.., 0).unwrap();
-    load(&path, rows.row(1).unwrap()).unwrap();
-    assert_eq!(rows.items().to_vec(..60).unwrap(), wanted);
+    written_rows.items().fill(.., 0).unwrap();
+    load(&path, written_rows.row(1).unwrap()).unwrap();
+    assert_eq!(written_rows.items().to_vec(..60).unwrap(), wanted);
     whole.fill(.., 9).unwrap();
     load(&path, whole.section_mut(40..).unwrap()).unwrap();
     assert_eq!((whole.to_vec(40..).unwrap(), whole.get(39).unwrap()), (wanted.clone(), 9));

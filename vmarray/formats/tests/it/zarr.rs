@@ -2,15 +2,16 @@
 
 use std::fmt::Debug;
 use std::fs;
+use std::ops::Range;
 
 use proptest::prelude::*;
 use vmarray::kernel::KernelType;
 use vmarray::nd::NdLayout;
-use vmarray::{Element, RaggedArray, prelude::*};
+use vmarray::{Element, ErrorKind, prelude::*};
 use vmarray_formats::zarr::{self, Blosc, Compression, Encoding, Zarr};
 use vmarray_formats::{Error, Options};
 
-use crate::common::{Body, Folder, array, bytes, nd_array, values};
+use crate::common::{Body, Folder, array, bytes, nd_array, rows, values};
 use crate::npy::options;
 
 pub fn compressions() -> impl Strategy<Value = Compression> {
@@ -110,7 +111,18 @@ proptest! {
         let mut store = Zarr::open(&path).unwrap();
         store.append(from.section([shape[0], 0, 0]..).unwrap(), options(how)).unwrap();
         store.read(&to, options(how)).unwrap();
-        prop_assert_eq!(to.to_vec(..).unwrap(), wanted);
+        prop_assert_eq!(&to.to_vec(..).unwrap(), &wanted);
+
+        // A box of it is read, and another one written.
+        let corner = |axis: usize, half: usize| whole[axis] * half / 2;
+        let [low, middle] = [0, 1].map(|half| [corner(0, half), corner(1, half), corner(2, half)]);
+        let middle = [middle[0], low[1] + whole[1].div_ceil(2), middle[2]];
+        store.read_box(low..middle, to.section_mut(low..middle).unwrap(), options(how)).unwrap();
+        to.fill(middle.., 7).unwrap();
+        store.write_box(middle..whole, to.section(middle..).unwrap(), options(how)).unwrap();
+        let again = nd_array::<u16, 3>(whole, layout);
+        Zarr::open(&path).unwrap().read(&again, options(how)).unwrap();
+        prop_assert_eq!(again.to_vec(..).unwrap(), to.to_vec(..).unwrap());
     }
 
     #[test]
@@ -122,8 +134,8 @@ proptest! {
     ) {
         let folder = Folder::new();
         let path = folder.file("a.zarr");
-        let rows: Vec<Vec<Body>> = lengths.iter().map(|len| values(*len, *len as u64)).collect();
-        let from = RaggedArray::<Body>::builder().from_rows(&rows).unwrap();
+        let lists: Vec<Vec<Body>> = lengths.iter().map(|len| values(*len, *len as u64)).collect();
+        let from = rows::<Body>().from_rows(&lists).unwrap();
         let mut done = Vec::new();
         let tell = |progress: vmarray_formats::Progress| {
             done.push(progress.done_bytes);
@@ -132,12 +144,12 @@ proptest! {
         };
         let encoding = Encoding::new().chunk([chunk]).compression(compression);
         zarr::write_ragged(&path, &from, encoding, options(how).progress(tell)).unwrap();
-        let all = 8 * (rows.len() + 1) + size_of::<Body>() * lengths.iter().sum::<usize>();
+        let all = 8 * (lists.len() + 1) + size_of::<Body>() * lengths.iter().sum::<usize>();
         prop_assert!(done.is_sorted() && done.last() == Some(&(all as u64)));
-        let again = zarr::read_ragged(&path, RaggedArray::<Body>::builder(), options(how)).unwrap();
+        let again = zarr::read_ragged(&path, rows::<Body>(), options(how)).unwrap();
         let again = again.to_vecs().unwrap();
-        prop_assert_eq!(again.len(), rows.len());
-        for (again, row) in again.iter().zip(&rows) {
+        prop_assert_eq!(again.len(), lists.len());
+        for (again, row) in again.iter().zip(&lists) {
             prop_assert_eq!(bytes(again), bytes(row));
         }
     }
@@ -222,6 +234,23 @@ fn nothing_is_written_that_cannot_be_read_again() {
     assert!(matches!(write(Encoding::new()), Error::Exists { .. }));
     let mut store = Zarr::<u32>::open(&path).unwrap();
     assert!(matches!(store.read(&array::<u32>(99, 4), Options::new()), Err(Error::ShapeMismatch { .. })));
+    type Is = fn(&ErrorKind) -> bool;
+    let boxes: [(_, Is); 2] = [
+        ([90]..[101], |kind| matches!(kind, ErrorKind::BoxOutside { end: 101, extent: 100, .. })),
+        (Range { start: [9], end: [8] }, |kind| matches!(kind, ErrorKind::BoxReversed { .. })),
+    ];
+    for (bounds, is_it) in boxes {
+        for done in [
+            store.read_box(bounds.clone(), &elements, Options::new()),
+            store.write_box(bounds.clone(), &elements, Options::new()),
+        ] {
+            assert!(matches!(done, Err(Error::Array(error)) if is_it(error.kind())), "{bounds:?}");
+        }
+    }
+    let mismatch = store.read_box([0]..[99], &elements, Options::new());
+    assert!(matches!(mismatch, Err(Error::ShapeMismatch { .. })));
+    let ranks = store.write_box([0, 0]..[9, 9], &elements, Options::new());
+    assert!(matches!(ranks, Err(Error::RankMismatch { .. })));
     let table = nd_array::<u32, 2>([5, 5], NdLayout::RowMajor);
     assert!(matches!(store.append(&table, Options::new()), Err(Error::ShapeMismatch { .. })));
 }

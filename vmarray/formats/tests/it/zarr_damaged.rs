@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use vmarray::{RaggedArray, prelude::*};
+use vmarray::prelude::*;
 use vmarray_formats::zarr::{self, Compression, Encoding, Zarr};
 use vmarray_formats::{Error, Options};
 
-use crate::common::{Folder, array, values};
+use crate::common::{Folder, array, rows, values};
 use crate::zarr::compressions;
 
 /// A store of a hundred numbers.
@@ -126,15 +126,15 @@ fn bombs_are_refused() {
 #[test]
 fn offsets_that_make_no_rows_are_refused() {
     let folder = Folder::new();
-    let rows = RaggedArray::<u32>::builder().from_rows([[1, 2], [3, 4], [5, 6]]).unwrap();
+    let written = rows::<u32>().from_rows([[1, 2], [3, 4], [5, 6]]).unwrap();
     let load = |name: &str, offsets: &[u64]| {
         let path = folder.file(name);
-        zarr::write_ragged(&path, &rows, Encoding::new(), Options::new()).unwrap();
+        zarr::write_ragged(&path, &written, Encoding::new(), Options::new()).unwrap();
         fs::remove_dir_all(path.join("offsets")).unwrap();
         let elements = array::<u64>(offsets.len(), 4);
         elements.write(0, offsets).unwrap();
         zarr::write(path.join("offsets"), &elements, Encoding::new().chunk([2]), Options::new()).unwrap();
-        zarr::read_ragged(&path, RaggedArray::<u32>::builder(), Options::new())
+        zarr::read_ragged(&path, rows::<u32>(), Options::new())
     };
     let other = load("right", &[0, 0, 6]).unwrap();
     assert_eq!(other.to_vecs().unwrap(), [vec![], vec![1, 2, 3, 4, 5, 6]]);
