@@ -3,6 +3,8 @@
 mod common;
 mod damaged;
 mod npy;
+#[cfg(all(feature = "zarr", feature = "half", feature = "num-complex"))]
+mod python;
 mod raw;
 #[cfg(feature = "zarr")]
 mod zarr;
