@@ -4,18 +4,32 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zarrs::filesystem::FilesystemStore;
-use zarrs::storage::byte_range::ByteRangeIterator;
+use zarrs::storage::byte_range::{ByteRange, ByteRangeIterator, InvalidByteRangeError};
 use zarrs::storage::{
     AtomicRenameStorageTraits, Bytes, MaybeBytesIterator, OffsetBytesIterator, ReadableStorageTraits,
     ReadableWritableStorage, StorageError, StoreKey, StorePrefix, WritableStorageTraits,
     store_set_partial_many,
 };
 
+use super::CHUNK_MAX;
 use crate::error::{Error, Result};
+
+/// The most bytes of a file that are read at once: those of the longest chunk, if it does not get shorter.
+const FILE_MAX: u64 = 2 * CHUNK_MAX;
 
 /// A store whose files are old or new, never something between.
 #[derive(Debug)]
 struct Folder(FilesystemStore);
+
+/// Whether a file of a length has all bytes of a range.
+fn is_within(range: &ByteRange, bytes: u64) -> bool {
+    match range {
+        ByteRange::FromStart(start, len) => {
+            start.checked_add(len.unwrap_or(0)).is_some_and(|end| end <= bytes)
+        }
+        ByteRange::Suffix(len) => *len <= bytes,
+    }
+}
 
 /// A folder that others may read and that has something already.
 pub(super) fn open(path: &Path) -> Result<ReadableWritableStorage> {
@@ -37,7 +51,18 @@ impl ReadableStorageTraits for Folder {
         key: &StoreKey,
         ranges: ByteRangeIterator<'a>,
     ) -> Result<MaybeBytesIterator<'a>, StorageError> {
-        self.0.get_partial_many(key, ranges)
+        let Some(bytes) = self.0.size_key(key)? else { return Ok(None) };
+        let ranges: Vec<ByteRange> = ranges.collect();
+        // Memory is asked for before it is seen whether the file has as much.
+        for range in &ranges {
+            if !is_within(range, bytes) {
+                return Err(InvalidByteRangeError::new(*range, bytes).into());
+            }
+            if range.length(bytes) > FILE_MAX {
+                return Err(StorageError::Other(format!("{key} has more than {FILE_MAX} bytes")));
+            }
+        }
+        self.0.get_partial_many(key, Box::new(ranges.into_iter()))
     }
 
     fn size_key(&self, key: &StoreKey) -> Result<Option<u64>, StorageError> {

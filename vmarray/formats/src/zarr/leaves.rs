@@ -66,6 +66,8 @@ impl Leaf {
 /// Adds the leaves of a part of an element, which is within arrays of these lengths and strides.
 fn add(of: &DataType, path: &str, within: &[(usize, usize)], offset: usize, leaves: &mut Vec<Leaf>) {
     match of {
+        // Nothing is stored of these.
+        DataType::Array(_, 0) => {}
         DataType::Number(number, _) => leaves.push(leaf(path, *number, within, offset)),
         DataType::Array(of, len) => {
             let stride = of.bytes().unwrap_or(0) as usize;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use zarrs::array::codec::{BytesCodec, BytesCodecConfiguration, ShardingCodecBuilder};
+use zarrs::array::data_type::BoolDataType;
 use zarrs::array::{
     Array, ArrayBuilder, ArrayToArrayCodecTraits, ArrayToBytesCodecTraits, BytesToBytesCodecTraits,
     ChunkKeyEncoding, Codec, DataType, FillValueMetadata,
@@ -38,6 +39,8 @@ pub(super) struct Stored {
     pub(super) chunk: Vec<usize>,
     /// Those along the axes within an element.
     pub(super) own_chunk: Vec<usize>,
+    /// Whether it has truth, which is read as bytes.
+    pub(super) is_truth: bool,
     /// What the store says, as it says it.
     pub(super) metadata: Value,
 }
@@ -52,7 +55,8 @@ pub(super) fn open(store: &ReadableWritableStorage, node: &str, leaf: &Leaf, pat
     let metadata = read(store, node, path)?;
     let (array, shape, mut chunk) = Description { metadata: &metadata, node, path }.open(store, leaf)?;
     let own_chunk = chunk.split_off(shape.len());
-    Ok(Stored { array, shape, chunk, own_chunk, metadata })
+    let is_truth = array.data_type().is::<BoolDataType>();
+    Ok(Stored { array, shape, chunk, own_chunk, is_truth, metadata })
 }
 
 /// Reads the description of a node.

@@ -200,6 +200,24 @@ fn fields_are_arrays_in_groups() {
 }
 
 #[test]
+fn truth_is_read_and_not_written() {
+    let folder = Folder::new();
+    let path = folder.file("a.zarr");
+    let bytes = array::<u8>(10, 4);
+    bytes.fill(3..5, 1).unwrap();
+    zarr::write(&path, &bytes, Encoding::new(), Options::new()).unwrap();
+    let metadata = fs::read_to_string(path.join("zarr.json")).unwrap();
+    let metadata = metadata.replace("uint8", "bool").replace("\"fill_value\": 0", "\"fill_value\": false");
+    fs::write(path.join("zarr.json"), metadata).unwrap();
+    let mut store = Zarr::<u8>::open(&path).unwrap();
+    let again = array::<u8>(10, 4);
+    store.read(&again, Options::new()).unwrap();
+    assert_eq!(again.to_vec(..).unwrap(), bytes.to_vec(..).unwrap());
+    assert!(matches!(store.append(&bytes, Options::new()), Err(Error::Unsupported { .. })));
+    assert!(Zarr::<i8>::open(&path).is_err());
+}
+
+#[test]
 fn nothing_is_written_that_cannot_be_read_again() {
     let folder = Folder::new();
     let path = folder.file("a.zarr");

@@ -123,6 +123,43 @@ fn bombs_are_refused() {
     assert!(error.to_string().contains("more than 400 bytes"), "{error}");
 }
 
+/// Leaves the checksum out, so that it does not find what is changed in the indices of shards.
+fn without_checksum(path: &Path) {
+    change(path, |of| {
+        let index = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
+        of["codecs"][0]["configuration"]["index_codecs"] = index;
+    });
+    for file in fs::read_dir(path.join("c")).unwrap() {
+        let file = file.unwrap().path();
+        let mut contents = fs::read(&file).unwrap();
+        contents.truncate(contents.len() - 4);
+        fs::write(file, contents).unwrap();
+    }
+}
+
+#[test]
+fn indices_of_shards_that_point_elsewhere_are_refused() {
+    for (offset, len) in [(u64::MAX - 3, 8), (0, 1 << 62), (1 << 62, 1), (1000, 8), (3, u64::MAX)] {
+        let folder = Folder::new();
+        // Shards are read at once, and then a part of one.
+        let path = store(&folder, Encoding::new().chunk([10]).shard([50]));
+        without_checksum(&path);
+        load(&path).unwrap();
+        for shard in ["c/0", "c/1"] {
+            let mut contents = fs::read(path.join(shard)).unwrap();
+            let index = contents.len() - 5 * 16;
+            contents[index..index + 8].copy_from_slice(&u64::to_le_bytes(offset));
+            contents[index + 8..index + 16].copy_from_slice(&u64::to_le_bytes(len));
+            fs::write(path.join(shard), contents).unwrap();
+        }
+        let error = load(&path).unwrap_err();
+        assert!(matches!(error, Error::Zarr { .. } | Error::Malformed { .. }), "{offset}, {len}: {error}");
+        let part = array::<u32>(7, 4);
+        let error = Zarr::open(&path).unwrap().read_box([2]..[9], &part, Options::new()).unwrap_err();
+        assert!(matches!(error, Error::Zarr { .. } | Error::Malformed { .. }), "{offset}, {len}: {error}");
+    }
+}
+
 #[test]
 fn offsets_that_make_no_rows_are_refused() {
     let folder = Folder::new();
@@ -167,6 +204,7 @@ proptest! {
     fn mutated_stores_end_in_typed_errors(
         compression in compressions(),
         is_sharded in any::<bool>(),
+        has_no_checksum in any::<bool>(),
         values in prop::collection::vec((0_usize..45, 0_usize..18), 0..3),
         changes in prop::collection::vec((any::<prop::sample::Index>(), 0..3, any::<u8>()), 0..5),
         is_chunk in any::<bool>(),
@@ -177,6 +215,9 @@ proptest! {
             encoding = encoding.shard([50]);
         }
         let path = store(&folder, encoding);
+        if is_sharded && has_no_checksum {
+            without_checksum(&path);
+        }
         for (mut which, value) in values {
             let others = [
                 json!(0), json!(-1), json!(1), json!(3), json!(u64::MAX), json!(1_u64 << 40), json!(1e300),
