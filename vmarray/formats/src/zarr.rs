@@ -359,14 +359,23 @@ fn codec_options(options: &Options<'_>) -> CodecOptions {
 /// // A table with the columns price, count and shop: xarray.open_zarr(path)
 /// zarr::write(&path, &sales, Encoding::new(), Options::new())?;
 ///
-/// let again = VirtualArray::<Sale>::new(Zarr::<Sale>::open(&path)?.shape()[0])?;
-/// Zarr::open(&path)?.read(&again, Options::new())?;
+/// let mut store = Zarr::<Sale>::open(&path)?;
+/// let [len] = store.extents()?;
+/// let again = VirtualArray::<Sale>::new(len)?;
+/// store.read(&again, Options::new())?;
 /// assert_eq!(again.get(7)?, sales.get(7)?);
 /// // One column.
 /// let prices = VirtualArray::<f64>::new(1000)?;
 /// Zarr::open(path.join("price"))?.read(&prices, Options::new())?;
 /// assert_eq!(prices.get(7)?, 9.99);
 /// assert!(Zarr::<f32>::open(path.join("price")).is_err());
+///
+/// // Changed in place, and made longer.
+/// store.write_box([0]..[10], again.section(7..17)?, Options::new())?;
+/// store.append(again.section(..500)?, Options::new())?;
+/// assert_eq!((store.shape(), store.chunk()), (&[1500][..], &[1000][..]));
+/// store.read_box([0]..[1000], &again, Options::new())?;
+/// assert_eq!(again.get(0)?, sales.get(7)?);
 /// # std::fs::remove_dir_all(path)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -65,6 +65,23 @@ fn bytes<T>(len: usize) -> u64 {
 /// # Errors
 /// [`Malformed`](Error::Malformed) if rows do not follow one another from the first item to the last, and as
 /// [`Zarr::open`] and [`Zarr::read`].
+///
+/// ```
+/// use vmarray::{RaggedArray, VirtualArray, prelude::*};
+/// use vmarray_formats::{Error, Options, zarr::{self, Encoding}};
+/// let path = std::env::temp_dir().join(format!("rows {}.zarr", std::process::id()));
+/// let rows = RaggedArray::<f32>::builder().from_rows([&[0.5][..], &[1.0, 2.0]])?;
+/// zarr::write_ragged(&path, &rows, Encoding::new(), Options::new())?;
+/// let rows = zarr::read_ragged(&path, RaggedArray::<f32>::builder(), Options::new())?;
+/// assert_eq!(rows.to_vecs()?, [vec![0.5], vec![1.0, 2.0]]);
+/// // An item that belongs to no row.
+/// let mut items = zarr::Zarr::<f32>::open(path.join("items"))?;
+/// items.append(&VirtualArray::<f32>::new(1)?, Options::new())?;
+/// let wrong = zarr::read_ragged(&path, RaggedArray::<f32>::builder(), Options::new());
+/// assert!(matches!(wrong, Err(Error::Malformed { .. })));
+/// # std::fs::remove_dir_all(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn read_ragged<T: Element + KernelType, D: Device>(
     path: impl AsRef<Path>,
     builder: RaggedBuilder<T, D>,
