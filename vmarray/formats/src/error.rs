@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, with the values that belong to it. The text ends in what can be done about it.
+/// What went wrong, with the values that belong to it, and where that can be said what to do about it.
 ///
 /// ```
 /// use vmarray_formats::{Error, npy::NpyFile};

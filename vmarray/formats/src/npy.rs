@@ -145,8 +145,7 @@ impl NpyFile {
         &self.header.shape
     }
 
-    /// The shape, as arrays of so many axes are described by. Of elements that are arrays leave their axes
-    /// to [`shape`](Self::shape).
+    /// The [shape](Self::shape), as arrays of so many axes are described by.
     ///
     /// # Errors
     /// [`RankMismatch`](Error::RankMismatch).

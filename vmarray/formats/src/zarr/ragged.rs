@@ -7,8 +7,9 @@ use vmarray::kernel::KernelType;
 use vmarray::ragged::RaggedBuilder;
 use vmarray::{Element, RaggedArray, prelude::*};
 
+use super::chunks::codec_options;
 use super::grid::{Grid, lengths};
-use super::{Encoding, Zarr, codec_options, folder, in_new_folder, write_arrays};
+use super::{Encoding, Zarr, folder, in_new_folder, write_arrays};
 use crate::error::{Error, Result, zeroed};
 use crate::options::Options;
 use crate::pieces::element_count;
