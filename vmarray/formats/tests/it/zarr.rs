@@ -64,7 +64,7 @@ fn there_and_back<T: Element + KernelType + Debug + PartialEq>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn elements_of_all_types_come_back(
@@ -127,8 +127,9 @@ proptest! {
 
     #[test]
     fn rows_come_back(
-        lengths in prop::collection::vec(0_usize..20, 0..50),
-        chunk in 1_usize..40,
+        lengths in prop::collection::vec(0_usize..20, 0..25),
+        // Each chunk of each field is a file.
+        chunk in 10_usize..40,
         compression in compressions(),
         how in (1_usize..2000, 1_usize..5, any::<bool>()),
     ) {
