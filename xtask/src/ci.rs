@@ -2,7 +2,7 @@
 
 use crate::junit::{self, Counts};
 use crate::steps::{Outcome, Steps};
-use crate::{examples, kernels, misuse, package, project, ptx, supply, test_host, tidy};
+use crate::{examples, formats, kernels, misuse, package, project, ptx, supply, test_host, tidy};
 use anyhow::Result;
 use xshell::cmd;
 
@@ -51,6 +51,7 @@ pub fn run() -> Result<()> {
         steps.run("examples", || examples::check(&sh));
         steps.run("misuse", || misuse::check(&sh));
         steps.run("kernels", || kernels::sample(&sh));
+        steps.run("formats", || formats::sample(&sh));
     });
     counts.add(Counts::read(&junit::report("sanitizer")).unwrap_or_default());
     let finished = steps.finish();

@@ -12,6 +12,7 @@ mod cross;
 mod demo;
 mod examples;
 mod features;
+mod formats;
 mod fuzz;
 mod junit;
 mod kernels;
@@ -94,6 +95,9 @@ enum Command {
     Mutants(mutants::Args),
     /// Runs random kernels in their host form and by the interpreter, and compares.
     Kernels(kernels::Args),
+    /// Has random files of vmarray-formats read and written by NumPy, zarr-python and xarray, which are
+    /// installed to the target folder.
+    Formats(formats::Args),
     /// Checks what the compiler says of programs that must not compile.
     Misuse,
     /// Checks the small rules of the repository.
@@ -169,6 +173,7 @@ fn main() -> ExitCode {
         Command::Fuzz(args) => fuzz::run(args),
         Command::Mutants(args) => mutants::run(args),
         Command::Kernels(args) => kernels::run(&args),
+        Command::Formats(args) => formats::run(&args),
         Command::Misuse => alone(misuse::check),
         Command::Tidy => alone(tidy::check),
         Command::Supply => alone(supply::check),

@@ -1,0 +1,322 @@
+//! Types of elements, as files and arrays have them, and the order of their bytes.
+
+use std::fmt;
+use std::path::Path;
+
+use vmarray::Element;
+use vmarray::device::expr::Type;
+use vmarray::kernel::{KernelType, Layout};
+
+use crate::error::{Error, Result};
+use crate::options::ByteOrder;
+
+/// What a number is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    Bool,
+    U8,
+    U16,
+    U32,
+    U64,
+    I8,
+    I16,
+    I32,
+    I64,
+    F16,
+    Bf16,
+    F32,
+    F64,
+    Complex64,
+    Complex128,
+}
+
+impl Number {
+    /// The name of the type of Rust, or of the crate that has one.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::I8 => "i8",
+            Self::I16 => "i16",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::Complex64 => "Complex<f32>",
+            Self::Complex128 => "Complex<f64>",
+        }
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        self.words() * self.word_bytes()
+    }
+
+    /// Of how many words it is made, each of which has a byte order.
+    fn words(self) -> usize {
+        if matches!(self, Self::Complex64 | Self::Complex128) { 2 } else { 1 }
+    }
+
+    fn word_bytes(self) -> usize {
+        match self {
+            Self::Bool | Self::U8 | Self::I8 => 1,
+            Self::U16 | Self::I16 | Self::F16 | Self::Bf16 => 2,
+            Self::U32 | Self::I32 | Self::F32 | Self::Complex64 => 4,
+            Self::U64 | Self::I64 | Self::F64 | Self::Complex128 => 8,
+        }
+    }
+}
+
+/// The type of an element. Nothing is between the parts of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DataType {
+    Number(Number, ByteOrder),
+    Array(Box<Self>, usize),
+    Struct(Vec<(String, Self)>),
+}
+
+impl DataType {
+    /// That of the elements of an array.
+    ///
+    /// # Errors
+    /// [`Unsupported`](Error::Unsupported) for what is no plain data.
+    pub(crate) fn of<T: KernelType + Element>(path: &Path) -> Result<Self> {
+        let of = Self::of_layout(&T::layout()).filter(|of| of.bytes() == Some(size_of::<T>() as u64));
+        of.ok_or_else(|| Error::unsupported(path, "the elements have parts that files have no types for"))
+    }
+
+    fn of_layout(layout: &Layout) -> Option<Self> {
+        Some(match layout {
+            Layout::Scalar(of) => Self::Number(number_of(*of), ByteOrder::NATIVE),
+            Layout::Array(of, len) => Self::Array(Box::new(Self::of_layout(of)?), *len),
+            Layout::Tuple(_) => return None,
+            Layout::Struct { name, fields, .. } => {
+                let mut fields: Vec<_> = fields.iter().collect();
+                fields.sort_by_key(|field| field.offset);
+                let mut end = 0;
+                let mut parts = Vec::with_capacity(fields.len());
+                for field in fields {
+                    let of = Self::of_layout(&field.layout)?;
+                    (field.offset == end).then_some(())?;
+                    end += field.layout.bytes();
+                    parts.push((field.name.to_owned(), of));
+                }
+                let native = |number| Some(Self::Number(number, ByteOrder::NATIVE));
+                // Numbers of other crates are structs to kernels.
+                let known = match (*name, &parts[..]) {
+                    ("f16", [(_, Self::Number(Number::U16, _))]) => native(Number::F16),
+                    ("bf16", [(_, Self::Number(Number::U16, _))]) => native(Number::Bf16),
+                    ("Complex", [(_, Self::Number(Number::F32, _)), _]) => native(Number::Complex64),
+                    ("Complex", [(_, Self::Number(Number::F64, _)), _]) => native(Number::Complex128),
+                    _ => None,
+                };
+                known.unwrap_or(Self::Struct(parts))
+            }
+        })
+    }
+
+    /// The same in another byte order.
+    pub(crate) fn in_order(self, order: ByteOrder) -> Self {
+        match self {
+            Self::Number(number, _) => Self::Number(number, order),
+            Self::Array(of, len) => Self::Array(Box::new(of.in_order(order)), len),
+            Self::Struct(fields) => {
+                Self::Struct(fields.into_iter().map(|(name, of)| (name, of.in_order(order))).collect())
+            }
+        }
+    }
+
+    /// Its size; none if it cannot be counted.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        match self {
+            Self::Number(number, _) => Some(number.bytes() as u64),
+            Self::Array(of, len) => of.bytes()?.checked_mul(*len as u64),
+            Self::Struct(fields) => {
+                fields.iter().try_fold(0_u64, |sum, (_, of)| sum.checked_add(of.bytes()?))
+            }
+        }
+    }
+
+    /// Whether elements of this type, of a file, can be those of an array. Byte orders do not matter, and
+    /// truth is a byte.
+    pub(crate) fn fits(&self, elements: &Self) -> bool {
+        match (self, elements) {
+            (Self::Number(Number::Bool, _), Self::Number(Number::U8, _)) => true,
+            (Self::Number(a, _), Self::Number(b, _)) => a == b,
+            (Self::Array(a, m), Self::Array(b, n)) => m == n && a.fits(b),
+            (Self::Struct(a), Self::Struct(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.0 == b.0 && a.1.fits(&b.1))
+            }
+            _ => false,
+        }
+    }
+
+    /// The type without arrays around it, and their lengths, the outermost first.
+    pub(crate) fn without_arrays(&self) -> (&Self, Vec<usize>) {
+        let (mut of, mut lengths) = (self, Vec::new());
+        while let Self::Array(inner, len) = of {
+            lengths.push(*len);
+            of = inner;
+        }
+        (of, lengths)
+    }
+
+    /// Arrays of it, the outermost length first.
+    pub(crate) fn in_arrays(self, lengths: &[usize]) -> Self {
+        lengths.iter().rev().fold(self, |of, len| Self::Array(Box::new(of), *len))
+    }
+
+    /// Adds the words that are not in this machine's order, as offset and length.
+    fn add_swapped(&self, offset: usize, words: &mut Vec<(usize, usize)>) {
+        match self {
+            Self::Number(number, order) => {
+                let len = number.word_bytes();
+                if *order != ByteOrder::NATIVE && len > 1 {
+                    words.extend((0..number.words()).map(|word| (offset + word * len, len)));
+                }
+            }
+            Self::Array(_, 0) => {}
+            Self::Array(of, len) => {
+                let bytes = of.bytes().unwrap_or(0) as usize;
+                let before = words.len();
+                of.add_swapped(offset, words);
+                // Nothing is to be done to many arrays of bytes.
+                if words.len() > before {
+                    (1..*len).for_each(|i| of.add_swapped(offset + i * bytes, words));
+                }
+            }
+            Self::Struct(fields) => {
+                let mut offset = offset;
+                for (_, of) in fields {
+                    of.add_swapped(offset, words);
+                    offset += of.bytes().unwrap_or(0) as usize;
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number, _) => f.write_str(number.name()),
+            Self::Array(of, len) => write!(f, "[{of}; {len}]"),
+            Self::Struct(fields) => {
+                for (i, (name, of)) in fields.iter().enumerate() {
+                    write!(f, "{}{name}: {of}", if i == 0 { "{" } else { ", " })?;
+                }
+                f.write_str("}")
+            }
+        }
+    }
+}
+
+fn number_of(of: Type) -> Number {
+    match of {
+        Type::Bool => Number::Bool,
+        Type::U8 => Number::U8,
+        Type::U16 => Number::U16,
+        Type::U32 => Number::U32,
+        Type::U64 => Number::U64,
+        Type::I8 => Number::I8,
+        Type::I16 => Number::I16,
+        Type::I32 => Number::I32,
+        Type::I64 => Number::I64,
+        Type::F32 => Number::F32,
+        Type::F64 => Number::F64,
+    }
+}
+
+/// What turns elements of a file into those of this machine, and back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Swaps {
+    Nothing,
+    /// All bytes are words of this length.
+    Words(usize),
+    /// Some words, as offset and length, of elements of a length.
+    Some(Vec<(usize, usize)>, usize),
+}
+
+impl Swaps {
+    /// For elements of a type, whose size is that of an element in memory.
+    pub(crate) fn of(of: &DataType) -> Self {
+        let bytes = of.bytes().unwrap_or(0) as usize;
+        let mut words = Vec::new();
+        of.add_swapped(0, &mut words);
+        match words.first() {
+            None => Self::Nothing,
+            Some(&(_, len)) if words.len() * len == bytes && words.iter().all(|word| word.1 == len) => {
+                Self::Words(len)
+            }
+            Some(_) => Self::Some(words, bytes),
+        }
+    }
+
+    pub(crate) fn apply(&self, bytes: &mut [u8]) {
+        match self {
+            Self::Nothing => {}
+            Self::Words(2) => swap_all::<2>(bytes),
+            Self::Words(4) => swap_all::<4>(bytes),
+            Self::Words(len) => bytes.chunks_exact_mut(*len).for_each(<[u8]>::reverse),
+            Self::Some(words, element_bytes) => {
+                for element in bytes.chunks_exact_mut(*element_bytes) {
+                    words.iter().for_each(|(offset, len)| element[*offset..][..*len].reverse());
+                }
+            }
+        }
+    }
+}
+
+fn swap_all<const N: usize>(bytes: &mut [u8]) {
+    bytes.as_chunks_mut::<N>().0.iter_mut().for_each(|word| word.reverse());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: ByteOrder = match ByteOrder::NATIVE {
+        ByteOrder::Little => ByteOrder::Big,
+        ByteOrder::Big => ByteOrder::Little,
+    };
+
+    #[test]
+    fn words_of_every_length_are_swapped_where_they_are() {
+        let of = |number| DataType::Number(number, OTHER);
+        let mut bytes = [1, 2, 3, 4, 5, 6, 7, 8];
+        for (number, swapped) in [
+            (Number::U8, [1, 2, 3, 4, 5, 6, 7, 8]),
+            (Number::I16, [2, 1, 4, 3, 6, 5, 8, 7]),
+            (Number::Complex64, [4, 3, 2, 1, 8, 7, 6, 5]),
+            (Number::F64, [8, 7, 6, 5, 4, 3, 2, 1]),
+        ] {
+            Swaps::of(&of(number)).apply(&mut bytes);
+            assert_eq!(bytes, swapped);
+            Swaps::of(&of(number)).apply(&mut bytes);
+        }
+        let mixed = DataType::Struct(vec![
+            ("a".into(), of(Number::U16).in_arrays(&[1])),
+            ("b".into(), DataType::Number(Number::U16, ByteOrder::NATIVE)),
+            ("c".into(), of(Number::U32)),
+        ]);
+        let swaps = Swaps::of(&mixed);
+        assert_eq!(swaps, Swaps::Some(vec![(0, 2), (4, 4)], 8));
+        swaps.apply(&mut bytes);
+        assert_eq!(bytes, [2, 1, 3, 4, 8, 7, 6, 5]);
+        assert_eq!(mixed.to_string(), "{a: [u16; 1], b: u16, c: u32}");
+        assert_eq!(Swaps::of(&mixed.in_order(ByteOrder::NATIVE)), Swaps::Nothing);
+    }
+
+    #[test]
+    fn a_type_of_too_many_bytes_has_no_size() {
+        let huge = DataType::Number(Number::U64, OTHER).in_arrays(&[usize::MAX, 2]);
+        assert_eq!(huge.bytes(), None);
+        assert_eq!(huge.without_arrays().1, [usize::MAX, 2]);
+        // Arrays of bytes are not looked at one by one.
+        assert_eq!(Swaps::of(&DataType::Number(Number::U8, OTHER).in_arrays(&[usize::MAX])), Swaps::Nothing);
+    }
+}

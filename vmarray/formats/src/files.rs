@@ -1,0 +1,166 @@
+//! Files: bytes at a place, and names under which nothing half-written is ever seen.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::error::{Error, Result};
+
+/// Reads bytes from an offset on, all of them.
+pub(crate) fn read_at(file: &File, path: &Path, offset: u64, into: &mut [u8]) -> Result<()> {
+    #[cfg(unix)]
+    let read = std::os::unix::fs::FileExt::read_exact_at(file, into, offset);
+    #[cfg(windows)]
+    let read = all(into.len(), |done| {
+        std::os::windows::fs::FileExt::seek_read(file, &mut into[done..], offset + done as u64)
+    });
+    read.map_err(Error::file("read", path))
+}
+
+/// Writes bytes from an offset on, all of them.
+pub(crate) fn write_at(file: &File, path: &Path, offset: u64, from: &[u8]) -> Result<()> {
+    #[cfg(unix)]
+    let written = std::os::unix::fs::FileExt::write_all_at(file, from, offset);
+    #[cfg(windows)]
+    let written = all(from.len(), |done| {
+        std::os::windows::fs::FileExt::seek_write(file, &from[done..], offset + done as u64)
+    });
+    written.map_err(Error::file("write to", path))
+}
+
+/// Repeats a call that does a part.
+#[cfg(windows)]
+fn all(len: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {
+    let mut done = 0;
+    while done < len {
+        match part(done) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(more) => done += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// What is written under another name in the same folder, and gets its own when it is whole. Is removed if it
+/// does not get that far.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    temporary: PathBuf,
+    path: PathBuf,
+    is_folder: bool,
+}
+
+impl Unfinished {
+    /// A file to write to.
+    pub(crate) fn file(path: &Path) -> Result<(File, Self)> {
+        Self::new(path, false, |temporary| OpenOptions::new().write(true).create_new(true).open(temporary))
+    }
+
+    /// A folder to make files in.
+    ///
+    /// # Errors
+    /// [`Exists`](Error::Exists) if there is something of its name: a folder cannot be replaced at once.
+    #[cfg(feature = "zarr")]
+    pub(crate) fn folder(path: &Path) -> Result<Self> {
+        if path.symlink_metadata().is_ok() {
+            return Err(Error::Exists { path: path.to_path_buf() });
+        }
+        Ok(Self::new(path, true, |temporary| fs::create_dir(temporary))?.1)
+    }
+
+    /// The name that is written to meanwhile.
+    #[cfg(feature = "zarr")]
+    pub(crate) fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    fn new<F>(path: &Path, is_folder: bool, make: impl Fn(&Path) -> io::Result<F>) -> Result<(F, Self)> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = path.file_name().ok_or_else(|| {
+            Error::file("write to", path)(io::Error::new(io::ErrorKind::InvalidInput, "it names no file"))
+        })?;
+        loop {
+            let mut hidden = OsString::from(".");
+            hidden.push(short(name));
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            hidden.push(format!(".{}-{number}.unfinished", std::process::id()));
+            let temporary = path.with_file_name(hidden);
+            match make(&temporary) {
+                Ok(made) => return Ok((made, Self { temporary, path: path.to_path_buf(), is_folder })),
+                // Of a process that had this one's number and was killed.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(cause) => return Err(Error::file("create", &temporary)(cause)),
+            }
+        }
+    }
+
+    /// Gives it its name, and waits until the system says that it keeps that. A file was synchronised before.
+    pub(crate) fn finish(self) -> Result<()> {
+        if self.is_folder && self.path.symlink_metadata().is_ok() {
+            return Err(Error::Exists { path: self.path.clone() });
+        }
+        fs::rename(&self.temporary, &self.path).map_err(Error::file("rename to", &self.path))?;
+        let path = self.path.clone();
+        std::mem::forget(self);
+        sync_folder_of(&path)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // What cannot be removed cannot be told to anybody who could do more.
+        let _ = if self.is_folder {
+            fs::remove_dir_all(&self.temporary)
+        } else {
+            fs::remove_file(&self.temporary)
+        };
+    }
+}
+
+/// A name that is short enough to have something added to it.
+fn short(name: &OsStr) -> OsString {
+    if name.len() <= 200 { name.into() } else { "long".into() }
+}
+
+/// Waits until the names in the folder of a file are kept.
+fn sync_folder_of(path: &Path) -> Result<()> {
+    sync_folder(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+}
+
+/// Waits until all names in a folder and the folders in it are kept.
+#[cfg(feature = "zarr")]
+pub(crate) fn sync_folders(folder: &Path) -> Result<()> {
+    let failed = |cause| Error::file("list the folder", folder)(cause);
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_type().map_err(failed)?.is_dir() {
+            sync_folders(&entry.path())?;
+        }
+    }
+    sync_folder(folder)
+}
+
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> Result<()> {
+    let synchronised = File::open(folder).and_then(|folder| folder.sync_all());
+    match synchronised {
+        // Some file systems cannot do so with folders.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        other => other.map_err(Error::file("synchronise the folder", folder)),
+    }
+}
+
+/// Folders are no files there.
+#[cfg(not(unix))]
+fn sync_folder(_: &Path) -> Result<()> {
+    Ok(())
+}
+
+/// Synchronises a file, which then can get its name.
+pub(crate) fn sync(file: &File, path: &Path) -> Result<()> {
+    file.sync_all().map_err(Error::file("synchronise", path))
+}

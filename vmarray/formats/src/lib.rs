@@ -1,0 +1,50 @@
+//! Arrays of [`vmarray`] from and to files that other programs use.
+//!
+//! | format | module |
+//! |---|---|
+//! | NumPy's `.npy` | [`npy`] |
+//! | elements and nothing else | [`raw`] |
+//! | Zarr, with the feature `zarr` | [`zarr`](https://docs.rs/vmarray-formats/latest/vmarray_formats/zarr) |
+//!
+//! Files are written from any view and read into any: arrays and [`Source`](vmarray::Source)s, of one
+//! dimension or several, tiled or not, and sections of them. Neither has to fit into RAM: a few
+//! [pieces](Options::piece_bytes) are copied at a time, by several threads.
+//!
+//! ```
+//! use vmarray::prelude::*;
+//! use vmarray_formats::{Options, npy::{self, NpyFile}};
+//!
+//! let path = std::env::temp_dir().join(format!("squares {}.npy", std::process::id()));
+//! let squares = VirtualArray::<u64>::new(1_000_000)?;
+//! squares.transform(.., Field::whole().set(vmarray::expr::index() * vmarray::expr::index()))?;
+//! npy::write(&path, &squares, Options::new())?;
+//!
+//! let file = NpyFile::open(&path)?;
+//! let [len] = file.extents()?;
+//! let again = VirtualArray::<u64>::new(len)?;
+//! file.read(&again, Options::new())?;
+//! assert_eq!(again.get(999)?, 998_001);
+//! # std::fs::remove_file(path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What a file says is not trusted: damaged and hostile ones end in an [`Error`].
+
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod data_type;
+mod elements;
+mod error;
+mod files;
+pub mod npy;
+mod options;
+mod pieces;
+pub mod raw;
+mod views;
+#[cfg(feature = "zarr")]
+pub mod zarr;
+
+pub use error::{Error, Result};
+pub use options::{ByteOrder, Options, Progress};
+pub use views::{FileView, FileViewMut};

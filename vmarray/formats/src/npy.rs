@@ -1,0 +1,214 @@
+//! NumPy's `.npy` files.
+//!
+//! | elements here | in NumPy |
+//! |---|---|
+//! | numbers, `f16` of `half`, `Complex` of `num-complex` | the same |
+//! | `u8` | `uint8`; `bool` can be read |
+//! | structs with `#[derive(KernelType)]` | structured, with the same fields at the same places |
+//! | arrays in structs | sub-arrays |
+//! | arrays `[T; N]` | `T`, with an axis more |
+//! | arrays `[u8; N]` | can be read of `S` and `V`, too |
+//!
+//! Files are written with the last axis fastest, as all arrays here have it, and read in both orders.
+//!
+//! ```
+//! use vmarray::bytemuck::{Pod, Zeroable};
+//! use vmarray::kernel::KernelType;
+//! use vmarray::prelude::*;
+//! use vmarray_formats::{Options, npy::{self, NpyFile}};
+//!
+//! #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable, KernelType)]
+//! #[bytemuck(crate = "vmarray::bytemuck")]
+//! #[repr(C)]
+//! struct Particle {
+//!     at: [f32; 3],
+//!     mass: f32,
+//! }
+//!
+//! let path = std::env::temp_dir().join(format!("particles {}.npy", std::process::id()));
+//! let particles = VirtualArray::<Particle>::new(10_000)?;
+//! particles.set(77, Particle { at: [1.0, 2.0, 3.0], mass: 4.0 })?;
+//! // np.load(path)["mass"][77] == 4
+//! npy::write(&path, &particles, Options::new())?;
+//!
+//! let file = NpyFile::open(&path)?;
+//! let [len] = file.extents()?;
+//! let again = VirtualArray::<Particle>::new(len)?;
+//! file.read(&again, Options::new())?;
+//! assert_eq!(again.get(77)?, particles.get(77)?);
+//!
+//! let wrong = file.read(&VirtualArray::<[f32; 4]>::new(len)?, Options::new()).unwrap_err();
+//! let text = "has elements of type {at: [f32; 3], mass: f32}, the view has [f32; 4]; ";
+//! assert!(wrong.to_string().contains(text));
+//! # std::fs::remove_file(path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod header;
+mod literal;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use vmarray::kernel::KernelType;
+
+use crate::data_type::{DataType, Swaps};
+use crate::elements::Elements;
+use crate::error::{Error, Result};
+use crate::files::{self, Unfinished};
+use crate::options::Options;
+use crate::views::{FileView, FileViewMut};
+use header::Header;
+
+/// Writes the elements of a view to a file, which is replaced if it exists.
+///
+/// The file has its name when it is whole and synchronised; until then it has another one in the same folder,
+/// which ends in `.unfinished` and stays only if the process is killed. Blocks; elements are copied in
+/// [pieces](Options::piece_bytes) by several threads, in the [order of bytes](Options::byte_order) that is
+/// wanted.
+///
+/// # Errors
+/// [`File`](Error::File), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled);
+/// [`Unsupported`](Error::Unsupported) for elements that NumPy has no type for, such as `bf16`.
+pub fn write<V>(path: impl AsRef<Path>, view: V, mut options: Options<'_>) -> Result<()>
+where
+    V: FileView<Element: KernelType>,
+{
+    let path = path.as_ref();
+    let of = DataType::of::<V::Element>(path)?.in_order(options.byte_order);
+    let swaps = Swaps::of(&of);
+    let (of, lengths) = of.without_arrays();
+    let header = Header::bytes(of, &[view.extents(), lengths].concat())
+        .map_err(|what| Error::unsupported(path, what))?;
+    let (file, unfinished) = Unfinished::file(path)?;
+    files::write_at(&file, path, 0, &header)?;
+    Elements { file: &file, path, offset: header.len() as u64, swaps, is_first_fastest: false }
+        .write(view, &mut options)?;
+    files::sync(&file, path)?;
+    unfinished.finish()
+}
+
+/// A `.npy` file that was opened, and what its header says.
+///
+/// ```
+/// use vmarray::prelude::*;
+/// use vmarray_formats::{Options, npy::{self, NpyFile}};
+/// let path = std::env::temp_dir().join(format!("image {}.npy", std::process::id()));
+/// let image = NdArray::<u16, 2>::builder([30, 40]).tiled().build()?;
+/// image.set([3, 4], 7)?;
+/// npy::write(&path, &image, Options::new())?;
+///
+/// let file = NpyFile::open(&path)?;
+/// assert_eq!((file.shape(), file.type_name()), (&[30, 40][..], "u16".to_owned()));
+/// let again = NdArray::<u16, 2>::new(file.extents()?)?;
+/// file.read(&again, Options::new())?;
+/// assert_eq!(again.get([3, 4])?, 7);
+/// assert!(file.extents::<1>().is_err());
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct NpyFile {
+    file: File,
+    path: PathBuf,
+    header: Header,
+}
+
+impl NpyFile {
+    /// Opens a file and reads its header.
+    ///
+    /// # Errors
+    /// [`File`](Error::File); [`Malformed`](Error::Malformed) and [`LengthMismatch`](Error::LengthMismatch)
+    /// for what is no such file, or not all of it; [`Unsupported`](Error::Unsupported) for a version or
+    /// elements that are not known here, such as texts, dates and objects.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref().to_path_buf();
+        let file = File::open(&path).map_err(Error::file("open", &path))?;
+        let found_bytes = file.metadata().map_err(Error::file("look at", &path))?.len();
+        let header = Header::read(&file, &path, found_bytes)?;
+        let elements = header.shape.iter().try_fold(1_u64, |len, extent| len.checked_mul(*extent as u64));
+        let bytes = elements.zip(header.of.bytes()).and_then(|(elements, bytes)| elements.checked_mul(bytes));
+        let expected_bytes = bytes.and_then(|bytes| bytes.checked_add(header.offset)).ok_or_else(|| {
+            let shape = &header.shape;
+            Error::malformed(&path, format!("a shape of {shape:?} has more bytes than can be counted"))
+        })?;
+        if expected_bytes > found_bytes {
+            return Err(Error::LengthMismatch { path, expected_bytes, found_bytes });
+        }
+        Ok(Self { file, path, header })
+    }
+
+    /// How many elements there are along each axis, as NumPy counts them. Of elements that are arrays these
+    /// have their own axes, at the end.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.header.shape
+    }
+
+    /// The [shape](Self::shape), as arrays of so many axes are described by.
+    ///
+    /// # Errors
+    /// [`RankMismatch`](Error::RankMismatch).
+    pub fn extents<const N: usize>(&self) -> Result<[usize; N]> {
+        let found = self.header.shape.len();
+        let wrong = |_| Error::RankMismatch { path: self.path.clone(), expected: N, found };
+        self.header.shape[..].try_into().map_err(wrong)
+    }
+
+    /// What the elements are, as Rust would write it.
+    #[must_use]
+    pub fn type_name(&self) -> String {
+        self.header.of.to_string()
+    }
+
+    /// Reads all elements into a view of the file's shape, with elements of the file's type.
+    ///
+    /// Blocks; elements are copied in [pieces](Options::piece_bytes) by several threads. Of files whose first
+    /// axis is the fastest each thread turns its piece around.
+    ///
+    /// # Errors
+    /// [`ElementMismatch`](Error::ElementMismatch), [`ShapeMismatch`](Error::ShapeMismatch), with nothing
+    /// read; [`Unsupported`](Error::Unsupported) for elements that are arrays in a file whose first axis is
+    /// the fastest, where they do not lie together; [`File`](Error::File), [`Array`](Error::Array),
+    /// [`Cancelled`](Error::Cancelled), after which some elements are read.
+    pub fn read<V>(&self, view: V, mut options: Options<'_>) -> Result<()>
+    where
+        V: FileViewMut<Element: KernelType>,
+    {
+        let (path, header) = (&self.path, &self.header);
+        let elements = DataType::of::<V::Element>(path)?;
+        let (inner, lengths) = elements.without_arrays();
+        let (outer, own) = (view.extents(), lengths.len());
+        // The axes of elements that are arrays are the file's last ones, or its elements are such arrays.
+        let of = if header.of.fits(&elements) { Some(0) } else { header.of.fits(inner).then_some(own) };
+        let shape = of.and_then(|own| header.shape.split_at_checked(header.shape.len().checked_sub(own)?));
+        let Some((shape, _)) = shape.filter(|(_, own)| own.is_empty() || *own == lengths) else {
+            let found = match &header.shape[header.shape.len().saturating_sub(own)..] {
+                last if of == Some(own) => header.of.clone().in_arrays(last),
+                _ => header.of.clone(),
+            };
+            return Err(Error::ElementMismatch {
+                path: path.clone(),
+                expected: elements.to_string(),
+                found: found.to_string(),
+            });
+        };
+        if shape != outer {
+            return Err(Error::ShapeMismatch { path: path.clone(), expected: outer, found: shape.to_vec() });
+        }
+        if header.is_first_fastest && shape.len() < header.shape.len() {
+            let what = "elements that are arrays do not lie together in Fortran order; \
+                        write the file by np.save of np.ascontiguousarray";
+            return Err(Error::unsupported(path, what));
+        }
+        let last = &header.shape[shape.len()..];
+        Elements {
+            file: &self.file,
+            path,
+            offset: header.offset,
+            swaps: Swaps::of(&header.of.clone().in_arrays(last)),
+            is_first_fastest: header.is_first_fastest && shape.len() > 1,
+        }
+        .read(view, &mut options)
+    }
+}

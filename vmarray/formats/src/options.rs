@@ -1,0 +1,144 @@
+//! How files are written and read: byte order, pieces, progress.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+/// The order of the bytes of a number in a file.
+///
+/// ```
+/// use vmarray_formats::ByteOrder;
+/// assert_eq!(ByteOrder::NATIVE == ByteOrder::Little, cfg!(target_endian = "little"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ByteOrder {
+    /// The lowest byte first.
+    Little,
+    /// The highest byte first.
+    Big,
+}
+
+impl ByteOrder {
+    /// That of this machine.
+    pub const NATIVE: Self = if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
+}
+
+/// How far work on a file has come.
+///
+/// ```
+/// use vmarray_formats::Progress;
+/// let progress = Progress { done_bytes: 25, total_bytes: 100 };
+/// assert_eq!(progress.share(), 0.25);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// How many bytes of elements were copied.
+    pub done_bytes: u64,
+    /// How many there are in all.
+    pub total_bytes: u64,
+}
+
+impl Progress {
+    /// The part that is done, from 0 to 1.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        if self.total_bytes == 0 { 1.0 } else { self.done_bytes as f64 / self.total_bytes as f64 }
+    }
+}
+
+/// How a file is written or read; every setting has a default that works.
+///
+/// | setting | default |
+/// |---|---|
+/// | byte order of what is written, and of raw files that are read | the machine's |
+/// | bytes of a piece | 4 MiB |
+/// | threads, each of which has one piece in RAM | as many as there are cores, from 4 to 16 |
+/// | progress | told to nobody |
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use vmarray::prelude::*;
+/// use vmarray_formats::{ByteOrder, Error, Options, raw};
+///
+/// let path = std::env::temp_dir().join(format!("options {}.raw", std::process::id()));
+/// let array = VirtualArray::<u16>::new(5000)?;
+/// array.fill(.., 0x0102)?;
+/// let mut seen = Vec::new();
+/// let options = Options::new().byte_order(ByteOrder::Big).piece_bytes(4000).threads(2);
+/// raw::write(&path, &array, options.progress(|progress| {
+///     seen.push(progress.done_bytes);
+///     ControlFlow::Continue(())
+/// }))?;
+/// assert_eq!(seen, [4000, 8000, 10_000]);
+/// assert_eq!(std::fs::read(&path)?[..2], [1, 2]);
+///
+/// // Nothing is left of a file whose writing was ended.
+/// std::fs::remove_file(&path)?;
+/// let ended = raw::write(&path, &array, Options::new().progress(|_| ControlFlow::Break(())));
+/// assert!(matches!(ended, Err(Error::Cancelled { total_bytes: 10_000, .. })) && !path.exists());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "says how a file is written or read"]
+pub struct Options<'a> {
+    pub(crate) byte_order: ByteOrder,
+    pub(crate) piece_bytes: usize,
+    pub(crate) threads: usize,
+    /// What was done before, and all that there is to do, of work in several parts.
+    pub(crate) of_several: Option<(u64, u64)>,
+    pub(crate) progress: Option<Box<dyn FnMut(Progress) -> ControlFlow<()> + 'a>>,
+}
+
+impl<'a> Options<'a> {
+    /// All defaults.
+    pub fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
+        Self {
+            byte_order: ByteOrder::NATIVE,
+            piece_bytes: 4 << 20,
+            threads: cores.clamp(4, 16),
+            of_several: None,
+            progress: None,
+        }
+    }
+
+    /// The order of bytes in what is written, and in raw files that are read. Other files say theirs.
+    pub fn byte_order(mut self, order: ByteOrder) -> Self {
+        self.byte_order = order;
+        self
+    }
+
+    /// How many bytes are copied at once by a thread, about; one element at least. Chunks of Zarr arrays are
+    /// copied whole, whatever is set here.
+    pub fn piece_bytes(mut self, bytes: usize) -> Self {
+        self.piece_bytes = bytes;
+        self
+    }
+
+    /// How many threads copy pieces at the same time; one at least.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// Whom to tell after each piece how far it is, by the calling thread. [`ControlFlow::Break`] ends the
+    /// work with [`Cancelled`](crate::Error::Cancelled); pieces that were begun are finished before.
+    pub fn progress(mut self, tell: impl FnMut(Progress) -> ControlFlow<()> + 'a) -> Self {
+        self.progress = Some(Box::new(tell));
+        self
+    }
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Options<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("byte_order", &self.byte_order)
+            .field("piece_bytes", &self.piece_bytes)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,224 @@
+//! Pieces of a shape, and threads that copy them.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use crate::error::{Error, Result};
+use crate::options::{Options, Progress};
+
+/// A shape in pieces that follow one another in row-major order, each of which is a box.
+#[derive(Clone, Debug)]
+pub(crate) struct Pieces {
+    shape: Vec<usize>,
+    /// The axis along which a piece has some of the indices. It has one index along each before, and all
+    /// along each after.
+    axis: usize,
+    /// How many indices along it.
+    step: usize,
+}
+
+/// A box of a shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The indices along each axis.
+    pub(crate) bounds: Vec<Range<usize>>,
+    /// The number of its first element in row-major order, if its elements follow one another in it.
+    pub(crate) start: Option<usize>,
+}
+
+/// How many elements a shape has that an array has as well, so that they can be counted.
+pub(crate) fn element_count(shape: &[usize]) -> usize {
+    // Beside an extent of zero the others may be anything.
+    if shape.contains(&0) { 0 } else { shape.iter().product() }
+}
+
+impl Piece {
+    /// How many elements it has.
+    pub(crate) fn len(&self) -> usize {
+        self.bounds.iter().map(ExactSizeIterator::len).product()
+    }
+}
+
+impl Pieces {
+    /// Pieces of so many elements at most, or of one. Along the axis on which they are cut they have a
+    /// multiple of `steps` there, if that is not too much.
+    pub(crate) fn new(shape: &[usize], steps: &[usize], most: usize) -> Self {
+        if shape.contains(&0) {
+            return Self { shape: vec![0], axis: 0, step: 1 };
+        }
+        let (mut axis, mut inner) = (shape.len(), 1_usize);
+        while axis > 0 && inner.saturating_mul(shape[axis - 1]) <= most {
+            axis -= 1;
+            inner *= shape[axis];
+        }
+        // All of it is one piece, or the axis before the last one that fits whole is cut.
+        let axis = axis.saturating_sub(1);
+        let extent = shape.get(axis).copied().unwrap_or(1);
+        let inner: usize = shape.iter().skip(axis + 1).product();
+        let mut step = (most / inner).clamp(1, extent);
+        if let Some(of) = steps.get(axis).filter(|of| step < extent && step > **of) {
+            step -= step % (*of).max(1);
+        }
+        Self { shape: shape.to_vec(), axis, step }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        let Some(extent) = self.shape.get(self.axis) else { return 1 };
+        self.shape[..self.axis].iter().product::<usize>() * extent.div_ceil(self.step)
+    }
+
+    /// How many elements the longest one has.
+    pub(crate) fn largest(&self) -> usize {
+        if self.count() == 0 { 0 } else { self.piece(0).len() }
+    }
+
+    /// One of them.
+    pub(crate) fn piece(&self, number: usize) -> Piece {
+        let Some(extent) = self.shape.get(self.axis) else {
+            return Piece { bounds: Vec::new(), start: Some(0) };
+        };
+        let along = extent.div_ceil(self.step);
+        let first = number % along * self.step;
+        let mut bounds: Vec<Range<usize>> = self.shape.iter().map(|extent| 0..*extent).collect();
+        bounds[self.axis] = first..(first + self.step).min(*extent);
+        let mut outer = number / along;
+        for axis in (0..self.axis).rev() {
+            let at = outer % self.shape[axis];
+            outer /= self.shape[axis];
+            bounds[axis] = at..at + 1;
+        }
+        let start = self.shape.iter().zip(&bounds).fold(0, |start, (extent, of)| start * extent + of.start);
+        Piece { bounds, start: Some(start) }
+    }
+}
+
+/// Runs `work` on the numbers below a count, on several threads, each of which has a buffer of its own.
+/// `work` says how many bytes it copied, and the calling thread tells the program.
+///
+/// # Errors
+/// The first one of `work`, after which nothing is begun; [`Cancelled`](Error::Cancelled).
+pub(crate) fn in_parallel<B>(
+    count: usize,
+    total_bytes: u64,
+    path: &Path,
+    options: &mut Options<'_>,
+    buffer: impl Fn() -> Result<B> + Sync,
+    work: impl Fn(&mut B, usize) -> Result<u64> + Sync,
+) -> Result<()> {
+    let (next, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (tell, told) = mpsc::channel();
+    let run = |tell: mpsc::Sender<Result<u64>>| {
+        let mut buffer = match buffer() {
+            Ok(buffer) => buffer,
+            // Who listens no more has an error already.
+            Err(error) => return drop(tell.send(Err(error))),
+        };
+        while !ended.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count || tell.send(work(&mut buffer, number)).is_err() {
+                break;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        // Threads end when the program's callback panics, too.
+        let _ends = Ends(&ended);
+        for started in 0..options.threads.min(count) {
+            let (run, tell) = (&run, tell.clone());
+            let spawned = thread::Builder::new().spawn_scoped(scope, move || run(tell));
+            match spawned {
+                Ok(_) => {}
+                // Those that run do the work.
+                Err(_) if started > 0 => break,
+                Err(cause) => return Err(Error::file("start a thread for", path)(cause)),
+            }
+        }
+        drop(tell);
+        let (mut done_bytes, total_bytes) = options.of_several.unwrap_or((0, total_bytes));
+        for copied in told {
+            done_bytes += copied?;
+            if let Some(tell) = &mut options.progress
+                && tell(Progress { done_bytes, total_bytes }).is_break()
+            {
+                return Err(Error::Cancelled { done_bytes, total_bytes });
+            }
+        }
+        if let Some((before, _)) = &mut options.of_several {
+            *before = done_bytes;
+        }
+        Ok(())
+    })
+}
+
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::ops::ControlFlow;
+
+    proptest! {
+        #[test]
+        fn pieces_are_boxes_that_follow_one_another(
+            shape in prop::collection::vec(0_usize..7, 0..5),
+            steps in prop::collection::vec(1_usize..5, 5),
+            most in 0_usize..100,
+        ) {
+            let pieces = Pieces::new(&shape, &steps, most);
+            let mut at = 0;
+            for number in 0..pieces.count() {
+                let piece = pieces.piece(number);
+                prop_assert_eq!(piece.start, Some(at));
+                prop_assert!((1..=most.max(1)).contains(&piece.len()));
+                // Nothing lies between its first element and its last.
+                let last = shape.iter().zip(&piece.bounds).fold(0, |at, (extent, of)| at * extent + of.end - 1);
+                at += piece.len();
+                prop_assert_eq!(last + 1, at);
+            }
+            prop_assert_eq!(at, shape.iter().product::<usize>());
+        }
+    }
+
+    #[test]
+    fn pieces_have_whole_pages() {
+        assert_eq!(Pieces::new(&[1000], &[64], 200).piece(1).bounds[0], 192..384);
+        assert_eq!(Pieces::new(&[100, 10], &[16, 4], 400).piece(2).bounds, [64..96, 0..10]);
+        // All of it, however it is paged.
+        assert_eq!(Pieces::new(&[100], &[64], 200).piece(0).bounds[0], 0..100);
+    }
+
+    #[test]
+    fn the_first_error_and_the_program_end_the_work() {
+        let path = Path::new("x");
+        let run = |options: Options<'_>, fails: usize| {
+            let mut options = options.threads(3);
+            let work = |_: &mut (), number| {
+                if number == fails { Err(Error::malformed(path, "y")) } else { Ok(10) }
+            };
+            in_parallel(100, 1000, path, &mut options, || Ok(()), work)
+        };
+        assert!(run(Options::new(), 100).is_ok());
+        assert!(matches!(run(Options::new(), 50), Err(Error::Malformed { .. })));
+        let mut last = 0;
+        let cancelled = run(
+            Options::new().progress(|progress| {
+                assert_eq!(progress.done_bytes, last + 10);
+                last = progress.done_bytes;
+                if last == 500 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }),
+            100,
+        );
+        assert!(matches!(cancelled, Err(Error::Cancelled { done_bytes: 500, total_bytes: 1000 })));
+    }
+}

@@ -1,0 +1,108 @@
+//! Files of nothing but elements, one after the other in row-major order.
+//!
+//! ```
+//! use vmarray::prelude::*;
+//! use vmarray_formats::{ByteOrder, Options, raw};
+//!
+//! let path = std::env::temp_dir().join(format!("raw {}.f32", std::process::id()));
+//! let image = NdArray::<f32, 2>::builder([300, 400]).tiled().build()?;
+//! image.set([7, 9], 2.5)?;
+//! raw::write(&path, &image, Options::new().byte_order(ByteOrder::Big))?;
+//!
+//! let elements = VirtualArray::<f32>::new(120_000)?;
+//! raw::read(&path, .., &elements, Options::new().byte_order(ByteOrder::Big))?;
+//! assert_eq!(elements.get(7 * 400 + 9)?, 2.5);
+//! // A row of it.
+//! raw::read(&path, 7 * 1600..8 * 1600, elements.section_mut(..400)?, Options::new().byte_order(ByteOrder::Big))?;
+//! assert_eq!(elements.get(9)?, 2.5);
+//! # std::fs::remove_file(path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::fs::File;
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+
+use vmarray::kernel::KernelType;
+
+use crate::data_type::{DataType, Swaps};
+use crate::elements::Elements;
+use crate::error::{Error, Result};
+use crate::files::{self, Unfinished};
+use crate::options::{ByteOrder, Options};
+use crate::pieces::element_count;
+use crate::views::{FileView, FileViewMut};
+
+/// Writes the elements of a view to a file, which is replaced if it exists.
+///
+/// The file has its name when it is whole and synchronised; until then it has another one in the same folder.
+/// Blocks; elements are copied in [pieces](Options::piece_bytes) by several threads.
+///
+/// # Errors
+/// [`File`](Error::File), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), and
+/// [`Unsupported`](Error::Unsupported) for elements whose byte order is to be changed and of whose parts too
+/// little is known.
+pub fn write<V>(path: impl AsRef<Path>, view: V, mut options: Options<'_>) -> Result<()>
+where
+    V: FileView<Element: KernelType>,
+{
+    let path = path.as_ref();
+    let swaps = swaps::<V>(path, &options)?;
+    let (file, unfinished) = Unfinished::file(path)?;
+    Elements { file: &file, path, offset: 0, swaps, is_first_fastest: false }.write(view, &mut options)?;
+    files::sync(&file, path)?;
+    unfinished.finish()
+}
+
+/// Reads the elements of a view from a range of bytes of a file, which has to have as many as the view.
+///
+/// Blocks; elements are copied in [pieces](Options::piece_bytes) by several threads.
+///
+/// # Errors
+/// As [`write`](fn@write), and [`LengthMismatch`](Error::LengthMismatch) if the range has more bytes or
+/// fewer.
+pub fn read<V>(
+    path: impl AsRef<Path>,
+    range: impl RangeBounds<u64>,
+    view: V,
+    mut options: Options<'_>,
+) -> Result<()>
+where
+    V: FileViewMut<Element: KernelType>,
+{
+    let path = path.as_ref();
+    let swaps = swaps::<V>(path, &options)?;
+    let file = File::open(path).map_err(Error::file("open", path))?;
+    let found_bytes = file.metadata().map_err(Error::file("look at", path))?.len();
+    let offset = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(last) => last.saturating_add(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => found_bytes,
+    };
+    let bytes = element_count(&view.extents()) as u64 * size_of::<V::Element>() as u64;
+    let wrong = |expected_bytes, found_bytes| Error::LengthMismatch {
+        path: path.into(),
+        expected_bytes,
+        found_bytes,
+    };
+    if end > found_bytes {
+        return Err(wrong(end, found_bytes));
+    }
+    if end.checked_sub(offset) != Some(bytes) {
+        return Err(wrong(bytes, end.saturating_sub(offset)));
+    }
+    Elements { file: &file, path, offset, swaps, is_first_fastest: false }.read(view, &mut options)
+}
+
+/// What is to be done to the bytes, of which nothing need be known if that is nothing.
+fn swaps<V: FileView<Element: KernelType>>(path: &Path, options: &Options<'_>) -> Result<Swaps> {
+    if options.byte_order == ByteOrder::NATIVE {
+        return Ok(Swaps::Nothing);
+    }
+    Ok(Swaps::of(&DataType::of::<V::Element>(path)?.in_order(options.byte_order)))
+}

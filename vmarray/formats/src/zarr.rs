@@ -1,0 +1,101 @@
+//! Zarr stores, version 3: folders of compressed chunks, which many programs read and write in part.
+//!
+//! | elements | in the store |
+//! |---|---|
+//! | numbers | an array; `bool` can be read as `u8` |
+//! | arrays `[T; N]` | an array with an axis more |
+//! | structs with `#[derive(KernelType)]` | a group with an array for each field, in which structs are groups |
+//! | rows of a [`RaggedArray`](vmarray::RaggedArray) | a group of `offsets` and `items`: [`write_ragged`] |
+//!
+//! Chunks are what is copied at once: by default the tiles of a tiled array, or about 1 MiB. A few are in RAM
+//! at a time. Stores are read whose arrays have regular chunks and the codecs `bytes`, `transpose`,
+//! `sharding_indexed`, `zstd`, `gzip`, `blosc` and `crc32c`, and chunks or shards of at most 1 GiB.
+//!
+//! ```
+//! use vmarray::prelude::*;
+//! use vmarray_formats::{Options, zarr::{self, Encoding, Zarr}};
+//!
+//! let path = std::env::temp_dir().join(format!("image {}.zarr", std::process::id()));
+//! let image = NdArray::<u16, 2>::builder([480, 640]).tiled().build()?;
+//! image.set([10, 20], 7)?;
+//! // zarr.open_array(path)[10, 20] == 7
+//! zarr::write(&path, &image, Encoding::new(), Options::new())?;
+//!
+//! let mut store = Zarr::<u16>::open(&path)?;
+//! assert_eq!((store.shape(), store.chunk()), (&[480, 640][..], &[128, 256][..]));
+//! let again = NdArray::<u16, 2>::builder(store.extents()?).tiled().build()?;
+//! store.read(&again, Options::new())?;
+//! assert_eq!(again.get([10, 20])?, 7);
+//!
+//! // More rows.
+//! store.append(image.section(..[20, 640])?, Options::new())?;
+//! assert_eq!(Zarr::<u16>::open(&path)?.shape(), [500, 640]);
+//! # std::fs::remove_dir_all(path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod bounded;
+mod chunks;
+mod create;
+mod encoding;
+mod folder;
+mod grid;
+mod leaves;
+mod opened;
+mod ragged;
+mod stored;
+
+use std::path::Path;
+
+use vmarray::kernel::KernelType;
+use zarrs::storage::ReadableWritableStorage;
+
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
+use crate::files::{self, Unfinished};
+use crate::options::Options;
+use crate::views::FileView;
+use create::write_arrays;
+
+pub use encoding::{Blosc, Compression, Encoding};
+pub use opened::Zarr;
+pub use ragged::{read_ragged, write_ragged};
+
+/// The longest chunk, or shard, that is read and written.
+const CHUNK_MAX: u64 = 1 << 30;
+
+/// Writes the elements of a view to a folder, which must not exist yet.
+///
+/// The folder has its name when it is whole and synchronised; until then it has another one in the same
+/// place, which ends in `.unfinished` and stays only if the process is killed. Blocks; chunks are compressed
+/// and written by several threads, in the [order of bytes](Options::byte_order) that is wanted.
+///
+/// # Errors
+/// [`Exists`](Error::Exists), [`File`](Error::File), [`Zarr`](Error::Zarr), [`Array`](Error::Array),
+/// [`Cancelled`](Error::Cancelled); [`Unsupported`](Error::Unsupported) for an encoding that there is not.
+pub fn write<V>(
+    path: impl AsRef<Path>,
+    view: V,
+    encoding: Encoding<V::Element>,
+    mut options: Options<'_>,
+) -> Result<()>
+where
+    V: FileView<Element: KernelType>,
+{
+    let path = path.as_ref();
+    in_new_folder(path, |store| write_arrays(store, path, "", view, &encoding, &mut options))
+}
+
+/// Makes a folder whose contents are whole when it gets its name.
+fn in_new_folder(path: &Path, fill: impl FnOnce(&ReadableWritableStorage) -> Result<()>) -> Result<()> {
+    let unfinished = Unfinished::folder(path)?;
+    fill(&folder::create(unfinished.temporary())?)?;
+    files::sync_folders(unfinished.temporary())?;
+    unfinished.finish()
+}
+
+/// The path of something within a node.
+fn joined(node: &str, path: &str) -> String {
+    if node.is_empty() || path.is_empty() { format!("{node}{path}") } else { format!("{node}/{path}") }
+}

@@ -1,0 +1,93 @@
+//! Chunks that are written, by several threads.
+
+use std::path::Path;
+
+use vmarray::Element;
+use vmarray::bytemuck::cast_slice;
+use vmarray::kernel::KernelType;
+use zarrs::array::{Array, ArrayBytes, ArrayError, CodecOptions};
+use zarrs::storage::ReadableWritableStorageTraits;
+
+use super::Zarr;
+use super::grid::{Grid, lengths};
+use super::leaves::Leaf;
+use crate::error::{Error, Result, zeroed};
+use crate::options::Options;
+use crate::pieces::{element_count, in_parallel};
+use crate::views::FileView;
+
+/// How much of chunks may be in RAM at once, about.
+const IN_RAM: usize = 1 << 30;
+
+/// Chunks that are written.
+pub(super) struct Chunks<'a, T> {
+    pub(super) arrays: Vec<(Leaf, Array<dyn ReadableWritableStorageTraits>)>,
+    pub(super) grid: Grid,
+    pub(super) fill_value: T,
+    /// What has the other elements of chunks of which a part is written.
+    pub(super) before: Option<&'a Zarr<T>>,
+    pub(super) path: &'a Path,
+}
+
+impl<T: Element + KernelType> Chunks<'_, T> {
+    /// Writes the elements of a view of the grid's shape.
+    pub(super) fn write<V: FileView<Element = T>>(&self, view: V, options: &mut Options<'_>) -> Result<()> {
+        let (grid, path) = (&self.grid, self.path);
+        let (total, len) = (grid.len() as u64 * size_of::<T>() as u64, element_count(&grid.chunk));
+        limit_threads::<T>(len, options);
+        let codecs = codec_options(options);
+        let buffer = || Ok((zeroed::<T>(len)?, zeroed::<T>(len)?, Vec::new()));
+        in_parallel(grid.count(), total, path, options, buffer, |(chunk, part, bytes), number| {
+            let cell = grid.cell(number);
+            let piece = grid.piece(&cell);
+            if piece.len() == len {
+                view.read_piece(&piece, chunk)?;
+            } else {
+                chunk.fill(self.fill_value);
+                if let Some(before) = self.before {
+                    let known = grid.within(&cell, before.shape());
+                    let covered =
+                        known.iter().zip(&cell.part).all(|(a, b)| b.start <= a.start && a.end <= b.end);
+                    let known_len = element_count(&lengths(&known));
+                    if known_len > 0 && !covered {
+                        before.read_elements(&known, &mut part[..known_len], &codecs)?;
+                        grid.put(&cell, &known, &part[..known_len], chunk);
+                    }
+                }
+                view.read_piece(&piece, &mut part[..piece.len()])?;
+                grid.put(&cell, &cell.part, &part[..piece.len()], chunk);
+            }
+            for (leaf, array) in &self.arrays {
+                store_chunk(array, leaf, &cell.place, cast_slice(chunk), bytes, &codecs)
+                    .map_err(Error::zarr(path))?;
+            }
+            Ok(piece.len() as u64 * size_of::<T>() as u64)
+        })
+    }
+}
+
+/// Writes what a chunk of elements has of a leaf.
+fn store_chunk(
+    array: &Array<dyn ReadableWritableStorageTraits>,
+    leaf: &Leaf,
+    place: &[u64],
+    elements: &[u8],
+    bytes: &mut Vec<u8>,
+    codecs: &CodecOptions,
+) -> Result<(), ArrayError> {
+    leaf.take(elements, bytes);
+    let place = [place, &vec![0; leaf.axes.len()]].concat();
+    array.store_chunk_opt(&place, ArrayBytes::new_flen(&bytes[..]), codecs)
+}
+
+/// Takes fewer threads for long chunks, of which each has several copies.
+pub(super) fn limit_threads<T>(chunk_len: usize, options: &mut Options<'_>) {
+    let bytes = chunk_len.saturating_mul(size_of::<T>()).max(1).saturating_mul(3);
+    options.threads = options.threads.min(IN_RAM / bytes).max(1);
+}
+
+/// Threads of zarrs for work on one chunk: none, where chunks have threads.
+pub(super) fn codec_options(options: &Options<'_>) -> CodecOptions {
+    let codecs = CodecOptions::default();
+    if options.threads > 1 { codecs.with_concurrent_target(1) } else { codecs }
+}

@@ -1,0 +1,178 @@
+//! Arrays and groups that are made, and how they are cut into chunks.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use vmarray::bytemuck::cast_slice;
+use vmarray::kernel::KernelType;
+use vmarray::{Element, ErrorKind};
+use zarrs::array::codec::BytesCodec;
+use zarrs::array::{Array, ArrayBuilder, FillValue};
+use zarrs::group::GroupBuilder;
+use zarrs::metadata::Endianness;
+use zarrs::storage::{ReadableWritableStorage, ReadableWritableStorageTraits};
+
+use super::chunks::Chunks;
+use super::grid::Grid;
+use super::leaves::Leaf;
+use super::{CHUNK_MAX, Encoding, joined, stored};
+use crate::error::{Error, Result};
+use crate::options::{ByteOrder, Options};
+use crate::views::FileView;
+
+/// How many bytes a chunk has by default, about.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Writes arrays at a node, and the groups that they are in.
+pub(super) fn write_arrays<V>(
+    store: &ReadableWritableStorage,
+    path: &Path,
+    node: &str,
+    view: V,
+    encoding: &Encoding<V::Element>,
+    options: &mut Options<'_>,
+) -> Result<()>
+where
+    V: FileView<Element: KernelType>,
+{
+    let leaves = Leaf::of::<V::Element>(path)?;
+    let shape = view.extents();
+    let chunk = encoding.chunk.clone().unwrap_or_else(|| default_chunk(view));
+    let stored = encoding.shard.as_ref().unwrap_or(&chunk);
+    check_chunks::<V::Element>(shape.len(), stored, &chunk, path)?;
+    let grid = Grid::whole(&shape, stored);
+    let mut arrays = Vec::with_capacity(leaves.len());
+    for leaf in leaves {
+        let place = joined(node, &leaf.path);
+        write_groups(store, path, &place)?;
+        let order = options.byte_order;
+        let array = Description { leaf: &leaf, shape: &shape, stored, chunk: &chunk, encoding, order, path };
+        let array = array.build(store, &place)?;
+        array.store_metadata().map_err(Error::zarr(path))?;
+        arrays.push((leaf, array));
+    }
+    Chunks { arrays, grid, fill_value: encoding.fill_value, before: None, path }.write(view, options)
+}
+
+/// Writes the groups that a node is in, those that are there already again.
+fn write_groups(store: &ReadableWritableStorage, path: &Path, node: &str) -> Result<()> {
+    for (end, _) in std::iter::once((0, "")).chain(node.match_indices('/')).filter(|_| !node.is_empty()) {
+        let group = GroupBuilder::new().build(store.clone(), &format!("/{}", &node[..end]));
+        group.map_err(Error::zarr(path))?.store_metadata().map_err(Error::zarr(path))?;
+    }
+    Ok(())
+}
+
+/// An array that is to be made.
+struct Description<'a, T> {
+    leaf: &'a Leaf,
+    shape: &'a [usize],
+    /// A chunk, or a shard where chunks are in shards.
+    stored: &'a [usize],
+    chunk: &'a [usize],
+    encoding: &'a Encoding<T>,
+    order: ByteOrder,
+    path: &'a Path,
+}
+
+impl<T: Element> Description<'_, T> {
+    fn build(
+        &self,
+        store: &ReadableWritableStorage,
+        node: &str,
+    ) -> Result<Array<dyn ReadableWritableStorageTraits>> {
+        let Self { leaf, encoding, path, .. } = self;
+        let unsupported = |what| Error::unsupported(path, what);
+        let with_axes = |extents: &[usize]| -> Vec<u64> {
+            extents.iter().chain(&leaf.axes).map(|extent| *extent as u64).collect()
+        };
+        let mut fill = Vec::new();
+        leaf.take(cast_slice(std::slice::from_ref(&encoding.fill_value)), &mut fill);
+        let (number_bytes, mut fills) = (leaf.number.bytes(), fill.chunks(leaf.number.bytes()));
+        let first = fills.next().unwrap_or_default().to_vec();
+        if fills.any(|other| other != first) {
+            return Err(unsupported("numbers of one array have one fill value".to_owned()));
+        }
+        let (shape, chunk) = (with_axes(self.shape), with_axes(self.stored));
+        let mut builder =
+            ArrayBuilder::new(shape, chunk, stored::name_of(leaf.number), FillValue::new(first));
+        let order = match self.order {
+            _ if number_bytes == 1 => None,
+            ByteOrder::Little => Some(Endianness::Little),
+            ByteOrder::Big => Some(Endianness::Big),
+        };
+        builder
+            .array_to_bytes_codec(Arc::new(BytesCodec::new(order)))
+            .bytes_to_bytes_codecs(encoding.compression.codecs(number_bytes).map_err(unsupported)?)
+            .dimension_names(Some(self.axis_names()?));
+        if encoding.shard.is_some() {
+            builder.subchunk_shape(with_axes(self.chunk));
+        }
+        builder.build(store.clone(), &format!("/{node}")).map_err(Error::zarr(path))
+    }
+
+    /// The names of axes. Those within an element are its field's.
+    fn axis_names(&self) -> Result<Vec<String>> {
+        let axes = self.shape.len();
+        let mut names = self.encoding.axis_names.clone();
+        let names_of = names.get_or_insert_with(|| (0..axes).map(|axis| format!("dim_{axis}")).collect());
+        if names_of.len() != axes {
+            let what = format!("there are {} names for {axes} axes", names_of.len());
+            return Err(Error::unsupported(self.path, what));
+        }
+        let field = self.leaf.path.rsplit('/').next().filter(|field| !field.is_empty()).unwrap_or("element");
+        names_of.extend((0..self.leaf.axes.len()).map(|axis| format!("{field}_dim_{axis}")));
+        Ok(names.unwrap_or_default())
+    }
+}
+
+/// Whether chunks and shards are such that they can be read again.
+fn check_chunks<T: Element>(axes: usize, stored: &[usize], chunk: &[usize], path: &Path) -> Result<()> {
+    for extents in [stored, chunk] {
+        if extents.len() != axes {
+            let what =
+                format!("chunks and shards have {axes} axes here, {} extents are given", extents.len());
+            return Err(Error::unsupported(path, what));
+        }
+        if let Some(axis) = extents.iter().position(|extent| *extent == 0) {
+            return Err(Error::Array(ErrorKind::EmptyTile { axis }.into()));
+        }
+    }
+    if stored.iter().zip(chunk).any(|(shard, chunk)| shard % chunk != 0) {
+        return Err(Error::unsupported(path, "shards are multiples of chunks along each axis"));
+    }
+    let bytes = stored.iter().try_fold(size_of::<T>() as u64, |bytes, of| bytes.checked_mul(*of as u64));
+    if bytes.is_none_or(|bytes| bytes > CHUNK_MAX) {
+        let what = format!("chunks and shards have at most {CHUNK_MAX} bytes; take shorter ones");
+        return Err(Error::unsupported(path, what));
+    }
+    Ok(())
+}
+
+/// The extents of a chunk where none are given.
+fn default_chunk<V: FileView>(view: V) -> Vec<usize> {
+    if let Some(tile) = view.tile_extents() {
+        return tile;
+    }
+    let (extents, steps) = (view.extents(), view.steps());
+    let room = (CHUNK_BYTES / size_of::<V::Element>()).max(1);
+    if let ([extent], [step]) = (&extents[..], &steps[..]) {
+        let len = if *step < room { room - room % step } else { room };
+        return vec![len.min(*extent).max(1)];
+    }
+    // Alike along all axes, as far as the shape is; the last axis first, whose elements are neighbours.
+    let mut chunk = vec![1; extents.len()];
+    let mut left = room;
+    loop {
+        let before = left;
+        for axis in (0..chunk.len()).rev() {
+            if left >= 2 && chunk[axis] < extents[axis] {
+                chunk[axis] *= 2;
+                left /= 2;
+            }
+        }
+        if left == before {
+            return chunk.iter().zip(&extents).map(|(chunk, extent)| *chunk.min(extent.max(&1))).collect();
+        }
+    }
+}

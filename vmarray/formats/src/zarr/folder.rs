@@ -1,0 +1,103 @@
+//! A folder as a store, in which files are replaced at once.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use zarrs::filesystem::FilesystemStore;
+use zarrs::storage::byte_range::{ByteRange, ByteRangeIterator, InvalidByteRangeError};
+use zarrs::storage::{
+    AtomicRenameStorageTraits, Bytes, MaybeBytesIterator, OffsetBytesIterator, ReadableStorageTraits,
+    ReadableWritableStorage, StorageError, StoreKey, StorePrefix, WritableStorageTraits,
+    store_set_partial_many,
+};
+
+use super::CHUNK_MAX;
+use crate::error::{Error, Result};
+
+/// The most bytes of a file that are read at once: those of the longest chunk, if it does not get shorter.
+const FILE_MAX: u64 = 2 * CHUNK_MAX;
+
+/// A store whose files are old or new, never something between.
+#[derive(Debug)]
+struct Folder(FilesystemStore);
+
+/// Whether a file of a length has all bytes of a range.
+fn is_within(range: &ByteRange, bytes: u64) -> bool {
+    match range {
+        ByteRange::FromStart(start, len) => {
+            start.checked_add(len.unwrap_or(0)).is_some_and(|end| end <= bytes)
+        }
+        ByteRange::Suffix(len) => *len <= bytes,
+    }
+}
+
+/// A folder that others may read and that has something already.
+pub(super) fn open(path: &Path) -> Result<ReadableWritableStorage> {
+    Ok(Arc::new(Folder(store(path)?)))
+}
+
+/// A folder that is not yet known to anybody.
+pub(super) fn create(path: &Path) -> Result<ReadableWritableStorage> {
+    Ok(Arc::new(store(path)?))
+}
+
+fn store(path: &Path) -> Result<FilesystemStore> {
+    FilesystemStore::new(path).map_err(Error::zarr(path))
+}
+
+impl ReadableStorageTraits for Folder {
+    fn get_partial_many<'a>(
+        &'a self,
+        key: &StoreKey,
+        ranges: ByteRangeIterator<'a>,
+    ) -> Result<MaybeBytesIterator<'a>, StorageError> {
+        let Some(bytes) = self.0.size_key(key)? else { return Ok(None) };
+        let ranges: Vec<ByteRange> = ranges.collect();
+        // Memory is asked for before it is seen whether the file has as much.
+        for range in &ranges {
+            if !is_within(range, bytes) {
+                return Err(InvalidByteRangeError::new(*range, bytes).into());
+            }
+            if range.length(bytes) > FILE_MAX {
+                return Err(StorageError::Other(format!("{key} has more than {FILE_MAX} bytes")));
+            }
+        }
+        self.0.get_partial_many(key, Box::new(ranges.into_iter()))
+    }
+
+    fn size_key(&self, key: &StoreKey) -> Result<Option<u64>, StorageError> {
+        self.0.size_key(key)
+    }
+
+    fn supports_get_partial(&self) -> bool {
+        self.0.supports_get_partial()
+    }
+}
+
+impl WritableStorageTraits for Folder {
+    fn set(&self, key: &StoreKey, value: Bytes) -> Result<(), StorageError> {
+        let (folder, name) = match key.as_str().rsplit_once('/') {
+            Some((folder, name)) => (format!("{folder}/"), name),
+            None => (String::new(), key.as_str()),
+        };
+        let temporary = StoreKey::new(format!("{folder}.{name}.unfinished"))?;
+        self.0.set(&temporary, value)?;
+        self.0.rename(&temporary, key)
+    }
+
+    fn set_partial_many(&self, key: &StoreKey, values: OffsetBytesIterator<'_>) -> Result<(), StorageError> {
+        store_set_partial_many(self, key, values)
+    }
+
+    fn supports_set_partial(&self) -> bool {
+        false
+    }
+
+    fn erase(&self, key: &StoreKey) -> Result<(), StorageError> {
+        self.0.erase(key)
+    }
+
+    fn erase_prefix(&self, prefix: &StorePrefix) -> Result<(), StorageError> {
+        self.0.erase_prefix(prefix)
+    }
+}

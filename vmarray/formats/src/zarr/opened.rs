@@ -1,0 +1,340 @@
+//! Stores that are there already: reading, changing, appending.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use vmarray::bytemuck::cast_slice_mut;
+use vmarray::kernel::KernelType;
+use vmarray::{Element, ErrorKind};
+use zarrs::array::{ArrayBytes, ArraySubset, CodecOptions};
+use zarrs::storage::{ReadableWritableStorage, StoreKey};
+
+use super::chunks::{Chunks, codec_options, limit_threads};
+use super::grid::{Grid, lengths};
+use super::leaves::Leaf;
+use super::stored::{self, Stored};
+use super::{folder, joined};
+use crate::error::{Error, Result, zeroed};
+use crate::options::Options;
+use crate::pieces::{element_count, in_parallel};
+use crate::views::{FileView, FileViewMut};
+
+/// A Zarr store that was opened for elements of a type: an array, or a group of arrays for the fields of a
+/// struct.
+///
+/// ```
+/// use vmarray::{bytemuck::{Pod, Zeroable}, kernel::KernelType, prelude::*};
+/// use vmarray_formats::{Options, zarr::{self, Encoding, Zarr}};
+///
+/// #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable, KernelType)]
+/// #[bytemuck(crate = "vmarray::bytemuck")]
+/// #[repr(C)]
+/// struct Sale {
+///     price: f64,
+///     count: u32,
+///     shop: [u16; 2],
+/// }
+///
+/// let path = std::env::temp_dir().join(format!("sales {}.zarr", std::process::id()));
+/// let sales = VirtualArray::<Sale>::new(1000)?;
+/// sales.set(7, Sale { price: 9.99, count: 3, shop: [1, 2] })?;
+/// // A table with the columns price, count and shop: xarray.open_zarr(path)
+/// zarr::write(&path, &sales, Encoding::new(), Options::new())?;
+///
+/// let mut store = Zarr::<Sale>::open(&path)?;
+/// let [len] = store.extents()?;
+/// let again = VirtualArray::<Sale>::new(len)?;
+/// store.read(&again, Options::new())?;
+/// assert_eq!(again.get(7)?, sales.get(7)?);
+/// // One column.
+/// let prices = VirtualArray::<f64>::new(1000)?;
+/// Zarr::open(path.join("price"))?.read(&prices, Options::new())?;
+/// assert_eq!(prices.get(7)?, 9.99);
+/// assert!(Zarr::<f32>::open(path.join("price")).is_err());
+///
+/// // Changed in place, and made longer.
+/// store.write_box([0]..[10], again.section(7..17)?, Options::new())?;
+/// store.append(again.section(..500)?, Options::new())?;
+/// assert_eq!((store.shape(), store.chunk()), (&[1500][..], &[1000][..]));
+/// store.read_box([0]..[1000], &again, Options::new())?;
+/// assert_eq!(again.get(0)?, sales.get(7)?);
+/// # std::fs::remove_dir_all(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Zarr<T> {
+    store: ReadableWritableStorage,
+    pub(super) path: PathBuf,
+    /// The node of the elements.
+    node: String,
+    fields: Vec<(Leaf, Stored)>,
+    elements: PhantomData<fn() -> T>,
+}
+
+impl<T: Element + KernelType> Zarr<T> {
+    /// Opens a store and reads what it says of its arrays.
+    ///
+    /// # Errors
+    /// [`Malformed`](Error::Malformed) for what is no such store, or damaged; [`ElementMismatch`] with both
+    /// types; [`Unsupported`](Error::Unsupported) for what is not [read](super) here; [`Zarr`](Error::Zarr).
+    ///
+    /// [`ElementMismatch`]: Error::ElementMismatch
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        Self::open_node(folder::open(path)?, path, "")
+    }
+
+    pub(super) fn open_node(store: ReadableWritableStorage, path: &Path, node: &str) -> Result<Self> {
+        let open = |leaf: Leaf| {
+            let stored = stored::open(&store, &joined(node, &leaf.path), &leaf, path)?;
+            Ok((leaf, stored))
+        };
+        let fields = Leaf::of::<T>(path)?.into_iter().map(open).collect::<Result<Vec<_>>>()?;
+        let first = fields.first().map(|(_, first)| first.shape.clone()).unwrap_or_default();
+        let bytes = first.iter().try_fold(size_of::<T>(), |bytes, extent| bytes.checked_mul(*extent));
+        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+            let what = format!("a shape of {first:?} has more bytes than can be counted");
+            return Err(Error::malformed(path, what));
+        }
+        if let Some((leaf, stored)) = fields.iter().find(|(_, stored)| stored.shape != first) {
+            let what = format!("`{}` has the shape {:?}, others have {first:?}", leaf.path, stored.shape);
+            return Err(Error::malformed(path, what));
+        }
+        Ok(Self { store, path: path.to_path_buf(), node: node.to_owned(), fields, elements: PhantomData })
+    }
+
+    /// How many elements there are along each axis.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.fields[0].1.shape
+    }
+
+    /// The extents of a chunk, or of a shard where chunks are in shards; of several fields the first one's.
+    #[must_use]
+    pub fn chunk(&self) -> &[usize] {
+        &self.fields[0].1.chunk
+    }
+
+    /// The shape, as arrays of so many axes are described by.
+    ///
+    /// # Errors
+    /// [`RankMismatch`](Error::RankMismatch).
+    pub fn extents<const N: usize>(&self) -> Result<[usize; N]> {
+        let found = self.shape().len();
+        self.shape().try_into().map_err(|_| Error::RankMismatch {
+            path: self.path.clone(),
+            expected: N,
+            found,
+        })
+    }
+
+    /// Reads all elements into a view of the store's shape. Blocks; chunks are read and decompressed by
+    /// several threads.
+    ///
+    /// # Errors
+    /// [`ShapeMismatch`](Error::ShapeMismatch) with nothing read; [`Zarr`](Error::Zarr) for damaged chunks,
+    /// [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after which some elements are read.
+    pub fn read<V: FileViewMut<Element = T>>(&self, view: V, options: Options<'_>) -> Result<()> {
+        self.read_grid(&Grid::whole(self.shape(), self.chunk()), view, options)
+    }
+
+    /// As [`read`](Self::read), a box of the store's elements into a view of the box's shape: what is larger
+    /// than all memory is worked on a part at a time. Chunks that are partly in the box are read whole.
+    ///
+    /// # Errors
+    /// As there, and [`RankMismatch`](Error::RankMismatch), [`BoxOutside`](ErrorKind::BoxOutside),
+    /// [`BoxReversed`](ErrorKind::BoxReversed).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// use vmarray_formats::{Options, zarr::{self, Encoding, Zarr}};
+    /// let path = std::env::temp_dir().join(format!("boxes {}.zarr", std::process::id()));
+    /// let empty = NdArray::<u32, 2>::new([1000, 100])?;
+    /// zarr::write(&path, &empty, Encoding::new().chunk([64, 64]), Options::new())?;
+    /// let mut store = Zarr::<u32>::open(&path)?;
+    /// // A hundred rows at a time.
+    /// let rows = NdArray::<u32, 2>::new([100, 100])?;
+    /// for first in (0..1000).step_by(100) {
+    ///     store.read_box([first, 0]..[first + 100, 100], &rows, Options::new())?;
+    ///     rows.transform(.., Field::whole().set(Field::whole() + first as u32))?;
+    ///     store.write_box([first, 0]..[first + 100, 100], &rows, Options::new())?;
+    /// }
+    /// let two = VirtualArray::<u32>::new(2)?;
+    /// let two = vmarray::nd::NdSection::over_mut(&two, [2, 1])?;
+    /// store.read_box([799, 5]..[801, 6], two, Options::new())?;
+    /// assert_eq!(two.to_vec(..)?, [700, 800]);
+    /// # std::fs::remove_dir_all(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read_box<V: FileViewMut<Element = T>, const N: usize>(
+        &self,
+        bounds: Range<[usize; N]>,
+        view: V,
+        options: Options<'_>,
+    ) -> Result<()> {
+        self.read_grid(&self.grid(bounds)?, view, options)
+    }
+
+    fn read_grid<V: FileViewMut<Element = T>>(
+        &self,
+        grid: &Grid,
+        view: V,
+        mut options: Options<'_>,
+    ) -> Result<()> {
+        self.check_shape(view, grid)?;
+        let total = grid.len() as u64 * size_of::<T>() as u64;
+        limit_threads::<T>(element_count(&grid.chunk), &mut options);
+        let codecs = codec_options(&options);
+        let buffer = || zeroed::<T>(grid.largest());
+        in_parallel(grid.count(), total, &self.path, &mut options, buffer, |elements, number| {
+            let cell = grid.cell(number);
+            let piece = grid.piece(&cell);
+            let elements = &mut elements[..piece.len()];
+            self.read_elements(&cell.part, elements, &codecs)?;
+            view.write_piece(&piece, elements)?;
+            Ok(size_of_val(elements) as u64)
+        })
+    }
+
+    /// A box that is in the store.
+    fn grid<const N: usize>(&self, bounds: Range<[usize; N]>) -> Result<Grid> {
+        let shape: [usize; N] = self.extents()?;
+        let mut ranges = Vec::with_capacity(N);
+        for (axis, extent) in shape.into_iter().enumerate() {
+            let (start, end) = (bounds.start[axis], bounds.end[axis]);
+            if start > end {
+                return Err(Error::Array(ErrorKind::BoxReversed { axis, start, end }.into()));
+            }
+            if end > extent {
+                return Err(Error::Array(ErrorKind::BoxOutside { axis, start, end, extent }.into()));
+            }
+            ranges.push(start..end);
+        }
+        Ok(Grid { bounds: ranges, chunk: self.chunk().to_vec() })
+    }
+
+    fn check_shape(&self, view: impl FileView, grid: &Grid) -> Result<()> {
+        let (expected, found) = (view.extents(), lengths(&grid.bounds));
+        if expected == found {
+            return Ok(());
+        }
+        Err(Error::ShapeMismatch { path: self.path.clone(), expected, found })
+    }
+
+    /// Reads elements of a box.
+    pub(super) fn read_elements(
+        &self,
+        bounds: &[Range<usize>],
+        elements: &mut [T],
+        codecs: &CodecOptions,
+    ) -> Result<()> {
+        for (leaf, stored) in &self.fields {
+            let own = leaf.axes.iter().map(|len| 0..*len as u64);
+            let of = bounds.iter().map(|of| of.start as u64..of.end as u64).chain(own);
+            let subset = ArraySubset::new_with_ranges(&of.collect::<Vec<_>>());
+            let retrieve = || stored.array.retrieve_array_subset_opt::<ArrayBytes<'static>>(&subset, codecs);
+            // Numbers of a damaged index overflow in zarrs, which changes nothing that is still used.
+            let bytes = catch_unwind(AssertUnwindSafe(retrieve))
+                .map_err(|_| Error::malformed(&self.path, "the index of a shard makes no sense"))?;
+            let bytes =
+                bytes.map_err(Error::zarr(&self.path))?.into_fixed().map_err(Error::zarr(&self.path))?;
+            if bytes.len() != elements.len() * leaf.bytes() {
+                return Err(Error::malformed(&self.path, "a chunk has other bytes than its elements"));
+            }
+            leaf.put(&bytes, cast_slice_mut(elements));
+        }
+        Ok(())
+    }
+
+    /// Writes a view to a box of the store of its shape. Chunks that are partly in the box are read before;
+    /// the file of each chunk is replaced at once. Blocks; chunks are compressed by several threads. Nobody
+    /// else may write to the store meanwhile.
+    ///
+    /// # Errors
+    /// As [`write`](super::write) and [`read_box`](Self::read_box): some chunks are written then.
+    /// [`Unsupported`](Error::Unsupported) for stores of others whose fields have different chunks.
+    pub fn write_box<V: FileView<Element = T>, const N: usize>(
+        &mut self,
+        bounds: Range<[usize; N]>,
+        view: V,
+        mut options: Options<'_>,
+    ) -> Result<()> {
+        let grid = self.grid(bounds)?;
+        self.check_shape(view, &grid)?;
+        let shape = self.shape().to_vec();
+        self.chunks(grid, &shape)?.write(view, &mut options)
+    }
+
+    /// Appends the elements of a view along the first axis. The other axes have the same extents.
+    ///
+    /// What was there stays as it was until all is written: files of chunks are replaced at once, and the
+    /// shape, by which readers go, is written last. A process that is killed before leaves chunks that nobody
+    /// sees, and the next call writes them anew; one that is killed while the shapes of several fields are
+    /// written leaves fields of different lengths, which [`open`](Self::open) refuses. Blocks. Nobody else
+    /// may write to the store meanwhile.
+    ///
+    /// # Errors
+    /// [`ShapeMismatch`](Error::ShapeMismatch), and as [`write_box`](Self::write_box); the shape is the old
+    /// one then.
+    pub fn append<V: FileView<Element = T>>(&mut self, view: V, mut options: Options<'_>) -> Result<()> {
+        let (more, old) = (view.extents(), self.shape().to_vec());
+        if more.is_empty() || old.is_empty() || more[1..] != old[1..] {
+            return Err(Error::ShapeMismatch { path: self.path.clone(), expected: more, found: old });
+        }
+        let too_long = || Error::Array(ErrorKind::ShapeOverflow { shape: vec![old[0], more[0]] }.into());
+        let mut shape = old.clone();
+        shape[0] = old[0].checked_add(more[0]).ok_or_else(too_long)?;
+        let bytes = shape.iter().try_fold(size_of::<T>(), |bytes, extent| bytes.checked_mul(*extent));
+        bytes.filter(|bytes| isize::try_from(*bytes).is_ok()).ok_or_else(too_long)?;
+        let mut grid = Grid::whole(&shape, self.chunk());
+        grid.bounds[0].start = old[0];
+        self.chunks(grid, &shape)?.write(view, &mut options)?;
+        for (leaf, stored) in &mut self.fields {
+            let node = joined(&self.node, &leaf.path);
+            stored.metadata["shape"][0] = shape[0].into();
+            let text = serde_json::to_vec_pretty(&stored.metadata).unwrap_or_default();
+            let key = StoreKey::new(stored::metadata_key(&node)).map_err(Error::zarr(&self.path))?;
+            self.store.set(&key, text.into()).map_err(Error::zarr(&self.path))?;
+        }
+        *self = Self::open_node(self.store.clone(), &self.path, &self.node)?;
+        Ok(())
+    }
+
+    /// Chunks of arrays as they are but for their shape, to be written.
+    fn chunks(&self, grid: Grid, shape: &[usize]) -> Result<Chunks<'_, T>> {
+        let array = |(leaf, stored): &(Leaf, Stored)| {
+            if stored.chunk != grid.chunk || stored.own_chunk != leaf.axes {
+                let what = "fields with different chunks, or in several of them, are not written to";
+                return Err(Error::unsupported(&self.path, what));
+            }
+            if stored.is_truth {
+                return Err(Error::unsupported(&self.path, "truth is read as numbers, but not written"));
+            }
+            let with_axes: Vec<u64> = shape.iter().chain(&leaf.axes).map(|extent| *extent as u64).collect();
+            let mut builder = stored.array.builder();
+            builder.shape(with_axes);
+            let array = builder.build(self.store.clone(), stored.array.path().as_str());
+            Ok((leaf.clone(), array.map_err(Error::zarr(&self.path))?))
+        };
+        let arrays = self.fields.iter().map(array).collect::<Result<_>>()?;
+        Ok(Chunks { arrays, grid, fill_value: self.fill_value(), before: Some(self), path: &self.path })
+    }
+
+    /// What elements are that are not stored.
+    fn fill_value(&self) -> T {
+        let mut fill = [T::zeroed()];
+        for (leaf, stored) in &self.fields {
+            let number = stored.array.fill_value().as_ne_bytes();
+            leaf.put(&number.repeat(leaf.bytes() / number.len().max(1)), cast_slice_mut(&mut fill));
+        }
+        fill[0]
+    }
+}
+
+impl<T> fmt::Debug for Zarr<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Zarr").field("path", &self.path).field("node", &self.node).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,183 @@
+//! Rows of different lengths: where they begin, and their items.
+
+use std::path::Path;
+
+use vmarray::device::Device;
+use vmarray::kernel::KernelType;
+use vmarray::ragged::RaggedBuilder;
+use vmarray::{Element, RaggedArray, prelude::*};
+
+use super::chunks::codec_options;
+use super::grid::{Grid, lengths};
+use super::{Encoding, Zarr, folder, in_new_folder, write_arrays};
+use crate::error::{Error, Result, zeroed};
+use crate::options::Options;
+use crate::pieces::element_count;
+
+/// Writes the rows of a ragged array to a folder, which must not exist yet: a group of `offsets`, which has
+/// where rows begin and where the last one ends, and `items`, which has what is in them. The encoding is that
+/// of the items; offsets are compressed as they are.
+///
+/// The folder has its name when it is whole, as with [`write`](super::write).
+///
+/// # Errors
+/// As there.
+///
+/// ```
+/// use vmarray::{RaggedArray, prelude::*};
+/// use vmarray_formats::{Options, zarr::{self, Encoding}};
+/// let path = std::env::temp_dir().join(format!("words {}.zarr", std::process::id()));
+/// let words = RaggedArray::<u8>::builder().from_rows(["so", "", "many", "words"])?;
+/// // group = zarr.open_group(path); a, b = group["offsets"][2:4]; bytes(group["items"][a:b]) == b"many"
+/// zarr::write_ragged(&path, &words, Encoding::new(), Options::new())?;
+/// let again = zarr::read_ragged(&path, RaggedArray::<u8>::builder(), Options::new())?;
+/// assert_eq!(again.row(2)?.to_vec(..)?, b"many");
+/// # std::fs::remove_dir_all(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn write_ragged<T: Element + KernelType, D: Device>(
+    path: impl AsRef<Path>,
+    rows: &RaggedArray<T, D>,
+    encoding: Encoding<T>,
+    mut options: Options<'_>,
+) -> Result<()> {
+    let path = path.as_ref();
+    let offsets = rows.offsets().section(..=rows.row_count())?;
+    let items = rows.items().section(..rows.item_total())?;
+    let of_offsets = Encoding::<u64>::new().compression(encoding.compression).axis_names(["offset"]);
+    options.of_several = Some((0, bytes::<u64>(offsets.len()) + bytes::<T>(items.len())));
+    in_new_folder(path, |store| {
+        write_arrays(store, path, "offsets", offsets, &of_offsets, &mut options)?;
+        let encoding = match encoding.axis_names {
+            None => encoding.axis_names(["item"]),
+            Some(_) => encoding,
+        };
+        write_arrays(store, path, "items", items, &encoding, &mut options)
+    })
+}
+
+fn bytes<T>(len: usize) -> u64 {
+    len as u64 * size_of::<T>() as u64
+}
+
+/// Reads rows that [`write_ragged`] has written, or others in that form, into a new array that a builder
+/// describes. Blocks; offsets are read and checked one chunk after the other, items by several threads.
+///
+/// # Errors
+/// [`Malformed`](Error::Malformed) if rows do not follow one another from the first item to the last, and as
+/// [`Zarr::open`] and [`Zarr::read`].
+///
+/// ```
+/// use vmarray::{RaggedArray, VirtualArray, prelude::*};
+/// use vmarray_formats::{Error, Options, zarr::{self, Encoding}};
+/// let path = std::env::temp_dir().join(format!("rows {}.zarr", std::process::id()));
+/// let rows = RaggedArray::<f32>::builder().from_rows([&[0.5][..], &[1.0, 2.0]])?;
+/// zarr::write_ragged(&path, &rows, Encoding::new(), Options::new())?;
+/// let rows = zarr::read_ragged(&path, RaggedArray::<f32>::builder(), Options::new())?;
+/// assert_eq!(rows.to_vecs()?, [vec![0.5], vec![1.0, 2.0]]);
+/// // An item that belongs to no row.
+/// let mut items = zarr::Zarr::<f32>::open(path.join("items"))?;
+/// items.append(&VirtualArray::<f32>::new(1)?, Options::new())?;
+/// let wrong = zarr::read_ragged(&path, RaggedArray::<f32>::builder(), Options::new());
+/// assert!(matches!(wrong, Err(Error::Malformed { .. })));
+/// # std::fs::remove_dir_all(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn read_ragged<T: Element + KernelType, D: Device>(
+    path: impl AsRef<Path>,
+    builder: RaggedBuilder<T, D>,
+    mut options: Options<'_>,
+) -> Result<RaggedArray<T, D>> {
+    let path = path.as_ref();
+    let store = folder::open(path)?;
+    let offsets = Zarr::<u64>::open_node(store.clone(), path, "offsets")?;
+    let items = Zarr::<T>::open_node(store, path, "items")?;
+    let ([offsets_len], [total]) = (offsets.extents()?, items.extents()?);
+    if offsets_len == 0 {
+        return Err(Error::malformed(path, "there are no offsets, not even that of the end"));
+    }
+    let mut failed = None;
+    let lengths = Lengths::new(&offsets, total, &options, &mut failed);
+    let rows = builder.with_lengths(lengths);
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let rows = rows?;
+    if rows.item_total() != total {
+        let what = format!("rows end at item {} of {total}", rows.item_total());
+        return Err(Error::malformed(path, what));
+    }
+    options.of_several = Some((bytes::<u64>(offsets_len), bytes::<u64>(offsets_len) + bytes::<T>(total)));
+    items.read(rows.items().section_mut(..total)?, options)?;
+    Ok(rows)
+}
+
+/// The lengths of rows, by offsets of a store. Ends early where something is wrong.
+struct Lengths<'a> {
+    offsets: &'a Zarr<u64>,
+    grid: Grid,
+    codecs: zarrs::array::CodecOptions,
+    /// The next chunk, what is left of the present one, the last offset that was seen.
+    next: usize,
+    chunk: std::vec::IntoIter<u64>,
+    last: Option<u64>,
+    total: usize,
+    failed: &'a mut Option<Error>,
+}
+
+impl<'a> Lengths<'a> {
+    fn new(
+        offsets: &'a Zarr<u64>,
+        total: usize,
+        options: &Options<'_>,
+        failed: &'a mut Option<Error>,
+    ) -> Self {
+        let grid = Grid::whole(offsets.shape(), offsets.chunk());
+        let chunk = Vec::new().into_iter();
+        Self { offsets, grid, codecs: codec_options(options), next: 0, chunk, last: None, total, failed }
+    }
+
+    fn offset(&mut self) -> Result<Option<u64>> {
+        if let Some(offset) = self.chunk.next() {
+            return Ok(Some(offset));
+        }
+        if self.next == self.grid.count() {
+            return Ok(None);
+        }
+        let part = self.grid.cell(self.next).part;
+        self.next += 1;
+        let mut chunk = zeroed::<u64>(element_count(&lengths(&part)))?;
+        self.offsets.read_elements(&part, &mut chunk, &self.codecs)?;
+        self.chunk = chunk.into_vec().into_iter();
+        Ok(self.chunk.next())
+    }
+
+    fn length(&mut self) -> Result<Option<usize>> {
+        loop {
+            let Some(offset) = self.offset()? else { return Ok(None) };
+            let is_right =
+                offset <= self.total as u64 && self.last.map_or(offset == 0, |last| last <= offset);
+            if !is_right {
+                let what = format!("a row begins at item {offset}, before others, or beyond the last one");
+                return Err(Error::malformed(&self.offsets.path, what));
+            }
+            if let Some(last) = self.last.replace(offset) {
+                return Ok(Some((offset - last) as usize));
+            }
+        }
+    }
+}
+
+impl Iterator for Lengths<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        if self.failed.is_some() {
+            return None;
+        }
+        self.length().unwrap_or_else(|error| {
+            *self.failed = Some(error);
+            None
+        })
+    }
+}

@@ -1,0 +1,345 @@
+//! An array of a store, opened with nothing of what the store says taken on trust.
+
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use zarrs::array::codec::{BytesCodec, BytesCodecConfiguration, ShardingCodecBuilder};
+use zarrs::array::data_type::BoolDataType;
+use zarrs::array::{
+    Array, ArrayBuilder, ArrayToArrayCodecTraits, ArrayToBytesCodecTraits, BytesToBytesCodecTraits,
+    ChunkKeyEncoding, Codec, DataType, FillValueMetadata,
+};
+use zarrs::metadata::v3::MetadataV3;
+use zarrs::metadata_ext::codec::sharding::ShardingIndexLocation;
+use zarrs::storage::{ReadableWritableStorage, ReadableWritableStorageTraits, StoreKey};
+
+use super::CHUNK_MAX;
+use super::bounded::{Bounded, Compressed};
+use super::leaves::Leaf;
+use crate::data_type::Number;
+use crate::error::{Error, Result};
+
+/// The longest description of an array that is read.
+const METADATA_MAX: u64 = 1 << 20;
+/// As many as NumPy has at most.
+const AXES_MAX: usize = 64;
+/// More codecs than anybody has in a row.
+const CODECS_MAX: usize = 16;
+/// How many shards may be within each other.
+const DEPTH_MAX: u32 = 4;
+
+/// An array of a store.
+pub(super) struct Stored {
+    pub(super) array: Array<dyn ReadableWritableStorageTraits>,
+    /// The extents of the elements.
+    pub(super) shape: Vec<usize>,
+    /// The extents of a chunk along the axes of the elements.
+    pub(super) chunk: Vec<usize>,
+    /// Those along the axes within an element.
+    pub(super) own_chunk: Vec<usize>,
+    /// Whether it has truth, which is read as bytes.
+    pub(super) is_truth: bool,
+    /// What the store says, as it says it.
+    pub(super) metadata: Value,
+}
+
+/// The key of the description of a node.
+pub(super) fn metadata_key(node: &str) -> String {
+    if node.is_empty() { "zarr.json".to_owned() } else { format!("{node}/zarr.json") }
+}
+
+/// Opens the array of a leaf.
+pub(super) fn open(store: &ReadableWritableStorage, node: &str, leaf: &Leaf, path: &Path) -> Result<Stored> {
+    let metadata = read(store, node, path)?;
+    let (array, shape, mut chunk) = Description { metadata: &metadata, node, path }.open(store, leaf)?;
+    let own_chunk = chunk.split_off(shape.len());
+    let is_truth = array.data_type().is::<BoolDataType>();
+    Ok(Stored { array, shape, chunk, own_chunk, is_truth, metadata })
+}
+
+/// Reads the description of a node.
+fn read(store: &ReadableWritableStorage, node: &str, path: &Path) -> Result<Value> {
+    let key = metadata_key(node);
+    let malformed = |reason: String| Error::malformed(path, reason);
+    let store_key = StoreKey::new(&key).map_err(Error::zarr(path))?;
+    match store.size_key(&store_key).map_err(Error::zarr(path))? {
+        None => return Err(malformed(format!("there is no {key}"))),
+        Some(bytes) if bytes > METADATA_MAX => return Err(malformed(format!("{key} is longer than any"))),
+        Some(_) => {}
+    }
+    let bytes = store.get(&store_key).map_err(Error::zarr(path))?;
+    let bytes = bytes.ok_or_else(|| malformed(format!("there is no {key}")))?;
+    serde_json::from_slice(&bytes).map_err(|error| malformed(format!("{key}: {error}")))
+}
+
+/// A description that is not yet understood.
+struct Description<'a> {
+    metadata: &'a Value,
+    node: &'a str,
+    path: &'a Path,
+}
+
+/// An array, the extents of its elements, and those of a chunk along all axes.
+type Opened = (Array<dyn ReadableWritableStorageTraits>, Vec<usize>, Vec<usize>);
+
+#[derive(Default)]
+struct Codecs {
+    to_arrays: Vec<Arc<dyn ArrayToArrayCodecTraits>>,
+    to_bytes: Option<Arc<dyn ArrayToBytesCodecTraits>>,
+    of_bytes: Vec<Arc<dyn BytesToBytesCodecTraits>>,
+}
+
+impl Description<'_> {
+    fn malformed(&self, what: &str) -> Error {
+        Error::malformed(self.path, format!("{}: {what}", metadata_key(self.node)))
+    }
+
+    fn unsupported(&self, what: &str) -> Error {
+        Error::unsupported(self.path, format!("{}: {what}", metadata_key(self.node)))
+    }
+
+    fn open(&self, store: &ReadableWritableStorage, leaf: &Leaf) -> Result<Opened> {
+        let metadata = self.metadata;
+        if metadata["zarr_format"] != 3 {
+            return Err(self.unsupported("this is not version 3 of Zarr"));
+        }
+        if metadata["node_type"] != "array" {
+            return Err(self.malformed("there is no array, but arrays may be in groups below"));
+        }
+        let transformed = metadata["storage_transformers"].as_array().is_some_and(|list| !list.is_empty());
+        if transformed {
+            return Err(self.unsupported("storage transformers are not known"));
+        }
+        let shape = self.extents(&metadata["shape"], "shape", 0)?;
+        let (grid, settings) = self.named(&metadata["chunk_grid"])?;
+        if grid != "regular" {
+            return Err(self.unsupported(&format!("a chunk grid {grid:?} is not known")));
+        }
+        let chunk = self.extents(&settings["chunk_shape"], "chunk shape", 1)?;
+        if chunk.len() != shape.len() {
+            return Err(self.malformed("chunks have other axes than the array"));
+        }
+        let axes = shape.len().checked_sub(leaf.axes.len());
+        let (name, settings) = self.named(&metadata["data_type"])?;
+        let number = number_of(name).filter(|_| is_empty(settings));
+        let is_bool = number == Some(Number::Bool) && leaf.number == Number::U8;
+        let own = axes.map_or(&[][..], |axes| &shape[axes..]);
+        let Some(number) = number.filter(|number| (*number == leaf.number || is_bool) && *own == leaf.axes)
+        else {
+            let named = |name: &str, axes: &[usize]| {
+                let of = axes.iter().rev().fold(name.to_owned(), |of, len| format!("[{of}; {len}]"));
+                if leaf.path.is_empty() { of } else { format!("{}: {of}", leaf.path) }
+            };
+            return Err(Error::ElementMismatch {
+                path: self.path.into(),
+                expected: named(leaf.number.name(), &leaf.axes),
+                found: named(number.map_or(name, |number| number.name()), own),
+            });
+        };
+        let data_type = DataType::from_metadata(&MetadataV3::new(name)).map_err(Error::zarr(self.path))?;
+        self.check_bytes(&chunk, number.bytes())?;
+        let codecs = self.codecs(&metadata["codecs"], &chunk, &data_type, number.bytes(), 0)?;
+        let fill: FillValueMetadata = self.typed(&metadata["fill_value"])?;
+        let extents: Vec<u64> = shape.iter().map(|extent| *extent as u64).collect();
+        let chunks: Vec<u64> = chunk.iter().map(|extent| *extent as u64).collect();
+        let mut builder = ArrayBuilder::new(extents, chunks, data_type, fill);
+        let to_bytes = codecs.to_bytes.ok_or_else(|| self.malformed("no codec makes bytes of numbers"))?;
+        let keys: MetadataV3 = self.typed(&metadata["chunk_key_encoding"])?;
+        let keys = ChunkKeyEncoding::from_metadata(&keys).map_err(Error::zarr(self.path))?;
+        builder
+            .array_to_array_codecs(codecs.to_arrays)
+            .array_to_bytes_codec(to_bytes)
+            .bytes_to_bytes_codecs(codecs.of_bytes)
+            .chunk_key_encoding(keys);
+        let array =
+            builder.build(store.clone(), &format!("/{}", self.node)).map_err(Error::zarr(self.path))?;
+        let axes = axes.unwrap_or(0);
+        Ok((array, shape[..axes].to_vec(), chunk))
+    }
+
+    /// A value as a type of zarrs.
+    fn typed<V: serde::de::DeserializeOwned>(&self, value: &Value) -> Result<V> {
+        serde_json::from_value(value.clone()).map_err(|error| self.malformed(&error.to_string()))
+    }
+
+    /// The name of something that may have settings, and these.
+    fn named<'v>(&self, value: &'v Value) -> Result<(&'v str, &'v Value)> {
+        match value.as_str().or_else(|| value["name"].as_str()) {
+            Some(name) => Ok((name, &value["configuration"])),
+            None => Err(self.malformed("something has no name")),
+        }
+    }
+
+    fn extents(&self, value: &Value, of: &str, least: u64) -> Result<Vec<usize>> {
+        let extent = |extent: &Value| {
+            let extent = extent.as_u64().filter(|extent| *extent >= least);
+            extent.and_then(|extent| usize::try_from(extent).ok())
+        };
+        let extents = value.as_array().filter(|extents| extents.len() <= AXES_MAX);
+        let extents = extents.and_then(|extents| extents.iter().map(extent).collect::<Option<Vec<_>>>());
+        extents.ok_or_else(|| self.malformed(&format!("its {of} is no list of some numbers")))
+    }
+
+    /// Whether so many numbers can be in RAM.
+    fn check_bytes(&self, extents: &[usize], number_bytes: usize) -> Result<()> {
+        let bytes =
+            extents.iter().try_fold(number_bytes as u64, |bytes, extent| bytes.checked_mul(*extent as u64));
+        match bytes {
+            Some(bytes) if bytes <= CHUNK_MAX => Ok(()),
+            _ => Err(self.unsupported(&format!("chunks of more than {CHUNK_MAX} bytes are not read"))),
+        }
+    }
+
+    /// Makes codecs of what is in a list. Those that decompress give no more than a chunk can have.
+    fn codecs(
+        &self,
+        list: &Value,
+        chunk: &[usize],
+        data_type: &DataType,
+        number_bytes: usize,
+        depth: u32,
+    ) -> Result<Codecs> {
+        let list = list.as_array().filter(|list| list.len() <= CODECS_MAX);
+        let list = list.ok_or_else(|| self.malformed("its codecs are no list of some"))?;
+        let mut codecs = Codecs::default();
+        for codec in list {
+            let (name, settings) = self.named(codec)?;
+            let known = |codec: &Value| -> Result<Codec> {
+                Codec::from_metadata(&self.typed::<MetadataV3>(codec)?).map_err(Error::zarr(self.path))
+            };
+            match name {
+                "transpose" if codecs.to_bytes.is_none() => {
+                    let Codec::ArrayToArray(codec) = known(codec)? else { continue };
+                    codecs.to_arrays.push(codec);
+                }
+                "bytes" if codecs.to_bytes.is_none() => {
+                    let settings = if settings.is_null() { serde_json::json!({}) } else { settings.clone() };
+                    let settings: BytesCodecConfiguration = self.typed(&settings)?;
+                    let bytes =
+                        BytesCodec::new_with_configuration(&settings).map_err(Error::zarr(self.path))?;
+                    codecs.to_bytes = Some(Arc::new(bytes));
+                }
+                "sharding_indexed" if codecs.to_bytes.is_none() => {
+                    // The order of axes within a shard would be that of its chunks' extents.
+                    if !codecs.to_arrays.is_empty() {
+                        return Err(self.unsupported("shards whose axes are transposed are not known"));
+                    }
+                    codecs.to_bytes = Some(self.shards(settings, chunk, data_type, number_bytes, depth)?);
+                }
+                "zstd" | "gzip" | "blosc" | "crc32c" if codecs.to_bytes.is_some() => {
+                    let Codec::BytesToBytes(codec) = known(codec)? else { continue };
+                    let of = match name {
+                        "zstd" => Compressed::Zstd,
+                        "gzip" => Compressed::Gzip,
+                        "blosc" => Compressed::Blosc,
+                        _ => {
+                            codecs.of_bytes.push(codec);
+                            continue;
+                        }
+                    };
+                    codecs.of_bytes.push(Arc::new(Bounded { of, codec, most: 2 * CHUNK_MAX }));
+                }
+                _ => return Err(self.unsupported(&format!("a codec {name:?} at this place is not known"))),
+            }
+        }
+        Ok(codecs)
+    }
+
+    /// The codec of shards.
+    fn shards(
+        &self,
+        settings: &Value,
+        shard: &[usize],
+        data_type: &DataType,
+        number_bytes: usize,
+        depth: u32,
+    ) -> Result<Arc<dyn ArrayToBytesCodecTraits>> {
+        if depth == DEPTH_MAX {
+            return Err(self.unsupported("shards are too deep within others"));
+        }
+        let chunk = self.extents(&settings["chunk_shape"], "shape of chunks in shards", 1)?;
+        let is_part = |(shard, chunk): (&usize, &usize)| shard % chunk == 0;
+        if chunk.len() != shard.len() || !shard.iter().zip(&chunk).all(is_part) {
+            return Err(self.malformed("shards have no whole number of chunks"));
+        }
+        // Of each chunk an index has two numbers.
+        let counts: Vec<usize> = shard.iter().zip(&chunk).map(|(shard, chunk)| shard / chunk).collect();
+        self.check_bytes(&counts, 16)?;
+        let is_plain =
+            |codec: &Value| self.named(codec).is_ok_and(|(name, _)| matches!(name, "bytes" | "crc32c"));
+        if !settings["index_codecs"].as_array().is_some_and(|list| list.iter().all(is_plain)) {
+            return Err(self.unsupported("an index of shards that is compressed is not known"));
+        }
+        let codecs = self.codecs(&settings["codecs"], &chunk, data_type, number_bytes, depth + 1)?;
+        let index = self.codecs(&settings["index_codecs"], &[], data_type, number_bytes, DEPTH_MAX)?;
+        let (Some(bytes), Some(index_bytes)) = (codecs.to_bytes, index.to_bytes) else {
+            return Err(self.malformed("no codec makes bytes of what is in shards"));
+        };
+        let of_chunk: Vec<NonZeroU64> =
+            chunk.iter().filter_map(|extent| NonZeroU64::new(*extent as u64)).collect();
+        let mut builder = ShardingCodecBuilder::new(of_chunk, data_type);
+        builder
+            .array_to_array_codecs(codecs.to_arrays)
+            .array_to_bytes_codec(bytes)
+            .bytes_to_bytes_codecs(codecs.of_bytes)
+            .index_array_to_bytes_codec(index_bytes)
+            .index_bytes_to_bytes_codecs(index.of_bytes)
+            .index_location(match settings["index_location"].as_str() {
+                None | Some("end") => ShardingIndexLocation::End,
+                Some("start") => ShardingIndexLocation::Start,
+                Some(_) => {
+                    return Err(self.malformed("the index of shards is neither at the start nor at the end"));
+                }
+            });
+        Ok(Arc::new(builder.build()))
+    }
+}
+
+/// The number that a store calls so.
+fn number_of(name: &str) -> Option<Number> {
+    Some(match name {
+        "bool" => Number::Bool,
+        "uint8" => Number::U8,
+        "uint16" => Number::U16,
+        "uint32" => Number::U32,
+        "uint64" => Number::U64,
+        "int8" => Number::I8,
+        "int16" => Number::I16,
+        "int32" => Number::I32,
+        "int64" => Number::I64,
+        "float16" => Number::F16,
+        "bfloat16" => Number::Bf16,
+        "float32" => Number::F32,
+        "float64" => Number::F64,
+        "complex64" => Number::Complex64,
+        "complex128" => Number::Complex128,
+        _ => return None,
+    })
+}
+
+/// What a store calls a number.
+pub(super) fn name_of(number: Number) -> &'static str {
+    match number {
+        Number::Bool => "bool",
+        Number::U8 => "uint8",
+        Number::U16 => "uint16",
+        Number::U32 => "uint32",
+        Number::U64 => "uint64",
+        Number::I8 => "int8",
+        Number::I16 => "int16",
+        Number::I32 => "int32",
+        Number::I64 => "int64",
+        Number::F16 => "float16",
+        Number::Bf16 => "bfloat16",
+        Number::F32 => "float32",
+        Number::F64 => "float64",
+        Number::Complex64 => "complex64",
+        Number::Complex128 => "complex128",
+    }
+}
+
+fn is_empty(settings: &Value) -> bool {
+    settings.is_null() || settings.as_object().is_some_and(serde_json::Map::is_empty)
+}

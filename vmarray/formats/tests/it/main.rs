@@ -1,0 +1,12 @@
+//! Files and arrays, both ways.
+
+mod common;
+mod damaged;
+mod npy;
+#[cfg(all(feature = "zarr", feature = "half", feature = "num-complex"))]
+mod python;
+mod raw;
+#[cfg(feature = "zarr")]
+mod zarr;
+#[cfg(feature = "zarr")]
+mod zarr_damaged;
