@@ -162,8 +162,8 @@ impl Volume {
     /// Begins to write to what was found.
     fn dispel(&self, doubts: Doubts, are_superblocks_equal: bool) -> Result<()> {
         // What is seen may be in the memory of the system alone, which says of a failed write only once that
-        // it has failed. So whatever is not proven to be stored is written once more, before anything that was
-        // needed without it is free.
+        // it has failed. So whatever is not proven to be stored is written once more, before anything that
+        // was needed without it is free.
         let commit = &mut *self.commit.lock();
         if !are_superblocks_equal {
             self.store_superblocks(commit)?;
