@@ -118,6 +118,13 @@ impl<D: Device> OpenDevices<D> {
         expect_room(&self.devices, &asked, &self.usable)
     }
 
+    /// So many pages, or as many as all devices could have if they had nothing else.
+    fn pages_most(&self, pages: u64, page_bytes: u64) -> u64 {
+        let totals = self.devices.iter().map(|device| device.info().total_bytes);
+        let bytes = totals.fold(0, u64::saturating_add).min(isize::MAX as u64);
+        pages.min(bytes / page_bytes)
+    }
+
     /// What takes the place of lost devices, and of those that pages are moved away from, by channel.
     fn redundancy(
         &self,
@@ -166,6 +173,7 @@ struct Settings {
 /// |---|---|
 /// | devices | [those of the machine](crate::devices) |
 /// | placement | equal shares |
+/// | greatest length | [the one that it is built with](Self::max_len) |
 /// | page length | the power of two that makes a page 64 KiB long, or just below; for devices whose [profile](crate::profile::Profile) is known what suits them |
 /// | cache | 256 MiB of page-locked RAM, taken as needed |
 /// | eviction | CLOCK |
@@ -204,6 +212,8 @@ struct Settings {
 #[must_use = "describes an array; `build` makes it"]
 pub struct Builder<T: Element, D: Device> {
     len: usize,
+    /// How long it may become.
+    max_len: usize,
     devices: Devices<D>,
     settings: Settings,
     marker: PhantomData<fn() -> T>,
@@ -222,7 +232,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             movable: false,
             published: None,
         };
-        Self { len, devices: Devices::Found(find), settings, marker: PhantomData }
+        Self { len, max_len: 0, devices: Devices::Found(find), settings, marker: PhantomData }
     }
 
     /// The same array of another length.
@@ -239,7 +249,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         };
         let mut settings = self.settings.clone();
         settings.common.page_len = None;
-        Builder { len, devices, settings, marker: PhantomData }
+        Builder { len, max_len: 0, devices, settings, marker: PhantomData }
     }
 
     /// The same settings for another length, the page length included.
@@ -252,7 +262,33 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// Puts the pages on these devices. Their type may change, so this comes first or nowhere.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
         let devices = Devices::Named(devices.into_iter().collect());
-        Builder { len: self.len, devices, settings: self.settings, marker: PhantomData }
+        let Self { len, max_len, settings, .. } = self;
+        Builder { len, max_len, devices, settings, marker: PhantomData }
+    }
+
+    /// How many elements the array may have later, when it [grows](VirtualArray#growth): it has `len` at
+    /// first, and cannot grow unless this is more. [`usize::MAX`] for as many as the devices may hold.
+    ///
+    /// What is set aside for it is addresses, on the devices and for the page table, which take no memory
+    /// until they are used. Devices without such a thing, and
+    /// [`Placement::Parity`](crate::Placement::Parity), have [`build`](Self::build) fail with
+    /// [`Device`](ErrorKind::Device) ([`Unsupported`](backend_api::ErrorKind::Unsupported)); a CUDA driver
+    /// older than 10.2 is one. OpenCL devices, which have only memory, take it in steps of an eighth of what
+    /// this may be on each. The cache, and the default page length, are those of an array so long.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::builder(0).max_len(1000).build()?;
+    /// for i in 0..1000 {
+    ///     assert_eq!(array.push(i)?, i as usize);
+    /// }
+    /// assert_eq!((array.len(), array.get(999)?), (1000, 999));
+    /// assert!(array.push(0).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn max_len(mut self, elements: usize) -> Self {
+        self.max_len = elements;
+        self
     }
 
     /// How the pages are distributed over the devices. Placements by bandwidth measure devices that are not
@@ -441,7 +477,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`DoesNotFit`](ErrorKind::DoesNotFit),
     /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
-        let Self { len, devices, settings, .. } = self;
+        let Self { len, max_len, devices, settings, .. } = self;
         let Settings {
             common,
             cache,
@@ -459,7 +495,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             Cache::FramesPerChannel(_) => usize::MAX,
         };
         let suited = profile::suited_page_bytes(&open.devices, PAGE_BYTES).min(room.max(PAGE_BYTES));
-        let page_len = common.page_len::<T>(len, suited)?;
+        let page_len = common.page_len::<T>(len.max(max_len), suited)?;
         let page_bytes = page_len * element::Layout::<T>::BYTES;
         let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));
         let pages = len.div_ceil(page_len) as u64;
@@ -468,15 +504,22 @@ impl<T: Element, D: Device> Builder<T, D> {
             return Err(ErrorKind::TooLong { elements, element_bytes }.into());
         }
         let redundant = common.placement.redundant(open.devices.len())?;
+        let pages_most = open.pages_most(max_len.div_ceil(page_len) as u64, page_bytes as u64).max(pages);
+        // Less where the devices can never have so much. What it is built with it may have again.
+        let max_len = max_len.min((pages_most as usize).saturating_mul(page_len)).max(len);
+        if max_len > len && matches!(redundant, Some(Redundant::Parity(_))) {
+            let reason = "the array is to grow, which moves what parity is made of";
+            return Err(ErrorKind::ParityRefused { reason }.into());
+        }
         let mut turns = match &redundant {
             Some(redundant) => (0..redundant.channels()).collect(),
-            None => open.turns(&common.placement, pages, page_bytes)?,
+            None => open.turns(&common.placement, pages_most, page_bytes)?,
         };
         // A channel without a page would be of no use.
-        turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
+        turns.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
         let channels = turns.len() as u64;
-        let slots = |channel: usize| (pages + channels - 1 - channel as u64) / channels;
-        open.expect_room(&turns, redundant.as_ref(), |channel| slots(channel) * page_bytes as u64)?;
+        let slots = |channel: usize, pages| Pager::slots_in(channel as u64, channels, pages);
+        open.expect_room(&turns, redundant.as_ref(), |channel| slots(channel, pages) * page_bytes as u64)?;
         let redundancy = open.redundancy(redundant.as_ref(), &turns, movable)?;
         if common.wipe {
             redundancy.wipe_on_release()?;
@@ -485,10 +528,10 @@ impl<T: Element, D: Device> Builder<T, D> {
             Cache::Bytes(bytes) => bytes / frame_stride / turns.len(),
             Cache::FramesPerChannel(frames) => frames,
         };
-        let table =
-            usize::try_from(pages).ok().and_then(PageTable::new).ok_or(ErrorKind::NoTableMemory { pages })?;
+        let table = PageTable::new(pages as usize, pages_most as usize);
+        let table = table.ok_or(ErrorKind::NoTableMemory { pages: pages_most })?;
         let channel = |(index, device): (usize, &usize)| {
-            let most = slots(index).clamp(1, FRAMES_MAX as u64) as usize;
+            let most = slots(index, pages_most).clamp(1, FRAMES_MAX as u64) as usize;
             Channel::new(ChannelPlan {
                 device: redundancy.device(index).unwrap_or_else(|| Arc::<D>::clone(&open.devices[*device])),
                 layout: Layout {
@@ -498,7 +541,8 @@ impl<T: Element, D: Device> Builder<T, D> {
                     frame_stride,
                     frames_max: frames.clamp(1, most) as u32,
                 },
-                slots: slots(index),
+                slots: slots(index, pages),
+                slots_most: slots(index, pages_most),
                 policy: common.eviction,
                 memory,
                 fall_back,
@@ -512,6 +556,6 @@ impl<T: Element, D: Device> Builder<T, D> {
             let bytes = len as u64 * element::Layout::<T>::BYTES as u64;
             publishing::begin(&mut pager, published.unwrap_or_default(), bytes);
         }
-        Ok(VirtualArray::assemble(len, page_len, pager))
+        Ok(VirtualArray::assemble((len, max_len), page_len, pager))
     }
 }

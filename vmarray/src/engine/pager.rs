@@ -6,6 +6,8 @@ mod bulk;
 mod fill;
 #[forbid(unsafe_code)]
 mod flush;
+#[forbid(unsafe_code)]
+mod growth;
 mod hold;
 #[forbid(unsafe_code)]
 mod init_tracker;
@@ -20,6 +22,8 @@ mod uncached;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::published::Publication;
@@ -100,6 +104,8 @@ pub struct Pager {
     /// How many long copies past the cache have begun.
     bulk_copies: AtomicU64,
     init_tracker: init_tracker::InitTracker,
+    /// Held by the thread that has the devices give more memory.
+    extending: Mutex<()>,
     pool: OnceLock<Option<SharedHomes>>,
     /// Ends first when the array is dropped.
     publication: Option<Publication>,
@@ -137,6 +143,7 @@ impl Pager {
             redundancy: Redundancy::default(),
             bulk_copies: AtomicU64::new(0),
             init_tracker: init_tracker::InitTracker::default(),
+            extending: Mutex::default(),
             pool: OnceLock::new(),
             publication: None,
         };
