@@ -272,7 +272,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - To all other calls it is what [`allocate`](Self::allocate) gives.
     /// - What it may grow to is no memory yet, but addresses. A device that cannot set addresses aside may
     ///   take memory in steps instead, each of an eighth of `most` at most.
-    /// - `most` may be more than the device has, and is at least `bytes`.
+    /// - `most` may be more than the device has, and is at least `bytes`. [`u64::MAX`] is for as much as it
+    ///   has then; a device that takes memory in steps may refuse that as unsupported.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate), for `bytes`; [`InvalidArgument`](ErrorKind::InvalidArgument) for less

@@ -35,9 +35,15 @@ impl Map {
     }
 
     /// As [`new`](Self::new), of addresses that memory may never be wanted for: a system that counts what it
-    /// has promised does not count them.
+    /// has promised does not count them. Huge pages are [asked for](Self::use_up_to) when they are.
     pub fn reserved(bytes: usize) -> io::Result<Self> {
-        Self::with(bytes, true, MmapOptions::new().no_reserve_swap())
+        Self::with(bytes, false, MmapOptions::new().no_reserve_swap())
+    }
+
+    /// Asks for huge pages under the first so many bytes: for no more than are used, since the first touch of
+    /// such a page clears all of it.
+    pub fn use_up_to(&self, bytes: usize) {
+        self.ask_for_huge_pages(bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
     }
 
     fn with(bytes: usize, huge_pages: bool, options: &mut MmapOptions) -> io::Result<Self> {
@@ -53,24 +59,24 @@ impl Map {
         assert!(shift <= slack, "a byte pointer can be aligned within one huge page");
         let map = Self { map: Some(map), shift, bytes };
         if huge_pages && slack > 0 {
-            map.ask_for_huge_pages();
+            map.ask_for_huge_pages(bytes);
         }
         Ok(map)
     }
 
     #[cfg(all(target_os = "linux", not(miri)))]
-    fn ask_for_huge_pages(&self) {
-        if let Some(map) = &self.map
-            && let Err(error) = map.advise_range(memmap2::Advice::HugePage, self.shift, self.bytes)
+    fn ask_for_huge_pages(&self, bytes: usize) {
+        if let Some(map) = self.map.as_ref().filter(|_| bytes > 0)
+            && let Err(error) = map.advise_range(memmap2::Advice::HugePage, self.shift, bytes)
         {
             // A kernel without huge pages: slower, not wrong.
-            tracing::debug!(%error, bytes = self.bytes, "no huge pages");
+            tracing::debug!(%error, bytes, "no huge pages");
         }
     }
 
     #[cfg(any(not(target_os = "linux"), miri))]
     #[expect(clippy::unused_self, reason = "the twin for Linux uses it")]
-    fn ask_for_huge_pages(&self) {}
+    fn ask_for_huge_pages(&self, _bytes: usize) {}
 
     /// The first byte. Valid for reads and writes of the whole length while the map lives.
     pub fn address(&self) -> NonNull<u8> {

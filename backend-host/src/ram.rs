@@ -88,6 +88,9 @@ impl Ram {
         let refused = |cause| refused("allocate", bytes, &cause);
         let length = usize::try_from(bytes).map_err(|_| refused(io::ErrorKind::OutOfMemory.into()))?;
         let map = map(length).map_err(refused)?;
+        if most > bytes {
+            map.use_up_to(length);
+        }
         if commit == Commit::Proven {
             map.populate(0..length).map_err(refused)?;
         }
@@ -112,6 +115,7 @@ impl Ram {
                 .with_available_bytes(available)
         };
         let share = share.map_err(out_of_memory)?;
+        self.map.use_up_to(bytes as usize);
         if commit == Commit::Proven {
             let part = now as usize..bytes as usize;
             self.map.populate(part).map_err(|cause| refused("extend", bytes - now, &cause))?;

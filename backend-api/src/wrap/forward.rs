@@ -21,8 +21,9 @@
 ///         self.inner.submit(queue, transfers)
 ///     }
 ///     backend_api::forward! { self => self.inner;
-///         info memory create_queue release_queue allocate allocate_extensible extend release allocate_host
-///         import_host release_host wipe_on_release fill search gather scatter compute prepare launch prepare_launches kernel_facts
+///         info memory create_queue release_queue allocate allocate_extensible extend release
+///         allocate_host import_host release_host wipe_on_release fill search gather scatter compute
+///         prepare launch prepare_launches kernel_facts
 ///         poll wait wake reaches order_after
 ///     }
 /// }
