@@ -3,6 +3,8 @@
 pub(crate) mod asynchronous;
 #[forbid(unsafe_code)]
 pub(crate) mod builder;
+#[forbid(unsafe_code)]
+pub(crate) mod byte_stream;
 pub(crate) mod cursor;
 #[forbid(unsafe_code)]
 pub(crate) mod footprint;

@@ -17,4 +17,6 @@ pub(crate) mod gather;
 #[forbid(unsafe_code)]
 pub(crate) mod launch;
 #[forbid(unsafe_code)]
+mod shift;
+#[forbid(unsafe_code)]
 pub(crate) mod view;

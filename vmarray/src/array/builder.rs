@@ -24,6 +24,10 @@ pub(crate) const PAGE_BYTES: usize = 64 << 10;
 const CACHE_BYTES: usize = 256 << 20;
 /// How many pages longer than the default the cache has room for at least.
 const FRAMES_LEAST: usize = 64;
+/// Shorter pages are not made ready for all that devices may hold, where nobody says how many there will be,
+/// but for so many of them.
+const PAGE_BYTES_LEAST: usize = 4096;
+const SHORT_PAGES: usize = 1 << 16;
 /// Frames are aligned to cache lines, so that neither copies nor threads meet in one.
 const FRAME_ALIGN: usize = 64;
 /// What the eviction policies count stays below this.
@@ -118,11 +122,12 @@ impl<D: Device> OpenDevices<D> {
         expect_room(&self.devices, &asked, &self.usable)
     }
 
-    /// So many pages, or as many as all devices could have if they had nothing else.
+    /// So many pages, or one more than all devices could have if they had nothing else: it is for them to say
+    /// that there is no room for it.
     fn pages_most(&self, pages: u64, page_bytes: u64) -> u64 {
         let totals = self.devices.iter().map(|device| device.info().total_bytes);
-        let bytes = totals.fold(0, u64::saturating_add).min(isize::MAX as u64);
-        pages.min(bytes / page_bytes)
+        let bytes = totals.fold(0, u64::saturating_add).min(isize::MAX as u64 - page_bytes);
+        pages.min(bytes / page_bytes + 1)
     }
 
     /// What takes the place of lost devices, and of those that pages are moved away from, by channel.
@@ -256,7 +261,21 @@ impl<T: Element, D: Device> Builder<T, D> {
     pub(crate) fn resized(&self, len: usize) -> Self {
         let mut resized = self.twin(len);
         resized.settings.common.page_len = self.settings.common.page_len;
+        resized.max_len = self.max_len;
         resized
+    }
+
+    /// The same array, which can grow as far as its devices have memory, unless it is said how far; or, if
+    /// its pages are short, to some of them: what is kept of each page and frame is made for as many as there
+    /// may be.
+    pub(crate) fn growing(mut self) -> Self {
+        if self.max_len == 0 {
+            let short = |page_len: &usize| page_len.saturating_mul(size_of::<T>()) < PAGE_BYTES_LEAST;
+            let pages = self.settings.common.page_len.filter(short);
+            let some = |page_len: usize| page_len.saturating_mul(SHORT_PAGES).max(self.len.saturating_mul(4));
+            self.max_len = pages.map_or(usize::MAX, some);
+        }
+        self
     }
 
     /// Puts the pages on these devices. Their type may change, so this comes first or nowhere.
@@ -270,11 +289,14 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// first, and cannot grow unless this is more. [`usize::MAX`] for as many as the devices may hold.
     ///
     /// What is set aside for it is addresses, on the devices and for the page table, which take no memory
-    /// until they are used. Devices without such a thing, and
-    /// [`Placement::Parity`](crate::Placement::Parity), have [`build`](Self::build) fail with
-    /// [`Device`](ErrorKind::Device) ([`Unsupported`](backend_api::ErrorKind::Unsupported)); a CUDA driver
-    /// older than 10.2 is one. OpenCL devices, which have only memory, take it in steps of an eighth of what
-    /// this may be on each. The cache, and the default page length, are those of an array so long.
+    /// until they are used. The cache, and the default page length, are those of an array so long.
+    ///
+    /// OpenCL devices, which have no addresses to set aside, take memory in steps of up to an eighth of what
+    /// this may be on each; for [`usize::MAX`] they have [`build`](Self::build) fail with
+    /// [`Device`](ErrorKind::Device) ([`Unsupported`](backend_api::ErrorKind::Unsupported)), and so have
+    /// devices whose memory cannot grow at all, such as those of CUDA drivers older than 10.2.
+    /// [`Placement::Parity`](crate::Placement::Parity) has it fail with
+    /// [`ParityRefused`](ErrorKind::ParityRefused).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -505,6 +527,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         }
         let redundant = common.placement.redundant(open.devices.len())?;
         let pages_most = open.pages_most(max_len.div_ceil(page_len) as u64, page_bytes as u64).max(pages);
+        let is_open = max_len == usize::MAX;
         // Less where the devices can never have so much. What it is built with it may have again.
         let max_len = max_len.min((pages_most as usize).saturating_mul(page_len)).max(len);
         if max_len > len && matches!(redundant, Some(Redundant::Parity(_))) {
@@ -543,6 +566,7 @@ impl<T: Element, D: Device> Builder<T, D> {
                 },
                 slots: slots(index, pages),
                 slots_most: slots(index, pages_most),
+                is_open,
                 policy: common.eviction,
                 memory,
                 fall_back,
@@ -553,8 +577,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         let mut pager =
             Pager::new(channels, table, page_bytes, read_ahead, counts_hits).with_redundancy(redundancy);
         if published.is_some() || published::is_wanted() {
-            let bytes = len as u64 * element::Layout::<T>::BYTES as u64;
-            publishing::begin(&mut pager, published.unwrap_or_default(), bytes);
+            publishing::begin(&mut pager, published.unwrap_or_default(), element::Layout::<T>::BYTES);
         }
         Ok(VirtualArray::assemble((len, max_len), page_len, pager))
     }

@@ -6,8 +6,9 @@ use backend_api::Device;
 
 use crate::array::{VirtualArray, store_shared};
 use crate::base::element::{Element, Layout, write_racy};
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::page::state::DIRTY;
+use crate::engine::pager::Spare;
 
 /// How many bytes of what an iterator gives are kept before they are added.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -67,15 +68,25 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.reserve_for(self.len().saturating_add(additional))
     }
 
-    fn reserve_for(&self, len: usize) -> Result<()> {
+    /// Has the devices make room for an array so long, and for some more if they have it.
+    pub(crate) fn reserve_for(&self, len: usize) -> Result<()> {
+        self.extend_memory(len, Spare::Some)
+    }
+
+    /// As [`reserve_for`](Self::reserve_for), for no more.
+    pub(crate) fn reserve_exactly_for(&self, len: usize) -> Result<()> {
+        self.extend_memory(len, Spare::None)
+    }
+
+    fn extend_memory(&self, len: usize, spare: Spare) -> Result<()> {
         if len > self.max_len {
             return Err(ErrorKind::LengthLimit { asked: len, max_len: self.max_len }.into());
         }
-        self.pager().extend(len.div_ceil(self.page_len()) as u64)
+        self.pager().extend(len.div_ceil(self.page_len()) as u64, spare)
     }
 
-    /// Adds an element at the end, and returns its index. Every thread that learns of the index, by whatever
-    /// means, reads what was pushed.
+    /// Adds an element at the end, and returns its index, by which this thread reads it from then on, and so
+    /// does every other one that it tells.
     ///
     /// Of threads that push at once each gets an index of its own, in the order in which they get hold of the
     /// last page. Blocks as [`set`](Self::set) does, and where [`capacity`](Self::capacity) is reached, as
@@ -254,15 +265,25 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let before = self.len();
         let len = before.saturating_add(more);
         self.reserve_for(len)?;
+        self.at_length(len, |array| {
+            let outcome = write(array, before..len);
+            (if outcome.is_ok() { len } else { before }, outcome)
+        })
+    }
+
+    /// Runs code while the array is so long, for which there is memory; the code says how long it is then.
+    pub(crate) fn at_length<R>(&mut self, len: usize, run: impl FnOnce(&mut Self) -> (usize, R)) -> R {
+        let before = self.len();
         self.publish_len(len);
-        let back = Shortened { array: self, len: before };
-        write(back.array, before..len)?;
+        let back = Shortened { len: before, array: self };
+        let (after, result) = run(back.array);
+        back.array.publish_len(after);
         std::mem::forget(back);
-        Ok(())
+        result
     }
 }
 
-/// An array that becomes as short as this when it is dropped.
+/// An array that becomes as short as it was if code panics.
 struct Shortened<'a, T: Element, D: Device> {
     array: &'a mut VirtualArray<T, D>,
     len: usize,
@@ -301,11 +322,11 @@ impl<'a, T: Element, D: Device> Extend<&'a T> for VirtualArray<T, D> {
 }
 
 /// Collects elements over the [devices of the machine](crate::devices), in an array that can grow as far as
-/// these have memory.
+/// these have memory; or, where they cannot have an array grow, in memory first.
 ///
 /// # Panics
-/// Where there is no device, or none with enough memory, or none that can have an array grow. Build an array
-/// and call [`try_extend`](VirtualArray::try_extend) to have that as an error.
+/// Where there is no device, or none with enough memory. Build an array and call
+/// [`try_extend`](VirtualArray::try_extend) to have that as an error.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -315,9 +336,24 @@ impl<'a, T: Element, D: Device> Extend<&'a T> for VirtualArray<T, D> {
 /// ```
 impl<T: Element> FromIterator<T> for VirtualArray<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
-        let array = Self::builder(0).max_len(usize::MAX).build();
-        let mut array = array.expect("`Builder::build` returns this as an error");
-        array.extend(values);
-        array
+        const ADVICE: &str = "`Builder::build` and `try_extend` return this as an error";
+        match Self::builder(0).growing().build() {
+            Ok(mut array) => {
+                array.try_extend(values).expect(ADVICE);
+                array
+            }
+            Err(error) if is_unsupported(&error) => {
+                let values: Vec<T> = values.into_iter().collect();
+                let array = Self::new(values.len()).expect(ADVICE);
+                array.write_range(0, &values).expect(ADVICE);
+                array
+            }
+            Err(error) => panic!("{ADVICE}: {error}"),
+        }
     }
+}
+
+/// Whether a device says that its memory cannot grow.
+pub(crate) fn is_unsupported(error: &Error) -> bool {
+    error.device_error().is_some_and(|error| error.kind() == backend_api::ErrorKind::Unsupported)
 }

@@ -623,6 +623,7 @@ mod tests {
             IndexOutside { index: 9, len: 9 },
             ListedIndexOutside { position: 1, index: 9, len: 9 },
             RangeOutside { start: 1, end: 9, len: 8 },
+            LengthLimit { asked: 9, max_len: 8 },
             RangeReversed { start: 9, end: 1 },
             LengthMismatch { of: "the slice", expected: 2, got: 3 },
             TooLong { elements: u64::MAX, element_bytes: 4 },

@@ -126,8 +126,9 @@ pub(crate) struct ChannelPlan {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) layout: Layout,
     pub(crate) slots: u64,
-    /// How many there may be later.
+    /// How many there may be later, and whether that is all that the device may have.
     pub(crate) slots_most: u64,
+    pub(crate) is_open: bool,
     pub(crate) policy: EvictionPolicy,
     pub(crate) memory: HostMemory,
     pub(crate) fall_back: bool,
@@ -250,7 +251,10 @@ impl Channel {
         };
         let (bytes, most) = (bytes(plan.slots)?, bytes(plan.slots_most)?);
         let slots = match bytes < most {
-            true => DeviceBuffer::extensible(&plan.device, bytes, most, plan.commit)?,
+            true => {
+                let most = if plan.is_open { u64::MAX } else { most };
+                DeviceBuffer::extensible(&plan.device, bytes, most, plan.commit)?
+            }
             false => DeviceBuffer::new(&plan.device, bytes, plan.commit)?,
         };
         let frames_max = plan.layout.frames_max as usize;

@@ -21,7 +21,7 @@ mod tests;
 mod uncached;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
@@ -38,6 +38,7 @@ use crate::engine::page::{
 use crate::engine::read_ahead::Use;
 use crate::engine::redundancy::Redundancy;
 
+pub(crate) use growth::Spare;
 pub(crate) use hold::ExclusiveHold;
 pub(crate) use pool::SharedHomes;
 
@@ -158,6 +159,11 @@ impl Pager {
 
     pub(crate) fn table(&self) -> &PageTable {
         &self.table
+    }
+
+    /// The table, for those that do not keep it.
+    pub(crate) fn weak_table(&self) -> Weak<PageTable> {
+        Arc::downgrade(&self.table)
     }
 
     pub(crate) fn identity(&self) -> &Identity {

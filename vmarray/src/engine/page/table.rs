@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::entry::Entry;
 use crate::base::memory::{ask_for_large_pages, prefetch_write};
 
-/// A flat table: page number to entry, 32 bytes a page, for as many pages as the array may ever have. It stays
-/// where it is. What no page needs yet is zeroed memory that nobody has touched.
+/// A flat table: page number to entry, 32 bytes a page, for as many pages as the array may ever have. It
+/// stays where it is. What no page needs yet is zeroed memory that nobody has touched.
 #[derive(Debug)]
 pub(crate) struct PageTable {
     /// The first entry, behind the [`Lengths`].
@@ -114,6 +114,11 @@ impl PageTable {
         Some(Layout::new::<Lengths>().extend(entries).ok()?.0)
     }
 
+    pub(crate) fn lengths(&self) -> &Lengths {
+        // SAFETY: the entry is the first, and the table lives as long as the reference.
+        unsafe { Lengths::of(self.first) }
+    }
+
     /// How many pages have a home.
     #[inline]
     pub(crate) fn len(&self) -> u64 {
@@ -185,9 +190,8 @@ mod tests {
             assert_eq!((table.len(), table.most()), (most as u64 / 2, most as u64));
             let is_new = |page| table.entry(page).state(Ordering::Relaxed) == State(0);
             assert!((0..most as u64).all(is_new) && Entry::new().state(Ordering::Relaxed) == State(0));
+            let lengths = table.lengths();
             // SAFETY: the table lives.
-            let lengths = unsafe { Lengths::of(table.first()) };
-            // SAFETY: as above.
             let state = |at| (lengths.len(), unsafe { Lengths::has_quick(table.first(), at) });
             assert_eq!(state(0), (0, false));
             lengths.publish(7, false);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Pager;
 use crate::base::error::{Error, Result};
+use crate::engine::page::LockScope;
 
 /// How much more than there is a first attempt asks for, and the next ones, as parts of what there is: twice
 /// as much if the devices have room, so that an array that grows seldom asks them.
@@ -12,20 +13,30 @@ const SPARE_PARTS: [u64; 4] = [1, 4, 16, u64::MAX];
 /// this.
 const STEP_BYTES: u64 = 2 << 20;
 
+/// Whether more is asked for than is needed now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spare {
+    Some,
+    None,
+}
+
 impl Pager {
     /// How many pages a channel has of so many.
     pub(crate) fn slots_in(channel: u64, channels: u64, pages: u64) -> u64 {
         (pages + channels - 1 - channel) / channels
     }
 
-    /// Sees to it that so many pages have a home, and perhaps some more: of what there is nothing moves.
+    /// Sees to it that so many pages have a home, with some to spare or without: of what there is nothing
+    /// moves.
     ///
     /// # Errors
     /// What a device reports; as many pages have a home as before then.
-    pub(crate) fn extend(&self, pages: u64) -> Result<()> {
+    pub(crate) fn extend(&self, pages: u64, spare: Spare) -> Result<()> {
         if pages <= self.table.len() {
             return Ok(());
         }
+        // Declared first, dropped last: devices may wake tasks in any call, which run without the lock then.
+        let _scope = LockScope::begin();
         let _alone = self.extending.lock();
         let (present, most) = (self.table.len(), self.table.most());
         debug_assert!(pages <= most, "callers have compared it with the length limit");
@@ -34,8 +45,14 @@ impl Pager {
         let mut before = u64::MAX;
         for part in SPARE_PARTS {
             let is_last = part == u64::MAX;
-            let with_spare = if is_last { 0 } else { present.saturating_add(present / part).max(least) };
-            let wanted = pages.max(with_spare).min(most);
+            if spare == Spare::None && !is_last {
+                continue;
+            }
+            let mut wanted = pages.max(if is_last { 0 } else { present.saturating_add(present / part) });
+            if part == SPARE_PARTS[0] {
+                wanted = wanted.max(least);
+            }
+            let wanted = wanted.min(most);
             if wanted <= present || wanted == before || (!is_last && !self.has_room(wanted)?) {
                 continue;
             }
