@@ -189,12 +189,7 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
     /// use backend_api::{Commit, DeviceBuffer};
     /// # use std::sync::Arc;
     /// let device = Arc::new(backend_host::HostDevice::new(1000)?);
-    /// let memory = DeviceBuffer::extensible(&device, 10, 5000, Commit::Lazy)?;
-    /// memory.extend(600, Commit::Lazy)?;
-    /// // What is as long already stays as it is, and so does what cannot grow so far.
-    /// memory.extend(100, Commit::Lazy)?;
-    /// assert!(memory.extend(2000, Commit::Lazy).is_err());
-    /// assert_eq!(memory.bytes(), 600);
+    /// assert_eq!(DeviceBuffer::extensible(&device, 10, 5000, Commit::Lazy)?.bytes(), 10);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     pub fn extensible(device: &Arc<D>, bytes: u64, most: u64, commit: Commit) -> Result<Self> {
@@ -204,6 +199,19 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
 
     /// Makes it so many bytes long, in its place.
     /// Errors are those of [`Device::extend`].
+    ///
+    /// ```
+    /// use backend_api::{Commit, DeviceBuffer};
+    /// # use std::sync::Arc;
+    /// let device = Arc::new(backend_host::HostDevice::new(1000)?);
+    /// let memory = DeviceBuffer::extensible(&device, 10, 5000, Commit::Lazy)?;
+    /// memory.extend(600, Commit::Lazy)?;
+    /// // What is as long already stays as it is, and so does what cannot grow so far.
+    /// memory.extend(100, Commit::Lazy)?;
+    /// assert!(memory.extend(2000, Commit::Lazy).is_err());
+    /// assert_eq!(memory.bytes(), 600);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn extend(&self, bytes: u64, commit: Commit) -> Result<()> {
         self.device.extend(&self.handle, bytes, commit)?;
         self.bytes.fetch_max(bytes, Ordering::AcqRel);

@@ -46,6 +46,16 @@ pub struct ByteStream<'a, D: Device> {
 
 impl<D: Device> VirtualArray<u8, D> {
     /// The array as a file, of which the first byte is read or written next.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use std::io::Read;
+    /// let mut array = VirtualArray::<u8>::try_from(&b"some bytes"[..])?;
+    /// let mut text = String::new();
+    /// array.byte_stream().read_to_string(&mut text).unwrap();
+    /// assert_eq!(text, "some bytes");
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn byte_stream(&mut self) -> ByteStream<'_, D> {
         ByteStream { array: self, position: 0 }
     }

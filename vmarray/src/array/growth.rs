@@ -64,6 +64,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Errors
     /// [`LengthLimit`](ErrorKind::LengthLimit), and [`Device`](ErrorKind::Device) where a device has not
     /// enough memory: it says how much was asked of it and how much it has. The array is as it was then.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::builder(10).max_len(1000).build()?;
+    /// array.reserve(990)?;
+    /// assert_eq!((array.capacity(), array.reserve(991).is_err()), (1000, true));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn reserve(&self, additional: usize) -> Result<()> {
         self.reserve_for(self.len().saturating_add(additional))
     }
