@@ -38,6 +38,16 @@ impl<B, H> Memory<B, H> {
         self.hosts.insert(handle.id(), (handle.bytes() as u64, piece));
     }
 
+    /// Makes a buffer longer, which is what is given from now on.
+    ///
+    /// # Errors
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle).
+    pub fn extend_buffer(&mut self, handle: &BufferHandle, bytes: u64, buffer: Arc<B>) -> Result<()> {
+        self.buffer("extend", handle.id())?;
+        self.buffers.insert(handle.id(), (bytes, buffer));
+        Ok(())
+    }
+
     /// Forgets a buffer: no further work can touch it.
     pub fn remove_buffer(&mut self, handle: &BufferHandle) -> Option<Arc<B>> {
         self.buffers.remove(&handle.id()).map(|(_, buffer)| buffer)
@@ -81,6 +91,30 @@ impl<B, H> Extents for Memory<B, H> {
     fn host_bytes(&self, host: HostId) -> Option<u64> {
         self.hosts.get(&host).map(|(bytes, _)| *bytes)
     }
+}
+
+/// Whether memory of so many bytes can be one that grows to so many.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for less.
+pub fn check_extensible(bytes: u64, most: u64) -> Result<()> {
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidArgument, "allocate_extensible")
+        .with_bytes(bytes)
+        .with_detail(format!("it may grow to {most} bytes, and is longer")))
+}
+
+/// Whether memory is to be extended to so many bytes, of as many as it may have.
+///
+/// # Errors
+/// [`TooLarge`](ErrorKind::TooLarge).
+pub fn check_extend(now: u64, bytes: u64, most: u64) -> Result<bool> {
+    if bytes > most.max(now) {
+        return Err(Error::new(ErrorKind::TooLarge, "extend").with_bytes(bytes).with_available_bytes(most));
+    }
+    Ok(bytes > now)
 }
 
 /// How much of a device's memory was given out.

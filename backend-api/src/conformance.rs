@@ -474,6 +474,8 @@ macro_rules! __conformance_list {
                 pieces_of_host_memory_do_not_overlap
                 pieces_of_device_memory_do_not_overlap
                 more_memory_than_there_is_is_refused
+                memory_grows_in_its_place
+                memory_that_cannot_grow_stays_as_it_is
                 memory_that_was_given_back_can_be_had_again
                 a_full_device_says_so_and_goes_on
                 buffers_larger_than_one_piece_are_one

@@ -152,6 +152,19 @@ pub enum Commit {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
+/// Memory that grows in its place:
+///
+/// ```
+/// use backend_api::{Commit, Device, ErrorKind};
+/// let device = backend_host::HostDevice::new(1000)?;
+/// let buffer = device.allocate_extensible(100, 5000, Commit::Lazy)?;
+/// device.extend(&buffer, 900, Commit::Proven)?;
+/// assert_eq!(device.memory()?.free_bytes, 100);
+/// assert_eq!(device.extend(&buffer, 2000, Commit::Lazy).unwrap_err().kind(), ErrorKind::OutOfMemory);
+/// assert_eq!(device.extend(&buffer, 6000, Commit::Lazy).unwrap_err().kind(), ErrorKind::TooLarge);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+///
 /// Kernels, each shown where its request is described:
 ///
 /// ```
@@ -253,6 +266,45 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`OutOfMemory`](ErrorKind::OutOfMemory) with bytes asked and available,
     /// [`TooLarge`](ErrorKind::TooLarge), [`Lost`](ErrorKind::Lost).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle>;
+
+    /// Device memory of `bytes` bytes that can be [extended](Self::extend) in its place, up to `most` bytes.
+    ///
+    /// - To all other calls it is what [`allocate`](Self::allocate) gives.
+    /// - What it may grow to is no memory yet, but addresses. A device that cannot set addresses aside may
+    ///   take memory in steps instead, each of an eighth of `most` at most.
+    /// - `most` may be more than the device has, and is at least `bytes`. [`u64::MAX`] is for as much as it
+    ///   has then; a device that takes memory in steps may refuse that as unsupported.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate), for `bytes`; [`InvalidArgument`](ErrorKind::InvalidArgument) for less
+    /// than that as `most`; [`Unsupported`](ErrorKind::Unsupported) if the device, or its driver, has no
+    /// such memory, which is the default.
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        let _ = commit;
+        Err(Error::new(ErrorKind::Unsupported, "allocate_extensible")
+            .with_bytes(bytes)
+            .with_detail(format!("this device has no memory that can grow to {most} bytes"))
+            .with_advice("allocate all of it at once, or use another device")
+            .on(self.info()))
+    }
+
+    /// Makes [such memory](Self::allocate_extensible) so many bytes long, in its place.
+    ///
+    /// - Places in it stay what they are, and so do the bytes that are there. Work under way on them goes on,
+    ///   and is not waited for.
+    /// - The contents of what is added are unspecified.
+    /// - Memory that is as long already stays as it is.
+    /// - After an error it is as it was.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) with bytes asked and available,
+    /// [`TooLarge`](ErrorKind::TooLarge) for more than `most` bytes, or for memory that cannot grow,
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`Unsupported`](ErrorKind::Unsupported),
+    /// [`Lost`](ErrorKind::Lost).
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        let _ = (buffer, commit);
+        Err(Error::new(ErrorKind::Unsupported, "extend").with_bytes(bytes).on(self.info()))
+    }
 
     /// Gives device memory back.
     ///

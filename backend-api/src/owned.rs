@@ -3,6 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::numa::OnNode;
 use crate::{
@@ -170,7 +171,7 @@ pub struct DeviceBuffer<D: Device + ?Sized> {
     device: Arc<D>,
     /// There until the drop.
     handle: ManuallyDrop<BufferHandle>,
-    bytes: u64,
+    bytes: AtomicU64,
 }
 
 impl<D: Device + ?Sized> DeviceBuffer<D> {
@@ -178,7 +179,43 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
     /// Errors are those of [`Device::allocate`].
     pub fn new(device: &Arc<D>, bytes: u64, commit: Commit) -> Result<Self> {
         let handle = ManuallyDrop::new(device.allocate(bytes, commit)?);
-        Ok(Self { handle, device: Arc::clone(device), bytes })
+        Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })
+    }
+
+    /// New device memory that can be [extended](Self::extend) up to `most` bytes.
+    /// Errors are those of [`Device::allocate_extensible`].
+    ///
+    /// ```
+    /// use backend_api::{Commit, DeviceBuffer};
+    /// # use std::sync::Arc;
+    /// let device = Arc::new(backend_host::HostDevice::new(1000)?);
+    /// assert_eq!(DeviceBuffer::extensible(&device, 10, 5000, Commit::Lazy)?.bytes(), 10);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn extensible(device: &Arc<D>, bytes: u64, most: u64, commit: Commit) -> Result<Self> {
+        let handle = ManuallyDrop::new(device.allocate_extensible(bytes, most, commit)?);
+        Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })
+    }
+
+    /// Makes it so many bytes long, in its place.
+    /// Errors are those of [`Device::extend`].
+    ///
+    /// ```
+    /// use backend_api::{Commit, DeviceBuffer};
+    /// # use std::sync::Arc;
+    /// let device = Arc::new(backend_host::HostDevice::new(1000)?);
+    /// let memory = DeviceBuffer::extensible(&device, 10, 5000, Commit::Lazy)?;
+    /// memory.extend(600, Commit::Lazy)?;
+    /// // What is as long already stays as it is, and so does what cannot grow so far.
+    /// memory.extend(100, Commit::Lazy)?;
+    /// assert!(memory.extend(2000, Commit::Lazy).is_err());
+    /// assert_eq!(memory.bytes(), 600);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn extend(&self, bytes: u64, commit: Commit) -> Result<()> {
+        self.device.extend(&self.handle, bytes, commit)?;
+        self.bytes.fetch_max(bytes, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Its name.
@@ -190,7 +227,7 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
     /// Its length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Ordering::Acquire)
     }
 
     /// The place `offset` bytes into it.

@@ -2,18 +2,21 @@
 
 use std::ffi::c_void;
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::backends::ram::SystemMemory;
-use backend_api::backends::{Direction, PIN_ADVICE};
+use backend_api::backends::{Direction, PIN_ADVICE, check_extend, check_extensible};
 use backend_api::kernel::KernelFacts;
 use backend_api::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Gather, HostAllocation,
     HostMemory, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Reach, Request, Result, Route, Routing,
     Scatter, Ticket, View,
 };
+
+use parking_lot::Mutex;
 
 use crate::context::Context;
 use crate::core::Core;
@@ -105,6 +108,8 @@ const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all 
 /// ```
 pub struct CudaDevice {
     pub(crate) core: Arc<Core>,
+    /// Held by the thread that extends memory.
+    extending: Mutex<()>,
 }
 
 impl CudaDevice {
@@ -181,7 +186,7 @@ impl CudaDevice {
             .unwrap_or_else(|| Options::default_headroom_bytes(card.info.total_bytes, card.drives_display));
         let core = Arc::new(Core::new(card, context, headroom, options.route));
         peers::add(&core);
-        Self { core }
+        Self { core, extending: Mutex::default() }
     }
 
     /// The card, as discovery describes it.
@@ -294,6 +299,56 @@ impl CudaDevice {
         queue.deliver(u64::MAX);
         self.core.queues.end(queue.id, newest);
     }
+
+    /// Refuses what the card has no room for, and says how much it has in all.
+    fn expect_room(&self, operation: &'static str, bytes: u64) -> Result<u64> {
+        let status = self.memory()?;
+        if bytes > status.total_bytes {
+            return Err(self.core.here(
+                Error::new(ErrorKind::TooLarge, operation)
+                    .with_bytes(bytes)
+                    .with_available_bytes(status.total_bytes),
+            ));
+        }
+        if bytes > status.usable_bytes {
+            return Err(self.core.here(
+                Error::new(ErrorKind::OutOfMemory, operation)
+                    .with_bytes(bytes)
+                    .with_available_bytes(status.usable_bytes)
+                    .with_detail(format!(
+                        "{} bytes are free, of which {} are left to the driver and other programs",
+                        status.free_bytes, self.core.headroom_bytes
+                    )),
+            ));
+        }
+        Ok(status.total_bytes)
+    }
+
+    /// What the driver says when it has no memory, with how much there is.
+    fn out_of_memory(&self, operation: &'static str, bytes: u64, code: Code) -> Error {
+        let error = self.core.error(operation, code).with_bytes(bytes);
+        match self.memory() {
+            Ok(status) => error.with_available_bytes(status.usable_bytes),
+            Err(_) => error,
+        }
+    }
+
+    /// Writes to a part of memory that nobody knows yet, if it is to be known to exist.
+    fn prove(
+        &self,
+        operation: &'static str,
+        memory: &DeviceMemory,
+        part: Range<u64>,
+        commit: Commit,
+    ) -> Result<()> {
+        let bytes = part.end - part.start;
+        if commit != Commit::Proven || bytes == 0 {
+            return Ok(());
+        }
+        let fail = |code: Code| self.out_of_memory(operation, bytes, code);
+        let stream = Stream::new(&self.core.context).map_err(fail)?;
+        memory.clear(part, stream.raw()).and_then(|()| stream.synchronize()).map_err(fail)
+    }
 }
 
 /// Why a card or a context cannot be used.
@@ -358,38 +413,55 @@ unsafe impl Device for CudaDevice {
 
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         const OPERATION: &str = "allocate";
-        let status = self.memory()?;
-        if bytes > status.total_bytes {
-            return Err(self.core.here(
-                Error::new(ErrorKind::TooLarge, OPERATION)
-                    .with_bytes(bytes)
-                    .with_available_bytes(status.total_bytes),
-            ));
-        }
-        if bytes > status.usable_bytes {
-            return Err(self.core.here(
-                Error::new(ErrorKind::OutOfMemory, OPERATION)
-                    .with_bytes(bytes)
-                    .with_available_bytes(status.usable_bytes)
-                    .with_detail(format!(
-                        "{} bytes are free, of which {} are left to the driver and other programs",
-                        status.free_bytes, self.core.headroom_bytes
-                    )),
-            ));
-        }
-        let fail = |code: Code| {
-            let error = self.core.error(OPERATION, code).with_bytes(bytes);
-            match self.memory() {
-                Ok(status) => error.with_available_bytes(status.usable_bytes),
-                Err(_) => error,
-            }
-        };
-        let memory = DeviceMemory::new(&self.core.context, bytes).map_err(fail)?;
-        if commit == Commit::Proven && bytes > 0 {
-            let stream = Stream::new(&self.core.context).map_err(fail)?;
-            memory.clear(stream.raw()).and_then(|()| stream.synchronize()).map_err(fail)?;
-        }
+        self.expect_room(OPERATION, bytes)?;
+        let memory = DeviceMemory::new(&self.core.context, bytes);
+        let memory = memory.map_err(|code| self.out_of_memory(OPERATION, bytes, code))?;
+        self.prove(OPERATION, &memory, 0..bytes, commit)?;
         Ok(self.core.memory.add_device(memory))
+    }
+
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        const OPERATION: &str = "allocate_extensible";
+        check_extensible(bytes, most).map_err(|error| self.core.here(error))?;
+        let total = self.expect_room(OPERATION, bytes)?;
+        // What the card cannot have needs no addresses.
+        let memory = DeviceMemory::extensible(&self.core.context, bytes, most, most.min(total));
+        let memory = memory.map_err(|code| match code {
+            Code::NOT_SUPPORTED => self.core.here(
+                Error::new(ErrorKind::Unsupported, OPERATION)
+                    .with_detail("the driver, or the card, does not manage virtual memory")
+                    .with_advice("install a newer driver, or allocate all of it at once"),
+            ),
+            code => self.out_of_memory(OPERATION, bytes, code),
+        })?;
+        self.prove(OPERATION, &memory, 0..bytes, commit)?;
+        Ok(self.core.memory.add_device(memory))
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        const OPERATION: &str = "extend";
+        self.core.check_lost(OPERATION)?;
+        let _alone = self.extending.lock();
+        let unknown =
+            || self.core.here(Error::new(ErrorKind::UnknownHandle, OPERATION).with_detail("unknown buffer"));
+        let memory = self.core.memory.device(buffer.id()).ok_or_else(unknown)?;
+        let now = memory.bytes();
+        let most = memory.reserved().map_or(now, |(_, most)| *most);
+        let is_longer = check_extend(now, bytes, most).map_err(|error| self.core.here(error))?;
+        let Some((reserved, _)) = memory.reserved().filter(|_| is_longer) else { return Ok(()) };
+        let missing = reserved.missing_bytes(bytes);
+        self.expect_room(OPERATION, missing).map_err(|error| match error.kind() {
+            ErrorKind::TooLarge => self.core.here(
+                Error::new(ErrorKind::OutOfMemory, OPERATION)
+                    .with_bytes(missing)
+                    .with_available_bytes(error.available_bytes().unwrap_or(0)),
+            ),
+            _ => error,
+        })?;
+        reserved.extend(bytes).map_err(|code| self.out_of_memory(OPERATION, missing, code))?;
+        self.prove(OPERATION, &memory, now..bytes, commit)?;
+        memory.lengthen(bytes);
+        Ok(())
     }
 
     fn wipe_on_release(&self) -> Result<()> {
@@ -661,7 +733,7 @@ mod tests {
         let Scene { device, queue, memory, host } = scene;
         let (stream, queue) = (fake::stream(&device, queue.id()), Arc::new(queue));
         let (sender, receiver) = mpsc::channel();
-        let buffers = parking_lot::Mutex::new(Some((memory, host)));
+        let buffers = Mutex::new(Some((memory, host)));
         let waker = waker({
             let (device, queue) = (Arc::clone(&device), Arc::clone(&queue));
             move || {
@@ -691,7 +763,7 @@ mod tests {
         let ticket = queue.submit(&[]).unwrap();
         let (sender, receiver) = mpsc::channel();
         device.wake(ticket, waker(|| panic!("on purpose, in a waker")));
-        let last = parking_lot::Mutex::new(Some((Arc::clone(&device), queue)));
+        let last = Mutex::new(Some((Arc::clone(&device), queue)));
         let waker = waker(move || {
             drop(last.lock().take());
             sender.send(()).unwrap();

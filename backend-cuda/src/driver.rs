@@ -167,6 +167,50 @@ impl BatchAttributes {
     };
 }
 
+/// What memory of a card is made with: a `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllocationProperties {
+    kind: c_uint,
+    handle_types: c_uint,
+    location: [c_int; 2],
+    handle_metadata: *mut c_void,
+    flags: [u8; 8],
+}
+const _: () = assert!(size_of::<AllocationProperties>() == size_of::<sys::CUmemAllocationProp>());
+
+impl AllocationProperties {
+    /// Memory on the card of this number, for this process alone.
+    pub(crate) fn on(ordinal: c_int) -> Self {
+        Self {
+            kind: sys::CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED as c_uint,
+            handle_types: 0,
+            location: [DEVICE_LOCATION, ordinal],
+            handle_metadata: null_mut(),
+            flags: [0; 8],
+        }
+    }
+}
+
+/// Who may do what with memory: a `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AccessDescription {
+    location: [c_int; 2],
+    flags: c_uint,
+}
+const _: () = assert!(size_of::<AccessDescription>() == size_of::<sys::CUmemAccessDesc>());
+
+impl AccessDescription {
+    /// The card of this number reads and writes.
+    pub(crate) fn of(ordinal: c_int) -> Self {
+        let flags = sys::CUmemAccess_flags_enum::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as c_uint;
+        Self { location: [DEVICE_LOCATION, ordinal], flags }
+    }
+}
+
+const DEVICE_LOCATION: c_int = sys::CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE as c_int;
+
 macro_rules! table {
     (
         required { $($(#[$attribute:meta])* $name:ident = $symbol:literal ($($argument:ty),*);)* }
@@ -279,6 +323,16 @@ table! {
     }
     optional {
         device_get_uuid_v2 = "cuDeviceGetUuid_v2" (*mut [u8; 16], c_int);
+        mem_address_reserve = "cuMemAddressReserve" (*mut u64, usize, usize, u64, u64);
+        mem_address_free = "cuMemAddressFree" (u64, usize);
+        mem_create = "cuMemCreate" (*mut u64, usize, *const AllocationProperties, u64);
+        mem_release = "cuMemRelease" (u64);
+        mem_map = "cuMemMap" (u64, usize, usize, u64, u64);
+        mem_unmap = "cuMemUnmap" (u64, usize);
+        mem_set_access = "cuMemSetAccess" (u64, usize, *const AccessDescription, usize);
+        mem_get_allocation_granularity = "cuMemGetAllocationGranularity" (
+            *mut usize, *const AllocationProperties, c_uint
+        );
         memcpy_batch_async = "cuMemcpyBatchAsync" (
             *mut u64, *mut u64, *mut usize, usize, *mut BatchAttributes, *mut usize, usize, *mut usize, StreamHandle
         );

@@ -20,7 +20,8 @@ use crate::CudaDevice;
 use crate::context::Context;
 use crate::discovery::Card;
 use crate::driver::{
-    BatchAttributes, ContextHandle, Driver, EventHandle, Function, ModuleHandle, StreamHandle, Table,
+    AccessDescription, AllocationProperties, BatchAttributes, ContextHandle, Driver, EventHandle, Function,
+    ModuleHandle, StreamHandle, Table,
 };
 use crate::options::Options;
 
@@ -93,6 +94,11 @@ pub(crate) struct Driven {
     /// Whether the card is too full for another stream, and for which pieces of memory.
     pub(crate) no_streams: bool,
     pub(crate) no_bytes_above: Option<usize>,
+    /// How many calls to map memory, and to have cards reach it, find no room.
+    pub(crate) short_maps: usize,
+    pub(crate) short_accesses: usize,
+    /// Whether the card manages no virtual memory.
+    pub(crate) is_old: bool,
     /// How many streams were made and not destroyed.
     pub(crate) streams: usize,
     /// How many bytes of device memory were freed, and how many of them were zero.
@@ -108,6 +114,9 @@ thread_local! {
             short_questions: 0,
             no_streams: false,
             no_bytes_above: None,
+            short_maps: 0,
+            short_accesses: 0,
+            is_old: false,
             streams: 0,
             freed: (0, 0),
         })
@@ -310,6 +319,121 @@ unsafe extern "C" fn mem_free(address: u64) -> u32 {
     0
 }
 
+/// Addresses that were set aside, by the first one: how many, and how many have memory, and of those how many
+/// cards reach.
+static RESERVED: parking_lot::Mutex<BTreeMap<u64, [usize; 3]>> = parking_lot::Mutex::new(BTreeMap::new());
+const GRANULARITY: usize = 2 << 20;
+
+/// How many bytes of addresses that this thread set aside have memory.
+pub(crate) fn mapped_bytes() -> u64 {
+    MAPPED.get()
+}
+
+thread_local! {
+    static MAPPED: Cell<u64> = const { Cell::new(0) };
+}
+
+unsafe extern "C" fn granularity(bytes: *mut usize, _: *const AllocationProperties, _: c_uint) -> u32 {
+    // SAFETY: the caller gives room for a number.
+    unsafe { bytes.write(GRANULARITY) };
+    0
+}
+
+unsafe extern "C" fn address_reserve(address: *mut u64, bytes: usize, _: usize, _: u64, _: u64) -> u32 {
+    assert!(bytes > 0 && bytes.is_multiple_of(GRANULARITY));
+    let Ok(layout) = Layout::from_size_align(bytes, GRANULARITY) else { return OUT_OF_MEMORY };
+    // SAFETY: the layout is not empty; the caller gives room for an address.
+    unsafe {
+        let start = alloc_zeroed(layout);
+        if start.is_null() {
+            return OUT_OF_MEMORY;
+        }
+        let start = start.expose_provenance() as u64;
+        RESERVED.lock().insert(start, [bytes, 0, 0]);
+        address.write(start);
+    }
+    0
+}
+
+unsafe extern "C" fn address_free(address: u64, bytes: usize) -> u32 {
+    let reserved = RESERVED.lock().remove(&address);
+    assert_eq!(reserved, Some([bytes, 0, 0]), "as it was set aside, and without memory");
+    // SAFETY: from `address_reserve`, with the same layout.
+    unsafe {
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
+        dealloc(start, Layout::from_size_align_unchecked(bytes, GRANULARITY));
+    }
+    0
+}
+
+unsafe extern "C" fn mem_create(
+    handle: *mut u64,
+    bytes: usize,
+    _: *const AllocationProperties,
+    _: u64,
+) -> u32 {
+    assert!(bytes > 0 && bytes.is_multiple_of(GRANULARITY));
+    if DRIVEN.get().no_bytes_above.is_some_and(|most| bytes > most) {
+        return OUT_OF_MEMORY;
+    }
+    // SAFETY: the caller gives room for a handle. Its length is all that there is to it.
+    unsafe { handle.write(bytes as u64) };
+    MAPPED.set(MAPPED.get() + bytes as u64);
+    0
+}
+
+unsafe extern "C" fn mem_release(handle: u64) -> u32 {
+    MAPPED.set(MAPPED.get() - handle);
+    0
+}
+
+unsafe extern "C" fn mem_map(address: u64, bytes: usize, _: usize, handle: u64, _: u64) -> u32 {
+    let before = DRIVEN.get().short_maps;
+    driven(|driven| driven.short_maps = before.saturating_sub(1));
+    if before > 0 {
+        return OUT_OF_MEMORY;
+    }
+    let mut all = RESERVED.lock();
+    let (start, [reserved, mapped, _]) = all.range_mut(..=address).next_back().expect("set aside");
+    assert_eq!((handle, address), (bytes as u64, start + *mapped as u64), "behind what is there");
+    *mapped += bytes;
+    assert!(*mapped <= *reserved);
+    RANGES.lock().insert(*start, *mapped as u64);
+    0
+}
+
+unsafe extern "C" fn mem_unmap(address: u64, bytes: usize) -> u32 {
+    let mut all = RESERVED.lock();
+    let (start, [_, mapped, reached]) = all.range_mut(..=address).next_back().expect("set aside");
+    assert_eq!(address + bytes as u64, start + *mapped as u64, "up to the end");
+    *mapped -= bytes;
+    *reached = (*reached).min(*mapped);
+    RANGES.lock().insert(*start, *mapped as u64);
+    if *mapped == 0 {
+        RANGES.lock().remove(start);
+    }
+    0
+}
+
+unsafe extern "C" fn set_access(
+    address: u64,
+    bytes: usize,
+    cards: *const AccessDescription,
+    count: usize,
+) -> u32 {
+    let before = DRIVEN.get().short_accesses;
+    driven(|driven| driven.short_accesses = before.saturating_sub(1));
+    if before > 0 {
+        return OUT_OF_MEMORY;
+    }
+    assert!(!cards.is_null() && count > 0);
+    let mut all = RESERVED.lock();
+    let (start, [_, mapped, reached]) = all.range_mut(..=address).next_back().expect("set aside");
+    assert_eq!((address, bytes), (start + *reached as u64, *mapped - *reached), "what was mapped last");
+    *reached = *mapped;
+    0
+}
+
 unsafe extern "C" fn memset(address: u64, byte: u8, bytes: usize, _: StreamHandle) -> u32 {
     // SAFETY: the caller gives an allocated range.
     unsafe { std::ptr::with_exposed_provenance_mut::<u8>(address as usize).write_bytes(byte, bytes) };
@@ -479,6 +603,9 @@ unsafe extern "C" fn device_attribute(value: *mut c_int, which: c_int, _: c_int)
             CAPABILITY.get()
         }
         which if which == Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as c_int => 2,
+        which if which == Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED as c_int => {
+            c_int::from(!DRIVEN.get().is_old)
+        }
         _ => 0,
     };
     // SAFETY: the caller gives room for a number.
@@ -495,6 +622,14 @@ unsafe extern "C" fn occupancy(blocks: *mut c_int, _: Function, _: c_int, _: usi
 fn driver(has_batches: bool) -> &'static Driver {
     let table = Table {
         memcpy_batch_async_v2: has_batches.then_some(batch as _),
+        mem_address_reserve: Some(address_reserve),
+        mem_address_free: Some(address_free),
+        mem_create: Some(mem_create),
+        mem_release: Some(mem_release),
+        mem_map: Some(mem_map),
+        mem_unmap: Some(mem_unmap),
+        mem_set_access: Some(set_access),
+        mem_get_allocation_granularity: Some(granularity),
         stream_create,
         stream_destroy,
         stream_query,

@@ -4,6 +4,7 @@ mod forward;
 
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use backend_api::{BufferHandle, DeviceSpan, Error, ErrorKind, Extents, QueueHandle, Result, Ticket};
 use bytemuck::AnyBitPattern;
@@ -53,8 +54,8 @@ impl CudaDevice {
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) if the
-    /// length is no multiple of an element's, [`Lost`](ErrorKind::Lost). The memory stays with the device
-    /// then, and its handle comes back.
+    /// length is no multiple of an element's or the memory can be extended, [`Lost`](ErrorKind::Lost). The
+    /// memory stays with the device then, and its handle comes back.
     pub fn export_cust<T: cust::memory::DeviceCopy + AnyBitPattern>(
         &self,
         buffer: BufferHandle,
@@ -80,6 +81,13 @@ impl CudaDevice {
             let error =
                 Error::new(ErrorKind::InvalidArgument, OPERATION).with_bytes(bytes).with_detail(detail);
             return Err(self.core.here(error));
+        }
+        let is_extensible = |memory: Arc<DeviceMemory>| memory.reserved().is_some();
+        if self.core.memory.device(buffer.id()).is_some_and(is_extensible) {
+            let detail = "`cust` cannot free memory that can be extended";
+            return Err(self
+                .core
+                .here(Error::new(ErrorKind::InvalidArgument, OPERATION).with_detail(detail)));
         }
         let memory = self.core.memory.remove_device(buffer.id()).ok_or_else(unknown)?;
         self.core.block_all();

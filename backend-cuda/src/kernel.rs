@@ -174,7 +174,7 @@ impl Work<'_> {
     /// At least `bytes` bytes on the card for data on its way to or from pageable memory.
     pub(crate) fn bounce(&mut self, bytes: u64) -> Outcome<u64> {
         if let Some(bounce) = &self.order.bounce
-            && bounce.bytes >= bytes
+            && bounce.bytes() >= bytes
         {
             return Ok(bounce.address);
         }
@@ -192,7 +192,8 @@ impl Work<'_> {
             return Ok((0, blocks));
         }
         let mut blocks = blocks.clamp(1, (SLABS_BYTES / of_block).max(1));
-        let found = self.order.slabs.as_ref().map_or((0, 0), |slabs| (slabs.address, slabs.bytes / of_block));
+        let found =
+            self.order.slabs.as_ref().map_or((0, 0), |slabs| (slabs.address, slabs.bytes() / of_block));
         // What was refused once is not asked for again, as long as there is enough for one.
         if found.1 >= blocks || (found.1 > 0 && blocks * of_block <= self.order.slabs_wanted) {
             return Ok((found.0, blocks.min(found.1)));

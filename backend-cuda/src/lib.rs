@@ -58,6 +58,7 @@ mod options;
 mod peers;
 #[forbid(unsafe_code)]
 mod queue;
+mod reserved;
 #[forbid(unsafe_code)]
 mod route;
 mod staging;

@@ -1,5 +1,7 @@
 //! Memory of the card.
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use backend_api::tell;
@@ -8,13 +10,16 @@ use parking_lot::Mutex;
 use crate::context::Context;
 use crate::driver::{Outcome, StreamHandle, check};
 use crate::queue::Queue;
+use crate::reserved::Reserved;
 
 /// An allocation on the card; given back on drop, at which nothing may be in flight on it.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     context: Arc<Context>,
     pub(crate) address: u64,
-    pub(crate) bytes: u64,
+    bytes: AtomicU64,
+    /// What it lies in, if it can be extended, and how long it may become.
+    reserved: Option<(Reserved, u64)>,
     /// Queues of other devices that were given a place in it.
     visitors: Mutex<Vec<Weak<Queue>>>,
 }
@@ -29,19 +34,47 @@ impl DeviceMemory {
             // SAFETY: writes one address.
             check(unsafe { (context.driver.table.mem_alloc)(&raw mut address, wanted) })?;
         }
-        Ok(Self { context: Arc::clone(context), address, bytes, visitors: Mutex::default() })
+        Ok(Self::at(context, address, bytes))
+    }
+
+    fn at(context: &Arc<Context>, address: u64, bytes: u64) -> Self {
+        let (bytes, visitors) = (AtomicU64::new(bytes), Mutex::default());
+        Self { context: Arc::clone(context), address, bytes, reserved: None, visitors }
+    }
+
+    /// Memory that can become `most` bytes long, of which `most_here` are worth addresses.
+    pub(crate) fn extensible(context: &Arc<Context>, bytes: u64, most: u64, most_here: u64) -> Outcome<Self> {
+        let reserved = Reserved::new(context, most_here)?;
+        reserved.extend(bytes)?;
+        let mut memory = Self::at(context, reserved.address(), bytes);
+        memory.reserved = Some((reserved, most));
+        Ok(memory)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// What it lies in, if it can be extended, and how long it may become.
+    pub(crate) fn reserved(&self) -> Option<&(Reserved, u64)> {
+        self.reserved.as_ref()
+    }
+
+    /// Makes its new length known.
+    pub(crate) fn lengthen(&self, bytes: u64) {
+        self.bytes.fetch_max(bytes, Ordering::AcqRel);
     }
 
     /// Memory that somebody else allocated in this context and now gives away.
     #[cfg(feature = "cust")]
     pub(crate) fn given(context: &Arc<Context>, address: u64, bytes: u64) -> Self {
-        Self { context: Arc::clone(context), address, bytes, visitors: Mutex::default() }
+        Self::at(context, address, bytes)
     }
 
-    /// Gives it away: the address, which the receiver frees.
+    /// Gives it away: the address, which the receiver frees. It cannot be extended.
     #[cfg(feature = "cust")]
     pub(crate) fn give(mut self) -> u64 {
-        self.bytes = 0;
+        *self.bytes.get_mut() = 0;
         self.address
     }
 
@@ -72,19 +105,18 @@ impl DeviceMemory {
         }
     }
 
-    /// Writes zeroes to all of it, in the order of a stream.
-    pub(crate) fn clear(&self, stream: StreamHandle) -> Outcome {
+    /// Writes zeroes to a part of it, in the order of a stream.
+    pub(crate) fn clear(&self, part: Range<u64>, stream: StreamHandle) -> Outcome {
+        let (start, bytes) = (self.address + part.start, (part.end - part.start) as usize);
         let _current = self.context.enter()?;
-        // SAFETY: the range is this allocation.
-        check(unsafe {
-            (self.context.driver.table.memset_d8_async)(self.address, 0, self.bytes as usize, stream)
-        })
+        // SAFETY: the range is of this allocation.
+        check(unsafe { (self.context.driver.table.memset_d8_async)(start, 0, bytes, stream) })
     }
 
     /// Writes zeroes to all of it and waits for that, in the stream that is there for it: others may be held
     /// up.
     fn wipe(&self, wiper: StreamHandle) -> Outcome {
-        self.clear(wiper)?;
+        self.clear(0..self.bytes(), wiper)?;
         // SAFETY: the stream lives as long as the context.
         check(unsafe { (self.context.driver.table.stream_synchronize)(wiper) })
     }
@@ -92,23 +124,23 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if self.bytes == 0 {
+        let bytes = self.bytes();
+        if bytes == 0 {
             return;
         }
         let wiped = self.context.wiper().map_or(Ok(()), |wiper| self.wipe(wiper));
         if let Err(code) = wiped {
             tell::not_wiped("memory", &self.context.name(), &format_args!("{code:?}"));
         }
+        if self.reserved.is_some() {
+            return;
+        }
         let freed = self.context.enter().and_then(|_current| {
             // SAFETY: the address came from `mem_alloc`, and the owner made sure that nothing is in flight.
             check(unsafe { (self.context.driver.table.mem_free)(self.address) })
         });
         if let Err(code) = freed {
-            tracing::debug!(
-                ?code,
-                bytes = self.bytes,
-                "device memory was not given back: the device is lost"
-            );
+            tracing::debug!(?code, bytes, "device memory was not given back: the device is lost");
         }
     }
 }
@@ -117,9 +149,50 @@ impl Drop for DeviceMemory {
 mod tests {
     use std::sync::Arc;
 
-    use backend_api::{Device, ErrorKind};
+    use backend_api::conformance::{Limits, Outcome, checks};
+    use backend_api::{Commit, Device, DeviceBuffer, ErrorKind};
 
-    use crate::fake::{Scene, driven};
+    use crate::fake::{Scene, device, driven, mapped_bytes};
+    use crate::options::Options;
+
+    #[test]
+    fn memory_grows_behind_addresses_that_were_set_aside() {
+        const PIECE: u64 = 2 << 20;
+        let device = device(&Options::new());
+        let check = checks().iter().find(|check| check.name == "memory_grows_in_its_place").unwrap();
+        assert_eq!(check.run(&device, &Limits::default()), Outcome::Passed);
+        let before = mapped_bytes();
+        let memory = DeviceBuffer::extensible(&device, 10, 100 * PIECE, Commit::Proven).unwrap();
+        assert_eq!(mapped_bytes() - before, PIECE);
+        memory.extend(PIECE, Commit::Lazy).unwrap();
+        assert_eq!(mapped_bytes() - before, PIECE, "it is there already");
+        memory.extend(5 * PIECE + 1, Commit::Proven).unwrap();
+        assert_eq!(mapped_bytes() - before, 6 * PIECE);
+        // The driver has no more; or it cannot map what it has, or not for all cards.
+        type Change = fn(&mut crate::fake::Driven);
+        let changes: [Change; 3] = [
+            |driven| driven.no_bytes_above = Some(PIECE as usize),
+            |driven| driven.short_maps = 1,
+            |driven| driven.short_accesses = 1,
+        ];
+        for change in changes {
+            driven(change);
+            let error = memory.extend(50 * PIECE, Commit::Lazy).unwrap_err();
+            assert_eq!((error.kind(), error.available_bytes().is_some()), (ErrorKind::OutOfMemory, true));
+            driven(|driven| driven.no_bytes_above = None);
+            assert_eq!((mapped_bytes() - before, memory.bytes()), (6 * PIECE, 5 * PIECE + 1));
+        }
+        memory.extend(50 * PIECE, Commit::Lazy).unwrap();
+        let kind = |bytes| memory.extend(bytes, Commit::Lazy).map_err(|error| error.kind());
+        assert_eq!(kind(100 * PIECE + 1), Err(ErrorKind::TooLarge));
+        assert_eq!(kind(1 << 41), Err(ErrorKind::TooLarge));
+        drop(memory);
+        assert_eq!(mapped_bytes(), before, "all is given back");
+        driven(|driven| driven.is_old = true);
+        let error = DeviceBuffer::extensible(&device, 10, 100, Commit::Lazy).unwrap_err();
+        driven(|driven| driven.is_old = false);
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    }
 
     #[test]
     fn device_memory_is_wiped_before_it_is_freed() {

@@ -39,6 +39,11 @@ impl Memory {
         handle
     }
 
+    /// Memory of this name, while it is seen to itself.
+    pub(crate) fn device(&self, id: BufferId) -> Option<Arc<DeviceMemory>> {
+        self.device.read().get(&id).cloned()
+    }
+
     pub(crate) fn remove_device(&self, id: BufferId) -> Option<DeviceMemory> {
         let memory = self.device.write().remove(&id)?;
         Some(sole(memory))
@@ -170,7 +175,7 @@ impl<K: Copy + Eq + std::hash::Hash, V> Known<K, V> {
 
 impl Lookup<'_> {
     fn device(&self, id: BufferId) -> Option<Found<u64>> {
-        let found = |memory: &DeviceMemory| Found { start: memory.address, bytes: memory.bytes };
+        let found = |memory: &DeviceMemory| Found { start: memory.address, bytes: memory.bytes() };
         let own = self.device.borrow_mut().recall(&self.memory.device, id, found);
         own.or_else(|| {
             if let Some((_, memory)) = self.foreign.borrow().iter().find(|(known, _)| *known == id) {

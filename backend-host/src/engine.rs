@@ -104,6 +104,13 @@ impl<M: Medium> Engine<M> {
         self.named(self.registry.memory().buffer(operation, buffer).cloned())
     }
 
+    /// Has a buffer extended, and makes its new length known.
+    pub fn extend(&self, buffer: &BufferHandle, extend: impl FnOnce(&M) -> Result<()>) -> Result<()> {
+        let memory = self.buffer("extend", buffer.id())?;
+        self.named(extend(&memory))?;
+        self.registry.extend_buffer(buffer, memory)
+    }
+
     pub fn release(&self, buffer: BufferHandle) {
         if let Some(memory) = self.registry.remove_buffer(&buffer) {
             self.leave(Arc::as_ptr(&memory).cast());

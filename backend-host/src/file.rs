@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use backend_api::backends::check_extensible;
 use backend_api::{BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, MemoryStatus, Result};
 
 use crate::engine::Engine;
@@ -198,6 +199,11 @@ impl FileDevice {
     pub fn file_ranges(&self, buffer: BufferId) -> Result<Vec<Range<u64>>> {
         Ok(self.engine.buffer("file_ranges", buffer)?.file_ranges())
     }
+
+    fn add(&self, bytes: u64, most: u64) -> Result<BufferHandle> {
+        let place = self.engine.named(self.space.take(bytes))?;
+        Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place, most, self.engine.wiping()))))
+    }
 }
 
 // SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is
@@ -210,8 +216,16 @@ unsafe impl Device for FileDevice {
 
     fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferHandle> {
         // All blocks of the file were reserved when it was made: there is nothing left to prove.
-        let place = self.engine.named(self.space.take(bytes))?;
-        Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place, self.engine.wiping()))))
+        self.add(bytes, bytes)
+    }
+
+    fn allocate_extensible(&self, bytes: u64, most: u64, _commit: Commit) -> Result<BufferHandle> {
+        self.engine.named(check_extensible(bytes, most))?;
+        self.add(bytes, most)
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, _commit: Commit) -> Result<()> {
+        self.engine.extend(buffer, |extent| extent.extend(&self.space, bytes))
     }
 
     /// What stays is of use to the program alone: see "Contents do not stay".

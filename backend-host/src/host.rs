@@ -10,6 +10,7 @@ use backend_api::{
 
 use crate::engine::{Engine, EnginePeers};
 use crate::error;
+use crate::medium::Medium;
 use crate::memory;
 use crate::ram::{Capacity, Ram};
 
@@ -186,19 +187,24 @@ impl HostDevice {
         self.engine.threads()
     }
 
-    fn try_allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+    /// Refuses memory that the system does not have, where the device has not set it aside in its accounts.
+    fn expect_ram(&self, operation: &'static str, bytes: u64, commit: Commit) -> Result<()> {
         // The system would give the addresses and kill the program when it uses them.
         if self.bounded || commit == Commit::Proven {
-            let available = system_memory("allocate")?.usable_bytes();
+            let available = system_memory(operation)?.usable_bytes();
             if bytes > available && bytes <= self.capacity.total_bytes() {
-                return Err(Error::new(ErrorKind::OutOfMemory, "allocate")
+                return Err(Error::new(ErrorKind::OutOfMemory, operation)
                     .with_bytes(bytes)
                     .with_available_bytes(available)
                     .with_detail("that is more than the free RAM"));
             }
         }
-        let ram = Ram::new(&self.capacity, bytes, commit)?;
-        Ok(self.engine.add_buffer(Arc::new(ram)))
+        Ok(())
+    }
+
+    fn add(&self, bytes: u64, commit: Commit, make: impl FnOnce() -> Result<Ram>) -> Result<BufferHandle> {
+        let ram = self.expect_ram("allocate", bytes, commit).and_then(|()| make());
+        Ok(self.engine.add_buffer(Arc::new(self.engine.named(ram)?)))
     }
 }
 
@@ -215,7 +221,18 @@ unsafe impl Device for HostDevice {
     }
 
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
-        self.engine.named(self.try_allocate(bytes, commit))
+        self.add(bytes, commit, || Ram::new(&self.capacity, bytes, commit))
+    }
+
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        self.add(bytes, commit, || Ram::extensible(&self.capacity, bytes, most, commit))
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        self.engine.extend(buffer, |ram| {
+            self.expect_ram("extend", bytes.saturating_sub(ram.bytes()), commit)?;
+            ram.extend(&self.capacity, bytes, commit).map(drop)
+        })
     }
 
     fn reaches(&self, other: &DeviceInfo) -> Reach {

@@ -1,12 +1,13 @@
 //! Memory of this process: aligned maps, huge pages, page-locking.
 
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use backend_api::backends::ram::SystemMemory;
 use backend_api::racy;
-use memmap2::{MmapMut, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw};
 
 /// The huge page of x86-64, and of AArch64 with 4 KiB pages. Elsewhere it is a fine alignment and nothing
 /// more.
@@ -30,6 +31,22 @@ pub(crate) struct Map {
 impl Map {
     /// Maps `bytes` bytes; asks for huge pages if told so, which the system may ignore.
     pub fn new(bytes: usize, huge_pages: bool) -> io::Result<Self> {
+        Self::with(bytes, huge_pages, &mut MmapOptions::new())
+    }
+
+    /// As [`new`](Self::new), of addresses that memory may never be wanted for: a system that counts what it
+    /// has promised does not count them. Huge pages are [asked for](Self::use_up_to) when they are.
+    pub fn reserved(bytes: usize) -> io::Result<Self> {
+        Self::with(bytes, false, MmapOptions::new().no_reserve_swap())
+    }
+
+    /// Asks for huge pages under the first so many bytes: for no more than are used, since the first touch of
+    /// such a page clears all of it.
+    pub fn use_up_to(&self, bytes: usize) {
+        self.ask_for_huge_pages(bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
+    }
+
+    fn with(bytes: usize, huge_pages: bool, options: &mut MmapOptions) -> io::Result<Self> {
         if bytes == 0 {
             return Ok(Self { map: None, shift: 0, bytes });
         }
@@ -37,29 +54,29 @@ impl Map {
         // memory.
         let slack = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 0 };
         let length = bytes.checked_add(slack).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let map = MmapRaw::from(MmapMut::map_anon(length)?);
+        let map = MmapRaw::from(options.len(length).map_anon()?);
         let shift = if slack > 0 { map.as_mut_ptr().align_offset(HUGE_PAGE_BYTES) } else { 0 };
         assert!(shift <= slack, "a byte pointer can be aligned within one huge page");
         let map = Self { map: Some(map), shift, bytes };
         if huge_pages && slack > 0 {
-            map.ask_for_huge_pages();
+            map.ask_for_huge_pages(bytes);
         }
         Ok(map)
     }
 
     #[cfg(all(target_os = "linux", not(miri)))]
-    fn ask_for_huge_pages(&self) {
-        if let Some(map) = &self.map
-            && let Err(error) = map.advise_range(memmap2::Advice::HugePage, self.shift, self.bytes)
+    fn ask_for_huge_pages(&self, bytes: usize) {
+        if let Some(map) = self.map.as_ref().filter(|_| bytes > 0)
+            && let Err(error) = map.advise_range(memmap2::Advice::HugePage, self.shift, bytes)
         {
             // A kernel without huge pages: slower, not wrong.
-            tracing::debug!(%error, bytes = self.bytes, "no huge pages");
+            tracing::debug!(%error, bytes, "no huge pages");
         }
     }
 
     #[cfg(any(not(target_os = "linux"), miri))]
     #[expect(clippy::unused_self, reason = "the twin for Linux uses it")]
-    fn ask_for_huge_pages(&self) {}
+    fn ask_for_huge_pages(&self, _bytes: usize) {}
 
     /// The first byte. Valid for reads and writes of the whole length while the map lives.
     pub fn address(&self) -> NonNull<u8> {
@@ -70,17 +87,20 @@ impl Map {
         NonNull::new(first).unwrap_or(none)
     }
 
-    /// Makes every page exist, so that lack of memory shows now.
-    pub fn populate(&self) -> io::Result<()> {
-        let Some(_map) = &self.map else { return Ok(()) };
+    /// Makes every page of a part exist that nobody has used yet, so that lack of memory shows now.
+    pub fn populate(&self, part: Range<usize>) -> io::Result<()> {
+        assert!(part.end <= self.bytes, "{part:?} is outside of {} bytes", self.bytes);
+        // The page in which it begins may be in use.
+        let part = part.start.next_multiple_of(ALIGNMENT_BYTES).min(part.end)..part.end;
+        let Some(_map) = self.map.as_ref().filter(|_| !part.is_empty()) else { return Ok(()) };
         #[cfg(all(target_os = "linux", not(miri)))]
-        match _map.advise_range(memmap2::Advice::PopulateWrite, self.shift, self.bytes) {
+        match _map.advise_range(memmap2::Advice::PopulateWrite, self.shift + part.start, part.len()) {
             // Linux before 5.14 does not know the advice.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             result => return result,
         }
-        for offset in (0..self.bytes).step_by(ALIGNMENT_BYTES) {
-            // SAFETY: inside of the map. The map is new, so zero is what is there already.
+        for offset in part.step_by(ALIGNMENT_BYTES) {
+            // SAFETY: inside of the map. The part is new, so zero is what is there already.
             unsafe { racy::fill(self.address().as_ptr().add(offset), 0, 1) };
         }
         Ok(())
@@ -292,7 +312,7 @@ mod tests {
         for (bytes, alignment) in [(0, 4096), (1, 4096), (5000, 4096), (3 << 20, HUGE_PAGE_BYTES)] {
             let map = Map::new(bytes, true).unwrap();
             assert_eq!(map.address().addr().get() % alignment, 0);
-            map.populate().unwrap();
+            map.populate(0..bytes).unwrap();
             let mut copy = vec![7_u8; bytes];
             // SAFETY: the map is as long as the vector.
             unsafe { racy::copy(map.address().as_ptr(), copy.as_mut_ptr(), bytes) };

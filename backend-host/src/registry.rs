@@ -99,6 +99,13 @@ impl<M: Medium, Q> Registry<M, Q> {
         self.memory.write().add_buffer(buffer.bytes(), buffer)
     }
 
+    /// Makes the length of a buffer known that was extended.
+    pub fn extend_buffer(&self, handle: &BufferHandle, buffer: Arc<M>) -> Result<()> {
+        let mut memory = self.memory.write();
+        // Read under the lock: of several threads that extend it the last one knows all of it.
+        self.named(memory.extend_buffer(handle, buffer.bytes(), buffer))
+    }
+
     /// Forgets a buffer.
     pub fn remove_buffer(&self, handle: &BufferHandle) -> Option<Arc<M>> {
         self.memory.write().remove_buffer(handle)

@@ -106,6 +106,8 @@ pub struct SimulatedDevice {
     registry: Arc<Registry<Ram, Timeline>>,
     capacity: Capacity,
     schedule: Arc<Mutex<Schedule>>,
+    /// Held by who extends memory: what is added is littered before anybody knows of it.
+    extending: Mutex<()>,
     fabric: Option<SimulatedFabric>,
     manual_wakes: bool,
     routes: Routes,
@@ -323,8 +325,25 @@ unsafe impl Device for SimulatedDevice {
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.check_alive("allocate")?;
         let ram = self.named(Ram::new(&self.capacity, bytes, commit))?;
-        self.schedule.lock().litter(&ram);
+        self.schedule.lock().litter(&ram, 0..bytes);
         Ok(self.registry.add_buffer(Arc::new(ram)))
+    }
+
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        self.check_alive("allocate_extensible")?;
+        let ram = self.named(Ram::extensible(&self.capacity, bytes, most, commit))?;
+        self.schedule.lock().litter(&ram, 0..bytes);
+        Ok(self.registry.add_buffer(Arc::new(ram)))
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        const OPERATION: &str = "extend";
+        self.check_alive(OPERATION)?;
+        let _alone = self.extending.lock();
+        let ram = self.named(self.registry.memory().buffer(OPERATION, buffer.id()).cloned())?;
+        let added = self.named(ram.extend(&self.capacity, bytes, commit))?;
+        self.schedule.lock().litter(&ram, added);
+        self.registry.extend_buffer(buffer, ram)
     }
 
     fn release(&self, buffer: BufferHandle) {

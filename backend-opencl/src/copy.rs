@@ -266,8 +266,8 @@ fn enqueue_one(copy: &Resolved, submission: &mut Submission<'_>, last: bool) -> 
             }
             Other::Device(source) => {
                 for inner in source.parts(at + part.before, part.bytes) {
-                    let from = (&*source.pieces[inner.piece], inner.offset);
-                    let to = (&**memory, part.offset + inner.before);
+                    let from = (&**source.pieces[inner.piece], inner.offset);
+                    let to = (&***memory, part.offset + inner.before);
                     let last = is_end(part.before + inner.before + inner.bytes);
                     submission.copy(from, to, inner.bytes, last)?;
                 }

@@ -1,5 +1,6 @@
 //! The device.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,6 +77,8 @@ pub struct OpenClDevice {
     /// What the queues did that have ended.
     ended: Mutex<Statistics>,
     memory: RwLock<Memory<Buffer, HostPiece>>,
+    /// Held by the thread that extends a buffer.
+    extending: Mutex<()>,
     /// For filling new memory.
     service: Arc<Queue>,
 }
@@ -109,6 +112,7 @@ impl OpenClDevice {
             queues: Queues::default(),
             ended: Mutex::default(),
             memory: RwLock::default(),
+            extending: Mutex::default(),
             service,
             core,
         })
@@ -159,6 +163,32 @@ impl OpenClDevice {
     #[cfg(test)]
     pub(crate) fn core(&self) -> &Core {
         &self.core
+    }
+
+    /// Writes to a part of a buffer that nobody knows yet, if it is to be known to exist.
+    fn prove(
+        &self,
+        operation: &'static str,
+        buffer: &Arc<Buffer>,
+        part: Range<u64>,
+        commit: Commit,
+    ) -> Result<()> {
+        let bytes = part.end - part.start;
+        if commit != Commit::Proven || bytes == 0 {
+            return Ok(());
+        }
+        let prove = || {
+            let mut submission = self.service.begin(operation, ErrorKind::OutOfMemory)?;
+            fill::fill(&mut submission, buffer, part.start, bytes, &[0])?;
+            let ticket = submission.finish()?;
+            self.service.track.wait(ticket.value)
+        };
+        prove().map_err(|error| match error.kind() {
+            ErrorKind::OutOfMemory => {
+                error.with_bytes(bytes).with_available_bytes(self.budget.status(&self.core).usable_bytes)
+            }
+            _ => error,
+        })
     }
 
     /// Gives memory back once its work is over; or keeps it, where nobody knows whether that is so.
@@ -336,21 +366,30 @@ unsafe impl Device for OpenClDevice {
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.core.alive("allocate")?;
         let buffer = Arc::new(Buffer::new(&self.core, &self.budget, bytes)?);
-        if commit == Commit::Proven && bytes > 0 {
-            let prove = || {
-                let mut submission = self.service.begin("allocate", ErrorKind::OutOfMemory)?;
-                fill::fill(&mut submission, &buffer, 0, bytes, &[0])?;
-                let ticket = submission.finish()?;
-                self.service.track.wait(ticket.value)
-            };
-            prove().map_err(|error| match error.kind() {
-                ErrorKind::OutOfMemory => {
-                    error.with_bytes(bytes).with_available_bytes(self.budget.status(&self.core).usable_bytes)
-                }
-                _ => error,
-            })?;
-        }
+        self.prove("allocate", &buffer, 0..bytes, commit)?;
         Ok(self.memory.write().add_buffer(bytes, buffer))
+    }
+
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        self.core.alive("allocate_extensible")?;
+        let buffer = Arc::new(Buffer::extensible(&self.core, &self.budget, bytes, most)?);
+        self.prove("allocate_extensible", &buffer, 0..bytes, commit)?;
+        Ok(self.memory.write().add_buffer(bytes, buffer))
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        const OPERATION: &str = "extend";
+        self.core.alive(OPERATION)?;
+        let _alone = self.extending.lock();
+        let present = self.memory.read().buffer(OPERATION, buffer.id()).cloned();
+        let present = present.map_err(|error| self.named(error))?;
+        if let Some(extended) = present.extended(&self.core, &self.budget, bytes)? {
+            let extended = Arc::new(extended);
+            self.prove(OPERATION, &extended, present.bytes..bytes, commit)?;
+            let extended = self.memory.write().extend_buffer(buffer, bytes, extended);
+            extended.map_err(|error| self.named(error))?;
+        }
+        Ok(())
     }
 
     fn wipe_on_release(&self) -> Result<()> {

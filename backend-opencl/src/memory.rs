@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use backend_api::backends::{Account, Share};
+use backend_api::backends::{Account, Share, check_extend, check_extensible};
 use backend_api::{Error, ErrorKind, MemoryStatus, Result, tell};
 use opencl3::memory::CL_MEM_READ_WRITE;
 use parking_lot::Mutex;
@@ -91,14 +91,17 @@ impl Drop for OwnMemory {
     }
 }
 
-/// One allocation. Piece i holds the bytes from `i << shift` on.
+/// One allocation. Piece i holds the bytes from `i << shift` on. One that was extended is another one with
+/// the same pieces and more, in the place of the former: work under way has either.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub bytes: u64,
     pub shift: u32,
-    pub pieces: Vec<OwnMemory>,
-    pub uses: Uses,
-    _share: Share,
+    pub pieces: Vec<Arc<OwnMemory>>,
+    pub uses: Arc<Uses>,
+    /// How long it may become.
+    most: u64,
+    shares: Vec<Arc<Share>>,
 }
 
 /// A part of one piece.
@@ -115,28 +118,84 @@ pub(crate) struct Part {
 /// For memory in one piece: every offset is in piece 0.
 pub(crate) const ONE_PIECE: u32 = 63;
 
+/// Of how many pieces memory that can be extended is, at most, if the driver gives such long ones: as many
+/// as kernels see at once.
+const EXTENSIBLE_PIECES: u64 = 8;
+/// Shorter pieces are of no use.
+const PIECE_BYTES_MIN: u64 = 64 << 10;
+
 impl Buffer {
     pub fn new(core: &Arc<Core>, budget: &Budget, bytes: u64) -> Result<Self> {
-        let share = budget.take(core, bytes)?;
         let largest = core.info.largest_allocation_bytes;
         // Pieces of a power of two, so that kernels find theirs by a shift.
-        let (shift, piece) =
-            if bytes <= largest { (ONE_PIECE, bytes) } else { (largest.ilog2(), 1 << largest.ilog2()) };
-        let mut pieces = Vec::new();
-        let mut left = bytes;
+        let shift = if bytes <= largest { ONE_PIECE } else { largest.ilog2() };
+        let empty = Self {
+            bytes: 0,
+            shift,
+            pieces: Vec::new(),
+            uses: Arc::default(),
+            most: bytes,
+            shares: Vec::new(),
+        };
+        empty.with_pieces(core, budget, bytes, bytes)
+    }
+
+    /// Memory that can be extended: there are no addresses to be set aside, so it is of pieces of one length,
+    /// which are all taken whole.
+    pub fn extensible(core: &Arc<Core>, budget: &Budget, bytes: u64, most: u64) -> Result<Self> {
+        check_extensible(bytes, most).map_err(|error| error.on(&core.info))?;
+        if most == u64::MAX {
+            return Err(Error::new(ErrorKind::Unsupported, "allocate_extensible")
+                .with_detail(
+                    "OpenCL cannot set addresses aside, so memory without a limit would take long steps",
+                )
+                .with_advice("say how much it may become at most, or allocate all of it at once")
+                .on(&core.info));
+        }
+        let largest = 1 << core.info.largest_allocation_bytes.ilog2();
+        let wanted = most.div_ceil(EXTENSIBLE_PIECES).checked_next_power_of_two().unwrap_or(largest);
+        let shift = wanted.max(PIECE_BYTES_MIN).min(largest).ilog2();
+        let empty =
+            Self { bytes: 0, shift, pieces: Vec::new(), uses: Arc::default(), most, shares: Vec::new() };
+        empty.with_pieces(core, budget, bytes, bytes.next_multiple_of(1 << shift))
+    }
+
+    /// The same with more pieces, if it is shorter than this.
+    pub fn extended(&self, core: &Arc<Core>, budget: &Budget, bytes: u64) -> Result<Option<Self>> {
+        if !check_extend(self.bytes, bytes, self.most).map_err(|error| error.on(&core.info))? {
+            return Ok(None);
+        }
+        let refused = |more| {
+            Error::new(ErrorKind::OutOfMemory, "extend")
+                .with_bytes(more)
+                .with_available_bytes(budget.status(core).usable_bytes)
+                .on(&core.info)
+        };
+        let whole = bytes.checked_next_multiple_of(1 << self.shift).ok_or_else(|| refused(bytes))?;
+        let more = whole - ((self.pieces.len() as u64) << self.shift);
+        let extended = self.with_pieces(core, budget, bytes, more).map(Some);
+        // To ask for more than the device may ever give is to ask for too much beside what is there.
+        extended.map_err(|error| if error.kind() == ErrorKind::TooLarge { refused(more) } else { error })
+    }
+
+    /// The same and so many bytes more, of which so many are used in all.
+    fn with_pieces(&self, core: &Arc<Core>, budget: &Budget, bytes: u64, more: u64) -> Result<Self> {
+        let (mut pieces, mut shares) = (self.pieces.clone(), self.shares.clone());
+        shares.push(Arc::new(budget.take(core, more)?));
+        let mut left = more;
         while left > 0 {
-            let length = left.min(piece);
+            let length = left.min(1 << self.shift);
             let length_here = usize::try_from(length)
                 .map_err(|_| Error::new(ErrorKind::TooLarge, "allocate").with_bytes(bytes).on(&core.info))?;
             let memory = OwnMemory::new(core, length_here).map_err(|status| {
                 core.fail("allocate", ErrorKind::OutOfMemory, status)
-                    .with_bytes(bytes)
+                    .with_bytes(more)
                     .with_available_bytes(budget.status(core).usable_bytes)
             })?;
-            pieces.push(memory);
+            pieces.push(Arc::new(memory));
             left -= length;
         }
-        Ok(Self { bytes, shift, pieces, uses: Uses::default(), _share: share })
+        Ok(Self { bytes, shift: self.shift, pieces, uses: Arc::clone(&self.uses), most: self.most, shares })
     }
 
     /// The parts of a range, in order. The range lies in the buffer.

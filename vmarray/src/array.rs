@@ -3,9 +3,12 @@
 pub(crate) mod asynchronous;
 #[forbid(unsafe_code)]
 pub(crate) mod builder;
+#[forbid(unsafe_code)]
+pub(crate) mod byte_stream;
 pub(crate) mod cursor;
 #[forbid(unsafe_code)]
 pub(crate) mod footprint;
+pub(crate) mod growth;
 #[forbid(unsafe_code)]
 pub(crate) mod homes;
 pub(crate) mod huge;
@@ -45,7 +48,7 @@ use crate::base::memory::prefetch_write;
 use crate::base::stats::Stats;
 use crate::engine::page::state::{DIRTY, RESIDENT};
 use crate::engine::page::{
-    Entry, HitCounter, Holder, SeqLock, read_fenced, read_lock_free, write_fenced, write_lock_free,
+    Entry, HitCounter, Holder, Lengths, SeqLock, read_fenced, read_lock_free, write_fenced, write_lock_free,
 };
 use crate::engine::pager::{Fetch, Held, Pager};
 use crate::setup::any::AnyDevice;
@@ -160,19 +163,20 @@ const LONG_BYTES: usize = 256;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
-    // What a hit looks at comes first, and directly behind the reference that the caller has.
+    // What a hit looks at comes first, and directly behind the reference that the caller has. The length is
+    // before the entries, and nothing here is changed by reference: the compiler keeps it in registers.
     entries: NonNull<Entry>,
-    /// The length if the page length is a power of two and hits are not counted, else zero: one comparison
-    /// tells whether an index is inside, can be split by a shift, and is to be counted.
-    quick_len: usize,
-    /// By how much an index is shifted to get its page; meaningless where `quick_len` is zero.
+    /// By how much an index is shifted to get its page; meaningless where none is [quick](Lengths::quick).
     shift: u32,
     counter: HitCounter,
     /// The bits of an index that are the place within its page; meaningless likewise.
     mask: usize,
-    len: usize,
-    page_len: usize,
+    /// Whether the page length is a power of two and hits are not counted.
+    is_quick: bool,
     recency: bool,
+    page_len: usize,
+    /// How long it may become.
+    max_len: usize,
     pager: Box<Pager>,
     marker: PhantomData<fn(T) -> (T, D)>,
 }
@@ -200,35 +204,48 @@ impl<T: Element> VirtualArray<T> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    pub(crate) fn assemble(len: usize, page_len: usize, pager: Pager) -> Self {
+    pub(crate) fn assemble((len, max_len): (usize, usize), page_len: usize, pager: Pager) -> Self {
         let _ = Layout::<T>::BYTES;
         let pager = Box::new(pager);
-        Self {
+        let array = Self {
             entries: pager.table().first(),
-            quick_len: if page_len.is_power_of_two() && !pager.counter().counts() { len } else { 0 },
             shift: page_len.trailing_zeros(),
             counter: pager.counter(),
             mask: page_len.wrapping_sub(1),
-            len,
-            page_len,
+            is_quick: page_len.is_power_of_two() && !pager.counter().counts(),
             recency: pager.recency(),
+            page_len,
+            max_len,
             pager,
             marker: PhantomData,
-        }
+        };
+        array.publish_len(len);
+        array
+    }
+
+    #[inline(always)]
+    fn lengths(&self) -> &Lengths {
+        // SAFETY: the entries are those of the pager's table, which lives as long as the array.
+        unsafe { Lengths::of(self.entries) }
+    }
+
+    /// Makes another length known: of elements that are written, or that nobody else uses.
+    pub(crate) fn publish_len(&self, len: usize) {
+        self.lengths().publish(len, self.is_quick);
     }
 
     /// How many elements there are.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
-        self.len
+        self.lengths().len()
     }
 
     /// Whether there are none.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// How many elements a page has. The last page may have fewer.
@@ -242,7 +259,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[must_use]
     #[inline]
     pub fn page_count(&self) -> usize {
-        self.len.div_ceil(self.page_len)
+        self.len().div_ceil(self.page_len)
     }
 
     pub(crate) fn pager(&self) -> &Pager {
@@ -252,7 +269,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Page and place within it of an element.
     #[inline(always)]
     pub(crate) fn locate(&self, index: usize) -> (usize, usize) {
-        if self.quick_len > 0 {
+        if self.is_quick {
             (index >> self.shift, index & self.mask)
         } else {
             (index / self.page_len, index % self.page_len)
@@ -263,7 +280,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// that is outside, nor with page lengths that are no power of two.
     #[inline(always)]
     fn locate_quickly(&self, index: usize) -> Option<(&Entry, usize)> {
-        (index < self.quick_len).then(|| {
+        // SAFETY: the entries are those of the pager's table, which lives as long as the array.
+        unsafe { Lengths::has_quick(self.entries, index) }.then(|| {
             // SAFETY: the index is inside, so the table has an entry for its page; it lives as long as the
             // pager.
             let entry = unsafe { self.entries.add(index >> self.shift).as_ref() };
@@ -340,7 +358,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     fn get_shared(&self, index: usize) -> Result<T> {
         let (page, at) = self.checked(index)?;
         let entry = self.pager.entry(page as u64);
-        if self.quick_len == 0
+        if !self.is_quick
             && let Some(found) = self.read_at::<true>(entry, at)
         {
             return Ok(found);
@@ -649,7 +667,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     pub(crate) fn checked(&self, index: usize) -> Result<(usize, usize)> {
-        if index < self.len { Ok(self.locate(index)) } else { Err(index_outside(index, self.len)) }
+        let len = self.len();
+        if index < len { Ok(self.locate(index)) } else { Err(index_outside(index, len)) }
     }
 
     /// What the array has done since it was built or [`reset_stats`](Self::reset_stats) was called.
@@ -694,7 +713,7 @@ pub(crate) unsafe fn store_shared<T: Element>(element: *mut T, value: &T) {
 impl<T: Element, D: Device> fmt::Debug for VirtualArray<T, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VirtualArray")
-            .field("len", &self.len)
+            .field("len", &self.len())
             .field("page_len", &self.page_len)
             .field("element_bytes", &size_of::<T>())
             .field("channels", &self.pager.channels().len())

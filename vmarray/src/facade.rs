@@ -67,6 +67,7 @@ pub mod access {
     //! [`PagedViewMut`](crate::views::PagedViewMut) return, and what they need. Guards, cursors and iterators
     //! hold pages: see "Locks" at [`VirtualArray`](crate::VirtualArray#locks).
 
+    pub use crate::array::byte_stream::ByteStream;
     pub use crate::array::cursor::{Cursor, CursorMut};
     pub use crate::array::iter::{Iter, Pages, PagesMut};
     pub use crate::array::map::{MapBuffer, MapMode};

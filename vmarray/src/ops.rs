@@ -20,4 +20,6 @@ pub(crate) mod launch;
 #[forbid(unsafe_code)]
 pub(crate) mod saved;
 #[forbid(unsafe_code)]
+mod shift;
+#[forbid(unsafe_code)]
 pub(crate) mod view;

@@ -129,6 +129,81 @@ pub(super) fn more_memory_than_there_is_is_refused<D: Device>(cx: &Context<'_, D
     scene.assert_as_expected("a copy after refused allocations");
 }
 
+/// Memory that can be extended; none, and the check is skipped, on devices without.
+fn extensible<D: Device>(cx: &Context<'_, D>, bytes: u64, most: u64) -> Option<DeviceBuffer<D>> {
+    match DeviceBuffer::extensible(cx.device(), bytes, most, Commit::Lazy) {
+        Ok(memory) => Some(memory),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "memory that grows: {error}");
+            cx.skip("the device has no memory that grows");
+            None
+        }
+    }
+}
+
+pub(super) fn memory_grows_in_its_place<D: Device>(cx: &Context<'_, D>) {
+    let most = cx.limits().bytes / 4;
+    for first in [0, 1, 4096, 100_000] {
+        let Some(memory) = extensible(cx, first, most) else { return };
+        let (queue, host) = (cx.queue(), cx.host(most as usize));
+        let (mut expected, mut place) = (Vec::new(), 0_u64);
+        let lengths = [first, first + 1, 70_000, 70_000, 10, 1_000_003, most];
+        for (step, (length, pattern)) in lengths.into_iter().zip(1_u8..).enumerate() {
+            let commit = if step % 2 == 0 { Commit::Lazy } else { Commit::Proven };
+            memory.extend(length, commit).expect("memory that may grow so far");
+            let now = place.max(length);
+            assert_eq!(memory.bytes(), now, "the length of memory that was extended");
+            // All that is new is memory, up to its last byte and no further.
+            let fill = Fill { to: memory.at(place), bytes: now - place, pattern: &[pattern] };
+            let ticket = queue.fill(&fill).expect("a fill of what was added");
+            expected.resize(now as usize, pattern);
+            let beyond = Fill { bytes: now - place + 1, ..fill };
+            assert_refused("a fill beyond the end", queue.fill(&beyond), ErrorKind::InvalidArgument);
+            // It grows while that may be under way.
+            place = now;
+            let _ = ticket;
+        }
+        let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: most };
+        cx.device().wait(queue.submit(&[copy]).expect("a download")).expect("a download of all");
+        assert_holds("memory that was extended", &host, 0, &expected);
+        // As any other memory: from its middle, across what was added at different times.
+        let within = Transfer::Internal { from: memory.at(50_000), to: memory.at(2_000_001), bytes: 900_000 };
+        queue.submit(&[within]).expect("a copy across parts");
+        expected.copy_within(50_000..950_000, 2_000_001);
+        cx.device().wait(queue.submit(&[copy]).expect("a download")).expect("a download of all");
+        assert_holds("a copy across parts that were added", &host, 0, &expected);
+    }
+}
+
+pub(super) fn memory_that_cannot_grow_stays_as_it_is<D: Device>(cx: &Context<'_, D>) {
+    let total = cx.device().info().total_bytes;
+    let Some(memory) = extensible(cx, 1000, 100_000) else { return };
+    let (queue, host) = (cx.queue(), cx.host(1000));
+    cx.fill(&queue, &memory, 1000, b"abc");
+    let kind = |memory: &DeviceBuffer<D>, bytes| memory.extend(bytes, Commit::Lazy).map_err(|e| e.kind());
+    for bytes in [100_001, total.saturating_mul(2), u64::MAX] {
+        assert_eq!(kind(&memory, bytes), Err(ErrorKind::TooLarge), "to {bytes} bytes of 100000");
+    }
+    let fixed = cx.memory(1000);
+    assert_eq!(kind(&fixed, 1000), Ok(()), "memory that is as long already");
+    assert_eq!(kind(&fixed, 1001), Err(ErrorKind::TooLarge), "memory that cannot grow");
+    let shorter = DeviceBuffer::extensible(cx.device(), 1000, 999, Commit::Lazy);
+    assert_refused("more than it may have", shorter, ErrorKind::InvalidArgument);
+    // More than there is, where that is allowed in principle.
+    let (large, most) = (total.saturating_mul(2), total.saturating_mul(4));
+    if let Ok(growing) = DeviceBuffer::extensible(cx.device(), 0, most, Commit::Lazy) {
+        let error = growing.extend(large, Commit::Lazy).expect_err("more memory than there is");
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        assert!(error.bytes().is_some() && error.available_bytes().is_some(), "with figures: {error}");
+        assert_eq!(growing.bytes(), 0);
+    }
+    assert_eq!(memory.bytes(), 1000);
+    let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 1000 };
+    cx.device().wait(queue.submit(&[copy]).expect("a download")).expect("a download");
+    let expected: Vec<u8> = b"abc".iter().copied().cycle().take(1000).collect();
+    assert_holds("memory that could not grow", &host, 0, &expected);
+}
+
 pub(super) fn memory_that_was_given_back_can_be_had_again<D: Device>(cx: &Context<'_, D>) {
     let bytes = cx.limits().bytes / 2;
     let total = cx.device().info().total_bytes;

@@ -143,7 +143,7 @@ pub struct Counts {
     pub queues: u64,
     /// Pieces of device memory allocated.
     pub allocations: u64,
-    /// Their bytes.
+    /// Their bytes, with those that they were extended by.
     pub allocated_bytes: u64,
     /// Pieces of host memory allocated.
     pub host_allocations: u64,
@@ -251,6 +251,13 @@ impl<D: Device> Counting<D> {
 }
 
 impl State {
+    fn hold(&mut self, buffer: &BufferHandle, bytes: u64) {
+        self.buffers.insert(buffer.id(), bytes);
+        self.counts.allocations += 1;
+        self.counts.allocated_bytes += bytes;
+        self.counts.held_bytes += bytes;
+    }
+
     fn hold_host(&mut self, host: HostId, bytes: usize) {
         self.hosts.insert(host, bytes as u64);
         self.counts.host_held_bytes += bytes as u64;
@@ -270,12 +277,23 @@ unsafe impl<D: Device> Device for Counting<D> {
     }
 
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
-        self.granted(self.inner.allocate(bytes, commit), |state, buffer| {
-            state.buffers.insert(buffer.id(), bytes);
-            let counts = &mut state.counts;
-            counts.allocations += 1;
-            counts.allocated_bytes += bytes;
-            counts.held_bytes += bytes;
+        self.granted(self.inner.allocate(bytes, commit), |state, buffer| state.hold(buffer, bytes))
+    }
+
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        self.granted(self.inner.allocate_extensible(bytes, most, commit), |state, buffer| {
+            state.hold(buffer, bytes);
+        })
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        self.granted(self.inner.extend(buffer, bytes, commit), |state, ()| {
+            // Of several calls the longest counts, in whatever order they come here.
+            let held = state.buffers.entry(buffer.id()).or_default();
+            let more = bytes.saturating_sub(*held);
+            *held += more;
+            state.counts.allocated_bytes += more;
+            state.counts.held_bytes += more;
         })
     }
 

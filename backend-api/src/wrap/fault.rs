@@ -37,6 +37,8 @@ operations! {
     Memory "memory",
     CreateQueue "create_queue",
     Allocate "allocate",
+    AllocateExtensible "allocate_extensible",
+    Extend "extend",
     AllocateHost "allocate_host",
     ImportHost "import_host",
     /// and [`Device::submit_by`](crate::Device::submit_by)

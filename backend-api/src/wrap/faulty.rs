@@ -279,6 +279,16 @@ unsafe impl<D: Device> Device for Faulty<D> {
         self.grant(Operation::Allocate, Some(bytes), |inner| inner.allocate(bytes, commit))
     }
 
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        self.grant(Operation::AllocateExtensible, Some(bytes), |inner| {
+            inner.allocate_extensible(bytes, most, commit)
+        })
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        self.grant(Operation::Extend, Some(bytes), |inner| inner.extend(buffer, bytes, commit))
+    }
+
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         self.grant(Operation::AllocateHost, Some(bytes as u64), |inner| inner.allocate_host(bytes, kind))
     }

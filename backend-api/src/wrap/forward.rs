@@ -21,8 +21,9 @@
 ///         self.inner.submit(queue, transfers)
 ///     }
 ///     backend_api::forward! { self => self.inner;
-///         info memory create_queue release_queue allocate release allocate_host import_host release_host
-///         wipe_on_release sync fill search gather scatter compute prepare launch prepare_launches kernel_facts
+///         info memory create_queue release_queue allocate allocate_extensible extend release
+///         allocate_host import_host release_host wipe_on_release sync fill search gather scatter compute
+///         prepare launch prepare_launches kernel_facts
 ///         poll wait wake reaches order_after
 ///     }
 /// }
@@ -51,6 +52,17 @@ macro_rules! forward {
     (@allocate $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to;
             allocate(bytes: u64, commit: $crate::Commit) -> $crate::Result<$crate::BufferHandle>
+        }
+    };
+    (@allocate_extensible $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            allocate_extensible(bytes: u64, most: u64, commit: $crate::Commit)
+                -> $crate::Result<$crate::BufferHandle>
+        }
+    };
+    (@extend $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            extend(buffer: &$crate::BufferHandle, bytes: u64, commit: $crate::Commit) -> $crate::Result<()>
         }
     };
     (@release $self:ident => $to:expr) => {

@@ -22,7 +22,7 @@ use crate::{
 use super::several::member::{Member, Places, Status};
 use super::several::wakers::{Call, Chain, Woken};
 use memory::OwnMemory;
-use state::State;
+use state::{Length, State};
 
 /// One device made of several, each of which holds all of its memory: what one has, the others have, so that
 /// nothing is lost as long as one of them is there.
@@ -374,7 +374,15 @@ unsafe impl Device for Mirrored {
     }
 
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
-        self.core.allocate(bytes, commit)
+        self.core.allocate(Length { bytes, most: None }, commit)
+    }
+
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        self.core.allocate(Length { bytes, most: Some(most) }, commit)
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        self.core.extend(buffer, bytes, commit)
     }
 
     fn release(&self, buffer: BufferHandle) {

@@ -2,11 +2,14 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::{Result, tell};
+use backend_api::backends::check_extend;
+use backend_api::{Error, ErrorKind, Result, tell};
+use parking_lot::{Mutex, RwLock};
 
 use super::open_file::OpenFile;
-use super::space::Taken;
+use super::space::{Space, Taken};
 use crate::medium::Medium;
 use crate::memory::{Passage, Wiping};
 
@@ -14,8 +17,13 @@ use crate::memory::{Passage, Wiping};
 #[derive(Debug)]
 pub(super) struct Extent {
     file: Arc<OpenFile>,
-    place: Taken,
-    bytes: u64,
+    /// All of it, replaced when it is extended: work under way has its own.
+    ranges: RwLock<Arc<[Range<u64>]>>,
+    /// What keeps them, locked by who extends it.
+    places: Mutex<Vec<Taken>>,
+    bytes: AtomicU64,
+    /// How long it may become.
+    most: u64,
     wiping: Arc<Wiping>,
 }
 
@@ -25,17 +33,47 @@ impl Drop for Extent {
             return;
         }
         match self.wipe() {
-            Ok(()) => self.wiping.count(self.bytes),
+            Ok(()) => self.wiping.count(self.bytes()),
             Err(error) => tell::not_wiped("memory", &self.file.path().display(), &error),
         }
     }
 }
 
 impl Extent {
-    /// The bytes of `file` at `place`.
-    pub fn new(file: &Arc<OpenFile>, place: Taken, wiping: &Arc<Wiping>) -> Self {
+    /// The bytes of `file` at `place`, which may become `most`.
+    pub fn new(file: &Arc<OpenFile>, place: Taken, most: u64, wiping: &Arc<Wiping>) -> Self {
         let bytes = place.ranges().iter().map(|range| range.end - range.start).sum();
-        Self { file: Arc::clone(file), place, bytes, wiping: Arc::clone(wiping) }
+        Self {
+            file: Arc::clone(file),
+            ranges: RwLock::new(place.ranges().into()),
+            places: Mutex::new(vec![place]),
+            bytes: AtomicU64::new(bytes),
+            most,
+            wiping: Arc::clone(wiping),
+        }
+    }
+
+    /// Makes it so many bytes long, by what is free of the file.
+    pub fn extend(&self, space: &Arc<Space>, bytes: u64) -> Result<()> {
+        let (mut places, now) = (self.places.lock(), self.bytes());
+        if !check_extend(now, bytes, self.most)? {
+            return Ok(());
+        }
+        let place = space.take(bytes - now).map_err(|error| {
+            Error::new(ErrorKind::OutOfMemory, "extend")
+                .with_bytes(bytes - now)
+                .with_available_bytes(error.available_bytes().unwrap_or(0).min(space.free_bytes()))
+        })?;
+        let mut ranges = self.ranges.read().to_vec();
+        ranges.extend_from_slice(place.ranges());
+        *self.ranges.write() = ranges.into();
+        places.push(place);
+        self.bytes.store(bytes, Ordering::Release);
+        Ok(())
+    }
+
+    fn ranges(&self) -> Arc<[Range<u64>]> {
+        Arc::clone(&self.ranges.read())
     }
 
     /// Writes zeroes where there are others, and has the drive store them: what is still to be stored of a
@@ -48,7 +86,7 @@ impl Extent {
         let mut block = Passage(vec![0_u8; Self::BLOCK_BYTES]);
         let mut outcome = Ok(());
         let length = self.file.length();
-        for range in self.place.ranges() {
+        for range in &*self.ranges() {
             let end = range.end.min(length);
             for at in (range.start..end).step_by(Self::BLOCK_BYTES) {
                 let bytes = (end - at).min(Self::BLOCK_BYTES as u64) as usize;
@@ -87,7 +125,7 @@ impl Extent {
 
     /// Where it is in the file.
     pub fn file_ranges(&self) -> Vec<Range<u64>> {
-        self.place.ranges().to_vec()
+        self.ranges().to_vec()
     }
 
     /// Calls `body` with file offset, number of bytes before, and length, for each piece of `offset..offset +
@@ -99,7 +137,7 @@ impl Extent {
         mut body: impl FnMut(u64, usize, usize) -> Result<()>,
     ) -> Result<()> {
         let (mut skip, mut done) = (offset, 0);
-        for range in self.place.ranges() {
+        for range in &*self.ranges() {
             let length = range.end - range.start;
             if skip >= length {
                 skip -= length;
@@ -125,7 +163,7 @@ impl Medium for Extent {
     const SPARSE_STRIDE_BYTES: usize = 32 << 10;
 
     fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Ordering::Acquire)
     }
 
     fn address(&self) -> Option<*mut u8> {
@@ -179,7 +217,6 @@ impl Medium for Extent {
 #[cfg(all(test, unix, not(miri)))]
 mod tests {
     use super::*;
-    use crate::file::space::Space;
 
     /// Nothing can be read from it, everything is written.
     #[test]
@@ -191,7 +228,7 @@ mod tests {
         file.write_only();
         let (space, wiping) = (Space::new(BYTES), Arc::<Wiping>::default());
         wiping.start();
-        drop(Extent::new(&Arc::new(file), space.take(BYTES - 1).unwrap(), &wiping));
+        drop(Extent::new(&Arc::new(file), space.take(BYTES - 1).unwrap(), BYTES, &wiping));
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!(bytes.iter().filter(|&&byte| byte != 0).count(), 1, "the last byte is not part of it");
         assert_eq!(wiping.bytes(), BYTES - 1);
@@ -205,7 +242,7 @@ mod tests {
         std::fs::write(&path, vec![7; 300_001]).unwrap();
         let (space, wiping) = (Space::new(600_000), Arc::<Wiping>::default());
         wiping.start();
-        let extent = Extent::new(&file, space.take(600_000).unwrap(), &wiping);
+        let extent = Extent::new(&file, space.take(600_000).unwrap(), 600_000, &wiping);
         let error = extent.wipe().unwrap_err();
         assert!(error.detail().contains("truncated"), "{error}");
         drop(extent);

@@ -197,6 +197,7 @@ impl SimulatedDeviceBuilder {
         SimulatedDevice {
             capacity: Capacity::new(self.bytes, registry.wiping()),
             schedule,
+            extending: Mutex::default(),
             fabric: self.fabric,
             manual_wakes: self.manual_wakes,
             routes: Routes::new(self.routes),

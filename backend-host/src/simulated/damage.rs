@@ -1,5 +1,7 @@
 //! Chance, and what it does to memory.
 
+use std::ops::Range;
+
 use backend_api::kernel::Report;
 use backend_api::racy;
 use backend_api::wrap::SplitMix64;
@@ -7,7 +9,6 @@ use backend_api::wrap::SplitMix64;
 use crate::host_memory::Piece;
 use crate::job::Work;
 use crate::kernel::copy::Move;
-use crate::medium::Medium;
 use crate::ram::Ram;
 use crate::registry::Place;
 
@@ -31,10 +32,11 @@ impl Chance {
     }
 
     /// Garbage for new memory, as far as it is worth the time.
-    pub fn litter_new(&mut self, ram: &Ram) {
+    pub fn litter_new(&mut self, ram: &Ram, part: Range<u64>) {
         const LITTERED_MAX_BYTES: u64 = 64 << 20;
+        let bytes = (part.end - part.start).min(LITTERED_MAX_BYTES);
         // SAFETY: inside of memory that nobody else knows yet.
-        unsafe { self.litter(ram.at(0), ram.bytes().min(LITTERED_MAX_BYTES) as usize) };
+        unsafe { self.litter(ram.at(part.start), bytes as usize) };
     }
 
     /// Writes garbage.

@@ -1,6 +1,7 @@
 //! Virtual time: what is done when, and what goes wrong.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -144,8 +145,8 @@ impl Schedule {
     }
 
     /// Garbage for new memory.
-    pub fn litter(&mut self, ram: &Ram) {
-        self.chance.litter_new(ram);
+    pub fn litter(&mut self, ram: &Ram, part: Range<u64>) {
+        self.chance.litter_new(ram, part);
     }
 
     pub fn add_queue(&mut self, timeline: &Arc<Timeline>) {

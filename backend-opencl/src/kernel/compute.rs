@@ -137,7 +137,7 @@ impl Work<'_> {
             let start = elements.start.offset() + segment.before * elements.stride;
             for part in buffer.parts(start, elements.stride) {
                 let (there, here) =
-                    ((&*buffer.pieces[part.piece], part.offset), (straddlers, offset + part.before));
+                    ((&**buffer.pieces[part.piece], part.offset), (straddlers, offset + part.before));
                 let (from, to) = if back { (here, there) } else { (there, here) };
                 submission.copy(from, to, part.bytes, false)?;
             }

@@ -222,7 +222,7 @@ pub(crate) fn search(
         for segment in straddling {
             for part in buffer.parts(first_field + segment.before * stride, length) {
                 let to = (&***straddlers, segment.field + part.before);
-                submission.copy((&*buffer.pieces[part.piece], part.offset), to, part.bytes, false)?;
+                submission.copy((&**buffer.pieces[part.piece], part.offset), to, part.bytes, false)?;
             }
         }
     }

@@ -24,6 +24,10 @@ pub(crate) const PAGE_BYTES: usize = 64 << 10;
 const CACHE_BYTES: usize = 256 << 20;
 /// How many pages longer than the default the cache has room for at least.
 const FRAMES_LEAST: usize = 64;
+/// Shorter pages are not made ready for all that devices may hold, where nobody says how many there will be,
+/// but for so many of them.
+const PAGE_BYTES_LEAST: usize = 4096;
+const SHORT_PAGES: usize = 1 << 16;
 /// Frames are aligned to cache lines, so that neither copies nor threads meet in one.
 const FRAME_ALIGN: usize = 64;
 /// What the eviction policies count stays below this.
@@ -123,6 +127,14 @@ impl<D: Device> OpenDevices<D> {
         expect_room(&self.devices, &asked, &self.usable)
     }
 
+    /// So many pages, or one more than all devices could have if they had nothing else: it is for them to say
+    /// that there is no room for it.
+    fn pages_most(&self, pages: u64, page_bytes: u64) -> u64 {
+        let totals = self.devices.iter().map(|device| device.info().total_bytes);
+        let bytes = totals.fold(0, u64::saturating_add).min(isize::MAX as u64 - page_bytes);
+        pages.min(bytes / page_bytes + 1)
+    }
+
     /// What takes the place of lost devices, and of those that pages are moved away from, by channel.
     fn redundancy(
         &self,
@@ -175,6 +187,12 @@ impl Settings {
 /// Where the pages of an array are to be.
 pub(crate) struct Homes<D: Device> {
     pub(crate) open: OpenDevices<D>,
+    pub(crate) len: usize,
+    pub(crate) max_len: usize,
+    /// How many pages there may be.
+    pub(crate) pages_most: u64,
+    /// Whether nobody has said how long it may become.
+    pub(crate) is_open: bool,
     pub(crate) page_len: usize,
     /// The device of each channel.
     pub(crate) turns: Vec<usize>,
@@ -187,6 +205,7 @@ pub(crate) struct Homes<D: Device> {
 /// |---|---|
 /// | devices | [those of the machine](crate::devices) |
 /// | placement | equal shares |
+/// | greatest length | [the one that it is built with](Self::max_len) |
 /// | page length | the power of two that makes a page 64 KiB long, or just below; for devices whose [profile](crate::profile::Profile) is known what suits them |
 /// | cache | 256 MiB of page-locked RAM, taken as needed |
 /// | eviction | CLOCK |
@@ -225,6 +244,8 @@ pub(crate) struct Homes<D: Device> {
 #[must_use = "describes an array; `build` makes it"]
 pub struct Builder<T: Element, D: Device> {
     pub(crate) len: usize,
+    /// How long it may become.
+    pub(crate) max_len: usize,
     devices: Devices<D>,
     pub(crate) settings: Settings,
     marker: PhantomData<fn() -> T>,
@@ -243,7 +264,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             movable: false,
             published: None,
         };
-        Self { len, devices: Devices::Found(find), settings, marker: PhantomData }
+        Self { len, max_len: 0, devices: Devices::Found(find), settings, marker: PhantomData }
     }
 
     /// The same array of another length.
@@ -260,20 +281,63 @@ impl<T: Element, D: Device> Builder<T, D> {
         };
         let mut settings = self.settings.clone();
         settings.common.page_len = None;
-        Builder { len, devices, settings, marker: PhantomData }
+        Builder { len, max_len: 0, devices, settings, marker: PhantomData }
     }
 
     /// The same settings for another length, the page length included.
     pub(crate) fn resized(&self, len: usize) -> Self {
         let mut resized = self.twin(len);
         resized.settings.common.page_len = self.settings.common.page_len;
+        resized.max_len = self.max_len;
         resized
+    }
+
+    /// The same array, which can grow as far as its devices have memory, unless it is said how far; or, if
+    /// its pages are short, to some of them: what is kept of each page and frame is made for as many as there
+    /// may be.
+    pub(crate) fn growing(mut self) -> Self {
+        if self.max_len == 0 {
+            let short = |page_len: &usize| page_len.saturating_mul(size_of::<T>()) < PAGE_BYTES_LEAST;
+            let pages = self.settings.common.page_len.filter(short);
+            let some = |page_len: usize| page_len.saturating_mul(SHORT_PAGES).max(self.len.saturating_mul(4));
+            self.max_len = pages.map_or(usize::MAX, some);
+        }
+        self
     }
 
     /// Puts the pages on these devices. Their type may change, so this comes first or nowhere.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
         let devices = Devices::Named(devices.into_iter().collect());
-        Builder { len: self.len, devices, settings: self.settings, marker: PhantomData }
+        let Self { len, max_len, settings, .. } = self;
+        Builder { len, max_len, devices, settings, marker: PhantomData }
+    }
+
+    /// How many elements the array may have later, when it [grows](VirtualArray#growth): it has `len` at
+    /// first, and cannot grow unless this is more. [`usize::MAX`] for as many as the devices may hold.
+    ///
+    /// What is set aside for it is addresses, on the devices and for the page table, which take no memory
+    /// until they are used. The cache, and the default page length, are those of an array so long.
+    ///
+    /// OpenCL devices, which have no addresses to set aside, take memory in steps of up to an eighth of what
+    /// this may be on each; for [`usize::MAX`] they have [`build`](Self::build) fail with
+    /// [`Device`](ErrorKind::Device) ([`Unsupported`](backend_api::ErrorKind::Unsupported)), and so have
+    /// devices whose memory cannot grow at all, such as those of CUDA drivers older than 10.2.
+    /// [`Placement::Parity`](crate::Placement::Parity) has it fail with
+    /// [`ParityRefused`](ErrorKind::ParityRefused).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::builder(0).max_len(1000).build()?;
+    /// for i in 0..1000 {
+    ///     assert_eq!(array.push(i)?, i as usize);
+    /// }
+    /// assert_eq!((array.len(), array.get(999)?), (1000, 999));
+    /// assert!(array.push(0).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn max_len(mut self, elements: usize) -> Self {
+        self.max_len = elements;
+        self
     }
 
     /// How the pages are distributed over the devices. Placements by bandwidth measure devices that are not
@@ -462,39 +526,43 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`DoesNotFit`](ErrorKind::DoesNotFit),
     /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
-        let Self { len, devices, settings, .. } = self;
+        let Self { len, max_len, devices, settings, .. } = self;
         let open = devices.open(&settings.common)?;
         let room = match settings.cache {
             Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
             Cache::FramesPerChannel(_) => usize::MAX,
         };
         let suited = profile::suited_page_bytes(&open.devices, PAGE_BYTES).min(room.max(PAGE_BYTES));
-        let page_len = settings.common.page_len::<T>(len, suited)?;
+        let page_len = settings.common.page_len::<T>(len.max(max_len), suited)?;
         let page_bytes = page_len * element::Layout::<T>::BYTES;
         let pages = len.div_ceil(page_len) as u64;
         let redundant = settings.common.placement.redundant(open.devices.len())?;
+        let pages_most = open.pages_most(max_len.div_ceil(page_len) as u64, page_bytes as u64).max(pages);
+        let is_open = max_len == usize::MAX;
+        // Less where the devices can never have so much. What it is built with it may have again.
+        let max_len = max_len.min((pages_most as usize).saturating_mul(page_len)).max(len);
+        if max_len > len && matches!(redundant, Some(Redundant::Parity(_))) {
+            let reason = "the array is to grow, which moves what parity is made of";
+            return Err(ErrorKind::ParityRefused { reason }.into());
+        }
         let mut turns = match &redundant {
             Some(redundant) => (0..redundant.channels()).collect(),
-            None => open.turns(&settings.common.placement, pages, page_bytes)?,
+            None => open.turns(&settings.common.placement, pages_most, page_bytes)?,
         };
         // A channel without a page would be of no use.
-        turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
-        Self::with_settings(len, settings).build_on(Homes { open, page_len, turns, redundant }, |_| ())
+        turns.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
+        let homes = Homes { open, len, max_len, pages_most, is_open, page_len, turns, redundant };
+        Self::build_on(settings, homes, |_| ())
     }
 
-    /// An array of these settings, whose devices are to be [given](Self::build_on).
-    pub(crate) fn with_settings(len: usize, settings: Settings) -> Self {
-        Self { len, devices: Devices::Named(Vec::new()), settings, marker: PhantomData }
-    }
-
-    /// Builds the array on these devices. `prepare` is shown its pages before anybody uses them.
+    /// Builds an array of these settings on these devices. `prepare` is shown its pages before anybody uses
+    /// them.
     pub(crate) fn build_on(
-        self,
+        settings: Settings,
         homes: Homes<D>,
         prepare: impl FnOnce(&mut Pager),
     ) -> Result<VirtualArray<T, D>> {
-        let Homes { open, page_len, turns, redundant } = homes;
-        let Self { len, settings, .. } = self;
+        let Homes { open, len, max_len, pages_most, is_open, page_len, turns, redundant } = homes;
         let Settings {
             common,
             cache,
@@ -514,8 +582,8 @@ impl<T: Element, D: Device> Builder<T, D> {
             return Err(ErrorKind::TooLong { elements, element_bytes }.into());
         }
         let channels = turns.len() as u64;
-        let slots = |channel: usize| (pages + channels - 1 - channel as u64) / channels;
-        open.expect_room(&turns, redundant.as_ref(), |channel| slots(channel) * page_bytes as u64)?;
+        let slots = |channel: usize, pages| Pager::slots_in(channel as u64, channels, pages);
+        open.expect_room(&turns, redundant.as_ref(), |channel| slots(channel, pages) * page_bytes as u64)?;
         let redundancy = open.redundancy(redundant.as_ref(), &turns, movable)?;
         if common.wipe {
             redundancy.wipe_on_release()?;
@@ -524,10 +592,10 @@ impl<T: Element, D: Device> Builder<T, D> {
             Cache::Bytes(bytes) => bytes / frame_stride / turns.len(),
             Cache::FramesPerChannel(frames) => frames,
         };
-        let table =
-            usize::try_from(pages).ok().and_then(PageTable::new).ok_or(ErrorKind::NoTableMemory { pages })?;
+        let table = PageTable::new(pages as usize, pages_most as usize);
+        let table = table.ok_or(ErrorKind::NoTableMemory { pages: pages_most })?;
         let channel = |(index, device): (usize, &usize)| {
-            let most = slots(index).clamp(1, FRAMES_MAX as u64) as usize;
+            let most = slots(index, pages_most).clamp(1, FRAMES_MAX as u64) as usize;
             Channel::new(ChannelPlan {
                 device: redundancy.device(index).unwrap_or_else(|| Arc::<D>::clone(&open.devices[*device])),
                 layout: Layout {
@@ -537,7 +605,9 @@ impl<T: Element, D: Device> Builder<T, D> {
                     frame_stride,
                     frames_max: frames.clamp(1, most) as u32,
                 },
-                slots: slots(index),
+                slots: slots(index, pages),
+                slots_most: slots(index, pages_most),
+                is_open,
                 policy: common.eviction,
                 memory,
                 fall_back,
@@ -548,10 +618,9 @@ impl<T: Element, D: Device> Builder<T, D> {
         let mut pager =
             Pager::new(channels, table, page_bytes, read_ahead, counts_hits).with_redundancy(redundancy);
         if published.is_some() || published::is_wanted() {
-            let bytes = len as u64 * element::Layout::<T>::BYTES as u64;
-            publishing::begin(&mut pager, published.unwrap_or_default(), bytes);
+            publishing::begin(&mut pager, published.unwrap_or_default(), element::Layout::<T>::BYTES);
         }
         prepare(&mut pager);
-        Ok(VirtualArray::assemble(len, page_len, pager))
+        Ok(VirtualArray::assemble((len, max_len), page_len, pager))
     }
 }

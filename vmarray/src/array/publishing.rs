@@ -10,16 +10,16 @@ use crate::engine::page::hits;
 use crate::engine::pager::Pager;
 use crate::setup::profile::Profile;
 
-/// Publishes statistics of an array of so many bytes, as long as its pager lives.
-pub(super) fn begin(pager: &mut Pager, name: String, bytes: u64) {
+/// Publishes statistics of an array of elements of so many bytes, as long as its pager lives.
+pub(super) fn begin(pager: &mut Pager, name: String, element_bytes: usize) {
     // The publication ends before the channels do, and asks under its lock: so it never has the last one.
     let channels: Vec<Weak<Channel>> = pager.channels().iter().map(Arc::downgrade).collect();
-    let counter = pager.counter();
+    let (table, counter) = (pager.weak_table(), pager.counter());
     // Counts of arrays that had the same counter before.
     let before = hits(counter).unwrap_or(0);
     pager.publish(Publication::begin(move || PublishedArray {
         name: name.clone(),
-        bytes,
+        bytes: table.upgrade().map_or(0, |table| (table.lengths().len() * element_bytes) as u64),
         hits: hits(counter).map(|hits| hits.wrapping_sub(before)),
         channels: channels.iter().filter_map(Weak::upgrade).map(|channel| describe(&channel)).collect(),
     }));

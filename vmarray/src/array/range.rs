@@ -107,7 +107,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Holds the page of a part, all of which will be overwritten.
     fn hold_part(&self, part: &PagePart) -> Result<ExclusiveHold<'_>> {
-        let whole = part.within.len() == self.page_range(part.page).len();
+        let whole = part.within.len() == self.len_most(part.page);
         let fetch = if whole { Fetch::Overwrite } else { Fetch::Contents };
         self.pager().hold_exclusive(part.page as u64, fetch, Stream::Ignore)
     }
@@ -170,11 +170,17 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         (range.start / self.page_len()) as u64..range.end.div_ceil(self.page_len()) as u64
     }
 
-    /// The pages all of whose elements are in the range.
+    /// The pages all of whose elements are in the range, those included that the last page may still get:
+    /// other threads may push some before the page is had.
     pub(crate) fn whole_pages(&self, range: &Range<usize>) -> Range<usize> {
         let start = range.start.div_ceil(self.page_len());
-        let end = if range.end == self.len() { self.page_count() } else { range.end / self.page_len() };
+        let end = if range.end == self.max_len() { self.page_count() } else { range.end / self.page_len() };
         start..end.max(start)
+    }
+
+    /// How many elements a page may have.
+    fn len_most(&self, page: usize) -> usize {
+        self.page_len().min(self.max_len() - page * self.page_len())
     }
 
     fn elements_of(&self, pages: &Range<usize>) -> Range<usize> {

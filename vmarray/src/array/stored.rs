@@ -210,7 +210,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     ///
     /// # Errors
     /// [`FileRefused`](ErrorKind::FileRefused) for no files, other placements, and arrays that are to be
-    /// movable; [`Device`](ErrorKind::Device) of kind `AlreadyExists` if there is anything at a path, which
+    /// movable or to [grow](Self::max_len); [`Device`](ErrorKind::Device) of kind `AlreadyExists` if there is anything at a path, which
     /// is left as it is, of kind `InvalidArgument` if element type, files and shares take more than some 3900
     /// bytes to describe, and what the system says; else as [`build`](Self::build). No file is left behind; a
     /// loss of power in the middle leaves one that cannot be opened.
@@ -249,6 +249,9 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         files: impl IntoIterator<Item = P>,
         shape: &str,
     ) -> Result<VirtualArray<T>> {
+        if self.max_len > self.len {
+            return Err(ErrorKind::FileRefused { reason: "arrays in files do not grow as yet" }.into());
+        }
         let paths: Vec<PathBuf> = files.into_iter().map(|path| path.as_ref().to_owned()).collect();
         let page_len = self.settings.common.page_len::<T>(self.len, PAGE_BYTES)?;
         let pages = self.len.div_ceil(page_len) as u64;
@@ -413,12 +416,15 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let settings = self.settings;
         let homes = Homes {
             open: OpenDevices::of(devices.clone(), &settings.common)?,
+            len: description.elements,
+            max_len: description.elements,
+            pages_most: description.pages(),
+            is_open: false,
             page_len: description.page_elements,
             turns: description.turns.clone(),
             redundant: None,
         };
-        let builder = Builder::<T, AnyDevice>::with_settings(description.elements, settings);
-        builder.build_on(homes, |pager| {
+        Builder::<T, AnyDevice>::build_on(settings, homes, |pager| {
             (0..).zip(&states).for_each(|(page, state)| pager.table().entry(page).begin_with(*state));
             pager.keep(is_read_only);
             // All pages have their slots.

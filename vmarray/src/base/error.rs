@@ -60,6 +60,8 @@ pub enum ErrorKind {
     Misaligned { address: usize, align: usize },
     /// A page does not fit into memory, or into its length's type.
     PageTooLong { page_len: usize, element_bytes: usize },
+    /// An array would have more elements than the length that it was built to grow to.
+    LengthLimit { asked: usize, max_len: usize },
     /// An index along one axis is outside of a shape. It may be negative where boundaries are.
     PositionOutside { axis: usize, index: i128, extent: usize },
     /// A box ends after the last element of an axis.
@@ -241,6 +243,10 @@ impl ErrorKind {
             Self::PageTooLong { page_len, element_bytes } => (
                 format!("a page of {page_len} elements of {element_bytes} bytes each is too long"),
                 "leave the page length out to have one chosen, or set a shorter one".into(),
+            ),
+            Self::LengthLimit { asked, max_len } => (
+                format!("{asked} elements are more than the {max_len} that the array may have"),
+                "build it with `Builder::max_len`, which costs no memory before it is used".into(),
             ),
             Self::PositionOutside { axis, index, extent } => (
                 format!("index {index} of axis {axis} is outside of an extent of {extent} elements"),
@@ -643,6 +649,7 @@ mod tests {
             IndexOutside { index: 9, len: 9 },
             ListedIndexOutside { position: 1, index: 9, len: 9 },
             RangeOutside { start: 1, end: 9, len: 8 },
+            LengthLimit { asked: 9, max_len: 8 },
             RangeReversed { start: 9, end: 1 },
             LengthMismatch { of: "the slice", expected: 2, got: 3 },
             TooLong { elements: u64::MAX, element_bytes: 4 },

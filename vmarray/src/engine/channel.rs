@@ -126,6 +126,9 @@ pub(crate) struct ChannelPlan {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) layout: Layout,
     pub(crate) slots: u64,
+    /// How many there may be later, and whether that is all that the device may have.
+    pub(crate) slots_most: u64,
+    pub(crate) is_open: bool,
     pub(crate) policy: EvictionPolicy,
     pub(crate) memory: HostMemory,
     pub(crate) fall_back: bool,
@@ -191,6 +194,7 @@ pub(crate) struct Channel {
     layout: Layout,
     recency: bool,
     fall_back: bool,
+    commit: Commit,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -240,11 +244,19 @@ struct WorkUnderWay {
 
 impl Channel {
     pub(crate) fn new(plan: ChannelPlan) -> Result<Self> {
-        let bytes = plan
-            .slots
-            .checked_mul(plan.layout.page_bytes as u64)
-            .ok_or(ErrorKind::TooLong { elements: u64::MAX, element_bytes: plan.layout.page_bytes })?;
-        let slots = DeviceBuffer::new(&plan.device, bytes, plan.commit)?;
+        let page_bytes = plan.layout.page_bytes;
+        let bytes = |slots: u64| {
+            let too_long = ErrorKind::TooLong { elements: u64::MAX, element_bytes: page_bytes };
+            slots.checked_mul(page_bytes as u64).ok_or(too_long)
+        };
+        let (bytes, most) = (bytes(plan.slots)?, bytes(plan.slots_most)?);
+        let slots = match bytes < most {
+            true => {
+                let most = if plan.is_open { u64::MAX } else { most };
+                DeviceBuffer::extensible(&plan.device, bytes, most, plan.commit)?
+            }
+            false => DeviceBuffer::new(&plan.device, bytes, plan.commit)?,
+        };
         let frames_max = plan.layout.frames_max as usize;
         let evictor = Evictor::new(plan.policy, frames_max);
         let recency = !evictor.wants_touches();
@@ -291,9 +303,10 @@ impl Channel {
             layout: plan.layout,
             recency,
             fall_back: plan.fall_back,
+            commit: plan.commit,
             counters,
         };
-        if plan.slots > 0 {
+        if plan.slots_most > 0 {
             // A refusal of the first frames is an error of the builder, not of the first access.
             channel.grow()?;
             // What is required is known to be there from now on.
@@ -338,6 +351,11 @@ impl Channel {
 
     pub(crate) fn slot_bytes(&self) -> u64 {
         self.slots.bytes()
+    }
+
+    /// Has the device make room for so many slots, behind those that are there.
+    pub(crate) fn extend_slots(&self, slots: u64) -> Result<()> {
+        Ok(self.slots.extend(slots * self.layout.page_bytes as u64, self.commit)?)
     }
 
     pub(crate) fn frames_max(&self) -> u32 {

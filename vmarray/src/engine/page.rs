@@ -23,7 +23,6 @@ pub(crate) mod state;
 #[forbid(unsafe_code)]
 mod sync;
 #[cfg(not(loom))]
-#[forbid(unsafe_code)]
 mod table;
 #[cfg(not(loom))]
 mod threads;
@@ -47,7 +46,7 @@ pub(crate) use quiesce::quiesce_by;
 pub(crate) use seqlock::SeqLock;
 pub(crate) use state::State;
 #[cfg(not(loom))]
-pub(crate) use table::PageTable;
+pub(crate) use table::{Lengths, PageTable};
 #[cfg(not(loom))]
 pub(crate) use threads::{
     HitCounter, barrier_all, count_hit, counter, drain_all, hits, read_fenced, read_lock_free, write_fenced,

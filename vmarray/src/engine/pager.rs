@@ -6,6 +6,8 @@ mod bulk;
 mod fill;
 #[forbid(unsafe_code)]
 mod flush;
+#[forbid(unsafe_code)]
+mod growth;
 mod hold;
 #[forbid(unsafe_code)]
 mod init_tracker;
@@ -20,7 +22,9 @@ mod uncached;
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
 
 use backend_api::links::is_same;
 use backend_api::{Device, tell};
@@ -38,6 +42,7 @@ use crate::engine::page::{
 use crate::engine::read_ahead::Use;
 use crate::engine::redundancy::Redundancy;
 
+pub(crate) use growth::Spare;
 pub(crate) use hold::ExclusiveHold;
 pub(crate) use pool::SharedHomes;
 
@@ -104,6 +109,8 @@ pub struct Pager {
     /// How many long copies past the cache have begun.
     bulk_copies: AtomicU64,
     init_tracker: init_tracker::InitTracker,
+    /// Held by the thread that has the devices give more memory.
+    extending: Mutex<()>,
     pool: OnceLock<Option<SharedHomes>>,
     /// Ends first when the array is dropped.
     publication: Option<Publication>,
@@ -153,6 +160,7 @@ impl Pager {
             redundancy: Redundancy::default(),
             bulk_copies: AtomicU64::new(0),
             init_tracker: init_tracker::InitTracker::default(),
+            extending: Mutex::default(),
             pool: OnceLock::new(),
             publication: None,
             keeps: Keeps::Nothing,
@@ -168,6 +176,11 @@ impl Pager {
 
     pub(crate) fn table(&self) -> &PageTable {
         &self.table
+    }
+
+    /// The table, for those that do not keep it.
+    pub(crate) fn weak_table(&self) -> Weak<PageTable> {
+        Arc::downgrade(&self.table)
     }
 
     pub(crate) fn identity(&self) -> &Identity {

@@ -36,7 +36,7 @@ use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
 
 pub(crate) use beside::ReadOperand;
-pub(crate) use copy::copy_elements;
+pub(crate) use copy::{copies_within, copy_elements};
 pub use fetch::PastHost;
 pub(crate) use staged::StagedRows;
 pub use write::{Change, Operand, OperandStore, ResultStore};

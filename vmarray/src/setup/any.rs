@@ -102,7 +102,8 @@ pub enum AnyDevice {
 // SAFETY: everything is passed on as it is to one and the same device, which keeps the contract.
 unsafe impl Device for AnyDevice {
     backend_api::forward! { self => self.device();
-        info memory create_queue release_queue allocate release allocate_host import_host release_host
+        info memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
+        release_host
         submit routes submit_by set_routing routing fill search gather scatter compute prepare launch prepare_launches
         kernel_facts poll wait wake reaches order_after wipe_on_release sync
     }

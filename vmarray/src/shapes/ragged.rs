@@ -84,7 +84,8 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// elements can be changed by any number of threads.
 ///
 /// Made [from rows](RaggedBuilder::from_rows), [with lengths](RaggedBuilder::with_lengths), by many threads
-/// at once with a [`RaggedWriter`], or [over items](Self::new) that are there already.
+/// at once with a [`RaggedWriter`], which can also [go on](RaggedArray::into_writer) with one, or
+/// [over items](Self::new) that are there already.
 ///
 /// ```
 /// use vmarray::{prelude::*, ragged::Ragged, RaggedArray};

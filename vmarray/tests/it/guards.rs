@@ -91,7 +91,8 @@ struct Panicking {
 // SAFETY: the inner device does everything.
 unsafe impl vmarray::device::Device for Panicking {
     vmarray::device::forward! { self => self.inner;
-        info memory create_queue release_queue allocate release allocate_host import_host release_host
+        info memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
+        release_host
         fill search gather scatter compute prepare poll wait wake order_after
     }
 

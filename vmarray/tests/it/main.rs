@@ -16,6 +16,7 @@ mod errors;
 mod executors;
 mod functions;
 mod gather;
+mod growth;
 mod guards;
 mod homes;
 mod index_set;

@@ -43,7 +43,8 @@ impl Slow {
 // SAFETY: the inner device does everything.
 unsafe impl Device for Slow {
     vmarray::device::forward! { self => self.inner;
-        info memory create_queue release_queue allocate release allocate_host import_host release_host
+        info memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
+        release_host
         submit fill search gather scatter poll wait wake order_after
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, as_any, devices, host, together, uneven_devices};
+use crate::common::{Numbers, Shape, as_any, devices, host, hosts, together, uneven_devices};
 use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty, Operation};
@@ -265,14 +265,67 @@ fn a_writer_whose_devices_are_full_goes_on_with_what_fits() {
         }
         rows.push(row);
     };
-    assert!(matches!(error.kind(), ErrorKind::NoRoomToGrow { .. }), "{error}");
-    // While an array grows there are two, so half of the memory at most is in use, and not much less.
-    assert!(rows.len() * 400 > 20 << 10, "{}", rows.len());
+    let is_full = |error: &vmarray::device::Error| error.kind() == DeviceErrorKind::OutOfMemory;
+    assert!(error.device_error().is_some_and(is_full), "{error}");
+    // Elements and offsets share the memory, and have all of it but what the other one has to spare.
+    assert!(rows.len() * 400 > 40 << 10, "{}", rows.len());
     // Nothing was done for the row that did not fit; a shorter one has its number.
     assert_eq!(writer.row_count(), rows.len());
     assert_eq!(writer.push(&[]).unwrap(), rows.len());
     rows.push(Vec::new());
     assert_eq!(writer.freeze().unwrap().to_vecs().unwrap(), rows);
+}
+
+#[test]
+fn rows_are_added_to_those_of_an_array_in_their_place() {
+    for seed in 0..10 {
+        let mut random = Numbers::new(seed);
+        let shape = Shape::any(&mut random, 20, 2);
+        let devices = shape.devices();
+        let builder = RaggedArray::<u32>::builder().devices(devices);
+        let builder = builder.elements(|elements| elements.page_len(shape.page_len).frames_per_channel(2));
+        let builder = builder.offsets(|offsets| offsets.page_len(8).frames_per_channel(2));
+        let mut rows: Vec<Vec<u32>> = Vec::new();
+        let mut writer = builder.writer().unwrap();
+        for round in 0..4 {
+            let new: Vec<Vec<u32>> = (0..random.below(100)).map(|_| vec![round; random.below(30)]).collect();
+            for (number, row) in (rows.len()..).zip(&new) {
+                assert_eq!(writer.push(row).unwrap(), number);
+            }
+            rows.extend(new);
+            let array = writer.freeze().unwrap();
+            assert_eq!(array.to_vecs().unwrap(), rows, "seed {seed}, round {round}");
+            assert_eq!(array.items().count(..array.item_total(), Field::whole(), &round).unwrap(), {
+                rows.iter().flatten().filter(|value| **value == round).count()
+            });
+            writer = array.into_writer();
+        }
+    }
+    // What has no room says so.
+    let array = RaggedArray::<u32>::builder().devices(hosts::<1>()).with_lengths([3, 4]).unwrap();
+    let writer = array.into_writer();
+    assert!(matches!(writer.push(&[1]).unwrap_err().kind(), ErrorKind::LengthLimit { .. }));
+    assert_eq!(writer.freeze().unwrap().row_count(), 2);
+}
+
+#[test]
+fn devices_whose_memory_cannot_grow_have_longer_arrays_built() {
+    let card = Arc::new(Faulty::new(HostDevice::builder().bytes(64 << 10).threads(1).build().unwrap()));
+    card.inject(Fault::new(Operation::AllocateExtensible, DeviceErrorKind::Unsupported));
+    let builder = RaggedArray::<u32>::builder().devices([as_any(&card)]);
+    let writer = builder.elements(|elements| elements.page_len(64).frames_per_channel(8)).writer().unwrap();
+    let mut rows = 0;
+    let error = loop {
+        match writer.push(&[rows; 100]) {
+            Ok(_) => rows += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error.kind(), ErrorKind::NoRoomToGrow { .. }), "{error}");
+    // While an array grows there are two, so half of the memory at most is in use, and not much less.
+    assert!((20 << 10..33 << 10).contains(&(rows * 400)), "{rows}");
+    let array = writer.freeze().unwrap();
+    assert!((0..rows).all(|row| array.row(row as usize).unwrap().to_vec(..).unwrap() == [row; 100]));
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub struct ReferenceDevice {
 #[derive(Debug, Default)]
 struct Memory {
     buffers: Names<BufferId, Vec<u8>>,
+    /// How long those may be that can be extended.
+    most: Names<BufferId, u64>,
     hosts: Names<HostId, Host>,
 }
 
@@ -327,8 +329,41 @@ unsafe impl Device for ReferenceDevice {
         Ok(handle)
     }
 
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        if bytes > most {
+            return self.on(Err(Error::new(ErrorKind::InvalidArgument, "allocate_extensible")));
+        }
+        let handle = self.allocate(bytes, commit)?;
+        self.memory.lock().most.insert(handle.id(), most);
+        Ok(handle)
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, _commit: Commit) -> Result<()> {
+        let refused = |kind| Error::new(kind, "extend").with_bytes(bytes);
+        let mut memory = self.memory.lock();
+        let free = memory.free_bytes(&self.info);
+        let most = memory.most.get(&buffer.id()).copied();
+        let Some(extended) = memory.buffers.get_mut(&buffer.id()) else {
+            return self.on(Err(refused(ErrorKind::UnknownHandle)));
+        };
+        let now = extended.len() as u64;
+        let most = most.unwrap_or(now);
+        if bytes > most {
+            return self.on(Err(refused(ErrorKind::TooLarge).with_available_bytes(most)));
+        }
+        let more = bytes.saturating_sub(now);
+        if more > free || extended.try_reserve_exact(size(more)).is_err() {
+            return self.on(Err(refused(ErrorKind::OutOfMemory).with_available_bytes(free)));
+        }
+        // Nobody has the address of a byte: each call finds its bytes by the name.
+        extended.resize(size(now + more), GARBAGE);
+        Ok(())
+    }
+
     fn release(&self, buffer: BufferHandle) {
-        self.memory.lock().buffers.remove(&buffer.id());
+        let mut memory = self.memory.lock();
+        memory.buffers.remove(&buffer.id());
+        memory.most.remove(&buffer.id());
     }
 
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {

@@ -4,6 +4,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::Core;
+use super::state::Length;
+use crate::backends::check_extend;
 use crate::wrap::several::host::{Block, Host};
 use crate::wrap::several::member::Member;
 use crate::wrap::several::wakers::Call;
@@ -100,20 +102,41 @@ impl Core {
         queues.into_iter().for_each(|(device, queue)| device.release_queue(queue));
     }
 
-    pub(super) fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+    pub(super) fn allocate(&self, length: Length, commit: Commit) -> Result<BufferHandle> {
         let (_call, _setup) = (Call::begin(), self.setup.lock());
         let handle = BufferHandle::unique();
         let (id, give_back) = (handle.id(), |device: &dyn Device, buffer| device.release(buffer));
         self.make_on_each(
             "allocate",
-            |device| device.allocate(bytes, commit),
+            |device| length.allocate(device, commit),
             give_back,
             |member, buffer| {
                 member.buffers.insert(id, buffer);
             },
         )?;
-        self.lock().buffers.insert(id, bytes);
+        self.lock().buffers.insert(id, length);
         Ok(handle)
+    }
+
+    /// Has each device extend its memory. If one refuses, others may have more than is known of; they keep it
+    /// for the next time.
+    pub(super) fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        const OPERATION: &str = "extend";
+        let (_call, _setup) = (Call::begin(), self.setup.lock());
+        let id = buffer.id();
+        let length = self.lock().buffers.get(&id).copied();
+        let Length { bytes: now, most } =
+            length.ok_or_else(|| self.unknown(OPERATION, "unknown device memory"))?;
+        if !check_extend(now, bytes, most.unwrap_or(now)).map_err(|error| error.on(&self.info))? {
+            return Ok(());
+        }
+        self.on_each(OPERATION, |member| match member.buffers.get(&id) {
+            Some(buffer) => member.device.extend(buffer, bytes, commit),
+            None => Err(self.unknown(OPERATION, "unknown device memory")),
+        })?;
+        // One that is being rebuilt misses nothing of it: the contents are unspecified on the others, too.
+        self.lock().buffers.insert(id, Length { bytes, most });
+        Ok(())
     }
 
     pub(super) fn release(&self, buffer: &BufferHandle) {

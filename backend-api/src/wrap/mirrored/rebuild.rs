@@ -237,16 +237,16 @@ impl Core {
         let (queues, buffers, hosts) = {
             let state = self.lock();
             let queues: Vec<_> = state.queues.keys().copied().collect();
-            let buffers: Vec<_> = state.buffers.iter().map(|(id, bytes)| (*id, *bytes)).collect();
+            let buffers: Vec<_> = state.buffers.iter().map(|(id, length)| (*id, *length)).collect();
             let hosts: Vec<_> = state.hosts.iter().map(|(id, host)| (*id, *host)).collect();
             (queues, buffers, hosts)
         };
         for queue in queues {
             member.queues.insert(queue, member.device.create_queue()?);
         }
-        for &(buffer, bytes) in &buffers {
-            member.buffers.insert(buffer, member.device.allocate(bytes, Commit::Lazy)?);
-            member.missing.push((buffer, 0..bytes));
+        for &(buffer, length) in &buffers {
+            member.buffers.insert(buffer, length.allocate(&*member.device, Commit::Lazy)?);
+            member.missing.push((buffer, 0..length.bytes));
         }
         for (id, host) in hosts {
             // SAFETY: who had the mirror import the memory keeps its promises until the mirror was told to

@@ -11,8 +11,8 @@ use crate::wrap::several::kept::Kept;
 use crate::wrap::several::member::{Adapted, Member, Status};
 use crate::wrap::several::touches::Touches;
 use crate::{
-    BufferId, Device, Error, ErrorKind, Extents, HostAllocation, HostId, Names, Progress, QueueId, Result,
-    Ticket, racy,
+    BufferHandle, BufferId, Commit, Device, Error, ErrorKind, Extents, HostAllocation, HostId, Names,
+    Progress, QueueId, Result, Ticket, racy,
 };
 
 /// The part of a request that one device does.
@@ -82,13 +82,30 @@ pub(super) struct QueueLog {
     failed: HashMap<u64, Error>,
 }
 
+/// How long device memory is, and, if it can be extended, how long it may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Length {
+    pub(super) bytes: u64,
+    pub(super) most: Option<u64>,
+}
+
+impl Length {
+    /// New memory of a device that is so long.
+    pub(super) fn allocate(self, device: &dyn Device, commit: Commit) -> Result<BufferHandle> {
+        match self.most {
+            None => device.allocate(self.bytes, commit),
+            Some(most) => device.allocate_extensible(self.bytes, most, commit),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) members: Vec<Member>,
     pub(super) queues: Names<QueueId, QueueLog>,
     /// The newest ticket of each queue that has ended.
     pub(super) ended: Names<QueueId, u64>,
-    pub(super) buffers: Names<BufferId, u64>,
+    pub(super) buffers: Names<BufferId, Length>,
     pub(super) hosts: Names<HostId, Host>,
     /// Host memory for reports, one each.
     pub(super) spare_reports: Vec<HostAllocation>,
@@ -104,7 +121,7 @@ pub(super) struct State {
 
 impl Extents for State {
     fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
-        self.buffers.get(&buffer).copied()
+        self.buffers.get(&buffer).map(|length| length.bytes)
     }
 
     fn host_bytes(&self, host: HostId) -> Option<u64> {

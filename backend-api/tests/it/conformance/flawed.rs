@@ -100,6 +100,9 @@ super::flaws! {
     HostMemoryIsMisaligned: new_host_memory_is_zeroed_and_aligned;
     FullIsADriverError: more_memory_than_there_is_is_refused;
     FullHasNoFigures: more_memory_than_there_is_is_refused;
+    ExtensionsAreForgotten: memory_grows_in_its_place;
+    ExtensionsLoseWhatWasThere: memory_grows_in_its_place;
+    ExtensionsKnowNoEnd: memory_that_cannot_grow_stays_as_it_is;
     MemoryLeaks: memory_that_was_given_back_can_be_had_again;
     MemoryIsOversold: a_full_device_says_so_and_goes_on;
     MoreIsFreeThanThereIs: the_memory_status_is_plausible;
@@ -321,6 +324,23 @@ unsafe impl Device for Flawed {
             Err(error) if self.is(Flaw::FullHasNoFigures) => Err(Error::new(error.kind(), "allocate")),
             other => other,
         }
+    }
+
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        let most = if self.is(Flaw::ExtensionsKnowNoEnd) { u64::MAX } else { most };
+        self.inner.allocate_extensible(bytes, most, commit)
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        if self.is(Flaw::ExtensionsAreForgotten) {
+            return Ok(());
+        }
+        self.inner.extend(buffer, bytes, commit)?;
+        if self.is(Flaw::ExtensionsLoseWhatWasThere) {
+            let queue = self.inner.create_queue()?;
+            self.inner.fill(&queue, &Fill { to: buffer.at(0), bytes, pattern: &[0xCD] })?;
+        }
+        Ok(())
     }
 
     fn release(&self, buffer: BufferHandle) {

@@ -75,7 +75,8 @@ unsafe impl Device for Flawed {
     }
 
     backend_api::forward! { self => self.inner;
-        info memory create_queue release_queue allocate allocate_host import_host release_host
+        info memory create_queue release_queue allocate allocate_extensible extend allocate_host import_host
+        release_host
         fill search gather scatter compute launch poll wait wake
     }
 }

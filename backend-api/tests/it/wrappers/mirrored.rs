@@ -202,7 +202,8 @@ unsafe impl Device for Model {
     }
 
     backend_api::forward! { self => self.0;
-    memory create_queue release_queue allocate release allocate_host import_host release_host
+    memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
+        release_host
     wipe_on_release submit fill search gather scatter compute prepare
     launch prepare_launches kernel_facts poll wait wake reaches order_after }
 }

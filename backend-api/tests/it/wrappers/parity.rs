@@ -302,7 +302,8 @@ unsafe impl Device for Forgetful {
         request.start(&self.inner, queue)
     } }
     backend_api::forward! { self => self.inner;
-        info memory create_queue release_queue allocate release allocate_host import_host release_host
+        info memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
+        release_host
         prepare prepare_launches poll wait wake order_after
     }
 }

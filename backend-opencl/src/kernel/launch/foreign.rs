@@ -50,7 +50,7 @@ pub(super) fn launch(
     let report = submission.scratch(Scratch::Answer, Report::BYTES)?;
     submission.upload(vec![0; Report::BYTES as usize], &report)?;
     let pieces = views.iter().flat_map(|view| &view.bases);
-    let places = pieces.map(|(buffer, first, _, before)| (&buffer.pieces[*first], *before));
+    let places = pieces.map(|(buffer, first, _, before)| (&*buffer.pieces[*first], *before));
     if code.submission().is_some() {
         let view = |(view, (piece, before)): (&View<'_>, (&OwnMemory, u64))| {
             NativeView::new(piece.handle().addr() as u64, before, view.count(), view.stride())

@@ -65,6 +65,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Of an absent page; what zeroed memory is, which tables are made of.
+    #[cfg(test)]
     pub(crate) fn new() -> Self {
         Self {
             read_gate: AtomicPtr::new(std::ptr::null_mut()),

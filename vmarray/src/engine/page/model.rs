@@ -9,7 +9,7 @@
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::thread;
 
 use super::barrier;
@@ -118,6 +118,41 @@ fn beside<R: 'static>(
 ) -> thread::JoinHandle<R> {
     let page = page.clone();
     thread::spawn(move || run(&page))
+}
+
+/// Adds an element at the end: the frame has two of them, whose place is the length.
+fn push(page: &ModelPage, len: &AtomicUsize, elements: &[AtomicU64; 2], value: u64) -> usize {
+    loop {
+        if page.entry.try_exclusive(Holder::Pin).is_ok() {
+            let index = len.load(Ordering::Acquire);
+            elements[index].store(value, Ordering::Relaxed);
+            len.store(index + 1, Ordering::Release);
+            let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
+            return index;
+        }
+        thread::yield_now();
+    }
+}
+
+/// Two threads push, and a third one, which takes no page, sees what is below the length.
+#[test]
+fn what_is_below_the_length_is_there() {
+    loom::model(|| {
+        let page = Arc::new(ModelPage::resident());
+        let shared = Arc::new((AtomicUsize::new(0), [AtomicU64::new(0), AtomicU64::new(0)]));
+        let of_other = shared.clone();
+        let other = beside(&page, move |page| push(page, &of_other.0, &of_other.1, 7));
+        let of_reader = shared.clone();
+        let reader = thread::spawn(move || {
+            let len = of_reader.0.load(Ordering::Acquire);
+            assert!(of_reader.1[..len].iter().all(|element| element.load(Ordering::Relaxed) != 0));
+        });
+        let index = push(&page, &shared.0, &shared.1, 8);
+        assert_eq!(shared.1[index].load(Ordering::Relaxed), 8);
+        assert_ne!(other.join().unwrap(), index);
+        reader.join().unwrap();
+        assert_eq!(shared.0.load(Ordering::Relaxed), 2);
+    });
 }
 
 /// Loom stops at the first access to the frame that is not ordered after a conflicting one.

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
+use backend_api::links::is_same;
 use backend_api::{Device, DeviceSpan, Elements, Queue, Reach, Ticket};
 
 use super::assign::assign;
@@ -47,10 +48,14 @@ impl<'a> ArrayLane<'a> {
         Self { channel, neighbours: Vec::new(), written: Vec::new() }
     }
 
-    /// Has runs read home slots of whole arrays on the same device, too.
+    /// Has runs read home slots of whole arrays, too: of all of their channels that the device reaches.
     pub fn reads_all_of(&mut self, dealt: &[(&'a Pager, Range<u64>)]) {
+        let own = self.channel.device();
         let channels = dealt.iter().flat_map(|(pager, _)| pager.channels());
-        self.neighbours.extend(channels.map(|channel| &channel.queues));
+        let reached = channels.filter(|channel| {
+            is_same(own, channel.device()) || own.reaches(channel.device().info()) >= Reach::Copies
+        });
+        self.neighbours.extend(reached.map(|channel| &channel.queues));
     }
 }
 

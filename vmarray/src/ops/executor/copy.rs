@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use backend_api::links::is_same;
 use backend_api::{Device, HostSpan, Queue, Reach, Ticket, Transfer};
 
 use super::fetch::append_copy;
@@ -83,11 +84,24 @@ fn past_host<'a>(
         }
     }
     let is_alone = |pager: &Pager| pager.redundancy().is_none();
+    if !is_alone(own) || !is_alone(other) {
+        return None;
+    }
     let others = from.devices();
     let reaches_all = |device| others.iter().all(|(other, _)| reach(device, other) >= Reach::Copies);
     let is_reached =
-        is_alone(own) && is_alone(other) && target.devices().into_iter().all(|(own, _)| reaches_all(own));
+        copy.stays_on_devices(own) || target.devices().into_iter().all(|(own, _)| reaches_all(own));
     is_reached.then_some(copy)
+}
+
+/// Whether copies of long ranges within an array need no host, if they go so many pages far, or, with none
+/// said, however far.
+pub(crate) fn copies_within(pager: &Pager, pages: Option<usize>) -> bool {
+    let devices = || pager.channels().iter().map(|channel| channel.device());
+    let stays = pages.is_some_and(|pages| pages.is_multiple_of(pager.channels().len()));
+    pager.redundancy().is_none()
+        && !guards::held()
+        && (stays || devices().all(|from| devices().all(|to| reach(from, to) >= Reach::Copies)))
 }
 
 /// Whether a device says that it cannot do it, and not that it has failed.
@@ -97,6 +111,17 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 impl ArrayCopy<'_> {
+    /// Whether each page is copied to one of the same device: the distance is so many turns of the channels,
+    /// which are the same ones.
+    fn stays_on_devices(&self, target: &Pager) -> bool {
+        let (own, other) = (target.channels(), self.from.channels());
+        let turn = self.page_len * own.len();
+        self.first.abs_diff(self.of.start).is_multiple_of(turn)
+            && target.page_bytes() == self.from.page_bytes()
+            && own.len() == other.len()
+            && own.iter().zip(other).all(|(one, other)| is_same(one.device(), other.device()))
+    }
+
     /// The pages that they are in.
     fn pages(&self) -> Range<u64> {
         (self.of.start / self.page_len) as u64..self.of.end.div_ceil(self.page_len) as u64

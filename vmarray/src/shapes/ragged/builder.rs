@@ -60,10 +60,11 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         self
     }
 
-    /// How many rows, and elements in all, a writer has room for at first. It grows beyond that, at the cost
-    /// of copying what it has to a longer array beside the present one: so a writer that has to grow fills
-    /// half of the devices' memory at most, and then reports
-    /// [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow). One whose capacity was stated fills all of it.
+    /// How many rows, and elements in all, a writer has room for at first. It grows beyond that, in its
+    /// place, until its devices are full. On devices whose memory cannot grow, with parity, and with pages
+    /// shorter than 4 KiB from 65536 of them on, it copies what it has to a longer array beside the present
+    /// one: so it fills half of the devices' memory at most then, and reports
+    /// [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow), unless its capacity was stated.
     pub fn capacity(mut self, rows: usize, elements: usize) -> Self {
         self.capacity = (rows, elements);
         self

@@ -1,9 +1,11 @@
-//! Arrays that are replaced by longer ones when they are full.
+//! Arrays that grow while rows are added: in their place where devices can do that, else by a longer array
+//! that replaces them.
 
 use backend_api::Device;
 
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
+use crate::array::growth::is_unsupported;
 use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::ops::view::ViewMut as _;
@@ -11,15 +13,33 @@ use crate::ops::view::ViewMut as _;
 /// An array, and how to build a longer one.
 #[derive(Debug)]
 pub(super) struct Growing<T: Element, D: Device> {
-    builder: Builder<T, D>,
+    /// None where a longer one cannot be described.
+    builder: Option<Builder<T, D>>,
+    /// Whether those that are built are to grow in their place, if devices can do that.
+    grows: bool,
     array: VirtualArray<T, D>,
     used: usize,
 }
 
 impl<T: Element, D: Device> Growing<T, D> {
+    /// With room for so many elements at first, and longer ones as it is described.
     pub(super) fn new(builder: Builder<T, D>, capacity: usize) -> Result<Self> {
         let array = builder.resized(capacity).build()?;
-        Ok(Self { builder, array, used: 0 })
+        Ok(Self { builder: Some(builder), grows: false, array, used: 0 })
+    }
+
+    /// The same, of an array that grows in its place, if its devices can do that.
+    pub(super) fn in_place(builder: Builder<T, D>, capacity: usize) -> Result<Self> {
+        match builder.resized(capacity).growing().build() {
+            Ok(array) => Ok(Self { builder: Some(builder), grows: true, array, used: 0 }),
+            Err(error) if cannot_grow(&error) => Self::new(builder, capacity),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An array with so many elements that is to have more, in its place.
+    pub(super) fn of(array: VirtualArray<T, D>, used: usize) -> Self {
+        Self { builder: None, grows: true, array, used }
     }
 
     pub(super) fn array(&self) -> &VirtualArray<T, D> {
@@ -31,15 +51,30 @@ impl<T: Element, D: Device> Growing<T, D> {
     }
 
     /// Makes room for `len` elements in all and keeps those that are there: doubles if there is room, so that
-    /// an element is copied about once however many are added.
+    /// devices are seldom asked, or, where what is there is copied, each element is copied about once however
+    /// many are added.
     pub(super) fn reserve(&mut self, len: usize) -> Result<()> {
-        if len <= self.array.len() {
+        let present = self.array.len();
+        if len <= present {
             return Ok(());
         }
+        let (Some(builder), true) = (&self.builder, len > self.array.max_len()) else {
+            // No more than that: there are two arrays of these, and often many.
+            let twice = present.saturating_mul(2).min(self.array.max_len());
+            if twice <= len || self.array.reserve_exactly_for(twice).is_err() {
+                self.array.reserve_exactly_for(len)?;
+            }
+            let room = len.max(twice).min(self.array.capacity());
+            self.array.at_length(room, |_| (room, ()));
+            return Ok(());
+        };
+        let describe = |len| match self.grows {
+            true => builder.resized(len).growing(),
+            false => builder.resized(len),
+        };
         // Devices may have room for what is needed and not for twice as much; some more than that is worth
         // trying, since each growth copies all there is.
-        let present = self.array.len();
-        let try_with = |spare: usize| self.builder.resized(len.max(present.saturating_add(spare))).build();
+        let try_with = |spare: usize| describe(len.max(present.saturating_add(spare))).build();
         let longer = try_with(present)
             .or_else(|_| try_with(present / 4))
             .or_else(|_| try_with(present / 16))
@@ -70,4 +105,9 @@ impl<T: Element, D: Device> Growing<T, D> {
         self.used += values.len();
         Ok(())
     }
+}
+
+/// Whether a device says that its memory cannot grow, or the placement does.
+fn cannot_grow(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::ParityRefused { .. }) || is_unsupported(error)
 }

@@ -8,6 +8,8 @@ use parking_lot::{Mutex, RwLock};
 
 use super::growing::Growing;
 use super::{Ragged, RaggedArray};
+#[cfg(doc)]
+use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result, expect_len};
@@ -19,9 +21,10 @@ use crate::setup::any::AnyDevice;
 /// Rows are numbered in the order in which pushes begin. Threads share a lock for as long as it takes to add
 /// two numbers, and copy at the same time, but for those that copy to one page; a thread that has many short
 /// rows pushes them [together](Self::push_joined). Where the
-/// [capacity](crate::ragged::RaggedBuilder::capacity) ends, longer arrays are built beside the present ones,
-/// of twice the length if there is room, and all threads wait while what is there is copied. To fill more
-/// than half of the devices, state the capacity.
+/// [capacity](crate::ragged::RaggedBuilder::capacity) ends, the arrays [grow](VirtualArray#growth), and
+/// nothing that is there is copied. Where devices cannot do that, and with parity, longer arrays are built
+/// beside the present ones, of twice the length if there is room, and all threads wait while what is there is
+/// copied: to fill more than half of such devices, state the capacity.
 ///
 /// ```
 /// use vmarray::{RaggedArray, prelude::*};
@@ -66,19 +69,24 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         (rows, capacity): (usize, usize),
     ) -> Result<Self> {
         let store = WrittenRows {
-            offsets: Growing::new(offsets, rows.saturating_add(1))?,
-            elements: Growing::new(elements, capacity)?,
+            offsets: Growing::in_place(offsets, rows.saturating_add(1))?,
+            elements: Growing::in_place(elements, capacity)?,
         };
-        Ok(Self { next: Mutex::default(), store: RwLock::new(store), failed: Mutex::default() })
+        Ok(Self::after(Next::default(), store))
+    }
+
+    fn after(next: Next, store: WrittenRows<T, D>) -> Self {
+        Self { next: Mutex::new(next), store: RwLock::new(store), failed: Mutex::default() }
     }
 
     /// Adds a row and returns its number.
     ///
     /// # Errors
-    /// [`TooLong`](ErrorKind::TooLong); [`NoRoomToGrow`](ErrorKind::NoRoomToGrow), or what [`Builder::build`]
-    /// reports, where there is no room for a longer array: nothing is done then, and shorter rows may still
-    /// fit. What [`VirtualArray::write`](crate::views::ViewMut::write) reports: the row has a number then but
-    /// no contents, and [`freeze`](Self::freeze) refuses.
+    /// [`TooLong`](ErrorKind::TooLong); what [`VirtualArray::reserve`] reports where there is no more memory,
+    /// or, where longer arrays are built, [`NoRoomToGrow`](ErrorKind::NoRoomToGrow) and what
+    /// [`Builder::build`] reports: nothing is done then, and shorter rows may still fit. What
+    /// [`VirtualArray::write`](crate::views::ViewMut::write) reports: the row has a number then but no
+    /// contents, and [`freeze`](Self::freeze) refuses.
     pub fn push(&self, row: &[T]) -> Result<usize> {
         self.push_joined(row, &[row.len()]).map(|rows| rows.start)
     }
@@ -170,6 +178,31 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         let store = self.store.into_inner();
         let (offsets, items) = (store.offsets.into_array(), store.elements.into_array());
         Ragged { offsets, rows: row, total: element, items }
+    }
+}
+
+impl<T: Element, D: Device> RaggedArray<T, D> {
+    /// Goes on writing: rows that are pushed come behind those that are there, of which nothing is copied.
+    ///
+    /// The arrays of elements and offsets have to be such as can [grow](VirtualArray#growth), or to have room
+    /// left over: those of a writer, and of [`from_rows`](crate::ragged::RaggedBuilder::from_rows), are, if
+    /// their devices can do that. Else a push says [`LengthLimit`](ErrorKind::LengthLimit).
+    ///
+    /// ```
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
+    /// let writer = words.into_writer();
+    /// assert_eq!(writer.push(b"more words")?, 2);
+    /// let words = writer.freeze()?;
+    /// assert_eq!(words.to_vecs()?, [&b"so"[..], b"many", b"more words"]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn into_writer(self) -> RaggedWriter<T, D> {
+        let Self { offsets, rows, total, items } = self;
+        let store =
+            WrittenRows { offsets: Growing::of(offsets, rows + 1), elements: Growing::of(items, total) };
+        RaggedWriter::after(Next { row: rows, element: total }, store)
     }
 }
 

@@ -156,7 +156,7 @@ impl Shape {
         self.describe(len, self.devices()).build().expect("a small array")
     }
 
-    fn devices(&self) -> Vec<Arc<AnyDevice>> {
+    pub fn devices(&self) -> Vec<Arc<AnyDevice>> {
         devices_of(self.channels.len(), self.simulated)
     }
 }

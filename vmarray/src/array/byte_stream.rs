@@ -1,0 +1,143 @@
+//! Arrays of bytes as files.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use backend_api::Device;
+
+use crate::array::VirtualArray;
+use crate::base::error::{Error, ErrorKind};
+
+/// An array of bytes as a file: read, written and sought in, by what the standard library and other crates
+/// have for that.
+///
+/// Writing goes over what is there, and makes the array longer at its end, as far as it can
+/// [grow](VirtualArray#growth). A place beyond the end can be sought: nothing is read there, and what is
+/// written there has zeroes before it. Each call holds a page at a time, or goes past the cache if it is
+/// long; a program that reads or writes a few bytes at a time puts a [`BufReader`](io::BufReader) or a
+/// [`BufWriter`](io::BufWriter) around it.
+///
+/// # Errors
+/// Errors of the array come inside of those of [`io`], as [`Other`](io::ErrorKind::Other). Where the array
+/// cannot grow they are [`StorageFull`](io::ErrorKind::StorageFull) or
+/// [`OutOfMemory`](io::ErrorKind::OutOfMemory): what the failed call would have written is not there.
+///
+/// ```
+/// use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+/// use vmarray::prelude::*;
+/// let mut array = VirtualArray::<u8>::builder(0).max_len(1 << 20).build()?;
+/// let mut stream = array.byte_stream();
+/// for line in 0..1000 {
+///     writeln!(stream, "line {line}").unwrap();
+/// }
+/// stream.seek(SeekFrom::End(-4)).unwrap();
+/// let mut end = String::new();
+/// stream.read_to_string(&mut end).unwrap();
+/// assert_eq!((&*end, stream.position()), ("999\n", 8890));
+/// stream.rewind().unwrap();
+/// assert_eq!(BufReader::new(stream).lines().nth(7).unwrap().unwrap(), "line 7");
+/// assert_eq!((array.len(), array.get(0)?), (8890, b'l'));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ByteStream<'a, D: Device> {
+    array: &'a mut VirtualArray<u8, D>,
+    position: u64,
+}
+
+impl<D: Device> VirtualArray<u8, D> {
+    /// The array as a file, of which the first byte is read or written next.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use std::io::Read;
+    /// let mut array = VirtualArray::<u8>::try_from(&b"some bytes"[..])?;
+    /// let mut text = String::new();
+    /// array.byte_stream().read_to_string(&mut text).unwrap();
+    /// assert_eq!(text, "some bytes");
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn byte_stream(&mut self) -> ByteStream<'_, D> {
+        ByteStream { array: self, position: 0 }
+    }
+}
+
+impl<D: Device> ByteStream<'_, D> {
+    /// The index of the byte that is read or written next.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn len(&self) -> u64 {
+        self.array.len() as u64
+    }
+}
+
+impl<D: Device> Read for ByteStream<'_, D> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.len().saturating_sub(self.position).min(into.len() as u64) as usize;
+        if count > 0 {
+            // Below the length, so it can be an index.
+            self.array.read_range(self.position as usize, &mut into[..count]).map_err(io_error)?;
+            self.position += count as u64;
+        }
+        Ok(count)
+    }
+}
+
+impl<D: Device> Write for ByteStream<'_, D> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let too_long = || io_error(ErrorKind::TooLong { elements: u64::MAX, element_bytes: 1 }.into());
+        let start = usize::try_from(self.position).map_err(|_| too_long())?;
+        let end = start.checked_add(bytes.len()).ok_or_else(too_long)?;
+        let len = self.array.len();
+        let write = |array: &mut VirtualArray<u8, D>| {
+            if start > len {
+                array.fill_range(&(len..start), 0)?;
+            }
+            array.write_range(start, bytes)
+        };
+        let written = match end.checked_sub(len).filter(|more| *more > 0) {
+            Some(more) => self.array.lengthen(more, |array, _| write(array)),
+            None => write(self.array),
+        };
+        written.map_err(io_error)?;
+        self.position = end as u64;
+        Ok(bytes.len())
+    }
+
+    /// Does nothing: what was written is in the array. To bring it to its devices is
+    /// [another matter](crate::views::View::flush).
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<D: Device> Seek for ByteStream<'_, D> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::End(offset) => self.len().checked_add_signed(offset),
+            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
+        };
+        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "a place before the first byte");
+        self.position = position.ok_or_else(outside)?;
+        Ok(self.position)
+    }
+}
+
+/// The error within one of the standard library.
+fn io_error(error: Error) -> io::Error {
+    use backend_api::ErrorKind::OutOfMemory;
+    let kind = match error.kind() {
+        ErrorKind::LengthLimit { .. } | ErrorKind::TooLong { .. } => io::ErrorKind::StorageFull,
+        _ if error.device_error().is_some_and(|error| error.kind() == OutOfMemory) => {
+            io::ErrorKind::OutOfMemory
+        }
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}

@@ -1,0 +1,367 @@
+//! Arrays that become longer, and shorter, in their place.
+
+use std::ops::Range;
+
+use backend_api::Device;
+
+use crate::array::{VirtualArray, store_shared};
+use crate::base::element::{Element, Layout, write_racy};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::engine::page::state::DIRTY;
+use crate::engine::pager::Spare;
+
+/// How many bytes of what an iterator gives are kept before they are added.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// # Growth
+///
+/// An array that is built with a [greatest length](crate::Builder::max_len) beyond its own can grow up to
+/// that. Its devices give more memory behind what they have, at most about as much again at a time, and as
+/// much as is needed where there is no room for more; the page table has its place from the beginning. So
+/// nothing moves of what is there, and an access costs what it costs in any other array.
+///
+/// [`push`](Self::push) and [`reserve`](Self::reserve) are for any number of threads at once, all else takes
+/// the array for itself. An index below [`len`](Self::len) is that of an element that is written. A length
+/// that was read is the length that a view keeps: sections, guards, cursors, iterators, boxes and futures see
+/// the elements that there were when they were made. A thread that pushes waits for those that have the last
+/// page, by the rules of [locks](Self#locks).
+///
+/// Where there is no more memory, or the greatest length is reached, that is an error, and the array is as it
+/// was. Memory stays with the array when it becomes shorter.
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// How many elements the array may have: [`Builder::max_len`](crate::Builder::max_len), or less where its
+    /// devices could never hold so many, or those that it was built with.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// assert_eq!(VirtualArray::<u32>::new(10)?.max_len(), 10);
+    /// assert_eq!(VirtualArray::<u32>::builder(10).max_len(1000).build()?.max_len(), 1000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_len(&self) -> usize {
+        self.max_len
+    }
+
+    /// How many elements there is device memory for: at least [`len`](Self::len), and whole pages.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::builder(10).page_len(8).max_len(1000).build()?;
+    /// assert_eq!((array.len(), array.capacity()), (10, 16));
+    /// array.reserve(100)?;
+    /// assert!(array.capacity() >= 110 && array.len() == 10);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        (self.pager().table().len() as usize).saturating_mul(self.page_len()).min(self.max_len)
+    }
+
+    /// Has the devices make room for so many elements more. Copies nothing; blocks while drivers look for
+    /// memory.
+    ///
+    /// # Errors
+    /// [`LengthLimit`](ErrorKind::LengthLimit), and [`Device`](ErrorKind::Device) where a device has not
+    /// enough memory: it says how much was asked of it and how much it has. The array is as it was then.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::builder(10).max_len(1000).build()?;
+    /// array.reserve(990)?;
+    /// assert_eq!((array.capacity(), array.reserve(991).is_err()), (1000, true));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn reserve(&self, additional: usize) -> Result<()> {
+        self.reserve_for(self.len().saturating_add(additional))
+    }
+
+    /// Has the devices make room for an array so long, and for some more if they have it.
+    pub(crate) fn reserve_for(&self, len: usize) -> Result<()> {
+        self.extend_memory(len, Spare::Some)
+    }
+
+    /// As [`reserve_for`](Self::reserve_for), for no more.
+    pub(crate) fn reserve_exactly_for(&self, len: usize) -> Result<()> {
+        self.extend_memory(len, Spare::None)
+    }
+
+    fn extend_memory(&self, len: usize, spare: Spare) -> Result<()> {
+        if len > self.max_len {
+            return Err(ErrorKind::LengthLimit { asked: len, max_len: self.max_len }.into());
+        }
+        self.pager().extend(len.div_ceil(self.page_len()) as u64, spare)
+    }
+
+    /// Adds an element at the end, and returns its index, by which this thread reads it from then on, and so
+    /// does every other one that it tells.
+    ///
+    /// Of threads that push at once each gets an index of its own, in the order in which they get hold of the
+    /// last page. Blocks as [`set`](Self::set) does, and where [`capacity`](Self::capacity) is reached, as
+    /// [`reserve`](Self::reserve) does.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve) and [`set`](Self::set); nothing is added then.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u64>::builder(0).max_len(1000).build()?;
+    /// std::thread::scope(|threads| {
+    ///     for thread in 0..4 {
+    ///         let array = &array;
+    ///         threads.spawn(move || {
+    ///             for i in 0..250 {
+    ///                 let index = array.push(thread * 1000 + i).unwrap();
+    ///                 assert_eq!(array.get(index).unwrap(), thread * 1000 + i);
+    ///             }
+    ///         });
+    ///     }
+    /// });
+    /// assert_eq!((array.len(), array.sum(.., Field::<u64, u64>::whole())?), (1000, 1_624_500));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn push(&self, value: T) -> Result<usize> {
+        loop {
+            let len = self.len();
+            // As many as it may have it has already, or there is no memory.
+            if len >= self.capacity() {
+                self.reserve_for(len.saturating_add(1))?;
+            }
+            if let Some(index) = self.push_to(len / self.page_len(), &value)? {
+                return Ok(index);
+            }
+        }
+    }
+
+    /// Adds an element if the next one belongs to a page, and there is memory for it. The thread that has the
+    /// page of the next element has that element: nobody else can move the end on meanwhile.
+    fn push_to(&self, page: usize, value: &T) -> Result<Option<usize>> {
+        let mut pushed = None;
+        self.latched(page, |held| {
+            let index = self.len();
+            if index / self.page_len() != page || index >= self.capacity() {
+                return 0;
+            }
+            // SAFETY: the index is of this page, whose frame the thread holds exclusively. Others may be at
+            // elements beside it, under hazard slots; so this one is written as those are, though nobody
+            // reads it before it is published, which is a release.
+            unsafe {
+                let place = held.address.cast::<T>().add(index % self.page_len());
+                if Layout::<T>::HUGE { write_racy(place, value) } else { store_shared(place, value) }
+            }
+            self.publish_len(index + 1);
+            pushed = Some(index);
+            DIRTY
+        })?;
+        Ok(pushed)
+    }
+
+    /// Adds the elements of a slice at the end, past the cache if they are many.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve) and [`write`](crate::views::ViewMut::write); nothing is added then.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let mut array = VirtualArray::<u32>::builder(0).max_len(10).build()?;
+    /// array.extend_from_slice(&[1, 2, 3])?;
+    /// assert!(array.extend_from_slice(&[0; 8]).is_err());
+    /// assert_eq!(array.to_vec(..)?, [1, 2, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn extend_from_slice(&mut self, values: &[T]) -> Result<()> {
+        self.lengthen(values.len(), |array, added| array.write_range(added.start, values))
+    }
+
+    /// Adds all that an iterator gives at the end, some thousands of elements at a time.
+    ///
+    /// # Errors
+    /// As [`extend_from_slice`](Self::extend_from_slice). What the iterator gave before that is added, but
+    /// for those that the error is about: [`len`](Self::len) tells how many, and the rest is lost.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let mut array = VirtualArray::<u32>::builder(0).max_len(1000).build()?;
+    /// array.try_extend((0..1000).map(|i| i * i))?;
+    /// assert_eq!(array.get(31)?, 961);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn try_extend(&mut self, values: impl IntoIterator<Item = T>) -> Result<()> {
+        let mut values = values.into_iter();
+        let most = (CHUNK_BYTES / size_of::<T>()).max(1);
+        let mut chunk = Vec::with_capacity(values.size_hint().0.min(most));
+        loop {
+            chunk.extend(values.by_ref().take(most));
+            if chunk.is_empty() {
+                return Ok(());
+            }
+            self.extend_from_slice(&chunk)?;
+            chunk.clear();
+        }
+    }
+
+    /// Takes the last element away and returns it; `None` of an empty array.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); the element stays then.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let mut array = VirtualArray::try_from(&[1_u32, 2][..])?;
+    /// assert_eq!([array.pop()?, array.pop()?, array.pop()?], [Some(2), Some(1), None]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn pop(&mut self) -> Result<Option<T>> {
+        let Some(last) = self.len().checked_sub(1) else { return Ok(None) };
+        let value = self.get(last)?;
+        self.truncate(last)?;
+        Ok(Some(value))
+    }
+
+    /// Takes all elements away but the first `len`. Their pages give up their frames, and are not written
+    /// back; the memory stays. Does nothing to an array that is no longer than that.
+    ///
+    /// # Errors
+    /// As [`discard`](crate::views::ViewMut::discard), of pages that leaked guards hold; the array is as it
+    /// was then, but for pages behind `len`, which may have been zeroed.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let mut array = VirtualArray::try_from(&[1_u32, 2, 3][..])?;
+    /// array.truncate(1)?;
+    /// array.truncate(2)?;
+    /// assert_eq!((array.len(), array.get(1).is_err()), (1, true));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn truncate(&mut self, len: usize) -> Result<()> {
+        if len < self.len() {
+            let left_out = len.div_ceil(self.page_len())..self.page_count();
+            self.pager().discard(left_out.start as u64..left_out.end as u64)?;
+            self.publish_len(len);
+        }
+        Ok(())
+    }
+
+    /// Makes the array `len` elements long, by so many of a value, or by [`truncate`](Self::truncate).
+    ///
+    /// # Errors
+    /// As [`truncate`](Self::truncate), or as [`reserve`](Self::reserve) and
+    /// [`fill`](crate::views::ViewMut::fill); the array is as it was then.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let mut array = VirtualArray::<u32>::builder(2).max_len(10).build()?;
+    /// array.resize(4, 7)?;
+    /// array.resize(3, 8)?;
+    /// assert_eq!(array.to_vec(..)?, [0, 0, 7]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn resize(&mut self, len: usize, value: T) -> Result<()> {
+        match len.checked_sub(self.len()) {
+            Some(more) => self.lengthen(more, |array, added| array.fill_range(&added, value)),
+            None => self.truncate(len),
+        }
+    }
+
+    /// Makes the array longer by so many elements, which `write` writes. The array is as it was if that
+    /// fails.
+    pub(crate) fn lengthen(
+        &mut self,
+        more: usize,
+        write: impl FnOnce(&mut Self, Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let before = self.len();
+        let len = before.saturating_add(more);
+        self.reserve_for(len)?;
+        self.at_length(len, |array| {
+            let outcome = write(array, before..len);
+            (if outcome.is_ok() { len } else { before }, outcome)
+        })
+    }
+
+    /// Runs code while the array is so long, for which there is memory; the code says how long it is then.
+    pub(crate) fn at_length<R>(&mut self, len: usize, run: impl FnOnce(&mut Self) -> (usize, R)) -> R {
+        let before = self.len();
+        self.publish_len(len);
+        let back = Shortened { len: before, array: self };
+        let (after, result) = run(back.array);
+        back.array.publish_len(after);
+        std::mem::forget(back);
+        result
+    }
+}
+
+/// An array that becomes as short as it was if code panics.
+struct Shortened<'a, T: Element, D: Device> {
+    array: &'a mut VirtualArray<T, D>,
+    len: usize,
+}
+
+impl<T: Element, D: Device> Drop for Shortened<'_, T, D> {
+    fn drop(&mut self) {
+        self.array.publish_len(self.len);
+    }
+}
+
+/// As [`try_extend`](VirtualArray::try_extend), for what takes any collection.
+///
+/// # Panics
+/// Where that returns an error.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let mut array = VirtualArray::<u32>::builder(0).max_len(1000).build()?;
+/// array.extend(0..500);
+/// array.extend(&[7, 8]);
+/// assert_eq!((array.len(), array.get(501)?), (502, 8));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+impl<T: Element, D: Device> Extend<T> for VirtualArray<T, D> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
+        self.try_extend(values).expect("`try_extend` returns this as an error");
+    }
+}
+
+/// As for elements by value.
+impl<'a, T: Element, D: Device> Extend<&'a T> for VirtualArray<T, D> {
+    fn extend<I: IntoIterator<Item = &'a T>>(&mut self, values: I) {
+        self.extend(values.into_iter().copied());
+    }
+}
+
+/// Collects elements over the [devices of the machine](crate::devices), in an array that can grow as far as
+/// these have memory; or, where they cannot have an array grow, in memory first.
+///
+/// # Panics
+/// Where there is no device, or none with enough memory. Build an array and call
+/// [`try_extend`](VirtualArray::try_extend) to have that as an error.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let squares: VirtualArray<u64> = (0..1000).map(|i| i * i).collect();
+/// assert_eq!((squares.len(), squares.get(999)?), (1000, 998_001));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+impl<T: Element> FromIterator<T> for VirtualArray<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        const ADVICE: &str = "`Builder::build` and `try_extend` return this as an error";
+        match Self::builder(0).growing().build() {
+            Ok(mut array) => {
+                array.try_extend(values).expect(ADVICE);
+                array
+            }
+            Err(error) if is_unsupported(&error) => {
+                let values: Vec<T> = values.into_iter().collect();
+                let array = Self::new(values.len()).expect(ADVICE);
+                array.write_range(0, &values).expect(ADVICE);
+                array
+            }
+            Err(error) => panic!("{ADVICE}: {error}"),
+        }
+    }
+}
+
+/// Whether a device says that its memory cannot grow.
+pub(crate) fn is_unsupported(error: &Error) -> bool {
+    error.device_error().is_some_and(|error| error.kind() == backend_api::ErrorKind::Unsupported)
+}

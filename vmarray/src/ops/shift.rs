@@ -1,0 +1,247 @@
+//! Elements put in between others, taken from between them, and added from other views.
+
+use std::ops::{Range, RangeBounds};
+
+use backend_api::Device;
+
+use crate::array::VirtualArray;
+use crate::array::range::checked;
+use crate::base::element::Element;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::memory::zeroed_vec;
+use crate::engine::pager::Spare;
+use crate::ops::executor::copies_within;
+use crate::ops::view::{Linear, View, ViewMut as _};
+
+/// How much passes through RAM at once, where elements do.
+const THROUGH_HOST_BYTES: usize = 8 << 20;
+/// The most device memory that elements pass through which move by less than their own length, and the least
+/// of them for which it is used.
+const SCRATCH_BYTES: usize = 64 << 20;
+const SCRATCH_BYTES_MIN: usize = 1 << 20;
+/// Elements that move so far are moved in pieces of that length, by the devices if these can.
+const APART_BYTES_MIN: usize = 512 << 10;
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Puts elements before the one at `at`, or at the end. Those behind move up.
+    ///
+    /// They are moved by the devices that have them, where all of these reach each other, as a single one
+    /// does itself, or where they move by whole turns of all channels' pages. Else they pass through RAM,
+    /// 8 MiB at a time. Those that move by less than a few MiB are copied twice, by way of up to 64 MiB of
+    /// device memory behind the array, if there is so much up to its [greatest length](Self::max_len), or
+    /// pass through RAM.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside), and as [`reserve`](Self::reserve). What devices report: the
+    /// array is as it was then, unless what was moved could not be moved back, which is
+    /// [`Interrupted`](ErrorKind::Interrupted) and says which elements may hold anything.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let mut array = VirtualArray::<u32>::builder(0).max_len(10).build()?;
+    /// array.extend_from_slice(&[1, 2, 5])?;
+    /// array.insert(2, &[3, 4])?;
+    /// array.insert(5, &[6])?;
+    /// assert_eq!(array.to_vec(..)?, [1, 2, 3, 4, 5, 6]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn insert(&mut self, at: usize, values: &[T]) -> Result<()> {
+        let (len, count) = (self.len(), values.len());
+        let range = checked(at..at, len)?;
+        let longer = len.saturating_add(count);
+        self.reserve_for(longer)?;
+        let scratch = self.scratch(longer, len - at, count);
+        self.at_length(scratch.end.max(longer), |array| {
+            let shift = Shift { array, scratch };
+            let written = shift.run(&(range.start..len), at + count).and_then(|()| {
+                let written = array.write_range(at, values);
+                written.map_err(|error| Stopped { moved: len - at, lost: 0..0, error })
+            });
+            let Err(Stopped { moved, lost, error }) = written else {
+                array.forget(longer);
+                return (longer, Ok(()));
+            };
+            match shift.run(&(longer - moved..longer), len - moved) {
+                Ok(()) if lost.is_empty() => (len, Err(error)),
+                Ok(()) => (len, Err(interrupted(error, 0..0, lost))),
+                Err(_) => (longer, Err(interrupted(error, 0..0, at..longer))),
+            }
+        })
+    }
+
+    /// Takes the elements of a range out. Those behind move down, as [`insert`](Self::insert) moves them up.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside) and [`RangeReversed`](ErrorKind::RangeReversed). What
+    /// devices report comes as [`Interrupted`](ErrorKind::Interrupted): the array has its old length then,
+    /// what has moved is in the ranges that are said to be written, and what is behind those that are
+    /// unspecified has not moved.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let mut array = VirtualArray::try_from(&[1_u32, 2, 3, 4, 5][..])?;
+    /// array.remove(1..3)?;
+    /// assert_eq!(array.to_vec(..)?, [1, 4, 5]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn remove(&mut self, range: impl RangeBounds<usize>) -> Result<()> {
+        let len = self.len();
+        let range = checked(range, len)?;
+        let shorter = len - range.len();
+        let scratch = self.scratch(len, len - range.end, range.len());
+        self.at_length(scratch.end.max(len), |array| {
+            let shift = Shift { array, scratch };
+            let (start, end) = (range.start, range.end);
+            match shift.run(&(end..len), start) {
+                Ok(()) => {
+                    array.forget(shorter);
+                    (shorter, Ok(()))
+                }
+                Err(Stopped { moved, lost, error }) => {
+                    let unspecified = start + moved..lost.end.max(end + moved);
+                    (len, Err(interrupted(error, start..start + moved, unspecified)))
+                }
+            }
+        })
+    }
+
+    /// Adds the elements of another view at the end. They are copied as
+    /// [`copy_from`](crate::views::ViewMut::copy_from) copies them, from device to device where these reach
+    /// each other, and stay where they were.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve), and as [`copy_from`](crate::views::ViewMut::copy_from); nothing is
+    /// added then.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let mut array = VirtualArray::<u32>::builder(2).max_len(10).build()?;
+    /// let other = VirtualArray::try_from(&[1_u32, 2, 3][..])?;
+    /// array.append(&other)?;
+    /// array.append(other.section(1..2)?)?;
+    /// array.append(&vmarray::Source::new(vec![7])?)?;
+    /// assert_eq!(array.to_vec(..)?, [0, 0, 1, 2, 3, 2, 7]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn append<'s>(&mut self, from: impl View<'s, Element = T, Shape = Linear>) -> Result<()> {
+        self.lengthen(from.len(), |array, added| (&*array).copy_from(added.start, from))
+    }
+
+    /// Elements behind so many, for `count` others to pass through that move by a distance: none if they can
+    /// do without, or there is no room.
+    fn scratch(&self, behind: usize, count: usize, distance: usize) -> Range<usize> {
+        let bytes = size_of::<T>();
+        let none = behind..behind;
+        let (page_len, most) = (self.page_len(), (SCRATCH_BYTES / bytes).min(count));
+        let start = behind.next_multiple_of(page_len);
+        let room = self.max_len().saturating_sub(start).min(most.next_multiple_of(page_len));
+        let end = start + room / page_len * page_len;
+        let is_worth_it = (end - start) * bytes >= SCRATCH_BYTES_MIN && distance < 4 * most;
+        if !is_worth_it || !copies_within(self.pager(), None) {
+            return none;
+        }
+        match self.pager().extend((end / page_len) as u64, Spare::None) {
+            Ok(()) => start..end,
+            Err(_) => none,
+        }
+    }
+
+    /// Takes the contents of all pages behind so many elements away, which belong to nothing then. A page
+    /// that a leaked guard has keeps them.
+    fn forget(&self, len: usize) {
+        let pages = len.div_ceil(self.page_len())..self.page_count();
+        let _ = self.pager().discard(pages.start as u64..pages.end as u64);
+    }
+}
+
+/// How far elements were moved before it failed.
+struct Stopped {
+    moved: usize,
+    /// Elements that have not moved, and were overwritten in part.
+    lost: Range<usize>,
+    error: Error,
+}
+
+/// The error of a device as one that says where elements are.
+fn interrupted(error: Error, written: Range<usize>, unspecified: Range<usize>) -> Error {
+    let Some(cause) = error.device_error().cloned() else { return error };
+    let ranges = |range: Range<usize>| if range.is_empty() { Vec::new() } else { vec![range] };
+    let (written, unspecified) = (ranges(written), ranges(unspecified));
+    ErrorKind::Interrupted { written, unspecified, cause }.into()
+}
+
+/// Moves elements of an array within it.
+struct Shift<'a, T: Element, D: Device> {
+    array: &'a VirtualArray<T, D>,
+    /// Elements that are free to be written to.
+    scratch: Range<usize>,
+}
+
+impl<T: Element, D: Device> Shift<'_, T, D> {
+    /// Moves a range to where its first element goes to `to`, a piece after the other, so that none is
+    /// overwritten before it was moved.
+    fn run(&self, from: &Range<usize>, to: usize) -> std::result::Result<(), Stopped> {
+        let distance = from.start.abs_diff(to);
+        if distance == 0 {
+            return Ok(());
+        }
+        let (page_len, bytes) = (self.array.page_len(), size_of::<T>());
+        // So long a piece and its target have no page in common: nothing is needed in between.
+        let apart = distance.saturating_sub(page_len);
+        let pages = distance.is_multiple_of(page_len).then(|| distance / page_len);
+        let through_scratch = self.scratch.len() > apart / 4;
+        let is_apart = apart * bytes >= APART_BYTES_MIN && copies_within(self.array.pager(), pages);
+        let piece = match (through_scratch, is_apart) {
+            (true, _) => self.scratch.len(),
+            (false, true) => apart,
+            (false, false) => (THROUGH_HOST_BYTES / bytes).max(1),
+        };
+        let goes_up = to > from.start;
+        let mut moved = 0;
+        while moved < from.len() {
+            let count = piece.min(from.len() - moved);
+            let first = if goes_up { from.end - moved - count } else { from.start + moved };
+            let of = first..first + count;
+            let target = if goes_up { first + distance } else { first - distance };
+            let (outcome, is_restored) = match (through_scratch, is_apart) {
+                (true, _) => self.through_scratch(&of, target),
+                (false, true) => (self.copy(&of, target), true),
+                (false, false) => self.through_host(&of, target),
+            };
+            let lost = if is_restored { 0..0 } else { of };
+            outcome.map_err(|error| Stopped { moved, lost, error })?;
+            moved += count;
+        }
+        Ok(())
+    }
+
+    fn copy(&self, of: &Range<usize>, to: usize) -> Result<()> {
+        self.array.copy_from(to, self.array.section(of.clone())?)
+    }
+
+    /// If it fails, whether what was overwritten before it was moved is what it was.
+    fn through_scratch(&self, of: &Range<usize>, to: usize) -> (Result<()>, bool) {
+        let between = self.scratch.start..self.scratch.start + of.len();
+        if let Err(error) = self.copy(of, between.start) {
+            return (Err(error), true);
+        }
+        let outcome = self.copy(&between, to);
+        let is_restored = outcome.is_ok() || self.copy(&between, of.start).is_ok();
+        (outcome, is_restored)
+    }
+
+    /// As [`through_scratch`](Self::through_scratch).
+    fn through_host(&self, of: &Range<usize>, to: usize) -> (Result<()>, bool) {
+        let read = zeroed_vec::<T>(of.len()).and_then(|mut values| {
+            self.array.read_range(of.start, &mut values)?;
+            Ok(values)
+        });
+        let values = match read {
+            Ok(values) => values,
+            Err(error) => return (Err(error), true),
+        };
+        let outcome = self.array.write_range(to, &values);
+        let is_restored = outcome.is_ok() || self.array.write_range(of.start, &values).is_ok();
+        (outcome, is_restored)
+    }
+}
