@@ -26,7 +26,8 @@ pub(crate) struct Reserved {
 /// The memory so far, in the order of addresses.
 #[derive(Debug, Default)]
 struct Pieces {
-    handles: Vec<u64>,
+    /// Each with how many bytes it has, in the order of addresses.
+    handles: Vec<(u64, usize)>,
     bytes: usize,
 }
 
@@ -150,7 +151,7 @@ impl Reserved {
             let _ = check(unsafe { (calls.release)(handle) });
             return Err(code);
         }
-        pieces.handles.push(handle);
+        pieces.handles.push((handle, more));
         pieces.bytes = whole;
         Ok(())
     }
@@ -159,16 +160,19 @@ impl Reserved {
         let calls = Calls::of(&self.context.driver.table)?;
         let _current = self.context.enter()?;
         let mut pieces = self.pieces.lock();
-        if pieces.bytes > 0 {
-            // SAFETY: all of it was mapped here, and nothing is in flight there.
-            check(unsafe { (calls.unmap)(self.address, pieces.bytes) })?;
+        let mut outcome = Ok(());
+        // Each as it was mapped, also after one that fails.
+        let mut address = self.address;
+        for (handle, bytes) in pieces.handles.drain(..) {
+            // SAFETY: mapped here, in one call, and nothing is in flight there.
+            outcome = outcome.and(check(unsafe { (calls.unmap)(address, bytes) }));
+            // SAFETY: created here; memory that is still mapped stays until it is not.
+            outcome = outcome.and(check(unsafe { (calls.release)(handle) }));
+            address += bytes as u64;
         }
-        for handle in pieces.handles.drain(..) {
-            // SAFETY: created here, and not mapped any more.
-            check(unsafe { (calls.release)(handle) })?;
-        }
-        // SAFETY: set aside here, as so many, and without memory.
-        check(unsafe { (calls.free)(self.address, self.bytes) })
+        pieces.bytes = 0;
+        // SAFETY: set aside here, as so many; the driver refuses while there is memory.
+        outcome.and(check(unsafe { (calls.free)(self.address, self.bytes) }))
     }
 }
 

@@ -157,7 +157,10 @@ impl Buffer {
         let shift = wanted.max(PIECE_BYTES_MIN).min(largest).ilog2();
         let empty =
             Self { bytes: 0, shift, pieces: Vec::new(), uses: Arc::default(), most, shares: Vec::new() };
-        empty.with_pieces(core, budget, bytes, bytes.next_multiple_of(1 << shift))
+        let whole = bytes
+            .checked_next_multiple_of(1 << shift)
+            .ok_or_else(|| Error::new(ErrorKind::TooLarge, "allocate").with_bytes(bytes).on(&core.info))?;
+        empty.with_pieces(core, budget, bytes, whole)
     }
 
     /// The same with more pieces, if it is shorter than this.

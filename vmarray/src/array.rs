@@ -229,9 +229,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         unsafe { Lengths::of(self.entries) }
     }
 
-    /// Makes another length known: of elements that are written, or that nobody else uses.
+    /// Makes a greater length known, of elements that are written.
     pub(crate) fn publish_len(&self, len: usize) {
         self.lengths().publish(len, self.is_quick);
+    }
+
+    /// Makes another length known, of elements that nobody else uses.
+    pub(crate) fn set_len(&mut self, len: usize) {
+        self.lengths().set(len, self.is_quick);
     }
 
     /// How many elements there are.

@@ -235,9 +235,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     pub fn truncate(&mut self, len: usize) -> Result<()> {
         if len < self.len() {
+            self.pager().expect_length_may_change()?;
             let left_out = len.div_ceil(self.page_len())..self.page_count();
             self.pager().discard(left_out.start as u64..left_out.end as u64)?;
-            self.publish_len(len);
+            self.set_len(len);
         }
         Ok(())
     }
@@ -282,10 +283,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Runs code while the array is so long, for which there is memory; the code says how long it is then.
     pub(crate) fn at_length<R>(&mut self, len: usize, run: impl FnOnce(&mut Self) -> (usize, R)) -> R {
         let before = self.len();
-        self.publish_len(len);
+        self.set_len(len);
         let back = Shortened { len: before, array: self };
         let (after, result) = run(back.array);
-        back.array.publish_len(after);
+        back.array.set_len(after);
         std::mem::forget(back);
         result
     }
@@ -299,7 +300,7 @@ struct Shortened<'a, T: Element, D: Device> {
 
 impl<T: Element, D: Device> Drop for Shortened<'_, T, D> {
     fn drop(&mut self) {
-        self.array.publish_len(self.len);
+        self.array.set_len(self.len);
     }
 }
 

@@ -226,6 +226,14 @@ impl Pager {
         self.keeps == Keeps::AsFound
     }
 
+    /// Refuses to make an array shorter whose length is written down elsewhere.
+    pub(crate) fn expect_length_may_change(&self) -> Result<()> {
+        if self.keeps == Keeps::Nothing {
+            return Ok(());
+        }
+        Err(ErrorKind::FileRefused { reason: "its length stays as it was made, as yet" }.into())
+    }
+
     /// Refuses whoever wants to write where nothing is to be written.
     pub(crate) fn expect_writable(&self) -> Result<()> {
         if self.is_read_only() {

@@ -87,6 +87,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub fn remove(&mut self, range: impl RangeBounds<usize>) -> Result<()> {
         let len = self.len();
         let range = checked(range, len)?;
+        if !range.is_empty() {
+            self.pager().expect_length_may_change()?;
+        }
         let shorter = len - range.len();
         let scratch = self.scratch(len, len - range.end, range.len());
         self.at_length(scratch.end.max(len), |array| {

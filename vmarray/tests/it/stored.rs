@@ -267,3 +267,18 @@ fn boxes_are_reopened_and_loaded_with_their_shape() {
         files.0.iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 }
+
+/// The length is written down where the array was made, and stays so far.
+#[test]
+fn the_length_of_an_array_in_a_file_stays() {
+    let files = Files::new(1);
+    let builder = VirtualArray::<u32>::builder(100).max_len(200);
+    assert!(matches!(builder.create(&files.0).unwrap_err().kind(), ErrorKind::FileRefused { .. }));
+    let mut array = VirtualArray::<u32>::create(&files.0[0], 100).unwrap();
+    array.set(99, 7).unwrap();
+    assert!(array.push(1).is_err() && array.insert(0, &[1]).is_err() && array.resize(101, 0).is_err());
+    for error in [array.truncate(1), array.pop().map(drop), array.remove(0..1)] {
+        assert!(matches!(error.unwrap_err().kind(), ErrorKind::FileRefused { .. }));
+    }
+    assert_eq!((array.len(), array.get(99).unwrap()), (100, 7));
+}

@@ -13,6 +13,8 @@ use crate::base::memory::{ask_for_large_pages, prefetch_write};
 pub(crate) struct PageTable {
     /// The first entry, behind the [`Lengths`].
     first: NonNull<Entry>,
+    /// Where the memory begins that they are in.
+    start: NonNull<u8>,
     /// How many pages have a home.
     pages: AtomicU64,
     most: usize,
@@ -83,14 +85,21 @@ impl Lengths {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Makes another length known.
+    /// Makes a greater length known. The thread has the page of the last element.
     pub(crate) fn publish(&self, len: usize, is_quick: bool) {
         // The quick length is never the greater one of an array that grows: who sees an element by it sees
         // the array so long.
         self.len.store(len, Ordering::Release);
         if is_quick {
-            self.quick.store(len, Ordering::Release);
+            // Others may have gone on with the next page since.
+            self.quick.fetch_max(len, Ordering::Release);
         }
+    }
+
+    /// Makes another length known, of an array that nobody else has.
+    pub(crate) fn set(&self, len: usize, is_quick: bool) {
+        self.len.store(len, Ordering::Release);
+        self.quick.store(if is_quick { len } else { 0 }, Ordering::Release);
     }
 }
 
@@ -102,16 +111,22 @@ impl PageTable {
         let layout = Self::layout(most)?;
         // SAFETY: the layout has the lengths at least.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        // Looked up at random.
-        ask_for_large_pages(start.as_ptr(), layout.size());
-        // SAFETY: the lengths are a part of the layout, and aligned to more than an entry is.
-        let first = unsafe { start.add(size_of::<Lengths>()).cast() };
-        Some(Self { first, pages: AtomicU64::new(pages as u64), most })
+        let shift = start.align_offset(align_of::<Lengths>());
+        assert!(shift < align_of::<Lengths>(), "a byte pointer can be aligned");
+        // Looked up at random. What has no page yet is to stay untouched.
+        ask_for_large_pages(start.as_ptr(), shift + size_of::<Lengths>() + pages * size_of::<Entry>());
+        // SAFETY: the layout has room for the shift, the lengths and the entries; lengths are aligned to more
+        // than entries are.
+        let first = unsafe { start.add(shift + size_of::<Lengths>()).cast() };
+        Some(Self { first, start, pages: AtomicU64::new(pages as u64), most })
     }
 
+    /// Room for lengths and entries wherever they begin. Of no alignment of its own: allocators write zeroes to
+    /// memory that is aligned to more than they do by themselves, and have it from the system otherwise.
     fn layout(most: usize) -> Option<Layout> {
-        let entries = Layout::array::<Entry>(most).ok()?;
-        Some(Layout::new::<Lengths>().extend(entries).ok()?.0)
+        let entries = size_of::<Entry>().checked_mul(most)?;
+        let bytes = entries.checked_add(size_of::<Lengths>() + align_of::<Lengths>())?;
+        Layout::from_size_align(bytes, 1).ok()
     }
 
     pub(crate) fn lengths(&self) -> &Lengths {
@@ -158,7 +173,7 @@ impl PageTable {
         self.len() as usize * size_of::<Entry>()
     }
 
-    /// The first entry; dangling if there can be no pages.
+    /// Where the first entry is, or would be.
     pub(crate) fn first(&self) -> NonNull<Entry> {
         self.first
     }
@@ -167,8 +182,8 @@ impl PageTable {
 impl Drop for PageTable {
     fn drop(&mut self) {
         let Some(layout) = Self::layout(self.most) else { return };
-        // SAFETY: allocated with this layout, from the lengths on. Entries and lengths have nothing to drop.
-        unsafe { dealloc(self.first.as_ptr().cast::<u8>().sub(size_of::<Lengths>()), layout) };
+        // SAFETY: allocated with this layout. Entries and lengths have nothing to drop.
+        unsafe { dealloc(self.start.as_ptr(), layout) };
     }
 }
 
@@ -181,6 +196,20 @@ mod tests {
     fn a_table_that_no_memory_has_room_for_is_refused() {
         assert!(PageTable::new(0, usize::MAX / size_of::<Entry>()).is_none());
         assert!(PageTable::new(0, usize::MAX).is_none());
+    }
+
+    /// What no page needs is memory that nobody has written to.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn a_table_takes_memory_for_what_is_there() {
+        let resident = || {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+        };
+        let before = resident();
+        let table = PageTable::new(10, 1 << 25).unwrap();
+        table.entry(9).set_writer_pending();
+        assert!(resident() < before + (256 << 20), "a GiB was asked for");
     }
 
     #[test]
@@ -198,6 +227,9 @@ mod tests {
             assert_eq!(state(0), (7, false));
             lengths.publish(9, true);
             assert_eq!([0, 8, 9, usize::MAX].map(state), [(9, true), (9, true), (9, false), (9, false)]);
+            // A thread that was late.
+            lengths.publish(8, true);
+            assert_eq!(state(8), (8, true));
             table.lengthen(most as u64);
             table.lengthen(0);
             assert_eq!(table.bytes(), most * 32);

@@ -212,7 +212,8 @@ impl<'a> Session<'a> {
 
     /// Holds all elements of a pager that nobody else uses.
     fn hold_pages(&mut self, pager: &'a Pager, len: usize, stride: usize) -> Result<HeldNumber> {
-        let pages = 0..pager.table().len();
+        // Not what is reserved behind them.
+        let pages = 0..(len.div_ceil(pager.page_bytes() / stride) as u64).min(pager.table().len());
         pager.settle(&pages)?;
         pager.evict(&pages)?;
         // Nobody else can use the array, so pages that were held once stay as they are then: absent, with
