@@ -20,6 +20,11 @@ pub(crate) trait Disk: Debug + Send + Sync + 'static {
     /// Sets blocks aside, so that the first `bytes` bytes can be written.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
+    /// Has the drive begin to store what was just written, which will not change any more.
+    fn begin_to_store(&self, offset: u64, bytes: usize) {
+        let _ = (offset, bytes);
+    }
+
     /// Returns when all that was written before stays.
     fn sync(&self) -> io::Result<()>;
 }
@@ -149,6 +154,15 @@ impl Disk for FileDisk {
             }
         }
         if length < bytes { self.0.set_len(bytes) } else { Ok(()) }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn begin_to_store(&self, offset: u64, bytes: usize) {
+        use std::os::fd::AsRawFd;
+        if let (Ok(offset), Ok(bytes)) = (offset.try_into(), bytes.try_into()) {
+            // SAFETY: the descriptor is open; no memory is handed over. What comes of it is told by `sync`.
+            unsafe { libc::sync_file_range(self.0.as_raw_fd(), offset, bytes, libc::SYNC_FILE_RANGE_WRITE) };
+        }
     }
 
     fn sync(&self) -> io::Result<()> {

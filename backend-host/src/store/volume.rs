@@ -30,6 +30,9 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// So many pages that follow one another are changed by one thread at a time.
 const GROUP_PAGES: u64 = 64;
 const GROUPS_MAX: u64 = 256;
+/// So much at once is a part of a long range, and will hardly be written anew before the next commit: the drive
+/// stores it while the next part is copied.
+const EARLY_BYTES: usize = 256 << 10;
 /// The file grows by a 16th of what it has, within these limits.
 const GROWTH_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
@@ -394,7 +397,11 @@ impl Volume {
     /// Writes pages to places from `place` on.
     fn write_places(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
         if self.are_packed() {
-            return self.disk.write_at(self.offset(place), bytes);
+            self.disk.write_at(self.offset(place), bytes)?;
+            if bytes.len() >= EARLY_BYTES {
+                self.disk.begin_to_store(self.offset(place), bytes.len());
+            }
+            return Ok(());
         }
         let mut pages = (place..).zip(bytes.chunks(self.page_bytes));
         pages.try_for_each(|(place, page)| self.disk.write_at(self.offset(place), page))
