@@ -30,8 +30,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// So many pages that follow one another are changed by one thread at a time.
 const GROUP_PAGES: u64 = 64;
 const GROUPS_MAX: u64 = 256;
-/// So much at once is a part of a long range, and will hardly be written anew before the next commit: the drive
-/// stores it while the next part is copied.
+/// So much at once is a part of a long range, and will hardly be written anew before the next commit: the
+/// drive stores it while the next part is copied.
 const EARLY_BYTES: usize = 256 << 10;
 /// The file grows by a 16th of what it has, within these limits.
 const GROWTH_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;

@@ -210,10 +210,11 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     ///
     /// # Errors
     /// [`FileRefused`](ErrorKind::FileRefused) for no files, other placements, and arrays that are to be
-    /// movable or to [grow](Self::max_len); [`Device`](ErrorKind::Device) of kind `AlreadyExists` if there is anything at a path, which
-    /// is left as it is, of kind `InvalidArgument` if element type, files and shares take more than some 3900
-    /// bytes to describe, and what the system says; else as [`build`](Self::build). No file is left behind; a
-    /// loss of power in the middle leaves one that cannot be opened.
+    /// movable or to [grow](Self::max_len); [`Device`](ErrorKind::Device) of kind `AlreadyExists` if there is
+    /// anything at a path, which is left as it is, of kind `InvalidArgument` if element type, files and
+    /// shares take more than some 3900 bytes to describe, and what the system says; else as
+    /// [`build`](Self::build). No file is left behind; a loss of power in the middle leaves one that cannot
+    /// be opened.
     ///
     /// ```
     /// # use vmarray::prelude::*;

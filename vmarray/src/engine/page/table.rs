@@ -121,8 +121,8 @@ impl PageTable {
         Some(Self { first, start, pages: AtomicU64::new(pages as u64), most })
     }
 
-    /// Room for lengths and entries wherever they begin. Of no alignment of its own: allocators write zeroes to
-    /// memory that is aligned to more than they do by themselves, and have it from the system otherwise.
+    /// Room for lengths and entries wherever they begin. Of no alignment of its own: allocators write zeroes
+    /// to memory that is aligned to more than they do by themselves, and have it from the system otherwise.
     fn layout(most: usize) -> Option<Layout> {
         let entries = size_of::<Entry>().checked_mul(most)?;
         let bytes = entries.checked_add(size_of::<Lengths>() + align_of::<Lengths>())?;
