@@ -161,14 +161,14 @@ impl Reserved {
         let _current = self.context.enter()?;
         let mut pieces = self.pieces.lock();
         let mut outcome = Ok(());
-        // Each as it was mapped, also after one that fails.
-        let mut address = self.address;
-        for (handle, bytes) in pieces.handles.drain(..) {
+        // Each as it was mapped, the last one first, also after one that fails.
+        let mut address = self.address + pieces.bytes as u64;
+        for (handle, bytes) in pieces.handles.drain(..).rev() {
+            address -= bytes as u64;
             // SAFETY: mapped here, in one call, and nothing is in flight there.
             outcome = outcome.and(check(unsafe { (calls.unmap)(address, bytes) }));
             // SAFETY: created here; memory that is still mapped stays until it is not.
             outcome = outcome.and(check(unsafe { (calls.release)(handle) }));
-            address += bytes as u64;
         }
         pieces.bytes = 0;
         // SAFETY: set aside here, as so many; the driver refuses while there is memory.
