@@ -23,6 +23,44 @@ pub fn random_name() -> String {
     format!(".vmarray-{:016x}{:016x}", random(), random())
 }
 
+/// Waits until the names in the folder of a file are kept, where folders can be told so.
+///
+/// # Errors
+/// What the system says.
+///
+/// ```
+/// use backend_api::own_files;
+/// let path = std::env::temp_dir().join(own_files::random_name());
+/// std::fs::write(&path, "kept")?;
+/// own_files::sync_folder_of(&path)?;
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<_, std::io::Error>(())
+/// ```
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    sync_folder(folder.unwrap_or(Path::new(".")))
+}
+
+/// Waits until the names in a folder are kept, where folders can be told so.
+///
+/// # Errors
+/// What the system says.
+///
+/// ```
+/// backend_api::own_files::sync_folder(&std::env::temp_dir())?;
+/// # Ok::<_, std::io::Error>(())
+/// ```
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    match File::open(folder)?.sync_all() {
+        // Some file systems cannot do so with folders.
+        Err(cause) if matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {}
+        other => return other,
+    }
+    let _ = folder;
+    Ok(())
+}
+
 /// Where programs of this user keep what is of use only while they run: the folder `name` in
 /// `$XDG_RUNTIME_DIR`, else a folder of the user's own among temporary files. It need not exist.
 ///

@@ -4,6 +4,8 @@ use std::fmt::Debug;
 
 use backend_api::{Error, ErrorKind, Result};
 
+use crate::memory::Passage;
+
 /// One allocation of device memory.
 ///
 /// All ranges were checked before a job was made of them; the methods rely on it. The operation is what
@@ -50,7 +52,7 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
         unsafe { self.write(operation, offset, bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Copies from `source` to this memory, which may be the same.
+    /// Copies from `source` to this memory, which may be the same: block by block, if it has no better way.
     ///
     /// # Safety
     /// Both ranges are inside of their memory, and they do not overlap.
@@ -61,7 +63,21 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
         source: &Self,
         source_offset: u64,
         bytes: usize,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let mut block = Passage(vec![0_u8; bytes.min(Self::BLOCK_BYTES)]);
+        let block = &mut block.0;
+        let mut done = 0;
+        while done < bytes {
+            let part = block.len().min(bytes - done);
+            // SAFETY: the block has room for a part; the caller vouches for the ranges.
+            unsafe {
+                source.read(operation, source_offset + done as u64, block.as_mut_ptr(), part)?;
+                self.store(operation, offset + done as u64, &block[..part])?;
+            }
+            done += part;
+        }
+        Ok(())
+    }
 }
 
 /// What it is called when a medium fails in an operation: copies fail as copies, all else as kernels.

@@ -189,29 +189,6 @@ impl Medium for Extent {
             unsafe { self.file.write(operation, at, from.wrapping_add(done), part) }
         })
     }
-
-    unsafe fn copy_from(
-        &self,
-        operation: &'static str,
-        offset: u64,
-        source: &Self,
-        source_offset: u64,
-        bytes: usize,
-    ) -> Result<()> {
-        let mut block = Passage(vec![0_u8; bytes.min(Self::BLOCK_BYTES)]);
-        let block = &mut block.0;
-        let mut done = 0;
-        while done < bytes {
-            let part = block.len().min(bytes - done);
-            // SAFETY: the block has room for a part; the caller vouches for the ranges.
-            unsafe {
-                source.read(operation, source_offset + done as u64, block.as_mut_ptr(), part)?;
-                self.store(operation, offset + done as u64, &block[..part])?;
-            }
-            done += part;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(all(test, unix, not(miri)))]

@@ -5,6 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
+use backend_api::own_files;
+
 /// Bytes that outlive the process. Between two [`sync`](Self::sync) what was written may stay or not, sector
 /// by sector and in any order.
 pub(crate) trait Disk: Debug + Send + Sync + 'static {
@@ -41,7 +43,7 @@ impl FileDisk {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(path)?;
-        let locked = file.try_lock().map_err(io::Error::from).and_then(|()| sync_folder(path));
+        let locked = file.try_lock().map_err(io::Error::from).and_then(|()| own_files::sync_folder_of(path));
         if let Err(cause) = locked {
             // The first error is the one to tell.
             let _ = std::fs::remove_file(path);
@@ -68,22 +70,6 @@ impl FileDisk {
         locked.map_err(io::Error::from)?;
         Ok(Self(file))
     }
-}
-
-/// Has the name of a new file stay, where folders can be told so.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    #[cfg(unix)]
-    {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = File::open(folder.unwrap_or(Path::new(".")))?;
-        match folder.sync_all() {
-            Err(cause)
-                if matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {}
-            other => return other,
-        }
-    }
-    let _ = path;
-    Ok(())
 }
 
 impl Disk for FileDisk {

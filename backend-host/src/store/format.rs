@@ -156,9 +156,10 @@ impl Superblock {
         })
     }
 
-    /// Where the superblock of this generation is written.
-    pub fn offset(&self) -> u64 {
-        if self.generation % 2 == 1 { 0 } else { SUPERBLOCK_BYTES as u64 }
+    /// Where the superblock of this generation is written, and where a second one.
+    pub fn offsets(&self) -> [u64; 2] {
+        let offsets = [0, SUPERBLOCK_BYTES as u64];
+        if self.generation % 2 == 1 { offsets } else { [offsets[1], offsets[0]] }
     }
 }
 

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use super::free::Free;
 use super::volume::Volume;
 use crate::medium::Medium;
-use crate::memory::Passage;
 use crate::ram::Ram;
 
 /// Pages of a store, which nobody else has.
@@ -101,28 +100,5 @@ impl Medium for StoreMemory {
             // SAFETY: passed on.
             Self::Ram(ram) => unsafe { ram.write(operation, offset, from, bytes) },
         }
-    }
-
-    unsafe fn copy_from(
-        &self,
-        operation: &'static str,
-        offset: u64,
-        source: &Self,
-        source_offset: u64,
-        bytes: usize,
-    ) -> Result<()> {
-        let mut block = Passage(vec![0_u8; bytes.min(Self::BLOCK_BYTES)]);
-        let block = &mut block.0;
-        let mut done = 0;
-        while done < bytes {
-            let part = block.len().min(bytes - done);
-            // SAFETY: the block has room for a part; the caller vouches for the ranges.
-            unsafe {
-                source.read(operation, source_offset + done as u64, block.as_mut_ptr(), part)?;
-                self.store(operation, offset + done as u64, &block[..part])?;
-            }
-            done += part;
-        }
-        Ok(())
     }
 }

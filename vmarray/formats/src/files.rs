@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use vmarray::device::own_files;
+
 use crate::error::{Error, Result};
 
 /// Reads bytes from an offset on, all of them.
@@ -106,7 +108,7 @@ impl Unfinished {
         fs::rename(&self.temporary, &self.path).map_err(Error::file("rename to", &self.path))?;
         let path = self.path.clone();
         std::mem::forget(self);
-        sync_folder_of(&path)
+        own_files::sync_folder_of(&path).map_err(Error::file("synchronise the folder of", &path))
     }
 }
 
@@ -126,11 +128,6 @@ fn short(name: &OsStr) -> OsString {
     if name.len() <= 200 { name.into() } else { "long".into() }
 }
 
-/// Waits until the names in the folder of a file are kept.
-fn sync_folder_of(path: &Path) -> Result<()> {
-    sync_folder(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
-}
-
 /// Waits until all names in a folder and the folders in it are kept.
 #[cfg(feature = "zarr")]
 pub(crate) fn sync_folders(folder: &Path) -> Result<()> {
@@ -141,23 +138,7 @@ pub(crate) fn sync_folders(folder: &Path) -> Result<()> {
             sync_folders(&entry.path())?;
         }
     }
-    sync_folder(folder)
-}
-
-#[cfg(unix)]
-fn sync_folder(folder: &Path) -> Result<()> {
-    let synchronised = File::open(folder).and_then(|folder| folder.sync_all());
-    match synchronised {
-        // Some file systems cannot do so with folders.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        other => other.map_err(Error::file("synchronise the folder", folder)),
-    }
-}
-
-/// Folders are no files there.
-#[cfg(not(unix))]
-fn sync_folder(_: &Path) -> Result<()> {
-    Ok(())
+    own_files::sync_folder(folder).map_err(Error::file("synchronise the folder", folder))
 }
 
 /// Synchronises a file, which then can get its name.

@@ -229,8 +229,5 @@ fn replace(unfinished: &Path, path: &Path, folder: &Path) -> Result<()> {
         )
     };
     std::fs::rename(unfinished, path).map_err(failed)?;
-    #[cfg(unix)]
-    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
-    let _ = folder;
-    Ok(())
+    own_files::sync_folder(folder).map_err(failed)
 }

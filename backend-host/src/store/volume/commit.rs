@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use backend_api::{Error, ErrorKind, Result};
 
-use super::super::format::{Change, ENTRY_BYTES, HEAD_BYTES, Record, SUPERBLOCK_BYTES, Superblock, checksum};
+use super::super::format::{Change, ENTRY_BYTES, Record, Superblock, checksum};
 use super::{Changed, FRESH, Volume, corrupted, failed};
 
 /// Pages of up to so many bytes are stored together with the record that names them, and found out by their
@@ -224,9 +224,9 @@ impl Volume {
             metadata: commit.metadata().to_vec(),
             ..commit.stored.clone()
         };
-        let block = stored.encode();
+        let (block, [own, other]) = (stored.encode(), stored.offsets());
         let map = place.unwrap_or(0..0);
-        let written = self.disk.write_at(stored.offset(), &block).map_err(|cause| failed("sync", &cause));
+        let written = self.disk.write_at(own, &block).map_err(|cause| failed("sync", &cause));
         if let Err(error) = written.and_then(|()| self.flush(commit)) {
             // It may be found when the store is opened, so its map has to stay.
             commit.needs_map = true;
@@ -234,7 +234,6 @@ impl Volume {
             return Err(error);
         }
         // Two of the same: one that decays is no loss.
-        let other = HEAD_BYTES - SUPERBLOCK_BYTES as u64 - stored.offset();
         let _ = self.disk.write_at(other, &block);
         let before = std::mem::replace(&mut commit.map, map);
         if before.is_empty() || commit.spare.is_some() {
@@ -262,8 +261,7 @@ impl Volume {
     /// Stores the newest superblock once more, and the other one as its equal.
     pub(super) fn store_superblocks(&self, commit: &mut Commit) -> Result<()> {
         let block = commit.stored.encode();
-        for offset in [commit.stored.offset(), HEAD_BYTES - SUPERBLOCK_BYTES as u64 - commit.stored.offset()]
-        {
+        for offset in commit.stored.offsets() {
             self.disk.write_at(offset, &block).map_err(|cause| failed("open", &cause))?;
             self.flush(commit)?;
         }

@@ -118,10 +118,10 @@ impl Volume {
         let (words, sums) = (zeroes(OPERATION, plan.pages)?, zeroes(OPERATION, plan.pages)?);
         let refused = |cause: std::io::Error| failed(OPERATION, &cause);
         disk.reserve(HEAD_BYTES + log_bytes).map_err(refused)?;
-        let block = stored.encode();
-        disk.write_at(stored.offset(), &block).map_err(refused)?;
+        let (block, [own, other]) = (stored.encode(), stored.offsets());
+        disk.write_at(own, &block).map_err(refused)?;
         disk.sync().map_err(refused)?;
-        disk.write_at(HEAD_BYTES - SUPERBLOCK_BYTES as u64 - stored.offset(), &block).map_err(refused)?;
+        disk.write_at(other, &block).map_err(refused)?;
         let used = (0..log_bytes / place_bytes(page_bytes)).collect();
         let found = Found {
             stored,
