@@ -6,7 +6,7 @@ use super::workloads::{FAMILIES, TUNING};
 use std::fmt::Write;
 
 /// What each contender is.
-pub const CONTENDERS: [(&str, &str); 27] = [
+pub const CONTENDERS: [(&str, &str); 29] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),
     ("queued", "copies of that length, one a call, many queued"),
@@ -29,6 +29,8 @@ pub const CONTENDERS: [(&str, &str); 27] = [
     ("later", "later calls of the same kind"),
     ("lru", "the crate `lru` behind locks, one a shard"),
     ("mmap", "a mapped file of the same size"),
+    ("pread", "plain reads and writes of a file of the same size, by as many threads"),
+    ("fdatasync", "plain writes to a file, each followed by the system's call that makes them stay"),
     ("nvcc", "the same kernel, written by hand in CUDA C"),
     ("managed", "CUDA's managed memory"),
     ("peer", "the program that `--peer` names"),
@@ -76,6 +78,11 @@ pub fn line(row: &Row) -> String {
     }
     if let Some((_, cores)) = row.counts.iter().find(|(name, _)| name == "cores") {
         let _ = write!(line, "   {} cores", digits(*cores));
+    }
+    for (name, times) in &row.counts {
+        if let Some(other) = name.strip_prefix("processor_time_to_") {
+            let _ = write!(line, "   {} of the processor time of {other}", digits(*times));
+        }
     }
     line
 }

@@ -6,6 +6,8 @@ mod bulk;
 mod cached;
 mod copies;
 mod expressions;
+#[cfg(unix)]
+mod files;
 mod find;
 mod gather;
 mod in_place;
@@ -53,6 +55,8 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "copies", about: "From array to array", run: copies::run },
     Family { name: "gather", about: "Elements by lists of random indices", run: gather::run },
     Family { name: "rig", about: "Several devices as one memory", run: rig::run },
+    #[cfg(unix)]
+    Family { name: "files", about: "Files as devices, beside plain reads and writes", run: files::run },
     #[cfg(unix)]
     Family { name: "stored", about: "Arrays in files, beside plain writes", run: stored::run },
     Family { name: "rows", about: "Short lists of table rows, and first calls", run: rows::run },

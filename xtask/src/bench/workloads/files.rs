@@ -1,0 +1,227 @@
+//! Arrays whose devices are files, beside plain reads and writes and beside a mapping of a file of the same
+//! length: with the file in the page cache of the system (warm), and without it (cold).
+
+use super::stored::Scratch;
+use super::{Bench, size};
+use crate::bench::measure::{Sample, Unit, on_threads};
+use crate::bench::results::{Role, Row};
+use anyhow::{Context, Result};
+use memmap2::MmapMut;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use vmarray::VirtualArray;
+use vmarray::device::wrap::SplitMix64;
+use vmarray::host::FileDevice;
+use vmarray::prelude::*;
+
+/// What is read or written at random, at a time.
+const BLOCK_BYTES: usize = 4 << 10;
+const BLOCK_WORDS: usize = BLOCK_BYTES / 4;
+/// What a scan reads at a time.
+const PIECE_BYTES: usize = 1 << 20;
+/// How many blocks one repetition takes.
+const BLOCKS_WARM: usize = 1 << 16;
+const BLOCKS_COLD: usize = 1 << 13;
+
+/// An array in a file, and the same bytes in another one.
+struct Files {
+    array: VirtualArray<u32, FileDevice>,
+    own: Scratch,
+    plain: File,
+    map: MmapMut,
+    other: Scratch,
+    words: usize,
+}
+
+/// Has the system forget what it holds of a file in RAM, after it was written.
+fn forget(path: &Path) -> Result<()> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    // SAFETY: the descriptor is open, and the call changes no memory of the program.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    Ok(())
+}
+
+impl Files {
+    fn new(bytes: usize, page_len: Option<usize>) -> Result<Self> {
+        let (own, other) = (Scratch::new()?, Scratch::new()?);
+        let words = bytes / 4;
+        let device = Arc::new(FileDevice::create(&own.0, bytes as u64 + (1 << 20))?);
+        let mut builder = VirtualArray::<u32>::builder(words).devices([device]).cache_bytes(bytes / 4);
+        if let Some(page_len) = page_len {
+            builder = builder.page_len(page_len);
+        }
+        let array = builder.build()?;
+        let plain = File::options().read(true).write(true).create_new(true).open(&other.0)?;
+        plain.set_len(bytes as u64)?;
+        let piece: Vec<u32> = (0..PIECE_BYTES as u32 / 4).collect();
+        for start in (0..words).step_by(piece.len()) {
+            let piece = &piece[..piece.len().min(words - start)];
+            array.write(start, piece)?;
+            plain.write_all_at(bytemuck::cast_slice(piece), start as u64 * 4)?;
+        }
+        // SAFETY: nobody else knows of the file, so it is neither changed nor cut.
+        let map = unsafe { MmapMut::map_mut(&plain)? };
+        Ok(Self { array, own, plain, map, other, words })
+    }
+
+    /// Puts both into the state in which they are measured.
+    fn prepare(&mut self, is_cold: bool) -> Result<()> {
+        self.array.evict(..)?;
+        if is_cold {
+            // Pages that are mapped are not forgotten.
+            self.map = MmapMut::map_anon(1)?;
+            forget(&self.own.0)?;
+            forget(&self.other.0)?;
+            // SAFETY: as in `new`.
+            self.map = unsafe { MmapMut::map_mut(&self.plain)? };
+        }
+        Ok(())
+    }
+}
+
+/// One repetition of work on some blocks, by threads.
+fn at_random(
+    threads: usize,
+    blocks: usize,
+    len: usize,
+    seed: u64,
+    step: impl Fn(usize) -> Result<()> + Sync,
+) -> Result<Sample> {
+    on_threads(threads, |thread| {
+        let mut random = SplitMix64::new(seed * 1000 + thread as u64);
+        let count = blocks / threads;
+        (0..count).try_for_each(|_| step(random.index(len / BLOCK_WORDS)))?;
+        Ok(count as f64)
+    })
+}
+
+/// Runs contenders in turn and notes speed, and processor time beside that of the reads.
+fn compare(
+    row: &mut Row,
+    files: &mut Files,
+    is_cold: bool,
+    run: &dyn Fn(&Files, usize, u64) -> Result<Sample>,
+) -> Result<()> {
+    const NAMES: [(&str, Role); 3] =
+        [("ours", Role::Ours), ("pread", Role::Alternative), ("mmap", Role::Alternative)];
+    let turns = row.effort.runs;
+    let mut series: [Vec<Sample>; 3] = Default::default();
+    for turn in 0..=turns {
+        for (way, series) in series.iter_mut().enumerate() {
+            files.prepare(is_cold)?;
+            let sample = run(files, way, turn as u64)?;
+            if turn > 0 {
+                series.push(sample);
+            }
+        }
+    }
+    let middle = |samples: &[Sample], of: &dyn Fn(&Sample) -> f64| {
+        crate::bench::measure::Summary::of(&samples.iter().map(of).collect::<Vec<_>>()).context("no samples")
+    };
+    let mut cpu = Vec::new();
+    for ((name, role), series) in NAMES.into_iter().zip(&series) {
+        row.add(name, role, middle(series, &|sample| row.unit.of(sample))?);
+        cpu.push(middle(series, &|sample| sample.cpu / sample.amount)?.median);
+    }
+    row.count([("processor_time_to_pread", cpu[0] / cpu[1]), ("processor_time_to_mmap", cpu[0] / cpu[2])]);
+    Ok(())
+}
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    for (page_len, bytes) in [(None, 64 << 10), (Some(BLOCK_WORDS), BLOCK_BYTES)] {
+        if !bench.wants_ways("files", &["scan", "read", "update"], &size(bytes)) {
+            continue;
+        }
+        let mut files = Files::new(bench.setup.file_bytes, page_len)?;
+        for is_cold in [false, true] {
+            let name = |way: &str, more: &str| {
+                format!("files/{way}/{}/{}{more}", size(bytes), if is_cold { "cold" } else { "warm" })
+            };
+            bench.row(name("scan", ""), Unit::GigabytesPerSecond, |_, row| {
+                compare(row, &mut files, is_cold, &scan)
+            })?;
+            let blocks = if is_cold { BLOCKS_COLD } else { BLOCKS_WARM };
+            for threads in [1, 2, 16] {
+                let more = format!("/t{threads}");
+                bench.row(name("read", &more), Unit::KiloPerSecond, |_, row| {
+                    compare(row, &mut files, is_cold, &|files, way, seed| {
+                        at_random(threads, blocks, files.words, seed, |block| read(files, way, block))
+                    })
+                })?;
+                bench.row(name("update", &more), Unit::KiloPerSecond, |_, row| {
+                    compare(row, &mut files, is_cold, &|files, way, seed| {
+                        update(files, way, threads, blocks, seed)
+                    })
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads all of it, piece by piece.
+fn scan(files: &Files, way: usize, _: u64) -> Result<Sample> {
+    on_threads(1, |_| {
+        let mut piece = vec![0_u32; PIECE_BYTES / 4];
+        let mut sum = 0_u64;
+        for start in (0..files.words).step_by(piece.len()) {
+            let len = piece.len().min(files.words - start);
+            take(files, way, start, &mut piece[..len])?;
+            sum += piece[..len].iter().map(|word| u64::from(*word)).sum::<u64>();
+        }
+        std::hint::black_box(sum);
+        Ok(files.words as f64 * 4.0)
+    })
+}
+
+/// Copies elements out of it.
+fn take(files: &Files, way: usize, start: usize, to: &mut [u32]) -> Result<()> {
+    match way {
+        0 => files.array.read(start, to)?,
+        1 => files.plain.read_exact_at(bytemuck::cast_slice_mut(to), start as u64 * 4)?,
+        _ => to.copy_from_slice(bytemuck::cast_slice(&files.map[start * 4..(start + to.len()) * 4])),
+    }
+    Ok(())
+}
+
+fn read(files: &Files, way: usize, block: usize) -> Result<()> {
+    let mut words = [0_u32; BLOCK_WORDS];
+    take(files, way, block * BLOCK_WORDS, &mut words)?;
+    std::hint::black_box(words[7]);
+    Ok(())
+}
+
+/// Changes a word of each of some blocks, and hands all that was changed to the system.
+fn update(files: &Files, way: usize, threads: usize, blocks: usize, seed: u64) -> Result<Sample> {
+    on_threads(threads, |thread| {
+        let mut random = SplitMix64::new(seed * 1000 + thread as u64);
+        let count = blocks / threads;
+        for _ in 0..count {
+            let at = random.index(files.words / BLOCK_WORDS) * BLOCK_WORDS;
+            match way {
+                0 => drop(files.array.update(at, |word| word.wrapping_add(1))?),
+                1 => {
+                    let mut words = [0_u32; BLOCK_WORDS];
+                    files.plain.read_exact_at(bytemuck::cast_slice_mut(&mut words), at as u64 * 4)?;
+                    words[0] = words[0].wrapping_add(1);
+                    files.plain.write_all_at(bytemuck::cast_slice(&words), at as u64 * 4)?;
+                }
+                _ => {
+                    let word: *const u32 = files.map[at * 4..].as_ptr().cast();
+                    // SAFETY: inside of the mapping, which is writable and aligned; whoever else changes the
+                    // word does so by an atomic access, too.
+                    let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(word.cast_mut()) };
+                    word.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+        }
+        if way == 0 && thread == 0 {
+            files.array.flush(..)?;
+        }
+        Ok(count as f64)
+    })
+}
