@@ -6,8 +6,8 @@ use std::task::Waker;
 
 use crate::kernel::KernelFacts;
 use crate::{
-    BufferHandle, Compute, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation, Launch, MemoryStatus,
-    QueueHandle, Reach, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
+    BufferHandle, Compute, DeviceInfo, DeviceSpan, Error, ErrorKind, Fill, Gather, HostAllocation, Launch,
+    MemoryStatus, QueueHandle, Reach, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
 };
 
 /// What a queue has done of the work up to a ticket.
@@ -78,6 +78,22 @@ pub enum Commit {
     /// Every part has been written to before the call returns, so that it is known to exist, and, where the
     /// backend can tell, to be on the device and not spilled to host memory.
     Proven,
+}
+
+/// How a thread reads memory of a device by itself: [`Device::direct_reads`].
+pub trait DirectReads: Send + Sync {
+    /// Copies bytes out of a buffer. Blocks until they are there, and is ordered to no queue: whoever calls
+    /// this sees to it that no work under way writes to them, else it is unspecified which of them are new.
+    ///
+    /// # Errors
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) for what
+    /// is not inside of the buffer, and what copies by a queue fail with.
+    fn read_directly(&self, from: DeviceSpan<'_>, into: &mut [u8]) -> Result<()>;
+
+    /// How many bytes the device reads at least, whatever is asked for.
+    fn unit_bytes(&self) -> usize {
+        1
+    }
 }
 
 /// A card, or a stand-in for one.
@@ -406,6 +422,24 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .with_detail("the memory of this device is gone when the process ends")
             .with_advice("keep what is to stay in a file")
             .on(self.info()))
+    }
+
+    /// Reads by the calling thread itself, if memory of the device is within reach of it, as RAM and files
+    /// are; then a short read costs a copy or a call of the system, and no queue.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer};
+    /// # use std::sync::Arc;
+    /// let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let memory = DeviceBuffer::new(&device, 100, Commit::Lazy)?;
+    /// let mut bytes = [1; 10];
+    /// device.direct_reads().unwrap().read_directly(memory.at(90), &mut bytes)?;
+    /// assert_eq!(bytes, [0; 10]);
+    /// assert!(device.direct_reads().unwrap().read_directly(memory.at(91), &mut bytes).is_err());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    fn direct_reads(&self) -> Option<&dyn DirectReads> {
+        None
     }
 
     /// Starts copies.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::{
-    BufferHandle, BufferId, DeviceInfo, ErrorKind, HostAllocation, HostMemory, Progress, QueueHandle, Queues,
-    Request, Result, Ticket,
+    BufferHandle, BufferId, DeviceInfo, DeviceSpan, DirectReads, ErrorKind, Extents as _, HostAllocation,
+    HostMemory, Progress, QueueHandle, Queues, Request, Result, Ticket,
 };
 
 use parking_lot::RwLock;
@@ -210,6 +210,24 @@ impl<M: Medium> Engine<M> {
             lane.order_after(&before, ticket.value);
         }
         Ok(())
+    }
+}
+
+impl<M: Medium> DirectReads for Engine<M> {
+    fn read_directly(&self, from: DeviceSpan<'_>, into: &mut [u8]) -> Result<()> {
+        const OPERATION: &str = "read_directly";
+        let known = self.registry.memory();
+        let found = known
+            .check_device(OPERATION, from, into.len() as u64)
+            .and_then(|()| known.buffer(OPERATION, from.buffer()).cloned());
+        drop(known);
+        // As a job is, so that it is not in the middle of what nobody is to be in the middle of.
+        let _inside = self.pool.enter();
+        // SAFETY: the range was checked to be inside of the memory, which is kept here; memory of the program
+        // is none of a device.
+        self.named(found.and_then(|memory| unsafe {
+            memory.read(OPERATION, from.offset(), into.as_mut_ptr(), into.len())
+        }))
     }
 }
 

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend_api::backends::check_extensible;
-use backend_api::{BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, MemoryStatus, Result};
+use backend_api::{
+    BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DirectReads, MemoryStatus, Result,
+};
 
 use crate::engine::Engine;
 use crate::host::default_threads;
@@ -231,6 +233,10 @@ unsafe impl Device for FileDevice {
     /// What stays is of use to the program alone: see "Contents do not stay".
     fn sync(&self) -> Result<()> {
         self.engine.named(self.file.sync())
+    }
+
+    fn direct_reads(&self) -> Option<&dyn DirectReads> {
+        Some(&self.engine)
     }
 
     backend_api::forward! { self => self.engine;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::backends::ram::SystemMemory;
 use backend_api::{
-    BufferHandle, Commit, Device, DeviceInfo, DeviceKind, Error, ErrorKind, MemoryStatus, Reach, Result,
+    BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DirectReads, Error, ErrorKind, MemoryStatus, Reach,
+    Result,
 };
 
 use crate::engine::{Engine, EnginePeers};
@@ -238,6 +239,10 @@ unsafe impl Device for HostDevice {
     fn reaches(&self, other: &DeviceInfo) -> Reach {
         let is_alike = other.backend == self.info().backend && other.kind == DeviceKind::HostMemory;
         if is_alike { Reach::Maps } else { Reach::No }
+    }
+
+    fn direct_reads(&self) -> Option<&dyn DirectReads> {
+        Some(&self.engine)
     }
 
     backend_api::forward! { self => self.engine;

@@ -17,6 +17,10 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
     /// between.
     const SPARSE_STRIDE_BYTES: usize;
 
+    /// Has bytes that are read next brought near, if that takes time and can go on by itself: of several
+    /// reads, all then take about as long as one.
+    fn announce(&self, _offset: u64, _bytes: usize) {}
+
     /// Its length.
     fn bytes(&self) -> u64;
 
@@ -82,5 +86,6 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
 
 /// What it is called when a medium fails in an operation: copies fail as copies, all else as kernels.
 pub(crate) fn failure(operation: &'static str) -> Error {
-    Error::new(if operation == "submit" { ErrorKind::CopyFailed } else { ErrorKind::KernelFailed }, operation)
+    let is_copy = matches!(operation, "submit" | "read_directly");
+    Error::new(if is_copy { ErrorKind::CopyFailed } else { ErrorKind::KernelFailed }, operation)
 }

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_api::{
-    BufferHandle, Commit, Device, DeviceInfo, DeviceKind, Error, ErrorKind, MemoryStatus, Result, tell,
+    BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, Error, ErrorKind,
+    MemoryStatus, Result, tell,
 };
 
 use crate::engine::Engine;
@@ -305,6 +306,17 @@ fn named(error: Error, path: &Path) -> Error {
     error.with_detail(detail)
 }
 
+impl DirectReads for StoreDevice {
+    fn read_directly(&self, from: DeviceSpan<'_>, into: &mut [u8]) -> Result<()> {
+        self.engine.read_directly(from, into)
+    }
+
+    /// Whatever is wanted of it, the checksum of a page is that of all of it.
+    fn unit_bytes(&self) -> usize {
+        self.page_bytes()
+    }
+}
+
 // SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is
 // queued; work keeps what it touches alive, and releasing waits for it.
 unsafe impl Device for StoreDevice {
@@ -331,6 +343,10 @@ unsafe impl Device for StoreDevice {
 
     fn sync(&self) -> Result<()> {
         self.engine.named(self.volume.sync().map_err(|error| named(error, &self.path)))
+    }
+
+    fn direct_reads(&self) -> Option<&dyn DirectReads> {
+        Some(self)
     }
 
     backend_api::forward! { self => self.engine;

@@ -308,6 +308,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if Layout::<T>::HUGE { self.get_huge(index) } else { self.get_by_value(index) }
     }
 
+    /// An element of a page that is open to lock-free reads.
+    #[inline]
+    pub(crate) fn get_quickly(&self, index: usize) -> Option<T> {
+        let (entry, at) = self.locate_quickly(index)?;
+        self.read_at::<false>(entry, at)
+    }
+
     #[inline(always)]
     fn get_by_value(&self, index: usize) -> Result<T> {
         if let Some((entry, at)) = self.locate_quickly(index)
@@ -370,6 +377,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
         if let Some(found) = self.read_fenced_at(entry, at) {
             return Ok(found);
+        }
+        let mut value = T::zeroed();
+        let offset = at * size_of::<T>();
+        if self.pager.read_part(page as u64, offset, bytes_of_mut(&mut value))? {
+            return Ok(value);
         }
         // The share ends when the value is where it is wanted.
         let share = self.share(page as u64)?;
@@ -456,24 +468,38 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if let Some(result) = write_lock_free::<true, _>(entry, self.counter, at, &mut access) {
             return Ok(result);
         }
-        self.write_latched(page, access, wrote)
+        self.write_latched(page, at, write, wrote)
     }
 
     #[cold]
     fn write_latched<R>(
         &self,
         page: usize,
-        mut access: impl FnMut(*mut u8) -> R,
+        at: usize,
+        mut write: impl FnMut(*mut T) -> R,
         wrote: impl Fn(&R) -> bool,
     ) -> Result<R> {
         let entry = self.pager.entry(page as u64);
-        if let Some(result) = write_fenced(entry, self.counter, &mut access) {
+        // SAFETY: `at` is within the page.
+        let access = |frame: *mut u8| write(unsafe { frame.cast::<T>().add(at) });
+        if let Some(result) = write_fenced(entry, self.counter, access) {
+            return Ok(result);
+        }
+        let mut element = T::zeroed();
+        let element = bytes_of_mut(&mut element);
+        let changed = self.pager.change_part(page as u64, at * size_of::<T>(), element, |bytes| {
+            let result = write(bytes.as_mut_ptr().cast());
+            let is_changed = wrote(&result);
+            (result, is_changed)
+        })?;
+        if let Some(result) = changed {
             return Ok(result);
         }
         let mut result = None;
         self.latched(page, |held| {
             // Lock-free accesses may go on: to them this one looks like theirs.
-            let outcome = result.insert(access(held.address));
+            // SAFETY: `at` is within the page, which this thread has.
+            let outcome = result.insert(write(unsafe { held.address.cast::<T>().add(at) }));
             if !wrote(outcome) {
                 return 0;
             }

@@ -13,8 +13,8 @@ use xshell::{Shell, cmd};
 
 /// What Python needs.
 const PACKAGES: [&str; 3] = ["numpy>=2", "zarr>=3", "xarray>=2025"];
-/// How many files of each kind a sample has: each type of element four times.
-const SAMPLE: usize = 52;
+/// How many files of each kind a sample has: each type of element twice.
+const SAMPLE: usize = 26;
 
 /// Has random files read and written by NumPy, zarr-python and xarray.
 #[derive(clap::Args)]

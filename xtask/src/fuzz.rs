@@ -16,7 +16,7 @@ const FLAGS: &str = "--cfg fuzzing --cfg portable_copy -Zsanitizer=address -Cpas
                      -Cllvm-args=-sanitizer-coverage-trace-compares";
 const TARGETS: [&str; 4] = ["programs", "kept_files", "file_devices", "wishes"];
 /// What a sample gives each target.
-const SAMPLE_SECONDS: u32 = 15;
+const SAMPLE_SECONDS: u32 = 8;
 
 /// What was found interesting is kept, and a later call begins with it.
 #[derive(clap::Args)]

@@ -86,6 +86,10 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
                 }
             }
         }
+        if let Some(direct) = device.direct_reads() {
+            let refused = direct.read_directly(no_memory, &mut [0; 8]);
+            assert_refused(&format!("a direct read of a buffer {what}"), refused, ErrorKind::UnknownHandle);
+        }
         scene.expected.copy_within(0..8, 512);
         scene.expected[..8].fill(1);
     }
@@ -145,6 +149,11 @@ pub(super) fn ranges_outside_are_refused<D: Device>(cx: &Context<'_, D>) {
         for copy in copies {
             let refused = scene.queue.submit(&[copy]);
             assert_refused(&format!("{copy:?}"), refused, ErrorKind::InvalidArgument);
+        }
+        let direct = scene.cx.device().direct_reads().filter(|_| bytes <= 2 * LENGTH);
+        if let Some(direct) = direct {
+            let refused = direct.read_directly(memory, &mut vec![0; bytes as usize]);
+            assert_refused(&what("a direct read"), refused, ErrorKind::InvalidArgument);
         }
         let fill = Fill { to: memory, bytes, pattern: &[1, 2, 3] };
         assert_refused(&what("a fill"), scene.queue.fill(&fill), ErrorKind::InvalidArgument);

@@ -320,6 +320,15 @@ impl<'a, D: Device> Scene<'a, D> {
     pub fn assert_as_expected(&mut self, what: &str) {
         self.finish();
         assert_bytes(&format!("{what}: device memory"), &self.contents(), &self.expected);
+        if let Some(direct) = self.cx.device().direct_reads() {
+            // In two parts, of which the second begins anywhere.
+            let mut read = vec![0x5C; self.expected.len()];
+            let (first, second) = read.split_at_mut(self.expected.len() / 3);
+            let place = self.memory.at(first.len() as u64);
+            direct.read_directly(self.memory.at(0), first).expect("a direct read of the first third");
+            direct.read_directly(place, second).expect("a direct read of the rest");
+            assert_bytes(&format!("{what}: device memory, read directly"), &read, &self.expected);
+        }
         assert_holds(&format!("{what}: host memory"), &self.host, 0, &self.expected_host);
     }
 

@@ -103,6 +103,9 @@ macro_rules! forward {
     (@sync $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to; sync() -> $crate::Result<()> }
     };
+    (@direct_reads $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; direct_reads() -> ::std::option::Option<&dyn $crate::DirectReads> }
+    };
     (@fill $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to;
             fill(queue: &$crate::QueueHandle, fill: &$crate::Fill<'_>) -> $crate::Result<$crate::Ticket>

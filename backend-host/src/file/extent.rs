@@ -170,6 +170,14 @@ impl Medium for Extent {
         None
     }
 
+    fn announce(&self, offset: u64, bytes: usize) {
+        let announced = self.pieces(offset, bytes, |at, _, part| {
+            self.file.announce(at, part);
+            Ok(())
+        });
+        debug_assert!(announced.is_ok(), "nothing of it fails");
+    }
+
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         self.pieces(offset, bytes, |at, done, part| {
             // SAFETY: the caller vouches for the target, of which this is a part.

@@ -78,6 +78,19 @@ impl OpenFile {
         Ok(())
     }
 
+    /// Has the system begin to read bytes into its own memory.
+    pub fn announce(&self, offset: u64, bytes: usize) {
+        #[cfg(target_os = "linux")]
+        if let (Ok(offset), Ok(bytes)) = (offset.try_into(), bytes.try_into()) {
+            use std::os::fd::AsRawFd;
+            // What fails here is told by the read.
+            // SAFETY: the descriptor is open, and the call changes no memory of the program.
+            unsafe { libc::posix_fadvise(self.file.0.as_raw_fd(), offset, bytes, libc::POSIX_FADV_WILLNEED) };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (offset, bytes);
+    }
+
     /// Writes bytes.
     ///
     /// # Safety

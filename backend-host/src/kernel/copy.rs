@@ -33,6 +33,13 @@ impl<M: Medium> Move<M> {
         }
     }
 
+    /// Has the device bring near what is read.
+    fn announce(&self) {
+        if let Self::Download { from, bytes, .. } = self {
+            from.memory.announce(from.offset, *bytes as usize);
+        }
+    }
+
     /// Copies a part of it: `bytes` bytes, `skip` bytes after its start.
     pub fn run(&self, skip: u64, bytes: usize) -> Result<()> {
         debug_assert!(skip + bytes as u64 <= self.bytes(), "a part of the copy");
@@ -82,6 +89,9 @@ impl<M: Medium> Copies<M> {
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         let moves = self.as_slice();
         if crew.width() == 1 || self.bytes() < SHARED_FROM_BYTES {
+            if let [_, others @ ..] = moves {
+                others.iter().for_each(Move::announce);
+            }
             return moves.iter().try_for_each(|one| one.run(0, one.bytes() as usize));
         }
         // Long copies are cut, short ones are put together, so that all parts have about the same length.

@@ -63,7 +63,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub(crate) fn read_range(&self, start: usize, into: &mut [T]) -> Result<()> {
         let range = self.range_at(start, into.len())?;
         let pages = self.touched_pages(&range);
-        if self.pager().is_bulk(pages.end - pages.start) {
+        if self.pager().is_bulk_read(pages.end - pages.start) {
             return self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into));
         }
         // A short range may be one of many that follow each other; a long one looks ahead by itself.
@@ -73,9 +73,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let mut ahead = FetchAhead::new(self.pager(), rest);
         for part in parts(range, self.page_len()) {
             ahead.go_on(part.page as u64);
-            let page = self.pager().hold_shared(part.page as u64, stream)?;
-            let into = &mut into[part.of_range];
-            page.read(part.within.start * size_of::<T>(), bytemuck::cast_slice_mut(into));
+            let (page, offset) = (part.page as u64, part.within.start * size_of::<T>());
+            let into = bytemuck::cast_slice_mut(&mut into[part.of_range]);
+            if !self.pager().read_part(page, offset, into)? {
+                self.pager().hold_shared(page, stream)?.read(offset, into);
+            }
         }
         Ok(())
     }
@@ -98,9 +100,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     fn write_by_page(&self, start: usize, from: &[T]) -> Result<()> {
         for part in parts(start..start + from.len(), self.page_len()) {
-            let from = &from[part.of_range.clone()];
-            let mut page = self.hold_part(&part)?;
-            page.write(part.within.start * size_of::<T>(), bytemuck::cast_slice(from));
+            let from = bytemuck::cast_slice(&from[part.of_range.clone()]);
+            let offset = part.within.start * size_of::<T>();
+            let is_part = part.within.len() < self.len_most(part.page);
+            if !is_part || !self.pager().write_part(part.page as u64, offset, from)? {
+                self.hold_part(&part)?.write(offset, from);
+            }
         }
         Ok(())
     }

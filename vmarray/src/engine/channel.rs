@@ -29,6 +29,8 @@ mod ahead;
 mod coalesce;
 #[forbid(unsafe_code)]
 mod combine;
+#[forbid(unsafe_code)]
+mod direct;
 mod drive;
 #[forbid(unsafe_code)]
 mod driver;
@@ -82,6 +84,7 @@ use ahead::AheadCount;
 pub(crate) use coalesce::CopyWay;
 use combine::Read;
 pub(crate) use combine::{Load, LoadFor, Loaded};
+use direct::Rents;
 pub(crate) use driver::Driver;
 pub(crate) use frames::{Blocking, Frame};
 use guards::GuardCount;
@@ -187,6 +190,7 @@ pub(crate) struct Channel {
     /// There may be frames, memory, fewer guards, or work that is done.
     events: EventCount,
     pinned: Arc<PinnedPool>,
+    rents: Rents,
     stages: Stages,
     /// By [`CopyWay`].
     staged: [Mutex<StagedCopies>; 2],
@@ -297,6 +301,7 @@ impl Channel {
             }),
             events: EventCount::default(),
             pinned: Arc::new(PinnedPool::new(&plan.device, plan.memory, plan.fall_back)),
+            rents: Rents::default(),
             stages: Stages::default(),
             staged: Default::default(),
             device: plan.device,

@@ -21,7 +21,7 @@ mod tests;
 mod uncached;
 
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -115,6 +115,8 @@ pub struct Pager {
     /// Ends first when the array is dropped.
     publication: Option<Publication>,
     keeps: Keeps,
+    /// Whether short reads of pages without a frame may be made where the pages live.
+    reads_parts: AtomicBool,
 }
 
 /// What is to become of contents when the array is dropped.
@@ -164,7 +166,11 @@ impl Pager {
             pool: OnceLock::new(),
             publication: None,
             keeps: Keeps::Nothing,
+            reads_parts: AtomicBool::new(false),
         };
+        if pager.channels.iter().all(|channel| channel.loads_directly()) {
+            pager.read_parts();
+        }
         pager.reset_stats();
         pager
     }
@@ -459,7 +465,14 @@ impl Pager {
         channel.counters.misses.add(1);
         let _spent = recording::spent("miss");
         let held = Held { address: frame.address, before: State(0) };
-        if home.has(HOME) && fetch == Fetch::Contents {
+        let has_contents = home.has(HOME) && fetch == Fetch::Contents;
+        if has_contents && channel.loads_directly() {
+            if stream == Stream::Follow {
+                self.follow(page, Use::Missed);
+            }
+            channel.make_room(&self.table);
+            channel.load_directly(entry, page, frame)?;
+        } else if has_contents {
             let load = Load { page, frame, then, id: channel.load_id() };
             if alone {
                 // Told below.
@@ -482,7 +495,9 @@ impl Pager {
             }
             return Ok(Some(held));
         }
-        channel.install_new(entry, page, frame, fetch == Fetch::Contents);
+        if !has_contents {
+            channel.install_new(entry, page, frame, fetch == Fetch::Contents);
+        }
         let wake = match then {
             LoadFor::Share(holder) => entry.downgrade(holder),
             LoadFor::Exclusive(holder) => entry.hold_exclusive(holder),

@@ -271,16 +271,16 @@ fn route<T: Element, D: Device>(
     range: &Range<usize>,
     work: Work<'_>,
 ) -> PlannedRoute {
-    let pages = match work {
-        Work::Read => array.touched_pages(range),
-        Work::Write => {
-            let whole = array.whole_pages(range);
-            whole.start as u64..whole.end as u64
+    let pager = array.pager();
+    let is_bulk = match work {
+        Work::Read => {
+            let pages = array.touched_pages(range);
+            pager.is_bulk_read(pages.end - pages.start)
         }
+        Work::Write => pager.is_bulk(array.whole_pages(range).len() as u64),
         Work::Ask | Work::Change => return PlannedRoute::OnDevices,
         Work::Gather(_) => return PlannedRoute::Collected,
     };
-    let is_bulk = array.pager().is_bulk(pages.end - pages.start);
     if is_bulk { PlannedRoute::PastCache } else { PlannedRoute::ThroughCache }
 }
 

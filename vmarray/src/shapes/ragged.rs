@@ -42,11 +42,19 @@ const CHUNK: usize = 4096;
 pub trait Items {
     /// How many there are.
     fn item_count(&self) -> usize;
+
+    /// Told that they are read in short rows.
+    #[doc(hidden)]
+    fn are_in_rows(&self) {}
 }
 
 impl<T: Element, D: Device> Items for VirtualArray<T, D> {
     fn item_count(&self) -> usize {
         self.len()
+    }
+
+    fn are_in_rows(&self) {
+        self.pager().read_parts();
     }
 }
 
@@ -121,7 +129,15 @@ impl<S: Items, D: Device> Ragged<S, D> {
             let (expected, got) = (total, items.item_count());
             return Err(ErrorKind::LengthMismatch { of: "what the rows are made of", expected, got }.into());
         }
-        Ok(Self { offsets, rows, total, items })
+        Ok(Self::of(offsets, (rows, total), items))
+    }
+
+    /// Of so many rows of so many items. A row is much shorter than a page, as a rule: it is read where it
+    /// lives, until that has cost more than to fetch the page.
+    fn of(offsets: VirtualArray<u64, D>, (rows, total): (usize, usize), items: S) -> Self {
+        offsets.pager().read_parts();
+        items.are_in_rows();
+        Self { offsets, rows, total, items }
     }
 
     /// How many rows there are.
@@ -164,7 +180,15 @@ impl<S: Items, D: Device> Ragged<S, D> {
         if row >= self.rows {
             return Err(ErrorKind::RowOutside { row, rows: self.rows }.into());
         }
-        let range = self.checked(self.offsets.get(row)?, self.offsets.get(row + 1)?)?;
+        let ends = match [row, row + 1].map(|place| self.offsets.get_quickly(place)) {
+            [Some(start), Some(end)] => [start, end],
+            _ => {
+                let mut ends = [0; 2];
+                self.offsets.read_range(row, &mut ends)?;
+                ends
+            }
+        };
+        let range = self.checked(ends[0], ends[1])?;
         Ok(RaggedRow::new(&self.items, range))
     }
 

@@ -9,6 +9,7 @@ mod common;
 mod compute;
 mod contention;
 mod copies;
+mod direct_reads;
 mod discovery;
 #[cfg(all(feature = "half", feature = "num-complex"))]
 mod element_types;

@@ -17,6 +17,7 @@ mod many;
 mod mixed;
 mod nbody;
 mod peer;
+mod ragged;
 mod random;
 mod rig;
 mod rows;
@@ -60,6 +61,7 @@ pub const FAMILIES: &[Family] = &[
     #[cfg(unix)]
     Family { name: "stored", about: "Arrays in files, beside plain writes", run: stored::run },
     Family { name: "rows", about: "Short lists of table rows, and first calls", run: rows::run },
+    Family { name: "ragged", about: "Rows of different lengths, beside two `Vec`s", run: ragged::run },
     Family { name: "async", about: "Thousands of tasks on one thread", run: asynchronous::run },
     Family { name: "find", about: "Searches on the devices", run: find::run },
     Family {

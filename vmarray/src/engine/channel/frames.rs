@@ -11,7 +11,7 @@ use super::write_back::WriteBackFor;
 use super::{Channel, FrameTable, HostPlace, NO_PAGE, Shard};
 use crate::base::error::Result;
 use crate::engine::guards;
-use crate::engine::page::{Deferral, Entry, PageTable};
+use crate::engine::page::{Deferral, Entry, PageTable, unpark};
 
 /// How much host memory is taken at once while a cache grows towards its limit; page-locking is slow.
 const CHUNK_BYTES: usize = 16 << 20;
@@ -299,6 +299,30 @@ impl Channel {
             // SAFETY: the frame is a page long, and this thread's alone until the page is released.
             unsafe { racy::fill(frame.address, 0, self.layout.page_bytes) };
         }
+        self.install(entry, page, frame);
+    }
+
+    /// Phase 3 of a miss of a page with contents, which the caller has claimed, where a thread reads them by
+    /// itself: gives it its frame, with what it has at home. Still the caller's afterwards.
+    ///
+    /// # Errors
+    /// What the device reports; then the claim is gone, and the frame given back.
+    pub(crate) fn load_directly(&self, entry: &Entry, page: u64, frame: Frame) -> Result<()> {
+        drop(self.queues.begin_loads());
+        let unfinished = UnfinishedLoad { channel: self, entry, frame };
+        // SAFETY: the frame is a page long, of initialised bytes, and this thread's alone until the page is
+        // released.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(frame.address, self.layout.page_bytes) };
+        let Some(read) = self.read_home_directly(page, 0, bytes) else {
+            unreachable!("a device that has direct reads has them as long as it lives")
+        };
+        read?;
+        std::mem::forget(unfinished);
+        self.install(entry, page, frame);
+        Ok(())
+    }
+
+    fn install(&self, entry: &Entry, page: u64, frame: Frame) {
         entry.install(frame.address);
         self.policy_insert(page, frame);
     }
@@ -329,6 +353,23 @@ impl Channel {
     /// The frame at an address that a page's entry names, while the caller holds the page.
     pub(crate) fn frame_at(&self, address: *mut u8) -> Frame {
         self.lock().frames.frame_at(address)
+    }
+}
+
+/// A page that a thread reads into its frame by itself. Dropped, also if a device of the program's own panics,
+/// it ends the claim.
+struct UnfinishedLoad<'a> {
+    channel: &'a Channel,
+    entry: &'a Entry,
+    frame: Frame,
+}
+
+impl Drop for UnfinishedLoad<'_> {
+    fn drop(&mut self) {
+        self.channel.put_back(self.frame);
+        if self.entry.unmap(false) {
+            unpark(self.entry);
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use backend_api::{Device, Queue, Result, Scatter, Ticket};
 
+use super::direct::{DirectGate, ReadsBarred};
 use super::order_lock::{OrderGuard, OrderLock};
 use super::queues::{QUEUES, Queues};
 use crate::base::recording::{self, SubmittedWork};
@@ -124,6 +125,8 @@ pub(crate) struct HomeQueues {
     /// Held while home slots are read by copies or kernels, filled, or written by kernels: during the
     /// submission. Taken after `barriers`.
     load_order: OrderLock<LoadOrder>,
+    /// Where threads read home slots by themselves.
+    direct: Option<DirectGate>,
     device: Arc<dyn Device>,
     counters: Arc<Counters>,
 }
@@ -136,9 +139,20 @@ impl HomeQueues {
             writes: Queues::new(device, true)?,
             barriers: OrderLock::default(),
             load_order: OrderLock::default(),
+            direct: device.direct_reads().map(|_| DirectGate::default()),
             device: Arc::clone(device),
             counters: Arc::clone(counters),
         })
+    }
+
+    /// What threads pass through that read home slots by themselves, if they do.
+    pub(super) fn direct(&self) -> Option<&DirectGate> {
+        self.direct.as_ref()
+    }
+
+    /// Keeps such threads away from the slots of some channels.
+    fn bar_reads<'q>(written: impl IntoIterator<Item = &'q Self>) -> ReadsBarred<'q> {
+        ReadsBarred::begin(written.into_iter().filter_map(Self::direct).collect())
     }
 
     /// Held while writes to home slots are submitted.
@@ -267,10 +281,16 @@ impl HomeQueues {
         written: &[&Self],
         submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
     ) -> Result<Ticket> {
-        self.beside(others, written, |order, loads, order_after_others| {
+        let barred = Self::bar_reads(written.iter().copied().chain([self]));
+        let ticket = self.beside(others, written, |order, loads, order_after_others| {
             order_after_others(self.fetches.first())?;
             self.store(order, loads, submit)
-        })
+        })?;
+        if barred.is_any() {
+            // How it ends is told to the thread that has the ticket.
+            let _ = self.device.wait(ticket);
+        }
+        Ok(ticket)
     }
 
     /// Has a kernel submitted that reads slots of other channels on the same device, too: `submit` is given
@@ -366,10 +386,17 @@ impl HomeQueues {
         begun: u64,
         choose: impl FnOnce(bool) -> Option<Scatter<'a>>,
     ) -> Result<Option<Ticket>> {
+        let barred = Self::bar_reads([self]);
         let mut order = self.barriers.lock();
         let mut loads = self.load_order.lock();
         let Some(scatter) = choose(loads.begun != begun) else { return Ok(None) };
-        self.store(&mut order, &mut loads, |queue| queue.scatter(&scatter)).map(Some)
+        let ticket = self.store(&mut order, &mut loads, |queue| queue.scatter(&scatter))?;
+        drop((order, loads));
+        if barred.is_any() {
+            // How it ends is told to the thread that has the ticket.
+            let _ = self.device.wait(ticket);
+        }
+        Ok(Some(ticket))
     }
 
     /// The locks of several channels, in their order.
@@ -421,6 +448,7 @@ impl HomeQueues {
         begun: u64,
         choose: impl FnOnce(bool) -> Vec<(usize, Scatter<'a>)>,
     ) -> (Vec<(usize, Ticket)>, Result<()>) {
+        let barred = Self::bar_reads(all.iter().copied());
         let mut locked = Self::lock_all(all);
         let now: u64 = locked.iter().map(|(_, loads)| loads.begun).sum();
         let scatters = choose(now != begun);
@@ -475,6 +503,11 @@ impl HomeQueues {
             if let Err(error) = of.note_store_elsewhere(order, loads) {
                 outcome = outcome.and(Err(error));
             }
+        }
+        drop(locked);
+        for (number, ticket) in started.tickets.iter().filter(|_| barred.is_any()) {
+            // How it ends is told to the thread that has the ticket.
+            let _ = all[*number].device.wait(*ticket);
         }
         (std::mem::take(&mut started.tickets), outcome)
     }

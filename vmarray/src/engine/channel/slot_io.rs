@@ -24,7 +24,7 @@ impl Channel {
     }
 
     /// Reads `into.len()` bytes at an offset of a page's home slot, which the caller keeps from changing.
-    /// Together with what other threads fetch at the same time.
+    /// By the thread itself, or together with what other threads fetch at the same time.
     pub(crate) fn read_home(
         &self,
         table: &PageTable,
@@ -32,6 +32,11 @@ impl Channel {
         offset: usize,
         into: &mut [u8],
     ) -> Result<()> {
+        if self.loads_directly()
+            && let Some(outcome) = self.read_home_directly(page, offset, into)
+        {
+            return outcome;
+        }
         let memory = self.pinned.take(into.len())?;
         // SAFETY: the memory is this thread's until the copy, which is waited for, is done.
         let to = unsafe { memory.at(0).detach() };

@@ -136,6 +136,17 @@ impl<'a> Target<'a> {
         // page is of one unit only, and that was taken by one thread.
         (offset, unsafe { std::slice::from_raw_parts_mut(self.address.add(part.start), part.len()) })
     }
+
+    /// As [`part`](Self::part), for pages one behind the other.
+    ///
+    /// # Safety
+    /// As there, for each of them.
+    unsafe fn parts(&self, pages: Range<u64>) -> (usize, &'a mut [u8]) {
+        let ((offset, first), (_, last)) = (self.span.part(pages.start), self.span.part(pages.end - 1));
+        let part = first.start..last.end;
+        // SAFETY: as there; between the first page's part and the last one's are those of the others.
+        (offset, unsafe { std::slice::from_raw_parts_mut(self.address.add(part.start), part.len()) })
+    }
 }
 
 /// Pages on their way through a stage, held as `H`.
@@ -189,6 +200,13 @@ impl Pager {
     /// Whether a range of so many pages is to pass by the cache.
     pub(crate) fn is_bulk(&self, pages: u64) -> bool {
         pages >= (self.frames / BULK_SHARE).max(BULK_PAGES_MIN) && self.table.len() > self.frames
+    }
+
+    /// As [`is_bulk`](Self::is_bulk), for a range that is read. Files have a cache of their own in the
+    /// system: to read from them is hardly more than to copy.
+    pub(crate) fn is_bulk_read(&self, pages: u64) -> bool {
+        let is_short_enough = pages >= BULK_PAGES_MIN && self.table.len() > self.frames;
+        self.is_bulk(pages) || is_short_enough && self.channels.iter().all(|channel| channel.loads_directly())
     }
 
     /// Copies bytes of the array, from `start` on, into a slice, by several threads if it is long.
@@ -283,6 +301,37 @@ impl Pager {
     }
 }
 
+impl BulkRead<'_, '_> {
+    /// Reads pages by this thread itself, and lets go of them, in as few reads as there are runs of them both
+    /// at home and in the target. Leaves those that are to be copied by the device: all of it, where the
+    /// thread cannot, and what failed, which the device tells of.
+    fn read_directly(&self, wanted: &mut Vec<HomeShare<'_>>) {
+        let channels = self.pager.channels.len() as u64;
+        let Some(first) = wanted.first().map(HomeShare::page) else { return };
+        let channel = self.pager.channel(first);
+        if !channel.loads_directly() {
+            return;
+        }
+        let mut run = 0;
+        while run < wanted.len() {
+            let (page, mut end) = (wanted[run].page(), run + 1);
+            // One behind the other in the target: there is one channel.
+            while channels == 1
+                && wanted.get(end).is_some_and(|next| next.page() == page + (end - run) as u64)
+            {
+                end += 1;
+            }
+            // SAFETY: the pages are of a unit that this thread has taken.
+            let (offset, into) = unsafe { self.target.parts(page..page + (end - run) as u64) };
+            if !matches!(channel.read_home_directly(page, offset, into), Some(Ok(()))) {
+                break;
+            }
+            run = end;
+        }
+        wanted.drain(..run);
+    }
+}
+
 impl<'a> BulkCopy<'a> for BulkRead<'a, '_> {
     type Hold = HomeShare<'a>;
 
@@ -310,6 +359,7 @@ impl<'a> BulkCopy<'a> for BulkRead<'a, '_> {
             }
             rest.next();
         }
+        self.read_directly(&mut wanted);
         let Some(missing) = wanted.first().map(HomeShare::page) else {
             *pages = rest;
             return (None, obstacle);

@@ -113,6 +113,12 @@ impl Pager {
         }
     }
 
+    /// Shares an absent page, if that can be had at once.
+    pub(super) fn try_share_absent(&self, page: u64) -> Option<HomeShare<'_>> {
+        let has_contents = self.table.entry(page).try_share_home(guards::held()).ok()?;
+        Some(HomeShare { pager: self, page, has_contents })
+    }
+
     /// Takes a page as it is, without a wait for others; else the state that is in the way.
     pub(super) fn try_own_as_found(
         &self,
@@ -304,6 +310,11 @@ impl HomeClaim<'_> {
     /// Whether the home slot has contents, or zeroes in their place.
     pub(super) fn is_initialized(&self) -> bool {
         self.before.any(HOME | ZEROED)
+    }
+
+    /// Whether the home slot has contents that were written to it.
+    pub(super) fn has_contents(&self) -> bool {
+        self.before.has(HOME)
     }
 
     /// Writes zeroes to the home slot if it has no contents. Nobody else is told of them.

@@ -1,5 +1,7 @@
 //! Bytes of pages that are given no frame.
 
+use std::sync::atomic::Ordering;
+
 use super::Pager;
 use super::hold::AsFound;
 use crate::base::error::Result;
@@ -22,6 +24,76 @@ impl Pager {
             }
             return Ok(());
         }
+    }
+
+    /// Has short reads of pages without a frame made where the pages live, as long as
+    /// [that is cheaper](crate::engine::channel), if their devices can.
+    pub(crate) fn read_parts(&self) {
+        self.reads_parts.store(true, Ordering::Relaxed);
+    }
+
+    /// Reads bytes of a page that has no frame where it lives, if that is cheaper than to fetch the page.
+    /// `false`: nothing was read; the page may well have a frame.
+    pub(crate) fn read_part(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<bool> {
+        if !self.reads_parts.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let Some(home) = self.try_share_absent(page) else { return Ok(false) };
+        let channel = self.channel(page);
+        if !home.has_contents() || !channel.rents(page, into.len()) {
+            return Ok(false);
+        }
+        channel.counters.misses.add(1);
+        channel.read_home_directly(page, offset, into).transpose().map(|read| read.is_some())
+    }
+
+    /// Writes bytes of a page that has no frame where it lives, if that is cheaper than to fetch the page:
+    /// `change` is given what is there, and tells whether it has changed it. `None`: nothing was done; the
+    /// page may well have a frame.
+    pub(crate) fn change_part<R>(
+        &self,
+        page: u64,
+        offset: usize,
+        bytes: &mut [u8],
+        change: impl FnOnce(&mut [u8]) -> (R, bool),
+    ) -> Result<Option<R>> {
+        if !self.reads_parts.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        self.expect_writable()?;
+        let Ok(mut claim) = self.try_own_home(page) else { return Ok(None) };
+        let channel = self.channel(page);
+        if !claim.has_contents() || !channel.rents(page, bytes.len()) {
+            return Ok(None);
+        }
+        channel.counters.misses.add(1);
+        let Some(read) = channel.read_home_directly(page, offset, bytes) else { return Ok(None) };
+        read?;
+        let (result, is_changed) = change(bytes);
+        if is_changed {
+            claim.begin_write();
+            channel.write_home(page, offset, bytes)?;
+            claim.end_write();
+        }
+        Ok(Some(result))
+    }
+
+    /// As [`change_part`](Self::change_part), whatever is there. Whether it was done.
+    pub(crate) fn write_part(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<bool> {
+        if !self.reads_parts.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        self.expect_writable()?;
+        let Ok(mut claim) = self.try_own_home(page) else { return Ok(false) };
+        let channel = self.channel(page);
+        if !claim.has_contents() || !channel.rents(page, bytes.len()) {
+            return Ok(false);
+        }
+        channel.counters.misses.add(1);
+        claim.begin_write();
+        channel.write_home(page, offset, bytes)?;
+        claim.end_write();
+        Ok(true)
     }
 
     /// Writes bytes of a page without giving it a frame.

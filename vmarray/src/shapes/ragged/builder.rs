@@ -89,7 +89,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// [`TooLong`](crate::ErrorKind::TooLong), and as [`Builder::build`].
     pub fn with_lengths(self, lengths: impl IntoIterator<Item = usize>) -> Result<RaggedArray<T, D>> {
         let (offsets, rows, total) = offsets_of(lengths, &self.describe_offsets())?;
-        Ok(RaggedArray { offsets, rows, total, items: self.elements.with_len(total).build()? })
+        Ok(RaggedArray::of(offsets, (rows, total), self.elements.with_len(total).build()?))
     }
 
     /// Copies rows, in order.

@@ -177,7 +177,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         let Next { row, element } = self.failed.into_inner().unwrap_or(next);
         let store = self.store.into_inner();
         let (offsets, items) = (store.offsets.into_array(), store.elements.into_array());
-        Ragged { offsets, rows: row, total: element, items }
+        Ragged::of(offsets, (row, element), items)
     }
 }
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use vmarray::device::Device;
-use vmarray::host::{HostDevice, SimulatedDevice};
+use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
 use vmarray::prelude::*;
 use vmarray::{AnyDevice, Builder, Discovery, Error, ErrorKind, EvictionPolicy, Placement};
 
@@ -24,6 +24,9 @@ pub type Pair = [u32; 2];
 
 pub const KEY: Field<Pair, u32> = Field::<Pair, Pair>::whole().nth::<0>();
 pub const VALUE: Field<Pair, u32> = Field::<Pair, Pair>::whole().nth::<1>();
+
+/// How long files are that are devices.
+const FILE_BYTES: u64 = 1 << 20;
 
 pub fn host() -> HostDevice {
     HostDevice::builder().bytes(1 << 30).threads(2).build().expect("host RAM is always there")
@@ -40,7 +43,7 @@ pub fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
 }
 
 /// As [`devices`], but in the place of host RAM some are simulations, which delay and reorder what they are
-/// asked for: those whose bit of the number is set.
+/// asked for: those whose bit of the number is set; and some, or all, are files, as higher bits say.
 fn devices_of(count: usize, simulated: u64) -> Vec<Arc<AnyDevice>> {
     static NAMED: OnceLock<Vec<Arc<AnyDevice>>> = OnceLock::new();
     let named = NAMED.get_or_init(|| match std::env::var("VMARRAY_TEST_DEVICES") {
@@ -51,7 +54,12 @@ fn devices_of(count: usize, simulated: u64) -> Vec<Arc<AnyDevice>> {
         }
         Err(_) => Vec::new(),
     });
+    let is_file = |i: usize| simulated >> (32 + 2 * i) & 3 == 3 || simulated >> 56 & 7 == 7;
     let device = |i: usize| match named.len() {
+        0 if is_file(i) => {
+            let file = FileDevice::builder(std::env::temp_dir()).threads(2).create_temporary(FILE_BYTES);
+            Arc::new(AnyDevice::from(file.expect("a file in the temporary folder")))
+        }
         0 if simulated >> i & 1 != 0 => {
             Arc::new(AnyDevice::from(SimulatedDevice::builder(simulated + i as u64).build()))
         }
@@ -94,7 +102,7 @@ pub struct Shape {
     pub policy: EvictionPolicy,
     pub read_ahead: bool,
     pub counts_hits: bool,
-    /// Which devices are simulations, a bit each.
+    /// Which devices are simulations, a bit each, and which are files.
     pub simulated: u64,
 }
 

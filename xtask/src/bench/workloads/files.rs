@@ -12,10 +12,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use vmarray::VirtualArray;
+use vmarray::device::Device;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::host::FileDevice;
 use vmarray::prelude::*;
+use vmarray::{AnyDevice, Builder, VirtualArray};
 
 /// What is read or written at random, at a time.
 const BLOCK_BYTES: usize = 4 << 10;
@@ -27,8 +28,8 @@ const BLOCKS_WARM: usize = 1 << 16;
 const BLOCKS_COLD: usize = 1 << 13;
 
 /// An array in a file, and the same bytes in another one.
-struct Files {
-    array: VirtualArray<u32, FileDevice>,
+struct Files<D: Device> {
+    array: VirtualArray<u32, D>,
     own: Scratch,
     plain: File,
     map: MmapMut,
@@ -45,16 +46,20 @@ fn forget(path: &Path) -> Result<()> {
     Ok(())
 }
 
-impl Files {
-    fn new(bytes: usize, page_len: Option<usize>) -> Result<Self> {
+impl<D: Device> Files<D> {
+    /// Of so many bytes; `make` makes an array in the file of a path.
+    fn new(
+        bytes: usize,
+        page_len: Option<usize>,
+        make: impl FnOnce(&Path, Builder<u32, AnyDevice>) -> vmarray::Result<VirtualArray<u32, D>>,
+    ) -> Result<Self> {
         let (own, other) = (Scratch::new()?, Scratch::new()?);
         let words = bytes / 4;
-        let device = Arc::new(FileDevice::create(&own.0, bytes as u64 + (1 << 20))?);
-        let mut builder = VirtualArray::<u32>::builder(words).devices([device]).cache_bytes(bytes / 4);
+        let mut builder = VirtualArray::<u32>::builder(words).cache_bytes(bytes / 4);
         if let Some(page_len) = page_len {
             builder = builder.page_len(page_len);
         }
-        let array = builder.build()?;
+        let array = make(&own.0, builder)?;
         let plain = File::options().read(true).write(true).create_new(true).open(&other.0)?;
         plain.set_len(bytes as u64)?;
         let piece: Vec<u32> = (0..PIECE_BYTES as u32 / 4).collect();
@@ -100,11 +105,11 @@ fn at_random(
 }
 
 /// Runs contenders in turn and notes speed, and processor time beside that of the reads.
-fn compare(
+fn compare<D: Device>(
     row: &mut Row,
-    files: &mut Files,
+    files: &mut Files<D>,
     is_cold: bool,
-    run: &dyn Fn(&Files, usize, u64) -> Result<Sample>,
+    run: &dyn Fn(&Files<D>, usize, u64) -> Result<Sample>,
 ) -> Result<()> {
     const NAMES: [(&str, Role); 3] =
         [("ours", Role::Ours), ("pread", Role::Alternative), ("mmap", Role::Alternative)];
@@ -132,39 +137,55 @@ fn compare(
 }
 
 pub fn run(bench: &mut Bench) -> Result<()> {
-    for (page_len, bytes) in [(None, 64 << 10), (Some(BLOCK_WORDS), BLOCK_BYTES)] {
-        if !bench.wants_ways("files", &["scan", "read", "update"], &size(bytes)) {
-            continue;
-        }
-        let mut files = Files::new(bench.setup.file_bytes, page_len)?;
-        for is_cold in [false, true] {
-            let name = |way: &str, more: &str| {
-                format!("files/{way}/{}/{}{more}", size(bytes), if is_cold { "cold" } else { "warm" })
-            };
-            bench.row(name("scan", ""), Unit::GigabytesPerSecond, |_, row| {
-                compare(row, &mut files, is_cold, &scan)
+    let bytes = bench.setup.file_bytes as u64 + (1 << 20);
+    for page_len in [None, Some(BLOCK_WORDS)] {
+        measure(bench, "files", page_len, |path, builder| {
+            let device = FileDevice::create(path, bytes)?;
+            builder.devices([Arc::new(device)]).build()
+        })?;
+    }
+    Ok(())
+}
+
+/// Measures an array in a file with pages of some length.
+pub fn measure<D: Device>(
+    bench: &mut Bench,
+    family: &str,
+    page_len: Option<usize>,
+    make: impl FnOnce(&Path, Builder<u32, AnyDevice>) -> vmarray::Result<VirtualArray<u32, D>>,
+) -> Result<()> {
+    let pages = size(page_len.map_or(64 << 10, |len| 4 * len));
+    if !bench.wants_ways(family, &["scan", "read", "update"], &pages) {
+        return Ok(());
+    }
+    let mut files = Files::new(bench.setup.file_bytes, page_len, make)?;
+    for is_cold in [false, true] {
+        let name = |way: &str, more: &str| {
+            format!("{family}/{way}/{pages}/{}{more}", if is_cold { "cold" } else { "warm" })
+        };
+        bench.row(name("scan", ""), Unit::GigabytesPerSecond, |_, row| {
+            compare(row, &mut files, is_cold, &scan)
+        })?;
+        let blocks = if is_cold { BLOCKS_COLD } else { BLOCKS_WARM };
+        for threads in [1, 2, 16] {
+            let more = format!("/t{threads}");
+            bench.row(name("read", &more), Unit::KiloPerSecond, |_, row| {
+                compare(row, &mut files, is_cold, &|files, way, seed| {
+                    at_random(threads, blocks, files.words, seed, |block| read(files, way, block))
+                })
             })?;
-            let blocks = if is_cold { BLOCKS_COLD } else { BLOCKS_WARM };
-            for threads in [1, 2, 16] {
-                let more = format!("/t{threads}");
-                bench.row(name("read", &more), Unit::KiloPerSecond, |_, row| {
-                    compare(row, &mut files, is_cold, &|files, way, seed| {
-                        at_random(threads, blocks, files.words, seed, |block| read(files, way, block))
-                    })
-                })?;
-                bench.row(name("update", &more), Unit::KiloPerSecond, |_, row| {
-                    compare(row, &mut files, is_cold, &|files, way, seed| {
-                        update(files, way, threads, blocks, seed)
-                    })
-                })?;
-            }
+            bench.row(name("update", &more), Unit::KiloPerSecond, |_, row| {
+                compare(row, &mut files, is_cold, &|files, way, seed| {
+                    update(files, way, threads, blocks, seed)
+                })
+            })?;
         }
     }
     Ok(())
 }
 
 /// Reads all of it, piece by piece.
-fn scan(files: &Files, way: usize, _: u64) -> Result<Sample> {
+fn scan<D: Device>(files: &Files<D>, way: usize, _: u64) -> Result<Sample> {
     on_threads(1, |_| {
         let mut piece = vec![0_u32; PIECE_BYTES / 4];
         let mut sum = 0_u64;
@@ -179,7 +200,7 @@ fn scan(files: &Files, way: usize, _: u64) -> Result<Sample> {
 }
 
 /// Copies elements out of it.
-fn take(files: &Files, way: usize, start: usize, to: &mut [u32]) -> Result<()> {
+fn take<D: Device>(files: &Files<D>, way: usize, start: usize, to: &mut [u32]) -> Result<()> {
     match way {
         0 => files.array.read(start, to)?,
         1 => files.plain.read_exact_at(bytemuck::cast_slice_mut(to), start as u64 * 4)?,
@@ -188,7 +209,7 @@ fn take(files: &Files, way: usize, start: usize, to: &mut [u32]) -> Result<()> {
     Ok(())
 }
 
-fn read(files: &Files, way: usize, block: usize) -> Result<()> {
+fn read<D: Device>(files: &Files<D>, way: usize, block: usize) -> Result<()> {
     let mut words = [0_u32; BLOCK_WORDS];
     take(files, way, block * BLOCK_WORDS, &mut words)?;
     std::hint::black_box(words[7]);
@@ -196,7 +217,13 @@ fn read(files: &Files, way: usize, block: usize) -> Result<()> {
 }
 
 /// Changes a word of each of some blocks, and hands all that was changed to the system.
-fn update(files: &Files, way: usize, threads: usize, blocks: usize, seed: u64) -> Result<Sample> {
+fn update<D: Device>(
+    files: &Files<D>,
+    way: usize,
+    threads: usize,
+    blocks: usize,
+    seed: u64,
+) -> Result<Sample> {
     on_threads(threads, |thread| {
         let mut random = SplitMix64::new(seed * 1000 + thread as u64);
         let count = blocks / threads;

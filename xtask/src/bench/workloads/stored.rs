@@ -38,6 +38,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     if !bench.wants_any("stored/") {
         return Ok(());
     }
+    super::files::measure(bench, "stored", None, |path, builder| builder.create([path]))?;
     let (ours, plain) = (Scratch::new()?, Scratch::new()?);
     let words = FILE_BYTES / 4;
     let array = VirtualArray::<u32>::builder(words).cache_bytes(FILE_BYTES / 4).create([&ours.0])?;
