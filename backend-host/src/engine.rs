@@ -223,11 +223,8 @@ impl<M: Medium> DirectReads for Engine<M> {
         drop(known);
         // As a job is, so that it is not in the middle of what nobody is to be in the middle of.
         let _inside = self.pool.enter();
-        // SAFETY: the range was checked to be inside of the memory, which is kept here; memory of the program
-        // is none of a device.
-        self.named(found.and_then(|memory| unsafe {
-            memory.read(OPERATION, from.offset(), into.as_mut_ptr(), into.len())
-        }))
+        // SAFETY: the range was checked to be inside of the memory, which is kept here.
+        self.named(found.and_then(|memory| unsafe { memory.read_into(OPERATION, from.offset(), into) }))
     }
 }
 

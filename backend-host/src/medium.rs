@@ -39,6 +39,15 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
     /// this memory. Others may race.
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()>;
 
+    /// As [`read`](Self::read), into memory that nobody else has.
+    ///
+    /// # Safety
+    /// As there, for the range.
+    unsafe fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
+        // SAFETY: passed on; memory of the program is none of a device.
+        unsafe { self.read(operation, offset, into.as_mut_ptr(), into.len()) }
+    }
+
     /// Copies into it.
     ///
     /// # Safety

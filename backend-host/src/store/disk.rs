@@ -22,6 +22,11 @@ pub(crate) trait Disk: Debug + Send + Sync + 'static {
     /// Sets blocks aside, so that the first `bytes` bytes can be written.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
+    /// Has the system begin to read what is read next.
+    fn announce(&self, offset: u64, bytes: usize) {
+        let _ = (offset, bytes);
+    }
+
     /// Has the drive begin to store what was just written, which will not change any more.
     fn begin_to_store(&self, offset: u64, bytes: usize) {
         let _ = (offset, bytes);
@@ -140,6 +145,15 @@ impl Disk for FileDisk {
             }
         }
         if length < bytes { self.0.set_len(bytes) } else { Ok(()) }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn announce(&self, offset: u64, bytes: usize) {
+        use std::os::fd::AsRawFd;
+        if let (Ok(offset), Ok(bytes)) = (offset.try_into(), bytes.try_into()) {
+            // SAFETY: the descriptor is open, and the call changes no memory. What fails is told by the read.
+            unsafe { libc::posix_fadvise(self.0.as_raw_fd(), offset, bytes, libc::POSIX_FADV_WILLNEED) };
+        }
     }
 
     #[cfg(target_os = "linux")]

@@ -83,6 +83,14 @@ impl Medium for StoreMemory {
         }
     }
 
+    unsafe fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
+        match self {
+            Self::Part(own) => own.volume.read_into(operation, own.offset + offset, into),
+            // SAFETY: passed on; memory of the program is none of a device.
+            Self::Ram(ram) => unsafe { ram.read(operation, offset, into.as_mut_ptr(), into.len()) },
+        }
+    }
+
     unsafe fn write(
         &self,
         operation: &'static str,

@@ -215,6 +215,7 @@ impl Volume {
         bytes: usize,
         mut take: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
+        self.announce(offset, bytes);
         let mut buffer = self.buffer(operation)?;
         let outcome = self.pieces(offset, bytes, |piece| {
             let wanted = piece.skip..piece.skip + piece.bytes;
@@ -231,6 +232,46 @@ impl Volume {
         });
         self.buffers.lock().push(buffer);
         outcome
+    }
+
+    /// As [`read`](Self::read), into memory of the caller's alone: whole pages without a detour.
+    pub fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
+        let page_bytes = self.page_bytes as u64;
+        let is_whole = offset.is_multiple_of(page_bytes) && into.len() % self.page_bytes == 0;
+        if !is_whole {
+            return self.read(operation, offset, into.len(), |done, part| {
+                into[done..done + part.len()].copy_from_slice(part);
+            });
+        }
+        self.announce(offset, into.len());
+        self.pieces(offset, into.len(), |piece| {
+            let _group = self.group(piece.first).read();
+            let into = &mut into[piece.done..piece.done + piece.bytes];
+            self.load(operation, piece.first, 0..piece.bytes, into)
+        })
+    }
+
+    /// Has the system begin to read several pages that lie in several places.
+    fn announce(&self, offset: u64, bytes: usize) {
+        let length = self.page_bytes as u64;
+        let (mut page, end) = (offset / length, (offset + bytes as u64).div_ceil(length));
+        let place = |page: u64| self.words[page as usize].load(Ordering::Relaxed) & !FRESH;
+        let run = |first: u64| {
+            let here = place(first);
+            let follows = |next: u64| self.are_packed() && here != 0 && place(next) == here + (next - first);
+            (first + 1..end).find(|next| !follows(*next)).unwrap_or(end)
+        };
+        if end - page < 2 || run(page) == end {
+            return;
+        }
+        // Where a page is may change meanwhile: then this was of no use.
+        while page < end {
+            let next = run(page);
+            if let Some(here) = place(page).checked_sub(1) {
+                self.disk.announce(self.offset(here), ((next - page) * self.place_bytes) as usize);
+            }
+            page = next;
+        }
     }
 
     /// Writes a range of bytes, which it is given in parts, each with how many bytes came before. On an error

@@ -205,8 +205,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// outlive crashes, and checksums are at [`StoreDevice`](crate::host::StoreDevice).
     ///
     /// Of the settings, devices do not count, and the placement is [`Equal`](crate::Placement::Equal) or by
-    /// [`Ratios`](crate::Placement::Ratios), over files, which may be on different drives. Each file has
-    /// several channels, so that the drive is asked for several pages at once.
+    /// [`Ratios`](crate::Placement::Ratios), over files, which may be on different drives.
     ///
     /// # Errors
     /// [`FileRefused`](ErrorKind::FileRefused) for no files, other placements, and arrays that are to be

@@ -204,8 +204,6 @@ impl Placement {
     /// The files of the channels in turn, of so many files.
     #[cfg(feature = "host")]
     pub(crate) fn turns_of_files(&self, files: usize) -> Result<Vec<usize>> {
-        /// A drive is slow if it is asked for one page at a time.
-        const CHANNELS_OF_A_FILE: u32 = 8;
         if files == 0 {
             return Err(ErrorKind::FileRefused { reason: "no file is named" }.into());
         }
@@ -213,10 +211,7 @@ impl Placement {
             let reason = "files are shared by `Placement::Equal` or `Placement::Ratios`";
             return Err(ErrorKind::FileRefused { reason }.into());
         }
-        let shares = self.channels(0, 1, &vec![u64::MAX; files], &[])?;
-        let most = shares.iter().copied().max().unwrap_or(1).max(1);
-        let times = (CHANNELS_OF_A_FILE / most).max(1);
-        Ok(take_turns(&shares.iter().map(|share| share * times).collect::<Vec<_>>()))
+        self.channels(0, 1, &vec![u64::MAX; files], &[]).map(|shares| take_turns(&shares))
     }
 
     /// Which of so many devices keep what others have, if any.
