@@ -356,8 +356,8 @@ impl Channel {
     }
 }
 
-/// A page that a thread reads into its frame by itself. Dropped, also if a device of the program's own panics,
-/// it ends the claim.
+/// A page that a thread reads into its frame by itself. Dropped, also if a device of the program's own
+/// panics, it ends the claim.
 struct UnfinishedLoad<'a> {
     channel: &'a Channel,
     entry: &'a Entry,
