@@ -278,7 +278,8 @@ impl StoreDevice {
         let shares = self.next_share.lock().map_or(1, |next| next.shares);
         if !self.is_read_only() {
             let share = Share { number: share, shares };
-            share.pages_from(kept_pages, self.pages()).for_each(|page| self.volume.clear(page));
+            let others = share.pages_from(kept_pages, self.pages());
+            others.filter(|page| self.has_contents(*page)).for_each(|page| self.volume.clear(page));
         }
     }
 

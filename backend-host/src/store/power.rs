@@ -241,6 +241,24 @@ fn what_is_noted_is_there() {
     assert!(least > 1000, "{least}");
 }
 
+/// A store of another version is refused, with the advice what to do.
+#[test]
+fn other_versions_are_refused() {
+    for (version, advice) in [(1, "that made it"), (200, "newer version")] {
+        let (disk, volume) = simulated(4);
+        drop(volume);
+        for start in [0, 4096] {
+            let platter = &mut *disk.0.lock();
+            platter.seen[start + 8] = version;
+            let sum = super::format::checksum(0, &platter.seen[start..start + 4088]);
+            platter.seen[start + 4088..start + 4096].copy_from_slice(&sum.to_le_bytes());
+        }
+        let error = Volume::open(Box::new(disk), false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongFormat);
+        assert!(error.to_string().contains(advice), "{error}");
+    }
+}
+
 /// A store that grows far beyond what it was made for gets a longer log, so that its map is seldom written.
 #[test]
 fn the_log_grows_with_the_store() {

@@ -290,7 +290,7 @@ impl Pager {
     fn store_with(&self, len: Option<u64>) -> Result<()> {
         #[cfg(feature = "host")]
         if let KeptLength::Own(kept) = &self.length {
-            return kept.store(len, || store(&self.devices()));
+            return kept.store(len);
         }
         let _ = len;
         store(&self.devices())
@@ -302,7 +302,7 @@ impl Pager {
     }
 
     /// The devices of the channels, each once.
-    pub(crate) fn devices(&self) -> Vec<Arc<dyn Device>> {
+    fn devices(&self) -> Vec<Arc<dyn Device>> {
         let mut devices: Vec<Arc<dyn Device>> = Vec::new();
         for channel in &self.channels {
             if devices.iter().all(|device| !is_same(device, channel.device())) {
@@ -593,8 +593,8 @@ impl Pager {
 }
 
 /// Has devices store what they were given.
-pub(crate) fn store(devices: &[Arc<dyn Device>]) -> Result<()> {
-    let each = |device: &Arc<dyn Device>| -> Result<()> { Ok(device.sync()?) };
+pub(crate) fn store<D: Device + ?Sized>(devices: &[Arc<D>]) -> Result<()> {
+    let each = |device: &Arc<D>| -> Result<()> { Ok(device.sync()?) };
     let [first, others @ ..] = devices else { return Ok(()) };
     // Drives do so at the same time.
     std::thread::scope(|scope| {

@@ -112,7 +112,9 @@ mod tests {
         let words = VirtualArray::builder(genome.words() * STRAINS).devices(devices.iter().cloned());
         let rows = store::rows(words.build().unwrap(), &genome, STRAINS, &devices).unwrap();
         let store = Store { rows: &rows, genome: &genome, strains: STRAINS };
-        store.load(&bar).unwrap();
+        for strain in 0..STRAINS {
+            rows.items().write(genome.words() * strain, &store::words_of(&genome, strain)).unwrap();
+        }
         let motif = Motif::new(MOTIF).unwrap();
         let look_up = || store.look_up(3000, &(10..400), 1, &bar).unwrap();
         let ask = || Answers {

@@ -12,7 +12,7 @@ use crate::array::builder::{Builder, Homes, OpenDevices};
 use crate::base::element::{self, Element};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::page::state::{HOME, ZEROED};
-use crate::engine::pager::{Kept, KeptLength, Pager};
+use crate::engine::pager::{self, Kept, KeptLength, Pager};
 use crate::setup::any::AnyDevice;
 
 /// Who does not say how long an array may become has so many pages set aside for it, or less of short ones; or
@@ -155,10 +155,12 @@ impl Files {
             store.share_out(description.shares_of(file));
         }
         let devices: Vec<_> = stores.into_iter().map(|store| Arc::new(AnyDevice::from(store))).collect();
-        let own = devices.clone();
-        let (kept, len) = Kept::found(&notes, move |note| {
-            Ok(own.iter().try_for_each(|device| store(device).set_note(note))?)
-        });
+        let (noting, storing) = (devices.clone(), devices.clone());
+        let (kept, len) = Kept::found(
+            &notes,
+            move |note| Ok(noting.iter().try_for_each(|device| store(device).set_note(note))?),
+            move || pager::store(&storing),
+        );
         let (kept, len) = (Arc::new(kept), usize::try_from(len).unwrap_or(usize::MAX));
         Self { devices, paths, description, kept, len, is_read_only }
     }

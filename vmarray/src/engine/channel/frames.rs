@@ -16,7 +16,7 @@ use crate::engine::page::{Deferral, Entry, PageTable};
 /// How much host memory is taken at once while a cache grows towards its limit; page-locking is slow.
 const CHUNK_BYTES: usize = 16 << 20;
 /// At least so many frames are made at a time, if they are not more than that.
-const FRAMES_LEAST: u64 = 16;
+const FRAMES_LEAST: u64 = 2;
 
 /// How many pages the policy may not know of before somebody tells it.
 const NEWCOMERS: usize = 256;

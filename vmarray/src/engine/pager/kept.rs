@@ -20,6 +20,8 @@ pub(crate) struct Kept {
     state: Mutex<State>,
     /// Has files store a note with their pages from now on.
     write_down: Box<dyn Fn(Note) -> Result<()> + Send + Sync>,
+    /// Has all files store what they were given.
+    store: Box<dyn Fn() -> Result<()> + Send + Sync>,
     /// Whether something of it could not be stored for good.
     is_broken: AtomicBool,
 }
@@ -43,6 +45,7 @@ impl Kept {
     pub(crate) fn found(
         notes: &[Note],
         write_down: impl Fn(Note) -> Result<()> + Send + Sync + 'static,
+        store: impl Fn() -> Result<()> + Send + Sync + 'static,
     ) -> (Self, u64) {
         let newest = notes.iter().copied().max().unwrap_or_default();
         let are_same = notes.iter().all(|note| *note == newest);
@@ -52,8 +55,8 @@ impl Kept {
         // Of several attempts the next one is to make one.
         let noted = if are_same { noted } else { u64::MAX };
         let state = State { attempt, noted, reached: len, least: len, told: len };
-        let is_broken = AtomicBool::new(false);
-        (Self { state: Mutex::new(state), write_down: Box::new(write_down), is_broken }, len)
+        let (state, is_broken) = (Mutex::new(state), AtomicBool::new(false));
+        (Self { state, write_down: Box::new(write_down), store: Box::new(store), is_broken }, len)
     }
 
     /// What is noted of something that is new, and so long.
@@ -61,9 +64,9 @@ impl Kept {
         [0, len, len]
     }
 
-    /// Stores pages by `store`, and with them the length `len`, if elements below that are on the devices:
-    /// that, or a greater one that another thread has come with.
-    pub(crate) fn store(&self, len: Option<u64>, store: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Has all files store what they were given, and with it the length `len`, if elements below that are on
+    /// the devices: that, or a greater one that another thread has come with.
+    pub(crate) fn store(&self, len: Option<u64>) -> Result<()> {
         // Declared first, dropped last: devices may wake tasks, which run without the lock then.
         let _scope = LockScope::begin();
         let state = &mut *self.state.lock();
@@ -77,7 +80,7 @@ impl Kept {
             (state.noted, state.told) = (state.reached, state.least);
             (self.write_down)([state.attempt, state.noted, state.least])?;
         }
-        store()?;
+        (self.store)()?;
         (state.least, state.told) = (state.noted, state.noted);
         Ok(())
     }
@@ -109,69 +112,84 @@ mod tests {
     use crate::base::error::ErrorKind;
     use backend_api::wrap::SplitMix64;
 
-    /// Files that note and store lengths, one after the other; some fail, or the power does.
-    type Files = Arc<Mutex<Vec<(Note, Note)>>>;
-
-    fn open(files: &Files) -> (Kept, u64) {
-        let notes: Vec<Note> = files.lock().iter().map(|(stored, _)| *stored).collect();
-        files.lock().iter_mut().for_each(|(stored, next)| *next = *stored);
-        let own = Arc::clone(files);
-        Kept::found(&notes, move |note| {
-            own.lock().iter_mut().for_each(|(_, next)| *next = note);
-            Ok(())
-        })
+    /// Files that note and store lengths, one after the other.
+    #[derive(Debug, Default)]
+    struct Files {
+        /// Of each, what is stored, and what is noted.
+        notes: Vec<(Note, Note)>,
+        /// Which elements are stored in each, by number.
+        stored: Vec<Vec<u64>>,
+        now: Vec<u64>,
+        /// After so many of them the power, or one of them, fails.
+        until: usize,
     }
 
-    /// Whatever of a store of several files was done, no more is there afterwards than all have, and no less
-    /// than was stored for good, unless it was given up.
+    impl Files {
+        fn new(count: usize, len: u64) -> Arc<Mutex<Self>> {
+            let notes = vec![(Kept::new_note(len), [0; 3]); count];
+            let now: Vec<u64> = (0..len).collect();
+            Arc::new(Mutex::new(Self { notes, stored: vec![now.clone(); count], now, until: count }))
+        }
+
+        fn store(&mut self) -> Result<()> {
+            for ((stored, noted), elements) in self.notes.iter_mut().zip(&mut self.stored).take(self.until) {
+                *stored = *noted;
+                elements.clone_from(&self.now);
+            }
+            if self.until < self.notes.len() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
+        }
+    }
+
+    fn open(files: &Arc<Mutex<Files>>) -> (Kept, u64) {
+        files.lock().notes.iter_mut().for_each(|(stored, noted)| *noted = *stored);
+        let notes: Vec<Note> = files.lock().notes.iter().map(|(stored, _)| *stored).collect();
+        let (one, other) = (Arc::clone(files), Arc::clone(files));
+        let write_down = move |note| {
+            one.lock().notes.iter_mut().for_each(|(_, noted)| *noted = note);
+            Ok(())
+        };
+        Kept::found(&notes, write_down, move || other.lock().store())
+    }
+
+    /// Whatever of an attempt was done: no more is there afterwards than all files have, and no less than was
+    /// stored for good, unless it was given up.
     #[test]
     fn files_agree_on_a_length_that_all_have() {
         for seed in 0..2000 {
             let mut random = SplitMix64::new(seed);
             let count = 1 + random.index(3);
-            let files: Files = Arc::new(Mutex::new(vec![(Kept::new_note(10), [0; 3]); count]));
-            let (mut kept, mut len) = open(&files);
-            // By file, which elements are as they were made last, by number; and those of the moment.
-            let mut stored: Vec<Vec<u64>> = vec![(0..len).collect(); count];
-            let mut now: Vec<u64> = (0..len).collect();
-            let (mut next, mut least) = (1000, len);
+            let files = Files::new(count, 10);
+            let (mut kept, mut least) = (open(&files).0, 10);
+            let mut next = 1000;
             for _ in 0..40 {
                 match random.index(6) {
                     0 => {
-                        len = random.index(len as usize + 1) as u64;
-                        now.truncate(len as usize);
-                        least = least.min(len);
-                        kept.shorten(len);
+                        let now = &mut files.lock().now;
+                        now.truncate(random.index(now.len() + 1));
+                        least = least.min(now.len() as u64);
+                        kept.shorten(now.len() as u64);
                     }
                     1..4 => {
-                        now.extend(next..next + 3);
-                        (next, len) = (next + 3, len + 3);
+                        files.lock().now.extend(next..next + 3);
+                        next += 3;
                     }
                     _ => {
-                        // How many files come to it before the power, or one, fails.
-                        let (until, fails) = (random.index(2 * count), random.index(2) == 0);
-                        let outcome = kept.store(Some(len), || {
-                            let mut files = files.lock();
-                            for (file, (stored_note, noted)) in files.iter_mut().enumerate() {
-                                if file < until {
-                                    *stored_note = *noted;
-                                    stored[file].clone_from(&now);
-                                }
-                            }
-                            if until < count { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
-                        });
-                        if outcome.is_ok() {
+                        let len = files.lock().now.len() as u64;
+                        files.lock().until = random.index(2 * count);
+                        if kept.store(Some(len)).is_ok() {
                             least = len;
-                        } else if !fails {
-                            (kept, len) = open(&files);
+                        } else if random.index(2) == 0 {
+                            let (opened, len) = open(&files);
+                            kept = opened;
                             assert!(len >= least, "seed {seed}: {len} of {least}");
-                            let all = |at: &u64| {
-                                stored
-                                    .iter()
-                                    .all(|file| file.get(*at as usize) == stored[0].get(*at as usize))
-                            };
-                            assert!((0..len).all(|at| all(&at)), "seed {seed}: not all have {len}");
-                            now = stored[0][..len as usize].to_vec();
+                            let files = &mut *files.lock();
+                            let first = files.stored[0].get(..len as usize);
+                            let is_same = |file: &Vec<u64>| file.get(..len as usize) == first;
+                            assert!(
+                                first.is_some() && files.stored.iter().all(is_same),
+                                "seed {seed}: {len}"
+                            );
+                            files.now = first.unwrap_or_default().to_vec();
                             least = len;
                         }
                     }
@@ -182,13 +200,13 @@ mod tests {
 
     #[test]
     fn what_is_broken_gets_no_longer() {
-        let files: Files = Arc::new(Mutex::new(vec![(Kept::new_note(5), [0; 3])]));
+        let files = Files::new(1, 5);
         let (kept, _) = open(&files);
         kept.give_up();
-        kept.store(Some(9), || Ok(())).unwrap();
-        assert_eq!(files.lock()[0].1[1], 5);
+        kept.store(Some(9)).unwrap();
+        assert_eq!(files.lock().notes[0].0[1], 5);
         kept.shorten(3);
-        kept.store(None, || Ok(())).unwrap();
-        assert_eq!(files.lock()[0].1[1], 3);
+        kept.store(None).unwrap();
+        assert_eq!(files.lock().notes[0].0[1], 3);
     }
 }

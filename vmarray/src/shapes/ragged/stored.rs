@@ -13,7 +13,7 @@ use crate::array::VirtualArray;
 use crate::array::stored::StoredRows;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::engine::pager::{Kept, Pager, store};
+use crate::engine::pager::{Kept, Pager};
 use crate::ops::saved::{self, Progress, Told};
 use crate::ops::view::View as _;
 
@@ -21,7 +21,6 @@ use crate::ops::view::View as _;
 #[derive(Debug)]
 pub(super) struct RowsKept {
     kept: Arc<Kept>,
-    devices: Vec<Arc<dyn Device>>,
     /// How many there are when this is dropped.
     rows: usize,
     is_read_only: bool,
@@ -39,14 +38,14 @@ impl RowsKept {
         self.kept.give_up();
     }
 
-    /// Has rows stay whose elements and places are on these devices.
+    /// Has rows stay whose elements and places are these pages.
     pub fn sync(&self, rows: usize, parts: [&Pager; 2]) -> Result<()> {
         if self.is_read_only {
             return Ok(());
         }
         // What can be stored is, also if a page cannot.
         let settled = parts.into_iter().map(Pager::settle_all).fold(Ok(()), Result::and);
-        let stored = self.kept.store(settled.is_ok().then_some(rows as u64), || store(&self.devices));
+        let stored = self.kept.store(settled.is_ok().then_some(rows as u64));
         settled.and(stored)
     }
 }
@@ -57,7 +56,7 @@ impl Drop for RowsKept {
         if self.is_read_only {
             return;
         }
-        if let Err(error) = self.kept.store(Some(self.rows as u64), || store(&self.devices)) {
+        if let Err(error) = self.kept.store(Some(self.rows as u64)) {
             tell::warn(format!("a ragged array is dropped of which not all rows are stored: {error}"));
         }
     }
@@ -66,7 +65,7 @@ impl Drop for RowsKept {
 impl<T: Element> RaggedArray<T> {
     fn of_files(stored: StoredRows<T>, total: usize) -> Self {
         let StoredRows { items, offsets, rows, kept, is_read_only } = stored;
-        let kept = RowsKept { kept, devices: items.pager().devices(), rows, is_read_only };
+        let kept = RowsKept { kept, rows, is_read_only };
         Self { offsets, rows, total, items, kept: Some(kept) }
     }
 }
