@@ -228,7 +228,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let pages = self.len.div_ceil(page_len) as u64;
         let (paths, description) = self.describe_files(files, shape, page_len)?;
         let page_bytes = page_len * element::Layout::<T>::BYTES;
-        let (files, made) = Files::make(paths, description, page_bytes, [pages, 0], self.len)?;
+        let (made, files) = Files::make(paths, description, page_bytes, [pages, 0], self.len)?;
         let array = files.array(self)?;
         made.keep();
         Ok(array)
@@ -283,7 +283,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let (page_bytes, len) = (page_len * bytes, self.len);
         let places = rows.saturating_add(1).div_ceil(page_bytes / PLACE_BYTES) as u64;
         let pages = [len.div_ceil(page_len) as u64, places];
-        let (files, made) = Files::make(paths, description, page_bytes, pages, rows)?;
+        let (made, files) = Files::make(paths, description, page_bytes, pages, rows)?;
         let rows = self.rows_of(&files, offsets, |_| Ok(len))?;
         made.keep();
         Ok(rows)

@@ -620,8 +620,12 @@ pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal>
 impl Pager {
     /// Stores all of an array that is dropped: whether that is done; else somebody is told.
     fn stays(&self) -> bool {
-        // A guard that was forgotten would be waited for without end.
-        let is_held = |page| self.table.entry(page).state(Ordering::Acquire).any(EXCLUSIVE);
+        // A guard that was forgotten would be waited for without end. What has pages otherwise, such as loads
+        // ahead of need, ends by itself.
+        let is_held = |page| {
+            let state = self.table.entry(page).state(Ordering::Acquire);
+            state.any(EXCLUSIVE) && state.guards() > 0
+        };
         if (0..self.table.len()).any(is_held) {
             tell::warn("an array is dropped of which a page is held for ever: no more is stored".into());
             return false;

@@ -231,3 +231,57 @@ fn a_file_that_was_cut_is_an_error() {
     let allowed = [DeviceErrorKind::Corrupted, DeviceErrorKind::WrongFormat];
     assert!(kinds.iter().all(|kind| allowed.contains(kind)), "{kinds:?}");
 }
+
+/// A disk that is full, by a limit of the process: what was there stays and can be read, what was pushed is
+/// stored when there is room again.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_loses_nothing() {
+    const CHILD: &str = "VMARRAY_TEST_FULL_DISK";
+    let name = "stored_growth::a_full_disk_loses_nothing";
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let status = child.args([name, "--exact", "--nocapture"]).env(CHILD, "1").status().unwrap();
+        assert!(status.success(), "{status}");
+        return;
+    }
+    let limit = |bytes: u64| {
+        let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the process is this test's own; the limits are its own memory.
+        unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            assert_eq!(libc::getrlimit(libc::RLIMIT_FSIZE, &mut limits), 0);
+            limits.rlim_cur = bytes.min(limits.rlim_max);
+            assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limits), 0);
+        }
+    };
+    let files = Files::new(1);
+    let array =
+        VirtualArray::<u64>::builder(0).page_len(512).cache_bytes(256 << 10).create(&files.0).unwrap();
+    for i in 0..100_000 {
+        array.push(i).unwrap();
+    }
+    array.sync().unwrap();
+    limit(std::fs::metadata(&files.0[0]).unwrap().len());
+    // Until nothing more can be written back.
+    let mut pushed = 100_000;
+    let error = loop {
+        match array.push(pushed) {
+            Ok(index) => assert_eq!(index as u64, pushed),
+            Err(error) => break error,
+        }
+        pushed += 1;
+        assert!(pushed < 10_000_000, "there is no end of the disk");
+    };
+    assert!(error.device_error().is_some() && array.sync().is_err(), "{error}");
+    assert_eq!((array.len() as u64, array.get(77).unwrap()), (pushed, 77));
+    let copies = files.copies();
+    let copy = VirtualArray::<u64>::builder(0).open_read_only(&copies.0).unwrap();
+    assert!(copy.to_vec(..).unwrap().into_iter().eq(0..copy.len() as u64) && copy.len() >= 100_000);
+    limit(u64::MAX);
+    assert_eq!(array.push(pushed).unwrap() as u64, pushed);
+    array.sync().unwrap();
+    drop(array);
+    let array = VirtualArray::<u64>::open(&files.0[0]).unwrap();
+    assert!(array.to_vec(..).unwrap().into_iter().eq(0..=pushed));
+}

@@ -80,7 +80,7 @@ impl Files {
         page_bytes: usize,
         pages: [u64; 2],
         len: usize,
-    ) -> Result<(Self, Made)> {
+    ) -> Result<(Made, Self)> {
         let (mut made, mut stores) = (Made(Vec::new()), Vec::new());
         for (file, path) in paths.iter().enumerate() {
             let words = Description { file, ..description.clone() }.to_text();
@@ -91,7 +91,7 @@ impl Files {
             stores.push(StoreDevice::create(path, page_bytes, pages, words.as_bytes(), note)?);
             made.0.push(path.clone());
         }
-        Ok((Self::new(stores, paths, description), made))
+        Ok((made, Self::new(stores, paths, description)))
     }
 
     /// Opens files of elements `T`, in any order, and what `read` makes of their shape, which is `asked`.
@@ -194,6 +194,10 @@ impl Files {
         }
         let page_bytes = store(&self.devices[0]).page_bytes();
         let page_len = page_bytes / element::Layout::<T>::BYTES;
+        if page_bytes % element::Layout::<T>::BYTES != 0 {
+            let asked = format!("a multiple of {} bytes", element::Layout::<T>::BYTES);
+            return Err(mismatch(&self.paths[0], "length of a page", format!("{page_bytes} bytes"), asked));
+        }
         if len > isize::MAX as usize {
             let (elements, element_bytes) = (len as u64, element::Layout::<T>::BYTES);
             return Err(ErrorKind::TooLong { elements, element_bytes }.into());
