@@ -137,10 +137,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Has the elements stay that were written before, and the length that there was: returns when they are
     /// there after the end of the process, however it ends, and after a loss of power. What others write and
     /// push meanwhile may stay or not. After a crash each page is as at the last `sync` that returned, or as
-    /// later, and so is the length; no page is torn, and no element missing below it. The pages of one file
-    /// are all of one moment; those of several files may be of different ones if the power fails in the midst
-    /// of a `sync`, so that elements which [`insert`](Self::insert) or [`remove`](Self::remove) has moved
-    /// since the last one may be there twice then, or not at all.
+    /// later, and so is the length; no page is torn, and no element missing below it. All pages of one file
+    /// are as one `sync` has stored them. Those of several files may be of two, if the power fails in the
+    /// midst of one: elements that [`insert`](Self::insert) or [`remove`](Self::remove) has moved since the
+    /// one before may be there twice then, or not at all.
     ///
     /// Blocks until dirty pages are written back and the drives have stored what they were given; hits go on
     /// meanwhile.

@@ -275,10 +275,10 @@ fn a_full_disk_loses_nothing() {
     };
     assert!(error.device_error().is_some() && array.sync().is_err(), "{error}");
     assert_eq!((array.len() as u64, array.get(77).unwrap()), (pushed, 77));
+    limit(u64::MAX);
     let copies = files.copies();
     let copy = VirtualArray::<u64>::builder(0).open_read_only(&copies.0).unwrap();
     assert!(copy.to_vec(..).unwrap().into_iter().eq(0..copy.len() as u64) && copy.len() >= 100_000);
-    limit(u64::MAX);
     assert_eq!(array.push(pushed).unwrap() as u64, pushed);
     array.sync().unwrap();
     drop(array);

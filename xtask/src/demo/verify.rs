@@ -76,6 +76,7 @@ mod tests {
     use crate::demo::store::{self, Store};
     use vmarray::VirtualArray;
     use vmarray::device::wrap::SplitMix64;
+    use vmarray::prelude::*;
 
     const MOTIF: &str = "AGAGTTTGATCATGG";
     const BACKWARD: &str = "CCATGATCAAACTCT";
