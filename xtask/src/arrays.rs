@@ -19,8 +19,8 @@ pub struct DemoArgs {
     /// every card, else host RAM.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
-    /// The folder that the pictures are written to, and the store is kept in, as a file `genomes`: the next run
-    /// opens it. Default: target/demo in the workspace.
+    /// The folder that the pictures are written to, and the store is kept in, as a file `genomes`: the next
+    /// run opens it. Default: target/demo in the workspace.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Threads that use the array. Default: one a core.

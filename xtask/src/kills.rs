@@ -5,9 +5,9 @@
 //! each element is about to get, and the one that a sync has returned for. The process is killed without
 //! warning, at any moment, also while it opens the files; then each element must be of a version between the
 //! two, and whole. Of every second shape the array grows: threads push elements, each numbering its own, and
-//! sync; then the array is as long as when a sync was called that has returned, or longer, and no element of a
-//! thread is missing before another one. What the system was given stays, so that this says nothing of a loss
-//! of power, which tests of the store simulate.
+//! sync; then the array is as long as when a sync was called that has returned, or longer, and no element of
+//! a thread is missing before another one. What the system was given stays, so that this says nothing of a
+//! loss of power, which tests of the store simulate.
 
 use crate::arrays::KillsArgs;
 use anyhow::{Context, Result, bail, ensure};
@@ -96,7 +96,7 @@ impl Shape {
         let len = THREADS * (1 + random.index(4000));
         let files = (0..1 + random.index(2)).map(|file| folder.join(format!("part-{file}"))).collect();
         let page_len = [1, 7, 64, 512][random.index(4)];
-        Self { grows: seed % 2 == 0, len, page_len, files, known: folder.join("known") }
+        Self { grows: seed.is_multiple_of(2), len, page_len, files, known: folder.join("known") }
     }
 
     fn builder(&self) -> vmarray::Builder<Words, vmarray::AnyDevice> {

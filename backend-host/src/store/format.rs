@@ -8,8 +8,8 @@
 //!
 //! The map has for each page 16 bytes: its place plus one, or 0 for a page of zeroes, and its checksum. The
 //! log has what changed since the map was written, a record for each commit, with how many pages there are
-//! and the note of the store's user at that moment; records begin at multiples of 4096 bytes. The last one may
-//! be a confirmation, which changes nothing: it says that the one before it was stored.
+//! and the note of the store's user at that moment; records begin at multiples of 4096 bytes. The last one
+//! may be a confirmation, which changes nothing: it says that the one before it was stored.
 
 use backend_api::{Error, ErrorKind};
 use twox_hash::XxHash3_64;

@@ -13,9 +13,9 @@ use crate::array::VirtualArray;
 use crate::array::builder::{Builder, PAGE_BYTES};
 use crate::base::element::{self, Element};
 use crate::base::error::Result;
-use crate::engine::pager::{Kept, KeptLength};
+use crate::engine::pager::{KeptLength, StoredLength};
 
-use files::{Files, PLACE_BYTES, Part};
+use files::{FilePart, Files, PLACE_BYTES};
 
 /// The first line of what is written down of an array, and its version.
 const FORMAT: &str = "vmarray array 1";
@@ -185,8 +185,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     ///
     /// # Errors
     /// [`FileRefused`](ErrorKind::FileRefused) for no files, other placements, and arrays that are to be
-    /// movable; [`Device`](ErrorKind::Device) of kind `AlreadyExists` if there is anything at a path, which is
-    /// left as it is, of kind `InvalidArgument` if element type, files and shares take more than some 3900
+    /// movable; [`Device`](ErrorKind::Device) of kind `AlreadyExists` if there is anything at a path, which
+    /// is left as it is, of kind `InvalidArgument` if element type, files and shares take more than some 3900
     /// bytes to describe, and what the system says; else as [`build`](Self::build). No file is left behind; a
     /// loss of power in the middle leaves one that cannot be opened.
     ///
@@ -276,7 +276,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     ) -> Result<StoredRows<T>> {
         let (mut page_len, bytes) = (self.page_len_in_files(ROWS)?, element::Layout::<T>::BYTES);
         // Places are in pages as long as elements.
-        while page_len.saturating_mul(bytes) % PLACE_BYTES != 0 {
+        while !page_len.saturating_mul(bytes).is_multiple_of(PLACE_BYTES) {
             page_len = page_len.saturating_mul(2);
         }
         let (paths, description) = self.describe_files(files, ROWS, page_len)?;
@@ -311,8 +311,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         total: impl FnOnce(&VirtualArray<u64>) -> Result<usize>,
     ) -> Result<StoredRows<T>> {
         let length = || KeptLength::OfWhole(Arc::clone(&files.kept));
-        let offsets = files.part(offsets, Part::Places, files.len.saturating_add(1), length())?;
-        let items = files.part(self, Part::Elements, total(&offsets)?, length())?;
+        let offsets = files.part(offsets, FilePart::Places, files.len.saturating_add(1), length())?;
+        let items = files.part(self, FilePart::Elements, total(&offsets)?, length())?;
         files.serve_work();
         let (kept, rows) = (Arc::clone(&files.kept), files.len);
         Ok(StoredRows { items, offsets, rows, kept, is_read_only: files.is_read_only })
@@ -391,7 +391,7 @@ pub(crate) struct StoredRows<T: Element> {
     pub(crate) offsets: VirtualArray<u64>,
     pub(crate) rows: usize,
     /// What writes down how many they are.
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) kept: Arc<StoredLength>,
     pub(crate) is_read_only: bool,
 }
 

@@ -48,7 +48,7 @@ use crate::engine::redundancy::Redundancy;
 pub(crate) use growth::Spare;
 pub(crate) use hold::ExclusiveHold;
 #[cfg(feature = "host")]
-pub(crate) use kept::Kept;
+pub(crate) use kept::StoredLength;
 pub(crate) use pool::SharedHomes;
 
 /// Whether a page that is about to be held needs its contents.
@@ -133,9 +133,9 @@ pub(crate) enum KeptLength {
     #[default]
     None,
     /// That of the array.
-    Own(Arc<Kept>),
+    Own(Arc<StoredLength>),
     /// That of something which the array is a part of, and which notes it.
-    OfWhole(Arc<Kept>),
+    OfWhole(Arc<StoredLength>),
 }
 
 /// What is to become of contents when the array is dropped.

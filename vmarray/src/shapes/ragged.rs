@@ -89,7 +89,8 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// Items are elements, in a [`RaggedArray`], or rows themselves, and so on: a row of a
 /// `Ragged<RaggedArray<T>>` has rows of elements. Where rows begin is kept in a virtual array as well, eight
 /// bytes a row, so that there may be more rows than fit into RAM. The lengths of rows are fixed; their
-/// elements can be changed by any number of threads. In [files](RaggedArray::create) they outlive the program.
+/// elements can be changed by any number of threads. In [files](RaggedArray::create) they outlive the
+/// program.
 ///
 /// Made [from rows](RaggedBuilder::from_rows), [with lengths](RaggedBuilder::with_lengths), by many threads
 /// at once with a [`RaggedWriter`], which can also [go on](RaggedArray::into_writer) with one, or

@@ -13,8 +13,8 @@ fn is_limit(error: &vmarray::Error) -> bool {
     matches!(error.kind(), ErrorKind::LengthLimit { .. })
 }
 
-/// Random programs that change the length in every way: the array is the vector, also when it is opened again,
-/// and files that are copied after a sync have what there was then.
+/// Random programs that change the length in every way: the array is the vector, also when it is opened
+/// again, and files that are copied after a sync have what there was then.
 #[test]
 fn an_array_in_files_that_grows_is_a_vector() {
     for seed in 0..40 {
@@ -106,7 +106,8 @@ fn files_of_different_syncs_agree_on_what_all_have() {
     }
 }
 
-/// Threads push and sync at the same time: when a sync returns, all that its thread had pushed is in the file.
+/// Threads push and sync at the same time: when a sync returns, all that its thread had pushed is in the
+/// file.
 #[test]
 fn threads_push_and_sync() {
     let files = Files::new(2);

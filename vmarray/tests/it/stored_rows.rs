@@ -13,8 +13,8 @@ fn rows(random: &mut Numbers, count: usize) -> Vec<Vec<u32>> {
     (0..count).map(|_| (0..random.below(12)).map(|_| random.next() as u32).collect()).collect()
 }
 
-/// Rows are pushed, changed, synced, and opened again: they are those of a vector of vectors, and in copies of
-/// the files, of one sync or of two, each row is there whole, and none that was synced is missing.
+/// Rows are pushed, changed, synced, and opened again: they are those of a vector of vectors, and in copies
+/// of the files, of one sync or of two, each row is there whole, and none that was synced is missing.
 #[test]
 fn rows_in_files_are_a_vector_of_vectors() {
     for seed in 0..25 {

@@ -1,5 +1,5 @@
-//! The genome store in a file, which is there again at the next run: genome after genome, each with all of its
-//! strains.
+//! The genome store in a file, which is there again at the next run: genome after genome, each with all of
+//! its strains.
 //!
 //! A genome is a row that says what follows, and a row of words for each record of each strain. It is synced
 //! when all of it is there: a run that is broken off leaves what there was before.

@@ -293,8 +293,8 @@ impl Volume {
         }
     }
 
-    /// Places for a log of so many bytes, if there are so many pages by now that the present one is short, and
-    /// there is room: the longer it is, the less often the map is written.
+    /// Places for a log of so many bytes, if there are so many pages by now that the present one is short,
+    /// and there is room: the longer it is, the less often the map is written.
     fn take_longer_log(&self, pages: u64, present: u64) -> Option<(Range<u64>, u64)> {
         let bytes = log_bytes(pages, self.place_bytes);
         if bytes < 2 * present {

@@ -12,11 +12,11 @@ use crate::array::builder::{Builder, Homes, OpenDevices};
 use crate::base::element::{self, Element};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::page::state::{HOME, ZEROED};
-use crate::engine::pager::{self, Kept, KeptLength, Pager};
+use crate::engine::pager::{self, KeptLength, Pager, StoredLength};
 use crate::setup::any::AnyDevice;
 
-/// Who does not say how long an array may become has so many pages set aside for it, or less of short ones; or
-/// four times as many as there are.
+/// Who does not say how long an array may become has so many pages set aside for it, or less of short ones;
+/// or four times as many as there are.
 const SPARE_PAGES: usize = 1 << 24;
 const SHORT_PAGE_BYTES: usize = 4096;
 const SPARE_SHORT_PAGES: usize = 1 << 16;
@@ -29,7 +29,7 @@ pub(super) struct Files {
     paths: Vec<PathBuf>,
     pub description: Description,
     /// What writes down how long it is.
-    pub kept: Arc<Kept>,
+    pub kept: Arc<StoredLength>,
     /// How many elements there are, or rows.
     pub len: usize,
     pub is_read_only: bool,
@@ -37,7 +37,7 @@ pub(super) struct Files {
 
 /// Which of the pages of files an array has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum FilePart {
     Elements,
     /// Where rows begin.
     Places,
@@ -84,9 +84,9 @@ impl Files {
         let (mut made, mut stores) = (Made(Vec::new()), Vec::new());
         for (file, path) in paths.iter().enumerate() {
             let words = Description { file, ..description.clone() }.to_text();
-            let parts = [Part::Elements, Part::Places].into_iter().zip(pages);
+            let parts = [FilePart::Elements, FilePart::Places].into_iter().zip(pages);
             let pages = parts.map(|(part, pages)| description.pages_of_file(file, part, pages)).max();
-            let note = Kept::new_note(len as u64);
+            let note = StoredLength::new_note(len as u64);
             let pages = pages.unwrap_or(0);
             stores.push(StoreDevice::create(path, page_bytes, pages, words.as_bytes(), note)?);
             made.0.push(path.clone());
@@ -156,7 +156,7 @@ impl Files {
         }
         let devices: Vec<_> = stores.into_iter().map(|store| Arc::new(AnyDevice::from(store))).collect();
         let (noting, storing) = (devices.clone(), devices.clone());
-        let (kept, len) = Kept::found(
+        let (kept, len) = StoredLength::found(
             &notes,
             move |note| Ok(noting.iter().try_for_each(|device| store(device).set_note(note))?),
             move || pager::store(&storing),
@@ -171,7 +171,7 @@ impl Files {
         builder: Builder<T, D>,
     ) -> Result<VirtualArray<T>> {
         let length = KeptLength::Own(Arc::clone(&self.kept));
-        let array = self.part(builder, Part::Elements, self.len, length)?;
+        let array = self.part(builder, FilePart::Elements, self.len, length)?;
         self.serve_work();
         Ok(array)
     }
@@ -185,7 +185,7 @@ impl Files {
     pub fn part<T: Element, D: backend_api::Device>(
         &self,
         builder: Builder<T, D>,
-        part: Part,
+        part: FilePart,
         len: usize,
         length: KeptLength,
     ) -> Result<VirtualArray<T>> {
@@ -194,7 +194,7 @@ impl Files {
         }
         let page_bytes = store(&self.devices[0]).page_bytes();
         let page_len = page_bytes / element::Layout::<T>::BYTES;
-        if page_bytes % element::Layout::<T>::BYTES != 0 {
+        if !page_bytes.is_multiple_of(element::Layout::<T>::BYTES) {
             let asked = format!("a multiple of {} bytes", element::Layout::<T>::BYTES);
             return Err(mismatch(&self.paths[0], "length of a page", format!("{page_bytes} bytes"), asked));
         }
@@ -277,13 +277,13 @@ impl Description {
     }
 
     /// The file of each channel.
-    fn turns_of(&self, part: Part) -> Vec<usize> {
-        if part == Part::Places { vec![0] } else { self.turns.clone() }
+    fn turns_of(&self, part: FilePart) -> Vec<usize> {
+        if part == FilePart::Places { vec![0] } else { self.turns.clone() }
     }
 
     /// Which share of its file a channel is.
-    fn share(&self, part: Part, channel: usize) -> u64 {
-        if part == Part::Places {
+    fn share(&self, part: FilePart, channel: usize) -> u64 {
+        if part == FilePart::Places {
             return 0;
         }
         let file = self.turns[channel];
@@ -292,7 +292,7 @@ impl Description {
     }
 
     /// How many pages a file has at least in which a part has so many.
-    fn pages_of_file(&self, file: usize, part: Part, pages: u64) -> u64 {
+    fn pages_of_file(&self, file: usize, part: FilePart, pages: u64) -> u64 {
         let (turns, shares) = (self.turns_of(part), self.shares_of(file));
         let of_channel = |channel: usize| {
             let last = Pager::slots_in(channel as u64, turns.len() as u64, pages).checked_sub(1)?;
@@ -322,17 +322,17 @@ mod tests {
                     let channels = turns.filter(move |(_, turn)| *turn == file);
                     channels.map(|(channel, _)| description.share(part, channel)).collect::<Vec<_>>()
                 };
-                let mut shares = of(Part::Elements);
+                let mut shares = of(FilePart::Elements);
                 if description.shape == ROWS {
-                    shares.extend(of(Part::Places));
+                    shares.extend(of(FilePart::Places));
                 }
                 shares.sort_unstable();
                 let count = if shares.is_empty() { 1 } else { shares.len() as u64 };
                 assert!(shares.iter().copied().eq(0..shares.len() as u64), "{description:?}");
                 assert_eq!(description.shares_of(file), count);
             }
-            assert_eq!(description.pages_of_file(0, Part::Elements, 0), 0);
-            assert!(description.pages_of_file(0, Part::Elements, 1000) > 0);
+            assert_eq!(description.pages_of_file(0, FilePart::Elements, 0), 0);
+            assert!(description.pages_of_file(0, FilePart::Elements, 1000) > 0);
         }
     }
 

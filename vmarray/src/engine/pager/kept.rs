@@ -12,12 +12,12 @@ use crate::engine::page::LockScope;
 /// least one that there was since an attempt succeeded in all files.
 pub(crate) type Note = [u64; 3];
 
-/// A length in one file or in several. Each file stores it together with its pages, at one moment; files do so
-/// one after the other. So after a loss of power they may have notes of different attempts, and then as much
-/// is there as all of them have pages of, and none gave up meanwhile.
-pub(crate) struct Kept {
+/// A length in one file or in several. Each file stores it together with its pages, at one moment; files do
+/// so one after the other. So after a loss of power they may have notes of different attempts, and then as
+/// much is there as all of them have pages of, and none gave up meanwhile.
+pub(crate) struct StoredLength {
     /// Held while an attempt lasts.
-    state: Mutex<State>,
+    state: Mutex<Attempts>,
     /// Has files store a note with their pages from now on.
     write_down: Box<dyn Fn(Note) -> Result<()> + Send + Sync>,
     /// Has all files store what they were given.
@@ -27,7 +27,7 @@ pub(crate) struct Kept {
 }
 
 #[derive(Debug)]
-struct State {
+struct Attempts {
     /// The attempt that was made last, and what was noted for it.
     attempt: u64,
     noted: u64,
@@ -39,7 +39,7 @@ struct State {
     told: u64,
 }
 
-impl Kept {
+impl StoredLength {
     /// What the files have whose notes these are, and how long it is; of new ones, a note of
     /// [`new`](Self::new_note).
     pub(crate) fn found(
@@ -54,7 +54,7 @@ impl Kept {
         let len = if are_same { noted } else { shortest.min(least) };
         // Of several attempts the next one is to make one.
         let noted = if are_same { noted } else { u64::MAX };
-        let state = State { attempt, noted, reached: len, least: len, told: len };
+        let state = Attempts { attempt, noted, reached: len, least: len, told: len };
         let (state, is_broken) = (Mutex::new(state), AtomicBool::new(false));
         (Self { state, write_down: Box::new(write_down), store: Box::new(store), is_broken }, len)
     }
@@ -98,9 +98,9 @@ impl Kept {
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for StoredLength {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("StoredLength").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
 
     impl Files {
         fn new(count: usize, len: u64) -> Arc<Mutex<Self>> {
-            let notes = vec![(Kept::new_note(len), [0; 3]); count];
+            let notes = vec![(StoredLength::new_note(len), [0; 3]); count];
             let now: Vec<u64> = (0..len).collect();
             Arc::new(Mutex::new(Self { notes, stored: vec![now.clone(); count], now, until: count }))
         }
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    fn open(files: &Arc<Mutex<Files>>) -> (Kept, u64) {
+    fn open(files: &Arc<Mutex<Files>>) -> (StoredLength, u64) {
         files.lock().notes.iter_mut().for_each(|(stored, noted)| *noted = *stored);
         let notes: Vec<Note> = files.lock().notes.iter().map(|(stored, _)| *stored).collect();
         let (one, other) = (Arc::clone(files), Arc::clone(files));
@@ -148,7 +148,7 @@ mod tests {
             one.lock().notes.iter_mut().for_each(|(_, noted)| *noted = note);
             Ok(())
         };
-        Kept::found(&notes, write_down, move || other.lock().store())
+        StoredLength::found(&notes, write_down, move || other.lock().store())
     }
 
     /// Whatever of an attempt was done: no more is there afterwards than all files have, and no less than was

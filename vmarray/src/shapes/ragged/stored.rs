@@ -13,14 +13,14 @@ use crate::array::VirtualArray;
 use crate::array::stored::StoredRows;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::engine::pager::{Kept, Pager};
+use crate::engine::pager::{Pager, StoredLength};
 use crate::ops::saved::{self, Progress, Told};
 use crate::ops::view::View as _;
 
 /// What writes down how many rows there are in files.
 #[derive(Debug)]
 pub(super) struct RowsKept {
-    kept: Arc<Kept>,
+    kept: Arc<StoredLength>,
     /// How many there are when this is dropped.
     rows: usize,
     is_read_only: bool,
@@ -246,8 +246,8 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     ///
     /// Elements are shared by all files as [`Builder::create`](crate::Builder::create) shares them; where
     /// rows begin is in the first one. Pages of both are equally long: the page length of elements counts, or
-    /// the next multiple of it that makes whole places of eight bytes. Of [`max_len`](crate::Builder::max_len)
-    /// each has its own.
+    /// the next multiple of it that makes whole places of eight bytes. Of
+    /// [`max_len`](crate::Builder::max_len) each has its own.
     ///
     /// # Errors
     /// As there.
