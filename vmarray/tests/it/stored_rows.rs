@@ -99,12 +99,18 @@ fn rows_in_files_are_a_vector_of_vectors() {
 fn threads_push_rows_and_sync() {
     let files = Files::new(1);
     let writer = RaggedArray::<u64>::create(&files.0[0]).unwrap().into_writer();
+    // Held by those that use the file; a copy that is made meanwhile would be of several moments.
+    let uses = std::sync::RwLock::new(());
     crate::common::together(4, |thread| {
         for number in 0..400_usize {
+            let used = uses.read().unwrap();
             let row = writer.push(&vec![(thread << 32 | number) as u64; number % 7]).unwrap();
             if number % 50 == 49 {
                 writer.sync().unwrap();
+                drop(used);
+                let quiet = uses.write().unwrap();
                 let copies = files.copies();
+                drop(quiet);
                 let found = RaggedArray::<u64>::open(&copies.0[0]).unwrap();
                 assert!(found.row_count() > row, "{} of {row}", found.row_count());
                 for row in found.rows() {
