@@ -259,9 +259,7 @@ impl StoreDevice {
     /// let one = device.allocate(4096, Commit::Lazy)?;
     /// let other = device.allocate_extensible(0, 1 << 30, Commit::Lazy)?;
     /// device.extend(&other, 8192, Commit::Lazy)?;
-    /// // The second page of the second share: shares have 64 pages in turn.
-    /// assert_eq!((StoreDevice::shared_page(2, 1, 1), device.pages()), (65, 66));
-    /// device.clear_share(1, 1);
+    /// assert_eq!((device.pages(), device.has_contents(65)), (66, false));
     /// device.release(one);
     /// device.release(other);
     /// # std::fs::remove_file(&path).unwrap();
@@ -274,6 +272,22 @@ impl StoreDevice {
 
     /// Has all pages of a [share](Self::share_out) be zeroes but the first ones, so many of them: of what was
     /// written and does not count nothing is found again. Does nothing to a store that is for reading alone.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use backend_api::{Commit, DeviceBuffer, Fill, Device, Queue};
+    /// use backend_host::StoreDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-cleared-{}", std::process::id()));
+    /// let device = Arc::new(StoreDevice::create(&path, 4096, 0, b"", [0; 3])?);
+    /// device.share_out(1);
+    /// let (queue, pages) = (Queue::new(&device)?, DeviceBuffer::new(&device, 8192, Commit::Lazy)?);
+    /// device.wait(queue.fill(&Fill { to: pages.at(0), bytes: 8192, pattern: &[7] })?)?;
+    /// device.clear_share(0, 1);
+    /// assert!(device.has_contents(0) && !device.has_contents(1));
+    /// # drop((pages, queue));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn clear_share(&self, share: u64, kept_pages: u64) {
         let shares = self.next_share.lock().map_or(1, |next| next.shares);
         if !self.is_read_only() {
@@ -283,7 +297,13 @@ impl StoreDevice {
         }
     }
 
-    /// Which page of a store belongs to one of so many [shares](Self::share_out).
+    /// Which page of a store belongs to one of so many [shares](Self::share_out): they have 64 pages in turn.
+    ///
+    /// ```
+    /// use backend_host::StoreDevice;
+    /// // The second page of the second share of two, and its 65th one.
+    /// assert_eq!([1, 64].map(|page| StoreDevice::shared_page(2, 1, page)), [65, 192]);
+    /// ```
     #[must_use]
     pub fn shared_page(shares: u64, share: u64, page: u64) -> u64 {
         Share { number: share, shares }.page(page)

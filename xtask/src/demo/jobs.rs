@@ -51,6 +51,7 @@ impl Source<'_> {
     /// The store of earlier runs, and the genome of this one: that of the file which is named, or the first
     /// in the store.
     fn open(&self) -> Result<(KeptStore, Genome)> {
+        let is_new = !self.kept.exists();
         let (kept, time) = timed("opening", 0, |_| KeptStore::open(self.kept))?;
         let here = std::env::current_dir().unwrap_or_default();
         let path = self.kept.strip_prefix(here).unwrap_or(self.kept).display();
@@ -59,7 +60,12 @@ impl Source<'_> {
         let time = time.as_secs_f64() * 1e3;
         line(
             "kept",
-            format!("{path}: opened in {time:.1} ms, with {genomes}, {rows}, {bytes} of earlier runs"),
+            match is_new {
+                true => format!("{path}: a new file, which the next run opens"),
+                false => {
+                    format!("{path}: opened in {time:.1} ms: {genomes}, {rows}, {bytes} of earlier runs")
+                }
+            },
         );
         let fasta = match self.fasta {
             None if !kept.genomes.is_empty() => {
