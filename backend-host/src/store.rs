@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use backend_api::backends::check_extensible;
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, Error, ErrorKind,
     MemoryStatus, Result, tell,
@@ -28,13 +29,15 @@ use crate::ram::{Capacity, Ram};
 use disk::FileDisk;
 use free::Free;
 use parking_lot::Mutex;
-use part::{Part, StoreMemory};
+use part::{Part, Share, StoreMemory};
 use volume::{PAGE_BYTES_MAX, Volume, VolumePlan, failed};
 
 pub use volume::StoreReport;
 
 /// How much RAM work on a store may take for a while.
 const SCRATCH_BYTES: u64 = 1 << 30;
+/// The most bytes that a file can have.
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// A file that holds pages which outlive the program: what a [`sync`](Device::sync) has returned for is there
 /// after the process was killed, or the power failed.
@@ -51,6 +54,12 @@ const SCRATCH_BYTES: u64 = 1 << 30;
 /// Every page has a checksum (XXH3, 64 bits), which is compared when it is read: what is not what was written
 /// is an error of kind [`Corrupted`](ErrorKind::Corrupted) that names the page, and no value. Superblock, log
 /// and map have one, too.
+///
+/// # Growth
+///
+/// A store has as many pages as it was made with, or, if its pages are [shared out](Self::share_out), as many
+/// as its buffers need: these can be extended then. Pages that nobody has written to take no place. With its
+/// pages each commit stores a [note](Self::set_note) of three numbers, such as how much of them counts.
 ///
 /// # Cost
 ///
@@ -73,10 +82,11 @@ const SCRATCH_BYTES: u64 = 1 << 30;
 ///
 /// # let path = std::env::temp_dir().join(format!("vmarray-store-{}", std::process::id()));
 /// # let _ = std::fs::remove_file(&path);
-/// let device = Arc::new(StoreDevice::create(&path, 4096, 1000, b"eights")?);
+/// let device = Arc::new(StoreDevice::create(&path, 4096, 1000, b"eights", [0; 3])?);
 /// let (queue, pages) = (Queue::new(&device)?, DeviceBuffer::new(&device, 4_096_000, Commit::Lazy)?);
 /// device.wait(queue.fill(&Fill { to: pages.at(0), bytes: 9000, pattern: &[7] })?)?;
 /// device.set_metadata(b"sevens")?;
+/// device.set_note([9000, 0, 0])?;
 /// device.sync()?;
 /// // Nobody else may open it meanwhile.
 /// assert_eq!(StoreDevice::open(&path).unwrap_err().kind(), ErrorKind::InUse);
@@ -85,6 +95,7 @@ const SCRATCH_BYTES: u64 = 1 << 30;
 /// let device = StoreDevice::open_read_only(&path)?;
 /// assert_eq!((device.metadata(), device.page_bytes(), device.pages()), (b"sevens".to_vec(), 4096, 1000));
 /// assert!(device.has_contents(2) && !device.has_contents(3) && device.is_read_only());
+/// assert_eq!(device.note(), [9000, 0, 0]);
 /// drop(device);
 /// assert_eq!(StoreDevice::check(&path)?.stored_pages, 3);
 /// # std::fs::remove_file(&path).unwrap();
@@ -97,24 +108,32 @@ pub struct StoreDevice {
     path: PathBuf,
     /// Which pages buffers have.
     claims: Arc<Mutex<Free>>,
+    /// The share of the next buffer, if pages are shared out.
+    next_share: Mutex<Option<Share>>,
     /// Whether memory that is asked for from now on is for work of a while.
     is_for_work: AtomicBool,
 }
 
 impl StoreDevice {
     /// Makes a new file for `pages` pages of `page_bytes` bytes, all zeroes, for this user alone. `metadata`,
-    /// of at most some 4000 bytes, is for whoever opens it again.
+    /// of at most some 3900 bytes, and the [note](Self::set_note) are for whoever opens it again.
     ///
     /// # Errors
     /// [`AlreadyExists`](ErrorKind::AlreadyExists) if there is anything at that path; it is left as it is.
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for pages of no bytes, or metadata that is too long.
     /// [`OutOfMemory`](ErrorKind::OutOfMemory) if RAM or disk have no room; [`System`](ErrorKind::System) for
     /// everything else. No file is left behind then.
-    pub fn create(path: impl AsRef<Path>, page_bytes: usize, pages: u64, metadata: &[u8]) -> Result<Self> {
+    pub fn create(
+        path: impl AsRef<Path>,
+        page_bytes: usize,
+        pages: u64,
+        metadata: &[u8],
+        note: [u64; 3],
+    ) -> Result<Self> {
         const OPERATION: &str = "create";
         let path = path.as_ref();
         let invalid = |detail| Error::new(ErrorKind::InvalidArgument, OPERATION).with_detail(detail);
-        let fits = (pages as u128) * (page_bytes as u128) <= i64::MAX as u128;
+        let fits = (pages as u128) * (page_bytes as u128) <= u128::from(FILE_BYTES_MAX);
         if page_bytes == 0 || page_bytes as u64 > PAGE_BYTES_MAX || !fits {
             return Err(invalid(
                 "pages of no bytes or of more than a GiB, or more bytes than a file can have",
@@ -122,7 +141,8 @@ impl StoreDevice {
         }
         let disk = FileDisk::create(path).map_err(|cause| refused(OPERATION, path, &cause))?;
         let id = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), path);
-        let plan = VolumePlan { page_bytes, pages, has_checksums: true, metadata: metadata.to_vec(), id };
+        let metadata = metadata.to_vec();
+        let plan = VolumePlan { page_bytes, pages, has_checksums: true, metadata, note, id };
         let volume = Volume::create(Box::new(disk), plan).inspect_err(|_| {
             // The first error is the one to tell.
             let _ = std::fs::remove_file(path);
@@ -182,6 +202,7 @@ impl StoreDevice {
             volume: Arc::new(volume),
             path,
             claims: Arc::new(Mutex::new(Free::around([]))),
+            next_share: Mutex::default(),
             is_for_work: AtomicBool::new(false),
         }
     }
@@ -204,6 +225,89 @@ impl StoreDevice {
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it is too long, [`ReadOnly`](ErrorKind::ReadOnly).
     pub fn set_metadata(&self, metadata: &[u8]) -> Result<()> {
         self.engine.named(self.volume.set_metadata(metadata))
+    }
+
+    /// The numbers of its user that were stored with the last commit, or
+    /// [noted since](Self::set_note).
+    #[must_use]
+    pub fn note(&self) -> [u64; 3] {
+        self.volume.note()
+    }
+
+    /// Has the next commit, and later ones, store other numbers together with the pages: those who find the
+    /// numbers find all that was written by work which was done when they were noted. Costs nothing, unlike
+    /// [other words](Self::set_metadata), for which the map is written.
+    ///
+    /// # Errors
+    /// [`ReadOnly`](ErrorKind::ReadOnly).
+    pub fn set_note(&self, note: [u64; 3]) -> Result<()> {
+        self.engine.named(self.volume.set_note(note))
+    }
+
+    /// Shares all pages out among buffers, which are as long as they are wanted, and can be
+    /// [extended](Device::extend): the next buffers get one share each, in order. For a store of which nobody
+    /// has a buffer, and each time it is opened by as many shares.
+    ///
+    /// # Panics
+    /// If there are no shares.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// use backend_host::StoreDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-shared-{}", std::process::id()));
+    /// let device = StoreDevice::create(&path, 4096, 0, b"", [0; 3])?;
+    /// device.share_out(2);
+    /// let one = device.allocate(4096, Commit::Lazy)?;
+    /// let other = device.allocate_extensible(0, 1 << 30, Commit::Lazy)?;
+    /// device.extend(&other, 8192, Commit::Lazy)?;
+    /// assert_eq!((device.pages(), device.has_contents(65)), (66, false));
+    /// device.release(one);
+    /// device.release(other);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn share_out(&self, shares: u64) {
+        assert!(shares > 0, "somebody has to have the pages");
+        *self.next_share.lock() = Some(Share { number: 0, shares });
+    }
+
+    /// Has all pages of a [share](Self::share_out) be zeroes but the first ones, so many of them: of what was
+    /// written and does not count nothing is found again. Does nothing to a store that is for reading alone.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use backend_api::{Commit, DeviceBuffer, Fill, Device, Queue};
+    /// use backend_host::StoreDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-cleared-{}", std::process::id()));
+    /// let device = Arc::new(StoreDevice::create(&path, 4096, 0, b"", [0; 3])?);
+    /// device.share_out(1);
+    /// let (queue, pages) = (Queue::new(&device)?, DeviceBuffer::new(&device, 8192, Commit::Lazy)?);
+    /// device.wait(queue.fill(&Fill { to: pages.at(0), bytes: 8192, pattern: &[7] })?)?;
+    /// device.clear_share(0, 1);
+    /// assert!(device.has_contents(0) && !device.has_contents(1));
+    /// # drop((pages, queue));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn clear_share(&self, share: u64, kept_pages: u64) {
+        let shares = self.next_share.lock().map_or(1, |next| next.shares);
+        if !self.is_read_only() {
+            let share = Share { number: share, shares };
+            let others = share.pages_from(kept_pages, self.pages());
+            others.filter(|page| self.has_contents(*page)).for_each(|page| self.volume.clear(page));
+        }
+    }
+
+    /// Which page of a store belongs to one of so many [shares](Self::share_out): they have 64 pages in turn.
+    ///
+    /// ```
+    /// use backend_host::StoreDevice;
+    /// // The second page of the second share of two, and its 65th one.
+    /// assert_eq!([1, 64].map(|page| StoreDevice::shared_page(2, 1, page)), [65, 192]);
+    /// ```
+    #[must_use]
+    pub fn shared_page(shares: u64, share: u64, page: u64) -> u64 {
+        Share { number: share, shares }.page(page)
     }
 
     /// The length of a page, in bytes.
@@ -231,7 +335,7 @@ impl StoreDevice {
     /// use backend_api::{Commit, Device, ErrorKind};
     /// use backend_host::StoreDevice;
     /// # let path = std::env::temp_dir().join(format!("vmarray-work-{}", std::process::id()));
-    /// let device = StoreDevice::create(&path, 1000, 10, b"")?;
+    /// let device = StoreDevice::create(&path, 1000, 10, b"", [0; 3])?;
     /// let pages = device.allocate(10_000, Commit::Lazy)?;
     /// assert_eq!(device.allocate(1, Commit::Lazy).unwrap_err().kind(), ErrorKind::OutOfMemory);
     /// device.serve_work();
@@ -260,13 +364,30 @@ impl StoreDevice {
             claims.give_back(claimed);
             return refused(ErrorKind::OutOfMemory, pages - claims.taken());
         }
-        Ok(Part::new(&self.volume, &self.claims, claimed, bytes))
+        Ok(Part::together(&self.volume, &self.claims, claimed, bytes))
     }
 
-    /// Whether a page has anything but zeroes.
-    ///
-    /// # Panics
-    /// If there is no such page.
+    /// Memory of the device as it is meant at the moment, which may become `most` bytes.
+    fn memory_of(&self, bytes: u64, most: u64, commit: Commit) -> Result<StoreMemory> {
+        if self.is_for_work.load(Ordering::Acquire) {
+            return Ok(StoreMemory::Ram(Ram::new(&self.scratch, bytes, commit)?));
+        }
+        let next = &mut *self.next_share.lock();
+        let Some(share) = *next else { return Ok(StoreMemory::Part(self.claim(bytes)?)) };
+        if share.number == share.shares {
+            let error = Error::new(ErrorKind::OutOfMemory, "allocate").with_bytes(bytes);
+            return Err(error.with_detail("each share of the store has its buffer"));
+        }
+        let part = Part::share(&self.volume, share, bytes, most)?;
+        *next = Some(Share { number: share.number + 1, ..share });
+        Ok(StoreMemory::Part(part))
+    }
+
+    fn is_shared_out(&self) -> bool {
+        self.next_share.lock().is_some() && !self.is_for_work.load(Ordering::Acquire)
+    }
+
+    /// Whether there is a page that has anything but zeroes.
     #[must_use]
     pub fn has_contents(&self, page: u64) -> bool {
         self.volume.has_contents(page)
@@ -321,7 +442,10 @@ impl DirectReads for StoreDevice {
 // queued; work keeps what it touches alive, and releasing waits for it.
 unsafe impl Device for StoreDevice {
     fn memory(&self) -> Result<MemoryStatus> {
-        let (total, free) = if self.is_for_work.load(Ordering::Acquire) {
+        let (total, free) = if self.next_share.lock().is_some() {
+            // Places are taken when pages are written.
+            (FILE_BYTES_MAX, FILE_BYTES_MAX - self.pages() * self.page_bytes() as u64)
+        } else if self.is_for_work.load(Ordering::Acquire) {
             (SCRATCH_BYTES, self.scratch.free_bytes())
         } else {
             let (page_bytes, claims) = (self.page_bytes() as u64, self.claims.lock());
@@ -330,15 +454,27 @@ unsafe impl Device for StoreDevice {
         Ok(MemoryStatus::new(total, free, free))
     }
 
-    /// Pages of the store, the lowest that no buffer has, with what is in them; or memory in RAM, if it is
-    /// [for work](StoreDevice::serve_work).
+    /// Pages of the store, the lowest that no buffer has, with what is in them; or its next
+    /// [share](StoreDevice::share_out); or memory in RAM, if it is [for work](StoreDevice::serve_work).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
-        let memory = if self.is_for_work.load(Ordering::Acquire) {
-            StoreMemory::Ram(self.engine.named(Ram::new(&self.scratch, bytes, commit))?)
-        } else {
-            StoreMemory::Part(self.engine.named(self.claim(bytes))?)
-        };
+        let memory = self.engine.named(self.memory_of(bytes, bytes, commit))?;
         Ok(self.engine.add_buffer(Arc::new(memory)))
+    }
+
+    /// The next [share](StoreDevice::share_out) of the store.
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        const OPERATION: &str = "allocate_extensible";
+        self.engine.named(check_extensible(bytes, most))?;
+        if !self.is_shared_out() {
+            let error = Error::new(ErrorKind::Unsupported, OPERATION).with_bytes(bytes);
+            return self.engine.named(Err(error.with_detail("pages of the store are not shared out")));
+        }
+        let memory = self.engine.named(self.memory_of(bytes, most, commit))?;
+        Ok(self.engine.add_buffer(Arc::new(memory)))
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, _commit: Commit) -> Result<()> {
+        self.engine.extend(buffer, |memory| memory.extend(bytes))
     }
 
     fn sync(&self) -> Result<()> {

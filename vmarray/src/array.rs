@@ -94,8 +94,8 @@ const LONG_BYTES: usize = 256;
 ///
 /// The contents live as long as the array, on every device: an array begins as zeroes, whatever was on its
 /// devices before. Dropping it waits for copies in flight, writes nothing back and gives all memory back.
-/// What is to outlive the array, or the program, is [read](crate::views::View::read) from it and written to a
-/// file by the program.
+/// What is to outlive the array, or the program, is an array [in a file](Self::create), or is
+/// [saved](Self::save) to one.
 ///
 /// # Cost
 ///
@@ -237,6 +237,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Makes another length known, of elements that nobody else uses.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.lengths().set(len, self.is_quick);
+        self.pager.shorten(len);
     }
 
     /// How many elements there are.

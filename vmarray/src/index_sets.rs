@@ -24,6 +24,9 @@ mod partition;
 mod runs;
 #[forbid(unsafe_code)]
 mod source;
+#[cfg(feature = "host")]
+#[forbid(unsafe_code)]
+mod stored;
 #[forbid(unsafe_code)]
 mod threads;
 

@@ -11,15 +11,16 @@ const ROUNDS_MIN: u64 = 6;
 /// The genome store, then the Mandelbrot picture.
 #[derive(clap::Args, Debug)]
 pub struct DemoArgs {
-    /// A FASTA file, plain or compressed with gzip. Default: the genome of Escherichia coli 536 in
-    /// xtask/data.
+    /// A FASTA file, plain or compressed with gzip, which is added to the store. Default: the first genome of
+    /// the store, and at the first run that of Escherichia coli 536 in xtask/data.
     #[arg(long, value_name = "FILE")]
     pub fasta: Option<PathBuf>,
     /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default:
     /// every card, else host RAM.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
-    /// The folder that the picture is written to. Default: target/demo in the workspace.
+    /// The folder that the pictures are written to, and the store is kept in, as a file `genomes`: the next
+    /// run opens it. Default: target/demo in the workspace.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Threads that use the array. Default: one a core.

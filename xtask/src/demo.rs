@@ -5,6 +5,7 @@ pub mod devices;
 mod filter;
 mod genome;
 mod jobs;
+mod kept;
 mod letters;
 pub mod mandelbrot;
 mod motif;
@@ -22,7 +23,7 @@ use indicatif::HumanBytes;
 /// Runs `demo`.
 pub fn run(args: DemoArgs) -> Result<()> {
     let root = crate::project::root();
-    let fasta = args.fasta.unwrap_or_else(|| root.join("xtask/data/NC_008253.fna.gz"));
+    let default = root.join("xtask/data/NC_008253.fna.gz");
     let out = args.out.unwrap_or_else(|| root.join("target/demo"));
     let side = args.side;
     ensure!(args.threads != Some(0), "no thread is too few");
@@ -37,7 +38,9 @@ pub fn run(args: DemoArgs) -> Result<()> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(args.threads.unwrap_or(0)).build()?;
     pool.install(|| -> Result<()> {
         let bytes_max = usize::try_from(bytes_max)?;
-        jobs::genome_store(&fasta, bytes_max, args.lookups, &motif, &devices)?;
+        let source =
+            jobs::Source { fasta: args.fasta.as_deref(), default: &default, kept: &out.join("genomes") };
+        jobs::genome_store(&source, bytes_max, args.lookups, &motif, &devices)?;
         jobs::mandelbrot(side, &out.join("mandelbrot.png"), &devices)?;
         // A quarter of the pixels, each of which takes hundreds of steps; and as many as a median needs.
         jobs::filtered(side.div_ceil(2).max(16) as usize, &out.join("filtered.png"), &devices)

@@ -4,8 +4,10 @@
 //! it they keep in a shared mapping of another file, which outlives the process as well, the version that
 //! each element is about to get, and the one that a sync has returned for. The process is killed without
 //! warning, at any moment, also while it opens the files; then each element must be of a version between the
-//! two, and whole. What the system was given stays then, so that this says nothing of a loss of power, which
-//! tests of the store simulate.
+//! two, and whole. Of every second shape the array grows: threads push elements, each numbering its own, and
+//! sync; then the array is as long as when a sync was called that has returned, or longer, and no element of
+//! a thread is missing before another one. What the system was given stays, so that this says nothing of a
+//! loss of power, which tests of the store simulate.
 
 use crate::arrays::KillsArgs;
 use anyhow::{Context, Result, bail, ensure};
@@ -27,6 +29,8 @@ type Words = [u64; 3];
 const THREADS: usize = 8;
 /// After so many kills the files are made anew, of another shape.
 const KILLS_OF_A_SHAPE: u64 = 100;
+/// An array that grows is made shorter when it has become so long, at the beginning of a life.
+const GROWN_MAX: usize = 50_000;
 /// The process is killed this long after it has begun to write, at most.
 const LIFE_MICROSECONDS: usize = 30_000;
 
@@ -45,7 +49,8 @@ fn version(index: usize, found: Words) -> Result<u64> {
     Ok(version)
 }
 
-/// What is known of each element beside the array.
+/// What is known of each element beside the array, or of one that grows, how long it was at the last sync: in
+/// place of the version of its first element.
 struct Known {
     map: MmapRaw,
     len: usize,
@@ -78,6 +83,7 @@ impl Known {
 
 /// The files of a shape, and what is known of it.
 struct Shape {
+    grows: bool,
     len: usize,
     page_len: usize,
     files: Vec<PathBuf>,
@@ -89,11 +95,13 @@ impl Shape {
         let mut random = SplitMix64::new(seed);
         let len = THREADS * (1 + random.index(4000));
         let files = (0..1 + random.index(2)).map(|file| folder.join(format!("part-{file}"))).collect();
-        Self { len, page_len: [1, 7, 64, 512][random.index(4)], files, known: folder.join("known") }
+        let page_len = [1, 7, 64, 512][random.index(4)];
+        Self { grows: seed.is_multiple_of(2), len, page_len, files, known: folder.join("known") }
     }
 
     fn builder(&self) -> vmarray::Builder<Words, vmarray::AnyDevice> {
-        VirtualArray::<Words>::builder(self.len).page_len(self.page_len).cache_bytes(64 << 10)
+        let len = if self.grows { 0 } else { self.len };
+        VirtualArray::<Words>::builder(len).page_len(self.page_len).cache_bytes(64 << 10)
     }
 
     /// Whether the files are there: one that was about to be made when its process was killed is not.
@@ -172,6 +180,12 @@ fn look(shape: &Shape) -> Result<u64> {
         return Ok(0);
     }
     let array = VirtualArray::<Words>::builder(0).open_read_only(&shape.files)?;
+    if shape.grows {
+        let least = known.synced(0).load(Ordering::Relaxed);
+        ensure!(array.len() as u64 >= least, "{} elements of {least} that were synced", array.len());
+        counts(&array)?;
+        return Ok(least);
+    }
     ensure!(array.len() == shape.len, "{} elements instead of {}", array.len(), shape.len);
     let mut synced = 0;
     for (index, found) in array.to_vec(..)?.into_iter().enumerate() {
@@ -185,6 +199,23 @@ fn look(shape: &Shape) -> Result<u64> {
         synced += u64::from(least > 0);
     }
     Ok(synced)
+}
+
+/// How many elements each thread has pushed to an array, all of which are there.
+fn counts(array: &VirtualArray<Words>) -> Result<[u64; THREADS]> {
+    let mut counts = [0; THREADS];
+    for (index, found) in array.to_vec(..)?.into_iter().enumerate() {
+        let thread = (found[0] >> 32) as usize;
+        let number = version(thread, found).with_context(|| format!("at {index}"))?;
+        let count = counts.get_mut(thread).context("an element is of no thread")?;
+        *count += 1;
+        ensure!(
+            number == *count,
+            "element {index}: number {number} of thread {thread} follows {}",
+            *count - 1
+        );
+    }
+    Ok(counts)
 }
 
 /// The program that is killed.
@@ -222,19 +253,32 @@ impl Victim {
     fn be_killed(&self) -> Result<()> {
         let shape = Shape::new(&self.folder, self.seed);
         let known = Known::open(&shape.known, shape.len)?;
-        let array = if shape.are_made() {
+        let mut array = if shape.are_made() {
             shape.builder().open(&shape.files)?
         } else {
             // Killed while it was made: nothing was synced.
             shape.files.iter().for_each(|file| drop(std::fs::remove_file(file)));
             shape.builder().create(&shape.files)?
         };
+        let mut counts = [0; THREADS];
+        if shape.grows {
+            if array.len() > GROWN_MAX {
+                let len = SplitMix64::new(self.life).index(GROWN_MAX);
+                // Before: from now on no more need be there.
+                known.synced(0).fetch_min(len as u64, Ordering::Relaxed);
+                array.truncate(len)?;
+            }
+            counts = self::counts(&array)?;
+        }
         println!("writing");
         std::thread::scope(|scope| {
             let threads = (0..THREADS).map(|thread| {
                 let random = SplitMix64::new(self.life << 8 | thread as u64);
-                let (array, known) = (&array, &known);
-                scope.spawn(move || write(array, known, thread, random))
+                let (array, known, count, grows) = (&array, &known, counts[thread], shape.grows);
+                scope.spawn(move || match grows {
+                    true => push(array, known, (thread, count), random),
+                    false => write(array, known, thread, random),
+                })
             });
             let threads: Vec<_> = threads.collect();
             let mut outcomes = threads.into_iter().map(|thread| thread.join());
@@ -277,13 +321,36 @@ fn write(array: &VirtualArray<Words>, known: &Known, thread: usize, mut random: 
     }
 }
 
+/// One thread: pushes elements, which it numbers after those that it has pushed already, reads others, and
+/// syncs.
+fn push(
+    array: &VirtualArray<Words>,
+    known: &Known,
+    (thread, mut count): (usize, u64),
+    mut random: SplitMix64,
+) -> Result<()> {
+    loop {
+        count += 1;
+        let index = array.push(words(thread, count))?;
+        ensure!(array.get(index)? == words(thread, count), "element {index} is not what was pushed");
+        let other = array.get(random.index(index + 1))?;
+        version((other[0] >> 32) as usize, other)?;
+        if random.index(30) == 0 {
+            let len = array.len() as u64;
+            array.sync()?;
+            known.synced(0).fetch_max(len, Ordering::Relaxed);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_sample_of_kills_loses_nothing() {
-        run(KillsArgs { count: 100, seed: 1, folder: None, resume: None }).unwrap();
+        // Of both kinds.
+        run(KillsArgs { count: 120, seed: 1, folder: None, resume: None }).unwrap();
     }
 
     /// What the other test kills.

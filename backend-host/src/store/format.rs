@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The map has for each page 16 bytes: its place plus one, or 0 for a page of zeroes, and its checksum. The
-//! log has what changed since the map was written, a record for each commit; records begin at multiples of
-//! 4096 bytes. The last one may be empty: then it says that the one before it was stored.
+//! log has what changed since the map was written, a record for each commit, with how many pages there are
+//! and the note of the store's user at that moment; records begin at multiples of 4096 bytes. The last one
+//! may be a confirmation, which changes nothing: it says that the one before it was stored.
 
 use backend_api::{Error, ErrorKind};
 use twox_hash::XxHash3_64;
@@ -24,11 +25,19 @@ const METADATA_BYTES_MAX: usize = SUPERBLOCK_BYTES - FIXED_BYTES - 8;
 
 const MAGIC: [u8; 8] = *b"vmarray\x1a";
 /// The version of the layout that is written, and the newest that is read.
-pub(super) const VERSION: u32 = 1;
-const FIXED_BYTES: usize = 8 + 4 + 4 + 8 * 10;
+pub(super) const VERSION: u32 = 2;
+const FIXED_BYTES: usize = 8 + 4 + 4 + 8 * NUMBERS;
+/// How many numbers a superblock has.
+const NUMBERS: usize = 13;
 const RECORD_MAGIC: u32 = 0x5643_4d52;
-const RECORD_HEAD_BYTES: usize = 4 + 4 + 8 + 8;
+pub(super) const RECORD_HEAD_BYTES: usize = 4 + 4 + 8 + 8 + 8 + 24;
 const CHANGE_BYTES: usize = 24;
+/// The flags of a record.
+const ORDERED: u32 = 1;
+const CONFIRMATION: u32 = 2;
+
+/// Numbers of the user of a store, which each commit stores together with the pages.
+pub type Note = [u64; 3];
 
 /// The checksum of bytes that belong to a store, or to a page of it.
 pub(super) fn checksum(seed: u64, bytes: &[u8]) -> u64 {
@@ -68,6 +77,7 @@ pub(super) struct Superblock {
     pub log_bytes: u64,
     /// The number of the first record that was written after the map.
     pub first_record: u64,
+    pub note: Note,
     /// Whether pages have checksums.
     pub has_checksums: bool,
     /// What the user of the store says of it.
@@ -110,6 +120,9 @@ impl Superblock {
             self.log_place,
             self.log_bytes,
             self.first_record,
+            self.note[0],
+            self.note[1],
+            self.note[2],
             self.metadata.len() as u64,
         ];
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
@@ -130,14 +143,14 @@ impl Superblock {
         let mut reader = Reader(rest);
         let mut fields = || {
             let (version, flags) = (reader.u32()?, reader.u32()?);
-            Some((version, flags, std::array::from_fn::<_, 10, _>(|_| reader.u64().unwrap_or(0))))
+            Some((version, flags, std::array::from_fn::<_, NUMBERS, _>(|_| reader.u64().unwrap_or(0))))
         };
         let (version, flags, numbers) = fields().ok_or(NoSuperblock::Damaged)?;
         if is_whole && (version != VERSION || flags > 1) {
             return Err(NoSuperblock::Version(version));
         }
-        let [generation, id, page_bytes, pages, map_place, map_checksum, log_place, log_bytes, first, length] =
-            numbers;
+        let [generation, id, page_bytes, pages, map_place, map_checksum, numbers @ ..] = numbers;
+        let [log_place, log_bytes, first_record, note @ .., length] = numbers;
         if !is_whole || length > METADATA_BYTES_MAX as u64 {
             return Err(NoSuperblock::Damaged);
         }
@@ -150,7 +163,8 @@ impl Superblock {
             map_checksum,
             log_place,
             log_bytes,
-            first_record: first,
+            first_record,
+            note,
             has_checksums: flags & 1 != 0,
             metadata: bytes[FIXED_BYTES..][..length as usize].to_vec(),
         })
@@ -178,6 +192,11 @@ pub(super) struct Record {
     pub number: u64,
     /// Whether the pages were stored before the record was written: then those who find it need not look.
     pub is_ordered: bool,
+    /// Whether it changes nothing, and says that the one before it was stored.
+    pub is_confirmation: bool,
+    /// How many pages there are.
+    pub pages: u64,
+    pub note: Note,
     pub changes: Vec<Change>,
 }
 
@@ -190,9 +209,12 @@ impl Record {
     pub fn encode(&self, seed: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::bytes(self.changes.len()));
         bytes.extend(RECORD_MAGIC.to_le_bytes());
-        bytes.extend(u32::from(self.is_ordered).to_le_bytes());
-        bytes.extend(self.number.to_le_bytes());
-        bytes.extend((self.changes.len() as u64).to_le_bytes());
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        let flags = flag(self.is_ordered, ORDERED) | flag(self.is_confirmation, CONFIRMATION);
+        bytes.extend(flags.to_le_bytes());
+        let [a, b, c] = self.note;
+        let numbers = [self.number, self.changes.len() as u64, self.pages, a, b, c];
+        bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         for Change { page, word, checksum } in &self.changes {
             bytes.extend([page, word, checksum].iter().flat_map(|number| number.to_le_bytes()));
         }
@@ -201,12 +223,14 @@ impl Record {
         bytes
     }
 
-    /// How many bytes the record that begins with these takes, if it can be record `number` at all, of at
-    /// most so many pages.
-    pub fn length(head: &[u8], number: u64, pages: u64) -> Option<usize> {
+    /// How many bytes the record that begins with these takes, if it can be record `number` at all.
+    pub fn length(head: &[u8], number: u64) -> Option<usize> {
         let mut reader = Reader(head);
-        let is_record = reader.u32()? == RECORD_MAGIC && reader.u32()? <= 1 && reader.u64()? == number;
-        let changes = reader.u64().filter(|changes| *changes <= pages)?;
+        let is_record = reader.u32()? == RECORD_MAGIC
+            && reader.u32()? <= ORDERED | CONFIRMATION
+            && reader.u64()? == number;
+        let changes = reader.u64()?;
+        reader.u64().filter(|pages| changes <= *pages)?;
         let changes = usize::try_from(changes).ok()?.checked_mul(CHANGE_BYTES)?;
         let bytes = changes.checked_add(RECORD_HEAD_BYTES + 8)?.checked_next_multiple_of(RECORD_ALIGN)?;
         is_record.then_some(bytes)
@@ -216,6 +240,7 @@ impl Record {
     pub fn decode(bytes: &[u8], seed: u64) -> Option<Self> {
         let mut reader = Reader(bytes);
         let (_, flags, number, count) = (reader.u32()?, reader.u32()?, reader.u64()?, reader.u64()?);
+        let (pages, note) = (reader.u64()?, [reader.u64()?, reader.u64()?, reader.u64()?]);
         let end = usize::try_from(count).ok()?.checked_mul(CHANGE_BYTES)?.checked_add(RECORD_HEAD_BYTES)?;
         let sum = bytes.get(end..)?.first_chunk()?;
         if u64::from_le_bytes(*sum) != checksum(seed, &bytes[..end]) {
@@ -224,7 +249,8 @@ impl Record {
         let mut change =
             || Some(Change { page: reader.u64()?, word: reader.u64()?, checksum: reader.u64()? });
         let changes = (0..count).map(|_| change()).collect::<Option<_>>()?;
-        Some(Self { number, is_ordered: flags & 1 != 0, changes })
+        let (is_ordered, is_confirmation) = (flags & ORDERED != 0, flags & CONFIRMATION != 0);
+        Some(Self { number, is_ordered, is_confirmation, pages, note, changes })
     }
 }
 
@@ -243,6 +269,7 @@ mod tests {
             log_place: 6,
             log_bytes: 8,
             first_record: 9,
+            note: [10, 11, 12],
             has_checksums: true,
             metadata: b"text".to_vec(),
         }
@@ -263,12 +290,14 @@ mod tests {
     #[test]
     fn records_that_are_not_whole_are_found_out() {
         let changes = (0..300).map(|page| Change { page, word: page * 2, checksum: page * 3 }).collect();
-        let record = Record { number: 12, is_ordered: true, changes };
+        let (is_ordered, is_confirmation) = (true, false);
+        let record = Record { number: 12, is_ordered, is_confirmation, pages: 300, note: [7, 8, 9], changes };
         let bytes = record.encode(5);
         assert_eq!(bytes.len(), 8192);
-        assert_eq!(Record::length(&bytes[..RECORD_HEAD_BYTES], 12, 300), Some(8192));
-        assert_eq!(Record::length(&bytes[..RECORD_HEAD_BYTES], 13, 300), None);
-        assert_eq!(Record::length(&bytes[..RECORD_HEAD_BYTES], 12, 299), None);
+        assert_eq!(Record::length(&bytes[..RECORD_HEAD_BYTES], 12), Some(8192));
+        assert_eq!(Record::length(&bytes[..RECORD_HEAD_BYTES], 13), None);
+        let of_fewer_pages = Record { pages: 299, ..record.clone() }.encode(5);
+        assert_eq!(Record::length(&of_fewer_pages[..RECORD_HEAD_BYTES], 12), None);
         assert_eq!(Record::decode(&bytes, 5), Some(record));
         assert_eq!(Record::decode(&bytes, 6), None, "of another store");
         for at in (4..RECORD_HEAD_BYTES + 300 * CHANGE_BYTES + 8).step_by(5) {

@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use backend_api::backends::check_extend;
 use backend_api::{Result, racy};
 use parking_lot::Mutex;
 
 use super::free::Free;
-use super::volume::Volume;
+use super::volume::{GROUP_PAGES, Volume};
 use crate::medium::Medium;
 use crate::ram::Ram;
 
@@ -15,22 +17,114 @@ use crate::ram::Ram;
 #[derive(Debug)]
 pub(super) struct Part {
     volume: Arc<Volume>,
-    claims: Arc<Mutex<Free>>,
-    pages: Range<u64>,
-    offset: u64,
-    bytes: u64,
+    pages: Pages,
+    bytes: AtomicU64,
+    /// How long it may become.
+    most: u64,
+}
+
+/// Which pages of a store a part has.
+#[derive(Debug)]
+enum Pages {
+    /// Some that follow one another.
+    Together { claims: Arc<Mutex<Free>>, claimed: Range<u64> },
+    /// Its share of all.
+    Share(Share),
+}
+
+/// One of several equal shares of all pages of a store, however many there are: groups of pages in turn, so
+/// that what follows one another in a share mostly does so in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    pub number: u64,
+    pub shares: u64,
+}
+
+impl Share {
+    /// Which page of the store a page of the share is.
+    pub fn page(self, page: u64) -> u64 {
+        let (turn, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
+        let group = turn.saturating_mul(self.shares).saturating_add(self.number);
+        group.saturating_mul(GROUP_PAGES).saturating_add(at)
+    }
+
+    /// How many pages a store has at least in which the share has so many.
+    pub fn pages_of_store(self, pages: u64) -> u64 {
+        pages.checked_sub(1).map_or(0, |last| self.page(last).saturating_add(1))
+    }
+
+    /// Which pages of so many belong to the share, from its page `first` on.
+    pub fn pages_from(self, first: u64, pages_of_store: u64) -> impl Iterator<Item = u64> {
+        (first..).map(move |page| self.page(page)).take_while(move |page| *page < pages_of_store)
+    }
 }
 
 impl Part {
-    pub fn new(volume: &Arc<Volume>, claims: &Arc<Mutex<Free>>, pages: Range<u64>, bytes: u64) -> Self {
-        let offset = pages.start * volume.page_bytes() as u64;
-        Self { volume: Arc::clone(volume), claims: Arc::clone(claims), pages, offset, bytes }
+    pub fn together(
+        volume: &Arc<Volume>,
+        claims: &Arc<Mutex<Free>>,
+        claimed: Range<u64>,
+        bytes: u64,
+    ) -> Self {
+        let pages = Pages::Together { claims: Arc::clone(claims), claimed };
+        Self { volume: Arc::clone(volume), pages, bytes: AtomicU64::new(bytes), most: bytes }
+    }
+
+    /// So many bytes of a share, which may become `most`.
+    pub fn share(volume: &Arc<Volume>, share: Share, bytes: u64, most: u64) -> Result<Self> {
+        let part =
+            Self { volume: Arc::clone(volume), pages: Pages::Share(share), bytes: AtomicU64::new(0), most };
+        part.lengthen("allocate", bytes)?;
+        Ok(part)
+    }
+
+    /// Makes it so many bytes long: its pages are zeroes, or what the share has there.
+    pub fn extend(&self, bytes: u64) -> Result<()> {
+        if check_extend(self.bytes.load(Ordering::Acquire), bytes, self.most)? {
+            self.lengthen("extend", bytes)?;
+        }
+        Ok(())
+    }
+
+    fn lengthen(&self, operation: &'static str, bytes: u64) -> Result<()> {
+        if let Pages::Share(share) = &self.pages {
+            let pages = share.pages_of_store(bytes.div_ceil(self.volume.page_bytes() as u64));
+            self.volume.lengthen(operation, pages)?;
+            self.bytes.fetch_max(bytes, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Calls `work` with place in the store, number of bytes before, and length, for each piece of a range
+    /// whose pages follow one another there.
+    fn pieces(
+        &self,
+        offset: u64,
+        bytes: usize,
+        mut work: impl FnMut(u64, usize, usize) -> Result<()>,
+    ) -> Result<()> {
+        let page_bytes = self.volume.page_bytes() as u64;
+        let share = match &self.pages {
+            Pages::Together { claimed, .. } => return work(claimed.start * page_bytes + offset, 0, bytes),
+            Pages::Share(share) => share,
+        };
+        let group_bytes = GROUP_PAGES * page_bytes;
+        let mut done = 0;
+        while done < bytes {
+            let at = offset + done as u64;
+            let piece = (group_bytes - at % group_bytes).min((bytes - done) as u64) as usize;
+            work(share.page(at / page_bytes) * page_bytes + at % page_bytes, done, piece)?;
+            done += piece;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        self.claims.lock().give_back(self.pages.clone());
+        if let Pages::Together { claims, claimed } = &self.pages {
+            claims.lock().give_back(claimed.clone());
+        }
     }
 }
 
@@ -43,6 +137,16 @@ pub(super) enum StoreMemory {
     Ram(Ram),
 }
 
+impl StoreMemory {
+    /// Makes it so many bytes long.
+    pub fn extend(&self, bytes: u64) -> Result<()> {
+        match self {
+            Self::Part(part) => part.extend(bytes),
+            Self::Ram(ram) => check_extend(ram.bytes(), bytes, ram.bytes()).map(drop),
+        }
+    }
+}
+
 impl Medium for StoreMemory {
     /// As much as a store reads at a time.
     const BLOCK_BYTES: usize = 256 << 10;
@@ -51,7 +155,7 @@ impl Medium for StoreMemory {
 
     fn bytes(&self) -> u64 {
         match self {
-            Self::Part(part) => part.bytes,
+            Self::Part(part) => part.bytes.load(Ordering::Acquire),
             Self::Ram(ram) => ram.bytes(),
         }
     }
@@ -72,12 +176,12 @@ impl Medium for StoreMemory {
 
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         match self {
-            Self::Part(own) => {
-                own.volume.read(operation, own.offset + offset, bytes, |done, part| {
+            Self::Part(own) => own.pieces(offset, bytes, |place, before, bytes| {
+                own.volume.read(operation, place, bytes, |done, part| {
                     // SAFETY: the caller vouches for the target, of which this is a part.
-                    unsafe { racy::write(to.wrapping_add(done), part) };
+                    unsafe { racy::write(to.wrapping_add(before + done), part) };
                 })
-            }
+            }),
             // SAFETY: passed on.
             Self::Ram(ram) => unsafe { ram.read(operation, offset, to, bytes) },
         }
@@ -85,7 +189,9 @@ impl Medium for StoreMemory {
 
     unsafe fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
         match self {
-            Self::Part(own) => own.volume.read_into(operation, own.offset + offset, into),
+            Self::Part(own) => own.pieces(offset, into.len(), |place, before, bytes| {
+                own.volume.read_into(operation, place, &mut into[before..before + bytes])
+            }),
             // SAFETY: passed on; memory of the program is none of a device.
             Self::Ram(ram) => unsafe { ram.read(operation, offset, into.as_mut_ptr(), into.len()) },
         }
@@ -99,14 +205,44 @@ impl Medium for StoreMemory {
         bytes: usize,
     ) -> Result<()> {
         match self {
-            Self::Part(own) => {
-                own.volume.write(operation, own.offset + offset, bytes, |done, part| {
+            Self::Part(own) => own.pieces(offset, bytes, |place, before, bytes| {
+                own.volume.write(operation, place, bytes, |done, part| {
+                    let from = from.wrapping_add(before + done);
                     // SAFETY: the caller vouches for the source, of which this is a part.
-                    unsafe { racy::copy(from.wrapping_add(done), part.as_mut_ptr(), part.len()) };
+                    unsafe { racy::copy(from, part.as_mut_ptr(), part.len()) };
                 })
-            }
+            }),
             // SAFETY: passed on.
             Self::Ram(ram) => unsafe { ram.write(operation, offset, from, bytes) },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each page of a store belongs to one share, and pages of a share keep their order.
+    #[test]
+    fn shares_have_all_pages_once() {
+        for shares in [1, 2, 9] {
+            let share = |number| Share { number, shares };
+            let mut pages: Vec<u64> =
+                (0..shares).flat_map(|number| share(number).pages_from(0, 3000)).collect();
+            for number in 0..shares {
+                let own: Vec<u64> = share(number).pages_from(0, 3000).collect();
+                assert!(own.is_sorted());
+                for (at, page) in (0..).zip(&own) {
+                    assert_eq!(
+                        (share(number).page(at), share(number).pages_of_store(at + 1)),
+                        (*page, page + 1)
+                    );
+                }
+                assert!(share(number).pages_from(5, 3000).eq(own[5..].iter().copied()));
+            }
+            pages.sort_unstable();
+            assert!(pages.into_iter().eq(0..3000));
+        }
+        assert_eq!(Share { number: 1, shares: 3 }.pages_of_store(0), 0);
     }
 }

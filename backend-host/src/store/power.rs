@@ -144,7 +144,12 @@ impl Disk for SimulatedDisk {
     }
 }
 
-type Contents = Vec<Vec<u8>>;
+/// What a store has: its pages, but for zeroes behind all others, and the note that was stored with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Contents {
+    pages: Vec<Vec<u8>>,
+    note: [u64; 3],
+}
 
 fn read(volume: &Volume, page: u64) -> backend_api::Result<Vec<u8>> {
     let bytes = volume.page_bytes();
@@ -156,13 +161,127 @@ fn read(volume: &Volume, page: u64) -> backend_api::Result<Vec<u8>> {
 }
 
 fn contents(volume: &Volume) -> Contents {
-    (0..volume.pages()).map(|page| read(volume, page).unwrap()).collect()
+    let mut pages: Vec<_> = (0..volume.pages()).map(|page| read(volume, page).unwrap()).collect();
+    trim(&mut pages);
+    Contents { pages, note: volume.note() }
+}
+
+fn trim(pages: &mut Vec<Vec<u8>>) {
+    while pages.last().is_some_and(|page| page.iter().all(|byte| *byte == 0)) {
+        pages.pop();
+    }
 }
 
 fn write(volume: &Volume, offset: u64, bytes: &[u8]) -> backend_api::Result<()> {
     volume.write("write", offset, bytes.len(), |done, part| {
         part.copy_from_slice(&bytes[done..done + part.len()]);
     })
+}
+
+/// Threads push numbers behind those that are there, note how many, and commit, as arrays that grow do: after
+/// the power failed as many are noted as when a commit returned, or more, and all of these are there.
+#[test]
+fn what_is_noted_is_there() {
+    const PAGE_BYTES: usize = 64;
+    const NUMBERS: u64 = PAGE_BYTES as u64 / 8;
+    let disk = SimulatedDisk::default();
+    (disk.0.lock().sector_bytes, disk.0.lock().calls_left) = (16, u64::MAX);
+    let (page_bytes, has_checksums, metadata, note) = (PAGE_BYTES, true, Vec::new(), [0; 3]);
+    let plan = VolumePlan { page_bytes, pages: 0, has_checksums, metadata, note, id: 1 };
+    drop(Volume::create(Box::new(disk.clone()), plan).unwrap());
+    let mut least = 0;
+    for round in 0..losses() / 50 {
+        let mut random = SplitMix64::new(round);
+        disk.0.lock().calls_left = u64::MAX;
+        let volume = Volume::open(Box::new(disk.clone()), false).unwrap();
+        let [found, ..] = volume.note();
+        assert!(found >= least, "round {round}: {found} of {least}");
+        let holds = |place: u64| {
+            read(&volume, place / NUMBERS).unwrap()[(place % NUMBERS) as usize * 8..][..8]
+                == place.to_le_bytes()
+        };
+        assert!((0..found).all(holds), "round {round}");
+        least = found;
+        disk.0.lock().calls_left = random.index(800) as u64;
+        let (pushed, committed) = (Mutex::new(found), AtomicU64::new(found));
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (volume, pushed, committed) = (&volume, &pushed, &committed);
+                let mut random = SplitMix64::new(round << 8 | thread);
+                scope.spawn(move || {
+                    loop {
+                        let len = {
+                            let mut pushed = pushed.lock();
+                            volume.lengthen("extend", *pushed / NUMBERS + 1).unwrap();
+                            if write(volume, *pushed * 8, &pushed.to_le_bytes()).is_err() {
+                                return;
+                            }
+                            *pushed += 1;
+                            *pushed
+                        };
+                        if random.index(9) == 0 {
+                            // What a thread notes that is slower than another is no less.
+                            let noted = pushed.lock();
+                            volume.set_note([*noted, 0, 0]).unwrap();
+                            drop(noted);
+                            if volume.sync().is_err() {
+                                return;
+                            }
+                            committed.fetch_max(len, Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+        });
+        least = least.max(committed.into_inner());
+        drop(volume);
+        disk.0.lock().random = SplitMix64Default(SplitMix64::new(round));
+        disk.0.lock().lose_power();
+    }
+    assert!(least > 1000, "{least}");
+}
+
+/// A store of another version is refused, with the advice what to do.
+#[test]
+fn other_versions_are_refused() {
+    for (version, advice) in [(1, "that made it"), (200, "newer version")] {
+        let (disk, volume) = simulated(4);
+        drop(volume);
+        for start in [0, 4096] {
+            let platter = &mut *disk.0.lock();
+            platter.seen[start + 8] = version;
+            let sum = super::format::checksum(0, &platter.seen[start..start + 4088]);
+            platter.seen[start + 4088..start + 4096].copy_from_slice(&sum.to_le_bytes());
+        }
+        let error = Volume::open(Box::new(disk), false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongFormat);
+        assert!(error.to_string().contains(advice), "{error}");
+    }
+}
+
+/// A store that grows far beyond what it was made for gets a longer log, so that its map is seldom written.
+#[test]
+fn the_log_grows_with_the_store() {
+    let (disk, volume) = simulated(0);
+    volume.lengthen("extend", 40_000).unwrap();
+    for page in [7, 39_999, 20_000] {
+        write(&volume, page * 512, &[page as u8; 512]).unwrap();
+        volume.set_metadata(b"have the map written").unwrap();
+        volume.sync().unwrap();
+    }
+    let before = volume.commits();
+    for value in 1..100_u8 {
+        write(&volume, 512, &[value; 512]).unwrap();
+        volume.sync().unwrap();
+    }
+    // A number is left out each time the map is written.
+    assert_eq!(volume.commits() - before, 99, "640 KiB have room for so many records");
+    drop(volume);
+    let volume = Volume::open(Box::new(disk), false).unwrap();
+    assert_eq!((volume.pages(), read(&volume, 1).unwrap()), (40_000, vec![99; 512]));
+    for page in [7, 39_999, 20_000] {
+        assert_eq!(read(&volume, page).unwrap(), vec![page as u8; 512]);
+    }
 }
 
 /// How many losses a test makes: a few thousand, or what the environment says.
@@ -187,13 +306,21 @@ impl Round {
         disk.0.lock().sector_bytes = [16, 64, 512][random.index(3)];
         let page_bytes = [16, 100, 512, 1000, 4096][random.index(5)];
         let pages = 1 + random.index(if page_bytes < 512 { 300 } else { 12 }) as u64;
-        let plan = VolumePlan { page_bytes, pages, has_checksums, metadata: Vec::new(), id: seed };
+        let (metadata, note) = (Vec::new(), [0; 3]);
+        let plan = VolumePlan { page_bytes, pages, has_checksums, metadata, note, id: seed };
         drop(Volume::create(Box::new(disk.clone()), plan).unwrap());
         Self { disk, random, page_bytes, pages }
     }
 
-    /// Writes something somewhere: a page, some bytes, or zeroes.
+    /// Writes something somewhere: a page, some bytes, or zeroes; now and then to pages that are new.
     fn change(&mut self, volume: &Volume, now: &mut Contents) {
+        if self.random.index(12) == 0 {
+            self.pages += self.random.index(if self.page_bytes < 512 { 60 } else { 4 }) as u64;
+        }
+        // Also those that were not there any more when it was opened.
+        volume.lengthen("extend", self.pages).unwrap();
+        let pages = &mut now.pages;
+        pages.resize(self.pages as usize, vec![0; self.page_bytes]);
         let all = self.pages as usize * self.page_bytes;
         let start = self.random.index(all);
         let (start, bytes) = match self.random.index(3) {
@@ -208,14 +335,24 @@ impl Round {
         }
         let written_all = write(volume, start as u64, &written).is_ok();
         for (at, byte) in (start..).zip(written) {
-            now[at / self.page_bytes][at % self.page_bytes] = byte;
+            pages[at / self.page_bytes][at % self.page_bytes] = byte;
         }
         if !written_all {
             // Some pages have it: what they hold now is asked.
             let (first, last) = (start / self.page_bytes, (start + bytes - 1) / self.page_bytes);
-            for (page, now) in (first as u64..).zip(&mut now[first..=last]) {
+            for (page, now) in (first as u64..).zip(&mut pages[first..=last]) {
                 *now = read(volume, page).expect("no page is written over where it is");
             }
+        }
+        if self.random.index(8) == 0 {
+            let cleared = self.random.index(pages.len());
+            volume.clear(cleared as u64);
+            pages[cleared].fill(0);
+        }
+        trim(pages);
+        if self.random.index(3) == 0 {
+            now.note = [self.random.index(1000) as u64, bytes as u64, start as u64];
+            volume.set_note(now.note).unwrap();
         }
     }
 }
@@ -231,7 +368,7 @@ fn what_was_committed_survives_losses_of_power() {
         let mut round = Round::new(seed, seed % 4 > 0);
         let platter = round.disk.clone();
         // What may be found: the last commit, and what later ones that failed were to store.
-        let mut allowed: Vec<Contents> = vec![vec![vec![0; round.page_bytes]; round.pages as usize]];
+        let mut allowed = vec![Contents { pages: Vec::new(), note: [0; 3] }];
         for _ in 0..left.min(100) {
             left -= 1;
             platter.0.lock().calls_left = round.random.index(80) as u64;
@@ -278,8 +415,8 @@ fn pages_are_whole_while_threads_write() {
     const PAGE_BYTES: usize = 100;
     let disk = SimulatedDisk::default();
     (disk.0.lock().sector_bytes, disk.0.lock().calls_left) = (64, u64::MAX);
-    let plan =
-        VolumePlan { page_bytes: PAGE_BYTES, pages: 256, has_checksums: true, metadata: Vec::new(), id: 1 };
+    let (page_bytes, has_checksums, metadata, note) = (PAGE_BYTES, true, Vec::new(), [0; 3]);
+    let plan = VolumePlan { page_bytes, pages: 256, has_checksums, metadata, note, id: 1 };
     drop(Volume::create(Box::new(disk.clone()), plan).unwrap());
     for round in 0..20_u64 {
         disk.0.lock().calls_left = u64::MAX;
@@ -336,13 +473,17 @@ fn a_disk_that_lies_gives_errors_or_older_pages() {
     let (mut errors, mut wrong) = (0, 0);
     for seed in 0..losses() / 20 {
         let mut round = Round::new(seed, true);
-        let mut history = vec![vec![vec![0; round.page_bytes]]; round.pages as usize];
+        let zeroes = vec![0; round.page_bytes];
+        let mut history = vec![vec![zeroes.clone()]; round.pages as usize];
         let volume = Volume::open(Box::new(round.disk.clone()), false).unwrap();
         let mut now = contents(&volume);
         for step in 0..40 {
             round.disk.0.lock().lies = step >= 20;
             round.change(&volume, &mut now);
-            now.iter().zip(&mut history).for_each(|(page, had)| had.push(page.clone()));
+            history.resize(round.pages as usize, vec![zeroes.clone()]);
+            for (page, had) in history.iter_mut().enumerate() {
+                had.push(now.pages.get(page).unwrap_or(&zeroes).clone());
+            }
             if round.random.index(3) == 0 {
                 volume.sync().unwrap();
             }
@@ -353,7 +494,7 @@ fn a_disk_that_lies_gives_errors_or_older_pages() {
             errors += 1;
             continue;
         };
-        for (page, had) in (0..).zip(&history) {
+        for (page, had) in (0..volume.pages()).zip(&history) {
             match read(&volume, page) {
                 Ok(found) => assert!(had.contains(&found), "seed {seed}, page {page}"),
                 Err(error) => {
@@ -392,9 +533,13 @@ fn flipped_bits_are_errors_and_no_values() {
         let report = Volume::check(Box::new(round.disk.clone())).unwrap();
         // Records from a damaged one on are not there, as if they had not been written.
         let is_older = volume.commits() < 20;
-        for page in 0..round.pages {
+        let zeroes = vec![0; round.page_bytes];
+        for page in 0..volume.pages() {
             match read(&volume, page) {
-                Ok(found) => assert!(is_older || found == now[page as usize], "seed {seed}, page {page}"),
+                Ok(found) => {
+                    let expected = now.pages.get(page as usize).unwrap_or(&zeroes);
+                    assert!(is_older || found == *expected, "seed {seed}, page {page}");
+                }
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Corrupted);
                     assert!(report.damaged_pages.iter().any(|(damaged, _)| *damaged == page));
@@ -414,7 +559,8 @@ fn find(disk: &SimulatedDisk, wanted: &[u8]) -> usize {
 fn simulated(pages: u64) -> (SimulatedDisk, Volume) {
     let disk = SimulatedDisk::default();
     (disk.0.lock().sector_bytes, disk.0.lock().calls_left) = (512, u64::MAX);
-    let plan = VolumePlan { page_bytes: 512, pages, has_checksums: true, metadata: Vec::new(), id: 1 };
+    let (page_bytes, has_checksums, metadata, note) = (512, true, Vec::new(), [0; 3]);
+    let plan = VolumePlan { page_bytes, pages, has_checksums, metadata, note, id: 1 };
     let volume = Volume::create(Box::new(disk.clone()), plan).unwrap();
     (disk, volume)
 }

@@ -2,12 +2,13 @@
 
 mod commit;
 mod recover;
+mod table;
 
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use backend_api::{Error, ErrorKind, Result};
 use bytemuck::Zeroable;
@@ -15,12 +16,13 @@ use bytemuck::allocation::try_zeroed_vec;
 use parking_lot::{Mutex, RwLock};
 
 use super::disk::Disk;
-use super::format::{self, HEAD_BYTES};
+use super::format::{self, HEAD_BYTES, Note};
 use super::free::Free;
 use crate::error::{is_full, system};
 use crate::medium;
 use crate::memory::Passage;
 use commit::Commit;
+use table::Table;
 
 pub(super) use recover::PAGE_BYTES_MAX;
 pub use recover::StoreReport;
@@ -28,8 +30,8 @@ pub use recover::StoreReport;
 /// How much is read or written at a time, and checked.
 const BUFFER_BYTES: usize = 256 << 10;
 /// So many pages that follow one another are changed by one thread at a time.
-const GROUP_PAGES: u64 = 64;
-const GROUPS_MAX: u64 = 256;
+pub(super) const GROUP_PAGES: u64 = 64;
+const GROUPS: u64 = 256;
 /// So much at once is a part of a long range, and will hardly be written anew before the next commit: the
 /// drive stores it while the next part is copied.
 const EARLY_BYTES: usize = 256 << 10;
@@ -46,6 +48,7 @@ pub(crate) struct VolumePlan {
     pub pages: u64,
     pub has_checksums: bool,
     pub metadata: Vec<u8>,
+    pub note: Note,
     pub id: u64,
 }
 
@@ -63,11 +66,11 @@ pub(crate) struct Volume {
     id: u64,
     has_checksums: bool,
     is_read_only: bool,
-    /// By page, its place plus one, or 0 for zeroes; and whether it is [`FRESH`]. Changed under the lock of
-    /// its group.
-    words: Vec<AtomicU64>,
-    /// By page, the checksum of what is at its place.
-    sums: Vec<AtomicU64>,
+    /// By page, its place plus one, or 0 for zeroes; and whether it is [`FRESH`]. And the checksum of what is
+    /// at its place. Changed under the lock of its group.
+    table: Table,
+    /// What its user notes with the next commit.
+    note: Mutex<Note>,
     groups: Box<[RwLock<Changed>]>,
     /// Held shared by whoever changes several pages, or one in several steps, and exclusively at the moment
     /// of which a commit is.
@@ -146,7 +149,36 @@ impl Volume {
     }
 
     pub fn pages(&self) -> u64 {
-        self.words.len() as u64
+        self.table.pages()
+    }
+
+    /// Has it have so many pages at least. Those that are new are zeroes, and take no place.
+    pub fn lengthen(&self, operation: &'static str, pages: u64) -> Result<()> {
+        let fits = pages.checked_mul(self.page_bytes as u64).is_some_and(|bytes| bytes <= i64::MAX as u64);
+        if !fits {
+            let detail = format!("{pages} pages are more than a file can have");
+            return Err(Error::new(ErrorKind::TooLarge, operation).with_detail(detail));
+        }
+        self.table.lengthen(operation, pages)
+    }
+
+    /// Has a page be of zeroes.
+    pub fn clear(&self, page: u64) {
+        let mut group = self.group(page).write();
+        self.moved(&mut group, page, 0, 0);
+    }
+
+    pub fn note(&self) -> Note {
+        *self.note.lock()
+    }
+
+    /// Has the next commit, and later ones, store other numbers of its user together with the pages.
+    pub fn set_note(&self, note: Note) -> Result<()> {
+        if self.is_read_only {
+            return Err(Error::new(ErrorKind::ReadOnly, "set_note"));
+        }
+        *self.note.lock() = note;
+        Ok(())
     }
 
     pub fn is_read_only(&self) -> bool {
@@ -160,7 +192,7 @@ impl Volume {
 
     /// Whether a page has anything but zeroes.
     pub fn has_contents(&self, page: u64) -> bool {
-        self.words[page as usize].load(Ordering::Relaxed) & !FRESH != 0
+        page < self.pages() && self.table.word(page).load(Ordering::Relaxed) & !FRESH != 0
     }
 
     /// How many bytes below the last place in use nothing refers to.
@@ -255,7 +287,7 @@ impl Volume {
     fn announce(&self, offset: u64, bytes: usize) {
         let length = self.page_bytes as u64;
         let (mut page, end) = (offset / length, (offset + bytes as u64).div_ceil(length));
-        let place = |page: u64| self.words[page as usize].load(Ordering::Relaxed) & !FRESH;
+        let place = |page: u64| self.table.word(page).load(Ordering::Relaxed) & !FRESH;
         let run = |first: u64| {
             let here = place(first);
             let follows = |next: u64| self.are_packed() && here != 0 && place(next) == here + (next - first);
@@ -310,7 +342,7 @@ impl Volume {
     /// that are read whole. The caller holds the lock of their group.
     fn load(&self, operation: &'static str, first: u64, range: Range<usize>, into: &mut [u8]) -> Result<()> {
         let length = self.page_bytes;
-        let word = |at: usize| self.words[first as usize + at].load(Ordering::Relaxed) & !FRESH;
+        let word = |at: usize| self.table.word(first + at as u64).load(Ordering::Relaxed) & !FRESH;
         let (mut at, end) = (range.start / length, range.end.div_ceil(length));
         while at < end {
             let here = word(at);
@@ -346,7 +378,7 @@ impl Volume {
 
     /// Checks what was read of a page.
     fn expect(&self, operation: &'static str, page: u64, bytes: &[u8]) -> Result<()> {
-        if self.checksum(page, bytes) == self.sums[page as usize].load(Ordering::Relaxed) {
+        if self.checksum(page, bytes) == self.table.sum(page).load(Ordering::Relaxed) {
             return Ok(());
         }
         Err(corrupted(operation, format!("page {page} of the store is not what was written to it"))
@@ -396,8 +428,13 @@ impl Volume {
 
     /// Notes where a page is now. Its former place is free at once if no commit knows it.
     fn moved(&self, group: &mut Changed, page: u64, word: u64, sum: u64) {
-        let before = self.words[page as usize].swap(word | FRESH, Ordering::Relaxed);
-        self.sums[page as usize].store(sum, Ordering::Relaxed);
+        let place = self.table.word(page);
+        if word == 0 && place.load(Ordering::Relaxed) == 0 {
+            // Zeroes, as the last commit has them.
+            return;
+        }
+        let before = place.swap(word | FRESH, Ordering::Relaxed);
+        self.table.sum(page).store(sum, Ordering::Relaxed);
         let left = before & !FRESH;
         if before & FRESH == 0 {
             group.pages.push(page);

@@ -23,7 +23,7 @@ fn file(threads: usize) -> Arc<FileDevice> {
 fn store() -> Arc<StoreDevice> {
     const PAGE_BYTES: usize = 1000;
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(backend_api::own_files::random_name());
-    let store = StoreDevice::create(&path, PAGE_BYTES, (64 << 20) / PAGE_BYTES as u64, b"").unwrap();
+    let store = StoreDevice::create(&path, PAGE_BYTES, (64 << 20) / PAGE_BYTES as u64, b"", [0; 3]).unwrap();
     std::fs::remove_file(path).unwrap();
     Arc::new(store)
 }

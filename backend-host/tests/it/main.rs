@@ -5,4 +5,6 @@ mod file;
 mod fused;
 mod host;
 mod peers;
+#[cfg(unix)]
+mod shares;
 mod simulated;

@@ -55,7 +55,7 @@ fn check(files: &[&str]) -> ExitCode {
         match vmarray::host::StoreDevice::check(file) {
             Ok(report) => {
                 let stored = report.stored_pages * report.page_bytes;
-                println!("{file}: {} of {} pages stored, {stored} bytes", report.stored_pages, report.pages);
+                println!("{file}: {} pages stored, {stored} bytes", report.stored_pages);
                 if report.damaged_superblocks > 0 {
                     println!("{file}: one of its two superblocks is damaged, which is no loss");
                 }

@@ -325,6 +325,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`Placement::Parity`](crate::Placement::Parity) has it fail with
     /// [`ParityRefused`](ErrorKind::ParityRefused).
     ///
+    /// Arrays [in files](Self::create) grow without it; it says how far, each time one is made or opened.
+    ///
     /// ```
     /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::builder(0).max_len(1000).build()?;

@@ -28,6 +28,9 @@ const CHUNK_BYTES: usize = 64 << 10;
 ///
 /// Where there is no more memory, or the greatest length is reached, that is an error, and the array is as it
 /// was. Memory stays with the array when it becomes shorter.
+///
+/// Arrays [in files](crate::Builder::create) grow as well, without having been told how far, and
+/// [`sync`](Self::sync) stores the length that there was when it was called together with all elements below.
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// How many elements the array may have: [`Builder::max_len`](crate::Builder::max_len), or less where its
     /// devices could never hold so many, or those that it was built with.
@@ -87,6 +90,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     fn extend_memory(&self, len: usize, spare: Spare) -> Result<()> {
+        self.pager().expect_writable()?;
         if len > self.max_len {
             return Err(ErrorKind::LengthLimit { asked: len, max_len: self.max_len }.into());
         }
@@ -235,7 +239,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     pub fn truncate(&mut self, len: usize) -> Result<()> {
         if len < self.len() {
-            self.pager().expect_length_may_change()?;
+            self.pager().expect_writable()?;
             let left_out = len.div_ceil(self.page_len())..self.page_count();
             self.pager().discard(left_out.start as u64..left_out.end as u64)?;
             self.set_len(len);

@@ -1,31 +1,36 @@
 //! Arrays in files, which outlive the program: making, opening, and what is written down of them.
 
+mod files;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend_api::Device;
-use backend_host::StoreDevice;
 use vmarray_kernel::{KernelType, Layout};
 
 use crate::array::VirtualArray;
-use crate::array::builder::{Builder, Homes, OpenDevices, PAGE_BYTES};
+use crate::array::builder::{Builder, PAGE_BYTES};
 use crate::base::element::{self, Element};
-use crate::base::error::{ErrorKind, Result};
-use crate::engine::page::state::{HOME, ZEROED};
-use crate::setup::any::AnyDevice;
+use crate::base::error::Result;
+use crate::engine::pager::{KeptLength, StoredLength};
+
+use files::{FilePart, Files, PLACE_BYTES};
 
 /// The first line of what is written down of an array, and its version.
 const FORMAT: &str = "vmarray array 1";
 /// The shape of arrays of one dimension.
 pub(crate) const LINEAR: &str = "linear";
+/// The shape of rows of any lengths: elements, and in pages of the first file, before its channels of these,
+/// 64-bit numbers that say where rows begin. What is written down as the length is how many rows there are.
+pub(crate) const ROWS: &str = "rows";
 
-/// What is written down of an array in each of its files: lines of `name: value`.
+/// What is written down of an array in each of its files: lines of `name: value`. How long it is changes, and
+/// is noted with each commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Description {
     byte_order: String,
     element: String,
-    elements: usize,
     /// What the elements make up, in words.
     shape: String,
     page_elements: usize,
@@ -62,16 +67,9 @@ impl Description {
     fn to_text(&self) -> String {
         let turns = self.turns.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         format!(
-            "{FORMAT}\nbyte order: {}\nelement: {}\nelements: {}\nshape: {}\nelements of a page: {}\n\
+            "{FORMAT}\nbyte order: {}\nelement: {}\nshape: {}\nelements of a page: {}\n\
              files of channels: {turns}\nfile: {}\nfiles: {}\narray: {:016x}\n",
-            self.byte_order,
-            self.element,
-            self.elements,
-            self.shape,
-            self.page_elements,
-            self.file,
-            self.files,
-            self.array,
+            self.byte_order, self.element, self.shape, self.page_elements, self.file, self.files, self.array,
         )
     }
 
@@ -84,7 +82,6 @@ impl Description {
         let description = Self {
             byte_order: (*lines.get("byte order")?).into(),
             element: (*lines.get("element")?).into(),
-            elements: number("elements")?,
             shape: (*lines.get("shape")?).into(),
             page_elements: number("elements of a page")?,
             turns: turns.collect::<Option<_>>()?,
@@ -93,41 +90,9 @@ impl Description {
             array: u64::from_str_radix(lines.get("array")?, 16).ok()?,
         };
         let Self { page_elements, ref turns, file, files, .. } = description;
-        let is_sound = page_elements > 0
-            && description.elements <= isize::MAX as usize
-            && file < files
-            && turns.iter().all(|turn| *turn < files);
+        let is_sound = page_elements > 0 && file < files && turns.iter().all(|turn| *turn < files);
         (is_sound && !turns.is_empty()).then_some(description)
     }
-
-    fn pages(&self) -> u64 {
-        self.elements.div_ceil(self.page_elements) as u64
-    }
-
-    /// How many pages a channel has.
-    fn slots(&self, channel: usize) -> u64 {
-        let channels = self.turns.len() as u64;
-        (self.pages() + channels - 1 - channel as u64) / channels
-    }
-
-    /// How many pages are in a file.
-    fn pages_of(&self, file: usize) -> u64 {
-        (0..self.turns.len())
-            .filter(|channel| self.turns[*channel] == file)
-            .map(|channel| self.slots(channel))
-            .sum()
-    }
-}
-
-/// Refuses a file that is not what is asked for.
-fn mismatch(
-    path: &Path,
-    what: &'static str,
-    stored: impl Into<String>,
-    asked: impl Into<String>,
-) -> crate::Error {
-    let (path, stored, asked) = (path.display().to_string(), stored.into(), asked.into());
-    ErrorKind::FileMismatch { path, what, stored, asked }.into()
 }
 
 impl<T: Element + KernelType> VirtualArray<T> {
@@ -169,9 +134,13 @@ impl<T: Element + KernelType> VirtualArray<T> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Has the elements stay that were written before: returns when they are there after the end of the
-    /// process, however it ends, and after a loss of power. Elements that others write meanwhile may stay or
-    /// not. After a crash each page is as at the last `sync` that returned, or as later; no page is torn.
+    /// Has the elements stay that were written before, and the length that there was: returns when they are
+    /// there after the end of the process, however it ends, and after a loss of power. What others write and
+    /// push meanwhile may stay or not. After a crash each page is as at the last `sync` that returned, or as
+    /// later, and so is the length; no page is torn, and no element missing below it. All pages of one file
+    /// are as one `sync` has stored them. Those of several files may be of two, if the power fails in the
+    /// midst of one: elements that [`insert`](Self::insert) or [`remove`](Self::remove) has moved since the
+    /// one before may be there twice then, or not at all.
     ///
     /// Blocks until dirty pages are written back and the drives have stored what they were given; hits go on
     /// meanwhile.
@@ -204,16 +173,21 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// time while it is changed between two calls of `sync`; what they hold beyond the elements, how they
     /// outlive crashes, and checksums are at [`StoreDevice`](crate::host::StoreDevice).
     ///
+    /// The array can [grow](VirtualArray#growth), now and whenever it is opened to write. How far is nothing
+    /// that files know: [`max_len`](Self::max_len) says for how many elements a page table is set aside until
+    /// the array is dropped. By default that is for 16 Mi pages (a TiB, in pages of the default length), for
+    /// 65536 of pages shorter than 4 KiB, or for four times as many as there are. Pages are 64 KiB long by
+    /// default, or as long as the array may ever be.
+    ///
     /// Of the settings, devices do not count, and the placement is [`Equal`](crate::Placement::Equal) or by
     /// [`Ratios`](crate::Placement::Ratios), over files, which may be on different drives.
     ///
     /// # Errors
     /// [`FileRefused`](ErrorKind::FileRefused) for no files, other placements, and arrays that are to be
-    /// movable or to [grow](Self::max_len); [`Device`](ErrorKind::Device) of kind `AlreadyExists` if there is
-    /// anything at a path, which is left as it is, of kind `InvalidArgument` if element type, files and
-    /// shares take more than some 3900 bytes to describe, and what the system says; else as
-    /// [`build`](Self::build). No file is left behind; a loss of power in the middle leaves one that cannot
-    /// be opened.
+    /// movable; [`Device`](ErrorKind::Device) of kind `AlreadyExists` if there is anything at a path, which
+    /// is left as it is, of kind `InvalidArgument` if element type, files and shares take more than some 3900
+    /// bytes to describe, and what the system says; else as [`build`](Self::build). No file is left behind; a
+    /// loss of power in the middle leaves one that cannot be opened.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -249,49 +223,105 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         files: impl IntoIterator<Item = P>,
         shape: &str,
     ) -> Result<VirtualArray<T>> {
-        if self.max_len > self.len {
-            return Err(ErrorKind::FileRefused { reason: "arrays in files do not grow as yet" }.into());
-        }
-        let paths: Vec<PathBuf> = files.into_iter().map(|path| path.as_ref().to_owned()).collect();
-        let page_len = self.settings.common.page_len::<T>(self.len, PAGE_BYTES)?;
+        let page_len = self.page_len_in_files(shape)?;
         let pages = self.len.div_ceil(page_len) as u64;
+        let (paths, description) = self.describe_files(files, shape, page_len)?;
+        let page_bytes = page_len * element::Layout::<T>::BYTES;
+        let (made, files) = Files::make(paths, description, page_bytes, [pages, 0], self.len)?;
+        let array = files.array(self)?;
+        made.keep();
+        Ok(array)
+    }
+
+    /// How many elements a page has in files.
+    fn page_len_in_files(&self, shape: &str) -> Result<usize> {
+        let is_open = self.max_len == 0 && [LINEAR, ROWS].contains(&shape);
+        let most = if is_open { usize::MAX } else { self.len.max(self.max_len) };
+        self.settings.common.page_len::<T>(most, PAGE_BYTES)
+    }
+
+    /// What is written down of new files.
+    fn describe_files<P: AsRef<Path>>(
+        &self,
+        files: impl IntoIterator<Item = P>,
+        shape: &str,
+        page_elements: usize,
+    ) -> Result<(Vec<PathBuf>, Description)> {
+        let paths: Vec<PathBuf> = files.into_iter().map(|path| path.as_ref().to_owned()).collect();
         let mut turns = self.settings.common.placement.turns_of_files(paths.len())?;
-        turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
-        let elements = self.len;
-        let of_file = |file| Description {
+        if ![LINEAR, ROWS].contains(&shape) {
+            // A channel without a page would be of no use where none is added.
+            turns.truncate(self.len.div_ceil(page_elements).max(1));
+        }
+        let description = Description {
             byte_order: native_byte_order(),
             element: in_words(&T::layout()),
-            elements,
             shape: shape.into(),
-            page_elements: page_len,
-            turns: turns.clone(),
-            file,
+            page_elements,
+            turns,
+            file: 0,
             files: paths.len(),
             array: std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &paths),
         };
-        let array = of_file(0).array;
-        let mut stores: Vec<StoreDevice> = Vec::new();
-        let made = paths.iter().enumerate().try_for_each(|(file, path)| {
-            let description = Description { array, ..of_file(file) };
-            let page_bytes = page_len * element::Layout::<T>::BYTES;
-            let pages = description.pages_of(file);
-            stores.push(StoreDevice::create(path, page_bytes, pages, description.to_text().as_bytes())?);
-            Ok::<_, crate::Error>(())
-        });
-        let count = stores.len();
-        let built = made.and_then(|()| self.with_stores(stores, &Description { array, ..of_file(0) }));
-        if built.is_err() {
-            // The first error is the one to tell.
-            paths[..count].iter().for_each(|path| drop(std::fs::remove_file(path)));
+        Ok((paths, description))
+    }
+
+    /// Makes files of so many rows, whose elements and places these builders describe.
+    pub(crate) fn create_rows<P: AsRef<Path>>(
+        self,
+        offsets: Builder<u64, D>,
+        files: impl IntoIterator<Item = P>,
+        rows: usize,
+    ) -> Result<StoredRows<T>> {
+        let (mut page_len, bytes) = (self.page_len_in_files(ROWS)?, element::Layout::<T>::BYTES);
+        // Places are in pages as long as elements.
+        while !page_len.saturating_mul(bytes).is_multiple_of(PLACE_BYTES) {
+            page_len = page_len.saturating_mul(2);
         }
-        built
+        let (paths, description) = self.describe_files(files, ROWS, page_len)?;
+        let (page_bytes, len) = (page_len * bytes, self.len);
+        let places = rows.saturating_add(1).div_ceil(page_bytes / PLACE_BYTES) as u64;
+        let pages = [len.div_ceil(page_len) as u64, places];
+        let (made, files) = Files::make(paths, description, page_bytes, pages, rows)?;
+        let rows = self.rows_of(&files, offsets, |_| Ok(len))?;
+        made.keep();
+        Ok(rows)
+    }
+
+    /// Opens files of rows.
+    pub(crate) fn open_rows<P: AsRef<Path>>(
+        self,
+        offsets: Builder<u64, D>,
+        files: impl IntoIterator<Item = P>,
+        is_read_only: bool,
+    ) -> Result<StoredRows<T>> {
+        let read = |shape: &str| (shape == ROWS).then_some(());
+        let (files, ()) = Files::open::<T, P, ()>(files, is_read_only, read, ROWS)?;
+        let rows = files.len;
+        // Where the last row ends.
+        self.rows_of(&files, offsets, |offsets| Ok(offsets.get(rows)? as usize))
+    }
+
+    /// The rows of files; `total` says how many elements they have.
+    fn rows_of(
+        self,
+        files: &Files,
+        offsets: Builder<u64, D>,
+        total: impl FnOnce(&VirtualArray<u64>) -> Result<usize>,
+    ) -> Result<StoredRows<T>> {
+        let length = || KeptLength::OfWhole(Arc::clone(&files.kept));
+        let offsets = files.part(offsets, FilePart::Places, files.len.saturating_add(1), length())?;
+        let items = files.part(self, FilePart::Elements, total(&offsets)?, length())?;
+        files.serve_work();
+        let (kept, rows) = (Arc::clone(&files.kept), files.len);
+        Ok(StoredRows { items, offsets, rows, kept, is_read_only: files.is_read_only })
     }
 
     /// Opens the array that files have, in any order, to read and write. Nobody else may have them open.
     ///
-    /// Length, page length and placement are as they were made; those of the builder are not looked at, and
-    /// its other settings count. Opening reads 16 bytes a page, and up to 16 MiB of pages if the array was
-    /// not closed as it should be.
+    /// The length is that of the last [`sync`](VirtualArray::sync) or a later one, page length and placement
+    /// are as they were made; those of the builder are not looked at, and its other settings count. Opening
+    /// reads 16 bytes a page, and up to 16 MiB of pages if the array was not closed as it should be.
     ///
     /// # Errors
     /// [`FileMismatch`](ErrorKind::FileMismatch) for elements of another type or byte order, and files that
@@ -304,6 +334,11 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// VirtualArray::<u32>::create(&path, 1000)?.fill(.., 7)?;
     /// let array = VirtualArray::<u32>::builder(0).cache_bytes(1 << 20).open([&path])?;
     /// assert_eq!(array.sum(.., Field::whole())?, 7000);
+    /// // It goes on where it ended.
+    /// assert_eq!(array.push(8)?, 1000);
+    /// array.sync()?;
+    /// drop(array);
+    /// assert_eq!(VirtualArray::<u32>::open(&path)?.get(1000)?, 8);
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -343,97 +378,20 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         read: impl Fn(&str) -> Option<S>,
         asked: &str,
     ) -> Result<(VirtualArray<T>, S)> {
-        let mut parts = Vec::new();
-        for path in files {
-            let path = path.as_ref().to_owned();
-            let store =
-                if is_read_only { StoreDevice::open_read_only(&path) } else { StoreDevice::open(&path) }?;
-            let metadata = store.metadata();
-            let Some(description) = Description::of_text(&metadata) else {
-                let stored = String::from_utf8_lossy(&metadata).lines().next().unwrap_or_default().to_owned();
-                return Err(mismatch(&path, "contents", stored, FORMAT));
-            };
-            parts.push((description, store, path));
-        }
-        parts.sort_by_key(|(description, ..)| description.file);
-        let Some((first, ..)) = parts.first() else {
-            return Err(ErrorKind::FileRefused { reason: "no file is named" }.into());
-        };
-        let first = first.clone();
-        for (at, (description, store, path)) in parts.iter().enumerate() {
-            let element = in_words(&T::layout());
-            if description.byte_order != native_byte_order() {
-                let asked = native_byte_order();
-                return Err(mismatch(path, "byte order", &description.byte_order, asked));
-            }
-            if description.element != element {
-                return Err(mismatch(path, "element", &description.element, element));
-            }
-            if read(&description.shape).is_none() {
-                return Err(mismatch(path, "shape", &description.shape, asked));
-            }
-            let expected = Description { file: at, files: parts.len(), ..first.clone() };
-            if *description != expected {
-                let files = |of: &Description| {
-                    format!("file {} of {} of array {:016x}", of.file + 1, of.files, of.array)
-                };
-                return Err(mismatch(path, "place in the array", files(description), files(&expected)));
-            }
-            let shape = |page_bytes: usize, pages: u64| format!("{pages} pages of {page_bytes} bytes");
-            let asked = description.page_elements.saturating_mul(element::Layout::<T>::BYTES);
-            let (stored, asked) =
-                (shape(store.page_bytes(), store.pages()), shape(asked, description.pages_of(at)));
-            if stored != asked {
-                return Err(mismatch(path, "length", stored, asked));
-            }
-        }
-        let shape = read(&first.shape);
-        let array = self.with_stores(parts.into_iter().map(|(_, store, _)| store).collect(), &first)?;
-        shape.map(|shape| (array, shape)).ok_or(ErrorKind::FileRefused { reason: "no file is named" }.into())
+        let (files, shape) = Files::open::<T, P, S>(files, is_read_only, read, asked)?;
+        Ok((files.array(self)?, shape))
     }
+}
 
-    /// The array on files that have its pages.
-    fn with_stores(self, stores: Vec<StoreDevice>, description: &Description) -> Result<VirtualArray<T>> {
-        if self.settings.is_movable() {
-            return Err(ErrorKind::FileRefused { reason: "its pages stay in their files" }.into());
-        }
-        let is_read_only = stores.iter().any(StoreDevice::is_read_only);
-        // What the slots of the channels have, in the order of their allocation.
-        let mut next = vec![0; stores.len()];
-        let mut first_of = Vec::new();
-        for (channel, file) in description.turns.iter().enumerate() {
-            first_of.push(next[*file]);
-            next[*file] += description.slots(channel);
-        }
-        let states = |page: u64| {
-            let channels = description.turns.len() as u64;
-            let (channel, slot) = ((page % channels) as usize, page / channels);
-            let store = &stores[description.turns[channel]];
-            if store.has_contents(first_of[channel] + slot) { HOME } else { ZEROED }
-        };
-        let states: Vec<u64> = (0..description.pages()).map(states).collect();
-        let devices: Vec<_> = stores.into_iter().map(|store| Arc::new(AnyDevice::from(store))).collect();
-        let settings = self.settings;
-        let homes = Homes {
-            open: OpenDevices::of(devices.clone(), &settings.common)?,
-            len: description.elements,
-            max_len: description.elements,
-            pages_most: description.pages(),
-            is_open: false,
-            page_len: description.page_elements,
-            turns: description.turns.clone(),
-            redundant: None,
-        };
-        Builder::<T, AnyDevice>::build_on(settings, homes, |pager| {
-            (0..).zip(&states).for_each(|(page, state)| pager.table().entry(page).begin_with(*state));
-            pager.keep(is_read_only);
-            // All pages have their slots.
-            devices.iter().for_each(|device| match &**device {
-                AnyDevice::Store(store) => store.serve_work(),
-                _ => unreachable!("these are stores"),
-            });
-        })
-    }
+/// Rows in files.
+pub(crate) struct StoredRows<T: Element> {
+    pub(crate) items: VirtualArray<T>,
+    /// Where they begin, and where the last one ends.
+    pub(crate) offsets: VirtualArray<u64>,
+    pub(crate) rows: usize,
+    /// What writes down how many they are.
+    pub(crate) kept: Arc<StoredLength>,
+    pub(crate) is_read_only: bool,
 }
 
 #[cfg(test)]
@@ -445,7 +403,6 @@ mod tests {
         let description = Description {
             byte_order: "little".into(),
             element: in_words(&<[(u8, f32); 3]>::layout()),
-            elements: 1000,
             shape: LINEAR.into(),
             page_elements: 7,
             turns: vec![0, 1, 0],
@@ -455,8 +412,7 @@ mod tests {
         };
         assert_eq!(description.element, "[(u8, f32); 3]");
         let text = description.to_text();
-        assert_eq!(Description::of_text(text.as_bytes()), Some(description.clone()));
-        assert_eq!((description.pages(), description.pages_of(0), description.pages_of(1)), (143, 95, 48));
+        assert_eq!(Description::of_text(text.as_bytes()), Some(description));
         for line in text.lines() {
             let without = text.replace(line, "");
             assert_eq!(Description::of_text(without.as_bytes()), None, "without {line}");

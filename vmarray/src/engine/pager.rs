@@ -11,6 +11,9 @@ mod growth;
 mod hold;
 #[forbid(unsafe_code)]
 mod init_tracker;
+#[cfg(feature = "host")]
+#[forbid(unsafe_code)]
+mod kept;
 #[forbid(unsafe_code)]
 mod pool;
 #[forbid(unsafe_code)]
@@ -44,6 +47,8 @@ use crate::engine::redundancy::Redundancy;
 
 pub(crate) use growth::Spare;
 pub(crate) use hold::ExclusiveHold;
+#[cfg(feature = "host")]
+pub(crate) use kept::StoredLength;
 pub(crate) use pool::SharedHomes;
 
 /// Whether a page that is about to be held needs its contents.
@@ -117,6 +122,22 @@ pub struct Pager {
     keeps: Keeps,
     /// Whether short reads of pages without a frame may be made where the pages live.
     reads_parts: AtomicBool,
+    /// What is written down of a length beside the pages.
+    #[cfg(feature = "host")]
+    length: KeptLength,
+}
+
+/// Which length is written down beside pages that stay.
+#[cfg(feature = "host")]
+#[derive(Clone, Debug, Default)]
+pub(crate) enum KeptLength {
+    /// None, or one that stays as it is.
+    #[default]
+    None,
+    /// That of the array.
+    Own(Arc<StoredLength>),
+    /// That of something which the array is a part of, and which notes it.
+    OfWhole(Arc<StoredLength>),
 }
 
 /// What is to become of contents when the array is dropped.
@@ -167,6 +188,8 @@ impl Pager {
             publication: None,
             keeps: Keeps::Nothing,
             reads_parts: AtomicBool::new(false),
+            #[cfg(feature = "host")]
+            length: KeptLength::None,
         };
         if pager.channels.iter().all(|channel| channel.loads_directly()) {
             pager.read_parts();
@@ -223,8 +246,9 @@ impl Pager {
 
     /// Has contents outlive the array; of one that is for reading alone, nothing can be written to them.
     #[cfg(feature = "host")]
-    pub(crate) fn keep(&mut self, is_read_only: bool) {
+    pub(crate) fn keep(&mut self, is_read_only: bool, length: KeptLength) {
         self.keeps = if is_read_only { Keeps::AsFound } else { Keeps::All };
+        self.length = length;
     }
 
     /// Whether contents stay as they are.
@@ -232,12 +256,19 @@ impl Pager {
         self.keeps == Keeps::AsFound
     }
 
-    /// Refuses to make an array shorter whose length is written down elsewhere.
-    pub(crate) fn expect_length_may_change(&self) -> Result<()> {
-        if self.keeps == Keeps::Nothing {
-            return Ok(());
+    /// Whether contents outlive the array.
+    fn keeps_contents(&self) -> bool {
+        self.keeps != Keeps::Nothing
+    }
+
+    /// Notes that elements behind so many were given up, for those that write the length down.
+    pub(crate) fn shorten(&self, len: usize) {
+        #[cfg(feature = "host")]
+        if let KeptLength::Own(kept) = &self.length {
+            kept.shorten(len as u64);
         }
-        Err(ErrorKind::FileRefused { reason: "its length stays as it was made, as yet" }.into())
+        #[cfg(not(feature = "host"))]
+        let _ = len;
     }
 
     /// Refuses whoever wants to write where nothing is to be written.
@@ -248,29 +279,43 @@ impl Pager {
         Ok(())
     }
 
-    /// Has all contents stay that were written before, on devices that can keep them.
+    /// Has all contents stay that were written before, on devices that can keep them, and with them the
+    /// length that there was then.
     pub(crate) fn sync(&self) -> Result<()> {
         if self.is_read_only() {
             return Ok(());
         }
+        let len = self.table.lengths().len() as u64;
+        let settled = self.settle_all();
         // What can be stored is, also if a page cannot.
-        let settled = self.settle(&(0..self.table.len()));
-        let mut devices: Vec<&Arc<dyn Device>> = Vec::new();
+        let stored = self.store_with(settled.is_ok().then_some(len));
+        settled.and(stored)
+    }
+
+    /// Has devices store what they were given, and this length with it, if it is one of their own.
+    fn store_with(&self, len: Option<u64>) -> Result<()> {
+        #[cfg(feature = "host")]
+        if let KeptLength::Own(kept) = &self.length {
+            return kept.store(len);
+        }
+        let _ = len;
+        store(&self.devices())
+    }
+
+    /// Has the home slots of all pages be as the pages are.
+    pub(crate) fn settle_all(&self) -> Result<()> {
+        self.settle(&(0..self.table.len()))
+    }
+
+    /// The devices of the channels, each once.
+    fn devices(&self) -> Vec<Arc<dyn Device>> {
+        let mut devices: Vec<Arc<dyn Device>> = Vec::new();
         for channel in &self.channels {
             if devices.iter().all(|device| !is_same(device, channel.device())) {
-                devices.push(channel.device());
+                devices.push(Arc::clone(channel.device()));
             }
         }
-        let each = |device: &&Arc<dyn Device>| -> Result<()> { Ok(device.sync()?) };
-        let [first, others @ ..] = &devices[..] else { return settled };
-        // Drives store at the same time what they were given.
-        std::thread::scope(|scope| {
-            let others: Vec<_> = others.iter().map(|device| scope.spawn(move || each(device))).collect();
-            let outcome = settled.and(each(first));
-            let outcomes =
-                others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            outcomes.fold(outcome, Result::and)
-        })
+        devices
     }
 
     /// How many pages of a channel have contents in their slots and in no frame.
@@ -562,6 +607,20 @@ impl Pager {
     }
 }
 
+/// Has devices store what they were given.
+pub(crate) fn store<D: Device + ?Sized>(devices: &[Arc<D>]) -> Result<()> {
+    let each = |device: &Arc<D>| -> Result<()> { Ok(device.sync()?) };
+    let [first, others @ ..] = devices else { return Ok(()) };
+    // Drives do so at the same time.
+    std::thread::scope(|scope| {
+        let others: Vec<_> = others.iter().map(|device| scope.spawn(move || each(device))).collect();
+        let outcome = each(first);
+        let outcomes =
+            others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        outcomes.fold(outcome, Result::and)
+    })
+}
+
 /// Shares a resident page. Behind somebody who wants it for itself the thread waits, unless it holds guards:
 /// it must not queue up then.
 pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal> {
@@ -573,18 +632,36 @@ pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal>
     }
 }
 
+impl Pager {
+    /// Stores all of an array that is dropped: whether that is done; else somebody is told.
+    fn stays(&self) -> bool {
+        // A guard that was forgotten would be waited for without end. What has pages otherwise, such as loads
+        // ahead of need, ends by itself.
+        let is_held = |page| {
+            let state = self.table.entry(page).state(Ordering::Acquire);
+            state.any(EXCLUSIVE) && state.guards() > 0
+        };
+        if (0..self.table.len()).any(is_held) {
+            tell::warn("an array is dropped of which a page is held for ever: no more is stored".into());
+            return false;
+        }
+        let synced = self.sync();
+        if let Err(error) = &synced {
+            tell::warn(format!("an array is dropped of which not all is stored: {error}"));
+        }
+        synced.is_ok()
+    }
+}
+
 impl Drop for Pager {
     fn drop(&mut self) {
         // Before anything else: from now on nobody asks the channels.
         self.publication = None;
-        // A guard that was forgotten would be waited for without end.
-        let is_held = |page| self.table.entry(page).state(Ordering::Acquire).any(EXCLUSIVE);
-        if self.keeps == Keeps::All && (0..self.table.len()).any(is_held) {
-            tell::warn("an array is dropped of which a page is held for ever: no more is stored".into());
-        } else if self.keeps == Keeps::All
-            && let Err(error) = self.sync()
-        {
-            tell::warn(format!("an array is dropped of which not all is stored: {error}"));
+        if self.keeps == Keeps::All && !self.stays() {
+            #[cfg(feature = "host")]
+            if let KeptLength::OfWhole(kept) = &self.length {
+                kept.give_up();
+            }
         }
         self.drivers.iter().for_each(|driver| driver.close());
         // Transfers refer to entries.

@@ -105,28 +105,13 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
         shape: &str,
         progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
     ) -> Result<()> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // In the same folder, so that it can take the other's place.
-        let unfinished = folder.join(own_files::random_name());
-        let saved =
-            self.save_to(&unfinished, shape, progress).and_then(|()| replace(&unfinished, path, folder));
-        if saved.is_err() {
-            // The first error is the one to tell; where nothing was made there is nothing to remove.
-            let _ = std::fs::remove_file(&unfinished);
-        }
-        saved
-    }
-
-    fn save_to(
-        &self,
-        path: &Path,
-        shape: &str,
-        progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
-    ) -> Result<()> {
-        let builder = VirtualArray::<T>::builder(self.len()).page_len(self.page_len()).cache_bytes(0);
-        let file = builder.create_as([path], shape)?;
-        copy(self, &file, progress)?;
-        file.sync()
+        atomically(path, |unfinished| {
+            let builder = VirtualArray::<T>::builder(self.len()).page_len(self.page_len()).cache_bytes(0);
+            let file = builder.create_as([unfinished], shape)?;
+            let told = Told::new(file.len() * element::Layout::<T>::BYTES, progress);
+            copy(file.len(), self.page_len(), |at, into| self.read(at, into), &file, &told)?;
+            file.sync()
+        })
     }
 }
 
@@ -173,24 +158,55 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     ) -> Result<VirtualArray<T, D>> {
         let file = VirtualArray::<T>::builder(0).cache_bytes(0).open_read_only([path])?;
         let array = self.with_len(file.len()).build()?;
-        copy(&file, &array, progress)?;
+        copy_all(&file, &array, progress)?;
         Ok(array)
     }
 }
 
-/// Copies all elements to an array of the same length, in pieces of whole pages.
-pub(crate) fn copy<T: Element, D: Device, E: Device>(
+/// Who is told how far a snapshot has come, by any thread.
+pub(crate) struct Told<P> {
+    progress: Mutex<P>,
+    done_bytes: AtomicU64,
+    all_bytes: u64,
+}
+
+impl<P: FnMut(Progress) -> ControlFlow<()> + Send> Told<P> {
+    pub(crate) fn new(all_bytes: usize, progress: P) -> Self {
+        let (progress, done_bytes) = (Mutex::new(progress), AtomicU64::new(0));
+        Self { progress, done_bytes, all_bytes: all_bytes as u64 }
+    }
+
+    /// Tells of so many bytes more.
+    fn tell(&self, bytes: usize) -> Result<()> {
+        let progress = &mut *self.progress.lock();
+        let done_bytes = self.done_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        let goes_on = progress(Progress { done_bytes, all_bytes: self.all_bytes }).is_continue();
+        if goes_on { Ok(()) } else { Err(ErrorKind::Cancelled.into()) }
+    }
+}
+
+/// Copies all elements to an array of the same length.
+pub(crate) fn copy_all<T: Element, D: Device, E: Device>(
     from: &VirtualArray<T, D>,
     to: &VirtualArray<T, E>,
     progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
 ) -> Result<()> {
-    let len = from.len();
+    let told = Told::new(from.len() * element::Layout::<T>::BYTES, progress);
+    copy(from.len(), from.page_len(), |at, into| from.read(at, into), to, &told)
+}
+
+/// Copies the first `len` elements of what `read` reads to an array, in pieces of whole pages of both.
+pub(crate) fn copy<T: Element, D: Device>(
+    len: usize,
+    page_len: usize,
+    read: impl Fn(usize, &mut [T]) -> Result<()> + Sync,
+    to: &VirtualArray<T, D>,
+    told: &Told<impl FnMut(Progress) -> ControlFlow<()> + Send>,
+) -> Result<()> {
     let element_bytes = element::Layout::<T>::BYTES;
-    let unit = from.page_len().max(to.page_len());
+    let unit = page_len.max(to.page_len());
     let piece = (PIECE_BYTES / element_bytes / unit).max(1).saturating_mul(unit);
-    let (next, done, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-    let (progress, outcome) = (Mutex::new(progress), Mutex::new(Ok(())));
-    let all_bytes = len as u64 * element_bytes as u64;
+    let (next, stop, outcome) = (AtomicU64::new(0), AtomicBool::new(false), Mutex::new(Ok(())));
     scoped_threads::together(THREADS.min(len.div_ceil(piece)), || {
         let run = || -> Result<()> {
             let mut buffer = zeroed_vec(piece.min(len))?;
@@ -198,14 +214,9 @@ pub(crate) fn copy<T: Element, D: Device, E: Device>(
                 let start = next.fetch_add(1, Ordering::Relaxed).saturating_mul(piece as u64);
                 let Some(start) = usize::try_from(start).ok().filter(|start| *start < len) else { break };
                 let count = piece.min(len - start);
-                from.read(start, &mut buffer[..count])?;
+                read(start, &mut buffer[..count])?;
                 to.write(start, &buffer[..count])?;
-                let bytes = (count * element_bytes) as u64;
-                let progress = &mut *progress.lock();
-                let done_bytes = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
-                if progress(Progress { done_bytes, all_bytes }).is_break() {
-                    return Err(ErrorKind::Cancelled.into());
-                }
+                told.tell(count * element_bytes)?;
             }
             Ok(())
         };
@@ -218,6 +229,19 @@ pub(crate) fn copy<T: Element, D: Device, E: Device>(
         }
     });
     outcome.into_inner()
+}
+
+/// Has `write` make a file, complete and stored, and gives it the name of what was there before, if anything.
+pub(crate) fn atomically(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // In the same folder, so that it can take the other's place.
+    let unfinished = folder.join(own_files::random_name());
+    let saved = write(&unfinished).and_then(|()| replace(&unfinished, path, folder));
+    if saved.is_err() {
+        // The first error is the one to tell; where nothing was made there is nothing to remove.
+        let _ = std::fs::remove_file(&unfinished);
+    }
+    saved
 }
 
 /// Gives a stored file the name of another one, for good.

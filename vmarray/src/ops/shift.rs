@@ -88,7 +88,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let len = self.len();
         let range = checked(range, len)?;
         if !range.is_empty() {
-            self.pager().expect_length_may_change()?;
+            self.pager().expect_writable()?;
         }
         let shorter = len - range.len();
         let scratch = self.scratch(len, len - range.end, range.len());

@@ -4,6 +4,8 @@ mod builder;
 mod growing;
 mod launched;
 mod row;
+#[cfg(feature = "host")]
+mod stored;
 mod writer;
 
 use std::fmt;
@@ -24,6 +26,12 @@ use growing::Growing;
 pub use builder::RaggedBuilder;
 pub use row::{RaggedRow, Rows};
 pub use writer::RaggedWriter;
+
+#[cfg(feature = "host")]
+use stored::RowsKept;
+/// Without files there is none.
+#[cfg(not(feature = "host"))]
+type RowsKept = std::convert::Infallible;
 
 /// How many offsets are written, or read for an iteration, at once.
 const CHUNK: usize = 4096;
@@ -89,7 +97,8 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// Items are elements, in a [`RaggedArray`], or rows themselves, and so on: a row of a
 /// `Ragged<RaggedArray<T>>` has rows of elements. Where rows begin is kept in a virtual array as well, eight
 /// bytes a row, so that there may be more rows than fit into RAM. The lengths of rows are fixed; their
-/// elements can be changed by any number of threads.
+/// elements can be changed by any number of threads. In [files](RaggedArray::create) they outlive the
+/// program.
 ///
 /// Made [from rows](RaggedBuilder::from_rows), [with lengths](RaggedBuilder::with_lengths), by many threads
 /// at once with a [`RaggedWriter`], which can also [go on](RaggedArray::into_writer) with one, or
@@ -113,6 +122,8 @@ pub struct Ragged<S, D: Device = AnyDevice> {
     /// How many items the rows have together.
     total: usize,
     items: S,
+    /// Of rows in files. Last, since it counts what the others have stored when they were dropped.
+    kept: Option<RowsKept>,
 }
 
 impl<S: Items, D: Device> Ragged<S, D> {
@@ -137,7 +148,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     fn of(offsets: VirtualArray<u64, D>, (rows, total): (usize, usize), items: S) -> Self {
         offsets.pager().read_parts();
         items.are_in_rows();
-        Self { offsets, rows, total, items }
+        Self { offsets, rows, total, items, kept: None }
     }
 
     /// How many rows there are.
@@ -215,9 +226,12 @@ impl<S: Items, D: Device> Ragged<S, D> {
         Ok(low)
     }
 
-    /// The items without their rows.
+    /// The items without their rows. Of an array in files, rows that were not [synced](RaggedArray::sync) may
+    /// be gone then.
     #[must_use]
     pub fn into_items(self) -> S {
+        #[cfg(feature = "host")]
+        self.kept.into_iter().for_each(RowsKept::leave);
         self.items
     }
 }

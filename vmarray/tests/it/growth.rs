@@ -14,7 +14,7 @@ use vmarray::{AnyDevice, Error, ErrorKind, Placement, Source, VirtualArray, prel
 use crate::common::{Numbers, Shape, as_any, devices, hosts, moved_by, together, told};
 
 /// The most elements of the arrays here.
-const MOST: usize = 3000;
+pub const MOST: usize = 3000;
 
 fn growing<T: Element>(shape: &Shape, len: usize) -> VirtualArray<T> {
     shape.describe(len, shape.devices()).max_len(MOST).build().unwrap()
@@ -29,7 +29,7 @@ fn full(error: &Error) -> bool {
 }
 
 /// Does at random what changes the length, and some of what does not, to an array and to a vector.
-fn step(
+pub fn step(
     array: &mut VirtualArray<[u16; 3]>,
     vec: &mut Vec<[u16; 3]>,
     random: &mut Numbers,

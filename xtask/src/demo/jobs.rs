@@ -2,6 +2,7 @@
 
 use super::filter;
 use super::genome::Genome;
+use super::kept::KeptStore;
 use super::mandelbrot::{self, Picture};
 use super::motif::Motif;
 use super::picture;
@@ -36,37 +37,94 @@ fn build(devices: &[Arc<AnyDevice>], len: usize) -> Result<VirtualArray<u32>> {
     Ok(array)
 }
 
-/// Fills a genome store with strains up to `bytes_max`, at least one, reads `lookups` random subsequences and
-/// all records, searches the motif, and verifies all answers against the file.
+/// Where genomes come from.
+pub struct Source<'a> {
+    /// The file to add to the store, if there is one.
+    pub fasta: Option<&'a Path>,
+    /// The file to begin a store with if there is none.
+    pub default: &'a Path,
+    /// The store of earlier runs.
+    pub kept: &'a Path,
+}
+
+impl Source<'_> {
+    /// The store of earlier runs, and the genome of this one: that of the file which is named, or the first
+    /// in the store.
+    fn open(&self) -> Result<(KeptStore, Genome)> {
+        let is_new = !self.kept.exists();
+        let (kept, time) = timed("opening", 0, |_| KeptStore::open(self.kept))?;
+        let here = std::env::current_dir().unwrap_or_default();
+        let path = self.kept.strip_prefix(here).unwrap_or(self.kept).display();
+        let (genomes, rows) = (plural(kept.genomes.len(), "genome"), plural(kept.row_count(), "row"));
+        let bytes = HumanBytes((kept.words() * WORD_BYTES) as u64);
+        let time = time.as_secs_f64() * 1e3;
+        line(
+            "kept",
+            match is_new {
+                true => format!("{path}: a new file, which the next run opens"),
+                false => {
+                    format!("{path}: opened in {time:.1} ms: {genomes}, {rows}, {bytes} of earlier runs")
+                }
+            },
+        );
+        let fasta = match self.fasta {
+            None if !kept.genomes.is_empty() => {
+                let genome = kept.genome(0)?;
+                line("genome", format!("from the store: {}", said_of(&genome)));
+                return Ok((kept, genome));
+            }
+            fasta => fasta.unwrap_or(self.default),
+        };
+        let (genome, _) = timed("reading", 0, |bar| Genome::read(fasta, |bases| bar.inc(bases)))?;
+        let file = fasta.file_name().unwrap_or(fasta.as_os_str()).to_string_lossy();
+        line("file", format!("{file}: {}", said_of(&genome)));
+        Ok((kept, genome))
+    }
+}
+
+fn said_of(genome: &Genome) -> String {
+    let (records, bases) = (plural(genome.records.len(), "record"), plural(genome.bases(), "base"));
+    format!("{records}, {bases}; {}", genome.name)
+}
+
+/// Fills a genome store with strains up to `bytes_max`, at least one, and keeps it in a file for later runs;
+/// copies it to an array on the devices, reads `lookups` random subsequences and all records, searches the
+/// motif, and verifies all answers against the genome.
 pub fn genome_store(
-    fasta: &Path,
+    source: &Source<'_>,
     bytes_max: usize,
     lookups: usize,
     motif: &Motif,
     devices: &[Arc<AnyDevice>],
 ) -> Result<()> {
     println!("1. Genome store");
-    let (genome, _) = timed("reading", 0, |bar| Genome::read(fasta, |bases| bar.inc(bases)))?;
-    let file = fasta.file_name().unwrap_or(fasta.as_os_str()).to_string_lossy();
-    let (records, bases) = (plural(genome.records.len(), "record"), plural(genome.bases(), "base"));
-    line("file", format!("{file}: {records}, {bases}; {}", genome.name));
-
+    let (mut kept, genome) = source.open()?;
     let strains = (bytes_max / (genome.words() * WORD_BYTES)).max(1);
     let len = genome.words().checked_mul(strains).context("the store is too large to be counted")?;
     let size = len * WORD_BYTES;
     let (bytes, others) = (HumanBytes(size as u64), plural(strains - 1, "strain"));
     line("store", format!("{bytes}: the genome and {others} of it, 4 bits a base (all letters of IUPAC)"));
+    let number = match kept.find(&genome, strains)? {
+        Some(number) => number,
+        None => {
+            let (added, time) = timed("adding", len, |bar| kept.add(&genome, strains, bar))?;
+            kept = added;
+            line("added", format!("to the kept store, and synced: {}", byte_rate(size, time)));
+            kept.genomes.len() - 1
+        }
+    };
     let rows = store::rows(build(devices, len)?, &genome, strains, devices)?;
     let offsets = HumanBytes(rows.offsets().len() as u64 * 8);
     line("rows", format!("{}, {offsets} of offsets", HumanCount(rows.row_count() as u64)));
     let words = rows.items();
     let store = Store { rows: &rows, genome: &genome, strains };
 
-    let ((), time) = timed("load", len, |bar| {
-        store.load(bar)?;
+    let ((), time) = timed("load", 0, |_| {
+        kept.copy_to(number, words)?;
         Ok(words.flush(..)?)
     })?;
-    line("load", format!("{}; {}", byte_rate(size, time), traffic(words)));
+    drop(kept);
+    line("load", format!("from the kept store: {}; {}", byte_rate(size, time), traffic(words)));
 
     let hot_len = (len / CACHE_SHARE / 2).max(1);
     let hot = (len - hot_len) / 2..(len - hot_len) / 2 + hot_len;
@@ -98,7 +156,7 @@ pub fn genome_store(
         timed("verify", answers.records.len(), |bar| verify(&genome, strains, motif, &answers, bar))?;
     let (lookups, hits) = (plural(answers.lookups.len(), "look-up"), plural(answers.hits.len(), "hit"));
     let seconds = time.as_secs_f64();
-    line("verified", format!("{lookups}, {records} and {hits} are those of the file ({seconds:.1} s)"));
+    line("verified", format!("{lookups}, {records} and {hits} are those of the genome ({seconds:.1} s)"));
     Ok(())
 }
 
@@ -160,7 +218,26 @@ mod tests {
         let file = TestFile::new("job", genome.as_bytes());
         let motif = Motif::new("GATTACAGATTACAGATT").unwrap();
         let devices = choose(Some("host")).unwrap();
-        genome_store(&file.0, 20_000, 500, &motif, &devices).unwrap();
+        let other = TestFile::new("job-other", format!(">three\n{}\n", "TTGACA".repeat(300)).as_bytes());
+        let kept = TestFile::new("job-kept", b"");
+        std::fs::remove_file(&kept.0).unwrap();
+        let run = |fasta: Option<&Path>| {
+            let source = Source { fasta, default: &file.0, kept: &kept.0 };
+            genome_store(&source, 20_000, 500, &motif, &devices).unwrap();
+            KeptStore::open(&kept.0)
+                .unwrap()
+                .genomes
+                .into_iter()
+                .map(|genome| genome.name)
+                .collect::<Vec<_>>()
+        };
+        // Another genome is added, and once; without a file it is the first one.
+        assert_eq!(run(None), ["one"]);
+        assert_eq!(run(None), ["one"]);
+        assert_eq!(run(Some(&other.0)), ["one", "three"]);
+        assert_eq!(run(Some(&other.0)), ["one", "three"]);
+        std::fs::remove_file(&file.0).unwrap();
+        assert_eq!(run(None), ["one", "three"]);
         let png = TestFile::new("job.png", b"");
         mandelbrot(70, &png.0, &devices).unwrap();
         filtered(70, &png.0, &devices).unwrap();

@@ -94,23 +94,14 @@ pub fn rows(
     Ok(RaggedArray::new(words, lengths, offsets)?)
 }
 
+/// The words of a strain, all records of it.
+pub fn words_of(genome: &Genome, strain: usize) -> Vec<u32> {
+    pack::words(&strain::codes(&genome.codes, strain, 0..genome.codes.len())).collect()
+}
+
 impl Store<'_> {
     fn words(&self) -> &VirtualArray<u32> {
         self.rows.items()
-    }
-
-    /// Writes the genome as every strain. Progress counts words.
-    pub fn load(&self, progress: &ProgressBar) -> Result<()> {
-        let pieces = self.genome.words().div_ceil(PIECE);
-        (0..self.strains * pieces).into_par_iter().try_for_each_init(Vec::new, |words, number| {
-            let (strain, first) = (number / pieces, number % pieces * PIECE);
-            let end = (first + PIECE).min(self.genome.words());
-            words.clear();
-            words.extend(pack::words(&strain::codes(&self.genome.codes, strain, first * BASES..end * BASES)));
-            self.words().write(self.genome.words() * strain + first, words)?;
-            progress.inc(words.len() as u64);
-            Ok(())
-        })
     }
 
     /// Reads `count` random subsequences; three of four begin in the `hot` words of the array. The same ones

@@ -76,6 +76,7 @@ mod tests {
     use crate::demo::store::{self, Store};
     use vmarray::VirtualArray;
     use vmarray::device::wrap::SplitMix64;
+    use vmarray::prelude::*;
 
     const MOTIF: &str = "AGAGTTTGATCATGG";
     const BACKWARD: &str = "CCATGATCAAACTCT";
@@ -112,7 +113,9 @@ mod tests {
         let words = VirtualArray::builder(genome.words() * STRAINS).devices(devices.iter().cloned());
         let rows = store::rows(words.build().unwrap(), &genome, STRAINS, &devices).unwrap();
         let store = Store { rows: &rows, genome: &genome, strains: STRAINS };
-        store.load(&bar).unwrap();
+        for strain in 0..STRAINS {
+            rows.items().write(genome.words() * strain, &store::words_of(&genome, strain)).unwrap();
+        }
         let motif = Motif::new(MOTIF).unwrap();
         let look_up = || store.look_up(3000, &(10..400), 1, &bar).unwrap();
         let ask = || Answers {

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use backend_api::{Error, ErrorKind, Result};
 
-use super::super::format::{Change, ENTRY_BYTES, Record, Superblock, checksum};
+use super::super::format::{Change, ENTRY_BYTES, Note, Record, Superblock, checksum};
+use super::recover::log_bytes;
 use super::{Changed, FRESH, Volume, corrupted, failed};
 
 /// Pages of up to so many bytes are stored together with the record that names them, and found out by their
@@ -23,8 +24,12 @@ pub(super) struct Commit {
     pub map: Range<u64>,
     pub log_used: u64,
     pub next_record: u64,
+    /// The note that is stored.
+    pub noted: Note,
     /// What the next commit stores: each page once, in order.
     pub changes: Vec<Change>,
+    /// How many pages there are with these, and the note that is stored with them.
+    pub moment: (u64, Note),
     /// Places that are free then.
     pub left: Vec<Range<u64>>,
     /// What its user says of it now.
@@ -78,13 +83,17 @@ impl Volume {
     pub(super) fn commit(&self, commit: &mut Commit) -> Result<()> {
         {
             let _quiet = self.gate.write();
+            // First: what was written before it was noted is sealed.
+            commit.moment.1 = self.note();
             self.groups.iter().for_each(|group| self.seal(commit, &mut group.write()));
+            commit.moment.0 = self.pages();
         }
         commit.in_order();
         if commit.is_suspect {
             self.write_again(commit)?;
         }
-        if commit.changes.is_empty() && commit.metadata.is_none() && !commit.needs_map {
+        let is_noted = commit.noted == commit.moment.1;
+        if commit.changes.is_empty() && commit.metadata.is_none() && !commit.needs_map && is_noted {
             return Ok(());
         }
         let needed = commit.log_used + Record::bytes(commit.changes.len()) as u64;
@@ -98,8 +107,8 @@ impl Volume {
     /// Takes over what was changed in a group: what is written to these pages later goes elsewhere.
     fn seal(&self, commit: &mut Commit, group: &mut Changed) {
         for page in group.pages.drain(..) {
-            let word = self.words[page as usize].fetch_and(!FRESH, Ordering::Relaxed) & !FRESH;
-            let checksum = self.sums[page as usize].load(Ordering::Relaxed);
+            let word = self.table.word(page).fetch_and(!FRESH, Ordering::Relaxed) & !FRESH;
+            let checksum = self.table.sum(page).load(Ordering::Relaxed);
             commit.changes.push(Change { page, word, checksum });
         }
         commit.left.extend(group.left.drain(..).map(|place| place..place + 1));
@@ -125,7 +134,7 @@ impl Volume {
                 self.space.lock().free.give_back(place);
                 return Err(failed(OPERATION, &cause));
             }
-            let word = &self.words[change.page as usize];
+            let word = self.table.word(change.page);
             if word.load(Ordering::Relaxed) == change.word {
                 word.store(place.end, Ordering::Relaxed);
                 left.push(change.word - 1..change.word);
@@ -156,8 +165,9 @@ impl Volume {
         if is_ordered {
             self.flush(commit)?;
         }
-        let changes = std::mem::take(&mut commit.changes);
-        let record = Record { number: commit.next_record, is_ordered, changes };
+        let (changes, (pages, note)) = (std::mem::take(&mut commit.changes), commit.moment);
+        let (number, is_confirmation) = (commit.next_record, false);
+        let record = Record { number, is_ordered, is_confirmation, pages, note, changes };
         let encoded = record.encode(self.id);
         commit.changes = record.changes;
         let offset = self.offset(commit.stored.log_place) + commit.log_used;
@@ -170,10 +180,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes an empty record in the place of the next one, which says that the last one is stored: pages of
-    /// it that are wrong from now on were damaged, and not left unfinished. Nobody waits until that stays.
+    /// Writes a confirmation in the place of the next record, which says that the last one is stored: pages
+    /// of it that are wrong from now on were damaged, and not left unfinished. Nobody waits until that stays.
     fn confirm(&self, commit: &Commit) {
-        let record = Record { number: commit.next_record, is_ordered: true, changes: Vec::new() };
+        let (number, (pages, note)) = (commit.next_record, commit.moment);
+        let (is_ordered, is_confirmation, changes) = (true, true, Vec::new());
+        let record = Record { number, is_ordered, is_confirmation, pages, note, changes };
         let encoded = record.encode(self.id);
         if commit.log_used + encoded.len() as u64 <= commit.stored.log_bytes {
             let offset = self.offset(commit.stored.log_place) + commit.log_used;
@@ -181,46 +193,49 @@ impl Volume {
         }
     }
 
-    /// Writes where all pages are, and begins the log anew.
+    /// Writes where all pages are, and begins the log anew; elsewhere, if it is to be longer.
     fn write_map(&self, commit: &mut Commit) -> Result<()> {
-        let (mut bytes, mut place) = (Vec::new(), None);
-        let length = self.words.len() * ENTRY_BYTES;
-        bytes
-            .try_reserve_exact(length)
-            .map_err(|_| Error::new(ErrorKind::OutOfMemory, "sync").with_bytes(length as u64))?;
+        let mut bytes = Vec::new();
         {
             // Of one moment: what is in the map is sealed.
             let _quiet = self.gate.write();
+            let note = self.note();
             let mut groups: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
+            let pages = self.pages();
+            let length = pages as usize * ENTRY_BYTES;
+            bytes
+                .try_reserve_exact(length)
+                .map_err(|_| Error::new(ErrorKind::OutOfMemory, "sync").with_bytes(length as u64))?;
             groups.iter_mut().for_each(|group| self.seal(commit, group));
-            for (word, sum) in self.words.iter().zip(&self.sums) {
-                bytes.extend(word.load(Ordering::Relaxed).to_le_bytes());
-                bytes.extend(sum.load(Ordering::Relaxed).to_le_bytes());
+            commit.moment = (pages, note);
+            for page in 0..pages {
+                bytes.extend(self.table.word(page).load(Ordering::Relaxed).to_le_bytes());
+                bytes.extend(self.table.sum(page).load(Ordering::Relaxed).to_le_bytes());
             }
         }
         commit.in_order();
         self.flush(commit)?;
-        if bytes.iter().any(|byte| *byte != 0) {
-            let places = match commit.spare.take() {
-                Some(places) => places,
-                None => self.take_map()?,
-            };
-            let written = (0..).zip(bytes.chunks(MAP_PIECE_BYTES)).try_for_each(|(piece, bytes)| {
-                self.disk.write_at(self.offset(places.start) + piece * MAP_PIECE_BYTES as u64, bytes)
-            });
-            let written = written.map_err(|cause| failed("sync", &cause));
-            if let Err(error) = written.and_then(|()| self.flush(commit)) {
-                commit.spare = Some(places);
-                return Err(error);
-            }
-            place = Some(places);
+        let (pages, note) = commit.moment;
+        let place = if bytes.iter().any(|byte| *byte != 0) {
+            Some(self.store_map(commit, pages, &bytes)?)
+        } else {
+            None
+        };
+        let (mut log_place, mut log_bytes) = (commit.stored.log_place, commit.stored.log_bytes);
+        let longer = self.take_longer_log(pages, log_bytes);
+        if let Some((places, bytes)) = &longer {
+            (log_place, log_bytes) = (places.start, *bytes);
         }
         let stored = Superblock {
             generation: commit.stored.generation + 1,
+            pages,
             map_place: place.as_ref().map_or(u64::MAX, |places| places.start),
             map_checksum: if place.is_some() { checksum(self.id, &bytes) } else { 0 },
+            log_place,
+            log_bytes,
             // A record that could not be stored may be found at the beginning of the log.
             first_record: commit.next_record + 1,
+            note,
             metadata: commit.metadata().to_vec(),
             ..commit.stored.clone()
         };
@@ -228,9 +243,10 @@ impl Volume {
         let map = place.unwrap_or(0..0);
         let written = self.disk.write_at(own, &block).map_err(|cause| failed("sync", &cause));
         if let Err(error) = written.and_then(|()| self.flush(commit)) {
-            // It may be found when the store is opened, so its map has to stay.
+            // It may be found when the store is opened, so its map has to stay, and its log.
             commit.needs_map = true;
             commit.left.push(map);
+            commit.left.extend(longer.map(|(places, _)| places));
             return Err(error);
         }
         // Two of the same: one that decays is no loss.
@@ -241,6 +257,10 @@ impl Volume {
         } else {
             commit.spare = Some(before);
         }
+        if longer.is_some() {
+            let places = commit.stored.log_bytes / self.place_bytes;
+            commit.left.push(commit.stored.log_place..commit.stored.log_place + places);
+        }
         commit.next_record = stored.first_record;
         commit.stored = stored;
         commit.metadata = None;
@@ -250,9 +270,48 @@ impl Volume {
         Ok(())
     }
 
-    /// Places for a map.
-    pub(super) fn take_map(&self) -> Result<Range<u64>> {
-        let count = (self.words.len() as u64 * ENTRY_BYTES as u64).div_ceil(self.place_bytes);
+    /// Writes a map to places of its own, and has it stored.
+    fn store_map(&self, commit: &mut Commit, pages: u64, bytes: &[u8]) -> Result<Range<u64>> {
+        let is_enough = |places: &Range<u64>| places.end - places.start >= self.map_places(pages);
+        let places = match commit.spare.take() {
+            Some(places) if is_enough(&places) => places,
+            before => {
+                before.into_iter().for_each(|places| self.space.lock().free.give_back(places));
+                self.take_map(pages)?
+            }
+        };
+        let written = (0..).zip(bytes.chunks(MAP_PIECE_BYTES)).try_for_each(|(piece, bytes)| {
+            self.disk.write_at(self.offset(places.start) + piece * MAP_PIECE_BYTES as u64, bytes)
+        });
+        let written = written.map_err(|cause| failed("sync", &cause));
+        match written.and_then(|()| self.flush(commit)) {
+            Ok(()) => Ok(places),
+            Err(error) => {
+                commit.spare = Some(places);
+                Err(error)
+            }
+        }
+    }
+
+    /// Places for a log of so many bytes, if there are so many pages by now that the present one is short,
+    /// and there is room: the longer it is, the less often the map is written.
+    fn take_longer_log(&self, pages: u64, present: u64) -> Option<(Range<u64>, u64)> {
+        let bytes = log_bytes(pages, self.place_bytes);
+        if bytes < 2 * present {
+            return None;
+        }
+        let mut space = self.space.lock();
+        let places = space.free.take_together(bytes / self.place_bytes);
+        self.reserve("sync", &mut space, places).ok().map(|places| (places, bytes))
+    }
+
+    fn map_places(&self, pages: u64) -> u64 {
+        pages.saturating_mul(ENTRY_BYTES as u64).div_ceil(self.place_bytes)
+    }
+
+    /// Places for a map of so many pages.
+    pub(super) fn take_map(&self, pages: u64) -> Result<Range<u64>> {
+        let count = self.map_places(pages);
         let mut space = self.space.lock();
         let places = space.free.take_together(count);
         self.reserve("sync", &mut space, places)
@@ -271,6 +330,7 @@ impl Volume {
     /// All changes are stored.
     fn settled(&self, commit: &mut Commit) {
         commit.changes.clear();
+        commit.noted = commit.moment.1;
         let mut space = self.space.lock();
         commit.left.drain(..).for_each(|places| space.free.give_back(places));
     }

@@ -2,17 +2,19 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use backend_api::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 
 use super::super::disk::Disk;
 use super::super::format::{
-    Change, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, Record, SUPERBLOCK_BYTES, Superblock, VERSION, checksum,
+    Change, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, Note, RECORD_HEAD_BYTES, Record, SUPERBLOCK_BYTES,
+    Superblock, VERSION, checksum,
 };
 use super::super::free::Free;
-use super::{Changed, Commit, GROUP_PAGES, GROUPS_MAX, Space, Volume, VolumePlan, corrupted, failed, zeroes};
+use super::table::Table;
+use super::{Changed, Commit, GROUPS, Space, Volume, VolumePlan, corrupted, failed, zeroes};
 
 /// How long the log is: as long as the map, within these limits.
 const LOG_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=256 << 20;
@@ -38,8 +40,8 @@ struct Doubts {
 /// What a superblock and the log say of a disk.
 struct Found {
     stored: Superblock,
-    words: Vec<AtomicU64>,
-    sums: Vec<AtomicU64>,
+    table: Table,
+    note: Note,
     map: Range<u64>,
     log_used: u64,
     next_record: u64,
@@ -58,7 +60,7 @@ struct Found {
 /// ```
 /// use backend_host::StoreDevice;
 /// # let path = std::env::temp_dir().join(format!("vmarray-report-{}", std::process::id()));
-/// drop(StoreDevice::create(&path, 4096, 10, b"ten pages")?);
+/// drop(StoreDevice::create(&path, 4096, 10, b"ten pages", [0; 3])?);
 /// let report = StoreDevice::check(&path)?;
 /// assert!(report.damaged_pages.is_empty() && report.damaged_superblocks == 0);
 /// assert_eq!((report.pages, report.stored_pages, &*report.metadata), (10, 0, &b"ten pages"[..]));
@@ -84,10 +86,23 @@ pub struct StoreReport {
     pub unfinished_pages: usize,
     /// What the user of the store says of it.
     pub metadata: Vec<u8>,
+    /// The [numbers](crate::StoreDevice::note) that its user has stored with the last commit.
+    pub note: Note,
+}
+
+/// How long the log of a store of so many pages is.
+pub(super) fn log_bytes(pages: u64, place_bytes: u64) -> u64 {
+    let bytes = pages.saturating_mul(ENTRY_BYTES as u64).clamp(*LOG_BYTES.start(), *LOG_BYTES.end());
+    bytes.next_multiple_of(place_bytes)
 }
 
 fn place_bytes(page_bytes: u64) -> u64 {
     page_bytes.next_multiple_of(if page_bytes < BLOCK_BYTES { SECTOR_BYTES } else { BLOCK_BYTES })
+}
+
+/// Whether a file can have so many pages.
+fn is_possible(pages: u64, page_bytes: u64) -> bool {
+    pages.checked_mul(page_bytes).is_some_and(|bytes| bytes <= i64::MAX as u64)
 }
 
 fn wrong(detail: impl Into<String>) -> Error {
@@ -99,9 +114,7 @@ impl Volume {
     pub fn create(disk: Box<dyn Disk>, plan: VolumePlan) -> Result<Self> {
         const OPERATION: &str = "create";
         let page_bytes = plan.page_bytes as u64;
-        let log_bytes = plan.pages.saturating_mul(ENTRY_BYTES as u64);
-        let log_bytes = log_bytes.clamp(*LOG_BYTES.start(), *LOG_BYTES.end());
-        let log_bytes = log_bytes.next_multiple_of(place_bytes(page_bytes));
+        let log_bytes = log_bytes(plan.pages, place_bytes(page_bytes));
         let stored = Superblock {
             generation: 1,
             id: plan.id,
@@ -112,10 +125,11 @@ impl Volume {
             log_place: 0,
             log_bytes,
             first_record: 1,
+            note: plan.note,
             has_checksums: plan.has_checksums,
             metadata: Superblock::fitting(OPERATION, &plan.metadata)?,
         };
-        let (words, sums) = (zeroes(OPERATION, plan.pages)?, zeroes(OPERATION, plan.pages)?);
+        let table = Table::new(OPERATION, plan.pages)?;
         let refused = |cause: std::io::Error| failed(OPERATION, &cause);
         disk.reserve(HEAD_BYTES + log_bytes).map_err(refused)?;
         let (block, [own, other]) = (stored.encode(), stored.offsets());
@@ -125,8 +139,8 @@ impl Volume {
         let used = (0..log_bytes / place_bytes(page_bytes)).collect();
         let found = Found {
             stored,
-            words,
-            sums,
+            table,
+            note: plan.note,
             map: 0..0,
             log_used: 0,
             next_record: 1,
@@ -138,7 +152,7 @@ impl Volume {
         };
         let volume = Self::with(disk, found, false)?;
         if plan.pages > 0 {
-            volume.commit.lock().spare = Some(volume.take_map()?);
+            volume.commit.lock().spare = Some(volume.take_map(plan.pages)?);
         }
         Ok(volume)
     }
@@ -176,7 +190,7 @@ impl Volume {
         }
         if self.pages() > 0 && commit.spare.is_none() {
             // On a full disk there is none, until something is freed.
-            commit.spare = self.take_map().ok();
+            commit.spare = self.take_map(self.pages()).ok();
         }
         Ok(())
     }
@@ -185,11 +199,12 @@ impl Volume {
     pub fn check(disk: Box<dyn Disk>) -> Result<StoreReport> {
         let found = Found::on(&*disk)?;
         let mut report = StoreReport {
-            pages: found.stored.pages,
+            pages: found.table.pages(),
             page_bytes: found.stored.page_bytes,
             damaged_superblocks: found.damaged_superblocks,
             unfinished_pages: found.unfinished_pages,
             metadata: found.stored.metadata.clone(),
+            note: found.note,
             ..StoreReport::default()
         };
         let volume = Self::with(disk, found, true)?;
@@ -207,24 +222,26 @@ impl Volume {
     fn with(disk: Box<dyn Disk>, found: Found, is_read_only: bool) -> Result<Self> {
         let refused = |cause: std::io::Error| failed("open", &cause);
         let reserved = disk.len().map_err(refused)?;
-        let groups = found.stored.pages.div_ceil(GROUP_PAGES).clamp(1, GROUPS_MAX);
+        let moment = (found.table.pages(), found.note);
         Ok(Self {
             page_bytes: found.stored.page_bytes as usize,
             place_bytes: place_bytes(found.stored.page_bytes),
             id: found.stored.id,
             has_checksums: found.stored.has_checksums,
             is_read_only,
-            words: found.words,
-            sums: found.sums,
+            table: found.table,
+            note: Mutex::new(found.note),
             gate: Arc::default(),
-            groups: (0..groups).map(|_| RwLock::new(Changed::default())).collect(),
+            groups: (0..GROUPS).map(|_| RwLock::new(Changed::default())).collect(),
             space: Mutex::new(Space { free: Free::around(found.used), reserved }),
             commit: Mutex::new(Commit {
                 stored: found.stored,
                 map: found.map,
                 log_used: found.log_used,
                 next_record: found.next_record,
+                noted: found.note,
                 changes: Vec::new(),
+                moment,
                 left: Vec::new(),
                 metadata: None,
                 is_suspect: false,
@@ -257,7 +274,7 @@ impl Found {
                 .ok_or_else(|| corrupted("open", "the file is shorter than it says, or was cut"))
         };
         let log = area(stored.log_place, stored.log_bytes)?;
-        let (mut words, mut sums) = (zeroes("open", stored.pages)?, zeroes("open", stored.pages)?);
+        let table = Table::new("open", stored.pages)?;
         let mut map = 0..0;
         if stored.map_place != u64::MAX {
             let bytes = stored.pages.saturating_mul(ENTRY_BYTES as u64);
@@ -267,16 +284,17 @@ impl Found {
             if checksum(stored.id, &encoded) != stored.map_checksum {
                 return Err(corrupted("open", "the map of the store is not what was written"));
             }
-            let number = |half: &[u8]| AtomicU64::new(half.try_into().map_or(0, u64::from_le_bytes));
-            for (at, entry) in encoded.chunks_exact(ENTRY_BYTES).enumerate() {
-                (words[at], sums[at]) = (number(&entry[..8]), number(&entry[8..]));
+            let number = |half: &[u8]| half.try_into().map_or(0, u64::from_le_bytes);
+            for (page, entry) in (0..).zip(encoded.chunks_exact(ENTRY_BYTES)) {
+                table.word(page).store(number(&entry[..8]), Ordering::Relaxed);
+                table.sum(page).store(number(&entry[8..]), Ordering::Relaxed);
             }
         }
         let mut found = Self {
             next_record: stored.first_record,
+            note: stored.note,
             stored,
-            words,
-            sums,
+            table,
             map,
             log_used: 0,
             used: Vec::new(),
@@ -303,7 +321,11 @@ impl Found {
             decoded.iter().find(|block| matches!(block, Err(NoSuperblock::Version(_))))
         {
             let detail = format!("a store of version {version} or of its kind; this program reads {VERSION}");
-            return Err(wrong(detail).with_advice("use a newer version of this library"));
+            return Err(wrong(detail).with_advice(if *version < VERSION {
+                "use the version of this library that made it"
+            } else {
+                "use a newer version of this library"
+            }));
         }
         let newest = decoded.iter().flatten().max_by_key(|block| block.generation);
         let Some(newest) = newest else {
@@ -314,7 +336,7 @@ impl Found {
             });
         };
         let sane = (1..=PAGE_BYTES_MAX).contains(&newest.page_bytes)
-            && newest.pages.checked_mul(newest.page_bytes).is_some_and(|bytes| bytes <= i64::MAX as u64)
+            && is_possible(newest.pages, newest.page_bytes)
             && newest.log_bytes >= *LOG_BYTES.start()
             && newest.log_bytes <= *LOG_BYTES.end() + 2 * PAGE_BYTES_MAX
             && newest.generation < NUMBER_MAX
@@ -336,7 +358,7 @@ impl Found {
         let start = offset(self.stored.log_place);
         let mut last: Option<(Record, u64)> = None;
         loop {
-            let mut head = [0; 24];
+            let mut head = [0; RECORD_HEAD_BYTES];
             let (at, number) = match &last {
                 Some((record, bytes)) => (self.log_used + bytes, record.number + 1),
                 None => (self.log_used, self.next_record),
@@ -345,8 +367,7 @@ impl Found {
             let mut record = None;
             if left >= head.len() as u64 {
                 read(start + at, &mut head)?;
-                let bytes =
-                    Record::length(&head, number, self.stored.pages).filter(|bytes| *bytes as u64 <= left);
+                let bytes = Record::length(&head, number).filter(|bytes| *bytes as u64 <= left);
                 if let Some(bytes) = bytes {
                     let mut encoded = vec![0; bytes];
                     read(start + at, &mut encoded)?;
@@ -359,7 +380,7 @@ impl Found {
             }
         }
         let Some((record, bytes)) = last else { return Ok(()) };
-        if record.changes.is_empty() {
+        if record.is_confirmation {
             // Written when the one before it was stored. It may itself not be: the next one takes its place.
             return Ok(());
         }
@@ -370,7 +391,8 @@ impl Found {
             return Ok(());
         }
         let word = |change: &Change| {
-            self.words.get(change.page as usize).map_or(0, |word| word.load(Ordering::Relaxed))
+            let is_known = change.page < self.table.pages();
+            if is_known { self.table.word(change.page).load(Ordering::Relaxed) } else { 0 }
         };
         let before = record.changes.iter().map(word).filter(|word| *word != 0).map(|word| word - 1).collect();
         let changes = if record.is_ordered { Vec::new() } else { record.changes.clone() };
@@ -401,12 +423,19 @@ impl Found {
     }
 
     fn apply(&mut self, record: &Record, bytes: u64, places: u64) -> Result<()> {
-        for Change { page, word, checksum } in &record.changes {
-            let at = usize::try_from(*page).ok().filter(|page| *page < self.words.len() && *word <= places);
-            let at =
-                at.ok_or_else(|| corrupted("open", "the log of the store names pages that cannot be"))?;
-            (self.words[at], self.sums[at]) = (AtomicU64::new(*word), AtomicU64::new(*checksum));
+        let impossible = || corrupted("open", "the log of the store names pages that cannot be");
+        if !is_possible(record.pages, self.stored.page_bytes) {
+            return Err(impossible());
         }
+        self.table.lengthen("open", record.pages)?;
+        for Change { page, word, checksum } in &record.changes {
+            if *page >= record.pages || *word > places {
+                return Err(impossible());
+            }
+            self.table.word(*page).store(*word, Ordering::Relaxed);
+            self.table.sum(*page).store(*checksum, Ordering::Relaxed);
+        }
+        self.note = record.note;
         self.log_used += bytes;
         self.next_record = record.number + 1;
         Ok(())
@@ -414,7 +443,7 @@ impl Found {
 
     /// All places that something is at, in order.
     fn used_places(&self, places: u64, log: Range<u64>) -> Result<Vec<u64>> {
-        let words = self.words.iter().map(|word| word.load(Ordering::Relaxed));
+        let words = (0..self.table.pages()).map(|page| self.table.word(page).load(Ordering::Relaxed));
         let mut used: Vec<u64> = words.filter(|word| *word != 0).map(|word| word - 1).collect();
         used.extend(log.chain(self.map.clone()));
         // Needed until their pages are known to be stored.

@@ -294,7 +294,6 @@ impl Entry {
     }
 
     /// Says what the home slot of a page has that nobody has used: contents (`HOME`), or zeroes (`ZEROED`).
-    #[cfg(feature = "host")]
     pub(crate) fn begin_with(&self, home: u64) {
         debug_assert!(home == HOME || home == ZEROED, "{home:x}");
         self.change(|s| s.0 | home);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Pager;
 use crate::base::error::{Error, Result};
 use crate::engine::page::LockScope;
+use crate::engine::page::state::ZEROED;
 
 /// How much more than there is a first attempt asks for, and the next ones, as parts of what there is: twice
 /// as much if the devices have room, so that an array that grows seldom asks them.
@@ -86,6 +87,11 @@ impl Pager {
     fn extend_to(&self, pages: u64) -> Result<()> {
         for (number, channel) in (0..).zip(&self.channels) {
             channel.extend_slots(Self::slots_in(number, self.channels.len() as u64, pages))?;
+        }
+        if self.keeps_contents() {
+            // Files have zeroes behind what there was: whatever else was there was cleared when they were
+            // opened.
+            (self.table.len()..pages).for_each(|page| self.table.entry(page).begin_with(ZEROED));
         }
         self.table.lengthen(pages);
         Ok(())

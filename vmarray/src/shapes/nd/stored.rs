@@ -194,7 +194,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         let (file, shape) = reader.open_as([path], true, of_words::<N>, &format!("{N} dimensions"))?;
         (self.shape, self.layout) = shape;
         let array = self.build()?;
-        saved::copy(&file, array.elements(), progress)?;
+        saved::copy_all(&file, array.elements(), progress)?;
         Ok(array)
     }
 }

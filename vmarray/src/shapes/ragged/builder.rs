@@ -30,7 +30,7 @@ use crate::base::error::Result;
 #[derive(Debug)]
 #[must_use = "describes a ragged array"]
 pub struct RaggedBuilder<T: Element, D: Device> {
-    elements: Builder<T, D>,
+    pub(super) elements: Builder<T, D>,
     offsets: Option<Builder<u64, D>>,
     capacity: (usize, usize),
 }
@@ -70,7 +70,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         self
     }
 
-    fn describe_offsets(&self) -> Builder<u64, D> {
+    pub(super) fn describe_offsets(&self) -> Builder<u64, D> {
         self.offsets.as_ref().map_or_else(|| self.elements.twin(0), |offsets| offsets.resized(0))
     }
 

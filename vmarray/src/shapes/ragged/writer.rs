@@ -7,7 +7,7 @@ use backend_api::Device;
 use parking_lot::{Mutex, RwLock};
 
 use super::growing::Growing;
-use super::{Ragged, RaggedArray};
+use super::{Ragged, RaggedArray, RowsKept};
 #[cfg(doc)]
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
@@ -45,9 +45,11 @@ use crate::setup::any::AnyDevice;
 pub struct RaggedWriter<T: Element, D: Device = AnyDevice> {
     /// Moves on under a share of `store`, and no further than that has room for.
     next: Mutex<Next>,
-    store: RwLock<WrittenRows<T, D>>,
+    pub(super) store: RwLock<WrittenRows<T, D>>,
     /// The first row that could not be written, and where it begins.
     failed: Mutex<Option<Next>>,
+    /// Of rows in files. Last, as in [`Ragged`].
+    pub(super) kept: Option<RowsKept>,
 }
 
 /// What the next push begins with.
@@ -57,9 +59,9 @@ struct Next {
     element: usize,
 }
 
-struct WrittenRows<T: Element, D: Device> {
-    offsets: Growing<u64, D>,
-    elements: Growing<T, D>,
+pub(super) struct WrittenRows<T: Element, D: Device> {
+    pub(super) offsets: Growing<u64, D>,
+    pub(super) elements: Growing<T, D>,
 }
 
 impl<T: Element, D: Device> RaggedWriter<T, D> {
@@ -72,11 +74,19 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
             offsets: Growing::in_place(offsets, rows.saturating_add(1))?,
             elements: Growing::in_place(elements, capacity)?,
         };
-        Ok(Self::after(Next::default(), store))
+        Ok(Self::after(Next::default(), store, None))
     }
 
-    fn after(next: Next, store: WrittenRows<T, D>) -> Self {
-        Self { next: Mutex::new(next), store: RwLock::new(store), failed: Mutex::default() }
+    fn after(next: Next, store: WrittenRows<T, D>, kept: Option<RowsKept>) -> Self {
+        Self { next: Mutex::new(next), store: RwLock::new(store), failed: Mutex::default(), kept }
+    }
+
+    /// How many rows are written, when pushes that are under way are over: those before the first one that
+    /// could not be.
+    #[cfg(feature = "host")]
+    pub(super) fn complete_rows(&self) -> usize {
+        let _alone = self.store.write();
+        self.first_incomplete().unwrap_or_else(|| self.row_count())
     }
 
     /// Adds a row and returns its number.
@@ -177,7 +187,10 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         let Next { row, element } = self.failed.into_inner().unwrap_or(next);
         let store = self.store.into_inner();
         let (offsets, items) = (store.offsets.into_array(), store.elements.into_array());
-        Ragged::of(offsets, (row, element), items)
+        let kept = self.kept;
+        #[cfg(feature = "host")]
+        let kept = kept.map(|kept| kept.of(row));
+        Ragged { kept, ..Ragged::of(offsets, (row, element), items) }
     }
 }
 
@@ -186,7 +199,8 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
     ///
     /// The arrays of elements and offsets have to be such as can [grow](VirtualArray#growth), or to have room
     /// left over: those of a writer, and of [`from_rows`](crate::ragged::RaggedBuilder::from_rows), are, if
-    /// their devices can do that. Else a push says [`LengthLimit`](ErrorKind::LengthLimit).
+    /// their devices can do that, and those in files. Else a push says
+    /// [`LengthLimit`](ErrorKind::LengthLimit).
     ///
     /// ```
     /// use vmarray::{RaggedArray, prelude::*};
@@ -199,10 +213,10 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
     /// ```
     #[must_use]
     pub fn into_writer(self) -> RaggedWriter<T, D> {
-        let Self { offsets, rows, total, items } = self;
+        let Self { offsets, rows, total, items, kept } = self;
         let store =
             WrittenRows { offsets: Growing::of(offsets, rows + 1), elements: Growing::of(items, total) };
-        RaggedWriter::after(Next { row: rows, element: total }, store)
+        RaggedWriter::after(Next { row: rows, element: total }, store, kept)
     }
 }
 

@@ -1,0 +1,107 @@
+//! Where each page of a volume is, for as many pages as there are, which may become more.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use backend_api::Result;
+use parking_lot::Mutex;
+
+use super::zeroes;
+
+/// The first segment has so many pages, and each later one as many as all before it.
+const FIRST_BITS: u32 = 12;
+const SEGMENTS: usize = (u64::BITS - FIRST_BITS) as usize + 1;
+
+/// By page, two words. Those that are there stay where they are when more are added; what nobody has written
+/// to is untouched memory.
+#[derive(Debug)]
+pub(super) struct Table {
+    segments: [OnceLock<Vec<[AtomicU64; 2]>>; SEGMENTS],
+    pages: AtomicU64,
+    /// Held by who adds some.
+    growing: Mutex<()>,
+}
+
+/// The segment of a page, and its place there.
+fn locate(page: u64) -> (usize, usize) {
+    match (page >> FIRST_BITS).checked_ilog2() {
+        None => (0, page as usize),
+        Some(doublings) => (doublings as usize + 1, (page - (1 << (FIRST_BITS + doublings))) as usize),
+    }
+}
+
+impl Table {
+    /// The words of so many pages, all of them zero.
+    pub fn new(operation: &'static str, pages: u64) -> Result<Self> {
+        let segments = std::array::from_fn(|_| OnceLock::new());
+        let table = Self { segments, pages: AtomicU64::new(0), growing: Mutex::default() };
+        table.lengthen(operation, pages)?;
+        Ok(table)
+    }
+
+    pub fn pages(&self) -> u64 {
+        self.pages.load(Ordering::Acquire)
+    }
+
+    /// Has it be of so many pages at least; after an error it is as it was.
+    pub fn lengthen(&self, operation: &'static str, pages: u64) -> Result<()> {
+        if pages <= self.pages() {
+            return Ok(());
+        }
+        let _alone = self.growing.lock();
+        let last = locate(pages - 1).0;
+        // The longest first, which is refused if any is.
+        for (segment, memory) in self.segments[..=last].iter().enumerate().rev() {
+            if memory.get().is_none() {
+                let length = 1 << (FIRST_BITS as usize + segment.saturating_sub(1));
+                // Nobody else adds any meanwhile.
+                let _ = memory.set(zeroes(operation, length)?);
+            }
+        }
+        self.pages.fetch_max(pages, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn words(&self, page: u64) -> &[AtomicU64; 2] {
+        let (segment, at) = locate(page);
+        let segment = self.segments[segment].get();
+        &segment.expect("callers name pages that there are")[at]
+    }
+
+    /// Where a page is.
+    pub fn word(&self, page: u64) -> &AtomicU64 {
+        &self.words(page)[0]
+    }
+
+    /// The checksum of what is there.
+    pub fn sum(&self, page: u64) -> &AtomicU64 {
+        &self.words(page)[1]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stay_where_they_are_when_there_are_more() {
+        let table = Table::new("test", 0).unwrap();
+        let mut known: Vec<*const AtomicU64> = Vec::new();
+        for pages in [1, 4096, 4097, 8192, 8193, 50_000] {
+            table.lengthen("test", pages).unwrap();
+            assert_eq!(table.pages(), pages);
+            for page in known.len() as u64..pages {
+                assert_eq!(table.word(page).swap(page + 1, Ordering::Relaxed), 0, "page {page} is new");
+                assert_eq!(table.sum(page).load(Ordering::Relaxed), 0);
+                known.push(table.word(page));
+            }
+        }
+        table.lengthen("test", 7).unwrap();
+        assert_eq!(table.pages(), 50_000);
+        for (page, known) in (0..).zip(known) {
+            assert!(std::ptr::eq(table.word(page), known));
+            assert_eq!(table.word(page).load(Ordering::Relaxed), page + 1);
+        }
+        assert!(table.lengthen("test", 1 << 62).is_err() && table.pages() == 50_000);
+    }
+}

@@ -1,0 +1,348 @@
+//! Files that have the pages of arrays: making them, finding out what they have, and laying arrays on them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use backend_host::StoreDevice;
+use vmarray_kernel::KernelType;
+
+use super::{Description, FORMAT, LINEAR, ROWS, in_words, native_byte_order};
+use crate::array::VirtualArray;
+use crate::array::builder::{Builder, Homes, OpenDevices};
+use crate::base::element::{self, Element};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::engine::page::state::{HOME, ZEROED};
+use crate::engine::pager::{self, KeptLength, Pager, StoredLength};
+use crate::setup::any::AnyDevice;
+
+/// Who does not say how long an array may become has so many pages set aside for it, or less of short ones;
+/// or four times as many as there are.
+const SPARE_PAGES: usize = 1 << 24;
+const SHORT_PAGE_BYTES: usize = 4096;
+const SPARE_SHORT_PAGES: usize = 1 << 16;
+/// How long the number is that says where a row begins.
+pub(super) const PLACE_BYTES: usize = size_of::<u64>();
+
+/// Files that are open, and what they have together.
+pub(super) struct Files {
+    devices: Vec<Arc<AnyDevice>>,
+    paths: Vec<PathBuf>,
+    pub description: Description,
+    /// What writes down how long it is.
+    pub kept: Arc<StoredLength>,
+    /// How many elements there are, or rows.
+    pub len: usize,
+    pub is_read_only: bool,
+}
+
+/// Which of the pages of files an array has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FilePart {
+    Elements,
+    /// Where rows begin.
+    Places,
+}
+
+/// Files that were just made, and go unless they are kept.
+pub(super) struct Made(Vec<PathBuf>);
+
+impl Made {
+    pub fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // The first error is the one to tell.
+        self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+}
+
+/// Refuses a file that is not what is asked for.
+fn mismatch(path: &Path, what: &'static str, stored: impl Into<String>, asked: impl Into<String>) -> Error {
+    let (path, stored, asked) = (path.display().to_string(), stored.into(), asked.into());
+    ErrorKind::FileMismatch { path, what, stored, asked }.into()
+}
+
+fn store(device: &AnyDevice) -> &StoreDevice {
+    match device {
+        AnyDevice::Store(store) => store,
+        _ => unreachable!("these are stores"),
+    }
+}
+
+impl Files {
+    /// Makes files with room for so many pages of elements and of places of rows, which are so long together.
+    pub fn make(
+        paths: Vec<PathBuf>,
+        description: Description,
+        page_bytes: usize,
+        pages: [u64; 2],
+        len: usize,
+    ) -> Result<(Made, Self)> {
+        let (mut made, mut stores) = (Made(Vec::new()), Vec::new());
+        for (file, path) in paths.iter().enumerate() {
+            let words = Description { file, ..description.clone() }.to_text();
+            let parts = [FilePart::Elements, FilePart::Places].into_iter().zip(pages);
+            let pages = parts.map(|(part, pages)| description.pages_of_file(file, part, pages)).max();
+            let note = StoredLength::new_note(len as u64);
+            let pages = pages.unwrap_or(0);
+            stores.push(StoreDevice::create(path, page_bytes, pages, words.as_bytes(), note)?);
+            made.0.push(path.clone());
+        }
+        Ok((made, Self::new(stores, paths, description)))
+    }
+
+    /// Opens files of elements `T`, in any order, and what `read` makes of their shape, which is `asked`.
+    pub fn open<T: Element + KernelType, P: AsRef<Path>, S>(
+        files: impl IntoIterator<Item = P>,
+        is_read_only: bool,
+        read: impl Fn(&str) -> Option<S>,
+        asked: &str,
+    ) -> Result<(Self, S)> {
+        let mut parts = Vec::new();
+        for path in files {
+            let path = path.as_ref().to_owned();
+            let store =
+                if is_read_only { StoreDevice::open_read_only(&path) } else { StoreDevice::open(&path) }?;
+            let metadata = store.metadata();
+            let Some(description) = Description::of_text(&metadata) else {
+                let stored = String::from_utf8_lossy(&metadata).lines().next().unwrap_or_default().to_owned();
+                return Err(mismatch(&path, "contents", stored, FORMAT));
+            };
+            parts.push((description, store, path));
+        }
+        parts.sort_by_key(|(description, ..)| description.file);
+        let nothing = ErrorKind::FileRefused { reason: "no file is named" };
+        let (first, mut shape) = (parts.first().ok_or(nothing.clone())?.0.clone(), None);
+        for (at, (description, store, path)) in parts.iter().enumerate() {
+            let element = in_words(&T::layout());
+            if description.byte_order != native_byte_order() {
+                let asked = native_byte_order();
+                return Err(mismatch(path, "byte order", &description.byte_order, asked));
+            }
+            // First what it is: elements of rows are elements, too.
+            shape = read(&description.shape);
+            if shape.is_none() {
+                return Err(mismatch(path, "shape", &description.shape, asked));
+            }
+            if description.element != element {
+                return Err(mismatch(path, "element", &description.element, element));
+            }
+            let expected = Description { file: at, files: parts.len(), ..first.clone() };
+            if *description != expected {
+                let files = |of: &Description| {
+                    format!("file {} of {} of array {:016x}", of.file + 1, of.files, of.array)
+                };
+                return Err(mismatch(path, "place in the array", files(description), files(&expected)));
+            }
+            let bytes = |bytes: usize| format!("{bytes} bytes");
+            let asked = description.page_elements.saturating_mul(element::Layout::<T>::BYTES);
+            if store.page_bytes() != asked {
+                return Err(mismatch(path, "length of a page", bytes(store.page_bytes()), bytes(asked)));
+            }
+        }
+        let shape = shape.ok_or(nothing)?;
+        let (stores, paths) = parts.into_iter().map(|(_, store, path)| (store, path)).unzip();
+        Ok((Self::new(stores, paths, first), shape))
+    }
+
+    fn new(stores: Vec<StoreDevice>, paths: Vec<PathBuf>, description: Description) -> Self {
+        let notes: Vec<_> = stores.iter().map(StoreDevice::note).collect();
+        let is_read_only = stores.iter().any(StoreDevice::is_read_only);
+        for (file, store) in stores.iter().enumerate() {
+            store.share_out(description.shares_of(file));
+        }
+        let devices: Vec<_> = stores.into_iter().map(|store| Arc::new(AnyDevice::from(store))).collect();
+        let (noting, storing) = (devices.clone(), devices.clone());
+        let (kept, len) = StoredLength::found(
+            &notes,
+            move |note| Ok(noting.iter().try_for_each(|device| store(device).set_note(note))?),
+            move || pager::store(&storing),
+        );
+        let (kept, len) = (Arc::new(kept), usize::try_from(len).unwrap_or(usize::MAX));
+        Self { devices, paths, description, kept, len, is_read_only }
+    }
+
+    /// The array that the files are, of so many elements.
+    pub fn array<T: Element, D: backend_api::Device>(
+        &self,
+        builder: Builder<T, D>,
+    ) -> Result<VirtualArray<T>> {
+        let length = KeptLength::Own(Arc::clone(&self.kept));
+        let array = self.part(builder, FilePart::Elements, self.len, length)?;
+        self.serve_work();
+        Ok(array)
+    }
+
+    /// Has memory of the devices be for work from now on: all parts have theirs.
+    pub fn serve_work(&self) {
+        self.devices.iter().for_each(|device| store(device).serve_work());
+    }
+
+    /// The array that a part of the files is, of so many elements, with the settings of a builder.
+    pub fn part<T: Element, D: backend_api::Device>(
+        &self,
+        builder: Builder<T, D>,
+        part: FilePart,
+        len: usize,
+        length: KeptLength,
+    ) -> Result<VirtualArray<T>> {
+        if builder.settings.is_movable() {
+            return Err(ErrorKind::FileRefused { reason: "its pages stay in their files" }.into());
+        }
+        let page_bytes = store(&self.devices[0]).page_bytes();
+        let page_len = page_bytes / element::Layout::<T>::BYTES;
+        if !page_bytes.is_multiple_of(element::Layout::<T>::BYTES) {
+            let asked = format!("a multiple of {} bytes", element::Layout::<T>::BYTES);
+            return Err(mismatch(&self.paths[0], "length of a page", format!("{page_bytes} bytes"), asked));
+        }
+        if len > isize::MAX as usize {
+            let (elements, element_bytes) = (len as u64, element::Layout::<T>::BYTES);
+            return Err(ErrorKind::TooLong { elements, element_bytes }.into());
+        }
+        let pages = len.div_ceil(page_len) as u64;
+        for (file, (device, path)) in self.devices.iter().zip(&self.paths).enumerate() {
+            let (stored, asked) = (store(device).pages(), self.description.pages_of_file(file, part, pages));
+            if stored < asked {
+                return Err(mismatch(path, "number of pages", stored.to_string(), asked.to_string()));
+            }
+        }
+        let turns = self.description.turns_of(part);
+        let channels = turns.len() as u64;
+        // Of each channel its file, and its share there.
+        let homes: Vec<_> = turns
+            .iter()
+            .enumerate()
+            .map(|(channel, file)| {
+                let store = store(&self.devices[*file]);
+                (store, self.description.shares_of(*file), self.description.share(part, channel))
+            })
+            .collect();
+        if !self.is_read_only {
+            // What was written behind the length and not counted is nothing.
+            for (channel, (store, _, share)) in (0..).zip(&homes) {
+                store.clear_share(*share, Pager::slots_in(channel, channels, pages));
+            }
+        }
+        let grows = !self.is_read_only && [LINEAR, ROWS].contains(&self.description.shape.as_str());
+        let max_len = if grows { most(builder.max_len, len, page_len, page_bytes) } else { len };
+        let settings = builder.settings;
+        let places = Homes {
+            open: OpenDevices::of(self.devices.clone(), &settings.common)?,
+            len,
+            max_len,
+            pages_most: max_len.div_ceil(page_len) as u64,
+            is_open: false,
+            page_len,
+            turns: turns.clone(),
+            redundant: None,
+        };
+        Builder::<T, AnyDevice>::build_on(settings, places, |pager| {
+            for page in 0..pages {
+                let (store, shares, share) = &homes[(page % channels) as usize];
+                let has_contents =
+                    store.has_contents(StoreDevice::shared_page(*shares, *share, page / channels));
+                pager.table().entry(page).begin_with(if has_contents { HOME } else { ZEROED });
+            }
+            pager.keep(self.is_read_only, length);
+        })
+    }
+}
+
+/// How long an array in files may become until it is closed, which `asked` says, or nobody.
+fn most(asked: usize, len: usize, page_len: usize, page_bytes: usize) -> usize {
+    let spare = if page_bytes < SHORT_PAGE_BYTES { SPARE_SHORT_PAGES } else { SPARE_PAGES };
+    let most = match asked {
+        0 | usize::MAX => page_len.saturating_mul(spare).max(len.saturating_mul(4)),
+        asked => asked,
+    };
+    // No array can have more.
+    most.min((isize::MAX as usize / page_bytes).saturating_mul(page_len)).max(len)
+}
+
+impl Description {
+    /// How many shares a file has: one for each channel of elements, and the first file one before these for
+    /// the places of rows, if there are any.
+    fn shares_of(&self, file: usize) -> u64 {
+        let channels = self.turns.iter().filter(|turn| **turn == file).count() as u64;
+        // One that is never used, where a file has no channel.
+        (channels + self.first_share(file)).max(1)
+    }
+
+    /// The share of the first channel of elements of a file.
+    fn first_share(&self, file: usize) -> u64 {
+        u64::from(self.shape == ROWS && file == 0)
+    }
+
+    /// The file of each channel.
+    fn turns_of(&self, part: FilePart) -> Vec<usize> {
+        if part == FilePart::Places { vec![0] } else { self.turns.clone() }
+    }
+
+    /// Which share of its file a channel is.
+    fn share(&self, part: FilePart, channel: usize) -> u64 {
+        if part == FilePart::Places {
+            return 0;
+        }
+        let file = self.turns[channel];
+        let before = self.turns[..channel].iter().filter(|turn| **turn == file).count() as u64;
+        before + self.first_share(file)
+    }
+
+    /// How many pages a file has at least in which a part has so many.
+    fn pages_of_file(&self, file: usize, part: FilePart, pages: u64) -> u64 {
+        let (turns, shares) = (self.turns_of(part), self.shares_of(file));
+        let of_channel = |channel: usize| {
+            let last = Pager::slots_in(channel as u64, turns.len() as u64, pages).checked_sub(1)?;
+            Some(StoreDevice::shared_page(shares, self.share(part, channel), last).saturating_add(1))
+        };
+        (0..turns.len()).filter(|channel| turns[*channel] == file).filter_map(of_channel).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Channels of elements and places of rows share the pages of their files, each page for one of them.
+    #[test]
+    fn parts_have_pages_of_their_own() {
+        for (turns, files, shape) in
+            [(vec![0], 1, ROWS), (vec![0, 1, 0, 2], 4, ROWS), (vec![1, 0, 1], 2, LINEAR)]
+        {
+            let (byte_order, element) = (String::new(), String::new());
+            let (shape, array, file) = (shape.to_owned(), 0, 0);
+            let description =
+                Description { byte_order, element, shape, page_elements: 1, turns, file, files, array };
+            for file in 0..files {
+                let of = |part| {
+                    let turns = description.turns_of(part).into_iter().enumerate();
+                    let channels = turns.filter(move |(_, turn)| *turn == file);
+                    channels.map(|(channel, _)| description.share(part, channel)).collect::<Vec<_>>()
+                };
+                let mut shares = of(FilePart::Elements);
+                if description.shape == ROWS {
+                    shares.extend(of(FilePart::Places));
+                }
+                shares.sort_unstable();
+                let count = if shares.is_empty() { 1 } else { shares.len() as u64 };
+                assert!(shares.iter().copied().eq(0..shares.len() as u64), "{description:?}");
+                assert_eq!(description.shares_of(file), count);
+            }
+            assert_eq!(description.pages_of_file(0, FilePart::Elements, 0), 0);
+            assert!(description.pages_of_file(0, FilePart::Elements, 1000) > 0);
+        }
+    }
+
+    #[test]
+    fn an_array_has_room_to_grow_unless_it_is_said_how_much() {
+        assert_eq!(most(1000, 10, 7, 28), 1000);
+        assert_eq!(most(5, 10, 7, 28), 10);
+        assert_eq!(most(0, 10, 16, 64), 16 << 16);
+        assert_eq!(most(usize::MAX, 1 << 30, 16, 64), 4 << 30);
+        assert_eq!(most(0, 0, 1 << 14, 1 << 16), 1 << 38);
+        assert_eq!(most(usize::MAX - 1, 0, 1, 1 << 62), 1);
+    }
+}

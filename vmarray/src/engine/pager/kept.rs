@@ -1,0 +1,212 @@
+//! How long something is that outlives the program, written down beside its pages.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::base::error::Result;
+use crate::engine::page::LockScope;
+
+/// What is written down of a length in each file: the number of the attempt to store it, the length, and the
+/// least one that there was since an attempt succeeded in all files.
+pub(crate) type Note = [u64; 3];
+
+/// A length in one file or in several. Each file stores it together with its pages, at one moment; files do
+/// so one after the other. So after a loss of power they may have notes of different attempts, and then as
+/// much is there as all of them have pages of, and none gave up meanwhile.
+pub(crate) struct StoredLength {
+    /// Held while an attempt lasts.
+    state: Mutex<Attempts>,
+    /// Has files store a note with their pages from now on.
+    write_down: Box<dyn Fn(Note) -> Result<()> + Send + Sync>,
+    /// Has all files store what they were given.
+    store: Box<dyn Fn() -> Result<()> + Send + Sync>,
+    /// Whether something of it could not be stored for good.
+    is_broken: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Attempts {
+    /// The attempt that was made last, and what was noted for it.
+    attempt: u64,
+    noted: u64,
+    /// The greatest length whose elements are all on the devices.
+    reached: u64,
+    /// The least length since an attempt succeeded.
+    least: u64,
+    /// As small a length is told of by what is noted.
+    told: u64,
+}
+
+impl StoredLength {
+    /// What the files have whose notes these are, and how long it is; of new ones, a note of
+    /// [`new`](Self::new_note).
+    pub(crate) fn found(
+        notes: &[Note],
+        write_down: impl Fn(Note) -> Result<()> + Send + Sync + 'static,
+        store: impl Fn() -> Result<()> + Send + Sync + 'static,
+    ) -> (Self, u64) {
+        let newest = notes.iter().copied().max().unwrap_or_default();
+        let are_same = notes.iter().all(|note| *note == newest);
+        let shortest = notes.iter().map(|[_, len, _]| *len).min().unwrap_or_default();
+        let [attempt, noted, least] = newest;
+        let len = if are_same { noted } else { shortest.min(least) };
+        // Of several attempts the next one is to make one.
+        let noted = if are_same { noted } else { u64::MAX };
+        let state = Attempts { attempt, noted, reached: len, least: len, told: len };
+        let (state, is_broken) = (Mutex::new(state), AtomicBool::new(false));
+        (Self { state, write_down: Box::new(write_down), store: Box::new(store), is_broken }, len)
+    }
+
+    /// What is noted of something that is new, and so long.
+    pub(crate) fn new_note(len: u64) -> Note {
+        [0, len, len]
+    }
+
+    /// Has all files store what they were given, and with it the length `len`, if elements below that are on
+    /// the devices: that, or a greater one that another thread has come with.
+    pub(crate) fn store(&self, len: Option<u64>) -> Result<()> {
+        // Declared first, dropped last: devices may wake tasks, which run without the lock then.
+        let _scope = LockScope::begin();
+        let state = &mut *self.state.lock();
+        if let Some(len) = len
+            && !self.is_broken.load(Ordering::Acquire)
+        {
+            state.reached = state.reached.max(len);
+        }
+        if state.reached != state.noted || state.least < state.told {
+            state.attempt += 1;
+            (state.noted, state.told) = (state.reached, state.least);
+            (self.write_down)([state.attempt, state.noted, state.least])?;
+        }
+        (self.store)()?;
+        (state.least, state.told) = (state.noted, state.noted);
+        Ok(())
+    }
+
+    /// Notes that what comes behind so many was given up, or may be.
+    pub(crate) fn shorten(&self, len: u64) {
+        let state = &mut *self.state.lock();
+        state.reached = state.reached.min(len);
+        state.least = state.least.min(len);
+    }
+
+    /// No more is stored of what it is about: it gets no longer.
+    pub(crate) fn give_up(&self) {
+        self.is_broken.store(true, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for StoredLength {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredLength").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::base::error::ErrorKind;
+    use backend_api::wrap::SplitMix64;
+
+    /// Files that note and store lengths, one after the other.
+    #[derive(Debug, Default)]
+    struct Files {
+        /// Of each, what is stored, and what is noted.
+        notes: Vec<(Note, Note)>,
+        /// Which elements are stored in each, by number.
+        stored: Vec<Vec<u64>>,
+        now: Vec<u64>,
+        /// After so many of them the power, or one of them, fails.
+        until: usize,
+    }
+
+    impl Files {
+        fn new(count: usize, len: u64) -> Arc<Mutex<Self>> {
+            let notes = vec![(StoredLength::new_note(len), [0; 3]); count];
+            let now: Vec<u64> = (0..len).collect();
+            Arc::new(Mutex::new(Self { notes, stored: vec![now.clone(); count], now, until: count }))
+        }
+
+        fn store(&mut self) -> Result<()> {
+            for ((stored, noted), elements) in self.notes.iter_mut().zip(&mut self.stored).take(self.until) {
+                *stored = *noted;
+                elements.clone_from(&self.now);
+            }
+            if self.until < self.notes.len() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
+        }
+    }
+
+    fn open(files: &Arc<Mutex<Files>>) -> (StoredLength, u64) {
+        files.lock().notes.iter_mut().for_each(|(stored, noted)| *noted = *stored);
+        let notes: Vec<Note> = files.lock().notes.iter().map(|(stored, _)| *stored).collect();
+        let (one, other) = (Arc::clone(files), Arc::clone(files));
+        let write_down = move |note| {
+            one.lock().notes.iter_mut().for_each(|(_, noted)| *noted = note);
+            Ok(())
+        };
+        StoredLength::found(&notes, write_down, move || other.lock().store())
+    }
+
+    /// Whatever of an attempt was done: no more is there afterwards than all files have, and no less than was
+    /// stored for good, unless it was given up.
+    #[test]
+    fn files_agree_on_a_length_that_all_have() {
+        for seed in 0..2000 {
+            let mut random = SplitMix64::new(seed);
+            let count = 1 + random.index(3);
+            let files = Files::new(count, 10);
+            let (mut kept, mut least) = (open(&files).0, 10);
+            let mut next = 1000;
+            for _ in 0..40 {
+                match random.index(6) {
+                    0 => {
+                        let now = &mut files.lock().now;
+                        now.truncate(random.index(now.len() + 1));
+                        least = least.min(now.len() as u64);
+                        kept.shorten(now.len() as u64);
+                    }
+                    1..4 => {
+                        files.lock().now.extend(next..next + 3);
+                        next += 3;
+                    }
+                    _ => {
+                        let len = files.lock().now.len() as u64;
+                        files.lock().until = random.index(2 * count);
+                        if kept.store(Some(len)).is_ok() {
+                            least = len;
+                        } else if random.index(2) == 0 {
+                            let (opened, len) = open(&files);
+                            kept = opened;
+                            assert!(len >= least, "seed {seed}: {len} of {least}");
+                            let files = &mut *files.lock();
+                            let first = files.stored[0].get(..len as usize);
+                            let is_same = |file: &Vec<u64>| file.get(..len as usize) == first;
+                            assert!(
+                                first.is_some() && files.stored.iter().all(is_same),
+                                "seed {seed}: {len}"
+                            );
+                            files.now = first.unwrap_or_default().to_vec();
+                            least = len;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_broken_gets_no_longer() {
+        let files = Files::new(1, 5);
+        let (kept, _) = open(&files);
+        kept.give_up();
+        kept.store(Some(9)).unwrap();
+        assert_eq!(files.lock().notes[0].0[1], 5);
+        kept.shorten(3);
+        kept.store(None).unwrap();
+        assert_eq!(files.lock().notes[0].0[1], 3);
+    }
+}

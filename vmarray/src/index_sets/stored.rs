@@ -1,0 +1,272 @@
+//! Index sets in files.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use backend_api::Device;
+
+use super::{Dimension, IndexSet, PagedIndexSet, Tuples as _, distinct, whole_tuples};
+use crate::array::VirtualArray;
+use crate::array::builder::Builder;
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
+use crate::ops::saved::{self, Progress, Told};
+use crate::ops::view::View as _;
+use crate::setup::any::AnyDevice;
+
+/// What others are told that ask for one.
+const ASKED: &str = "tuples of dimensions";
+
+/// Dimensions and number of tuples in words.
+fn in_words(dimensions: &[Dimension], len: usize) -> String {
+    let dimensions = dimensions.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    format!("{len} {ASKED} {dimensions}")
+}
+
+fn of_words(words: &str) -> Option<(Vec<Dimension>, usize)> {
+    let (len, dimensions) = words.split_once(&format!(" {ASKED} "))?;
+    let dimensions = dimensions.split(' ').filter(|dimension| !dimension.is_empty());
+    let dimensions = dimensions.map(|dimension| dimension.parse().ok()).collect::<Option<Vec<_>>>()?;
+    Some((distinct(dimensions).ok()?, len.parse().ok()?))
+}
+
+/// Saves the values that `read` reads, of pages so long.
+fn save_values(
+    path: &Path,
+    (dimensions, len): (&[Dimension], usize),
+    page_len: Option<usize>,
+    read: impl Fn(usize, &mut [u64]) -> Result<()> + Sync,
+    progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+) -> Result<()> {
+    saved::atomically(path, |unfinished| {
+        let values = len * dimensions.len();
+        let mut builder = VirtualArray::<u64>::builder(values).cache_bytes(0);
+        if let Some(page_len) = page_len {
+            builder = builder.page_len(page_len);
+        }
+        let file = builder.create_as([unfinished], &in_words(dimensions, len))?;
+        let told = Told::new(values * size_of::<u64>(), progress);
+        saved::copy(values, file.page_len(), read, &file, &told)?;
+        file.sync()
+    })
+}
+
+/// The values of a file of tuples, what they are values of, and how many tuples they are.
+fn open_values(
+    builder: Builder<u64, AnyDevice>,
+    path: &Path,
+    is_read_only: bool,
+) -> Result<(VirtualArray<u64>, Vec<Dimension>, usize)> {
+    let (file, (dimensions, len)) = builder.open_as([path], is_read_only, of_words, ASKED)?;
+    // Of what files say the values that there are count; of no dimensions there are none.
+    let tuples = whole_tuples(file.len(), dimensions.len())?;
+    let len = if dimensions.is_empty() { len } else { tuples };
+    Ok((file, dimensions, len))
+}
+
+impl IndexSet {
+    /// Writes all tuples to a file, with their labels, as [`VirtualArray::save`] writes elements: one that
+    /// [`load`](Self::load), [`PagedIndexSet::load`] and [`PagedIndexSet::open`] read.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, prelude::*};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-set-saved-{}", std::process::id()));
+    /// let set = IndexSet::from_rows([7, 0], [[1, 5], [2, 6]])?;
+    /// set.save(&path)?;
+    /// assert_eq!(IndexSet::load(&path)?, set);
+    /// // As something else it is refused, and both are named.
+    /// let error = VirtualArray::<u64>::open(&path).unwrap_err().to_string();
+    /// assert!(error.contains("2 tuples of dimensions 7 0") && error.contains("linear"), "{error}");
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_with(path, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`save`](Self::save), with progress: [`VirtualArray::save_with`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use vmarray::IndexSet;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-set-save-with-{}", std::process::id()));
+    /// let set = IndexSet::from_rows([0], [[1], [2]])?;
+    /// assert!(set.save_with(&path, |_| ControlFlow::Break(())).is_err() && !path.exists());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn save_with(
+        &self,
+        path: impl AsRef<Path>,
+        progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    ) -> Result<()> {
+        let read = |at: usize, into: &mut [u64]| {
+            into.copy_from_slice(&self.values[at..at + into.len()]);
+            Ok(())
+        };
+        save_values(path.as_ref(), (&self.dimensions, self.len), None, read, progress)
+    }
+
+    /// Reads all tuples of a file to RAM, which nobody may have open for writing.
+    ///
+    /// # Errors
+    /// As [`Builder::load`], and [`NoMemory`](crate::ErrorKind::NoMemory).
+    ///
+    /// ```
+    /// use vmarray::IndexSet;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-set-loaded-{}", std::process::id()));
+    /// IndexSet::from_rows([3], [[1], [2]])?.save(&path)?;
+    /// assert_eq!(IndexSet::load(&path)?.values(), [1, 2]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let (file, dimensions, len) = open_values(VirtualArray::builder(0), path.as_ref(), true)?;
+        let mut values = zeroed_vec(file.len())?;
+        file.read(0, &mut values)?;
+        Ok(Self::assemble(dimensions, values, len))
+    }
+}
+
+impl<D: Device> PagedIndexSet<D> {
+    /// Writes all tuples to a file: [`IndexSet::save`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, index_set::PagedIndexSet};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-paged-saved-{}", std::process::id()));
+    /// let set = IndexSet::from_rows([0, 1], [[0, 5], [1, 6]])?;
+    /// let paged = PagedIndexSet::from_index_set(&set, |array| array.page_len(64))?;
+    /// paged.save(&path)?;
+    /// assert_eq!(IndexSet::load(&path)?, set);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_with(path, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`save`](Self::save), with progress: [`VirtualArray::save_with`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use vmarray::{IndexSet, index_set::PagedIndexSet};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-paged-save-with-{}", std::process::id()));
+    /// let set = PagedIndexSet::from_index_set(&IndexSet::from_rows([0], [[5], [6]])?, |array| array)?;
+    /// assert!(set.save_with(&path, |_| ControlFlow::Break(())).is_err() && !path.exists());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn save_with(
+        &self,
+        path: impl AsRef<Path>,
+        progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    ) -> Result<()> {
+        let (array, words) = (self.array(), (self.dimensions(), self.len()));
+        let read = |at: usize, into: &mut [u64]| array.read(at, into);
+        save_values(path.as_ref(), words, Some(array.page_len()), read, progress)
+    }
+
+    /// Builds a set with the tuples of a [saved](Self::save) one in an array of its own, which `describe` may
+    /// give devices and a cache.
+    ///
+    /// # Errors
+    /// As [`Builder::load`].
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, index_set::{PagedIndexSet, Tuples}};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-paged-loaded-{}", std::process::id()));
+    /// IndexSet::from_rows([3], [[1], [2]])?.save(&path)?;
+    /// let set = PagedIndexSet::load(&path, |array| array.cache_bytes(1 << 20))?;
+    /// assert_eq!((set.dimensions(), set.len(), set.array().get(1)?), (&[3][..], 2, 2));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn load(
+        path: impl AsRef<Path>,
+        describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, D>,
+    ) -> Result<Self> {
+        Self::load_with(path, describe, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`load`](Self::load), with progress: [`Builder::load_with`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use vmarray::{IndexSet, index_set::PagedIndexSet};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-paged-load-with-{}", std::process::id()));
+    /// IndexSet::from_rows([3], [[1], [2]])?.save(&path)?;
+    /// let cancelled = PagedIndexSet::load_with(&path, |array| array, |_| ControlFlow::Break(()));
+    /// assert_eq!(*cancelled.unwrap_err().kind(), vmarray::ErrorKind::Cancelled);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn load_with(
+        path: impl AsRef<Path>,
+        describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, D>,
+        progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    ) -> Result<Self> {
+        let reader = VirtualArray::builder(0).cache_bytes(0);
+        let (file, dimensions, len) = open_values(reader, path.as_ref(), true)?;
+        let array = describe(VirtualArray::builder(file.len())).with_len(file.len()).build()?;
+        saved::copy_all(&file, &array, progress)?;
+        Ok(Self::assemble(dimensions, array, len))
+    }
+}
+
+impl PagedIndexSet {
+    /// Opens the tuples of a [saved](Self::save) set where they lie, to read and write; their number stays.
+    /// `describe` may give them a cache. What is written to their [array](Self::array) stays when
+    /// [`sync`](VirtualArray::sync) says so.
+    ///
+    /// # Errors
+    /// As [`Builder::open`].
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, index_set::PagedIndexSet};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-paged-opened-{}", std::process::id()));
+    /// IndexSet::from_rows([3], [[1], [2]])?.save(&path)?;
+    /// let set = PagedIndexSet::open(&path, |array| array.cache_bytes(1 << 20))?;
+    /// set.array().set(1, 7)?;
+    /// set.array().sync()?;
+    /// drop(set);
+    /// assert_eq!(IndexSet::load(&path)?.values(), [1, 7]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn open(
+        path: impl AsRef<Path>,
+        describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, AnyDevice>,
+    ) -> Result<Self> {
+        let builder = describe(VirtualArray::builder(0));
+        let (array, dimensions, len) = open_values(builder, path.as_ref(), false)?;
+        Ok(Self::assemble(dimensions, array, len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_are_read_as_they_were_written() {
+        for dimensions in [&[][..], &[7], &[u32::MAX, 0, 3]] {
+            assert_eq!(of_words(&in_words(dimensions, 12)), Some((dimensions.to_vec(), 12)));
+        }
+        for words in ["linear", "rows", "30 x 40", "2 tuples of dimensions 1 1", "x tuples of dimensions 1"] {
+            assert_eq!(of_words(words), None, "{words}");
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Ragged arrays in files, and snapshots of them.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use backend_api::{Device, tell};
+use vmarray_kernel::KernelType;
+
+use super::growing::Growing;
+use super::{Ragged, RaggedArray, RaggedBuilder, RaggedWriter};
+use crate::array::VirtualArray;
+use crate::array::stored::StoredRows;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::engine::pager::{Pager, StoredLength};
+use crate::ops::saved::{self, Progress, Told};
+use crate::ops::view::View as _;
+
+/// What writes down how many rows there are in files.
+#[derive(Debug)]
+pub(super) struct RowsKept {
+    kept: Arc<StoredLength>,
+    /// How many there are when this is dropped.
+    rows: usize,
+    is_read_only: bool,
+}
+
+impl RowsKept {
+    /// The same, of so many rows.
+    pub fn of(mut self, rows: usize) -> Self {
+        self.rows = rows;
+        self
+    }
+
+    /// No more rows are written down: their elements go on without them.
+    pub fn leave(self) {
+        self.kept.give_up();
+    }
+
+    /// Has rows stay whose elements and places are these pages.
+    pub fn sync(&self, rows: usize, parts: [&Pager; 2]) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        // What can be stored is, also if a page cannot.
+        let settled = parts.into_iter().map(Pager::settle_all).fold(Ok(()), Result::and);
+        let stored = self.kept.store(settled.is_ok().then_some(rows as u64));
+        settled.and(stored)
+    }
+}
+
+impl Drop for RowsKept {
+    /// Elements and places are dropped before, and have written down whether they could be stored.
+    fn drop(&mut self) {
+        if self.is_read_only {
+            return;
+        }
+        if let Err(error) = self.kept.store(Some(self.rows as u64)) {
+            tell::warn(format!("a ragged array is dropped of which not all rows are stored: {error}"));
+        }
+    }
+}
+
+impl<T: Element> RaggedArray<T> {
+    fn of_files(stored: StoredRows<T>, total: usize) -> Self {
+        let StoredRows { items, offsets, rows, kept, is_read_only } = stored;
+        let kept = RowsKept { kept, rows, is_read_only };
+        Self { kept: Some(kept), ..Self::of(offsets, (rows, total), items) }
+    }
+}
+
+impl<T: Element + KernelType> RaggedArray<T> {
+    /// Makes an array without rows in a new file: [`RaggedBuilder::create`] with the default settings.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-create-one-{}", std::process::id()));
+    /// let writer = RaggedArray::<u8>::create(&path)?.into_writer();
+    /// writer.push(b"many")?;
+    /// writer.push(b"words")?;
+    /// writer.sync()?;
+    /// assert_eq!(writer.freeze()?.row(1)?.to_vec(..)?, b"words");
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder().create([path])
+    }
+
+    /// Opens the rows of a file, to read and write: [`RaggedBuilder::open`] with the default settings.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-open-one-{}", std::process::id()));
+    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
+    /// let writer = RaggedArray::<u8>::open(&path)?.into_writer();
+    /// writer.push(b"words")?;
+    /// assert_eq!(writer.freeze()?.to_vecs()?, [&b"so"[..], b"many", b"words"]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder().open([path])
+    }
+}
+
+impl<T: Element, D: Device> RaggedArray<T, D> {
+    /// Has rows and elements stay that were written before, of an array in files: when this returns they are
+    /// there after the end of the process and after a loss of power. After a crash there are as many rows as
+    /// at the last `sync`, of the array or of its writer, or more, each of them whole; pages of elements are
+    /// as then, or as later.
+    ///
+    /// # Errors
+    /// As [`VirtualArray::sync`].
+    ///
+    /// ```
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-sync-{}", std::process::id()));
+    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
+    /// let words = RaggedArray::<u8>::open(&path)?;
+    /// words.row(1)?.set(0, b'M')?;
+    /// words.sync()?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn sync(&self) -> Result<()> {
+        match &self.kept {
+            Some(kept) => kept.sync(self.rows, [self.items.pager(), self.offsets.pager()]),
+            None => self.items.sync().and(self.offsets.sync()),
+        }
+    }
+}
+
+impl<T: Element, D: Device> RaggedWriter<T, D> {
+    /// Has all rows stay that were pushed before, of an array in files, as [`RaggedArray::sync`] does. Waits
+    /// for pushes under way; those that begin later go on meanwhile. Of rows that could not be written and
+    /// those behind, none counts.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-writer-sync-{}", std::process::id()));
+    /// let writer = RaggedArray::<u8>::create(&path)?.into_writer();
+    /// writer.push(b"words")?;
+    /// writer.sync()?;
+    /// // A writer that is dropped keeps what was synced; one that is frozen, all.
+    /// drop(writer);
+    /// assert_eq!(RaggedArray::<u8>::open(&path)?.row_count(), 1);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn sync(&self) -> Result<()> {
+        let rows = self.complete_rows();
+        let store = self.store.read();
+        let (items, offsets) = (store.elements.array(), store.offsets.array());
+        match &self.kept {
+            Some(kept) => kept.sync(rows, [items.pager(), offsets.pager()]),
+            None => items.sync().and(offsets.sync()),
+        }
+    }
+}
+
+impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
+    /// Writes all rows to a file, as [`VirtualArray::save`] writes elements: one that
+    /// [`RaggedArray::open`] and [`RaggedBuilder::load`] read.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-saved-{}", std::process::id()));
+    /// let words = RaggedArray::<u8>::builder().from_rows(["so", "", "many"])?;
+    /// words.save(&path)?;
+    /// assert_eq!(RaggedArray::<u8>::builder().load(&path)?.to_vecs()?, words.to_vecs()?);
+    /// // As something else it is refused, and both are named.
+    /// let error = VirtualArray::<u8>::open(&path).unwrap_err().to_string();
+    /// assert!(error.contains("`rows`") && error.contains("`linear`"), "{error}");
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_with(path, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`save`](Self::save), with progress: [`VirtualArray::save_with`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-save-with-{}", std::process::id()));
+    /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
+    /// assert!(words.save_with(&path, |_| ControlFlow::Break(())).is_err() && !path.exists());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn save_with(
+        &self,
+        path: impl AsRef<Path>,
+        progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    ) -> Result<()> {
+        saved::atomically(path.as_ref(), |unfinished| {
+            let elements = VirtualArray::<T>::builder(self.total);
+            let elements = elements.page_len(self.items.page_len()).cache_bytes(0);
+            let offsets = VirtualArray::builder(0).cache_bytes(0);
+            let file = elements.create_rows(offsets, [unfinished], self.rows)?;
+            copy_rows(
+                (&self.items, &self.offsets),
+                (&file.items, &file.offsets),
+                self.total,
+                self.rows,
+                progress,
+            )?;
+            RaggedArray::of_files(file, self.total).sync()
+        })
+    }
+}
+
+/// Copies so many elements, and where so many rows of them begin.
+fn copy_rows<T: Element, D: Device, E: Device>(
+    (items, offsets): (&VirtualArray<T, D>, &VirtualArray<u64, D>),
+    (to_items, to_offsets): (&VirtualArray<T, E>, &VirtualArray<u64, E>),
+    total: usize,
+    rows: usize,
+    progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+) -> Result<()> {
+    let told = Told::new(total * size_of::<T>() + (rows + 1) * size_of::<u64>(), progress);
+    saved::copy(rows + 1, offsets.page_len(), |at, into| offsets.read(at, into), to_offsets, &told)?;
+    saved::copy(total, items.page_len(), |at, into| items.read(at, into), to_items, &told)
+}
+
+impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
+    /// Makes an array without rows in new files, which outlives the program: rows are pushed to its
+    /// [writer](RaggedArray::into_writer), at any time, and stay when [`sync`](RaggedWriter::sync) says so.
+    ///
+    /// Elements are shared by all files as [`Builder::create`](crate::Builder::create) shares them; where
+    /// rows begin is in the first one. Pages of both are equally long: the page length of elements counts, or
+    /// the next multiple of it that makes whole places of eight bytes. Of
+    /// [`max_len`](crate::Builder::max_len) each has its own.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// # let name = |n| std::env::temp_dir().join(format!("vmarray-rows-{n}-{}", std::process::id()));
+    /// # let files = [name(0), name(1)];
+    /// let writer = RaggedArray::<u32>::builder().create(&files)?.into_writer();
+    /// writer.push(&[1, 2, 3])?;
+    /// // Dropped, the array of all rows is stored.
+    /// drop(writer.freeze()?);
+    ///
+    /// let rows = RaggedArray::<u32>::builder().elements(|elements| elements.cache_bytes(1 << 20)).open(&files)?;
+    /// assert_eq!(rows.to_vecs()?, [[1, 2, 3]]);
+    /// # files.map(|file| std::fs::remove_file(file).unwrap());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn create<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<RaggedArray<T>> {
+        let offsets = self.describe_offsets();
+        Ok(RaggedArray::of_files(self.elements.with_len(0).create_rows(offsets, files, 0)?, 0))
+    }
+
+    /// Opens the rows that files have, to read and write, and to have others added: as
+    /// [`Builder::open`](crate::Builder::open) opens elements.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-rows-opened-{}", std::process::id()));
+    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
+    /// let words = RaggedArray::<u8>::builder().offsets(|offsets| offsets.cache_bytes(1 << 16)).open([&path])?;
+    /// assert_eq!((words.row_count(), words.item_total()), (2, 6));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn open<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<RaggedArray<T>> {
+        self.open_for(files, false)
+    }
+
+    /// As [`open`](Self::open), to read alone:
+    /// [`Builder::open_read_only`](crate::Builder::open_read_only).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-rows-read-only-{}", std::process::id()));
+    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
+    /// let words = RaggedArray::<u8>::builder().open_read_only([&path])?;
+    /// assert_eq!(words.row(1)?.get(0)?, b'm');
+    /// assert!(words.into_writer().push(b"words").is_err());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn open_read_only<P: AsRef<Path>>(
+        self,
+        files: impl IntoIterator<Item = P>,
+    ) -> Result<RaggedArray<T>> {
+        self.open_for(files, true)
+    }
+
+    fn open_for<P: AsRef<Path>>(
+        self,
+        files: impl IntoIterator<Item = P>,
+        is_read_only: bool,
+    ) -> Result<RaggedArray<T>> {
+        let offsets = self.describe_offsets();
+        let stored = self.elements.open_rows(offsets, files, is_read_only)?;
+        let total = stored.items.len();
+        Ok(RaggedArray::of_files(stored, total))
+    }
+
+    /// Builds an array of these settings with the rows of a [saved](RaggedArray::save) one, or of any in a
+    /// file: [`Builder::load`](crate::Builder::load). It can have more, if its devices can do that.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-rows-loaded-{}", std::process::id()));
+    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
+    /// let writer = RaggedArray::<u8>::builder().load(&path)?.into_writer();
+    /// writer.push(b"words")?;
+    /// assert_eq!(writer.freeze()?.row_count(), 3);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn load(self, path: impl AsRef<Path>) -> Result<RaggedArray<T, D>> {
+        self.load_with(path, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`load`](Self::load), with progress: [`Builder::load_with`](crate::Builder::load_with).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-rows-load-with-{}", std::process::id()));
+    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
+    /// let cancelled = RaggedArray::<u8>::builder().load_with(&path, |_| ControlFlow::Break(()));
+    /// assert_eq!(*cancelled.unwrap_err().kind(), vmarray::ErrorKind::Cancelled);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn load_with(
+        self,
+        path: impl AsRef<Path>,
+        progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    ) -> Result<RaggedArray<T, D>> {
+        let reader = RaggedArray::<T>::builder().elements(|elements| elements.cache_bytes(0));
+        let file = reader.open_read_only([path])?;
+        let (rows, total) = (file.rows, file.total);
+        let offsets = Growing::in_place(self.describe_offsets(), rows + 1)?.into_array();
+        let items = Growing::in_place(self.elements, total)?.into_array();
+        copy_rows((&file.items, &file.offsets), (&items, &offsets), total, rows, progress)?;
+        Ok(Ragged::of(offsets, (rows, total), items))
+    }
+}
