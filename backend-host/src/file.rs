@@ -13,9 +13,13 @@ use backend_api::{BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind
 
 use crate::engine::Engine;
 use crate::host::default_threads;
+use crate::tier::{Cards, Tier, Tiered};
 use extent::Extent;
 use open_file::OpenFile;
 use space::Space;
+
+/// So many hits of a tier are under way at a time: their threads wait for cards, and not for processors.
+const TIERED_THREADS_LEAST: usize = 16;
 
 /// A file that stands in for a card: slow and large.
 ///
@@ -70,9 +74,10 @@ use space::Space;
 /// ```
 #[derive(Debug)]
 pub struct FileDevice {
-    engine: Engine<Extent>,
+    engine: Engine<Tiered<Extent>>,
     file: Arc<OpenFile>,
     space: Arc<Space>,
+    cards: Option<Arc<Cards>>,
 }
 
 /// How a [`FileDevice`] is to be, and which file it uses.
@@ -99,8 +104,9 @@ pub struct FileDevice {
 pub struct FileDeviceBuilder {
     path: PathBuf,
     name: Option<String>,
-    threads: usize,
+    threads: Option<usize>,
     pinned_max_bytes: u64,
+    tier: Option<Tier>,
 }
 
 impl FileDeviceBuilder {
@@ -111,9 +117,17 @@ impl FileDeviceBuilder {
     }
 
     /// How many worker threads there are at most, and so how many requests the drive sees at once; at least
-    /// one. The default is the number of processors that this program may use. Drives like more.
+    /// one. The default is the number of processors that this program may use, and 16 at least with a
+    /// [tier](Self::tier), whose cards they wait for. Drives like more.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads.max(1);
+        self.threads = Some(threads.max(1));
+        self
+    }
+
+    /// Caches pages of the file on cards, whose memory is taken when the device is made; of one that has none
+    /// [`Tier::status`] says why.
+    pub fn tier(mut self, tier: &Tier) -> Self {
+        self.tier = Some(tier.clone());
         self
     }
 
@@ -153,10 +167,16 @@ impl FileDeviceBuilder {
         });
         let identity = format!("file:{}", path.display());
         let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(file.bytes());
+        let cards = self.tier.as_ref().map(Tier::open);
+        let threads = self.threads.unwrap_or_else(|| {
+            let least = if cards.is_some() { TIERED_THREADS_LEAST } else { 1 };
+            default_threads().max(least)
+        });
         FileDevice {
             space: Space::new(file.bytes()),
             file: Arc::new(file),
-            engine: Engine::new(info, self.threads, self.pinned_max_bytes, None),
+            engine: Engine::new(info, threads, self.pinned_max_bytes, None),
+            cards,
         }
     }
 }
@@ -175,8 +195,9 @@ impl FileDevice {
         FileDeviceBuilder {
             path: path.as_ref().to_owned(),
             name: None,
-            threads: default_threads(),
+            threads: None,
             pinned_max_bytes: u64::MAX,
+            tier: None,
         }
     }
 
@@ -197,12 +218,14 @@ impl FileDevice {
     /// # Errors
     /// [`UnknownHandle`](backend_api::ErrorKind::UnknownHandle).
     pub fn file_ranges(&self, buffer: BufferId) -> Result<Vec<Range<u64>>> {
-        Ok(self.engine.buffer("file_ranges", buffer)?.file_ranges())
+        Ok(self.engine.buffer("file_ranges", buffer)?.below().file_ranges())
     }
 
     fn add(&self, bytes: u64, most: u64) -> Result<BufferHandle> {
         let place = self.engine.named(self.space.take(bytes))?;
-        Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place, most, self.engine.wiping()))))
+        let wiping = self.engine.wiping();
+        let extent = Extent::new(&self.file, place, most, wiping);
+        Ok(self.engine.add_buffer(Arc::new(Tiered::new(extent, self.cards.as_ref(), wiping))))
     }
 }
 
@@ -225,7 +248,7 @@ unsafe impl Device for FileDevice {
     }
 
     fn extend(&self, buffer: &BufferHandle, bytes: u64, _commit: Commit) -> Result<()> {
-        self.engine.extend(buffer, |extent| extent.extend(&self.space, bytes))
+        self.engine.extend(buffer, |memory| memory.below().extend(&self.space, bytes))
     }
 
     /// What stays is of use to the program alone: see "Contents do not stay".
@@ -233,8 +256,13 @@ unsafe impl Device for FileDevice {
         self.engine.named(self.file.sync())
     }
 
+    fn wipe_on_release(&self) -> Result<()> {
+        self.cards.iter().try_for_each(|cards| cards.wipe_on_release())?;
+        self.engine.wipe_on_release()
+    }
+
     backend_api::forward! { self => self.engine;
-        info create_queue release_queue release allocate_host import_host release_host wipe_on_release
+        info create_queue release_queue release allocate_host import_host release_host
         poll wait wake order_after
     }
 

@@ -63,9 +63,11 @@ mod registry;
 mod short;
 mod simulated;
 mod store;
+mod tier;
 mod worker;
 
 pub use file::{FileDevice, FileDeviceBuilder};
 pub use host::{HostDevice, HostDeviceBuilder, devices};
 pub use simulated::{SimulatedDevice, SimulatedDeviceBuilder, SimulatedFabric, SimulatedOperation};
 pub use store::{StoreDevice, StoreReport};
+pub use tier::{LostCard, Tier, TierStatus};

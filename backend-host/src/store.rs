@@ -24,6 +24,7 @@ use backend_api::{
 use crate::engine::Engine;
 use crate::host::default_threads;
 use crate::ram::{Capacity, Ram};
+use crate::tier::{Cards, Tier, Tiered};
 use disk::FileDisk;
 use free::Free;
 use parking_lot::Mutex;
@@ -90,7 +91,8 @@ const SCRATCH_BYTES: u64 = 1 << 30;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub struct StoreDevice {
-    engine: Engine<StoreMemory>,
+    engine: Engine<Tiered<StoreMemory>>,
+    cards: Option<Arc<Cards>>,
     volume: Arc<Volume>,
     scratch: Capacity,
     path: PathBuf,
@@ -178,11 +180,31 @@ impl StoreDevice {
         Self {
             scratch: Capacity::new(SCRATCH_BYTES, engine.wiping()),
             engine,
+            cards: None,
             volume: Arc::new(volume),
             path,
             claims: Arc::new(Mutex::new(Free::around([]))),
             is_for_work: AtomicBool::new(false),
         }
+    }
+
+    /// Caches its pages on cards, whose memory is taken now; of one that has none
+    /// [`Tier::status`] says why. What stays, and when, is as without.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use backend_host::{HostDevice, StoreDevice, Tier};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-store-tier-{}", std::process::id()));
+    /// let tier = Tier::new([Arc::new(HostDevice::new(1 << 20)?)]).bytes(256 << 10);
+    /// let store = StoreDevice::create(&path, 4096, 1000, b"")?.with_tier(&tier);
+    /// assert_eq!(tier.status().capacity_bytes, 256 << 10);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_tier(mut self, tier: &Tier) -> Self {
+        self.cards = Some(tier.open_for_store(self.page_bytes()));
+        self
     }
 
     /// Where the file is.
@@ -321,20 +343,25 @@ unsafe impl Device for StoreDevice {
     /// Pages of the store, the lowest that no buffer has, with what is in them; or memory in RAM, if it is
     /// [for work](StoreDevice::serve_work).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
-        let memory = if self.is_for_work.load(Ordering::Acquire) {
-            StoreMemory::Ram(self.engine.named(Ram::new(&self.scratch, bytes, commit))?)
+        let (memory, cards) = if self.is_for_work.load(Ordering::Acquire) {
+            (StoreMemory::Ram(self.engine.named(Ram::new(&self.scratch, bytes, commit))?), None)
         } else {
-            StoreMemory::Part(self.engine.named(self.claim(bytes))?)
+            (StoreMemory::Part(self.engine.named(self.claim(bytes))?), self.cards.as_ref())
         };
-        Ok(self.engine.add_buffer(Arc::new(memory)))
+        Ok(self.engine.add_buffer(Arc::new(Tiered::new(memory, cards, self.engine.wiping()))))
     }
 
     fn sync(&self) -> Result<()> {
         self.engine.named(self.volume.sync().map_err(|error| named(error, &self.path)))
     }
 
+    fn wipe_on_release(&self) -> Result<()> {
+        self.cards.iter().try_for_each(|cards| cards.wipe_on_release())?;
+        self.engine.wipe_on_release()
+    }
+
     backend_api::forward! { self => self.engine;
-        info create_queue release_queue release allocate_host import_host release_host wipe_on_release
+        info create_queue release_queue release allocate_host import_host release_host
         poll wait wake order_after
     }
 

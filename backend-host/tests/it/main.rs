@@ -6,3 +6,4 @@ mod fused;
 mod host;
 mod peers;
 mod simulated;
+mod tier;
