@@ -175,6 +175,9 @@ pub(crate) struct Settings {
     movable: bool,
     /// The name under which statistics are published.
     published: Option<String>,
+    /// What caches pages of files.
+    #[cfg(feature = "host")]
+    pub(crate) tier: Option<backend_host::Tier>,
 }
 
 impl Settings {
@@ -263,6 +266,8 @@ impl<T: Element, D: Device> Builder<T, D> {
             counts_hits: false,
             movable: false,
             published: None,
+            #[cfg(feature = "host")]
+            tier: None,
         };
         Self { len, max_len: 0, devices: Devices::Found(find), settings, marker: PhantomData }
     }
@@ -573,6 +578,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             counts_hits,
             movable,
             published,
+            ..
         } = settings;
         let page_bytes = page_len * element::Layout::<T>::BYTES;
         let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));

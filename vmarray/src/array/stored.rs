@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend_api::Device;
-use backend_host::StoreDevice;
+use backend_host::{StoreDevice, Tier};
 use vmarray_kernel::{KernelType, Layout};
 
 use crate::array::VirtualArray;
@@ -196,6 +196,40 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 }
 
 impl<T: Element + KernelType, D: Device> Builder<T, D> {
+    /// Caches pages of the array's files on cards, between the drive and the cache in RAM: what is read again
+    /// and again, and does not fit into RAM, then comes at the speed of the bus. For arrays in files that are
+    /// made or opened by this builder, to read alone, too; a [`FileDevice`](crate::host::FileDevice) is given
+    /// a tier when it is made, and other devices have no use for one.
+    ///
+    /// The memory of the cards is taken when the array is made or opened; a card that has none, or fails
+    /// later, is not used, which is no error: [`Tier::status`](crate::host::Tier::status) says why. Several
+    /// arrays whose pages are of one length share a tier that all of them are given.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use vmarray::host::{HostDevice, Tier};
+    /// use std::sync::Arc;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-tier-{}", std::process::id()));
+    /// // Cards: `Tier::new(vmarray::devices()?)`. Here RAM stands in for one.
+    /// let tier = Tier::new([Arc::new(HostDevice::new(4 << 20)?)]).bytes(2 << 20);
+    /// let builder = VirtualArray::<u64>::builder(1 << 20).cache_bytes(1 << 20).tier(&tier);
+    /// let array = builder.create([&path])?;
+    /// array.fill(.., 7)?;
+    /// for _ in 0..3 {
+    ///     for i in (0..200_000).step_by(1000) {
+    ///         assert_eq!(array.get(i)?, 7);
+    ///     }
+    /// }
+    /// assert!(tier.status().hits > 0);
+    /// # drop(array);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn tier(mut self, tier: &Tier) -> Self {
+        self.settings.tier = Some(tier.clone());
+        self
+    }
+
     /// Makes an array of zeroes in new files, for this user alone, and nobody else while it is open. It is
     /// there again by [`open`](Self::open) when the program has ended.
     ///
@@ -413,8 +447,13 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
             if store.has_contents(first_of[channel] + slot) { HOME } else { ZEROED }
         };
         let states: Vec<u64> = (0..description.pages()).map(states).collect();
-        let devices: Vec<_> = stores.into_iter().map(|store| Arc::new(AnyDevice::from(store))).collect();
         let settings = self.settings;
+        let tiered = |store: StoreDevice| match &settings.tier {
+            Some(tier) => store.with_tier(tier),
+            None => store,
+        };
+        let devices: Vec<_> =
+            stores.into_iter().map(|store| Arc::new(AnyDevice::from(tiered(store)))).collect();
         let homes = Homes {
             open: OpenDevices::of(devices.clone(), &settings.common)?,
             len: description.elements,

@@ -22,6 +22,8 @@ mod section;
 mod serial;
 #[cfg(unix)]
 mod stored;
+#[cfg(unix)]
+mod tier;
 mod tuning;
 
 use super::measure::Unit;
@@ -55,6 +57,8 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "rig", about: "Several devices as one memory", run: rig::run },
     #[cfg(unix)]
     Family { name: "stored", about: "Arrays in files, beside plain writes", run: stored::run },
+    #[cfg(unix)]
+    Family { name: "tier", about: "Random elements of a file, with cards before it", run: tier::run },
     Family { name: "rows", about: "Short lists of table rows, and first calls", run: rows::run },
     Family { name: "async", about: "Thousands of tasks on one thread", run: asynchronous::run },
     Family { name: "find", about: "Searches on the devices", run: find::run },

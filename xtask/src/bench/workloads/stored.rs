@@ -18,10 +18,10 @@ const FILE_BYTES: usize = 256 << 20;
 const WRITTEN_BYTES: [usize; 4] = [64 << 10, 1 << 20, 16 << 20, FILE_BYTES];
 
 /// A path in the build folder, whose disk is none in RAM; removed in the end.
-struct Scratch(PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let folder = Path::new("target/tmp");
         std::fs::create_dir_all(folder)?;
         Ok(Self(folder.join(own_files::random_name())))
