@@ -11,6 +11,7 @@ use std::sync::Arc;
 use backend_api::backends::check_extensible;
 use backend_api::{BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, MemoryStatus, Result};
 
+use crate::checked::Checked;
 use crate::engine::Engine;
 use crate::host::default_threads;
 use crate::tier::{Cards, Tier, Tiered};
@@ -74,10 +75,11 @@ const TIERED_THREADS_LEAST: usize = 16;
 /// ```
 #[derive(Debug)]
 pub struct FileDevice {
-    engine: Engine<Tiered<Extent>>,
+    engine: Engine<Tiered<Checked<Extent>>>,
     file: Arc<OpenFile>,
     space: Arc<Space>,
     cards: Option<Arc<Cards>>,
+    has_checksums: bool,
 }
 
 /// How a [`FileDevice`] is to be, and which file it uses.
@@ -107,6 +109,7 @@ pub struct FileDeviceBuilder {
     threads: Option<usize>,
     pinned_max_bytes: u64,
     tier: Option<Tier>,
+    has_checksums: bool,
 }
 
 impl FileDeviceBuilder {
@@ -121,6 +124,38 @@ impl FileDeviceBuilder {
     /// [tier](Self::tier), whose cards they wait for. Drives like more.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
+        self
+    }
+
+    /// Whether pages are compared with checksums (XXH3, 64 bits) when they are read, off by default: what the
+    /// drive gives back other than it got it is an error of kind
+    /// [`Corrupted`](backend_api::ErrorKind::Corrupted) that names page and device then, and no value; other
+    /// pages go on, and to write all of the page anew mends it.
+    ///
+    /// Checksums are in RAM, 8 bytes for each 16 KiB. Such pages are read whole, and those that are written in
+    /// part are read first.
+    ///
+    /// ```
+    /// # use std::{io::{Seek, Write}, sync::Arc};
+    /// # use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Transfer};
+    /// # use backend_host::FileDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-checksums-{}", std::process::id()));
+    /// let device = Arc::new(FileDevice::builder(&path).checksums(true).create(1 << 20)?);
+    /// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 1 << 20, Commit::Lazy)?);
+    /// let host = HostBuffer::new(&device, 4096, HostMemory::Pageable)?;
+    /// device.wait(queue.fill(&Fill { to: memory.at(0), bytes: 1 << 20, pattern: &[7] })?)?;
+    /// // A bit flips on the drive.
+    /// let mut file = std::fs::File::options().write(true).open(&path).unwrap();
+    /// file.seek(std::io::SeekFrom::Start(100_000)).unwrap();
+    /// file.write_all(&[6]).unwrap();
+    /// let read = Transfer::Download { from: memory.at(99_000), to: host.at(0), bytes: 10 };
+    /// let error = device.wait(queue.submit(&[read])?).unwrap_err();
+    /// assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupted, Some(6 * (16 << 10))));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn checksums(mut self, are_kept: bool) -> Self {
+        self.has_checksums = are_kept;
         self
     }
 
@@ -177,6 +212,7 @@ impl FileDeviceBuilder {
             file: Arc::new(file),
             engine: Engine::new(info, threads, self.pinned_max_bytes, None),
             cards,
+            has_checksums: self.has_checksums,
         }
     }
 }
@@ -198,6 +234,7 @@ impl FileDevice {
             threads: None,
             pinned_max_bytes: u64::MAX,
             tier: None,
+            has_checksums: false,
         }
     }
 
@@ -218,14 +255,15 @@ impl FileDevice {
     /// # Errors
     /// [`UnknownHandle`](backend_api::ErrorKind::UnknownHandle).
     pub fn file_ranges(&self, buffer: BufferId) -> Result<Vec<Range<u64>>> {
-        Ok(self.engine.buffer("file_ranges", buffer)?.below().file_ranges())
+        Ok(self.engine.buffer("file_ranges", buffer)?.below().below().file_ranges())
     }
 
     fn add(&self, bytes: u64, most: u64) -> Result<BufferHandle> {
         let place = self.engine.named(self.space.take(bytes))?;
         let wiping = self.engine.wiping();
         let extent = Extent::new(&self.file, place, most, wiping);
-        Ok(self.engine.add_buffer(Arc::new(Tiered::new(extent, self.cards.as_ref(), wiping))))
+        let checked = Checked::new(extent, self.has_checksums, most > bytes);
+        Ok(self.engine.add_buffer(Arc::new(Tiered::new(checked, self.cards.as_ref(), wiping))))
     }
 }
 
@@ -248,7 +286,7 @@ unsafe impl Device for FileDevice {
     }
 
     fn extend(&self, buffer: &BufferHandle, bytes: u64, _commit: Commit) -> Result<()> {
-        self.engine.extend(buffer, |memory| memory.below().extend(&self.space, bytes))
+        self.engine.extend(buffer, |memory| memory.below().below().extend(&self.space, bytes))
     }
 
     /// What stays is of use to the program alone: see "Contents do not stay".

@@ -47,6 +47,7 @@
 // Ranges of a file are often a list of one.
 #![allow(clippy::single_range_in_vec_init)]
 
+mod checked;
 mod engine;
 mod error;
 mod file;

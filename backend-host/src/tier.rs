@@ -43,7 +43,8 @@ const APART_SHARE: u32 = 64;
 /// cards as they are, and few misses pay for a copy.
 ///
 /// What is written goes to the file as without a tier, and is not done before it is there; a page that a card
-/// has gets it, too. So a card never has what the file has not, and nothing is lost with it.
+/// has gets it, too, or leaves the card until it is read if less than 4 KiB of it changes. So a card never has
+/// what the file has not, and nothing is lost with it.
 ///
 /// # Cards that fail
 ///
@@ -52,7 +53,7 @@ const APART_SHARE: u32 = 64;
 ///
 /// # Cost
 ///
-/// 24 bytes of RAM for each page of the file that was used, and 2 MiB of page-locked RAM for each thread that
+/// 28 bytes of RAM for each page of the file that was used, and 2 MiB of page-locked RAM for each thread that
 /// is at it. A hit is a copy by the card to that memory, and one from there.
 ///
 /// ```
@@ -82,6 +83,7 @@ pub struct Tier {
     cards: Vec<Arc<dyn Device>>,
     bytes: u64,
     page_bytes: Option<usize>,
+    is_checked: bool,
     /// The memory that was taken, by the length of its pages.
     opened: Arc<Mutex<Vec<Weak<Cards>>>>,
 }
@@ -89,7 +91,13 @@ pub struct Tier {
 impl FromIterator<Arc<dyn Device>> for Tier {
     /// Cards of several types.
     fn from_iter<I: IntoIterator<Item = Arc<dyn Device>>>(cards: I) -> Self {
-        Self { cards: cards.into_iter().collect(), bytes: u64::MAX, page_bytes: None, opened: Arc::default() }
+        Self {
+            cards: cards.into_iter().collect(),
+            bytes: u64::MAX,
+            page_bytes: None,
+            is_checked: false,
+            opened: Arc::default(),
+        }
     }
 }
 
@@ -124,6 +132,15 @@ impl Tier {
     #[must_use]
     pub fn page_bytes(self, bytes: usize) -> Self {
         Self { page_bytes: Some(bytes.max(1)), opened: Arc::default(), ..self }
+    }
+
+    /// Whether what comes from a card is compared with a checksum (XXH3, 64 bits, in RAM) of what was copied to
+    /// it, off by default. A page that differs is read from the file instead, and counted by
+    /// [`TierStatus::damaged`]. Pages are read whole then, also for single elements of a list, and pass through
+    /// a processor's cache once more.
+    #[must_use]
+    pub fn checksums(self, are_kept: bool) -> Self {
+        Self { is_checked: are_kept, opened: Arc::default(), ..self }
     }
 
     /// What was done so far for the devices that have the tier, of those that live.
@@ -180,6 +197,9 @@ pub struct TierStatus {
     pub admitted: u64,
     /// Pages that had to go for others.
     pub evicted: u64,
+    /// Pages that came from a card other than they went there, of a tier with
+    /// [checksums](Tier::checksums), and were read from the file.
+    pub damaged: u64,
     /// What cards have of the file now.
     pub bytes: u64,
     /// What they have room for.
@@ -201,6 +221,7 @@ impl TierStatus {
         self.misses += other.misses;
         self.admitted += other.admitted;
         self.evicted += other.evicted;
+        self.damaged += other.damaged;
         self.bytes += other.bytes;
         self.capacity_bytes += other.capacity_bytes;
         self.lost.extend(other.lost);
@@ -221,10 +242,12 @@ pub struct LostCard {
 /// The memory of all cards of a tier, and what was done with it.
 #[derive(Debug)]
 pub(crate) struct Cards {
-    cards: Vec<Arc<Card>>,
+    cards: Vec<Card>,
     /// Those that had no memory.
     refused: Vec<LostCard>,
     page_bytes: usize,
+    /// Whether pages are compared with checksums.
+    is_checked: bool,
     /// Which card is next to get a page.
     turn: AtomicU64,
     counts: Counts,
@@ -238,14 +261,15 @@ struct Counts {
     misses: AtomicU64,
     admitted: AtomicU64,
     evicted: AtomicU64,
+    damaged: AtomicU64,
 }
 
 impl Cards {
     fn new(tier: &Tier, page_bytes: usize) -> Arc<Self> {
         let (mut cards, mut refused) = (Vec::new(), Vec::new());
         for device in &tier.cards {
-            match Card::new(device, cards.len() as u32, page_bytes, tier.bytes) {
-                Ok(card) => cards.push(Arc::new(card)),
+            match Card::new(device, cards.len() as u32, page_bytes, tier.bytes, tier.is_checked) {
+                Ok(card) => cards.push(card),
                 Err(error) => {
                     let device = device.info().to_string();
                     tell::warn(format!("{device} is to cache pages of a file, and cannot: {error}"));
@@ -257,6 +281,7 @@ impl Cards {
             cards,
             refused,
             page_bytes,
+            is_checked: tier.is_checked,
             turn: AtomicU64::new(0),
             counts: Counts::default(),
             clock: AtomicU32::new(0),
@@ -279,13 +304,14 @@ impl Cards {
             misses: count(&self.counts.misses),
             admitted: count(&self.counts.admitted),
             evicted: count(&self.counts.evicted),
+            damaged: count(&self.counts.damaged),
             bytes: self.in_use().map(|card| bytes(card.slots_in_use())).sum(),
             capacity_bytes: self.in_use().map(|card| bytes(card.slots())).sum(),
             lost: self.refused.iter().cloned().chain(lost).collect(),
         }
     }
 
-    fn in_use(&self) -> impl Iterator<Item = &Arc<Card>> {
+    fn in_use(&self) -> impl Iterator<Item = &Card> {
         self.cards.iter().filter(|card| !card.is_lost())
     }
 
@@ -302,13 +328,13 @@ impl Cards {
         let now = self.clock.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let apart = slots / APART_SHARE;
         let is_remembered = |ago: u32| ago >= apart && ago <= (slots / REMEMBERED_SHARE).max(1);
-        let is_hot = entry.miss(now, apart).is_some_and(is_remembered);
+        let is_hot = entry.miss(now, apart).is_some_and(is_remembered) || entry.is_due();
         is_hot || self.in_use().any(|card| card.has_room())
     }
 
     /// A slot for a page: one that is free, else of the card whose turn it is, by the memory that each has.
-    fn take(&self, map: &Arc<PageMap>, page: u64) -> Option<Taken> {
-        let cards: Vec<&Arc<Card>> = self.in_use().collect();
+    fn take(&self, map: &Arc<PageMap>, page: u64) -> Option<Taken<'_>> {
+        let cards: Vec<&Card> = self.in_use().collect();
         let slots = cards.iter().map(|card| card.slots() as u64).sum::<u64>().max(1);
         let number = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let mut left = number % slots;

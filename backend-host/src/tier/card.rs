@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use backend_api::{
     Commit, Device, DeviceBuffer, Error, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Result, tell,
 };
 use parking_lot::Mutex;
+use twox_hash::XxHash3_64;
 
 use super::map::{PageMap, Slot};
 
@@ -31,6 +32,8 @@ pub(super) struct Card {
     device: Arc<dyn Device>,
     number: u32,
     page_bytes: usize,
+    /// Whether pages are compared with checksums.
+    is_checked: bool,
     slots: Box<[Usage]>,
     clock: Mutex<Clock>,
     /// How many slots are free, for those who must not wait for the clock.
@@ -47,6 +50,8 @@ struct Usage {
     used: AtomicBool,
     /// Whether anything was ever written to it, or since it was wiped.
     holds_bytes: AtomicBool,
+    /// The checksum of its page, if there are any; set by whoever has taken it.
+    sum: AtomicU64,
 }
 
 /// Which page a slot has or is taken for.
@@ -71,7 +76,13 @@ impl fmt::Debug for Card {
 
 impl Card {
     /// Slots of `page_bytes` bytes on a device, of so many bytes at most, and of no more than it has.
-    pub fn new(device: &Arc<dyn Device>, number: u32, page_bytes: usize, bytes_max: u64) -> Result<Self> {
+    pub fn new(
+        device: &Arc<dyn Device>,
+        number: u32,
+        page_bytes: usize,
+        bytes_max: u64,
+        is_checked: bool,
+    ) -> Result<Self> {
         let usable = device.memory()?.usable_bytes.min(bytes_max);
         let slots = (usable / page_bytes as u64).min(u64::from(u32::MAX));
         if slots == 0 {
@@ -89,6 +100,7 @@ impl Card {
             device: Arc::clone(device),
             number,
             page_bytes,
+            is_checked,
             slots: (0..slots).map(|_| Usage::default()).collect(),
             clock: Mutex::new(clock),
             free: AtomicU32::new(slots),
@@ -133,6 +145,11 @@ impl Card {
         u64::from(at) * self.page_bytes as u64
     }
 
+    /// Whether pages are read whole, and compared with what was copied to the card.
+    pub fn is_checked(&self) -> bool {
+        self.is_checked
+    }
+
     /// Whether it is not used any more.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
@@ -155,19 +172,19 @@ impl Card {
     }
 
     /// Counts a thread in that reads from a slot. The caller holds the lock of the page that the slot has.
-    pub fn enter(self: &Arc<Self>, at: u32) -> Reading {
+    pub fn enter(&self, at: u32) -> Reading<'_> {
         let usage = &self.slots[at as usize];
         usage.readers.fetch_add(1, Ordering::Relaxed);
         // Threads that read the same page share the line as long as none writes to it.
         if !usage.used.load(Ordering::Relaxed) {
             usage.used.store(true, Ordering::Relaxed);
         }
-        Reading { card: Arc::clone(self), at }
+        Reading { card: self, at }
     }
 
     /// Takes the slot of a page that has just left it, unless somebody reads there: then the last one gives
     /// it back. The caller holds the lock of the page.
-    pub fn take_left(self: &Arc<Self>, at: u32) -> Option<Taken> {
+    pub fn take_left(&self, at: u32) -> Option<Taken<'_>> {
         let usage = &self.slots[at as usize];
         if usage.readers.fetch_or(LEFT, Ordering::AcqRel) != 0 {
             return None;
@@ -178,7 +195,7 @@ impl Card {
 
     /// A slot for a page: a free one, or that of a page that was not read for a while. Also tells whether a
     /// page had to go. None if all are being read from, or the card is lost.
-    pub fn take(self: &Arc<Self>, owner: Owner) -> Option<(Taken, bool)> {
+    pub fn take(&self, owner: Owner) -> Option<(Taken<'_>, bool)> {
         if self.is_lost() {
             return None;
         }
@@ -221,7 +238,7 @@ impl Card {
     }
 
     /// Zeroes what is left in slots that are free.
-    pub fn wipe_free(self: &Arc<Self>) -> Result<()> {
+    pub fn wipe_free(&self) -> Result<()> {
         // Nobody else takes them meanwhile.
         let clock = self.clock.lock();
         let lane = self.lane()?;
@@ -241,21 +258,21 @@ impl Card {
     }
 
     /// A queue, and host memory that is copied to and from by it, for the calling thread.
-    pub fn lane(self: &Arc<Self>) -> Result<LaneGuard> {
+    pub fn lane(&self) -> Result<LaneGuard<'_>> {
         let lane = self.lanes.lock().pop();
         let lane = lane.map_or_else(|| Lane::new(&self.device, LANE_BYTES.max(self.page_bytes)), Ok)?;
-        Ok(LaneGuard { lane: Some(lane), card: Arc::clone(self) })
+        Ok(LaneGuard { lane: Some(lane), card: self })
     }
 }
 
 /// A thread that reads from a slot, which keeps its page meanwhile.
 #[derive(Debug)]
-pub(super) struct Reading {
-    pub card: Arc<Card>,
+pub(super) struct Reading<'a> {
+    pub card: &'a Card,
     pub at: u32,
 }
 
-impl Drop for Reading {
+impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let usage = &self.card.slots[self.at as usize];
         if usage.readers.fetch_sub(1, Ordering::AcqRel) == LEFT | 1 {
@@ -265,21 +282,37 @@ impl Drop for Reading {
     }
 }
 
+impl Reading<'_> {
+    /// Whether these bytes are those that were copied to the slot.
+    pub fn is_sound(&self, bytes: &[u8]) -> bool {
+        self.card.slots[self.at as usize].sum.load(Ordering::Relaxed) == checksum(bytes)
+    }
+}
+
+fn checksum(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
 /// A slot that a thread has for itself; given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Taken {
-    pub card: Arc<Card>,
+pub(super) struct Taken<'a> {
+    pub card: &'a Card,
     pub at: u32,
     is_settled: bool,
 }
 
-impl Taken {
-    fn new(card: &Arc<Card>, at: u32) -> Self {
-        Self { card: Arc::clone(card), at, is_settled: false }
+impl<'a> Taken<'a> {
+    fn new(card: &'a Card, at: u32) -> Self {
+        Self { card, at, is_settled: false }
     }
 
     pub fn slot(&self) -> Slot {
         Slot { card: self.card.number, at: self.at }
+    }
+
+    /// Notes what its page has, for those who read it.
+    pub fn expect(&self, bytes: &[u8]) {
+        self.card.slots[self.at as usize].sum.store(checksum(bytes), Ordering::Relaxed);
     }
 
     /// Leaves the slot to the page that it was taken for, which has it by now.
@@ -288,7 +321,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if !self.is_settled {
             self.card.give_back(self.at);
@@ -319,12 +352,12 @@ impl Lane {
 
 /// A lane that goes back to its card. Whoever has it waits for what he submitted, unless he panics.
 #[derive(Debug)]
-pub(super) struct LaneGuard {
+pub(super) struct LaneGuard<'a> {
     lane: Option<Lane>,
-    card: Arc<Card>,
+    card: &'a Card,
 }
 
-impl std::ops::Deref for LaneGuard {
+impl std::ops::Deref for LaneGuard<'_> {
     type Target = Lane;
 
     fn deref(&self) -> &Lane {
@@ -332,7 +365,7 @@ impl std::ops::Deref for LaneGuard {
     }
 }
 
-impl Drop for LaneGuard {
+impl Drop for LaneGuard<'_> {
     fn drop(&mut self) {
         if let Some(lane) = self.lane.take().filter(|_| !self.card.is_lost() && !std::thread::panicking()) {
             self.card.lanes.lock().push(lane);

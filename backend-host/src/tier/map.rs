@@ -47,6 +47,8 @@ pub(super) struct Entry {
     writers: u32,
     /// When it was last missed, by the count of all misses; 0 for never.
     missed: u32,
+    /// Whether it left a card because it was written to.
+    is_due: bool,
 }
 
 impl Entry {
@@ -69,6 +71,11 @@ impl Entry {
         ago
     }
 
+    /// Whether a card had it until it was written to.
+    pub fn is_due(&self) -> bool {
+        self.is_due
+    }
+
     /// Begins to load it, unless others do or write to it: a claim to name when it is there.
     pub fn claim(&mut self) -> Option<u32> {
         let may = self.state == State::Nowhere && self.writers == 0;
@@ -83,7 +90,7 @@ impl Entry {
     pub fn loaded(&mut self, claim: u32, slot: Slot) -> bool {
         let holds = self.state == State::Loading && self.writes == claim;
         if holds {
-            self.state = State::Held(slot);
+            (self.state, self.is_due) = (State::Held(slot), false);
         }
         holds
     }
@@ -98,6 +105,7 @@ impl Entry {
     /// Begins to write to the page in the file: the number of the write, and the slot that had the page.
     pub fn begin_write(&mut self) -> (u32, Option<Slot>) {
         let slot = self.slot();
+        self.is_due |= slot.is_some();
         self.state = State::Nowhere;
         self.writes = self.writes.wrapping_add(1);
         self.writers += 1;
@@ -111,7 +119,7 @@ impl Entry {
         match slot {
             Some(slot) if self.writes == write && self.writers == 0 => {
                 debug_assert_eq!(self.state, State::Nowhere, "nobody claims a page that is written to");
-                self.state = State::Held(slot);
+                (self.state, self.is_due) = (State::Held(slot), false);
                 true
             }
             _ => false,

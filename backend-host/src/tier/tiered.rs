@@ -6,13 +6,16 @@ use std::sync::atomic::Ordering;
 use backend_api::{Elements, Gather, Result, Ticket, Transfer, racy, tell};
 
 use super::Cards;
-use super::card::{Card, LANE_BYTES, LaneGuard, Reading, Taken};
+use super::card::{Card, LANE_BYTES, Lane, LaneGuard, Reading, Taken};
 use super::map::{PageMap, Slot};
 use crate::medium::{Medium, Wanted, copy_in_blocks};
 use crate::memory::{Passage, Wiping};
 
 /// Elements shorter than this are collected by a kernel of the card, longer ones by copies.
 const GATHERED_BYTES_MAX: usize = 1024;
+/// Of what is written a card gets this much, or whole pages. Less is not worth a copy: the page leaves the
+/// card, and comes back when it is read.
+const UPDATED_BYTES_LEAST: usize = 4096;
 /// So many parts are looked up at a time, at most.
 const PARTS_MAX: usize = 1 << 14;
 
@@ -45,7 +48,7 @@ struct Part {
 }
 
 /// A part whose page is in a slot that the thread reads from.
-type Hit = (Reading, Part);
+type Hit<'a> = (Reading<'a>, Part);
 
 /// A part whose page the thread is about to copy to a card.
 type Load<'a> = (Claim<'a>, Part);
@@ -80,7 +83,7 @@ struct Write<'a> {
     part: Part,
     number: u32,
     /// The slot that had the page.
-    taken: Option<Taken>,
+    taken: Option<Taken<'a>>,
     /// Whether the slot has what was written.
     is_in_slot: bool,
 }
@@ -97,15 +100,15 @@ impl Drop for Write<'_> {
 }
 
 /// What a card was asked for, and for whom.
-struct Fetch {
+struct Fetch<'a> {
     /// The memory that it copies to, from where on, and the ticket.
-    asked: Result<(LaneGuard, usize, Ticket)>,
-    hits: Vec<Hit>,
+    asked: Result<(LaneGuard<'a>, usize, Ticket)>,
+    hits: Vec<Hit<'a>>,
 }
 
-impl Fetch {
+impl<'a> Fetch<'a> {
     /// Asks each card for what it has; nobody waits yet.
-    fn begin(mut hits: Vec<Hit>) -> Vec<Self> {
+    fn begin(mut hits: Vec<Hit<'a>>) -> Vec<Self> {
         hits.sort_by_key(|(reading, _)| reading.card.number());
         let mut fetches = Vec::new();
         while let Some((last, _)) = hits.last() {
@@ -117,19 +120,29 @@ impl Fetch {
     }
 
     /// Asks one card for parts of its pages, which get a place in the lane's memory one after the other.
-    fn ask(hits: &[Hit]) -> Result<(LaneGuard, usize, Ticket)> {
-        let card = &hits[0].0.card;
+    fn ask(hits: &[Hit<'a>]) -> Result<(LaneGuard<'a>, usize, Ticket)> {
+        let card = hits[0].0.card;
         let lane = card.lane()?;
+        let length = card.page_bytes();
+        if card.is_checked() {
+            let copies = hits.iter().enumerate().map(|(number, (reading, _))| Transfer::Download {
+                from: card.memory().at(card.offset(reading.at)),
+                to: lane.host.at((number * length) as u64),
+                bytes: length as u64,
+            });
+            let ticket = lane.queue.submit(&copies.collect::<Vec<_>>())?;
+            return Ok((lane, 0, ticket));
+        }
         let bytes = hits[0].1.bytes;
         let is_even = |part: &Part| part.bytes == bytes && part.skip.is_multiple_of(bytes);
-        let is_list =
-            hits.len() > 1 && bytes <= GATHERED_BYTES_MAX && card.page_bytes().is_multiple_of(bytes);
+        let is_list = hits.len() > 1 && bytes <= GATHERED_BYTES_MAX && length.is_multiple_of(bytes);
         let start = hits.len() * size_of::<u64>();
         if is_list
             && start + hits.len() * bytes <= lane.host.bytes()
             && hits.iter().all(|hit| is_even(&hit.1))
         {
-            let index = |(reading, part): &Hit| (card.offset(reading.at) + part.skip as u64) / bytes as u64;
+            let index =
+                |(reading, part): &Hit<'a>| (card.offset(reading.at) + part.skip as u64) / bytes as u64;
             let indices: Vec<u64> = hits.iter().map(index).collect();
             lane.host.write(0, bytemuck::cast_slice(&indices));
             let count = card.memory().bytes() / bytes as u64;
@@ -155,12 +168,16 @@ impl Fetch {
     /// # Safety
     /// As [`Medium::read_all`] for the parts.
     unsafe fn finish<M: Medium>(self, operation: &'static str, above: &Above, below: &M) -> Result<()> {
-        let card = &self.hits[0].0.card;
+        let card = self.hits[0].0.card;
         let waited = self.asked.and_then(|(lane, start, ticket)| {
             card.device().wait(ticket)?;
             Ok((lane, start))
         });
         match waited {
+            Ok((lane, _)) if card.is_checked() => {
+                // SAFETY: passed on.
+                unsafe { hand_over_checked(&self.hits, &lane, operation, above, below) }
+            }
             Ok((lane, mut from)) => {
                 for (_, part) in &self.hits {
                     // SAFETY: the lane's memory has all parts, one after the other; the caller vouches for
@@ -208,7 +225,7 @@ impl<M: Medium> Tiered<M> {
             Ok(())
         } else {
             // SAFETY: these are parts.
-            unsafe { self.below.read_all(operation, &others) }
+            unsafe { self.below.read_all(operation, &joined(others)) }
         };
         if outcome.is_ok() && !loads.is_empty() {
             // SAFETY: these are parts.
@@ -237,11 +254,11 @@ impl<M: Medium> Tiered<M> {
         // SAFETY: passed on.
         let mut outcome = unsafe { self.below.read_all(operation, &others) };
         while let Some((last, ..)) = placed.last() {
-            let card = Arc::clone(&last.card);
+            let card = last.card;
             let first = placed.partition_point(|(taken, ..)| taken.slot().card < card.number());
             let some = placed.split_off(first.max(placed.len().saturating_sub(card.lane_pages())));
             // SAFETY: passed on.
-            outcome = outcome.and_then(|()| unsafe { self.load_to(operation, above, &card, some) });
+            outcome = outcome.and_then(|()| unsafe { self.load_to(operation, above, card, some) });
         }
         outcome
     }
@@ -255,11 +272,11 @@ impl<M: Medium> Tiered<M> {
         &self,
         operation: &'static str,
         above: &Above,
-        card: &Arc<Card>,
-        loads: Vec<(Taken, Claim<'_>, Part)>,
+        card: &Card,
+        loads: Vec<(Taken<'_>, Claim<'_>, Part)>,
     ) -> Result<()> {
         let length = card.page_bytes();
-        let as_they_are = |loads: &[(Taken, Claim<'_>, Part)]| {
+        let as_they_are = |loads: &[(Taken<'_>, Claim<'_>, Part)]| {
             let wanted: Vec<Wanted> = loads.iter().map(|(.., part)| above.wanted(part)).collect();
             // SAFETY: passed on.
             unsafe { self.below.read_all(operation, &wanted) }
@@ -278,7 +295,7 @@ impl<M: Medium> Tiered<M> {
             to: at(number),
             bytes: length,
         });
-        let whole: Vec<Wanted> = whole.collect();
+        let whole = joined(whole);
         // SAFETY: these are whole pages of the memory below, and the lane is this thread's.
         if unsafe { self.below.read_all(operation, &whole) }.is_err() {
             // What is wanted may be sound all the same.
@@ -287,6 +304,13 @@ impl<M: Medium> Tiered<M> {
         for (number, (.., part)) in loads.iter().enumerate() {
             // SAFETY: the part is inside of its page; the caller vouches for the target.
             unsafe { racy::copy(at(number).add(part.skip), part.host, part.bytes) };
+        }
+        if card.is_checked() {
+            let mut page = Passage(vec![0; length]);
+            for (number, (taken, ..)) in loads.iter().enumerate() {
+                lane.host.read(number * length, &mut page.0);
+                taken.expect(&page.0);
+            }
         }
         let copies = loads.iter().enumerate().map(|(number, (taken, ..))| Transfer::Upload {
             from: lane.host.at((number * length) as u64),
@@ -330,7 +354,7 @@ impl<M: Medium> Tiered<M> {
             for write in &mut writes {
                 let from = done;
                 done += write.part.bytes;
-                if write.taken.as_ref().is_some_and(|taken| Arc::ptr_eq(&taken.card, card)) {
+                if write.taken.as_ref().is_some_and(|taken| taken.slot().card == card.number()) {
                     own.push((write, &stable.0[from..done]));
                 }
             }
@@ -346,14 +370,67 @@ impl<M: Medium> Tiered<M> {
     }
 }
 
+/// Hands over parts of pages, all of which a lane's memory has one after the other, of those that are what was
+/// copied to the card; reads the others from the file, and takes them off the card.
+///
+/// # Safety
+/// As [`Medium::read_all`] for the parts.
+unsafe fn hand_over_checked<M: Medium>(
+    hits: &[Hit<'_>],
+    lane: &Lane,
+    operation: &'static str,
+    above: &Above,
+    below: &M,
+) -> Result<()> {
+    let mut page = Passage(vec![0; above.cards.page_bytes]);
+    let mut damaged = Vec::new();
+    for (number, (reading, part)) in hits.iter().enumerate() {
+        lane.host.read(number * page.0.len(), &mut page.0);
+        if reading.is_sound(&page.0) {
+            // SAFETY: the caller vouches for the target.
+            unsafe { racy::write(part.host, &page.0[part.skip..part.skip + part.bytes]) };
+            continue;
+        }
+        let slot = Slot { card: reading.card.number(), at: reading.at };
+        above.map.with(part.page, |entry| {
+            if entry.leave(slot) {
+                // This thread still reads there: it gives the slot back, or whoever does so last.
+                let taken = reading.card.take_left(slot.at);
+                debug_assert!(taken.is_none());
+            }
+        });
+        damaged.push(above.wanted(part));
+        above.cards.counts.damaged.fetch_add(1, Ordering::Relaxed);
+        let (page, device) = (part.page, reading.card.device().info());
+        tell::warn(format!("page {page} of a file came from {device} other than it went there"));
+    }
+    // SAFETY: passed on.
+    unsafe { below.read_all(operation, &damaged) }
+}
+
+/// The same ranges, with one for several that follow one another.
+fn joined(ranges: impl IntoIterator<Item = Wanted>) -> Vec<Wanted> {
+    let mut joined = Vec::<Wanted>::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.is_before(&range) => last.bytes += range.bytes,
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
 /// Writes to slots of a card what was written to their pages.
-fn update(card: &Arc<Card>, writes: &[(&mut Write<'_>, &[u8])]) -> Result<()> {
+fn update(card: &Card, writes: &[(&mut Write<'_>, &[u8])]) -> Result<()> {
     let lane = card.lane()?;
     let mut done = 0;
     let copies = writes.iter().filter_map(|(write, bytes)| {
         lane.host.write(done, bytes);
-        let slot = write.taken.as_ref()?.at;
-        let to = card.memory().at(card.offset(slot) + write.part.skip as u64);
+        let taken = write.taken.as_ref()?;
+        if card.is_checked() {
+            taken.expect(bytes);
+        }
+        let to = card.memory().at(card.offset(taken.at) + write.part.skip as u64);
         let copy = Transfer::Upload { from: lane.host.at(done as u64), to, bytes: bytes.len() as u64 };
         done += bytes.len();
         Some(copy)
@@ -378,6 +455,7 @@ impl Above {
     ) -> Result<()> {
         let length = self.cards.page_bytes;
         let most = LANE_BYTES.max(length);
+        let parts_most = if self.cards.is_checked { most / length } else { PARTS_MAX };
         let (mut parts, mut sum) = (Vec::new(), 0);
         for range in ranges {
             let mut done = 0;
@@ -385,7 +463,7 @@ impl Above {
                 let at = range.offset + done as u64;
                 let (page, skip) = (at / length as u64, (at % length as u64) as usize);
                 let bytes = (length - skip).min(range.bytes - done);
-                if sum + bytes > most || parts.len() == PARTS_MAX {
+                if sum + bytes > most || parts.len() == parts_most {
                     work(&parts)?;
                     (sum, _) = (0, parts.clear());
                 }
@@ -398,8 +476,8 @@ impl Above {
     }
 
     /// Looks for parts on the cards: what is there, what is to be there, and all else, as ranges.
-    fn look(&self, bytes: u64, parts: &[Part]) -> (Vec<Hit>, Vec<Load<'_>>, Vec<Wanted>) {
-        let (mut hits, mut loads, mut others) = (Vec::new(), Vec::new(), Vec::<Wanted>::new());
+    fn look(&self, bytes: u64, parts: &[Part]) -> (Vec<Hit<'_>>, Vec<Load<'_>>, Vec<Wanted>) {
+        let (mut hits, mut loads, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for &part in parts {
             // A page that may grow is never on a card: its slot would not know the end.
             let is_whole = (part.page + 1) * self.cards.page_bytes as u64 <= bytes;
@@ -419,13 +497,7 @@ impl Above {
                     let claim = Claim { map: &self.map, page: part.page, number, is_used: false };
                     loads.push((claim, part));
                 }
-                Err(None) => {
-                    let wanted = self.wanted(&part);
-                    match others.last_mut() {
-                        Some(last) if last.is_before(&wanted) => last.bytes += part.bytes,
-                        _ => others.push(wanted),
-                    }
-                }
+                Err(None) => others.push(self.wanted(&part)),
             }
         }
         let counts = &self.cards.counts;
@@ -441,6 +513,10 @@ impl Above {
             let taken = slot.map(card).filter(|(card, _)| !card.is_lost());
             (number, taken.and_then(|(card, at)| card.take_left(at)))
         });
+        let length = self.cards.page_bytes;
+        // A checksum is of a whole page.
+        let least = if self.cards.is_checked { length } else { UPDATED_BYTES_LEAST.min(length) };
+        let taken = taken.filter(|_| part.bytes >= least);
         Write { map: &self.map, part, number, taken, is_in_slot: false }
     }
 }

@@ -24,6 +24,11 @@ fn tier() -> Tier {
     Tier::new([card(64 << 10), card(1 << 20)]).page_bytes(1000)
 }
 
+fn checked_file() -> Arc<FileDevice> {
+    let builder = FileDevice::builder(env!("CARGO_TARGET_TMPDIR")).threads(4).checksums(true);
+    Arc::new(builder.create_temporary(64 << 20).unwrap())
+}
+
 fn tiered_file(threads: usize) -> Arc<FileDevice> {
     let builder = FileDevice::builder(env!("CARGO_TARGET_TMPDIR")).threads(threads).tier(&tier());
     Arc::new(builder.create_temporary(64 << 20).unwrap())
@@ -55,6 +60,7 @@ suite!(ram_and_one_thread, host(1));
 suite!(ram_and_four_threads, host(4));
 suite!(file_and_one_thread, file(1));
 suite!(file_and_four_threads, file(4));
+suite!(checked_file, checked_file());
 suite!(tiered_file_and_one_thread, tiered_file(1));
 suite!(tiered_file_and_four_threads, tiered_file(4));
 #[cfg(unix)]

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use backend_api::wrap::{Counting, Fault, Faulty, Operation, SplitMix64};
 use backend_api::{
-    Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory, Queue, Result,
-    Scatter, Search, Ticket, Transfer,
+    Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory, Queue,
+    QueueHandle, Result, Scatter, Search, Ticket, Transfer,
 };
 use backend_host::{FileDevice, HostDevice, SimulatedDevice, StoreDevice, Tier};
 
@@ -167,8 +167,15 @@ fn what_is_written_is_on_the_card_as_in_the_file() {
         rig.write(offset as u64, &value).unwrap();
         numbers[offset..offset + bytes].copy_from_slice(&value);
     }
+    let written = card.counts().work.upload_bytes;
     assert_eq!(rig.read(0, 16 * PAGE).unwrap(), numbers[..16 * PAGE]);
-    assert_eq!(tier.status().misses, misses, "all of it comes from the card");
+    // Pages 0, 3 and 6 were written to in part: they come back at once.
+    assert_eq!(
+        (tier.status().misses, card.counts().work.upload_bytes),
+        (misses + 3, written + 3 * PAGE as u64)
+    );
+    assert_eq!(rig.read(0, 16 * PAGE).unwrap(), numbers[..16 * PAGE]);
+    assert_eq!(tier.status().misses, misses + 3, "all of it comes from the card");
     // Within the device, by kernels, and by lists.
     rig.copy(40 * PAGE as u64 + 7, PAGE as u64, 300).unwrap();
     numbers.copy_within(40 * PAGE + 7..40 * PAGE + 307, PAGE);
@@ -315,6 +322,58 @@ fn memory_grows_with_its_last_page() {
     assert_eq!(tier.status().bytes, 2 * PAGE as u64);
 }
 
+/// A card that changes a byte of what is copied to it, as long as it is told to.
+#[derive(Debug)]
+struct Flipping {
+    inner: HostDevice,
+    flips: AtomicBool,
+}
+
+// SAFETY: everything is passed on as it is to one and the same device, which keeps the contract; another fill
+// writes to what was a target already.
+unsafe impl Device for Flipping {
+    backend_api::forward! { self => self.inner;
+        info memory create_queue release_queue allocate release allocate_host import_host release_host
+        routes submit_by set_routing routing fill search gather scatter compute prepare launch prepare_launches
+        kernel_facts poll wait wake order_after wipe_on_release
+    }
+
+    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+        let ticket = self.inner.submit(queue, transfers);
+        let uploads = transfers.iter().filter_map(|transfer| match transfer {
+            Transfer::Upload { to, .. } => Some(*to),
+            _ => None,
+        });
+        let flips = self.flips.load(Ordering::Relaxed);
+        let flipped = uploads.filter(|_| flips).map(|to| Fill { to, bytes: 1, pattern: b"!" });
+        flipped.fold(ticket, |ticket, fill| ticket.and_then(|_| self.inner.fill(queue, &fill)))
+    }
+}
+
+#[test]
+fn what_a_card_has_damaged_is_read_from_the_file() {
+    let inner = HostDevice::new(1 << 20).unwrap();
+    let card = Arc::new(Flipping { inner, flips: AtomicBool::new(false) });
+    let tier = Tier::new([card.clone()]).bytes(16 * PAGE as u64).page_bytes(PAGE).checksums(true);
+    let rig = filled(file(&tier, 1 << 14), 1 << 14);
+    let numbers = numbered(1 << 14);
+    let all = || {
+        for at in (0..16 * PAGE).step_by(PAGE / 2) {
+            assert_eq!(rig.read(at as u64, PAGE / 2).unwrap(), numbers[at..at + PAGE / 2]);
+        }
+        let status = tier.status();
+        (status.hits, status.misses, status.damaged)
+    };
+    assert_eq!(all(), (16, 16, 0));
+    card.flips.store(true, Ordering::Relaxed);
+    rig.write(5 * PAGE as u64, &numbers[5 * PAGE..6 * PAGE]).unwrap();
+    // Read from the file, and copied to the card anew, which it damages again.
+    assert_eq!(all(), (16 + 31, 16 + 1, 1));
+    card.flips.store(false, Ordering::Relaxed);
+    let (.., damaged) = all();
+    assert_eq!((damaged, all().2, tier.status().bytes), (2, 2, 16 * PAGE as u64));
+}
+
 /// Cards of all kinds, some of which fail.
 fn any_tier(random: &mut SplitMix64) -> Tier {
     let count = 1 + random.below(3);
@@ -333,7 +392,8 @@ fn any_tier(random: &mut SplitMix64) -> Tier {
             _ => Arc::new(HostDevice::new(bytes).unwrap()),
         }
     };
-    (0..count).map(|_| one(random)).collect::<Tier>().page_bytes(PAGE)
+    let cards: Tier = (0..count).map(|_| one(random)).collect();
+    cards.page_bytes(PAGE).checksums(random.below(3) == 0)
 }
 
 /// Any program of copies and kernels does over a tier what it does over a file alone.
@@ -429,6 +489,19 @@ fn any_program_does_over_a_tier_what_it_does_over_a_file() {
         let bytes = 20 * PAGE as u64 + random.below(10 * PAGE as u64);
         let tier = any_tier(&mut random);
         same_as_plain(filled(file(&tier, bytes), bytes), &mut random);
+    }
+}
+
+#[test]
+fn any_program_does_over_checksums_what_it_does_over_a_file() {
+    for seed in 200..220 {
+        let mut random = SplitMix64::new(seed);
+        // Pages of 16 KiB are several then.
+        let bytes = 30_000 + random.below(30_000);
+        let builder = FileDevice::builder(env!("CARGO_TARGET_TMPDIR")).threads(2).checksums(true);
+        let tier = any_tier(&mut random);
+        let builder = if seed % 2 == 0 { builder.tier(&tier) } else { builder };
+        same_as_plain(filled(builder.create_temporary(bytes).unwrap(), bytes), &mut random);
     }
 }
 
