@@ -22,8 +22,15 @@ const GROUPS: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct Checked<M> {
     below: M,
-    /// By page, XXH3 with 64 bits, or 0 where nothing is known; and how much has pages.
-    sums: Option<(Box<[RwLock<Vec<u64>>]>, u64)>,
+    sums: Option<Sums>,
+}
+
+#[derive(Debug)]
+struct Sums {
+    /// By group and page, XXH3 with 64 bits, or 0 where nothing is known.
+    groups: Box<[RwLock<Vec<u64>>]>,
+    /// Where the memory ends, if that stays: a page that ends there is as good as whole.
+    end: Option<u64>,
 }
 
 /// A part of a range that lies in one group.
@@ -43,9 +50,9 @@ fn checksum(page: u64, bytes: &[u8]) -> u64 {
 impl<M: Medium> Checked<M> {
     /// Memory with checksums, or without. If it may grow, its last page has none where it ends within it.
     pub fn new(below: M, has_sums: bool, may_grow: bool) -> Self {
-        let covered = if may_grow { u64::MAX } else { below.bytes() };
+        let end = Some(below.bytes()).filter(|_| !may_grow);
         let groups = || (0..GROUPS).map(|_| RwLock::default()).collect();
-        Self { sums: has_sums.then(|| (groups(), covered)), below }
+        Self { sums: has_sums.then(|| Sums { groups: groups(), end }), below }
     }
 
     /// The memory.
@@ -109,7 +116,7 @@ impl<M: Medium> Medium for Checked<M> {
     }
 
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
-        let Some((groups, _)) = &self.sums else {
+        let Some(Sums { groups, .. }) = &self.sums else {
             // SAFETY: passed on.
             return unsafe { self.below.read(operation, offset, to, bytes) };
         };
@@ -132,7 +139,7 @@ impl<M: Medium> Medium for Checked<M> {
         from: *const u8,
         bytes: usize,
     ) -> Result<()> {
-        let Some((groups, covered)) = &self.sums else {
+        let Some(Sums { groups, end }) = &self.sums else {
             // SAFETY: passed on.
             return unsafe { self.below.write(operation, offset, from, bytes) };
         };
@@ -166,7 +173,7 @@ impl<M: Medium> Medium for Checked<M> {
             // SAFETY: the range is inside of the memory.
             unsafe { self.below.store(operation, bytes.start, &buffer.0[part]) }?;
             for ((page, bytes), sum) in (first..).zip(buffer.0.chunks(page)).zip(own) {
-                let is_whole = bytes.len() as u64 == PAGE_BYTES || pages.end == *covered;
+                let is_whole = bytes.len() as u64 == PAGE_BYTES || Some(pages.end) == *end;
                 *sum = if is_whole { checksum(page, bytes) } else { 0 };
             }
             Ok(())
