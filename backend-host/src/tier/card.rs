@@ -163,12 +163,15 @@ impl Card {
     /// Uses it no more; its pages are in the file.
     #[cold]
     pub fn lose(&self, error: &Error) {
-        if self.is_lost.swap(true, Ordering::AcqRel) {
+        let mut reason = self.reason.lock();
+        if reason.is_some() {
             return;
         }
+        *reason = Some(error.to_string());
+        self.is_lost.store(true, Ordering::Release);
+        drop(reason);
         let name = self.device.info();
         tell::warn(format!("{name} no longer caches pages of a file, which are read from there: {error}"));
-        *self.reason.lock() = Some(error.to_string());
     }
 
     /// Counts a thread in that reads from a slot. The caller holds the lock of the page that the slot has.

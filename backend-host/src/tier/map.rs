@@ -37,7 +37,7 @@ enum State {
 /// - Whoever loads it claims it before he reads the file, and the claim is void when a write has begun since:
 ///   [`loaded`](Self::loaded) compares the number of writes that have begun.
 /// - Whoever writes may put the page back with what he has written, if no other write began before his was
-///   over, or goes on: of two writes nobody knows which the file had last.
+///   over: of two writes nobody knows which the file had last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
     state: State,
@@ -117,8 +117,9 @@ impl Entry {
     pub fn end_write(&mut self, write: u32, slot: Option<Slot>) -> bool {
         self.writers -= 1;
         match slot {
-            Some(slot) if self.writes == write && self.writers == 0 => {
-                debug_assert_eq!(self.state, State::Nowhere, "nobody claims a page that is written to");
+            Some(slot) if self.writes == write => {
+                // One that began earlier and goes on would have taken the slot.
+                debug_assert_eq!((self.writers, self.state), (0, State::Nowhere), "nobody else is at it");
                 (self.state, self.is_due) = (State::Held(slot), false);
                 true
             }
