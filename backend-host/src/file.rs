@@ -132,12 +132,13 @@ impl FileDeviceBuilder {
     /// [`Corrupted`](backend_api::ErrorKind::Corrupted) that names page and device then, and no value; other
     /// pages go on, and to write all of the page anew mends it.
     ///
-    /// Checksums are in RAM, 8 bytes for each 16 KiB. Such pages are read whole, and those that are written in
-    /// part are read first.
+    /// Checksums are in RAM, 8 bytes for each 16 KiB. Such pages are read whole, and those that are written
+    /// in part are read first.
     ///
     /// ```
     /// # use std::{io::{Seek, Write}, sync::Arc};
-    /// # use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Transfer};
+    /// # use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill};
+    /// # use backend_api::{HostBuffer, HostMemory, Queue, Transfer};
     /// # use backend_host::FileDevice;
     /// # let path = std::env::temp_dir().join(format!("vmarray-checksums-{}", std::process::id()));
     /// let device = Arc::new(FileDevice::builder(&path).checksums(true).create(1 << 20)?);

@@ -28,8 +28,8 @@
 //! exactly the jobs that touch it. Dropping a device waits for all of its work, except that a simulation
 //! simply forgets it.
 //!
-//! **Tiers.** Pages of a file may be cached by other devices, cards above all ([`Tier`]): below the queues, which
-//! do not know of it.
+//! **Tiers.** Pages of a file may be cached by other devices, cards above all ([`Tier`]): below the queues,
+//! which do not know of it.
 //!
 //! **Page-locking.** Pinned host memory is locked with `mlock` range by range rather than map by map:
 //! programs can import memory that shares its first and last page with a neighbour, and the system unlocks a

@@ -37,14 +37,14 @@ const APART_SHARE: u32 = 64;
 ///
 /// # What is on the cards
 ///
-/// A page that is read goes to a card while these have room. When they are full it does so at its second miss,
-/// if the first one is not long ago, and takes the place of one that was not read for a while: *lazy
-/// admission* (S. Huang et al., "LARC", MSST 2013) before CLOCK. So files that are read through once leave the
-/// cards as they are, and few misses pay for a copy.
+/// A page that is read goes to a card while these have room. When they are full it does so at its second
+/// miss, if the first one is not long ago, and takes the place of one that was not read for a while: *lazy
+/// admission* (S. Huang et al., "LARC", MSST 2013) before CLOCK. So files that are read through once leave
+/// the cards as they are, and few misses pay for a copy.
 ///
 /// What is written goes to the file as without a tier, and is not done before it is there; a page that a card
-/// has gets it, too, or leaves the card until it is read if less than 4 KiB of it changes. So a card never has
-/// what the file has not, and nothing is lost with it.
+/// has gets it, too, or leaves the card until it is read if less than 4 KiB of it changes. So a card never
+/// has what the file has not, and nothing is lost with it.
 ///
 /// # Cards that fail
 ///
@@ -134,10 +134,10 @@ impl Tier {
         Self { page_bytes: Some(bytes.max(1)), opened: Arc::default(), ..self }
     }
 
-    /// Whether what comes from a card is compared with a checksum (XXH3, 64 bits, in RAM) of what was copied to
-    /// it, off by default. A page that differs is read from the file instead, and counted by
-    /// [`TierStatus::damaged`]. Pages are read whole then, also for single elements of a list, and pass through
-    /// a processor's cache once more.
+    /// Whether what comes from a card is compared with a checksum (XXH3, 64 bits, in RAM) of what was copied
+    /// to it, off by default. A page that differs is read from the file instead, and counted by
+    /// [`TierStatus::damaged`]. Pages are read whole then, also for single elements of a list, and pass
+    /// through a processor's cache once more.
     #[must_use]
     pub fn checksums(self, are_kept: bool) -> Self {
         Self { is_checked: are_kept, opened: Arc::default(), ..self }

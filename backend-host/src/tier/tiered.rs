@@ -370,8 +370,8 @@ impl<M: Medium> Tiered<M> {
     }
 }
 
-/// Hands over parts of pages, all of which a lane's memory has one after the other, of those that are what was
-/// copied to the card; reads the others from the file, and takes them off the card.
+/// Hands over parts of pages, all of which a lane's memory has one after the other, of those that are what
+/// was copied to the card; reads the others from the file, and takes them off the card.
 ///
 /// # Safety
 /// As [`Medium::read_all`] for the parts.
