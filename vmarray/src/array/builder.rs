@@ -532,6 +532,11 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
         let Self { len, max_len, devices, settings, .. } = self;
+        #[cfg(feature = "host")]
+        if settings.tier.is_some() {
+            let reason = "and files alone have a tier; a `FileDevice` is given one when it is made";
+            return Err(ErrorKind::FileRefused { reason }.into());
+        }
         let open = devices.open(&settings.common)?;
         let room = match settings.cache {
             Cache::Bytes(bytes) => bytes / FRAMES_LEAST,

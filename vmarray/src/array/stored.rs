@@ -198,8 +198,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// Caches pages of the array's files on cards, between the drive and the cache in RAM: what is read again
     /// and again, and does not fit into RAM, then comes at the speed of the bus. For arrays in files that are
-    /// made or opened by this builder, to read alone, too; a [`FileDevice`](crate::host::FileDevice) is given
-    /// a tier when it is made, and other devices have no use for one.
+    /// made or opened by this builder, to read alone, too: [`build`](Self::build) fails with
+    /// [`FileRefused`](ErrorKind::FileRefused). A [`FileDevice`](crate::host::FileDevice) is given a tier
+    /// when it is made.
     ///
     /// The memory of the cards is taken when the array is made or opened; a card that has none, or fails
     /// later, is not used, which is no error: [`Tier::status`](crate::host::Tier::status) says why. Several

@@ -338,6 +338,14 @@ fn a_tier_changes_where_pages_come_from_alone() {
     }
 }
 
+#[test]
+fn a_tier_is_for_files() {
+    let tier = Tier::new([Arc::new(HostDevice::new(1 << 20).unwrap())]);
+    let error = VirtualArray::<u32>::builder(10).tier(&tier).build().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::FileRefused { .. }), "{error}");
+    assert_eq!(tier.status(), vmarray::host::TierStatus::default());
+}
+
 /// A read-only array may have a tier, and a bit that flips on the drive is no value that a card is given.
 #[test]
 fn a_flipped_bit_does_not_come_to_a_card() {
