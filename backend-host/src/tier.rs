@@ -284,7 +284,8 @@ impl Cards {
             is_checked: tier.is_checked,
             turn: AtomicU64::new(0),
             counts: Counts::default(),
-            clock: AtomicU32::new(0),
+            // An entry has 0 for never.
+            clock: AtomicU32::new(1),
         })
     }
 
@@ -319,14 +320,26 @@ impl Cards {
         self.in_use().map(|card| card.slots()).sum()
     }
 
-    /// Notes a miss; whether the page is to go to a card.
-    fn wants(&self, entry: &mut map::Entry) -> bool {
+    /// How many misses there were so far. Those of one batch are all at one time: a list has an element of a
+    /// page beside another one, and may not come back.
+    fn now(&self) -> u32 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    /// Notes what came of a batch.
+    fn count(&self, hits: usize, misses: usize) {
+        self.clock.fetch_add(misses as u32, Ordering::Relaxed);
+        self.counts.hits.fetch_add(hits as u64, Ordering::Relaxed);
+        self.counts.misses.fetch_add(misses as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that a page is missed; whether it is to go to a card.
+    fn wants(&self, entry: &mut map::Entry, now: u32) -> bool {
         let slots = self.slots() as u32;
         if slots == 0 {
             return false;
         }
-        let now = self.clock.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let apart = slots / APART_SHARE;
+        let apart = (slots / APART_SHARE).max(1);
         let is_remembered = |ago: u32| ago >= apart && ago <= (slots / REMEMBERED_SHARE).max(1);
         let is_hot = entry.miss(now, apart).is_some_and(is_remembered) || entry.is_due();
         is_hot || self.in_use().any(|card| card.has_room())

@@ -478,6 +478,7 @@ impl Above {
     /// Looks for parts on the cards: what is there, what is to be there, and all else, as ranges.
     fn look(&self, bytes: u64, parts: &[Part]) -> (Vec<Hit<'_>>, Vec<Load<'_>>, Vec<Wanted>) {
         let (mut hits, mut loads, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        let now = self.cards.now();
         for &part in parts {
             // A page that may grow is never on a card: its slot would not know the end.
             let is_whole = (part.page + 1) * self.cards.page_bytes as u64 <= bytes;
@@ -489,7 +490,7 @@ impl Above {
                     }
                     entry.leave(slot);
                 }
-                Err(if is_whole && self.cards.wants(entry) { entry.claim() } else { None })
+                Err(if is_whole && self.cards.wants(entry, now) { entry.claim() } else { None })
             });
             match found {
                 Ok(reading) => hits.push((reading, part)),
@@ -500,9 +501,7 @@ impl Above {
                 Err(None) => others.push(self.wanted(&part)),
             }
         }
-        let counts = &self.cards.counts;
-        counts.hits.fetch_add(hits.len() as u64, Ordering::Relaxed);
-        counts.misses.fetch_add((parts.len() - hits.len()) as u64, Ordering::Relaxed);
+        self.cards.count(hits.len(), parts.len() - hits.len());
         (hits, loads, others)
     }
 

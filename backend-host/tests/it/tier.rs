@@ -235,6 +235,25 @@ fn lists_are_collected_by_the_card() {
     assert_eq!(tier.status().misses, misses);
 }
 
+/// Elements of one list are one use of the page that they share: lists that go through a file, a few elements a
+/// page, take nothing from what is hot.
+#[test]
+fn a_list_that_passes_by_leaves_what_is_hot() {
+    const SLOTS: u64 = 128;
+    let bytes = 16 * SLOTS * PAGE as u64;
+    let tier = tier([&card(1 << 20)]).bytes(SLOTS * PAGE as u64);
+    let rig = filled(file(&tier, bytes), bytes);
+    (0..SLOTS).for_each(|page| drop(rig.read(page * PAGE as u64, 8).unwrap()));
+    let words = PAGE as u64 / 8;
+    for first in (SLOTS..16 * SLOTS).step_by(64) {
+        let indices: Vec<u64> =
+            [0, 7, 20].iter().flat_map(|at| (first..first + 64).map(move |page| page * words + at)).collect();
+        rig.gather(8, &indices).unwrap();
+    }
+    let status = tier.status();
+    assert_eq!((status.admitted, status.evicted), (SLOTS, 0));
+}
+
 #[test]
 fn a_lost_card_loses_nothing() {
     let cards = [card(16 * PAGE as u64), card(16 * PAGE as u64)];

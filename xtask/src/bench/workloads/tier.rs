@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -82,6 +82,7 @@ fn spread(bench: &mut Bench, path: &Path, bytes: usize, spread: (&str, Option<f6
     let plain = File::open(path)?;
     let lists = (0..THREADS[1]).map(|thread| draw(exponent, &tiered, thread as u64));
     let lists: Vec<Vec<usize>> = lists.collect::<Result<_>>()?;
+    let next: Vec<AtomicUsize> = lists.iter().map(|_| AtomicUsize::new(0)).collect();
     let threads = |threads: usize, seconds: f64, get: &(dyn Fn(usize) -> Result<()> + Sync)| {
         on_threads(threads, |thread| {
             // Elsewhere in the list in each repetition.
