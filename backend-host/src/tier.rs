@@ -320,8 +320,7 @@ impl Cards {
         self.in_use().map(|card| card.slots()).sum()
     }
 
-    /// How many misses there were so far. Those of one batch are all at one time: a list has an element of a
-    /// page beside another one, and may not come back.
+    /// How many misses there were so far.
     fn now(&self) -> u32 {
         self.clock.load(Ordering::Relaxed)
     }
@@ -333,15 +332,17 @@ impl Cards {
         self.counts.misses.fetch_add(misses as u64, Ordering::Relaxed);
     }
 
-    /// Notes that a page is missed; whether it is to go to a card.
-    fn wants(&self, entry: &mut map::Entry, now: u32) -> bool {
+    /// Notes that a page is missed, as the `number`-th of a batch that began at some time; whether it is to go
+    /// to a card. Misses of one batch are one use: a list that passes by has some elements of each page.
+    fn wants(&self, entry: &mut map::Entry, start: u32, number: usize) -> bool {
         let slots = self.slots() as u32;
         if slots == 0 {
             return false;
         }
         let apart = (slots / APART_SHARE).max(1);
         let is_remembered = |ago: u32| ago >= apart && ago <= (slots / REMEMBERED_SHARE).max(1);
-        let is_hot = entry.miss(now, apart).is_some_and(is_remembered) || entry.is_due();
+        let at = start.wrapping_add(number as u32);
+        let is_hot = entry.miss(start, at, apart).is_some_and(is_remembered) || entry.is_due();
         is_hot || self.in_use().any(|card| card.has_room())
     }
 

@@ -7,6 +7,8 @@ use parking_lot::Mutex;
 /// Neighbouring pages share a lock: a batch of them takes few.
 const STRIPE_PAGES: u64 = 64;
 const STRIPES: u64 = 64;
+/// More misses than batches have that are under way at a time.
+const LATER_MAX: u32 = 1 << 20;
 
 /// A page-sized place in the memory of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +62,16 @@ impl Entry {
         }
     }
 
-    /// Notes that it was missed, as the `now`-th of all misses; tells how many misses ago that was the case
-    /// before, if ever. Of misses fewer than `apart` misses apart the first one counts alone.
-    pub fn miss(&mut self, now: u32, apart: u32) -> Option<u32> {
+    /// Notes that it was missed, as the `at`-th of all misses, in a batch that begins with the `start`-th;
+    /// tells how many misses that is after the one before, if there was one: 0 in the same batch. Of misses
+    /// fewer than `apart` misses apart the first one counts alone.
+    pub fn miss(&mut self, start: u32, at: u32, apart: u32) -> Option<u32> {
         let before = Some(self.missed).filter(|missed| *missed != 0);
-        let ago = before.map(|missed| now.wrapping_sub(missed));
+        // The count wraps; one that is a little later is of the same batch, or of one at the same time.
+        let ago = before.map(|missed| start.wrapping_sub(missed));
+        let ago = ago.map(|ago| if ago > u32::MAX - LATER_MAX { 0 } else { ago });
         if ago.is_none_or(|ago| ago >= apart) {
-            self.missed = now.max(1);
+            self.missed = at.max(1);
         }
         ago
     }
@@ -203,12 +208,16 @@ mod tests {
     #[test]
     fn misses_that_belong_together_count_once() {
         let mut entry = Entry::default();
-        assert_eq!(entry.miss(0, 10), None);
-        assert_eq!([5, 9].map(|now| entry.miss(now, 10)), [Some(4), Some(8)]);
-        assert_eq!([30, 31].map(|now| entry.miss(now, 10)), [Some(29), Some(1)]);
+        assert_eq!(entry.miss(1, 4, 10), None);
+        // In the same batch, and in the next ones.
+        assert_eq!(
+            [(1, 6), (5, 5), (13, 13)].map(|(start, at)| entry.miss(start, at, 10)),
+            [0, 1, 9].map(Some)
+        );
+        assert_eq!([(30, 30), (31, 31)].map(|(start, at)| entry.miss(start, at, 10)), [26, 1].map(Some));
         // The count of misses wraps.
         entry.missed = u32::MAX - 3;
-        assert_eq!(entry.miss(4, 10), Some(8));
+        assert_eq!(entry.miss(4, 4, 10), Some(8));
     }
 
     /// What one thread does with a page, step by step. Contents are the number of the write that made them.

@@ -479,7 +479,7 @@ impl Above {
     fn look(&self, bytes: u64, parts: &[Part]) -> (Vec<Hit<'_>>, Vec<Load<'_>>, Vec<Wanted>) {
         let (mut hits, mut loads, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let now = self.cards.now();
-        for &part in parts {
+        for (number, &part) in parts.iter().enumerate() {
             // A page that may grow is never on a card: its slot would not know the end.
             let is_whole = (part.page + 1) * self.cards.page_bytes as u64 <= bytes;
             let found = self.map.with(part.page, |entry| {
@@ -490,7 +490,7 @@ impl Above {
                     }
                     entry.leave(slot);
                 }
-                Err(if is_whole && self.cards.wants(entry, now) { entry.claim() } else { None })
+                Err(if is_whole && self.cards.wants(entry, now, number) { entry.claim() } else { None })
             });
             match found {
                 Ok(reading) => hits.push((reading, part)),
