@@ -332,8 +332,8 @@ impl Cards {
         self.counts.misses.fetch_add(misses as u64, Ordering::Relaxed);
     }
 
-    /// Notes that a page is missed, as the `number`-th of a batch that began at some time; whether it is to go
-    /// to a card. Misses of one batch are one use: a list that passes by has some elements of each page.
+    /// Notes that a page is missed, as the `number`-th of a batch that began at some time; whether it is to
+    /// go to a card. Misses of one batch are one use: a list that passes by has some elements of each page.
     fn wants(&self, entry: &mut map::Entry, start: u32, number: usize) -> bool {
         let slots = self.slots() as u32;
         if slots == 0 {

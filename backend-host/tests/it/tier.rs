@@ -235,8 +235,8 @@ fn lists_are_collected_by_the_card() {
     assert_eq!(tier.status().misses, misses);
 }
 
-/// Elements of one list are one use of the page that they share: lists that go through a file, a few elements a
-/// page, take nothing from what is hot.
+/// Elements of one list are one use of the page that they share: lists that go through a file, a few elements
+/// a page, take nothing from what is hot.
 #[test]
 fn a_list_that_passes_by_leaves_what_is_hot() {
     const SLOTS: u64 = 128;
