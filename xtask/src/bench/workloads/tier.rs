@@ -85,11 +85,9 @@ fn spread(bench: &mut Bench, path: &Path, bytes: usize, spread: (&str, Option<f6
     let next: Vec<AtomicUsize> = lists.iter().map(|_| AtomicUsize::new(0)).collect();
     let threads = |threads: usize, seconds: f64, get: &(dyn Fn(usize) -> Result<()> + Sync)| {
         on_threads(threads, |thread| {
-            // Elsewhere in the list in each repetition.
-            let mut at =
-                SplitMix64::new(Instant::now().elapsed().as_nanos() as u64 ^ thread as u64).index(DRAWN);
             until(seconds, 16, || {
-                at += 1;
+                // From where the repetition before ended, and for each contender from somewhere else.
+                let at = next[thread].fetch_add(1, Ordering::Relaxed);
                 get(lists[thread][at % DRAWN])
             })
         })
