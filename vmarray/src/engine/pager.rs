@@ -562,8 +562,11 @@ impl Drop for Pager {
     fn drop(&mut self) {
         // Before anything else: from now on nobody asks the channels.
         self.publication = None;
-        // A guard that was forgotten would be waited for without end.
-        let is_held = |page| self.table.entry(page).state(Ordering::Acquire).any(EXCLUSIVE);
+        // A guard that was forgotten would be waited for without end; a page on its way into a frame comes.
+        let is_held = |page| {
+            let state = self.table.entry(page).state(Ordering::Acquire);
+            state.any(EXCLUSIVE) && !state.any(IN_FLIGHT)
+        };
         if self.keeps == Keeps::All && (0..self.table.len()).any(is_held) {
             tell::warn("an array is dropped of which a page is held for ever: no more is stored".into());
         } else if self.keeps == Keeps::All

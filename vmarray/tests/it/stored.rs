@@ -338,6 +338,23 @@ fn a_tier_changes_where_pages_come_from_alone() {
     }
 }
 
+/// Pages that are on their way into frames when an array is dropped do not keep others from being stored.
+#[test]
+fn what_is_prefetched_in_the_end_is_waited_for() {
+    let files = Files::new(1);
+    let array = VirtualArray::<u64>::builder(1 << 12).page_len(64).create(&files.0).unwrap();
+    array.fill(.., 1).unwrap();
+    drop(array);
+    for round in 0..20 {
+        let array = VirtualArray::<u64>::builder(0).open(&files.0).unwrap();
+        array.set(4000, round).unwrap();
+        array.prefetch(..2000).unwrap();
+        drop(array);
+        let array = VirtualArray::<u64>::builder(0).open(&files.0).unwrap();
+        assert_eq!((array.get(4000).unwrap(), array.get(0).unwrap()), (round, 1));
+    }
+}
+
 #[test]
 fn a_tier_is_for_files() {
     let tier = Tier::new([Arc::new(HostDevice::new(1 << 20).unwrap())]);
