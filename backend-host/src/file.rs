@@ -10,14 +10,20 @@ use std::sync::Arc;
 
 use backend_api::backends::check_extensible;
 use backend_api::{
-    BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DirectReads, MemoryStatus, Result,
+    BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, MemoryStatus,
+    Result,
 };
 
+use crate::checked::Checked;
 use crate::engine::Engine;
 use crate::host::default_threads;
+use crate::tier::{self, Cards, Tier, Tiered};
 use extent::Extent;
 use open_file::OpenFile;
 use space::Space;
+
+/// So many hits of a tier are under way at a time: their threads wait for cards, and not for processors.
+const TIERED_THREADS_LEAST: usize = 16;
 
 /// A file that stands in for a card: slow and large.
 ///
@@ -72,9 +78,11 @@ use space::Space;
 /// ```
 #[derive(Debug)]
 pub struct FileDevice {
-    engine: Engine<Extent>,
+    engine: Engine<Tiered<Checked<Extent>>>,
     file: Arc<OpenFile>,
     space: Arc<Space>,
+    cards: Option<Arc<Cards>>,
+    has_checksums: bool,
 }
 
 /// How a [`FileDevice`] is to be, and which file it uses.
@@ -101,8 +109,10 @@ pub struct FileDevice {
 pub struct FileDeviceBuilder {
     path: PathBuf,
     name: Option<String>,
-    threads: usize,
+    threads: Option<usize>,
     pinned_max_bytes: u64,
+    tier: Option<Tier>,
+    has_checksums: bool,
 }
 
 impl FileDeviceBuilder {
@@ -113,9 +123,50 @@ impl FileDeviceBuilder {
     }
 
     /// How many worker threads there are at most, and so how many requests the drive sees at once; at least
-    /// one. The default is the number of processors that this program may use. Drives like more.
+    /// one. The default is the number of processors that this program may use, and 16 at least with a
+    /// [tier](Self::tier), whose cards they wait for. Drives like more.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads.max(1);
+        self.threads = Some(threads.max(1));
+        self
+    }
+
+    /// Whether pages are compared with checksums (XXH3, 64 bits) when they are read, off by default: what the
+    /// drive gives back other than it got it is an error of kind
+    /// [`Corrupted`](backend_api::ErrorKind::Corrupted) that names page and device then, and no value; other
+    /// pages go on, and to write all of the page anew mends it.
+    ///
+    /// Checksums are in RAM, 8 bytes for each 16 KiB. Such pages are read whole, and those that are written
+    /// in part are read first.
+    ///
+    /// ```
+    /// # use std::{io::{Seek, Write}, sync::Arc};
+    /// # use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill};
+    /// # use backend_api::{HostBuffer, HostMemory, Queue, Transfer};
+    /// # use backend_host::FileDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-checksums-{}", std::process::id()));
+    /// let device = Arc::new(FileDevice::builder(&path).checksums(true).create(1 << 20)?);
+    /// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 1 << 20, Commit::Lazy)?);
+    /// let host = HostBuffer::new(&device, 4096, HostMemory::Pageable)?;
+    /// device.wait(queue.fill(&Fill { to: memory.at(0), bytes: 1 << 20, pattern: &[7] })?)?;
+    /// // A bit flips on the drive.
+    /// let mut file = std::fs::File::options().write(true).open(&path).unwrap();
+    /// file.seek(std::io::SeekFrom::Start(100_000)).unwrap();
+    /// file.write_all(&[6]).unwrap();
+    /// let read = Transfer::Download { from: memory.at(99_000), to: host.at(0), bytes: 10 };
+    /// let error = device.wait(queue.submit(&[read])?).unwrap_err();
+    /// assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupted, Some(6 * (16 << 10))));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn checksums(mut self, are_kept: bool) -> Self {
+        self.has_checksums = are_kept;
+        self
+    }
+
+    /// Caches pages of the file on cards, whose memory is taken when the device is made; of one that has none
+    /// [`Tier::status`] says why.
+    pub fn tier(mut self, tier: &Tier) -> Self {
+        self.tier = Some(tier.clone());
         self
     }
 
@@ -155,10 +206,17 @@ impl FileDeviceBuilder {
         });
         let identity = format!("file:{}", path.display());
         let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(file.bytes());
+        let cards = self.tier.as_ref().map(Tier::open);
+        let threads = self.threads.unwrap_or_else(|| {
+            let least = if cards.is_some() { TIERED_THREADS_LEAST } else { 1 };
+            default_threads().max(least)
+        });
         FileDevice {
             space: Space::new(file.bytes()),
             file: Arc::new(file),
-            engine: Engine::new(info, self.threads, self.pinned_max_bytes, None),
+            engine: Engine::new(info, threads, self.pinned_max_bytes, None),
+            cards,
+            has_checksums: self.has_checksums,
         }
     }
 }
@@ -177,8 +235,10 @@ impl FileDevice {
         FileDeviceBuilder {
             path: path.as_ref().to_owned(),
             name: None,
-            threads: default_threads(),
+            threads: None,
             pinned_max_bytes: u64::MAX,
+            tier: None,
+            has_checksums: false,
         }
     }
 
@@ -199,12 +259,26 @@ impl FileDevice {
     /// # Errors
     /// [`UnknownHandle`](backend_api::ErrorKind::UnknownHandle).
     pub fn file_ranges(&self, buffer: BufferId) -> Result<Vec<Range<u64>>> {
-        Ok(self.engine.buffer("file_ranges", buffer)?.file_ranges())
+        Ok(self.engine.buffer("file_ranges", buffer)?.below().below().file_ranges())
     }
 
     fn add(&self, bytes: u64, most: u64) -> Result<BufferHandle> {
         let place = self.engine.named(self.space.take(bytes))?;
-        Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place, most, self.engine.wiping()))))
+        let wiping = self.engine.wiping();
+        let extent = Extent::new(&self.file, place, most, wiping);
+        let checked = Checked::new(extent, self.has_checksums, most > bytes);
+        Ok(self.engine.add_buffer(Arc::new(Tiered::new(checked, self.cards.as_ref(), wiping))))
+    }
+}
+
+impl DirectReads for FileDevice {
+    fn read_directly(&self, from: DeviceSpan<'_>, into: &mut [u8]) -> Result<()> {
+        self.engine.read_directly(from, into)
+    }
+
+    /// Pages of a tier, and those that have checksums, are read whole.
+    fn unit_bytes(&self) -> usize {
+        if self.cards.is_some() || self.has_checksums { tier::PAGE_BYTES } else { 1 }
     }
 }
 
@@ -227,7 +301,7 @@ unsafe impl Device for FileDevice {
     }
 
     fn extend(&self, buffer: &BufferHandle, bytes: u64, _commit: Commit) -> Result<()> {
-        self.engine.extend(buffer, |extent| extent.extend(&self.space, bytes))
+        self.engine.extend(buffer, |memory| memory.below().below().extend(&self.space, bytes))
     }
 
     /// What stays is of use to the program alone: see "Contents do not stay".
@@ -235,12 +309,17 @@ unsafe impl Device for FileDevice {
         self.engine.named(self.file.sync())
     }
 
+    fn wipe_on_release(&self) -> Result<()> {
+        self.cards.iter().try_for_each(|cards| cards.wipe_on_release())?;
+        self.engine.wipe_on_release()
+    }
+
     fn direct_reads(&self) -> Option<&dyn DirectReads> {
-        Some(&self.engine)
+        Some(self)
     }
 
     backend_api::forward! { self => self.engine;
-        info create_queue release_queue release allocate_host import_host release_host wipe_on_release
+        info create_queue release_queue release allocate_host import_host release_host
         poll wait wake order_after
     }
 

@@ -28,6 +28,9 @@
 //! exactly the jobs that touch it. Dropping a device waits for all of its work, except that a simulation
 //! simply forgets it.
 //!
+//! **Tiers.** Pages of a file may be cached by other devices, cards above all ([`Tier`]): below the queues,
+//! which do not know of it.
+//!
 //! **Page-locking.** Pinned host memory is locked with `mlock` range by range rather than map by map:
 //! programs can import memory that shares its first and last page with a neighbour, and the system unlocks a
 //! page for all who locked it. A refusal is an [error](backend_api::ErrorKind::PinRefused) with figures; what
@@ -47,6 +50,7 @@
 // Ranges of a file are often a list of one.
 #![allow(clippy::single_range_in_vec_init)]
 
+mod checked;
 mod engine;
 mod error;
 mod file;
@@ -63,9 +67,11 @@ mod registry;
 mod short;
 mod simulated;
 mod store;
+mod tier;
 mod worker;
 
 pub use file::{FileDevice, FileDeviceBuilder};
 pub use host::{HostDevice, HostDeviceBuilder, devices};
 pub use simulated::{SimulatedDevice, SimulatedDeviceBuilder, SimulatedFabric, SimulatedOperation};
 pub use store::{StoreDevice, StoreReport};
+pub use tier::{LostCard, Tier, TierStatus};

@@ -6,6 +6,22 @@ use backend_api::{Error, ErrorKind, Result};
 
 use crate::memory::Passage;
 
+/// A range that is to be read, and where to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub offset: u64,
+    pub to: *mut u8,
+    pub bytes: usize,
+}
+
+impl Wanted {
+    /// Whether the other one goes on where this ends, in both memories.
+    pub fn is_before(&self, other: &Self) -> bool {
+        self.offset + self.bytes as u64 == other.offset
+            && std::ptr::eq(self.to.wrapping_add(self.bytes), other.to)
+    }
+}
+
 /// One allocation of device memory.
 ///
 /// All ranges were checked before a job was made of them; the methods rely on it. The operation is what
@@ -48,6 +64,20 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
         unsafe { self.read(operation, offset, into.as_mut_ptr(), into.len()) }
     }
 
+    /// Whether several ranges are read sooner by one call of [`read_all`](Self::read_all) than one by one.
+    fn reads_together(&self) -> bool {
+        false
+    }
+
+    /// Copies several ranges out of it.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read), for each.
+    unsafe fn read_all(&self, operation: &'static str, wanted: &[Wanted]) -> Result<()> {
+        // SAFETY: passed on.
+        wanted.iter().try_for_each(|one| unsafe { self.read(operation, one.offset, one.to, one.bytes) })
+    }
+
     /// Copies into it.
     ///
     /// # Safety
@@ -77,20 +107,36 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
         source_offset: u64,
         bytes: usize,
     ) -> Result<()> {
-        let mut block = Passage(vec![0_u8; bytes.min(Self::BLOCK_BYTES)]);
-        let block = &mut block.0;
-        let mut done = 0;
-        while done < bytes {
-            let part = block.len().min(bytes - done);
-            // SAFETY: the block has room for a part; the caller vouches for the ranges.
-            unsafe {
-                source.read(operation, source_offset + done as u64, block.as_mut_ptr(), part)?;
-                self.store(operation, offset + done as u64, &block[..part])?;
-            }
-            done += part;
-        }
-        Ok(())
+        // SAFETY: passed on.
+        unsafe { copy_in_blocks(operation, self, offset, source, source_offset, bytes) }
     }
+}
+
+/// Copies from one memory to another, or within one, by way of a block of this function's own.
+///
+/// # Safety
+/// As [`Medium::copy_from`].
+pub(crate) unsafe fn copy_in_blocks<M: Medium + ?Sized>(
+    operation: &'static str,
+    target: &M,
+    offset: u64,
+    source: &M,
+    source_offset: u64,
+    bytes: usize,
+) -> Result<()> {
+    let mut block = Passage(vec![0_u8; bytes.min(M::BLOCK_BYTES)]);
+    let block = &mut block.0;
+    let mut done = 0;
+    while done < bytes {
+        let part = block.len().min(bytes - done);
+        // SAFETY: the block has room for a part; the caller vouches for the ranges.
+        unsafe {
+            source.read(operation, source_offset + done as u64, block.as_mut_ptr(), part)?;
+            target.store(operation, offset + done as u64, &block[..part])?;
+        }
+        done += part;
+    }
+    Ok(())
 }
 
 /// What it is called when a medium fails in an operation: copies fail as copies, all else as kernels.

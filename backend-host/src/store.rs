@@ -26,6 +26,7 @@ use backend_api::{
 use crate::engine::Engine;
 use crate::host::default_threads;
 use crate::ram::{Capacity, Ram};
+use crate::tier::{Cards, Tier, Tiered};
 use disk::FileDisk;
 use free::Free;
 use parking_lot::Mutex;
@@ -102,7 +103,8 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub struct StoreDevice {
-    engine: Engine<StoreMemory>,
+    engine: Engine<Tiered<StoreMemory>>,
+    cards: Option<Arc<Cards>>,
     volume: Arc<Volume>,
     scratch: Capacity,
     path: PathBuf,
@@ -199,12 +201,32 @@ impl StoreDevice {
         Self {
             scratch: Capacity::new(SCRATCH_BYTES, engine.wiping()),
             engine,
+            cards: None,
             volume: Arc::new(volume),
             path,
             claims: Arc::new(Mutex::new(Free::around([]))),
             next_share: Mutex::default(),
             is_for_work: AtomicBool::new(false),
         }
+    }
+
+    /// Caches its pages on cards, whose memory is taken now; of one that has none
+    /// [`Tier::status`] says why. What stays, and when, is as without.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use backend_host::{HostDevice, StoreDevice, Tier};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-store-tier-{}", std::process::id()));
+    /// let tier = Tier::new([Arc::new(HostDevice::new(1 << 20)?)]).bytes(256 << 10);
+    /// let store = StoreDevice::create(&path, 4096, 1000, b"")?.with_tier(&tier);
+    /// assert_eq!(tier.status().capacity_bytes, 256 << 10);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_tier(mut self, tier: &Tier) -> Self {
+        self.cards = Some(tier.open_for_store(self.page_bytes()));
+        self
     }
 
     /// Where the file is.
@@ -383,6 +405,14 @@ impl StoreDevice {
         Ok(StoreMemory::Part(part))
     }
 
+    fn add(&self, memory: StoreMemory) -> BufferHandle {
+        let cards = match memory {
+            StoreMemory::Part(_) => self.cards.as_ref(),
+            StoreMemory::Ram(_) => None,
+        };
+        self.engine.add_buffer(Arc::new(Tiered::new(memory, cards, self.engine.wiping())))
+    }
+
     fn is_shared_out(&self) -> bool {
         self.next_share.lock().is_some() && !self.is_for_work.load(Ordering::Acquire)
     }
@@ -457,8 +487,7 @@ unsafe impl Device for StoreDevice {
     /// Pages of the store, the lowest that no buffer has, with what is in them; or its next
     /// [share](StoreDevice::share_out); or memory in RAM, if it is [for work](StoreDevice::serve_work).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
-        let memory = self.engine.named(self.memory_of(bytes, bytes, commit))?;
-        Ok(self.engine.add_buffer(Arc::new(memory)))
+        self.engine.named(self.memory_of(bytes, bytes, commit)).map(|memory| self.add(memory))
     }
 
     /// The next [share](StoreDevice::share_out) of the store.
@@ -469,16 +498,20 @@ unsafe impl Device for StoreDevice {
             let error = Error::new(ErrorKind::Unsupported, OPERATION).with_bytes(bytes);
             return self.engine.named(Err(error.with_detail("pages of the store are not shared out")));
         }
-        let memory = self.engine.named(self.memory_of(bytes, most, commit))?;
-        Ok(self.engine.add_buffer(Arc::new(memory)))
+        self.engine.named(self.memory_of(bytes, most, commit)).map(|memory| self.add(memory))
     }
 
     fn extend(&self, buffer: &BufferHandle, bytes: u64, _commit: Commit) -> Result<()> {
-        self.engine.extend(buffer, |memory| memory.extend(bytes))
+        self.engine.extend(buffer, |memory| memory.below().extend(bytes))
     }
 
     fn sync(&self) -> Result<()> {
         self.engine.named(self.volume.sync().map_err(|error| named(error, &self.path)))
+    }
+
+    fn wipe_on_release(&self) -> Result<()> {
+        self.cards.iter().try_for_each(|cards| cards.wipe_on_release())?;
+        self.engine.wipe_on_release()
     }
 
     fn direct_reads(&self) -> Option<&dyn DirectReads> {
@@ -486,7 +519,7 @@ unsafe impl Device for StoreDevice {
     }
 
     backend_api::forward! { self => self.engine;
-        info create_queue release_queue release allocate_host import_host release_host wipe_on_release
+        info create_queue release_queue release allocate_host import_host release_host
         poll wait wake order_after
     }
 

@@ -449,6 +449,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(never)]
     fn set_slowly(&self, index: usize, value: T) -> Result<()> {
         let (page, at) = self.checked(index)?;
+        if self.pager.write_part(page as u64, at * size_of::<T>(), bytes_of(&value))? {
+            return Ok(());
+        }
         // SAFETY: as in `set`.
         self.write_shared(page, at, |element| unsafe { store_shared(element, &value) }, |()| true)
     }
@@ -486,8 +489,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if let Some(result) = write_fenced(entry, self.counter, access) {
             return Ok(result);
         }
-        let mut element = T::zeroed();
-        let element = bytes_of_mut(&mut element);
+        /// As in a frame, where elements of a word are used by atomic accesses.
+        #[repr(C, align(16))]
+        struct Aligned<T>(T);
+        let mut element = Aligned(T::zeroed());
+        let element = bytes_of_mut(&mut element.0);
         let changed = self.pager.change_part(page as u64, at * size_of::<T>(), element, |bytes| {
             let result = write(bytes.as_mut_ptr().cast());
             let is_changed = wrote(&result);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backend_api::conformance::{Limits, Outcome, run_peers};
 
-use backend_host::{FileDevice, HostDevice, SimulatedDevice, SimulatedDeviceBuilder, StoreDevice};
+use backend_host::{FileDevice, HostDevice, SimulatedDevice, SimulatedDeviceBuilder, StoreDevice, Tier};
 
 const BYTES: u64 = 256 << 20;
 
@@ -18,14 +18,30 @@ fn file(threads: usize) -> Arc<FileDevice> {
     Arc::new(FileDevice::builder(folder).threads(threads).create_temporary(64 << 20).unwrap())
 }
 
+/// Two cards that have room for a part of what the checks use.
+fn tier() -> Tier {
+    let card = |bytes| Arc::new(HostDevice::builder().bytes(bytes).threads(2).build().unwrap());
+    Tier::new([card(64 << 10), card(1 << 20)]).page_bytes(1000)
+}
+
+fn checked_file() -> Arc<FileDevice> {
+    let builder = FileDevice::builder(env!("CARGO_TARGET_TMPDIR")).threads(4).checksums(true);
+    Arc::new(builder.create_temporary(64 << 20).unwrap())
+}
+
+fn tiered_file(threads: usize) -> Arc<FileDevice> {
+    let builder = FileDevice::builder(env!("CARGO_TARGET_TMPDIR")).threads(threads).tier(&tier());
+    Arc::new(builder.create_temporary(64 << 20).unwrap())
+}
+
 /// A store whose file has no name any more.
 #[cfg(unix)]
-fn store() -> Arc<StoreDevice> {
+fn store() -> StoreDevice {
     const PAGE_BYTES: usize = 1000;
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(backend_api::own_files::random_name());
     let store = StoreDevice::create(&path, PAGE_BYTES, (64 << 20) / PAGE_BYTES as u64, b"", [0; 3]).unwrap();
     std::fs::remove_file(path).unwrap();
-    Arc::new(store)
+    store
 }
 
 fn simulated(builder: SimulatedDeviceBuilder) -> Arc<SimulatedDevice> {
@@ -44,8 +60,13 @@ suite!(ram_and_one_thread, host(1));
 suite!(ram_and_four_threads, host(4));
 suite!(file_and_one_thread, file(1));
 suite!(file_and_four_threads, file(4));
+suite!(checked_file, checked_file());
+suite!(tiered_file_and_one_thread, tiered_file(1));
+suite!(tiered_file_and_four_threads, tiered_file(4));
 #[cfg(unix)]
-suite!(store, store());
+suite!(store, Arc::new(store()));
+#[cfg(unix)]
+suite!(tiered_store, Arc::new(store().with_tier(&tier())));
 suite!(simulation_1, simulated(SimulatedDevice::builder(1)));
 suite!(simulation_2, simulated(SimulatedDevice::builder(2)));
 suite!(

@@ -8,3 +8,4 @@ mod peers;
 #[cfg(unix)]
 mod shares;
 mod simulated;
+mod tier;

@@ -175,6 +175,9 @@ pub(crate) struct Settings {
     movable: bool,
     /// The name under which statistics are published.
     published: Option<String>,
+    /// What caches pages of files.
+    #[cfg(feature = "host")]
+    pub(crate) tier: Option<backend_host::Tier>,
 }
 
 impl Settings {
@@ -263,6 +266,8 @@ impl<T: Element, D: Device> Builder<T, D> {
             counts_hits: false,
             movable: false,
             published: None,
+            #[cfg(feature = "host")]
+            tier: None,
         };
         Self { len, max_len: 0, devices: Devices::Found(find), settings, marker: PhantomData }
     }
@@ -529,6 +534,11 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
         let Self { len, max_len, devices, settings, .. } = self;
+        #[cfg(feature = "host")]
+        if settings.tier.is_some() {
+            let reason = "and files alone have a tier; a `FileDevice` is given one when it is made";
+            return Err(ErrorKind::FileRefused { reason }.into());
+        }
         let open = devices.open(&settings.common)?;
         let room = match settings.cache {
             Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
@@ -575,6 +585,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             counts_hits,
             movable,
             published,
+            ..
         } = settings;
         let page_bytes = page_len * element::Layout::<T>::BYTES;
         let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));

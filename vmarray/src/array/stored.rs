@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend_api::Device;
+use backend_host::Tier;
 use vmarray_kernel::{KernelType, Layout};
 
 use crate::array::VirtualArray;
@@ -165,6 +166,41 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 }
 
 impl<T: Element + KernelType, D: Device> Builder<T, D> {
+    /// Caches pages of the array's files on cards, between the drive and the cache in RAM: what is read again
+    /// and again, and does not fit into RAM, then comes at the speed of the bus. For arrays in files that are
+    /// made or opened by this builder, to read alone, too: [`build`](Self::build) fails with
+    /// [`FileRefused`](ErrorKind::FileRefused). A [`FileDevice`](crate::host::FileDevice) is given a tier
+    /// when it is made.
+    ///
+    /// The memory of the cards is taken when the array is made or opened; a card that has none, or fails
+    /// later, is not used, which is no error: [`Tier::status`](crate::host::Tier::status) says why. Several
+    /// arrays whose pages are of one length share a tier that all of them are given.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use vmarray::host::{HostDevice, Tier};
+    /// use std::sync::Arc;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-tier-{}", std::process::id()));
+    /// // Cards: `Tier::new(vmarray::devices()?)`. Here RAM stands in for one.
+    /// let tier = Tier::new([Arc::new(HostDevice::new(4 << 20)?)]).bytes(2 << 20);
+    /// let builder = VirtualArray::<u64>::builder(1 << 20).cache_bytes(1 << 20).tier(&tier);
+    /// let array = builder.create([&path])?;
+    /// array.fill(.., 7)?;
+    /// for _ in 0..3 {
+    ///     for i in (0..200_000).step_by(1000) {
+    ///         assert_eq!(array.get(i)?, 7);
+    ///     }
+    /// }
+    /// assert!(tier.status().hits > 0);
+    /// # drop(array);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn tier(mut self, tier: &Tier) -> Self {
+        self.settings.tier = Some(tier.clone());
+        self
+    }
+
     /// Makes an array of zeroes in new files, for this user alone, and nobody else while it is open. It is
     /// there again by [`open`](Self::open) when the program has ended.
     ///
@@ -227,7 +263,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let pages = self.len.div_ceil(page_len) as u64;
         let (paths, description) = self.describe_files(files, shape, page_len)?;
         let page_bytes = page_len * element::Layout::<T>::BYTES;
-        let (made, files) = Files::make(paths, description, page_bytes, [pages, 0], self.len)?;
+        let (made, files) =
+            Files::make(paths, description, page_bytes, [pages, 0], self.len, self.settings.tier.as_ref())?;
         let array = files.array(self)?;
         made.keep();
         Ok(array)
@@ -282,7 +319,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let (page_bytes, len) = (page_len * bytes, self.len);
         let places = rows.saturating_add(1).div_ceil(page_bytes / PLACE_BYTES) as u64;
         let pages = [len.div_ceil(page_len) as u64, places];
-        let (made, files) = Files::make(paths, description, page_bytes, pages, rows)?;
+        let (made, files) =
+            Files::make(paths, description, page_bytes, pages, rows, self.settings.tier.as_ref())?;
         let rows = self.rows_of(&files, offsets, |_| Ok(len))?;
         made.keep();
         Ok(rows)
@@ -296,7 +334,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         is_read_only: bool,
     ) -> Result<StoredRows<T>> {
         let read = |shape: &str| (shape == ROWS).then_some(());
-        let (files, ()) = Files::open::<T, P, ()>(files, is_read_only, read, ROWS)?;
+        let (files, ()) =
+            Files::open::<T, P, ()>(files, is_read_only, read, ROWS, self.settings.tier.as_ref())?;
         let rows = files.len;
         // Where the last row ends.
         self.rows_of(&files, offsets, |offsets| Ok(offsets.get(rows)? as usize))
@@ -378,7 +417,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         read: impl Fn(&str) -> Option<S>,
         asked: &str,
     ) -> Result<(VirtualArray<T>, S)> {
-        let (files, shape) = Files::open::<T, P, S>(files, is_read_only, read, asked)?;
+        let (files, shape) =
+            Files::open::<T, P, S>(files, is_read_only, read, asked, self.settings.tier.as_ref())?;
         Ok((files.array(self)?, shape))
     }
 }

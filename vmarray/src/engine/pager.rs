@@ -40,7 +40,8 @@ use crate::engine::channel::{Blocking, Channel, Driver, Load, LoadFor, Loaded};
 use crate::engine::guards::{self, Identity};
 use crate::engine::page::state::{AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WRITER_PENDING};
 use crate::engine::page::{
-    Access, Entry, HitCounter, Holder, PageTable, Refusal, State, count_hit, counter, hits, park, unpark,
+    Access, Deferral, Entry, HitCounter, Holder, PageTable, Refusal, State, count_hit, counter, hits, park,
+    unpark,
 };
 use crate::engine::read_ahead::Use;
 use crate::engine::redundancy::Redundancy;
@@ -511,12 +512,16 @@ impl Pager {
         let _spent = recording::spent("miss");
         let held = Held { address: frame.address, before: State(0) };
         let has_contents = home.has(HOME) && fetch == Fetch::Contents;
+        let mut deferral = None;
         if has_contents && channel.loads_directly() {
+            // Whom this thread wakes may wait for the page, until it is let go of.
+            deferral = Some(Deferral::begin());
+            let load = channel.begin_direct_load(entry, frame);
             if stream == Stream::Follow {
                 self.follow(page, Use::Missed);
             }
             channel.make_room(&self.table);
-            channel.load_directly(entry, page, frame)?;
+            load.finish(page)?;
         } else if has_contents {
             let load = Load { page, frame, then, id: channel.load_id() };
             if alone {
@@ -551,6 +556,7 @@ impl Pager {
         if wake {
             unpark(entry);
         }
+        drop(deferral);
         Ok(Some(held))
     }
 

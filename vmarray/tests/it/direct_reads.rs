@@ -54,7 +54,41 @@ fn short_accesses_copy_what_they_ask_for() {
         assert_eq!(array.compare_exchange(7, 9, 1).unwrap(), Err(8));
         assert_eq!(array.compare_exchange(7, 8, 1).unwrap(), Ok(8));
     });
-    assert_eq!((moved, array.get(7).unwrap()), ((8, 12), 1));
+    assert_eq!((moved, array.get(7).unwrap()), ((8, 8), 1));
+}
+
+/// Elements of a word that need not be aligned to it.
+#[test]
+fn elements_of_any_alignment_are_changed_where_they_live() {
+    let array = Shape::one(PAGE_LEN, 4).describe::<[u8; 8], _>(PAGE_LEN, vec![file()]).build().unwrap();
+    array.fill(.., [1; 8]).unwrap();
+    array.evict(..).unwrap();
+    for at in 0..20 {
+        array.set(3 * at, [2; 8]).unwrap();
+        assert_eq!(array.replace(3 * at, [3; 8]).unwrap(), [2; 8]);
+        assert_eq!(array.compare_exchange(3 * at, [3; 8], [4; 8]).unwrap(), Ok([3; 8]));
+        assert_eq!(array.update(3 * at, |value| value.map(|byte| byte + 1)).unwrap(), [4; 8]);
+        assert_eq!((array.get(3 * at).unwrap(), array.get(3 * at + 1).unwrap()), ([5; 8], [1; 8]));
+    }
+}
+
+/// A scatter and an update of the same elements happen one after the other.
+#[test]
+fn updates_and_scatters_do_not_undo_each_other() {
+    const LEN: usize = 256;
+    let array = Shape::one(16, 1).describe::<u32, _>(LEN, vec![file()]).build().unwrap();
+    array.fill(.., 0).unwrap();
+    array.evict(..).unwrap();
+    let list: Vec<usize> = (0..LEN).collect();
+    for turn in 1..=200 {
+        together(2, |thread| match thread {
+            0 => array.scatter(&list, &vec![1000 * turn; LEN]).unwrap(),
+            _ => list.iter().for_each(|at| drop(array.update(*at, |value| value + 1).unwrap())),
+        });
+        // Whichever came last: the update of what was there before is gone, or the other one is there.
+        let all = array.to_vec(..).unwrap();
+        assert!(all.iter().all(|value| *value == 1000 * turn || *value == 1000 * turn + 1), "{all:?}");
+    }
 }
 
 #[test]

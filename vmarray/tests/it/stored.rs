@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use futures::executor::block_on;
-use vmarray::device::wrap::SplitMix64;
-use vmarray::device::{ErrorKind as DeviceErrorKind, own_files};
-use vmarray::host::StoreDevice;
+use vmarray::device::wrap::{Faulty, SplitMix64};
+use vmarray::device::{Device, ErrorKind as DeviceErrorKind, own_files};
+use vmarray::host::{HostDevice, StoreDevice, Tier};
 use vmarray::{ErrorKind, Placement, VirtualArray, prelude::*};
 
 /// Paths of files that are removed in the end.
@@ -277,4 +278,106 @@ fn boxes_are_reopened_and_loaded_with_their_shape() {
         assert!(error.contains("50 x 70") && error.contains("linear"), "{error}");
         files.0.iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
+}
+
+/// Cards between files and RAM change where elements come from, and nothing else: not what is read, also when
+/// a card is lost, and not what stays.
+#[test]
+fn a_tier_changes_where_pages_come_from_alone() {
+    for seed in 0..6 {
+        let mut random = SplitMix64::new(seed);
+        let files = Files::new(1 + random.index(2));
+        let (len, page_len) = (20_000, 50 + random.index(200));
+        let card = || Arc::new(Faulty::new(HostDevice::new(24 << 10).unwrap()));
+        let cards = [card(), card()];
+        let tier = Tier::new(cards.clone());
+        let builder =
+            || VirtualArray::<u32>::builder(len).page_len(page_len).cache_bytes(4 << 10).tier(&tier);
+        let mut array = builder().create(&files.0).unwrap();
+        let mut model: Vec<u32> = (0..len as u32).collect();
+        array.write(0, &model).unwrap();
+        for step in 0..400_u32 {
+            // Some more often than others.
+            let index = random.index(len).min(random.index(len)).min(random.index(len));
+            match step % 8 {
+                0 => {
+                    let end = (index + random.index(1000)).min(len);
+                    array.fill(index..end, step).unwrap();
+                    model[index..end].fill(step);
+                }
+                1 => {
+                    array.set(index, step).unwrap();
+                    model[index] = step;
+                }
+                2 => {
+                    let indices: Vec<usize> = (0..50).map(|_| random.index(len)).collect();
+                    let wanted: Vec<u32> = indices.iter().map(|index| model[*index]).collect();
+                    assert_eq!(array.gather(&indices).unwrap(), wanted);
+                }
+                3 if step == 203 => cards[0].lose(),
+                3 if step == 107 => {
+                    array.sync().unwrap();
+                    drop(array);
+                    array = builder().open(&files.0).unwrap();
+                }
+                _ => assert_eq!(array.get(index).unwrap(), model[index], "seed {seed}, step {step}"),
+            }
+        }
+        assert!(array.to_vec(..).unwrap() == model, "seed {seed}");
+        let status = tier.status();
+        assert!(status.hits > 20 && status.lost.len() == 1, "{status:?}");
+        drop(array);
+        assert_eq!(cards[1].memory().unwrap().free_bytes, 24 << 10);
+        // All of it is in the files.
+        let alone = VirtualArray::<u32>::builder(0).open_read_only(&files.0).unwrap();
+        assert!(alone.to_vec(..).unwrap() == model, "seed {seed}");
+    }
+}
+
+/// Pages that are on their way into frames when an array is dropped do not keep others from being stored.
+#[test]
+fn what_is_prefetched_in_the_end_is_waited_for() {
+    let files = Files::new(1);
+    let array = VirtualArray::<u64>::builder(1 << 12).page_len(64).create(&files.0).unwrap();
+    array.fill(.., 1).unwrap();
+    drop(array);
+    for round in 0..20 {
+        let array = VirtualArray::<u64>::builder(0).open(&files.0).unwrap();
+        array.set(4000, round).unwrap();
+        array.prefetch(..2000).unwrap();
+        drop(array);
+        let array = VirtualArray::<u64>::builder(0).open(&files.0).unwrap();
+        assert_eq!((array.get(4000).unwrap(), array.get(0).unwrap()), (round, 1));
+    }
+}
+
+#[test]
+fn a_tier_is_for_files() {
+    let tier = Tier::new([Arc::new(HostDevice::new(1 << 20).unwrap())]);
+    let error = VirtualArray::<u32>::builder(10).tier(&tier).build().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::FileRefused { .. }), "{error}");
+    assert_eq!(tier.status(), vmarray::host::TierStatus::default());
+}
+
+/// A read-only array may have a tier, and a bit that flips on the drive is no value that a card is given.
+#[test]
+fn a_flipped_bit_does_not_come_to_a_card() {
+    let files = Files::new(1);
+    let array = VirtualArray::<u64>::builder(1 << 12).page_len(512).create(&files.0).unwrap();
+    array.write(0, &(0..1 << 12).map(|i| i | 1 << 60).collect::<Vec<u64>>()).unwrap();
+    drop(array);
+    let mut bytes = std::fs::read(&files.0[0]).unwrap();
+    let wanted = (1000_u64 | 1 << 60).to_ne_bytes();
+    let at = bytes.windows(8).position(|window| window == wanted).unwrap();
+    bytes[at] ^= 4;
+    std::fs::write(&files.0[0], &bytes).unwrap();
+    let tier = Tier::new([Arc::new(HostDevice::new(1 << 20).unwrap())]);
+    let builder = VirtualArray::<u64>::builder(0).frames_per_channel(1).read_ahead(false).tier(&tier);
+    let array = builder.open_read_only(&files.0).unwrap();
+    for _ in 0..3 {
+        assert_eq!(of_device(&array.get(1000).unwrap_err()), Some(DeviceErrorKind::Corrupted));
+        assert_eq!(array.get(100).unwrap(), 100 | 1 << 60);
+        assert_eq!(array.get(3000).unwrap(), 3000 | 1 << 60);
+    }
+    assert_eq!(tier.status().bytes, 2 * 4096);
 }

@@ -6,7 +6,7 @@ use super::workloads::{FAMILIES, TUNING};
 use std::fmt::Write;
 
 /// What each contender is.
-pub const CONTENDERS: [(&str, &str); 29] = [
+pub const CONTENDERS: [(&str, &str); 32] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),
     ("queued", "copies of that length, one a call, many queued"),
@@ -26,6 +26,9 @@ pub const CONTENDERS: [(&str, &str); 29] = [
     ("whole", "the whole array instead of a part"),
     ("one-array", "one array as large as all"),
     ("plain", "the same devices without mirrors or parity"),
+    ("file", "the file alone, without a tier"),
+    ("pread", "the file alone, read by system calls, without a cache"),
+    ("free-hits", "the file alone, had it not been read where cards had the page"),
     ("later", "later calls of the same kind"),
     ("lru", "the crate `lru` behind locks, one a shard"),
     ("mmap", "a mapped file of the same size"),

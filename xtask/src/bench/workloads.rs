@@ -25,6 +25,8 @@ mod section;
 mod serial;
 #[cfg(unix)]
 mod stored;
+#[cfg(unix)]
+mod tier;
 mod tuning;
 
 use super::measure::Unit;
@@ -60,6 +62,8 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "files", about: "Files as devices, beside plain reads and writes", run: files::run },
     #[cfg(unix)]
     Family { name: "stored", about: "Arrays in files, beside plain writes", run: stored::run },
+    #[cfg(unix)]
+    Family { name: "tier", about: "Random elements of a file, with cards before it", run: tier::run },
     Family { name: "rows", about: "Short lists of table rows, and first calls", run: rows::run },
     Family { name: "ragged", about: "Rows of different lengths, beside two `Vec`s", run: ragged::run },
     Family { name: "async", about: "Thousands of tasks on one thread", run: asynchronous::run },

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use backend_host::StoreDevice;
+use backend_host::{StoreDevice, Tier};
 use vmarray_kernel::KernelType;
 
 use super::{Description, FORMAT, LINEAR, ROWS, in_words, native_byte_order};
@@ -80,6 +80,7 @@ impl Files {
         page_bytes: usize,
         pages: [u64; 2],
         len: usize,
+        tier: Option<&Tier>,
     ) -> Result<(Made, Self)> {
         let (mut made, mut stores) = (Made(Vec::new()), Vec::new());
         for (file, path) in paths.iter().enumerate() {
@@ -91,7 +92,7 @@ impl Files {
             stores.push(StoreDevice::create(path, page_bytes, pages, words.as_bytes(), note)?);
             made.0.push(path.clone());
         }
-        Ok((made, Self::new(stores, paths, description)))
+        Ok((made, Self::new(stores, paths, description, tier)))
     }
 
     /// Opens files of elements `T`, in any order, and what `read` makes of their shape, which is `asked`.
@@ -100,6 +101,7 @@ impl Files {
         is_read_only: bool,
         read: impl Fn(&str) -> Option<S>,
         asked: &str,
+        tier: Option<&Tier>,
     ) -> Result<(Self, S)> {
         let mut parts = Vec::new();
         for path in files {
@@ -145,16 +147,26 @@ impl Files {
         }
         let shape = shape.ok_or(nothing)?;
         let (stores, paths) = parts.into_iter().map(|(_, store, path)| (store, path)).unzip();
-        Ok((Self::new(stores, paths, first), shape))
+        Ok((Self::new(stores, paths, first, tier), shape))
     }
 
-    fn new(stores: Vec<StoreDevice>, paths: Vec<PathBuf>, description: Description) -> Self {
+    fn new(
+        stores: Vec<StoreDevice>,
+        paths: Vec<PathBuf>,
+        description: Description,
+        tier: Option<&Tier>,
+    ) -> Self {
         let notes: Vec<_> = stores.iter().map(StoreDevice::note).collect();
         let is_read_only = stores.iter().any(StoreDevice::is_read_only);
         for (file, store) in stores.iter().enumerate() {
             store.share_out(description.shares_of(file));
         }
-        let devices: Vec<_> = stores.into_iter().map(|store| Arc::new(AnyDevice::from(store))).collect();
+        let tiered = |store: StoreDevice| match tier {
+            Some(tier) => store.with_tier(tier),
+            None => store,
+        };
+        let devices: Vec<_> =
+            stores.into_iter().map(|store| Arc::new(AnyDevice::from(tiered(store)))).collect();
         let (noting, storing) = (devices.clone(), devices.clone());
         let (kept, len) = StoredLength::found(
             &notes,

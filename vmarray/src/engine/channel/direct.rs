@@ -3,19 +3,18 @@
 //!
 //! What keeps pages from changing keeps them from changing here, too: copies into a slot are done before its
 //! page is let go of. Only kernels that write to slots of pages that nobody holds are ordered by queues
-//! alone. So [`DirectReads`] are kept away from before such a kernel is submitted until it is done.
+//! alone. So [such reads](ReadsBarred) are kept away from before such a kernel is submitted until it is done.
 //!
 //! # When it pays to fetch a page
 //!
 //! A short read of a page that has no frame can be made where the page lives, again and again; or the page is
 //! fetched, once, for all reads to come, of which nothing is known. It is fetched when the reads so far have
-//! cost twice as much as fetching it would have: the rule for renting or buying skis, by which nobody pays
-//! more than three times the best that could have been done (A. R. Karlin, M. S. Manasse, L. Rudolph, D. D.
-//! Sleator, "Competitive snoopy caching", 1988). A file's own cache in the system makes short reads cheap, so
-//! fetching is put off twice as long as by that rule.
+//! cost twice as much as fetching it would: the rule for renting or buying skis (A. R. Karlin, M. S. Manasse,
+//! L. Rudolph, D. D. Sleator, "Competitive snoopy caching", 1988), put off twice as long, since a file's own
+//! cache in the system makes short reads cheap. Whatever is read, fetching costs half as much again at most.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use backend_api::{Device, DeviceKind};
 use parking_lot::{RwLock, RwLockWriteGuard};
@@ -28,12 +27,16 @@ use crate::engine::page::Deferral;
 const READ_COST_BYTES: u64 = 4 << 10;
 /// How many times the cost of fetching is spent on short reads before a page is fetched.
 const TIMES: u64 = 2;
-/// For how many pages that is counted at most, a channel.
-const COUNTED_PAGES_MAX: usize = 1 << 16;
+/// How many counts a channel has at most.
+const COUNTS_MAX: usize = 1 << 16;
 
 /// Whether threads may read home slots by themselves now.
 #[derive(Debug, Default)]
-pub(super) struct DirectGate(RwLock<()>);
+pub(super) struct DirectGate {
+    lock: RwLock<()>,
+    /// Whether any does at all.
+    is_used: AtomicBool,
+}
 
 /// While a thread has this no thread reads certain home slots by itself.
 pub(super) struct ReadsBarred<'a> {
@@ -48,8 +51,9 @@ impl<'a> ReadsBarred<'a> {
         // Always in this order, so that two threads do not wait for each other.
         gates.sort_by_key(|gate| std::ptr::from_ref(*gate));
         gates.dedup_by_key(|gate| std::ptr::from_ref(*gate));
+        gates.retain(|gate| gate.is_used.load(Ordering::Acquire));
         let deferral = Deferral::begin();
-        Self { gates: gates.into_iter().map(|gate| gate.0.write()).collect(), _deferral: deferral }
+        Self { gates: gates.into_iter().map(|gate| gate.lock.write()).collect(), _deferral: deferral }
     }
 
     /// Whether there are any such slots.
@@ -59,6 +63,11 @@ impl<'a> ReadsBarred<'a> {
 }
 
 impl DirectGate {
+    /// That of a device. From files threads read whole pages, whatever else they read.
+    pub(super) fn of(device: &Arc<dyn Device>) -> Self {
+        Self { is_used: (device.info().kind == DeviceKind::File).into(), ..Self::default() }
+    }
+
     /// Reads bytes of a home slot that the caller keeps from changing; `None` if the device has none within
     /// reach.
     pub(super) fn read(
@@ -68,35 +77,32 @@ impl DirectGate {
         into: &mut [u8],
     ) -> Option<backend_api::Result<()>> {
         let direct = device.direct_reads()?;
-        let _inside = self.0.read();
+        let _inside = self.lock.read();
         Some(direct.read_directly(from, into))
     }
 }
 
-/// What was spent lately on reads of pages without a frame, by page: as many pages as there is room for, the
-/// newer one in the place of an older one.
+/// What was spent lately on reads and writes of pages without a frame, for some pages together: one of those
+/// that are used most will be the one that is fetched.
 #[derive(Debug, Default)]
-pub(super) struct Rents(OnceLock<Box<[AtomicU64]>>);
+pub(super) struct Rents(OnceLock<Box<[AtomicU32]>>);
 
 impl Rents {
-    /// Counts a read of so many bytes of a page. `false` if the page is to be fetched instead.
-    fn pay(&self, page: u64, bytes: u64, page_bytes: u64, frames: usize) -> bool {
-        /// The lower bits of an entry are what was spent, the others whose.
-        const SPENT_BITS: u32 = 32;
+    /// Counts so many bytes of the page in a slot. `false` if the page is to be fetched instead.
+    fn pay(&self, slot: u64, bytes: u64, page_bytes: u64, frames: usize) -> bool {
         const UNIT_BYTES: u64 = 64;
-        let entries = self.0.get_or_init(|| {
-            let count = (2 * frames).next_power_of_two().clamp(256, COUNTED_PAGES_MAX);
-            (0..count).map(|_| AtomicU64::new(0)).collect()
+        let counts = self.0.get_or_init(|| {
+            let count = (2 * frames).next_power_of_two().clamp(256, COUNTS_MAX);
+            (0..count).map(|_| AtomicU32::new(0)).collect()
         });
-        let entry = &entries[page as usize % entries.len()];
-        let owner = (page / entries.len() as u64 + 1) << SPENT_BITS;
-        let before = entry.load(Ordering::Relaxed);
-        let spent =
-            if before >> SPENT_BITS == owner >> SPENT_BITS { before & (owner - 1) & 0xFFFF_FFFF } else { 0 };
-        let spent = spent + (READ_COST_BYTES + bytes) / UNIT_BYTES;
-        let is_enough = spent * UNIT_BYTES > TIMES * (READ_COST_BYTES + page_bytes);
-        // Of two threads at a time the reads of one may count.
-        entry.store(if is_enough { 0 } else { owner | spent }, Ordering::Relaxed);
+        // Fibonacci hashing: slots at regular distances have counts of their own.
+        let place = slot.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - counts.len().ilog2());
+        let count = &counts[place as usize];
+        let in_units = |bytes: u64| u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX);
+        let spent = count.load(Ordering::Relaxed).saturating_add(in_units(READ_COST_BYTES + bytes));
+        let is_enough = spent > in_units(TIMES * (READ_COST_BYTES + page_bytes));
+        // Of two threads at a time what one has spent may count.
+        count.store(if is_enough { 0 } else { spent }, Ordering::Relaxed);
         !is_enough
     }
 }
@@ -113,19 +119,33 @@ impl Channel {
         Some(outcome.map_err(Into::into))
     }
 
+    /// Notes that a page is about to be read by a thread that has claimed it, and will write to it: scatters
+    /// look again whether it is theirs.
+    pub(crate) fn note_load(&self) {
+        drop(self.queues.begin_loads());
+    }
+
     /// Whether a thread that misses a page loads it by itself, and so on. Cards, and RAM in their place, are
     /// given several pages at a time instead.
     pub(crate) fn loads_directly(&self) -> bool {
         self.queues.direct().is_some() && self.device.info().kind == DeviceKind::File
     }
 
-    /// Whether a read or write of a page without a frame is to be made where the page lives: if the device
-    /// moves no more than is asked for. Counts it.
+    /// Whether the device reads no more than is asked for. If so threads may read parts of pages by
+    /// themselves from now on; nobody has work under way on the channel.
+    pub(crate) fn begin_parts(&self) -> bool {
+        let can = self.device.direct_reads().is_some_and(|direct| direct.unit_bytes() == 1);
+        if let Some(gate) = self.queues.direct().filter(|_| can) {
+            gate.is_used.store(true, Ordering::Release);
+        }
+        can
+    }
+
+    /// Whether a read or write of a page without a frame is to be made where the page lives. Counts it.
     pub(crate) fn rents(&self, page: u64, bytes: usize) -> bool {
-        let can = self.queues.direct().is_some()
-            && self.device.direct_reads().is_some_and(|direct| direct.unit_bytes() <= bytes.max(1));
+        let slot = page / u64::from(self.layout.channels);
         let frames = self.layout.frames_max as usize;
-        can && self.rents.pay(page, bytes as u64, self.layout.page_bytes as u64, frames)
+        self.rents.pay(slot, bytes as u64, self.layout.page_bytes as u64, frames)
     }
 }
 
@@ -138,12 +158,14 @@ mod tests {
         let rents = Rents::default();
         let pay = |page| rents.pay(page, 4 << 10, 64 << 10, 10);
         // 8 KiB each, against twice 68 KiB.
-        let reads = (0..).take_while(|_| pay(3)).count();
-        assert_eq!(reads, 17);
-        // Then it is counted anew; and so it is after another page of the same place.
-        assert!((0..17).all(|_| pay(3)));
-        assert!(pay(3 + 256) && (0..17).all(|_| pay(3)) && !pay(3));
-        // Others have places of their own.
-        assert!((4..100).all(pay));
+        for _ in 0..3 {
+            assert_eq!((0..).take_while(|_| pay(3)).count(), 17);
+        }
+        // Of two pages that are read in turn, whether they are counted together or not, one is fetched.
+        for other in 4..2000 {
+            assert!((0..40).any(|turn| !pay([3, other][turn % 2])), "{other}");
+        }
+        // Longer pages than can be counted.
+        assert!((0..100).all(|_| rents.pay(1, 1, u64::MAX / 4, 10)));
     }
 }

@@ -307,24 +307,10 @@ impl Channel {
         self.install(entry, page, frame);
     }
 
-    /// Phase 3 of a miss of a page with contents, which the caller has claimed, where a thread reads them by
-    /// itself: gives it its frame, with what it has at home. Still the caller's afterwards.
-    ///
-    /// # Errors
-    /// What the device reports; then the claim is gone, and the frame given back.
-    pub(crate) fn load_directly(&self, entry: &Entry, page: u64, frame: Frame) -> Result<()> {
-        drop(self.queues.begin_loads());
-        let unfinished = UnfinishedLoad { channel: self, entry, frame };
-        // SAFETY: the frame is a page long, of initialised bytes, and this thread's alone until the page is
-        // released.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(frame.address, self.layout.page_bytes) };
-        let Some(read) = self.read_home_directly(page, 0, bytes) else {
-            unreachable!("a device that has direct reads has them as long as it lives")
-        };
-        read?;
-        std::mem::forget(unfinished);
-        self.install(entry, page, frame);
-        Ok(())
+    /// Begins phase 3 of a miss of a page with contents, which the caller has claimed, where a thread reads
+    /// them by itself.
+    pub(crate) fn begin_direct_load<'a>(&'a self, entry: &'a Entry, frame: Frame) -> UnfinishedLoad<'a> {
+        UnfinishedLoad { channel: self, entry, frame }
     }
 
     fn install(&self, entry: &Entry, page: u64, frame: Frame) {
@@ -363,18 +349,40 @@ impl Channel {
 
 /// A page that a thread reads into its frame by itself. Dropped, also if a device of the program's own
 /// panics, it ends the claim.
-struct UnfinishedLoad<'a> {
+pub(crate) struct UnfinishedLoad<'a> {
     channel: &'a Channel,
     entry: &'a Entry,
     frame: Frame,
 }
 
+impl UnfinishedLoad<'_> {
+    /// Gives the page its frame, with what it has at home. Still the caller's afterwards.
+    ///
+    /// # Errors
+    /// What the device reports; then the claim is gone, and the frame given back.
+    pub(crate) fn finish(self, page: u64) -> Result<()> {
+        let Self { channel, entry, frame } = self;
+        channel.note_load();
+        // SAFETY: the frame is a page long, of initialised bytes, and this thread's alone until the page is
+        // released.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(frame.address, channel.layout.page_bytes) };
+        let Some(read) = channel.read_home_directly(page, 0, bytes) else {
+            unreachable!("a device that has direct reads has them as long as it lives")
+        };
+        read?;
+        std::mem::forget(self);
+        channel.install(entry, page, frame);
+        Ok(())
+    }
+}
+
 impl Drop for UnfinishedLoad<'_> {
     fn drop(&mut self) {
-        self.channel.put_back(self.frame);
+        // The entry never named the frame.
         if self.entry.unmap(false) {
             unpark(self.entry);
         }
+        self.channel.put_back(self.frame);
     }
 }
 

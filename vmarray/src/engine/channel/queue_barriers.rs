@@ -139,7 +139,7 @@ impl HomeQueues {
             writes: Queues::new(device, true)?,
             barriers: OrderLock::default(),
             load_order: OrderLock::default(),
-            direct: device.direct_reads().map(|_| DirectGate::default()),
+            direct: device.direct_reads().map(|_| DirectGate::of(device)),
             device: Arc::clone(device),
             counters: Arc::clone(counters),
         })

@@ -206,7 +206,7 @@ impl Pager {
     /// system: to read from them is hardly more than to copy.
     pub(crate) fn is_bulk_read(&self, pages: u64) -> bool {
         let is_short_enough = pages >= BULK_PAGES_MIN && self.table.len() > self.frames;
-        self.is_bulk(pages) || is_short_enough && self.channels.iter().all(|channel| channel.loads_directly())
+        self.is_bulk(pages) || is_short_enough && self.reads_parts.load(Ordering::Relaxed)
     }
 
     /// Copies bytes of the array, from `start` on, into a slice, by several threads if it is long.

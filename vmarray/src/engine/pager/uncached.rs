@@ -29,7 +29,8 @@ impl Pager {
     /// Has short reads of pages without a frame made where the pages live, as long as
     /// [that is cheaper](crate::engine::channel), if their devices can.
     pub(crate) fn read_parts(&self) {
-        self.reads_parts.store(true, Ordering::Relaxed);
+        let can = self.channels.iter().fold(true, |all, channel| channel.begin_parts() && all);
+        self.reads_parts.store(can, Ordering::Relaxed);
     }
 
     /// Reads bytes of a page that has no frame where it lives, if that is cheaper than to fetch the page.
@@ -67,6 +68,7 @@ impl Pager {
             return Ok(None);
         }
         channel.counters.misses.add(1);
+        channel.note_load();
         let Some(read) = channel.read_home_directly(page, offset, bytes) else { return Ok(None) };
         read?;
         let (result, is_changed) = change(bytes);

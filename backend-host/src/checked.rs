@@ -1,0 +1,211 @@
+//! Memory whose pages are compared with checksums when they are read.
+
+use std::ops::Range;
+
+use backend_api::{Error, ErrorKind, Result, racy};
+use parking_lot::RwLock;
+use twox_hash::XxHash3_64;
+
+use crate::medium::{Medium, copy_in_blocks};
+use crate::memory::Passage;
+
+/// How long the pages are that have a checksum.
+const PAGE_BYTES: u64 = 16 << 10;
+/// So many neighbours share a lock, and are read and written at once.
+const GROUP_PAGES: u64 = 16;
+const GROUPS: u64 = 64;
+
+/// Memory, and the checksums of its pages if there are any.
+///
+/// A page has a checksum once it was written to. Threads that write to a group of pages do so one at a time,
+/// and while nobody reads there: bytes and checksums go together.
+#[derive(Debug)]
+pub(crate) struct Checked<M> {
+    below: M,
+    sums: Option<Sums>,
+}
+
+#[derive(Debug)]
+struct Sums {
+    /// By group and page, XXH3 with 64 bits, or 0 where nothing is known.
+    groups: Box<[RwLock<Vec<u64>>]>,
+    /// Where the memory ends, if that stays: a page that ends there is as good as whole.
+    end: Option<u64>,
+}
+
+/// A part of a range that lies in one group.
+struct Piece {
+    group: u64,
+    /// The bytes that are wanted.
+    bytes: Range<u64>,
+    /// The pages that they touch, as bytes.
+    pages: Range<u64>,
+}
+
+fn checksum(page: u64, bytes: &[u8]) -> u64 {
+    // 0 says that nothing is known. A page in the place of another one is wrong, too.
+    XxHash3_64::oneshot_with_seed(page, bytes).max(1)
+}
+
+impl<M: Medium> Checked<M> {
+    /// Memory with checksums, or without. If it may grow, its last page has none where it ends within it.
+    pub fn new(below: M, has_sums: bool, may_grow: bool) -> Self {
+        let end = Some(below.bytes()).filter(|_| !may_grow);
+        let groups = || (0..GROUPS).map(|_| RwLock::default()).collect();
+        Self { sums: has_sums.then(|| Sums { groups: groups(), end }), below }
+    }
+
+    /// The memory.
+    pub fn below(&self) -> &M {
+        &self.below
+    }
+
+    /// The place of a page's checksum in its group.
+    fn at(page: u64) -> usize {
+        (page / GROUP_PAGES / GROUPS * GROUP_PAGES + page % GROUP_PAGES) as usize
+    }
+
+    fn pieces(&self, offset: u64, bytes: usize, mut work: impl FnMut(Piece) -> Result<()>) -> Result<()> {
+        const GROUP_BYTES: u64 = GROUP_PAGES * PAGE_BYTES;
+        let (mut at, end, length) = (offset, offset + bytes as u64, self.below.bytes());
+        while at < end {
+            let group = at / GROUP_BYTES;
+            let next = ((group + 1) * GROUP_BYTES).min(end);
+            let pages = at / PAGE_BYTES * PAGE_BYTES..next.next_multiple_of(PAGE_BYTES).min(length);
+            work(Piece { group: group % GROUPS, bytes: at..next, pages })?;
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// Reads whole pages and compares those that have a checksum. The caller holds the lock of their group.
+    fn load(&self, operation: &'static str, sums: &[u64], pages: Range<u64>, into: &mut [u8]) -> Result<()> {
+        // SAFETY: the buffer is so long, and this thread's own; the pages are inside of the memory.
+        unsafe { self.below.read(operation, pages.start, into.as_mut_ptr(), into.len()) }?;
+        for (page, bytes) in (pages.start / PAGE_BYTES..).zip(into.chunks(PAGE_BYTES as usize)) {
+            let sum = sums.get(Self::at(page)).copied().unwrap_or(0);
+            if sum != 0 && sum != checksum(page, bytes) {
+                let offset = page * PAGE_BYTES;
+                let detail = format!(
+                    "page {page} of {PAGE_BYTES} bytes is not what was written to it; it is sound again once all \
+                     of it is written anew"
+                );
+                return Err(Error::new(ErrorKind::Corrupted, operation)
+                    .with_offset(offset)
+                    .with_detail(detail));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<M: Medium> Medium for Checked<M> {
+    const BLOCK_BYTES: usize = M::BLOCK_BYTES;
+    const SPARSE_STRIDE_BYTES: usize = M::SPARSE_STRIDE_BYTES;
+
+    fn bytes(&self) -> u64 {
+        self.below.bytes()
+    }
+
+    fn unit_bytes(&self) -> u64 {
+        if self.sums.is_some() { PAGE_BYTES } else { self.below.unit_bytes() }
+    }
+
+    fn address(&self) -> Option<*mut u8> {
+        self.below.address().filter(|_| self.sums.is_none())
+    }
+
+    fn announce(&self, offset: u64, bytes: usize) {
+        self.below.announce(offset, bytes);
+    }
+
+    unsafe fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
+        if self.sums.is_none() {
+            // SAFETY: passed on.
+            return unsafe { self.below.read_into(operation, offset, into) };
+        }
+        // SAFETY: passed on; memory of the program is none of a device.
+        unsafe { self.read(operation, offset, into.as_mut_ptr(), into.len()) }
+    }
+
+    unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
+        let Some(Sums { groups, .. }) = &self.sums else {
+            // SAFETY: passed on.
+            return unsafe { self.below.read(operation, offset, to, bytes) };
+        };
+        let mut buffer = Passage(Vec::new());
+        self.pieces(offset, bytes, |Piece { group, bytes, pages }| {
+            let sums = groups[group as usize].read();
+            buffer.0.resize((pages.end - pages.start) as usize, 0);
+            self.load(operation, &sums, pages.clone(), &mut buffer.0)?;
+            let part = (bytes.start - pages.start) as usize..(bytes.end - pages.start) as usize;
+            // SAFETY: the caller vouches for the target, of which this is a part.
+            unsafe { racy::write(to.wrapping_add((bytes.start - offset) as usize), &buffer.0[part]) };
+            Ok(())
+        })
+    }
+
+    unsafe fn write(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
+        let Some(Sums { groups, end }) = &self.sums else {
+            // SAFETY: passed on.
+            return unsafe { self.below.write(operation, offset, from, bytes) };
+        };
+        let mut buffer = Passage(Vec::new());
+        self.pieces(offset, bytes, |Piece { group, bytes, pages }| {
+            let mut sums = groups[group as usize].write();
+            buffer.0.resize((pages.end - pages.start) as usize, 0);
+            let page = PAGE_BYTES as usize;
+            let part = (bytes.start - pages.start) as usize..(bytes.end - pages.start) as usize;
+            let last = (buffer.0.len() - 1) / page * page;
+            // Pages that keep some of their bytes.
+            if part.start > 0 {
+                let end = page.min(buffer.0.len());
+                self.load(operation, &sums, pages.start..pages.start + end as u64, &mut buffer.0[..end])?;
+            }
+            if part.end < buffer.0.len() && (last > 0 || part.start == 0) {
+                self.load(operation, &sums, pages.start + last as u64..pages.end, &mut buffer.0[last..])?;
+            }
+            // SAFETY: the caller vouches for the source, of which this is a part.
+            unsafe {
+                racy::read(from.wrapping_add((bytes.start - offset) as usize), &mut buffer.0[part.clone()])
+            };
+            let first = pages.start / PAGE_BYTES;
+            let most = Self::at(first) + buffer.0.len().div_ceil(page);
+            if sums.len() < most {
+                sums.resize(most, 0);
+            }
+            let own = &mut sums[Self::at(first)..most];
+            // A write that fails leaves what nobody knows.
+            own.fill(0);
+            // SAFETY: the range is inside of the memory.
+            unsafe { self.below.store(operation, bytes.start, &buffer.0[part]) }?;
+            for ((page, bytes), sum) in (first..).zip(buffer.0.chunks(page)).zip(own) {
+                let is_whole = bytes.len() as u64 == PAGE_BYTES || Some(pages.end) == *end;
+                *sum = if is_whole { checksum(page, bytes) } else { 0 };
+            }
+            Ok(())
+        })
+    }
+
+    unsafe fn copy_from(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        source: &Self,
+        source_offset: u64,
+        bytes: usize,
+    ) -> Result<()> {
+        if self.sums.is_none() && source.sums.is_none() {
+            // SAFETY: passed on.
+            return unsafe { self.below.copy_from(operation, offset, &source.below, source_offset, bytes) };
+        }
+        // SAFETY: passed on.
+        unsafe { copy_in_blocks(operation, self, offset, source, source_offset, bytes) }
+    }
+}

@@ -1,0 +1,370 @@
+//! Cards as a cache between a file and the RAM of its user.
+
+mod card;
+#[forbid(unsafe_code)]
+mod map;
+mod tiered;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use backend_api::{Device, tell};
+use parking_lot::Mutex;
+
+use card::{Card, Taken};
+use map::PageMap;
+
+pub(crate) use tiered::Tiered;
+
+/// The unit of a file in which cards have it, unless the file or its user has another one: long enough that a
+/// copy costs little beside its bytes.
+pub(crate) const PAGE_BYTES: usize = 64 << 10;
+/// Shorter pages of a store are put together.
+const STORE_PAGE_BYTES_LEAST: usize = 4096;
+/// A page takes the place of another one if it was missed twice within as many misses as half the slots.
+const REMEMBERED_SHARE: u32 = 2;
+/// Misses fewer than a 64th of the slots apart are one use of a page, which is read in several parts.
+const APART_SHARE: u32 = 64;
+
+/// Cards that cache pages of a file: what is read again and again then comes from their memory, at the speed
+/// of the bus, and not from the drive.
+///
+/// Any devices will do: cards of any backend, host RAM, simulations. A tier is given to a
+/// [`FileDevice`](crate::FileDeviceBuilder::tier) or a [`StoreDevice`](crate::StoreDevice::with_tier). The
+/// memory is taken when the first device is given it, all of it at once, and given back when the last one is
+/// dropped. Devices with pages of one length share it, in which each has what is used most; those with
+/// another length take as much again. Clones are the same tier.
+///
+/// # What is on the cards
+///
+/// A page that is read goes to a card while these have room. When they are full it does so at its second
+/// miss, if the first one is not long ago, and takes the place of one that was not read for a while: *lazy
+/// admission* (S. Huang et al., "LARC", MSST 2013) before CLOCK. So files that are read through once leave
+/// the cards as they are, and few misses pay for a copy.
+///
+/// What is written goes to the file as without a tier, and is not done before it is there; a page that a card
+/// has gets it, too, or leaves the card until it is read if less than 4 KiB of it changes. So a card never
+/// has what the file has not, and nothing is lost with it.
+///
+/// # Cards that fail
+///
+/// A card that fails in any way, or has no room, is used no more: its pages are read from the file, a warning
+/// says why, and so does [`TierStatus::lost`].
+///
+/// # Cost
+///
+/// 28 bytes of RAM for each page of the file that was used, and 2 MiB of page-locked RAM for each thread that
+/// is at it. A hit is a copy by the card to that memory, and one from there.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+/// use backend_host::{FileDevice, HostDevice, Tier};
+///
+/// let card = Arc::new(HostDevice::new(1 << 20)?);
+/// let tier = Tier::new([card.clone()]).bytes(512 << 10).page_bytes(4096);
+/// let file = FileDevice::builder(std::env::temp_dir()).tier(&tier).create_temporary(16 << 20)?;
+/// let file = Arc::new(file);
+/// assert_eq!(card.memory()?.free_bytes, 512 << 10);
+///
+/// let (queue, memory) = (Queue::new(&file)?, DeviceBuffer::new(&file, 8 << 20, Commit::Lazy)?);
+/// let host = HostBuffer::new(&file, 4096, HostMemory::Pageable)?;
+/// file.wait(queue.fill(&Fill { to: memory.at(0), bytes: 8 << 20, pattern: &[7] })?)?;
+/// for _ in 0..3 {
+///     let read = Transfer::Download { from: memory.at(8192), to: host.at(0), bytes: 4096 };
+///     file.wait(queue.submit(&[read])?)?;
+/// }
+/// let status = tier.status();
+/// assert_eq!((status.misses, status.hits, status.bytes, status.capacity_bytes), (1, 2, 4096, 512 << 10));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tier {
+    cards: Vec<Arc<dyn Device>>,
+    bytes: u64,
+    page_bytes: Option<usize>,
+    is_checked: bool,
+    /// The memory that was taken, by the length of its pages.
+    opened: Arc<Mutex<Vec<Weak<Cards>>>>,
+}
+
+impl FromIterator<Arc<dyn Device>> for Tier {
+    /// Cards of several types.
+    fn from_iter<I: IntoIterator<Item = Arc<dyn Device>>>(cards: I) -> Self {
+        Self {
+            cards: cards.into_iter().collect(),
+            bytes: u64::MAX,
+            page_bytes: None,
+            is_checked: false,
+            opened: Arc::default(),
+        }
+    }
+}
+
+impl Tier {
+    /// The memory of these cards, as much as each has to give. Cards of several types are collected:
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use backend_api::{Device, wrap::Counting};
+    /// # use backend_host::{HostDevice, Tier};
+    /// let one: Arc<dyn Device> = Arc::new(HostDevice::new(1 << 20)?);
+    /// let other: Arc<dyn Device> = Arc::new(Counting::new(HostDevice::new(1 << 20)?));
+    /// let tier: Tier = [one, other].into_iter().collect();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn new<D: Device>(cards: impl IntoIterator<Item = Arc<D>>) -> Self {
+        cards.into_iter().map(|card| card as Arc<dyn Device>).collect()
+    }
+
+    /// How many bytes of each card at most.
+    #[must_use]
+    pub fn bytes(self, bytes: u64) -> Self {
+        Self { bytes, opened: Arc::default(), ..self }
+    }
+
+    /// How long the pages are that cards have, from the start of each piece of a device's memory on: 64 KiB
+    /// by default, and the pages of a store. Those of an array are best.
+    ///
+    /// For a store this is rounded up to several of its pages; pages of less than 4 KiB are put together by
+    /// default.
+    #[must_use]
+    pub fn page_bytes(self, bytes: usize) -> Self {
+        Self { page_bytes: Some(bytes.max(1)), opened: Arc::default(), ..self }
+    }
+
+    /// Whether what comes from a card is compared with a checksum (XXH3, 64 bits, in RAM) of what was copied
+    /// to it, off by default. A page that differs is read from the file instead, and counted by
+    /// [`TierStatus::damaged`]. Pages are read whole then, also for single elements of a list, and pass
+    /// through a processor's cache once more.
+    #[must_use]
+    pub fn checksums(self, are_kept: bool) -> Self {
+        Self { is_checked: are_kept, opened: Arc::default(), ..self }
+    }
+
+    /// What was done so far for the devices that have the tier, of those that live.
+    #[must_use]
+    pub fn status(&self) -> TierStatus {
+        let opened: Vec<_> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
+        let status = opened.iter().map(|cards| cards.status());
+        status.reduce(TierStatus::and).unwrap_or_default()
+    }
+
+    /// The memory, for a file.
+    pub(crate) fn open(&self) -> Arc<Cards> {
+        self.open_with(self.page_bytes.unwrap_or(PAGE_BYTES))
+    }
+
+    /// The memory, for a store of such pages.
+    pub(crate) fn open_for_store(&self, store_page_bytes: usize) -> Arc<Cards> {
+        let asked = self.page_bytes.unwrap_or(STORE_PAGE_BYTES_LEAST);
+        self.open_with(asked.next_multiple_of(store_page_bytes))
+    }
+
+    fn open_with(&self, page_bytes: usize) -> Arc<Cards> {
+        let mut opened = self.opened.lock();
+        opened.retain(|cards| cards.strong_count() > 0);
+        let same = opened.iter().filter_map(Weak::upgrade).find(|cards| cards.page_bytes == page_bytes);
+        same.unwrap_or_else(|| {
+            let cards = Cards::new(self, page_bytes);
+            opened.push(Arc::downgrade(&cards));
+            cards
+        })
+    }
+}
+
+/// What a [tier](Tier) has done, and how it is. Pages that are read in parts count once for each part.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use backend_host::{FileDevice, HostDevice, Tier};
+/// let tier = Tier::new([Arc::new(HostDevice::new(1000)?)]);
+/// let file = FileDevice::builder(std::env::temp_dir()).tier(&tier).create_temporary(1 << 20)?;
+/// let status = tier.status();
+/// assert_eq!((status.hit_share(), status.lost.len()), (0.0, 1));
+/// assert!(status.lost[0].reason.contains("memory"), "not one page of 64 KiB: {}", status.lost[0].reason);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TierStatus {
+    /// Pages that were read from cards.
+    pub hits: u64,
+    /// Pages that were read from the file.
+    pub misses: u64,
+    /// Pages that were copied to a card when they were read.
+    pub admitted: u64,
+    /// Pages that had to go for others.
+    pub evicted: u64,
+    /// Pages that came from a card other than they went there, of a tier with
+    /// [checksums](Tier::checksums), and were read from the file.
+    pub damaged: u64,
+    /// What cards have of the file now.
+    pub bytes: u64,
+    /// What they have room for.
+    pub capacity_bytes: u64,
+    /// Cards that are not used any more, or never were, with the reason.
+    pub lost: Vec<LostCard>,
+}
+
+impl TierStatus {
+    /// How many of the pages that were read came from cards: 0 to 1.
+    #[must_use]
+    pub fn hit_share(&self) -> f64 {
+        self.hits as f64 / (self.hits + self.misses).max(1) as f64
+    }
+
+    /// With what was done for pages of another length.
+    fn and(mut self, other: Self) -> Self {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.admitted += other.admitted;
+        self.evicted += other.evicted;
+        self.damaged += other.damaged;
+        self.bytes += other.bytes;
+        self.capacity_bytes += other.capacity_bytes;
+        self.lost.extend(other.lost);
+        self
+    }
+}
+
+/// A card that a [tier](Tier) does not use, of which [`TierStatus::lost`] has an example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LostCard {
+    /// Its name and backend.
+    pub device: String,
+    /// The error, in words.
+    pub reason: String,
+}
+
+/// The memory of all cards of a tier, and what was done with it.
+#[derive(Debug)]
+pub(crate) struct Cards {
+    cards: Vec<Card>,
+    /// Those that had no memory.
+    refused: Vec<LostCard>,
+    page_bytes: usize,
+    /// Whether pages are compared with checksums.
+    is_checked: bool,
+    /// Which card is next to get a page.
+    turn: AtomicU64,
+    counts: Counts,
+    /// The misses by which pages are remembered, which may wrap.
+    clock: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    admitted: AtomicU64,
+    evicted: AtomicU64,
+    damaged: AtomicU64,
+}
+
+impl Cards {
+    fn new(tier: &Tier, page_bytes: usize) -> Arc<Self> {
+        let (mut cards, mut refused) = (Vec::new(), Vec::new());
+        for device in &tier.cards {
+            match Card::new(device, cards.len() as u32, page_bytes, tier.bytes, tier.is_checked) {
+                Ok(card) => cards.push(card),
+                Err(error) => {
+                    let device = device.info().to_string();
+                    tell::warn(format!("{device} is to cache pages of a file, and cannot: {error}"));
+                    refused.push(LostCard { device, reason: error.to_string() });
+                }
+            }
+        }
+        Arc::new(Self {
+            cards,
+            refused,
+            page_bytes,
+            is_checked: tier.is_checked,
+            turn: AtomicU64::new(0),
+            counts: Counts::default(),
+            // An entry has 0 for never.
+            clock: AtomicU32::new(1),
+        })
+    }
+
+    pub fn wipe_on_release(&self) -> backend_api::Result<()> {
+        // A lost card has nothing that could be wiped.
+        self.in_use().try_for_each(|card| card.device().wipe_on_release())
+    }
+
+    pub fn status(&self) -> TierStatus {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let bytes = |slots: usize| slots as u64 * self.page_bytes as u64;
+        let lost = self.cards.iter().filter_map(|card| {
+            Some(LostCard { device: card.device().info().to_string(), reason: card.reason()? })
+        });
+        TierStatus {
+            hits: count(&self.counts.hits),
+            misses: count(&self.counts.misses),
+            admitted: count(&self.counts.admitted),
+            evicted: count(&self.counts.evicted),
+            damaged: count(&self.counts.damaged),
+            bytes: self.in_use().map(|card| bytes(card.slots_in_use())).sum(),
+            capacity_bytes: self.in_use().map(|card| bytes(card.slots())).sum(),
+            lost: self.refused.iter().cloned().chain(lost).collect(),
+        }
+    }
+
+    fn in_use(&self) -> impl Iterator<Item = &Card> {
+        self.cards.iter().filter(|card| !card.is_lost())
+    }
+
+    fn slots(&self) -> usize {
+        self.in_use().map(|card| card.slots()).sum()
+    }
+
+    /// How many misses there were so far.
+    fn now(&self) -> u32 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    /// Notes what came of a batch.
+    fn count(&self, hits: usize, misses: usize) {
+        self.clock.fetch_add(misses as u32, Ordering::Relaxed);
+        self.counts.hits.fetch_add(hits as u64, Ordering::Relaxed);
+        self.counts.misses.fetch_add(misses as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that a page is missed, as the `number`-th of a batch that began at some time; whether it is to
+    /// go to a card. Misses of one batch are one use: a list that passes by has some elements of each page.
+    fn wants(&self, entry: &mut map::Entry, start: u32, number: usize) -> bool {
+        let slots = self.slots() as u32;
+        if slots == 0 {
+            return false;
+        }
+        let apart = (slots / APART_SHARE).max(1);
+        let is_remembered = |ago: u32| ago >= apart && ago <= (slots / REMEMBERED_SHARE).max(1);
+        let at = start.wrapping_add(number as u32);
+        let is_hot = entry.miss(start, at, apart).is_some_and(is_remembered) || entry.is_due();
+        is_hot || self.in_use().any(|card| card.has_room())
+    }
+
+    /// A slot for a page: one that is free, else of the card whose turn it is, by the memory that each has.
+    fn take(&self, map: &Arc<PageMap>, page: u64) -> Option<Taken<'_>> {
+        let cards: Vec<&Card> = self.in_use().collect();
+        let slots = cards.iter().map(|card| card.slots() as u64).sum::<u64>().max(1);
+        let number = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let mut left = number % slots;
+        let turn = cards.iter().position(|card| {
+            let is_it = left < card.slots() as u64;
+            left = left.saturating_sub(card.slots() as u64);
+            is_it
+        });
+        let mut in_turn = cards.iter().cycle().skip(turn?).take(cards.len());
+        let card = in_turn.clone().find(|card| card.has_room());
+        let owner = || (Arc::clone(map), page);
+        let taken = card.and_then(|card| card.take(owner()));
+        let (taken, had_to_go) = taken.or_else(|| in_turn.find_map(|card| card.take(owner())))?;
+        if had_to_go {
+            self.counts.evicted.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(taken)
+    }
+}

@@ -1,0 +1,346 @@
+//! Which pages of a file are on cards.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Neighbouring pages share a lock: a batch of them takes few.
+const STRIPE_PAGES: u64 = 64;
+const STRIPES: u64 = 64;
+/// More misses than batches have that are under way at a time.
+const LATER_MAX: u32 = 1 << 20;
+
+/// A page-sized place in the memory of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    /// The number of the card.
+    pub card: u32,
+    /// The number of the place on it.
+    pub at: u32,
+}
+
+/// Where a page is beside the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Nowhere,
+    /// A thread is about to copy it to a card.
+    Loading,
+    /// A card has it, as it is in the file.
+    Held(Slot),
+}
+
+/// What is known of one page. Every method is one step under the lock of the page's stripe.
+///
+/// A card never has a page that is older than the file once the write is over that changed the file:
+///
+/// - Whoever writes [begins](Self::begin_write) by taking the page off its card, before the file changes, and
+///   [ends](Self::end_write) when the file has changed. In between nobody may [claim](Self::claim) it.
+/// - Whoever loads it claims it before he reads the file, and the claim is void when a write has begun since:
+///   [`loaded`](Self::loaded) compares the number of writes that have begun.
+/// - Whoever writes may put the page back with what he has written, if no other write began before his was
+///   over: of two writes nobody knows which the file had last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Entry {
+    state: State,
+    /// How many writes have begun, which may wrap.
+    writes: u32,
+    /// How many are under way.
+    writers: u32,
+    /// When it was last missed, by the count of all misses; 0 for never.
+    missed: u32,
+    /// Whether it left a card because it was written to.
+    is_due: bool,
+}
+
+impl Entry {
+    /// Where it can be read beside the file.
+    pub fn slot(&self) -> Option<Slot> {
+        match self.state {
+            State::Held(slot) => Some(slot),
+            State::Nowhere | State::Loading => None,
+        }
+    }
+
+    /// Notes that it was missed, as the `at`-th of all misses, in a batch that begins with the `start`-th;
+    /// tells how many misses that is after the one before, if there was one: 0 in the same batch. Of misses
+    /// fewer than `apart` misses apart the first one counts alone.
+    pub fn miss(&mut self, start: u32, at: u32, apart: u32) -> Option<u32> {
+        let before = Some(self.missed).filter(|missed| *missed != 0);
+        // The count wraps; one that is a little later is of the same batch, or of one at the same time.
+        let ago = before.map(|missed| start.wrapping_sub(missed));
+        let ago = ago.map(|ago| if ago > u32::MAX - LATER_MAX { 0 } else { ago });
+        if ago.is_none_or(|ago| ago >= apart) {
+            self.missed = at.max(1);
+        }
+        ago
+    }
+
+    /// Whether a card had it until it was written to.
+    pub fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// Begins to load it, unless others do or write to it: a claim to name when it is there.
+    pub fn claim(&mut self) -> Option<u32> {
+        let may = self.state == State::Nowhere && self.writers == 0;
+        may.then(|| {
+            self.state = State::Loading;
+            self.writes
+        })
+    }
+
+    /// Says that it is in a slot, as it was in the file when it was claimed or later. The answer is whether
+    /// it still is so.
+    pub fn loaded(&mut self, claim: u32, slot: Slot) -> bool {
+        let holds = self.state == State::Loading && self.writes == claim;
+        if holds {
+            (self.state, self.is_due) = (State::Held(slot), false);
+        }
+        holds
+    }
+
+    /// Gives up a claim.
+    pub fn abandon(&mut self, claim: u32) {
+        if self.state == State::Loading && self.writes == claim {
+            self.state = State::Nowhere;
+        }
+    }
+
+    /// Begins to write to the page in the file: the number of the write, and the slot that had the page.
+    pub fn begin_write(&mut self) -> (u32, Option<Slot>) {
+        let slot = self.slot();
+        self.is_due |= slot.is_some();
+        self.state = State::Nowhere;
+        self.writes = self.writes.wrapping_add(1);
+        self.writers += 1;
+        (self.writes, slot)
+    }
+
+    /// Ends a write, after which the page is in a slot as it is in the file, if one is given. The answer is
+    /// whether that slot has the page now.
+    pub fn end_write(&mut self, write: u32, slot: Option<Slot>) -> bool {
+        self.writers -= 1;
+        match slot {
+            Some(slot) if self.writes == write => {
+                // One that began earlier and goes on would have taken the slot.
+                debug_assert_eq!((self.writers, self.state), (0, State::Nowhere), "nobody else is at it");
+                (self.state, self.is_due) = (State::Held(slot), false);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes the page out of a slot; whether it was there.
+    pub fn leave(&mut self, slot: Slot) -> bool {
+        let was_there = self.state == State::Held(slot);
+        if was_there {
+            self.state = State::Nowhere;
+        }
+        was_there
+    }
+}
+
+/// The pages of one piece of memory. A page that was never asked for takes nothing.
+#[derive(Debug)]
+pub(super) struct PageMap(Box<[Mutex<Vec<Entry>>]>);
+
+impl PageMap {
+    /// No page is on a card.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self((0..STRIPES).map(|_| Mutex::default()).collect()))
+    }
+
+    /// Has one step done with what is known of a page.
+    pub fn with<T>(&self, page: u64, step: impl FnOnce(&mut Entry) -> T) -> T {
+        let group = page / STRIPE_PAGES;
+        let at = (group / STRIPES * STRIPE_PAGES + page % STRIPE_PAGES) as usize;
+        let mut stripe = self.0[(group % STRIPES) as usize].lock();
+        if stripe.len() <= at {
+            stripe.resize(at + 1, Entry::default());
+        }
+        step(&mut stripe[at])
+    }
+
+    /// Takes all pages off the cards; gives their slots.
+    pub fn clear(&self) -> Vec<Slot> {
+        let mut slots = Vec::new();
+        for stripe in &self.0 {
+            slots.extend(stripe.lock().iter_mut().filter_map(|entry| {
+                let slot = entry.slot();
+                slot.inspect(|slot| {
+                    entry.leave(*slot);
+                })
+            }));
+        }
+        slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// One for each thread that may load, and one that has the page at first.
+    const SLOTS: [Slot; 4] =
+        [Slot { card: 0, at: 0 }, Slot { card: 0, at: 1 }, Slot { card: 0, at: 2 }, Slot { card: 0, at: 3 }];
+
+    #[test]
+    fn pages_are_kept_apart() {
+        let map = PageMap::new();
+        let pages: Vec<u64> = (0..300).chain([1 << 13, (1 << 13) + 1, 100_000]).collect();
+        for &page in &pages {
+            let slot = Slot { card: 1, at: page as u32 };
+            assert!(map.with(page, |entry| {
+                let claim = entry.claim().unwrap();
+                entry.loaded(claim, slot)
+            }));
+        }
+        for &page in &pages {
+            assert_eq!(map.with(page, |entry| entry.slot()), Some(Slot { card: 1, at: page as u32 }));
+        }
+        assert_eq!((map.clear().len(), map.clear().len()), (pages.len(), 0));
+    }
+
+    #[test]
+    fn misses_that_belong_together_count_once() {
+        let mut entry = Entry::default();
+        assert_eq!(entry.miss(1, 4, 10), None);
+        // In the same batch, and in the next ones.
+        assert_eq!(
+            [(1, 6), (5, 5), (13, 13)].map(|(start, at)| entry.miss(start, at, 10)),
+            [0, 1, 9].map(Some)
+        );
+        assert_eq!([(30, 30), (31, 31)].map(|(start, at)| entry.miss(start, at, 10)), [26, 1].map(Some));
+        // The count of misses wraps.
+        entry.missed = u32::MAX - 3;
+        assert_eq!(entry.miss(4, 4, 10), Some(8));
+    }
+
+    /// What one thread does with a page, step by step. Contents are the number of the write that made them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    enum Thread {
+        /// Claims, reads the file, copies to its slot, and publishes, or gives up.
+        Load { step: u8, claim: u32, read: u8, fails: bool },
+        /// Begins, changes the file, updates the slot that had the page, ends.
+        Write { step: u8, write: u32, slot: Option<u8>, value: u8 },
+        /// Takes the page out of its slot.
+        Evict { done: bool },
+    }
+
+    #[derive(Clone, Debug)]
+    struct World {
+        entry: Entry,
+        file: u8,
+        slots: [u8; 4],
+        threads: Vec<Thread>,
+    }
+
+    impl World {
+        fn key(&self) -> impl Eq + std::hash::Hash + use<> {
+            let entry = format!("{:?}", self.entry);
+            (entry, self.file, self.slots, self.threads.clone())
+        }
+
+        /// Does the next step of a thread; whether it had one.
+        fn step(&mut self, at: usize) -> bool {
+            let mut thread = self.threads[at];
+            let number = |slot: Slot| slot.at as u8;
+            match &mut thread {
+                Thread::Load { step: step @ 0, claim, .. } => match self.entry.claim() {
+                    Some(number) => (*step, *claim) = (1, number),
+                    None => *step = 9,
+                },
+                Thread::Load { step: step @ 1, read, .. } => (*step, *read) = (2, self.file),
+                Thread::Load { step: step @ 2, read, .. } => {
+                    self.slots[at] = *read;
+                    *step = 3;
+                }
+                Thread::Load { step: step @ 3, claim, fails, .. } => {
+                    if *fails {
+                        self.entry.abandon(*claim);
+                    } else {
+                        self.entry.loaded(*claim, SLOTS[at]);
+                    }
+                    *step = 9;
+                }
+                Thread::Write { step: step @ 0, write, slot, .. } => {
+                    let (number_of, taken) = self.entry.begin_write();
+                    (*step, *write, *slot) = (1, number_of, taken.map(number));
+                }
+                Thread::Write { step: step @ 1, value, .. } => {
+                    self.file = *value;
+                    *step = 2;
+                }
+                Thread::Write { step: step @ 2, slot, value, .. } => {
+                    slot.inspect(|slot| self.slots[usize::from(*slot)] = *value);
+                    *step = 3;
+                }
+                Thread::Write { step: step @ 3, write, slot, .. } => {
+                    self.entry.end_write(*write, slot.map(|slot| SLOTS[usize::from(slot)]));
+                    *step = 9;
+                }
+                Thread::Evict { done } if *done => return false,
+                Thread::Evict { done } => {
+                    *done = true;
+                    if let Some(slot) = self.entry.slot() {
+                        assert!(self.entry.leave(slot));
+                    }
+                }
+                Thread::Load { .. } | Thread::Write { .. } => return false,
+            }
+            self.threads[at] = thread;
+            true
+        }
+
+        /// What a reader would be given by a card is what is in the file.
+        fn check(&self) {
+            let Some(slot) = self.entry.slot() else { return };
+            let held = self.slots[slot.at as usize];
+            assert_eq!(held, self.file, "a card has what the file has not: {self:?}");
+        }
+    }
+
+    /// All orders of the steps of three threads, each of every kind, from a page that is nowhere and from one
+    /// that a card has.
+    #[test]
+    fn no_order_of_steps_leaves_a_stale_page_on_a_card() {
+        let kinds = [
+            |_| Thread::Load { step: 0, claim: 0, read: 0, fails: false },
+            |_| Thread::Load { step: 0, claim: 0, read: 0, fails: true },
+            |at| Thread::Write { step: 0, write: 0, slot: None, value: at + 1 },
+            |_| Thread::Evict { done: false },
+        ];
+        let mut states = 0;
+        for combination in 0..64 {
+            let threads: Vec<Thread> =
+                (0..3_u8).map(|at| kinds[combination / 4_usize.pow(u32::from(at)) % 4](at)).collect();
+            for is_held in [false, true] {
+                let mut entry = Entry::default();
+                if is_held {
+                    let claim = entry.claim().unwrap();
+                    assert!(entry.loaded(claim, SLOTS[3]));
+                }
+                let mut open = vec![World { entry, file: 0, slots: [0; 4], threads: threads.clone() }];
+                let mut seen = HashSet::new();
+                while let Some(world) = open.pop() {
+                    if !seen.insert(world.key()) {
+                        continue;
+                    }
+                    world.check();
+                    for at in 0..3 {
+                        let mut next = world.clone();
+                        if next.step(at) {
+                            open.push(next);
+                        }
+                    }
+                }
+                states += seen.len();
+            }
+        }
+        assert!(states > 10_000, "{states} states");
+    }
+}
