@@ -269,7 +269,7 @@ impl Volume {
     /// As [`read`](Self::read), into memory of the caller's alone: whole pages without a detour.
     pub fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
         let page_bytes = self.page_bytes as u64;
-        let is_whole = offset.is_multiple_of(page_bytes) && into.len() % self.page_bytes == 0;
+        let is_whole = offset.is_multiple_of(page_bytes) && into.len().is_multiple_of(self.page_bytes);
         if !is_whole {
             return self.read(operation, offset, into.len(), |done, part| {
                 into[done..done + part.len()].copy_from_slice(part);

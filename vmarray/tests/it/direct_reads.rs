@@ -83,7 +83,9 @@ fn updates_and_scatters_do_not_undo_each_other() {
     for turn in 1..=200 {
         together(2, |thread| match thread {
             0 => array.scatter(&list, &vec![1000 * turn; LEN]).unwrap(),
-            _ => list.iter().for_each(|at| drop(array.update(*at, |value| value + 1).unwrap())),
+            _ => list.iter().for_each(|at| {
+                array.update(*at, |value| value + 1).unwrap();
+            }),
         });
         // Whichever came last: the update of what was there before is gone, or the other one is there.
         let all = array.to_vec(..).unwrap();

@@ -29,7 +29,7 @@ impl Pager {
     /// Has short reads of pages without a frame made where the pages live, as long as
     /// [that is cheaper](crate::engine::channel), if their devices can.
     pub(crate) fn read_parts(&self) {
-        let can = self.channels.iter().fold(true, |all, channel| channel.begin_parts() && all);
+        let can = self.channels.iter().all(|channel| channel.begin_parts());
         self.reads_parts.store(can, Ordering::Relaxed);
     }
 

@@ -109,7 +109,7 @@ fn compare<D: Device>(
     row: &mut Row,
     files: &mut Files<D>,
     is_cold: bool,
-    run: &dyn Fn(&Files<D>, usize, u64) -> Result<Sample>,
+    run: impl Fn(&Files<D>, usize, u64) -> Result<Sample>,
 ) -> Result<()> {
     const NAMES: [(&str, Role); 3] =
         [("ours", Role::Ours), ("pread", Role::Alternative), ("mmap", Role::Alternative)];
@@ -164,18 +164,18 @@ pub fn measure<D: Device>(
             format!("{family}/{way}/{pages}/{}{more}", if is_cold { "cold" } else { "warm" })
         };
         bench.row(name("scan", ""), Unit::GigabytesPerSecond, |_, row| {
-            compare(row, &mut files, is_cold, &scan)
+            compare(row, &mut files, is_cold, scan)
         })?;
         let blocks = if is_cold { BLOCKS_COLD } else { BLOCKS_WARM };
         for threads in [1, 2, 16] {
             let more = format!("/t{threads}");
             bench.row(name("read", &more), Unit::KiloPerSecond, |_, row| {
-                compare(row, &mut files, is_cold, &|files, way, seed| {
+                compare(row, &mut files, is_cold, |files, way, seed| {
                     at_random(threads, blocks, files.words, seed, |block| read(files, way, block))
                 })
             })?;
             bench.row(name("update", &more), Unit::KiloPerSecond, |_, row| {
-                compare(row, &mut files, is_cold, &|files, way, seed| {
+                compare(row, &mut files, is_cold, |files, way, seed| {
                     update(files, way, threads, blocks, seed)
                 })
             })?;
@@ -230,7 +230,9 @@ fn update<D: Device>(
         for _ in 0..count {
             let at = random.index(files.words / BLOCK_WORDS) * BLOCK_WORDS;
             match way {
-                0 => drop(files.array.update(at, |word| word.wrapping_add(1))?),
+                0 => {
+                    files.array.update(at, |word| word.wrapping_add(1))?;
+                }
                 1 => {
                     let mut words = [0_u32; BLOCK_WORDS];
                     files.plain.read_exact_at(bytemuck::cast_slice_mut(&mut words), at as u64 * 4)?;
