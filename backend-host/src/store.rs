@@ -218,7 +218,7 @@ impl StoreDevice {
     /// use backend_host::{HostDevice, StoreDevice, Tier};
     /// # let path = std::env::temp_dir().join(format!("vmarray-store-tier-{}", std::process::id()));
     /// let tier = Tier::new([Arc::new(HostDevice::new(1 << 20)?)]).bytes(256 << 10);
-    /// let store = StoreDevice::create(&path, 4096, 1000, b"")?.with_tier(&tier);
+    /// let store = StoreDevice::create(&path, 4096, 1000, b"", [0; 3])?.with_tier(&tier);
     /// assert_eq!(tier.status().capacity_bytes, 256 << 10);
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<_, backend_api::Error>(())

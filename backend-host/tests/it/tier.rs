@@ -531,7 +531,7 @@ fn any_program_does_over_a_tier_what_it_does_over_a_store() {
         let mut random = SplitMix64::new(seed);
         let page_bytes = random.pick(&[50, 256, 1000]);
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(backend_api::own_files::random_name());
-        let store = StoreDevice::create(&path, page_bytes, 40, b"").unwrap();
+        let store = StoreDevice::create(&path, page_bytes, 40, b"", [0; 3]).unwrap();
         std::fs::remove_file(path).unwrap();
         let tier = any_tier(&mut random);
         let rig = filled(store.with_tier(&tier), 40 * page_bytes as u64 - 7);
