@@ -83,14 +83,17 @@ pub enum Commit {
 /// How a thread reads memory of a device by itself: [`Device::direct_reads`].
 pub trait DirectReads: Send + Sync {
     /// Copies bytes out of a buffer. Blocks until they are there, and is ordered to no queue: whoever calls
-    /// this sees to it that no work under way writes to them, else it is unspecified which of them are new.
+    /// this sees to it that no work under way writes to them, else it is unspecified which of them are new;
+    /// and that the buffer is not released meanwhile, which does not wait for it. After an error `into` holds
+    /// anything.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) for what
     /// is not inside of the buffer, and what copies by a queue fail with.
     fn read_directly(&self, from: DeviceSpan<'_>, into: &mut [u8]) -> Result<()>;
 
-    /// How many bytes the device reads at least, whatever is asked for.
+    /// How many bytes the device reads at least, whatever is asked for: the same number, and not zero, as long
+    /// as it lives.
     fn unit_bytes(&self) -> usize {
         1
     }
@@ -425,7 +428,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     }
 
     /// Reads by the calling thread itself, if memory of the device is within reach of it, as RAM and files
-    /// are; then a short read costs a copy or a call of the system, and no queue.
+    /// are; then a short read costs a copy or a call of the system, and no queue. A device has them as long as
+    /// it lives, or never.
     ///
     /// ```
     /// use backend_api::{Commit, Device, DeviceBuffer};
