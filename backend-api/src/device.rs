@@ -92,8 +92,8 @@ pub trait DirectReads: Send + Sync {
     /// is not inside of the buffer, and what copies by a queue fail with.
     fn read_directly(&self, from: DeviceSpan<'_>, into: &mut [u8]) -> Result<()>;
 
-    /// How many bytes the device reads at least, whatever is asked for: the same number, and not zero, as long
-    /// as it lives.
+    /// How many bytes the device reads at least, whatever is asked for: the same number, and not zero, as
+    /// long as it lives.
     fn unit_bytes(&self) -> usize {
         1
     }
@@ -428,8 +428,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     }
 
     /// Reads by the calling thread itself, if memory of the device is within reach of it, as RAM and files
-    /// are; then a short read costs a copy or a call of the system, and no queue. A device has them as long as
-    /// it lives, or never.
+    /// are; then a short read costs a copy or a call of the system, and no queue. A device has them as long
+    /// as it lives, or never.
     ///
     /// ```
     /// use backend_api::{Commit, Device, DeviceBuffer};
