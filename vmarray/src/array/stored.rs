@@ -147,9 +147,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// meanwhile.
     ///
     /// # Errors
-    /// [`Device`](ErrorKind::Device) with what the drive says, or of kind `Unsupported` for an array whose
-    /// devices are no [files](Builder::create); [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling
-    /// thread holds a page exclusively. What does not stay is tried again by the next call.
+    /// [`Device`](crate::ErrorKind::Device) with what the drive says, or of kind `Unsupported` for an array
+    /// whose devices are no [files](Builder::create); [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if
+    /// the calling thread holds a page exclusively. What does not stay is tried again by the next call.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -169,8 +169,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// Caches pages of the array's files on cards, between the drive and the cache in RAM: what is read again
     /// and again, and does not fit into RAM, then comes at the speed of the bus. For arrays in files that are
     /// made or opened by this builder, to read alone, too: [`build`](Self::build) fails with
-    /// [`FileRefused`](ErrorKind::FileRefused). A [`FileDevice`](crate::host::FileDevice) is given a tier
-    /// when it is made.
+    /// [`FileRefused`](crate::ErrorKind::FileRefused). A [`FileDevice`](crate::host::FileDevice) is given a
+    /// tier when it is made.
     ///
     /// The memory of the cards is taken when the array is made or opened; a card that has none, or fails
     /// later, is not used, which is no error: [`Tier::status`](crate::host::Tier::status) says why. Several
@@ -219,11 +219,11 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// [`Ratios`](crate::Placement::Ratios), over files, which may be on different drives.
     ///
     /// # Errors
-    /// [`FileRefused`](ErrorKind::FileRefused) for no files, other placements, and arrays that are to be
-    /// movable; [`Device`](ErrorKind::Device) of kind `AlreadyExists` if there is anything at a path, which
-    /// is left as it is, of kind `InvalidArgument` if element type, files and shares take more than some 3900
-    /// bytes to describe, and what the system says; else as [`build`](Self::build). No file is left behind; a
-    /// loss of power in the middle leaves one that cannot be opened.
+    /// [`FileRefused`](crate::ErrorKind::FileRefused) for no files, other placements, and arrays that are to
+    /// be movable; [`Device`](crate::ErrorKind::Device) of kind `AlreadyExists` if there is anything at a
+    /// path, which is left as it is, of kind `InvalidArgument` if element type, files and shares take more
+    /// than some 3900 bytes to describe, and what the system says; else as [`build`](Self::build). No file is
+    /// left behind; a loss of power in the middle leaves one that cannot be opened.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -363,9 +363,9 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// reads 16 bytes a page, and up to 16 MiB of pages if the array was not closed as it should be.
     ///
     /// # Errors
-    /// [`FileMismatch`](ErrorKind::FileMismatch) for elements of another type or byte order, and files that
-    /// are not those of one array, with both sides named; [`Device`](ErrorKind::Device) of kind `InUse`,
-    /// `WrongFormat` or `Corrupted`, or with what the system says; else as [`create`](Self::create).
+    /// [`FileMismatch`](crate::ErrorKind::FileMismatch) for elements of another type or byte order, and files
+    /// that are not those of one array, with both sides named; [`Device`](crate::ErrorKind::Device) of kind
+    /// `InUse`, `WrongFormat` or `Corrupted`, or with what the system says; else as [`create`](Self::create).
     ///
     /// ```
     /// # use vmarray::prelude::*;

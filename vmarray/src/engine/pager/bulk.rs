@@ -203,10 +203,14 @@ impl Pager {
     }
 
     /// As [`is_bulk`](Self::is_bulk), for a range that is read. Files have a cache of their own in the
-    /// system: to read from them is hardly more than to copy.
+    /// system: to read from them is hardly more than to copy, where checksums do not have to be compared.
     pub(crate) fn is_bulk_read(&self, pages: u64) -> bool {
-        let is_short_enough = pages >= BULK_PAGES_MIN && self.table.len() > self.frames;
-        self.is_bulk(pages) || is_short_enough && self.reads_parts.load(Ordering::Relaxed)
+        let least = match self.reads_parts.load(Ordering::Relaxed) {
+            true => BULK_PAGES_MIN,
+            false => (LONE_UNIT_BYTES / self.page_bytes).max(BULK_PAGES_MIN as usize) as u64,
+        };
+        let is_long = pages >= least && self.table.len() > self.frames;
+        self.is_bulk(pages) || is_long && self.channels.iter().all(|channel| channel.loads_directly())
     }
 
     /// Copies bytes of the array, from `start` on, into a slice, by several threads if it is long.
