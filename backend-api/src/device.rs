@@ -81,6 +81,18 @@ pub enum Commit {
 }
 
 /// How a thread reads memory of a device by itself: [`Device::direct_reads`].
+///
+/// ```
+/// use backend_api::{Commit, Device, DeviceBuffer, DirectReads};
+/// # use std::sync::Arc;
+/// let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// let memory = DeviceBuffer::new(&device, 100, Commit::Lazy)?;
+/// let direct: &dyn DirectReads = device.direct_reads().unwrap();
+/// let mut bytes = [1; 10];
+/// direct.read_directly(memory.at(90), &mut bytes)?;
+/// assert_eq!((bytes, direct.unit_bytes()), ([0; 10], 1));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 pub trait DirectReads: Send + Sync {
     /// Copies bytes out of a buffer. Blocks until they are there, and is ordered to no queue: whoever calls
     /// this sees to it that no work under way writes to them, else it is unspecified which of them are new;

@@ -165,6 +165,16 @@ impl FileDeviceBuilder {
 
     /// Caches pages of the file on cards, whose memory is taken when the device is made; of one that has none
     /// [`Tier::status`] says why.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_host::{FileDevice, HostDevice, Tier};
+    /// let tier = Tier::new([Arc::new(HostDevice::new(1 << 20)?)]).bytes(512 << 10);
+    /// let file = FileDevice::builder(std::env::temp_dir()).tier(&tier).create_temporary(8 << 20)?;
+    /// assert_eq!(tier.status().capacity_bytes, 512 << 10);
+    /// # drop(file);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn tier(mut self, tier: &Tier) -> Self {
         self.tier = Some(tier.clone());
         self

@@ -138,6 +138,14 @@ impl Tier {
     /// to it, off by default. A page that differs is read from the file instead, and counted by
     /// [`TierStatus::damaged`]. Pages are read whole then, also for single elements of a list, and pass
     /// through a processor's cache once more.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use backend_host::{HostDevice, Tier};
+    /// let tier = Tier::new([Arc::new(HostDevice::new(1 << 20)?)]).checksums(true);
+    /// assert_eq!(tier.status().damaged, 0);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn checksums(self, are_kept: bool) -> Self {
         Self { is_checked: are_kept, opened: Arc::default(), ..self }
@@ -229,7 +237,20 @@ impl TierStatus {
     }
 }
 
-/// A card that a [tier](Tier) does not use, of which [`TierStatus::lost`] has an example.
+/// A card that a [tier](Tier) does not use.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use backend_host::{FileDevice, HostDevice, LostCard, Tier};
+/// let tier = Tier::new([Arc::new(HostDevice::new(100)?)]);
+/// let file = FileDevice::builder(std::env::temp_dir()).tier(&tier).create_temporary(1 << 20)?;
+/// for LostCard { device, reason, .. } in &tier.status().lost {
+///     println!("{device} is not used: {reason}");
+/// }
+/// assert_eq!(tier.status().lost.len(), 1);
+/// # drop(file);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostCard {

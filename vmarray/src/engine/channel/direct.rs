@@ -101,7 +101,7 @@ impl Rents {
         let count = &counts[place as usize];
         let in_units = |bytes: u64| u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX);
         let spent = count.load(Ordering::Relaxed).saturating_add(in_units(READ_COST_BYTES + bytes));
-        let is_enough = spent > in_units(TIMES * (READ_COST_BYTES + page_bytes));
+        let is_enough = spent > in_units(TIMES.saturating_mul(READ_COST_BYTES + page_bytes));
         // Of two threads at a time what one has spent may count.
         count.store(if is_enough { 0 } else { spent }, Ordering::Relaxed);
         !is_enough

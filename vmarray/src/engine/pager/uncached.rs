@@ -33,10 +33,15 @@ impl Pager {
         self.reads_parts.store(can, Ordering::Relaxed);
     }
 
+    /// Whether short reads are made so.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.reads_parts.load(Ordering::Relaxed)
+    }
+
     /// Reads bytes of a page that has no frame where it lives, if that is cheaper than to fetch the page.
     /// `false`: nothing was read; the page may well have a frame.
     pub(crate) fn read_part(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<bool> {
-        if !self.reads_parts.load(Ordering::Relaxed) {
+        if !self.has_parts() {
             return Ok(false);
         }
         let Some(home) = self.try_share_absent(page) else { return Ok(false) };
@@ -58,7 +63,7 @@ impl Pager {
         bytes: &mut [u8],
         change: impl FnOnce(&mut [u8]) -> (R, bool),
     ) -> Result<Option<R>> {
-        if !self.reads_parts.load(Ordering::Relaxed) {
+        if !self.has_parts() {
             return Ok(None);
         }
         self.expect_writable()?;
@@ -82,7 +87,7 @@ impl Pager {
 
     /// As [`change_part`](Self::change_part), whatever is there. Whether it was done.
     pub(crate) fn write_part(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<bool> {
-        if !self.reads_parts.load(Ordering::Relaxed) {
+        if !self.has_parts() {
             return Ok(false);
         }
         self.expect_writable()?;
