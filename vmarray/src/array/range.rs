@@ -66,10 +66,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.pager().is_bulk_read(pages.end - pages.start) {
             return self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into));
         }
-        // A short range may be one of many that follow each other; a long one looks ahead by itself. Where
-        // short ones are read past the frames the system looks ahead.
-        let is_one_of_many = pages.clone().count() <= 2 && !self.pager().has_parts();
-        let stream = if is_one_of_many { Stream::Follow } else { Stream::Ignore };
+        // A short range may be one of many that follow each other; a long one looks ahead by itself.
+        let stream = if pages.clone().count() <= 2 { Stream::Follow } else { Stream::Ignore };
         // Of a single page there is nothing to look ahead to.
         let rest = if pages.clone().count() > 1 { pages } else { 0..0 };
         let mut ahead = FetchAhead::new(self.pager(), rest);
