@@ -6,7 +6,7 @@ use backend_api::{Error, ErrorKind, Result, racy};
 use parking_lot::RwLock;
 use twox_hash::XxHash3_64;
 
-use crate::medium::{Medium, copy_in_blocks};
+use crate::medium::Medium;
 use crate::memory::Passage;
 
 /// How long the pages are that have a checksum.
@@ -119,15 +119,6 @@ impl<M: Medium> Medium for Checked<M> {
         self.below.announce(offset, bytes);
     }
 
-    unsafe fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
-        if self.sums.is_none() {
-            // SAFETY: passed on.
-            return unsafe { self.below.read_into(operation, offset, into) };
-        }
-        // SAFETY: passed on; memory of the program is none of a device.
-        unsafe { self.read(operation, offset, into.as_mut_ptr(), into.len()) }
-    }
-
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         let Some(Sums { groups, .. }) = &self.sums else {
             // SAFETY: passed on.
@@ -191,21 +182,5 @@ impl<M: Medium> Medium for Checked<M> {
             }
             Ok(())
         })
-    }
-
-    unsafe fn copy_from(
-        &self,
-        operation: &'static str,
-        offset: u64,
-        source: &Self,
-        source_offset: u64,
-        bytes: usize,
-    ) -> Result<()> {
-        if self.sums.is_none() && source.sums.is_none() {
-            // SAFETY: passed on.
-            return unsafe { self.below.copy_from(operation, offset, &source.below, source_offset, bytes) };
-        }
-        // SAFETY: passed on.
-        unsafe { copy_in_blocks(operation, self, offset, source, source_offset, bytes) }
     }
 }

@@ -20,6 +20,8 @@ use crate::host::default_threads;
 use crate::tier::{self, Cards, Tier, Tiered};
 use extent::Extent;
 use open_file::OpenFile;
+#[cfg(target_os = "linux")]
+pub(crate) use open_file::announce;
 use space::Space;
 
 /// So many hits of a tier are under way at a time: their threads wait for cards, and not for processors.

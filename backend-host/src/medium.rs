@@ -107,36 +107,20 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
         source_offset: u64,
         bytes: usize,
     ) -> Result<()> {
-        // SAFETY: passed on.
-        unsafe { copy_in_blocks(operation, self, offset, source, source_offset, bytes) }
-    }
-}
-
-/// Copies from one memory to another, or within one, by way of a block of this function's own.
-///
-/// # Safety
-/// As [`Medium::copy_from`].
-pub(crate) unsafe fn copy_in_blocks<M: Medium + ?Sized>(
-    operation: &'static str,
-    target: &M,
-    offset: u64,
-    source: &M,
-    source_offset: u64,
-    bytes: usize,
-) -> Result<()> {
-    let mut block = Passage(vec![0_u8; bytes.min(M::BLOCK_BYTES)]);
-    let block = &mut block.0;
-    let mut done = 0;
-    while done < bytes {
-        let part = block.len().min(bytes - done);
-        // SAFETY: the block has room for a part; the caller vouches for the ranges.
-        unsafe {
-            source.read(operation, source_offset + done as u64, block.as_mut_ptr(), part)?;
-            target.store(operation, offset + done as u64, &block[..part])?;
+        let mut block = Passage(vec![0_u8; bytes.min(Self::BLOCK_BYTES)]);
+        let block = &mut block.0;
+        let mut done = 0;
+        while done < bytes {
+            let part = block.len().min(bytes - done);
+            // SAFETY: the block has room for a part; the caller vouches for the ranges.
+            unsafe {
+                source.read(operation, source_offset + done as u64, block.as_mut_ptr(), part)?;
+                self.store(operation, offset + done as u64, &block[..part])?;
+            }
+            done += part;
         }
-        done += part;
+        Ok(())
     }
-    Ok(())
 }
 
 /// What it is called when a medium fails in an operation: copies fail as copies, all else as kernels.

@@ -81,12 +81,7 @@ impl OpenFile {
     /// Has the system begin to read bytes into its own memory.
     pub fn announce(&self, offset: u64, bytes: usize) {
         #[cfg(target_os = "linux")]
-        if let (Ok(offset), Ok(bytes)) = (offset.try_into(), bytes.try_into()) {
-            use std::os::fd::AsRawFd;
-            // What fails here is told by the read.
-            // SAFETY: the descriptor is open, and the call changes no memory of the program.
-            unsafe { libc::posix_fadvise(self.file.0.as_raw_fd(), offset, bytes, libc::POSIX_FADV_WILLNEED) };
-        }
+        announce(&self.file.0, offset, bytes);
         #[cfg(not(target_os = "linux"))]
         let _ = (offset, bytes);
     }
@@ -155,6 +150,16 @@ impl Drop for OpenFile {
         {
             tell::warn(format!("the temporary file {} stays behind: {error}", self.path.display()));
         }
+    }
+}
+
+/// Has the system begin to read bytes of a file into its own memory.
+#[cfg(target_os = "linux")]
+pub(crate) fn announce(file: &File, offset: u64, bytes: usize) {
+    use std::os::fd::AsRawFd;
+    if let (Ok(offset), Ok(bytes)) = (offset.try_into(), bytes.try_into()) {
+        // SAFETY: the descriptor is open, and the call changes no memory. What fails is told by the read.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, libc::POSIX_FADV_WILLNEED) };
     }
 }
 

@@ -106,11 +106,9 @@ impl<M: Medium> Indexed<M> {
                     outside = Err(self.outside(k, index));
                     break;
                 }
-                let (place, at) = self.place(index);
-                let number = (index / self.page_len.max(1) % self.places.len() as u64) as usize;
-                debug_assert!(std::ptr::eq(&raw const self.places[number], place));
+                let (place, at) = self.numbered_place(index);
                 let to = self.values.memory.at(self.values.offset + k * self.stride);
-                of_places[number].push(Wanted { offset: at, to, bytes: self.stride as usize });
+                of_places[place].push(Wanted { offset: at, to, bytes: self.stride as usize });
             }
             for (place, wanted) in self.places.iter().zip(&of_places) {
                 // SAFETY: as in `run_one`.
@@ -144,18 +142,22 @@ impl<M: Medium> Indexed<M> {
     /// Where an element is, which need not be there: the memory, and bytes from its start.
     #[inline]
     fn place(&self, index: u64) -> (&Place<M>, u64) {
+        let (place, at) = self.numbered_place(index);
+        (&self.places[place], at)
+    }
+
+    /// As [`place`](Self::place), with the number of the place.
+    #[inline]
+    fn numbered_place(&self, index: u64) -> (usize, u64) {
         let (place, number) = match &*self.places {
-            [alone] => (alone, index),
+            [_] => (0, index),
             places => {
                 let (page, at) = (index / self.page_len, index % self.page_len);
                 let slot = page / places.len() as u64;
-                (
-                    &places[(page % places.len() as u64) as usize],
-                    slot.wrapping_mul(self.page_len).wrapping_add(at),
-                )
+                ((page % places.len() as u64) as usize, slot.wrapping_mul(self.page_len).wrapping_add(at))
             }
         };
-        (place, place.offset.wrapping_add(number.wrapping_mul(self.stride)))
+        (place, self.places[place].offset.wrapping_add(number.wrapping_mul(self.stride)))
     }
 
     #[cold]

@@ -149,11 +149,7 @@ impl Disk for FileDisk {
 
     #[cfg(target_os = "linux")]
     fn announce(&self, offset: u64, bytes: usize) {
-        use std::os::fd::AsRawFd;
-        if let (Ok(offset), Ok(bytes)) = (offset.try_into(), bytes.try_into()) {
-            // SAFETY: the descriptor is open, and the call changes no memory. What fails is told by the read.
-            unsafe { libc::posix_fadvise(self.0.as_raw_fd(), offset, bytes, libc::POSIX_FADV_WILLNEED) };
-        }
+        crate::file::announce(&self.0, offset, bytes);
     }
 
     #[cfg(target_os = "linux")]

@@ -8,7 +8,7 @@ use backend_api::{Elements, Gather, Result, Ticket, Transfer, racy, tell};
 use super::Cards;
 use super::card::{Card, LANE_BYTES, Lane, LaneGuard, Reading, Taken};
 use super::map::{PageMap, Slot};
-use crate::medium::{Medium, Wanted, copy_in_blocks};
+use crate::medium::{Medium, Wanted};
 use crate::memory::{Passage, Wiping};
 
 /// Elements shorter than this are collected by a kernel of the card, longer ones by copies.
@@ -607,30 +607,5 @@ impl<M: Medium> Medium for Tiered<M> {
             // SAFETY: passed on, for parts of it; nothing is written to what is read from here.
             unsafe { self.write_parts(operation, above, parts) }
         })
-    }
-
-    unsafe fn store(&self, operation: &'static str, offset: u64, bytes: &[u8]) -> Result<()> {
-        if self.above.is_none() {
-            // SAFETY: passed on.
-            return unsafe { self.below.store(operation, offset, bytes) };
-        }
-        // SAFETY: passed on.
-        unsafe { self.write(operation, offset, bytes.as_ptr(), bytes.len()) }
-    }
-
-    unsafe fn copy_from(
-        &self,
-        operation: &'static str,
-        offset: u64,
-        source: &Self,
-        source_offset: u64,
-        bytes: usize,
-    ) -> Result<()> {
-        if self.above.is_none() && source.above.is_none() {
-            // SAFETY: passed on.
-            return unsafe { self.below.copy_from(operation, offset, &source.below, source_offset, bytes) };
-        }
-        // SAFETY: passed on.
-        unsafe { copy_in_blocks(operation, self, offset, source, source_offset, bytes) }
     }
 }

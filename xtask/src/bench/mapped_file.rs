@@ -49,12 +49,7 @@ impl<T: Payload> MappedFile<T> {
     pub fn forget(&mut self) -> Result<()> {
         self.map = None;
         self.file.sync_all()?;
-        #[cfg(target_os = "linux")]
-        {
-            use std::os::fd::AsRawFd;
-            // SAFETY: the descriptor is open, and the call changes no memory of the program.
-            unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        }
+        forget(&self.file);
         // SAFETY: the file has no name, so nobody else changes or truncates it.
         self.map = Some(unsafe { MmapOptions::new().len(self.len * size_of::<T>()).map_mut(&self.file)? });
         Ok(())
@@ -63,6 +58,21 @@ impl<T: Payload> MappedFile<T> {
     /// The elements.
     pub fn slice(&self) -> &[T] {
         self.map.as_deref().map_or(&[], |bytes| bytemuck::cast_slice(bytes))
+    }
+}
+
+/// Has the system forget what it holds of a file in RAM, but for what is not stored yet. Whether it can.
+pub fn forget(file: &File) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        // SAFETY: the descriptor is open, and the call changes no memory of the program.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) == 0 }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        false
     }
 }
 

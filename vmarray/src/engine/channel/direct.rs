@@ -16,7 +16,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use backend_api::{Device, DeviceKind};
+use backend_api::{Device, DeviceKind, Ticket};
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::{Channel, DevicePlace};
@@ -43,7 +43,7 @@ pub(super) struct DirectGate {
 pub(super) struct ReadsBarred<'a> {
     gates: Vec<RwLockWriteGuard<'a, ()>>,
     /// Dropped last: wakers may block, and wait for what is barred.
-    _deferral: Deferral,
+    _deferral: Option<Deferral>,
 }
 
 impl<'a> ReadsBarred<'a> {
@@ -53,13 +53,15 @@ impl<'a> ReadsBarred<'a> {
         gates.sort_by_key(|gate| std::ptr::from_ref(*gate));
         gates.dedup_by_key(|gate| std::ptr::from_ref(*gate));
         gates.retain(|gate| gate.is_used.load(Ordering::Acquire));
-        let deferral = Deferral::begin();
+        let deferral = (!gates.is_empty()).then(Deferral::begin);
         Self { gates: gates.into_iter().map(|gate| gate.lock.write()).collect(), _deferral: deferral }
     }
 
-    /// Whether there are any such slots.
-    pub(super) fn is_any(&self) -> bool {
-        !self.gates.is_empty()
+    /// Waits for work on such slots, if there are any. How it ends is told to the thread that has the ticket.
+    pub(super) fn until_done(&self, device: &dyn Device, ticket: Ticket) {
+        if !self.gates.is_empty() {
+            let _ = device.wait(ticket);
+        }
     }
 }
 

@@ -286,10 +286,7 @@ impl HomeQueues {
             order_after_others(self.fetches.first())?;
             self.store(order, loads, submit)
         })?;
-        if barred.is_any() {
-            // How it ends is told to the thread that has the ticket.
-            let _ = self.device.wait(ticket);
-        }
+        barred.until_done(&*self.device, ticket);
         Ok(ticket)
     }
 
@@ -392,10 +389,7 @@ impl HomeQueues {
         let Some(scatter) = choose(loads.begun != begun) else { return Ok(None) };
         let ticket = self.store(&mut order, &mut loads, |queue| queue.scatter(&scatter))?;
         drop((order, loads));
-        if barred.is_any() {
-            // How it ends is told to the thread that has the ticket.
-            let _ = self.device.wait(ticket);
-        }
+        barred.until_done(&*self.device, ticket);
         Ok(Some(ticket))
     }
 
@@ -505,9 +499,8 @@ impl HomeQueues {
             }
         }
         drop(locked);
-        for (number, ticket) in started.tickets.iter().filter(|_| barred.is_any()) {
-            // How it ends is told to the thread that has the ticket.
-            let _ = all[*number].device.wait(*ticket);
+        for (number, ticket) in &started.tickets {
+            barred.until_done(&*all[*number].device, *ticket);
         }
         (std::mem::take(&mut started.tickets), outcome)
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Pager;
-use super::hold::AsFound;
+use super::hold::{AsFound, HomeClaim};
 use crate::base::error::Result;
 use crate::engine::page::count_hit;
 
@@ -63,44 +63,47 @@ impl Pager {
         bytes: &mut [u8],
         change: impl FnOnce(&mut [u8]) -> (R, bool),
     ) -> Result<Option<R>> {
-        if !self.has_parts() {
-            return Ok(None);
-        }
-        self.expect_writable()?;
-        let Ok(mut claim) = self.try_own_home(page) else { return Ok(None) };
+        let Some(claim) = self.try_own_part(page, bytes.len())? else { return Ok(None) };
         let channel = self.channel(page);
-        if !claim.has_contents() || !channel.rents(page, bytes.len()) {
-            return Ok(None);
-        }
-        channel.counters.misses.add(1);
         channel.note_load();
         let Some(read) = channel.read_home_directly(page, offset, bytes) else { return Ok(None) };
         read?;
         let (result, is_changed) = change(bytes);
         if is_changed {
-            claim.begin_write();
-            channel.write_home(page, offset, bytes)?;
-            claim.end_write();
+            self.write_claimed(claim, offset, bytes)?;
         }
         Ok(Some(result))
     }
 
     /// As [`change_part`](Self::change_part), whatever is there. Whether it was done.
     pub(crate) fn write_part(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<bool> {
+        let Some(claim) = self.try_own_part(page, bytes.len())? else { return Ok(false) };
+        self.write_claimed(claim, offset, bytes).map(|()| true)
+    }
+
+    /// Takes a page with contents and no frame, so many bytes of which are to be changed where it lives, if
+    /// that can be had at once and is cheaper than to fetch the page.
+    fn try_own_part(&self, page: u64, bytes: usize) -> Result<Option<HomeClaim<'_>>> {
         if !self.has_parts() {
-            return Ok(false);
+            return Ok(None);
         }
         self.expect_writable()?;
-        let Ok(mut claim) = self.try_own_home(page) else { return Ok(false) };
+        let Ok(claim) = self.try_own_home(page) else { return Ok(None) };
         let channel = self.channel(page);
-        if !claim.has_contents() || !channel.rents(page, bytes.len()) {
-            return Ok(false);
+        if !claim.has_contents() || !channel.rents(page, bytes) {
+            return Ok(None);
         }
         channel.counters.misses.add(1);
+        Ok(Some(claim))
+    }
+
+    /// Writes bytes of a page to its home slot, and lets it go.
+    fn write_claimed(&self, mut claim: HomeClaim<'_>, offset: usize, bytes: &[u8]) -> Result<()> {
+        // If the copy fails nobody looks at what the slot holds, unless it had contents.
         claim.begin_write();
-        channel.write_home(page, offset, bytes)?;
+        self.channel(claim.page()).write_home(claim.page(), offset, bytes)?;
         claim.end_write();
-        Ok(true)
+        Ok(())
     }
 
     /// Writes bytes of a page without giving it a frame.
@@ -111,12 +114,9 @@ impl Pager {
                 count_hit(self.counter);
                 hold.write(offset, bytes);
             }
-            AsFound::Absent(mut claim) => {
+            AsFound::Absent(claim) => {
                 claim.initialize()?;
-                // If the copy fails nobody looks at what the slot holds, unless it had contents.
-                claim.begin_write();
-                self.channel(page).write_home(page, offset, bytes)?;
-                claim.end_write();
+                self.write_claimed(claim, offset, bytes)?;
             }
         }
         Ok(())

@@ -3,12 +3,12 @@
 
 use super::stored::Scratch;
 use super::{Bench, size};
+use crate::bench::mapped_file::forget;
 use crate::bench::measure::{Sample, Unit, on_threads};
 use crate::bench::results::{Role, Row};
 use anyhow::{Context, Result};
 use memmap2::MmapMut;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,15 +35,6 @@ struct Files<D: Device> {
     map: MmapMut,
     other: Scratch,
     words: usize,
-}
-
-/// Has the system forget what it holds of a file in RAM, after it was written.
-fn forget(path: &Path) -> Result<()> {
-    let file = File::open(path)?;
-    file.sync_all()?;
-    // SAFETY: the descriptor is open, and the call changes no memory of the program.
-    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-    Ok(())
 }
 
 impl<D: Device> Files<D> {
@@ -79,8 +70,11 @@ impl<D: Device> Files<D> {
         if is_cold {
             // Pages that are mapped are not forgotten.
             self.map = MmapMut::map_anon(1)?;
-            forget(&self.own.0)?;
-            forget(&self.other.0)?;
+            for Scratch(path) in [&self.own, &self.other] {
+                let file = File::open(path)?;
+                file.sync_all()?;
+                forget(&file);
+            }
             // SAFETY: as in `new`.
             self.map = unsafe { MmapMut::map_mut(&self.plain)? };
         }

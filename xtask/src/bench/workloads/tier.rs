@@ -3,6 +3,7 @@
 use super::stored::Scratch;
 use super::{Bench, size};
 use crate::bench::elements::{Payload, zipf};
+use crate::bench::mapped_file::forget;
 use crate::bench::measure::{Sample, Unit, calls, on_threads, until};
 use crate::bench::report::digits;
 use crate::bench::results::{Role, Row};
@@ -213,16 +214,4 @@ impl Forgotten {
         }
         Ok(())
     }
-}
-
-#[cfg(target_os = "linux")]
-fn forget(file: &File) -> bool {
-    use std::os::fd::AsRawFd;
-    // SAFETY: the descriptor is open, and the call changes no memory of the program.
-    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) == 0 }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn forget(_file: &File) -> bool {
-    false
 }
