@@ -5,6 +5,7 @@
 //! | [`HostDevice`] | host RAM with a budget, queues and threads | machines without a GPU; tests at full speed |
 //! | [`FileDevice`] | a file on a drive | arrays larger than RAM without a GPU |
 //! | [`StoreDevice`] | a file whose contents stay | arrays that outlive the program |
+//! | [`BackedDevice`] | pages that the program reads and writes by itself | whatever else has pages |
 //! | [`SimulatedDevice`] | a seeded adversary in virtual time | tests of everything that can go wrong |
 //!
 //! All keep to the contract in [`backend_api`] and pass its conformance suite.
@@ -50,16 +51,20 @@
 // Ranges of a file are often a list of one.
 #![allow(clippy::single_range_in_vec_init)]
 
+mod backed;
 mod checked;
 mod engine;
 mod error;
 mod file;
+#[forbid(unsafe_code)]
+mod free;
 mod host;
 mod host_memory;
 mod job;
 mod kernel;
 mod medium;
 mod memory;
+mod or_ram;
 mod peers;
 mod queue;
 mod ram;
@@ -70,6 +75,7 @@ mod store;
 mod tier;
 mod worker;
 
+pub use backed::{BackedDevice, Backing};
 pub use file::{FileDevice, FileDeviceBuilder};
 pub use host::{HostDevice, HostDeviceBuilder, devices};
 pub use simulated::{SimulatedDevice, SimulatedDeviceBuilder, SimulatedFabric, SimulatedOperation};

@@ -3,8 +3,6 @@
 mod disk;
 #[forbid(unsafe_code)]
 mod format;
-#[forbid(unsafe_code)]
-mod free;
 mod part;
 #[cfg(test)]
 mod power;
@@ -17,26 +15,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use backend_api::backends::check_extensible;
+use backend_api::backends::{check_extend, check_extensible};
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, Error, ErrorKind,
     MemoryStatus, Result, tell,
 };
 
 use crate::engine::Engine;
+use crate::free::{Claimed, Free};
 use crate::host::default_threads;
+use crate::medium::Medium as _;
+use crate::or_ram::{OrRam, SCRATCH_BYTES};
 use crate::ram::{Capacity, Ram};
 use crate::tier::{Cards, Tier, Tiered};
 use disk::FileDisk;
-use free::Free;
 use parking_lot::Mutex;
-use part::{Part, Share, StoreMemory};
+use part::{Part, Share};
 use volume::{PAGE_BYTES_MAX, Volume, VolumePlan, failed};
 
 pub use volume::StoreReport;
 
-/// How much RAM work on a store may take for a while.
-const SCRATCH_BYTES: u64 = 1 << 30;
 /// The most bytes that a file can have.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
@@ -103,7 +101,7 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub struct StoreDevice {
-    engine: Engine<Tiered<StoreMemory>>,
+    engine: Engine<Tiered<OrRam<Part>>>,
     cards: Option<Arc<Cards>>,
     volume: Arc<Volume>,
     scratch: Capacity,
@@ -370,45 +368,29 @@ impl StoreDevice {
         self.is_for_work.store(true, Ordering::Release);
     }
 
-    /// The lowest pages that no buffer has, for so many bytes.
-    fn claim(&self, bytes: u64) -> Result<Part> {
-        let (page_bytes, pages) = (self.page_bytes() as u64, self.pages());
-        let count = bytes.div_ceil(page_bytes);
-        let mut claims = self.claims.lock();
-        let refused = |kind, available: u64| {
-            Err(Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(available * page_bytes))
-        };
-        if count > pages {
-            return refused(ErrorKind::TooLarge, pages);
-        }
-        let claimed = claims.take_together(count);
-        if claimed.end > pages {
-            claims.give_back(claimed);
-            return refused(ErrorKind::OutOfMemory, pages - claims.taken());
-        }
-        Ok(Part::together(&self.volume, &self.claims, claimed, bytes))
-    }
-
     /// Memory of the device as it is meant at the moment, which may become `most` bytes.
-    fn memory_of(&self, bytes: u64, most: u64, commit: Commit) -> Result<StoreMemory> {
+    fn memory_of(&self, bytes: u64, most: u64, commit: Commit) -> Result<OrRam<Part>> {
         if self.is_for_work.load(Ordering::Acquire) {
-            return Ok(StoreMemory::Ram(Ram::new(&self.scratch, bytes, commit)?));
+            return Ok(OrRam::Ram(Ram::new(&self.scratch, bytes, commit)?));
         }
         let next = &mut *self.next_share.lock();
-        let Some(share) = *next else { return Ok(StoreMemory::Part(self.claim(bytes)?)) };
+        let Some(share) = *next else {
+            let claimed = Claimed::take(&self.claims, self.pages(), self.page_bytes(), bytes)?;
+            return Ok(OrRam::Own(Part::together(&self.volume, claimed, bytes)));
+        };
         if share.number == share.shares {
             let error = Error::new(ErrorKind::OutOfMemory, "allocate").with_bytes(bytes);
             return Err(error.with_detail("each share of the store has its buffer"));
         }
         let part = Part::share(&self.volume, share, bytes, most)?;
         *next = Some(Share { number: share.number + 1, ..share });
-        Ok(StoreMemory::Part(part))
+        Ok(OrRam::Own(part))
     }
 
-    fn add(&self, memory: StoreMemory) -> BufferHandle {
+    fn add(&self, memory: OrRam<Part>) -> BufferHandle {
         let cards = match memory {
-            StoreMemory::Part(_) => self.cards.as_ref(),
-            StoreMemory::Ram(_) => None,
+            OrRam::Own(_) => self.cards.as_ref(),
+            OrRam::Ram(_) => None,
         };
         self.engine.add_buffer(Arc::new(Tiered::new(memory, cards, self.engine.wiping())))
     }
@@ -502,7 +484,10 @@ unsafe impl Device for StoreDevice {
     }
 
     fn extend(&self, buffer: &BufferHandle, bytes: u64, _commit: Commit) -> Result<()> {
-        self.engine.extend(buffer, |memory| memory.below().extend(bytes))
+        self.engine.extend(buffer, |memory| match memory.below() {
+            OrRam::Own(part) => part.extend(bytes),
+            OrRam::Ram(ram) => check_extend(ram.bytes(), bytes, ram.bytes()).map(drop),
+        })
     }
 
     fn sync(&self) -> Result<()> {

@@ -2,6 +2,8 @@
 
 pub(crate) mod asynchronous;
 #[forbid(unsafe_code)]
+#[cfg(feature = "host")]
+pub(crate) mod backed;
 pub(crate) mod builder;
 #[forbid(unsafe_code)]
 pub(crate) mod byte_stream;

@@ -1,17 +1,14 @@
 //! Pages of a store as device memory.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::backends::check_extend;
 use backend_api::{Result, racy};
-use parking_lot::Mutex;
 
-use super::free::Free;
 use super::volume::{GROUP_PAGES, Volume};
+use crate::free::Claimed;
 use crate::medium::Medium;
-use crate::ram::Ram;
 
 /// Pages of a store, which nobody else has.
 #[derive(Debug)]
@@ -27,7 +24,7 @@ pub(super) struct Part {
 #[derive(Debug)]
 enum Pages {
     /// Some that follow one another.
-    Together { claims: Arc<Mutex<Free>>, claimed: Range<u64> },
+    Together(Claimed),
     /// Its share of all.
     Share(Share),
 }
@@ -60,14 +57,9 @@ impl Share {
 }
 
 impl Part {
-    pub fn together(
-        volume: &Arc<Volume>,
-        claims: &Arc<Mutex<Free>>,
-        claimed: Range<u64>,
-        bytes: u64,
-    ) -> Self {
-        let pages = Pages::Together { claims: Arc::clone(claims), claimed };
-        Self { volume: Arc::clone(volume), pages, bytes: AtomicU64::new(bytes), most: bytes }
+    pub fn together(volume: &Arc<Volume>, claimed: Claimed, bytes: u64) -> Self {
+        let (volume, pages) = (Arc::clone(volume), Pages::Together(claimed));
+        Self { volume, pages, bytes: AtomicU64::new(bytes), most: bytes }
     }
 
     /// So many bytes of a share, which may become `most`.
@@ -105,7 +97,7 @@ impl Part {
     ) -> Result<()> {
         let page_bytes = self.volume.page_bytes() as u64;
         let share = match &self.pages {
-            Pages::Together { claimed, .. } => return work(claimed.start * page_bytes + offset, 0, bytes),
+            Pages::Together(claimed) => return work(claimed.first() * page_bytes + offset, 0, bytes),
             Pages::Share(share) => share,
         };
         let group_bytes = GROUP_PAGES * page_bytes;
@@ -120,81 +112,37 @@ impl Part {
     }
 }
 
-impl Drop for Part {
-    fn drop(&mut self) {
-        if let Pages::Together { claims, claimed } = &self.pages {
-            claims.lock().give_back(claimed.clone());
-        }
-    }
-}
-
-/// Memory of a store.
-#[derive(Debug)]
-pub(super) enum StoreMemory {
-    /// Pages that stay.
-    Part(Part),
-    /// What is needed for a while.
-    Ram(Ram),
-}
-
-impl StoreMemory {
-    /// Makes it so many bytes long.
-    pub fn extend(&self, bytes: u64) -> Result<()> {
-        match self {
-            Self::Part(part) => part.extend(bytes),
-            Self::Ram(ram) => check_extend(ram.bytes(), bytes, ram.bytes()).map(drop),
-        }
-    }
-}
-
-impl Medium for StoreMemory {
+impl Medium for Part {
     /// As much as a store reads at a time.
     const BLOCK_BYTES: usize = 256 << 10;
     /// Pages are read whole.
     const SPARSE_STRIDE_BYTES: usize = usize::MAX;
 
     fn bytes(&self) -> u64 {
-        match self {
-            Self::Part(part) => part.bytes.load(Ordering::Acquire),
-            Self::Ram(ram) => ram.bytes(),
-        }
-    }
-
-    fn address(&self) -> Option<*mut u8> {
-        match self {
-            Self::Part(_) => None,
-            Self::Ram(ram) => ram.address(),
-        }
+        self.bytes.load(Ordering::Acquire)
     }
 
     fn unit_bytes(&self) -> u64 {
-        match self {
-            Self::Part(part) => part.volume.page_bytes() as u64,
-            Self::Ram(_) => 1,
-        }
+        self.volume.page_bytes() as u64
+    }
+
+    fn address(&self) -> Option<*mut u8> {
+        None
     }
 
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
-        match self {
-            Self::Part(own) => own.pieces(offset, bytes, |place, before, bytes| {
-                own.volume.read(operation, place, bytes, |done, part| {
-                    // SAFETY: the caller vouches for the target, of which this is a part.
-                    unsafe { racy::write(to.wrapping_add(before + done), part) };
-                })
-            }),
-            // SAFETY: passed on.
-            Self::Ram(ram) => unsafe { ram.read(operation, offset, to, bytes) },
-        }
+        self.pieces(offset, bytes, |place, before, bytes| {
+            self.volume.read(operation, place, bytes, |done, part| {
+                // SAFETY: the caller vouches for the target, of which this is a part.
+                unsafe { racy::write(to.wrapping_add(before + done), part) };
+            })
+        })
     }
 
     unsafe fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
-        match self {
-            Self::Part(own) => own.pieces(offset, into.len(), |place, before, bytes| {
-                own.volume.read_into(operation, place, &mut into[before..before + bytes])
-            }),
-            // SAFETY: passed on; memory of the program is none of a device.
-            Self::Ram(ram) => unsafe { ram.read(operation, offset, into.as_mut_ptr(), into.len()) },
-        }
+        self.pieces(offset, into.len(), |place, before, bytes| {
+            self.volume.read_into(operation, place, &mut into[before..before + bytes])
+        })
     }
 
     unsafe fn write(
@@ -204,17 +152,13 @@ impl Medium for StoreMemory {
         from: *const u8,
         bytes: usize,
     ) -> Result<()> {
-        match self {
-            Self::Part(own) => own.pieces(offset, bytes, |place, before, bytes| {
-                own.volume.write(operation, place, bytes, |done, part| {
-                    let from = from.wrapping_add(before + done);
-                    // SAFETY: the caller vouches for the source, of which this is a part.
-                    unsafe { racy::copy(from, part.as_mut_ptr(), part.len()) };
-                })
-            }),
-            // SAFETY: passed on.
-            Self::Ram(ram) => unsafe { ram.write(operation, offset, from, bytes) },
-        }
+        self.pieces(offset, bytes, |place, before, bytes| {
+            self.volume.write(operation, place, bytes, |done, part| {
+                let from = from.wrapping_add(before + done);
+                // SAFETY: the caller vouches for the source, of which this is a part.
+                unsafe { racy::copy(from, part.as_mut_ptr(), part.len()) };
+            })
+        })
     }
 }
 

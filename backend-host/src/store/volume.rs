@@ -17,8 +17,8 @@ use parking_lot::{Mutex, RwLock};
 
 use super::disk::Disk;
 use super::format::{self, HEAD_BYTES, Note};
-use super::free::Free;
 use crate::error::{is_full, system};
+use crate::free::Free;
 use crate::medium;
 use crate::memory::Passage;
 use commit::Commit;

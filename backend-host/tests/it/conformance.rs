@@ -1,11 +1,14 @@
 //! Every device of this crate against the contract.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backend_api::conformance::{Limits, Outcome, run_peers};
 
-use backend_host::{FileDevice, HostDevice, SimulatedDevice, SimulatedDeviceBuilder, StoreDevice, Tier};
+use backend_host::{
+    BackedDevice, Backing, FileDevice, HostDevice, SimulatedDevice, SimulatedDeviceBuilder, StoreDevice, Tier,
+};
 
 const BYTES: u64 = 256 << 20;
 
@@ -44,6 +47,32 @@ fn store() -> StoreDevice {
     store
 }
 
+/// Pages in a list, the simplest that there is.
+#[derive(Debug)]
+struct List(Vec<Mutex<Box<[u8]>>>);
+
+impl Backing for List {
+    fn page_bytes(&self) -> usize {
+        1000
+    }
+    fn pages(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()> {
+        into.copy_from_slice(&self.0[page as usize].lock().unwrap());
+        Ok(())
+    }
+    fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()> {
+        self.0[page as usize].lock().unwrap().copy_from_slice(from);
+        Ok(())
+    }
+}
+
+fn backed() -> BackedDevice {
+    let page = || Mutex::new(vec![0; 1000].into_boxed_slice());
+    BackedDevice::new(List((0..64 << 10).map(|_| page()).collect())).unwrap()
+}
+
 fn simulated(builder: SimulatedDeviceBuilder) -> Arc<SimulatedDevice> {
     Arc::new(builder.bytes(BYTES).build())
 }
@@ -67,6 +96,8 @@ suite!(tiered_file_and_four_threads, tiered_file(4));
 suite!(store, Arc::new(store()));
 #[cfg(unix)]
 suite!(tiered_store, Arc::new(store().with_tier(&tier())));
+suite!(backed, Arc::new(backed()));
+suite!(tiered_backed, Arc::new(backed().with_tier(&tier())));
 suite!(simulation_1, simulated(SimulatedDevice::builder(1)));
 suite!(simulation_2, simulated(SimulatedDevice::builder(2)));
 suite!(

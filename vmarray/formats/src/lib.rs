@@ -46,5 +46,8 @@ mod views;
 pub mod zarr;
 
 pub use error::{Error, Result};
+/// The crate whose stores can be a [`Location`](zarr::Location).
+#[cfg(feature = "object_store")]
+pub use object_store;
 pub use options::{ByteOrder, Options, Progress};
 pub use views::{FileView, FileViewMut};

@@ -40,42 +40,44 @@ mod create;
 mod encoding;
 mod folder;
 mod grid;
+mod home;
 mod leaves;
+mod location;
+#[cfg(feature = "object_store")]
+mod objects;
 mod opened;
 mod ragged;
 mod stored;
 
-use std::path::Path;
-
 use vmarray::kernel::KernelType;
-use zarrs::storage::ReadableWritableStorage;
 
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::files::{self, Unfinished};
 use crate::options::Options;
 use crate::views::FileView;
-use create::write_arrays;
+use create::{describe, write_chunks};
 
 pub use encoding::{Blosc, Compression, Encoding};
+pub use location::Location;
 pub use opened::Zarr;
 pub use ragged::{read_ragged, write_ragged};
 
 /// The longest chunk, or shard, that is read and written.
 const CHUNK_MAX: u64 = 1 << 30;
 
-/// Writes the elements of a view to a folder, which must not exist yet.
+/// Writes the elements of a view to a folder, or to objects of a server, which must not exist yet.
 ///
 /// The folder has its name when it is whole and synchronised; until then it has another one in the same
-/// place, which ends in `.unfinished` and stays only if the process is killed. Blocks; chunks are compressed
+/// place, which ends in `.unfinished` and stays only if the process is killed. Objects are a store once the
+/// last one is there, which says so; they are removed if that fails. Blocks; chunks are compressed
 /// and written by several threads, in the [order of bytes](Options::byte_order) that is wanted.
 ///
 /// # Errors
 /// [`Exists`](Error::Exists), [`File`](Error::File), [`Zarr`](Error::Zarr), [`Array`](Error::Array),
 /// [`Cancelled`](Error::Cancelled); [`Unsupported`](Error::Unsupported) for an encoding that there is not.
 pub fn write<V>(
-    path: impl AsRef<Path>,
+    to: impl Into<Location>,
     view: V,
     encoding: Encoding<V::Element>,
     mut options: Options<'_>,
@@ -83,16 +85,11 @@ pub fn write<V>(
 where
     V: FileView<Element: KernelType>,
 {
-    let path = path.as_ref();
-    in_new_folder(path, |store| write_arrays(store, path, "", view, &encoding, &mut options))
-}
-
-/// Makes a folder whose contents are whole when it gets its name.
-fn in_new_folder(path: &Path, fill: impl FnOnce(&ReadableWritableStorage) -> Result<()>) -> Result<()> {
-    let unfinished = Unfinished::folder(path)?;
-    fill(&folder::create(unfinished.temporary())?)?;
-    files::sync_folders(unfinished.temporary())?;
-    unfinished.finish()
+    let to = to.into();
+    to.make(|store| {
+        let arrays = write_chunks(store, to.path(), "", view, &encoding, &mut options)?;
+        describe(store, to.path(), &arrays)
+    })
 }
 
 /// The path of something within a node.

@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod axis_reductions;
+mod backed;
 mod boundary;
 mod boundary_pictures;
 mod coherence;

@@ -12,9 +12,9 @@ use super::super::format::{
     Change, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, Note, RECORD_HEAD_BYTES, Record, SUPERBLOCK_BYTES,
     Superblock, VERSION, checksum,
 };
-use super::super::free::Free;
 use super::table::Table;
 use super::{Changed, Commit, GROUPS, Space, Volume, VolumePlan, corrupted, failed, zeroes};
+use crate::free::Free;
 
 /// How long the log is: as long as the map, within these limits.
 const LOG_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=256 << 20;

@@ -5,12 +5,11 @@ use std::path::Path;
 use vmarray::Element;
 use vmarray::bytemuck::cast_slice;
 use vmarray::kernel::KernelType;
-use zarrs::array::{Array, ArrayBytes, ArrayError, CodecOptions};
-use zarrs::storage::ReadableWritableStorageTraits;
+use zarrs::array::{ArrayBytes, ArrayError, CodecOptions};
 
 use super::Zarr;
+use super::create::Undescribed;
 use super::grid::{Grid, lengths};
-use super::leaves::Leaf;
 use crate::error::{Error, Result, zeroed};
 use crate::options::Options;
 use crate::pieces::{element_count, in_parallel};
@@ -21,7 +20,7 @@ const IN_RAM: usize = 1 << 30;
 
 /// Chunks that are written.
 pub(super) struct Chunks<'a, T> {
-    pub(super) arrays: Vec<(Leaf, Array<dyn ReadableWritableStorageTraits>)>,
+    pub(super) arrays: ChunkArrays,
     pub(super) grid: Grid,
     pub(super) fill_value: T,
     /// What has the other elements of chunks of which a part is written.
@@ -57,27 +56,31 @@ impl<T: Element + KernelType> Chunks<'_, T> {
                 view.read_piece(&piece, &mut part[..piece.len()])?;
                 grid.put(&cell, &cell.part, &part[..piece.len()], chunk);
             }
-            for (leaf, array) in &self.arrays {
-                store_chunk(array, leaf, &cell.place, cast_slice(chunk), bytes, &codecs)
-                    .map_err(Error::zarr(path))?;
-            }
+            let stored = self.arrays.store(&cell.place, cast_slice(chunk), bytes, &codecs);
+            stored.map_err(Error::zarr(path))?;
             Ok(piece.len() as u64 * size_of::<T>() as u64)
         })
     }
 }
 
-/// Writes what a chunk of elements has of a leaf.
-fn store_chunk(
-    array: &Array<dyn ReadableWritableStorageTraits>,
-    leaf: &Leaf,
-    place: &[u64],
-    elements: &[u8],
-    bytes: &mut Vec<u8>,
-    codecs: &CodecOptions,
-) -> Result<(), ArrayError> {
-    leaf.take(elements, bytes);
-    let place = [place, &vec![0; leaf.axes.len()]].concat();
-    array.store_chunk_opt(&place, ArrayBytes::new_flen(&bytes[..]), codecs)
+/// The arrays that chunks of elements are written to.
+pub(super) struct ChunkArrays(pub(super) Vec<Undescribed>);
+
+impl ChunkArrays {
+    /// Writes the chunk at a place; `bytes` is memory to use on the way.
+    pub(super) fn store(
+        &self,
+        place: &[u64],
+        elements: &[u8],
+        bytes: &mut Vec<u8>,
+        codecs: &CodecOptions,
+    ) -> Result<(), ArrayError> {
+        self.0.iter().try_for_each(|(leaf, array)| {
+            leaf.take(elements, bytes);
+            let place = [place, &vec![0; leaf.axes.len()]].concat();
+            array.store_chunk_opt(&place, ArrayBytes::new_flen(&bytes[..]), codecs)
+        })
+    }
 }
 
 /// Takes fewer threads for long chunks, of which each has several copies.

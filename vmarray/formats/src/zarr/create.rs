@@ -1,5 +1,6 @@
 //! Arrays and groups that are made, and how they are cut into chunks.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use zarrs::group::GroupBuilder;
 use zarrs::metadata::Endianness;
 use zarrs::storage::{ReadableWritableStorage, ReadableWritableStorageTraits};
 
-use super::chunks::Chunks;
+use super::chunks::{ChunkArrays, Chunks};
 use super::grid::Grid;
 use super::leaves::Leaf;
 use super::{CHUNK_MAX, Encoding, joined, stored};
@@ -23,15 +24,18 @@ use crate::views::FileView;
 /// How many bytes a chunk has by default, about.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Writes arrays at a node, and the groups that they are in.
-pub(super) fn write_arrays<V>(
+/// An array that has no description in its store yet, so that nobody finds it.
+pub(super) type Undescribed = (Leaf, Array<dyn ReadableWritableStorageTraits>);
+
+/// Writes the chunks of arrays at a node.
+pub(super) fn write_chunks<V>(
     store: &ReadableWritableStorage,
     path: &Path,
     node: &str,
     view: V,
     encoding: &Encoding<V::Element>,
     options: &mut Options<'_>,
-) -> Result<()>
+) -> Result<Vec<Undescribed>>
 where
     V: FileView<Element: KernelType>,
 {
@@ -41,23 +45,29 @@ where
     let stored = encoding.shard.as_ref().unwrap_or(&chunk);
     check_chunks::<V::Element>(shape.len(), stored, &chunk, path)?;
     let grid = Grid::whole(&shape, stored);
-    let mut arrays = Vec::with_capacity(leaves.len());
-    for leaf in leaves {
-        let place = joined(node, &leaf.path);
-        write_groups(store, path, &place)?;
-        let order = options.byte_order;
+    let order = options.byte_order;
+    let array = |leaf: Leaf| {
         let array = Description { leaf: &leaf, shape: &shape, stored, chunk: &chunk, encoding, order, path };
-        let array = array.build(store, &place)?;
-        array.store_metadata().map_err(Error::zarr(path))?;
-        arrays.push((leaf, array));
-    }
-    Chunks { arrays, grid, fill_value: encoding.fill_value, before: None, path }.write(view, options)
+        let array = array.build(store, &joined(node, &leaf.path))?;
+        Ok((leaf, array))
+    };
+    let arrays = ChunkArrays(leaves.into_iter().map(array).collect::<Result<_>>()?);
+    let chunks = Chunks { arrays, grid, fill_value: encoding.fill_value, before: None, path };
+    chunks.write(view, options)?;
+    Ok(chunks.arrays.0)
 }
 
-/// Writes the groups that a node is in, those that are there already again.
-fn write_groups(store: &ReadableWritableStorage, path: &Path, node: &str) -> Result<()> {
-    for (end, _) in std::iter::once((0, "")).chain(node.match_indices('/')).filter(|_| !node.is_empty()) {
-        let group = GroupBuilder::new().build(store.clone(), &format!("/{}", &node[..end]));
+/// Describes arrays whose chunks are there, and the groups that they are in; what leads to all of them comes
+/// last.
+pub(super) fn describe(store: &ReadableWritableStorage, path: &Path, arrays: &[Undescribed]) -> Result<()> {
+    let mut groups = BTreeSet::new();
+    for (_, array) in arrays {
+        array.store_metadata().map_err(Error::zarr(path))?;
+        let node = array.path().as_str();
+        groups.extend(node.match_indices('/').filter(|_| node.len() > 1).map(|(end, _)| &node[..end.max(1)]));
+    }
+    for node in groups.into_iter().rev() {
+        let group = GroupBuilder::new().build(store.clone(), node);
         group.map_err(Error::zarr(path))?.store_metadata().map_err(Error::zarr(path))?;
     }
     Ok(())

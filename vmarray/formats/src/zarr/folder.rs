@@ -15,7 +15,7 @@ use super::CHUNK_MAX;
 use crate::error::{Error, Result};
 
 /// The most bytes of a file that are read at once: those of the longest chunk, if it does not get shorter.
-const FILE_MAX: u64 = 2 * CHUNK_MAX;
+pub(super) const FILE_MAX: u64 = 2 * CHUNK_MAX;
 
 /// A store whose files are old or new, never something between.
 #[derive(Debug)]

@@ -82,9 +82,23 @@ impl Grid {
 
     /// Copies elements of a box of the array to where they are in a chunk's memory.
     pub(super) fn put<T: Copy>(&self, cell: &Cell, of: &[Range<usize>], elements: &[T], chunk: &mut [T]) {
+        self.rows(cell, of, |place, row| chunk[place..][..row.len()].copy_from_slice(&elements[row]));
+    }
+
+    /// Copies elements of a box of the array from where they are in a chunk's memory.
+    pub(super) fn take<T: Copy>(&self, cell: &Cell, of: &[Range<usize>], chunk: &[T], elements: &mut [T]) {
+        self.rows(cell, of, |place, row| {
+            let len = row.len();
+            elements[row].copy_from_slice(&chunk[place..][..len]);
+        });
+    }
+
+    /// Calls `work` for each row of a box, with its place in the chunk's memory and which elements of the box
+    /// it has.
+    fn rows(&self, cell: &Cell, of: &[Range<usize>], mut work: impl FnMut(usize, Range<usize>)) {
         let lengths = lengths(of);
         let Some((row, outer)) = lengths.split_last().filter(|(row, _)| **row > 0) else { return };
-        for (number, row) in elements.chunks_exact(*row).enumerate() {
+        for number in 0..element_count(outer) {
             let (mut rest, mut stride) = (number, self.chunk[outer.len()]);
             let mut place = of[outer.len()].start - cell.origin[outer.len()];
             for axis in (0..outer.len()).rev() {
@@ -92,7 +106,7 @@ impl Grid {
                 rest /= outer[axis];
                 stride *= self.chunk[axis];
             }
-            chunk[place..][..row.len()].copy_from_slice(row);
+            work(place, number * row..(number + 1) * row);
         }
     }
 }
@@ -146,6 +160,9 @@ mod tests {
                 let elements: Vec<usize> = (1..=len).collect();
                 let mut chunk = vec![0; grid.chunk.iter().product()];
                 grid.put(&cell, &cell.part, &elements, &mut chunk);
+                let mut again = vec![0; len];
+                grid.take(&cell, &cell.part, &chunk, &mut again);
+                prop_assert_eq!(again, elements);
                 let mut next = 1;
                 for (place, element) in chunk.into_iter().enumerate() {
                     let mut rest = place;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use vmarray::bytemuck::cast_slice_mut;
 use vmarray::kernel::KernelType;
@@ -12,11 +12,12 @@ use vmarray::{Element, ErrorKind};
 use zarrs::array::{ArrayBytes, ArraySubset, CodecOptions};
 use zarrs::storage::{ReadableWritableStorage, StoreKey};
 
-use super::chunks::{Chunks, codec_options, limit_threads};
+use super::chunks::{ChunkArrays, Chunks, codec_options, limit_threads};
 use super::grid::{Grid, lengths};
+use super::joined;
 use super::leaves::Leaf;
+use super::location::Location;
 use super::stored::{self, Stored};
-use super::{folder, joined};
 use crate::error::{Error, Result, zeroed};
 use crate::options::Options;
 use crate::pieces::{element_count, in_parallel};
@@ -66,10 +67,12 @@ use crate::views::{FileView, FileViewMut};
 /// ```
 pub struct Zarr<T> {
     store: ReadableWritableStorage,
+    pub(super) location: Location,
+    /// What the location is called.
     pub(super) path: PathBuf,
     /// The node of the elements.
     node: String,
-    fields: Vec<(Leaf, Stored)>,
+    pub(super) fields: Vec<(Leaf, Stored)>,
     elements: PhantomData<fn() -> T>,
 }
 
@@ -81,12 +84,13 @@ impl<T: Element + KernelType> Zarr<T> {
     /// types; [`Unsupported`](Error::Unsupported) for what is not [read](super) here; [`Zarr`](Error::Zarr).
     ///
     /// [`ElementMismatch`]: Error::ElementMismatch
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        Self::open_node(folder::open(path)?, path, "")
+    pub fn open(at: impl Into<Location>) -> Result<Self> {
+        let at = at.into();
+        Self::open_node(at.open()?, &at, "")
     }
 
-    pub(super) fn open_node(store: ReadableWritableStorage, path: &Path, node: &str) -> Result<Self> {
+    pub(super) fn open_node(store: ReadableWritableStorage, at: &Location, node: &str) -> Result<Self> {
+        let path = at.path();
         let open = |leaf: Leaf| {
             let stored = stored::open(&store, &joined(node, &leaf.path), &leaf, path)?;
             Ok((leaf, stored))
@@ -102,7 +106,8 @@ impl<T: Element + KernelType> Zarr<T> {
             let what = format!("`{}` has the shape {:?}, others have {first:?}", leaf.path, stored.shape);
             return Err(Error::malformed(path, what));
         }
-        Ok(Self { store, path: path.to_path_buf(), node: node.to_owned(), fields, elements: PhantomData })
+        let (location, path, node) = (at.clone(), path.to_path_buf(), node.to_owned());
+        Ok(Self { store, location, path, node, fields, elements: PhantomData })
     }
 
     /// How many elements there are along each axis.
@@ -298,14 +303,20 @@ impl<T: Element + KernelType> Zarr<T> {
             let key = StoreKey::new(stored::metadata_key(&node)).map_err(Error::zarr(&self.path))?;
             self.store.set(&key, text.into()).map_err(Error::zarr(&self.path))?;
         }
-        *self = Self::open_node(self.store.clone(), &self.path, &self.node)?;
+        *self = Self::open_node(self.store.clone(), &self.location, &self.node)?;
         Ok(())
     }
 
     /// Chunks of arrays as they are but for their shape, to be written.
     fn chunks(&self, grid: Grid, shape: &[usize]) -> Result<Chunks<'_, T>> {
+        let arrays = self.chunk_arrays(shape)?;
+        Ok(Chunks { arrays, grid, fill_value: self.fill_value(), before: Some(self), path: &self.path })
+    }
+
+    /// The arrays as they are but for their shape, whose chunks are to be written.
+    pub(super) fn chunk_arrays(&self, shape: &[usize]) -> Result<ChunkArrays> {
         let array = |(leaf, stored): &(Leaf, Stored)| {
-            if stored.chunk != grid.chunk || stored.own_chunk != leaf.axes {
+            if stored.chunk != self.chunk() || stored.own_chunk != leaf.axes {
                 let what = "fields with different chunks, or in several of them, are not written to";
                 return Err(Error::unsupported(&self.path, what));
             }
@@ -318,12 +329,11 @@ impl<T: Element + KernelType> Zarr<T> {
             let array = builder.build(self.store.clone(), stored.array.path().as_str());
             Ok((leaf.clone(), array.map_err(Error::zarr(&self.path))?))
         };
-        let arrays = self.fields.iter().map(array).collect::<Result<_>>()?;
-        Ok(Chunks { arrays, grid, fill_value: self.fill_value(), before: Some(self), path: &self.path })
+        self.fields.iter().map(array).collect::<Result<_>>().map(ChunkArrays)
     }
 
     /// What elements are that are not stored.
-    fn fill_value(&self) -> T {
+    pub(super) fn fill_value(&self) -> T {
         let mut fill = [T::zeroed()];
         for (leaf, stored) in &self.fields {
             let number = stored.array.fill_value().as_ne_bytes();

@@ -1,7 +1,5 @@
 //! Rows of different lengths: where they begin, and their items.
 
-use std::path::Path;
-
 use vmarray::device::Device;
 use vmarray::kernel::KernelType;
 use vmarray::ragged::RaggedBuilder;
@@ -9,12 +7,12 @@ use vmarray::{Element, RaggedArray, prelude::*};
 
 use super::chunks::codec_options;
 use super::grid::{Grid, lengths};
-use super::{Encoding, Zarr, folder, in_new_folder, write_arrays};
+use super::{Encoding, Location, Zarr, describe, write_chunks};
 use crate::error::{Error, Result, zeroed};
 use crate::options::Options;
 use crate::pieces::element_count;
 
-/// Writes the rows of a ragged array to a folder, which must not exist yet: a group of `offsets`, which has
+/// Writes the rows of a ragged array to a folder, or to objects, which must not exist yet: a group of `offsets`, which has
 /// where rows begin and where the last one ends, and `items`, which has what is in them. The encoding is that
 /// of the items; offsets are compressed as they are.
 ///
@@ -36,23 +34,25 @@ use crate::pieces::element_count;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn write_ragged<T: Element + KernelType, D: Device>(
-    path: impl AsRef<Path>,
+    to: impl Into<Location>,
     rows: &RaggedArray<T, D>,
     encoding: Encoding<T>,
     mut options: Options<'_>,
 ) -> Result<()> {
-    let path = path.as_ref();
+    let to = to.into();
     let offsets = rows.offsets().section(..=rows.row_count())?;
     let items = rows.items().section(..rows.item_total())?;
     let of_offsets = Encoding::<u64>::new().compression(encoding.compression).axis_names(["offset"]);
     options.of_several = Some((0, bytes::<u64>(offsets.len()) + bytes::<T>(items.len())));
-    in_new_folder(path, |store| {
-        write_arrays(store, path, "offsets", offsets, &of_offsets, &mut options)?;
+    to.make(|store| {
+        let path = to.path();
+        let mut arrays = write_chunks(store, path, "offsets", offsets, &of_offsets, &mut options)?;
         let encoding = match encoding.axis_names {
             None => encoding.axis_names(["item"]),
             Some(_) => encoding,
         };
-        write_arrays(store, path, "items", items, &encoding, &mut options)
+        arrays.extend(write_chunks(store, path, "items", items, &encoding, &mut options)?);
+        describe(store, path, &arrays)
     })
 }
 
@@ -84,14 +84,14 @@ fn bytes<T>(len: usize) -> u64 {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn read_ragged<T: Element + KernelType, D: Device>(
-    path: impl AsRef<Path>,
+    from: impl Into<Location>,
     builder: RaggedBuilder<T, D>,
     mut options: Options<'_>,
 ) -> Result<RaggedArray<T, D>> {
-    let path = path.as_ref();
-    let store = folder::open(path)?;
-    let offsets = Zarr::<u64>::open_node(store.clone(), path, "offsets")?;
-    let items = Zarr::<T>::open_node(store, path, "items")?;
+    let from = from.into();
+    let (store, path) = (from.open()?, from.path());
+    let offsets = Zarr::<u64>::open_node(store.clone(), &from, "offsets")?;
+    let items = Zarr::<T>::open_node(store, &from, "items")?;
     let ([offsets_len], [total]) = (offsets.extents()?, items.extents()?);
     if offsets_len == 0 {
         return Err(Error::malformed(path, "there are no offsets, not even that of the end"));

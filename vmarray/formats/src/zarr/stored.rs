@@ -39,6 +39,8 @@ pub(super) struct Stored {
     pub(super) chunk: Vec<usize>,
     /// Those along the axes within an element.
     pub(super) own_chunk: Vec<usize>,
+    /// The least that is read at once, along the axes of the elements: chunks, also where these are in shards.
+    pub(super) part: Vec<usize>,
     /// Whether it has truth, which is read as bytes.
     pub(super) is_truth: bool,
     /// What the store says, as it says it.
@@ -53,10 +55,12 @@ pub(super) fn metadata_key(node: &str) -> String {
 /// Opens the array of a leaf.
 pub(super) fn open(store: &ReadableWritableStorage, node: &str, leaf: &Leaf, path: &Path) -> Result<Stored> {
     let metadata = read(store, node, path)?;
-    let (array, shape, mut chunk) = Description { metadata: &metadata, node, path }.open(store, leaf)?;
+    let (array, shape, mut chunk, part) =
+        Description { metadata: &metadata, node, path }.open(store, leaf)?;
     let own_chunk = chunk.split_off(shape.len());
+    let part = part.map_or_else(|| chunk.clone(), |part| part[..shape.len()].to_vec());
     let is_truth = array.data_type().is::<BoolDataType>();
-    Ok(Stored { array, shape, chunk, own_chunk, is_truth, metadata })
+    Ok(Stored { array, shape, chunk, own_chunk, part, is_truth, metadata })
 }
 
 /// Reads the description of a node.
@@ -81,14 +85,16 @@ struct Description<'a> {
     path: &'a Path,
 }
 
-/// An array, the extents of its elements, and those of a chunk along all axes.
-type Opened = (Array<dyn ReadableWritableStorageTraits>, Vec<usize>, Vec<usize>);
+/// An array, the extents of its elements, and those of a chunk along all axes, and of what shards have.
+type Opened = (Array<dyn ReadableWritableStorageTraits>, Vec<usize>, Vec<usize>, Option<Vec<usize>>);
 
 #[derive(Default)]
 struct Codecs {
     to_arrays: Vec<Arc<dyn ArrayToArrayCodecTraits>>,
     to_bytes: Option<Arc<dyn ArrayToBytesCodecTraits>>,
     of_bytes: Vec<Arc<dyn BytesToBytesCodecTraits>>,
+    /// The extents of chunks in shards, which can be read one by one.
+    part: Option<Vec<usize>>,
 }
 
 impl Description<'_> {
@@ -156,7 +162,7 @@ impl Description<'_> {
         let array =
             builder.build(store.clone(), &format!("/{}", self.node)).map_err(Error::zarr(self.path))?;
         let axes = axes.unwrap_or(0);
-        Ok((array, shape[..axes].to_vec(), chunk))
+        Ok((array, shape[..axes].to_vec(), chunk, codecs.part))
     }
 
     /// A value as a type of zarrs.
@@ -227,6 +233,8 @@ impl Description<'_> {
                         return Err(self.unsupported("shards whose axes are transposed are not known"));
                     }
                     codecs.to_bytes = Some(self.shards(settings, chunk, data_type, number_bytes, depth)?);
+                    codecs.part =
+                        Some(self.extents(&settings["chunk_shape"], "shape of chunks in shards", 1)?);
                 }
                 "zstd" | "gzip" | "blosc" | "crc32c" if codecs.to_bytes.is_some() => {
                     let Codec::BytesToBytes(codec) = known(codec)? else { continue };
@@ -244,6 +252,8 @@ impl Description<'_> {
                 _ => return Err(self.unsupported(&format!("a codec {name:?} at this place is not known"))),
             }
         }
+        // What is compressed as a whole is read as a whole.
+        codecs.part = codecs.part.filter(|_| codecs.of_bytes.is_empty());
         Ok(codecs)
     }
 

@@ -10,3 +10,5 @@ mod raw;
 mod zarr;
 #[cfg(feature = "zarr")]
 mod zarr_damaged;
+#[cfg(feature = "zarr")]
+mod zarr_home;

@@ -91,6 +91,50 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray::assemble(elements.build()?, geometry))
     }
 
+    /// Builds an array over pages that somebody has already, a tile or a run of rows each:
+    /// [`Builder::build_over`]. Padding of tiles at the far edges is read and written, too, and shown by
+    /// nobody.
+    ///
+    /// # Errors
+    /// As there, and as [`build`](Self::build); [`FileMismatch`](crate::ErrorKind::FileMismatch) for pages
+    /// that are not as long as tiles.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// # use std::io;
+    /// # use vmarray::host::Backing;
+    /// /// Tiles of 16 times 16 pixels, each of the number of its tile.
+    /// #[derive(Debug)]
+    /// struct Mosaic;
+    /// impl Backing for Mosaic {
+    /// #   fn page_bytes(&self) -> usize { 256 }
+    /// #   fn pages(&self) -> u64 { 100 }
+    /// #   fn write_page(&self, _: u64, _: &[u8]) -> io::Result<()> { Ok(()) }
+    ///     fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()> {
+    ///         into.fill(page as u8);
+    ///         Ok(())
+    ///     }
+    ///     // ...
+    /// }
+    /// let image = NdArray::<u8, 2>::builder([160, 160]).tile([16, 16]).build_over(Mosaic)?;
+    /// assert_eq!(image.get([159, 159])?, 99);
+    /// assert_eq!(image.to_vec([15, 15]..[17, 17])?, [0, 1, 10, 11]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[cfg(feature = "host")]
+    pub fn build_over(self, backing: impl backend_host::Backing) -> Result<NdArray<T, N>> {
+        let (elements, geometry) = self.into_elements()?;
+        if let Some(tiling) = &geometry.tiling {
+            let (stored, asked) = (backing.page_bytes(), tiling.len.saturating_mul(size_of::<T>()));
+            if stored != asked {
+                let (path, what) = (backing.name(), "length of a page");
+                let (stored, asked) = (format!("{stored} bytes"), format!("{asked} bytes"));
+                return Err(crate::ErrorKind::FileMismatch { path, what, stored, asked }.into());
+            }
+        }
+        Ok(NdArray::assemble(elements.build_over(backing)?, geometry))
+    }
+
     /// What is to be built, and what it is to make up.
     pub(super) fn into_elements(self) -> Result<(Builder<T, D>, Geometry<N>)> {
         let (geometry, len) = Geometry::new(self.shape, self.layout)?;

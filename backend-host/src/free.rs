@@ -1,11 +1,15 @@
-//! Which places of a store are free.
+//! Which places of something are free.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
+
+use backend_api::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
 
 /// Places that nothing refers to. Those from `end` on have never been used.
 #[derive(Debug)]
-pub(super) struct Free {
+pub(crate) struct Free {
     /// Start -> length of what is free, without neighbours that touch.
     runs: BTreeMap<u64, u64>,
     end: u64,
@@ -85,6 +89,45 @@ impl Free {
         } else {
             self.runs.insert(start, end - start);
         }
+    }
+}
+
+/// Places that follow one another, for one buffer until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    claims: Arc<Mutex<Free>>,
+    places: Range<u64>,
+}
+
+impl Claimed {
+    /// The lowest pages that nobody has, of as many as there are, for so many bytes.
+    pub fn take(claims: &Arc<Mutex<Free>>, pages: u64, page_bytes: usize, bytes: u64) -> Result<Self> {
+        let count = bytes.div_ceil(page_bytes as u64);
+        let refused = |kind, pages: u64| {
+            let available = pages * page_bytes as u64;
+            Err(Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(available))
+        };
+        if count > pages {
+            return refused(ErrorKind::TooLarge, pages);
+        }
+        let mut free = claims.lock();
+        let places = free.take_together(count);
+        if places.end > pages {
+            free.give_back(places);
+            return refused(ErrorKind::OutOfMemory, pages - free.taken());
+        }
+        Ok(Self { claims: Arc::clone(claims), places })
+    }
+
+    /// The first one.
+    pub fn first(&self) -> u64 {
+        self.places.start
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.claims.lock().give_back(self.places.clone());
     }
 }
 

@@ -1,0 +1,451 @@
+//! Pages that the program reads and writes by itself, as a device.
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use backend_api::{
+    BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, Error, ErrorKind,
+    MemoryStatus, Result, racy,
+};
+use parking_lot::{Mutex, RwLock};
+
+use crate::engine::Engine;
+use crate::error::{is_full, system};
+use crate::free::{Claimed, Free};
+use crate::host::default_threads;
+use crate::medium::{self, Medium};
+use crate::memory::Passage;
+use crate::or_ram::{OrRam, SCRATCH_BYTES};
+use crate::ram::{Capacity, Ram};
+use crate::tier::{Cards, Tier, Tiered};
+
+/// How many bytes of pages are kept for those who read parts of them, about.
+const RECENT_BYTES: usize = 64 << 20;
+const RECENT_MAX: usize = 256;
+
+/// Pages that somebody has, and that can be read and written one by one: chunks of a compressed file, objects
+/// of a server, rows of a data base, what a function computes.
+///
+/// Methods are called by several threads at once, for one page by one that writes or several that read. They
+/// may block as long as they like, and must not use the array whose pages these are. One that panics has
+/// failed.
+///
+/// ```
+/// use std::{io, sync::{Arc, Mutex}};
+/// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+/// use backend_host::{BackedDevice, Backing};
+///
+/// /// What was never written is the number of its page.
+/// #[derive(Debug, Default)]
+/// struct Numbers {
+///     written: Mutex<std::collections::HashMap<u64, Vec<u8>>>,
+/// }
+///
+/// impl Backing for Numbers {
+///     fn page_bytes(&self) -> usize {
+///         64
+///     }
+///     fn pages(&self) -> u64 {
+///         100
+///     }
+///     fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()> {
+///         match self.written.lock().unwrap().get(&page) {
+///             Some(bytes) => into.copy_from_slice(bytes),
+///             None => into.fill(page as u8),
+///         }
+///         Ok(())
+///     }
+///     fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()> {
+///         self.written.lock().unwrap().insert(page, from.to_vec());
+///         Ok(())
+///     }
+/// }
+///
+/// let device = Arc::new(BackedDevice::new(Numbers::default())?);
+/// let (queue, pages) = (Queue::new(&device)?, DeviceBuffer::new(&device, 6400, Commit::Lazy)?);
+/// let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// let read = Transfer::Download { from: pages.at(64 * 7), to: host.at(0), bytes: 64 };
+/// device.wait(queue.submit(&[read])?)?;
+/// # assert_eq!(host.to_vec(0..64)?, [7; 64]);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+pub trait Backing: fmt::Debug + Send + Sync + 'static {
+    /// The length of each page, in bytes; it stays the same.
+    fn page_bytes(&self) -> usize;
+
+    /// How many pages there are; they stay as many.
+    fn pages(&self) -> u64;
+
+    /// Reads all of a page into memory of a page's length, of unspecified contents.
+    ///
+    /// # Errors
+    /// What the caller is told, with the page: of kind [`Corrupted`](ErrorKind::Corrupted) for
+    /// [`InvalidData`](io::ErrorKind::InvalidData), else that a copy or a kernel failed.
+    fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of a page. What is read of it from now on is that.
+    ///
+    /// # Errors
+    /// As [`read_page`](Self::read_page), and of kind [`OutOfMemory`](ErrorKind::OutOfMemory) where there is
+    /// no room. The page may have changed or not.
+    fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()>;
+
+    /// Has all pages stay that were written, whatever that means here. Does nothing by default.
+    ///
+    /// # Errors
+    /// What [`Device::sync`] is to say.
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Whether pages are not to be written; then nobody tries to. Not so by default.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    /// What it is called in messages.
+    fn name(&self) -> String {
+        "pages of the program".into()
+    }
+}
+
+/// Pages of a [`Backing`] as a device: an array whose home it is has them in its cache, and on cards before
+/// it ([`with_tier`](Self::with_tier)), and reads and writes them as it needs.
+///
+/// Buffers have the lowest pages that no other one has, with what is in them, until the device is [for
+/// work](Self::serve_work).
+///
+/// # Cost
+///
+/// Pages are read and written whole. For those who want parts of them (kernels, gathers) up to 64 MiB of
+/// pages are kept beside, or as many pages as there are threads, if that is more. Work that wants whole pages
+/// copies them once, or not at all.
+#[derive(Debug)]
+pub struct BackedDevice {
+    engine: Engine<Tiered<OrRam<Pages>>>,
+    cards: Option<Arc<Cards>>,
+    backing: Arc<dyn Backing>,
+    claims: Arc<Mutex<Free>>,
+    scratch: Capacity,
+    is_for_work: AtomicBool,
+}
+
+impl BackedDevice {
+    /// A device of these pages.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for pages of no bytes, and for more bytes than a
+    /// pointer can tell apart.
+    pub fn new(backing: impl Backing) -> Result<Self> {
+        let (page_bytes, pages) = (backing.page_bytes(), backing.pages());
+        let bytes = pages.checked_mul(page_bytes as u64).filter(|bytes| i64::try_from(*bytes).is_ok());
+        let Some(bytes) = bytes.filter(|_| page_bytes > 0) else {
+            let detail = format!("{pages} pages of {page_bytes} bytes are no memory");
+            return Err(Error::new(ErrorKind::InvalidArgument, "new").with_detail(detail));
+        };
+        let (name, backing): (_, Arc<dyn Backing>) = (backing.name(), Arc::new(backing));
+        let identity = format!("backed:{name}:{:p}", Arc::as_ptr(&backing).cast::<()>());
+        let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(bytes);
+        let engine = Engine::new(info, default_threads(), u64::MAX, None);
+        Ok(Self {
+            scratch: Capacity::new(SCRATCH_BYTES, engine.wiping()),
+            engine,
+            cards: None,
+            backing,
+            claims: Arc::new(Mutex::new(Free::around([]))),
+            is_for_work: AtomicBool::new(false),
+        })
+    }
+
+    /// Caches its pages on cards, whose memory is taken now; of one that has none
+    /// [`Tier::status`] says why.
+    ///
+    /// ```
+    /// # use std::{io, sync::Arc};
+    /// use backend_host::{BackedDevice, Backing, HostDevice, Tier};
+    /// # #[derive(Debug)]
+    /// # struct Nothing;
+    /// # impl Backing for Nothing {
+    /// #     fn page_bytes(&self) -> usize { 4096 }
+    /// #     fn pages(&self) -> u64 { 1000 }
+    /// #     fn read_page(&self, _: u64, into: &mut [u8]) -> io::Result<()> { Ok(into.fill(0)) }
+    /// #     fn write_page(&self, _: u64, _: &[u8]) -> io::Result<()> { Ok(()) }
+    /// # }
+    /// let tier = Tier::new([Arc::new(HostDevice::new(1 << 20)?)]).bytes(256 << 10);
+    /// let device = BackedDevice::new(Nothing)?.with_tier(&tier);
+    /// assert_eq!(tier.status().capacity_bytes, 256 << 10);
+    /// # drop(device);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_tier(mut self, tier: &Tier) -> Self {
+        self.cards = Some(tier.open_for_store(self.backing.page_bytes()));
+        self
+    }
+
+    /// From now on memory of the device is RAM, for work of a while, up to a GiB of it: all pages that are to
+    /// be used have a buffer.
+    ///
+    /// ```
+    /// # use std::{io, sync::Arc};
+    /// # use backend_host::{BackedDevice, Backing};
+    /// use backend_api::{Commit, Device};
+    /// # #[derive(Debug)]
+    /// # struct Nothing;
+    /// # impl Backing for Nothing {
+    /// #     fn page_bytes(&self) -> usize { 4096 }
+    /// #     fn pages(&self) -> u64 { 1000 }
+    /// #     fn read_page(&self, _: u64, into: &mut [u8]) -> io::Result<()> { Ok(into.fill(0)) }
+    /// #     fn write_page(&self, _: u64, _: &[u8]) -> io::Result<()> { Ok(()) }
+    /// # }
+    /// let device = BackedDevice::new(Nothing)?;
+    /// let pages = device.allocate(4096, Commit::Lazy)?;
+    /// device.serve_work();
+    /// assert_eq!(device.memory()?.total_bytes, 1 << 30);
+    /// device.release(pages);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn serve_work(&self) {
+        self.is_for_work.store(true, Ordering::Release);
+    }
+
+    /// The lowest pages that no buffer has, for so many bytes.
+    fn claim(&self, bytes: u64) -> Result<Pages> {
+        let (page_bytes, pages) = (self.backing.page_bytes(), self.backing.pages());
+        let claimed = Claimed::take(&self.claims, pages, page_bytes, bytes)?;
+        let recent = (RECENT_BYTES / page_bytes).clamp(self.engine.threads(), RECENT_MAX);
+        let recent = (0..recent).map(|_| RwLock::default()).collect();
+        Ok(Pages { backing: Arc::clone(&self.backing), page_bytes, bytes, claimed, recent })
+    }
+}
+
+impl DirectReads for BackedDevice {
+    fn read_directly(&self, from: DeviceSpan<'_>, into: &mut [u8]) -> Result<()> {
+        self.engine.read_directly(from, into)
+    }
+
+    fn unit_bytes(&self) -> usize {
+        self.backing.page_bytes()
+    }
+}
+
+// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is
+// queued; work keeps what it touches alive, and releasing waits for it.
+unsafe impl Device for BackedDevice {
+    fn memory(&self) -> Result<MemoryStatus> {
+        let (total, free) = if self.is_for_work.load(Ordering::Acquire) {
+            (SCRATCH_BYTES, self.scratch.free_bytes())
+        } else {
+            let (page_bytes, pages) = (self.backing.page_bytes() as u64, self.backing.pages());
+            (pages * page_bytes, (pages - self.claims.lock().taken()) * page_bytes)
+        };
+        Ok(MemoryStatus::new(total, free, free))
+    }
+
+    /// Pages, the lowest that no buffer has, with what is in them; or memory in RAM, if it is [for
+    /// work](BackedDevice::serve_work).
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        let (memory, cards) = if self.is_for_work.load(Ordering::Acquire) {
+            (Ram::new(&self.scratch, bytes, commit).map(OrRam::Ram), None)
+        } else {
+            (self.claim(bytes).map(OrRam::Own), self.cards.as_ref())
+        };
+        let memory = Tiered::new(self.engine.named(memory)?, cards, self.engine.wiping());
+        Ok(self.engine.add_buffer(Arc::new(memory)))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let outcome = caught(|| self.backing.sync());
+        self.engine.named(outcome.map_err(|cause| system(ErrorKind::System, "sync", &cause)))
+    }
+
+    fn wipe_on_release(&self) -> Result<()> {
+        self.cards.iter().try_for_each(|cards| cards.wipe_on_release())?;
+        self.engine.wipe_on_release()
+    }
+
+    fn direct_reads(&self) -> Option<&dyn DirectReads> {
+        Some(self)
+    }
+
+    backend_api::forward! { self => self.engine;
+        info create_queue release_queue release allocate_host import_host release_host
+        poll wait wake order_after
+    }
+
+    backend_api::requests! { self, queue, request => self.engine.start(queue, &request) }
+}
+
+/// What a method of the program's does, with a panic as an error.
+fn caught(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    // What the program's own type is like after its panic is for it to say.
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(io::Error::other("the program's code panicked")))
+}
+
+/// Pages that follow one another, which no other buffer has.
+#[derive(Debug)]
+struct Pages {
+    backing: Arc<dyn Backing>,
+    page_bytes: usize,
+    bytes: u64,
+    claimed: Claimed,
+    /// Each for some of the pages, by a hash of their number: held exclusively by who writes to one.
+    recent: Box<[RwLock<Recent>]>,
+}
+
+/// A page that was read or written lately.
+#[derive(Debug, Default)]
+struct Recent {
+    page: Option<u64>,
+    bytes: Passage<u8>,
+}
+
+/// A part of a range that lies in one page.
+#[derive(Clone, Debug)]
+struct Piece {
+    page: u64,
+    /// Which bytes of the page.
+    part: std::ops::Range<usize>,
+    /// How many bytes of the range come before.
+    done: usize,
+}
+
+impl Pages {
+    fn pieces(&self, offset: u64, bytes: usize, mut work: impl FnMut(Piece) -> Result<()>) -> Result<()> {
+        let mut done = 0;
+        while done < bytes {
+            let at = offset + done as u64;
+            let start = (at % self.page_bytes as u64) as usize;
+            let part = start..self.page_bytes.min(start + (bytes - done));
+            let length = part.len();
+            work(Piece { page: self.claimed.first() + at / self.page_bytes as u64, part, done })?;
+            done += length;
+        }
+        Ok(())
+    }
+
+    fn recent(&self, page: u64) -> &RwLock<Recent> {
+        // Fibonacci hashing: threads that go through pages at some distance seldom meet.
+        let hash = page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        &self.recent[(hash % self.recent.len() as u64) as usize]
+    }
+
+    /// Reads a page whole. The caller has the lock of its group.
+    fn load(&self, operation: &'static str, page: u64, into: &mut [u8]) -> Result<()> {
+        let read = caught(|| self.backing.read_page(page, into));
+        read.map_err(|cause| self.failed(operation, "read", page, &cause))
+    }
+
+    /// Writes what a group has as a page, which it then has if that is well.
+    fn store(&self, operation: &'static str, group: &mut Recent, page: u64) -> Result<()> {
+        let written = caught(|| self.backing.write_page(page, &group.bytes.0));
+        group.page = written.is_ok().then_some(page);
+        if self.page_bytes > RECENT_BYTES / self.recent.len() {
+            *group = Recent::default();
+        }
+        written.map_err(|cause| self.failed(operation, "write", page, &cause))
+    }
+
+    #[cold]
+    fn failed(&self, operation: &'static str, what: &str, page: u64, cause: &io::Error) -> Error {
+        let kind = match cause.kind() {
+            io::ErrorKind::InvalidData => ErrorKind::Corrupted,
+            io::ErrorKind::OutOfMemory => ErrorKind::OutOfMemory,
+            _ if is_full(cause) => ErrorKind::OutOfMemory,
+            _ => medium::failure(operation).kind(),
+        };
+        let error = system(kind, operation, cause);
+        let detail = format!("cannot {what} page {page} of {}: {}", self.backing.name(), error.detail());
+        error.with_offset(page * self.page_bytes as u64).with_detail(detail)
+    }
+}
+
+impl Medium for Pages {
+    /// Parts of pages cost a copy, and now and then a page.
+    const BLOCK_BYTES: usize = 256 << 10;
+    /// Pages are read whole.
+    const SPARSE_STRIDE_BYTES: usize = usize::MAX;
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn unit_bytes(&self) -> u64 {
+        self.page_bytes as u64
+    }
+
+    fn address(&self) -> Option<*mut u8> {
+        None
+    }
+
+    unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
+        self.pieces(offset, bytes, |Piece { page, part, done }| {
+            // SAFETY: the caller vouches for the target, of which this is a part.
+            let give = |from: &[u8]| unsafe { racy::write(to.wrapping_add(done), &from[part.clone()]) };
+            let group = self.recent(page).read();
+            if group.page == Some(page) {
+                give(&group.bytes.0);
+                return Ok(());
+            }
+            if part.len() == self.page_bytes {
+                // Nobody else may want it soon: it is in a frame then.
+                let mut whole = Passage(vec![0; self.page_bytes]);
+                self.load(operation, page, &mut whole.0)?;
+                give(&whole.0);
+                return Ok(());
+            }
+            drop(group);
+            let group = &mut *self.recent(page).write();
+            if group.page != Some(page) {
+                group.page = None;
+                group.bytes.0.resize(self.page_bytes, 0);
+                self.load(operation, page, &mut group.bytes.0)?;
+                group.page = Some(page);
+            }
+            give(&group.bytes.0);
+            Ok(())
+        })
+    }
+
+    unsafe fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.pieces(offset, into.len(), |Piece { page, part, done }| {
+            let into = &mut into[done..done + part.len()];
+            let group = self.recent(page).read();
+            if part.len() == self.page_bytes && group.page != Some(page) {
+                return self.load(operation, page, into);
+            }
+            drop(group);
+            let offset = (page - self.claimed.first()) * self.page_bytes as u64 + part.start as u64;
+            // SAFETY: the range is a part of the caller's; memory of the program is none of a device.
+            unsafe { self.read(operation, offset, into.as_mut_ptr(), into.len()) }
+        })
+    }
+
+    unsafe fn write(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
+        if self.backing.is_read_only() {
+            return Err(Error::new(ErrorKind::ReadOnly, operation));
+        }
+        self.pieces(offset, bytes, |Piece { page, part, done }| {
+            let group = &mut *self.recent(page).write();
+            let is_there = group.page.take() == Some(page);
+            group.bytes.0.resize(self.page_bytes, 0);
+            if !is_there && part.len() < self.page_bytes {
+                self.load(operation, page, &mut group.bytes.0)?;
+            }
+            let into = &mut group.bytes.0[part];
+            // SAFETY: the caller vouches for the source, of which this is a part.
+            unsafe { racy::copy(from.wrapping_add(done), into.as_mut_ptr(), into.len()) };
+            self.store(operation, group, page)
+        })
+    }
+}

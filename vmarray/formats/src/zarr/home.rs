@@ -1,0 +1,231 @@
+//! Stores as homes of arrays: chunks that are read when they are wanted, and written when they have changed.
+
+use std::fmt;
+use std::io;
+
+use vmarray::bytemuck::{cast_slice, try_cast_slice_mut};
+use vmarray::host::Backing;
+use vmarray::kernel::KernelType;
+use vmarray::{AnyDevice, Builder, Element, NdArray};
+use zarrs::array::{ArrayError, CodecError, CodecOptions};
+use zarrs::storage::StorageError;
+
+use super::Zarr;
+use super::chunks::{ChunkArrays, codec_options};
+use super::grid::{Grid, lengths};
+use crate::error::{Error, Result, zeroed};
+use crate::options::Options;
+use crate::pieces::element_count;
+
+impl<T: Element + KernelType> Zarr<T> {
+    /// An array whose home the store is: nothing is read before it is asked for, so that stores which are
+    /// larger than RAM and cards are worked on through these. The tiles of the array are the chunks of the
+    /// store, or its shards where chunks are in these.
+    ///
+    /// `settings` are those of the array's elements: its cache, cards before the store
+    /// ([`Builder::tier`](vmarray::Builder::tier)), and so on. Chunks that have changed are compressed and
+    /// written when they leave the cache, by `flush`, by [`sync`](vmarray::VirtualArray::sync), which also
+    /// waits until the system keeps them, and when the array is dropped, which can only warn of a failure.
+    /// Each chunk is old or new, whenever the process ends; several of them may be of different times.
+    /// Nobody else may write to the store meanwhile, and its shape stays.
+    ///
+    /// # Errors
+    /// [`RankMismatch`](Error::RankMismatch); [`Unsupported`](Error::Unsupported) for stores of others whose
+    /// fields have different chunks, and for truth; [`Array`](Error::Array) for what the array reports, then
+    /// and later: damaged chunks are device errors of kind `Corrupted`, with their number.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// use vmarray_formats::{Options, zarr::{self, Encoding, Zarr}};
+    /// let path = std::env::temp_dir().join(format!("home {}.zarr", std::process::id()));
+    /// let empty = NdArray::<u32, 2>::new([1000, 1000])?;
+    /// zarr::write(&path, &empty, Encoding::new().chunk([64, 64]), Options::new())?;
+    ///
+    /// let image: NdArray<u32, 2> = Zarr::open(&path)?.into_array(|elements| elements.cache_bytes(1 << 20))?;
+    /// image.set([500, 500], 7)?;
+    /// image.transform([0, 0]..[100, 100], Field::whole().set(1))?;
+    /// assert_eq!(image.sum(.., Field::whole())?, 10_007);
+    /// image.elements().sync()?;
+    /// # drop(image);
+    /// # let box_of = |store: Zarr<u32>| -> Result<u32, Box<dyn std::error::Error>> {
+    /// #     let two = NdArray::<u32, 2>::new([1, 2])?;
+    /// #     store.read_box([500, 499]..[501, 501], &two, Options::new())?;
+    /// #     Ok(two.get([0, 1])?)
+    /// # };
+    /// # assert_eq!(box_of(Zarr::open(&path)?)?, 7);
+    /// # std::fs::remove_dir_all(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn into_array<const N: usize>(
+        self,
+        settings: impl FnOnce(Builder<T, AnyDevice>) -> Builder<T, AnyDevice>,
+    ) -> Result<NdArray<T, N>> {
+        let page = self.chunk().to_vec();
+        self.into_array_of(page, true, settings)
+    }
+
+    /// As [`into_array`](Self::into_array), to read alone; whatever writes is refused. Its tiles are the
+    /// chunks of the store, those in shards as well: a shard is read in part. Others may write to the store;
+    /// what they write is seen where it was not cached.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{nd::NdLayout, prelude::*};
+    /// use vmarray_formats::{Options, zarr::{self, Encoding, Zarr}};
+    /// let path = std::env::temp_dir().join(format!("read only {}.zarr", std::process::id()));
+    /// let encoding = Encoding::new().chunk([16, 16]).shard([128, 128]);
+    /// zarr::write(&path, &NdArray::<u8, 2>::new([500, 500])?, encoding, Options::new())?;
+    /// let image: NdArray<u8, 2> = Zarr::open(&path)?.into_read_only_array(|elements| elements)?;
+    /// assert_eq!((image.layout(), image.get([499, 0])?), (NdLayout::Tiled([16, 16]), 0));
+    /// assert!(image.set([0, 0], 1).is_err());
+    /// # std::fs::remove_dir_all(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn into_read_only_array<const N: usize>(
+        self,
+        settings: impl FnOnce(Builder<T, AnyDevice>) -> Builder<T, AnyDevice>,
+    ) -> Result<NdArray<T, N>> {
+        let page = self.fields[0].1.part.clone();
+        self.into_array_of(page, false, settings)
+    }
+
+    fn into_array_of<const N: usize>(
+        self,
+        page: Vec<usize>,
+        is_written: bool,
+        settings: impl FnOnce(Builder<T, AnyDevice>) -> Builder<T, AnyDevice>,
+    ) -> Result<NdArray<T, N>> {
+        let shape: [usize; N] = self.extents()?;
+        let tile: [usize; N] = page.as_slice().try_into().unwrap_or([1; N]);
+        let grid = Grid::whole(self.shape(), &page);
+        let writes = if is_written { Some(self.chunk_arrays(self.shape())?) } else { None };
+        let codecs = codec_options(&Options::new().threads(2));
+        let name = self.path.display().to_string();
+        let home = Home { fill_value: self.fill_value(), store: self, grid, writes, codecs, name };
+        let builder = NdArray::<T, N>::builder(shape).tile(tile).elements(settings);
+        Ok(builder.build_over(home)?)
+    }
+}
+
+/// Chunks as pages.
+struct Home<T> {
+    store: Zarr<T>,
+    /// Pages, in the order of tiles.
+    grid: Grid,
+    /// What chunks are written to, unless it is to read alone.
+    writes: Option<ChunkArrays>,
+    fill_value: T,
+    codecs: CodecOptions,
+    name: String,
+}
+
+impl<T> fmt::Debug for Home<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Home").field("name", &self.name).field("grid", &self.grid).finish_non_exhaustive()
+    }
+}
+
+impl<T: Element + KernelType> Home<T> {
+    fn page_len(&self) -> usize {
+        element_count(&self.grid.chunk)
+    }
+
+    /// Reads a chunk, with zeroes where it reaches beyond the edges.
+    fn read(&self, page: u64, chunk: &mut [T]) -> Result<()> {
+        let cell = self.grid.cell(page as usize);
+        let len = element_count(&lengths(&cell.part));
+        if len == chunk.len() {
+            return self.store.read_elements(&cell.part, chunk, &self.codecs);
+        }
+        let mut part = zeroed::<T>(len)?;
+        self.store.read_elements(&cell.part, &mut part, &self.codecs)?;
+        chunk.fill(T::zeroed());
+        self.grid.put(&cell, &cell.part, &part, chunk);
+        Ok(())
+    }
+
+    /// Writes a chunk, with fill values where it reaches beyond the edges: there may be elements one day.
+    fn write(&self, page: u64, chunk: &mut [T]) -> Result<()> {
+        let Some(writes) = &self.writes else {
+            return Err(Error::unsupported(&self.store.path, "it is open to read alone"));
+        };
+        let cell = self.grid.cell(page as usize);
+        let len = element_count(&lengths(&cell.part));
+        if len < chunk.len() {
+            let mut part = zeroed::<T>(len)?;
+            self.grid.take(&cell, &cell.part, chunk, &mut part);
+            chunk.fill(self.fill_value);
+            self.grid.put(&cell, &cell.part, &part, chunk);
+        }
+        let stored = writes.store(&cell.place, cast_slice(chunk), &mut Vec::new(), &self.codecs);
+        stored.map_err(Error::zarr(&self.store.path))
+    }
+}
+
+impl<T: Element + KernelType> Backing for Home<T> {
+    fn page_bytes(&self) -> usize {
+        self.page_len() * size_of::<T>()
+    }
+
+    fn pages(&self) -> u64 {
+        self.grid.count() as u64
+    }
+
+    fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()> {
+        if let Ok(chunk) = try_cast_slice_mut(into) {
+            return self.read(page, chunk).map_err(told);
+        }
+        let mut chunk = zeroed::<T>(self.page_len()).map_err(told)?;
+        self.read(page, &mut chunk).map_err(told)?;
+        into.copy_from_slice(cast_slice(&chunk));
+        Ok(())
+    }
+
+    fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()> {
+        let mut chunk = zeroed::<T>(self.page_len()).map_err(told)?;
+        vmarray::bytemuck::cast_slice_mut(&mut chunk).copy_from_slice(from);
+        self.write(page, &mut chunk).map_err(told)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // What files have was synchronised before they got their names.
+        self.store.location.sync().map_err(told)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.writes.is_none()
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+/// An error as pages tell it: chunks that make no sense are damaged, and what the system says stays.
+fn told(error: Error) -> io::Error {
+    let kind = match &error {
+        Error::Malformed { .. } => io::ErrorKind::InvalidData,
+        Error::Array(_) => io::ErrorKind::OutOfMemory,
+        Error::File { cause, .. } => cause.kind(),
+        Error::Zarr { cause, .. } => match cause.downcast_ref::<ArrayError>() {
+            Some(
+                ArrayError::StorageError(cause) | ArrayError::CodecError(CodecError::StorageError(cause)),
+            ) => of_storage(cause),
+            Some(ArrayError::CodecError(CodecError::IOError(cause))) => cause.kind(),
+            Some(_) => io::ErrorKind::InvalidData,
+            None => cause.downcast_ref::<StorageError>().map_or(io::ErrorKind::Other, of_storage),
+        },
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
+
+fn of_storage(error: &StorageError) -> io::ErrorKind {
+    match error {
+        StorageError::IOError(cause) => cause.kind(),
+        StorageError::InvalidByteRangeError(_) => io::ErrorKind::InvalidData,
+        _ => io::ErrorKind::Other,
+    }
+}

@@ -1,0 +1,223 @@
+//! Objects of a server as a store.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::sync::{Arc, OnceLock, mpsc};
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use object_store::path::Path;
+use object_store::{
+    Error as ObjectError, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutPayload, WriteMultipart,
+};
+use tokio::runtime::{Builder, Runtime};
+use zarrs::storage::byte_range::{ByteRange, ByteRangeIterator};
+use zarrs::storage::{
+    Bytes, MaybeBytesIterator, OffsetBytesIterator, ReadableStorageTraits, StorageError, StoreKey,
+    StorePrefix, WritableStorageTraits, store_set_partial_many,
+};
+
+use super::folder::FILE_MAX;
+
+/// Longer objects are sent in parts, so that what fails is tried again by parts.
+const PART_BYTES: usize = 8 << 20;
+/// How many parts of an object, or names, are under way at a time.
+const AT_ONCE: usize = 8;
+
+/// Objects with a prefix.
+#[derive(Clone, Debug)]
+pub(super) struct Objects {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+}
+
+/// The threads that make requests.
+fn runtime() -> io::Result<&'static Runtime> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let runtime =
+        Builder::new_multi_thread().worker_threads(2).thread_name("vmarray-objects").enable_all().build()?;
+    // Another thread's, if there is one meanwhile: this one ends then, and has nothing to wait for.
+    Ok(RUNTIME.get_or_init(|| runtime))
+}
+
+/// Waits for work that threads of this crate do: the calling thread may be one of a runtime's, and must not
+/// enter another one.
+fn wait_for<T: Send + 'static>(
+    work: impl Future<Output = Result<T, ObjectError>> + Send + 'static,
+) -> Result<T, StorageError> {
+    let (tell, told) = mpsc::sync_channel(1);
+    runtime()?.spawn(async move { tell.send(work.await) });
+    match told.recv() {
+        Ok(outcome) => outcome.map_err(failed),
+        Err(mpsc::RecvError) => Err(StorageError::Other("a request panicked".into())),
+    }
+}
+
+fn failed(error: ObjectError) -> StorageError {
+    let kind = match error {
+        ObjectError::NotFound { .. } => io::ErrorKind::NotFound,
+        ObjectError::PermissionDenied { .. } | ObjectError::Unauthenticated { .. } => {
+            io::ErrorKind::PermissionDenied
+        }
+        ObjectError::AlreadyExists { .. } => io::ErrorKind::AlreadyExists,
+        ObjectError::NotSupported { .. } | ObjectError::NotImplemented { .. } => io::ErrorKind::Unsupported,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error).into()
+}
+
+/// Nothing, where there is no such object.
+fn found<T>(outcome: Result<T, ObjectError>) -> Result<Option<T>, ObjectError> {
+    match outcome {
+        Ok(found) => Ok(Some(found)),
+        Err(ObjectError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl Objects {
+    pub fn new(store: Arc<dyn ObjectStore>, prefix: &str) -> Self {
+        Self { store, prefix: Path::from(prefix) }
+    }
+
+    fn path(&self, key: &StoreKey) -> Path {
+        key.as_str().split('/').fold(self.prefix.clone(), |path, part| path.join(part))
+    }
+
+    /// Whether nothing has the prefix.
+    pub fn is_empty(&self) -> Result<bool, StorageError> {
+        let Self { store, prefix } = self.clone();
+        wait_for(async move { Ok(store.list(Some(&prefix)).try_next().await?.is_none()) })
+    }
+
+    /// Removes what there is.
+    pub fn remove(&self) {
+        let Self { store, prefix } = self.clone();
+        // The first error is the one to tell.
+        let _ = wait_for(async move {
+            let names = store.list(Some(&prefix)).map_ok(|object| object.location).boxed();
+            store.delete_stream(names).try_for_each(|_| async { Ok(()) }).await
+        });
+    }
+}
+
+impl fmt::Display for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.store, self.prefix)
+    }
+}
+
+impl ReadableStorageTraits for Objects {
+    fn get(&self, key: &StoreKey) -> Result<Option<Bytes>, StorageError> {
+        let (store, path) = (Arc::clone(&self.store), self.path(key));
+        wait_for(async move {
+            let Some(object) = found(store.get(&path).await)? else { return Ok(None) };
+            expect_short(&path, object.meta.size)?;
+            object.bytes().await.map(Some)
+        })
+    }
+
+    fn get_partial_many<'a>(
+        &'a self,
+        key: &StoreKey,
+        ranges: ByteRangeIterator<'a>,
+    ) -> Result<MaybeBytesIterator<'a>, StorageError> {
+        let (store, path) = (Arc::clone(&self.store), self.path(key));
+        let ranges: Vec<ByteRange> = ranges.collect();
+        let parts = wait_for(async move {
+            let read = |range: ByteRange| {
+                let (store, path) = (Arc::clone(&store), path.clone());
+                async move {
+                    let (range, wanted) = match range {
+                        ByteRange::FromStart(start, Some(len)) => {
+                            (GetRange::Bounded(start..start.saturating_add(len)), Some(len))
+                        }
+                        ByteRange::FromStart(start, None) => (GetRange::Offset(start), None),
+                        ByteRange::Suffix(len) => (GetRange::Suffix(len), Some(len)),
+                    };
+                    expect_short(&path, wanted.unwrap_or(0))?;
+                    let options = GetOptions { range: Some(range), ..GetOptions::default() };
+                    let Some(object) = found(store.get_opts(&path, options).await)? else { return Ok(None) };
+                    let len = object.range.end.saturating_sub(object.range.start);
+                    expect_short(&path, len)?;
+                    let bytes = object.bytes().await?;
+                    if wanted.is_some_and(|wanted| wanted != bytes.len() as u64) {
+                        let source = format!("{} bytes of {wanted:?} that were asked for", bytes.len());
+                        return Err(ObjectError::Generic { store: "object", source: source.into() });
+                    }
+                    Ok(Some(bytes))
+                }
+            };
+            let reads = futures_util::stream::iter(ranges).map(read).buffered(AT_ONCE);
+            reads.try_collect::<Vec<Option<Bytes>>>().await
+        })?;
+        let Some(parts) = parts.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        Ok(Some(Box::new(parts.into_iter().map(Ok))))
+    }
+
+    fn size_key(&self, key: &StoreKey) -> Result<Option<u64>, StorageError> {
+        let (store, path) = (Arc::clone(&self.store), self.path(key));
+        wait_for(async move { Ok(found(store.head(&path).await)?.map(|object| object.size)) })
+    }
+
+    fn supports_get_partial(&self) -> bool {
+        true
+    }
+}
+
+/// Refuses what is longer than the longest chunk: memory is asked for before it comes.
+fn expect_short(path: &Path, bytes: u64) -> Result<(), ObjectError> {
+    if bytes <= FILE_MAX {
+        return Ok(());
+    }
+    let source = format!("{path} has more than {FILE_MAX} bytes").into();
+    Err(ObjectError::Generic { store: "object", source })
+}
+
+impl WritableStorageTraits for Objects {
+    fn set(&self, key: &StoreKey, value: Bytes) -> Result<(), StorageError> {
+        let (store, path) = (Arc::clone(&self.store), self.path(key));
+        wait_for(async move {
+            if value.len() <= PART_BYTES {
+                return store.put(&path, PutPayload::from_bytes(value)).await.map(drop);
+            }
+            // Nobody sees it before it is whole.
+            let mut parts =
+                WriteMultipart::new_with_chunk_size(store.put_multipart(&path).await?, PART_BYTES);
+            for at in (0..value.len()).step_by(PART_BYTES) {
+                if let Err(error) = parts.wait_for_capacity(AT_ONCE).await {
+                    let _ = parts.abort().await;
+                    return Err(error);
+                }
+                parts.put(value.slice(at..value.len().min(at + PART_BYTES)));
+            }
+            parts.finish().await.map(drop)
+        })
+    }
+
+    fn set_partial_many(&self, key: &StoreKey, values: OffsetBytesIterator<'_>) -> Result<(), StorageError> {
+        store_set_partial_many(self, key, values)
+    }
+
+    fn supports_set_partial(&self) -> bool {
+        false
+    }
+
+    fn erase(&self, key: &StoreKey) -> Result<(), StorageError> {
+        let (store, path) = (Arc::clone(&self.store), self.path(key));
+        wait_for(async move { found(store.delete(&path).await).map(drop) })
+    }
+
+    fn erase_prefix(&self, prefix: &StorePrefix) -> Result<(), StorageError> {
+        let prefix = prefix.as_str().split('/').filter(|part| !part.is_empty());
+        let prefix = prefix.fold(self.prefix.clone(), |path, part| path.join(part));
+        let store = Arc::clone(&self.store);
+        wait_for(async move {
+            let names = store.list(Some(&prefix)).map_ok(|object| object.location).boxed();
+            store.delete_stream(names).try_for_each(|_| async { Ok(()) }).await
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! Arrays whose pages the program reads and writes by itself.
+
+use std::sync::Arc;
+
+use backend_api::Device;
+use backend_host::{BackedDevice, Backing};
+
+use crate::array::VirtualArray;
+use crate::array::builder::{Builder, Homes, OpenDevices};
+use crate::base::element::{self, Element};
+use crate::base::error::{ErrorKind, Result};
+use crate::engine::page::state::HOME;
+use crate::engine::pager::KeptLength;
+use crate::setup::any::AnyDevice;
+
+impl<T: Element, D: Device> Builder<T, D> {
+    /// Builds an array over pages that somebody has already, and that are read and written by the program's
+    /// own code: chunks of a compressed file, objects of a server, what a function computes. Page `p` has the
+    /// elements from `p * page_len` on, in memory's order of bytes. Nothing is read before it is asked for;
+    /// then a page is read whole, by the thread that wants it, and cached in RAM as of any device, and on
+    /// cards with a [tier](Self::tier).
+    ///
+    /// Pages that have changed are written when they leave the cache, by [`flush`], by
+    /// [`sync`](VirtualArray::sync), which lets the [`Backing`] [sync](Backing::sync) as well, and when the
+    /// array is dropped, which can only warn of a failure. The array does not grow. Of the settings, devices,
+    /// placement and page length do not count.
+    ///
+    /// [`flush`]: crate::views::PagedView::flush
+    ///
+    /// # Errors
+    /// [`FileMismatch`](ErrorKind::FileMismatch) if its pages are no whole number of elements, or are fewer
+    /// than the length needs; [`FileRefused`](ErrorKind::FileRefused) for an array that is to be movable;
+    /// [`Device`](ErrorKind::Device) as [`BackedDevice::new`]. Later, with the page, what the backing says.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use std::io;
+    /// use vmarray::host::Backing;
+    /// /// Squares, computed when they are wanted.
+    /// #[derive(Debug)]
+    /// struct Squares;
+    /// impl Backing for Squares {
+    ///     fn page_bytes(&self) -> usize {
+    ///         8 * 512
+    ///     }
+    ///     fn pages(&self) -> u64 {
+    ///         1 << 40
+    ///     }
+    ///     fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()> {
+    ///         for (i, square) in (512 * page..).zip(into.chunks_exact_mut(8)) {
+    ///             square.copy_from_slice(&i.wrapping_mul(i).to_ne_bytes());
+    ///         }
+    ///         Ok(())
+    ///     }
+    ///     fn write_page(&self, _: u64, _: &[u8]) -> io::Result<()> {
+    ///         Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    ///     }
+    ///     fn is_read_only(&self) -> bool {
+    ///         true
+    ///     }
+    /// }
+    /// let squares = VirtualArray::<u64>::builder(1 << 30).build_over(Squares)?;
+    /// assert_eq!((squares.get(1 << 20)?, squares.page_len()), (1 << 40, 512));
+    /// assert_eq!(squares.count(..1000, Field::whole(), &81)?, 1);
+    /// assert!(squares.set(0, 1).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn build_over(self, backing: impl Backing) -> Result<VirtualArray<T>> {
+        let mismatch = |what, stored: String, asked: String| ErrorKind::FileMismatch {
+            path: backing.name(),
+            what,
+            stored,
+            asked,
+        };
+        let (page_bytes, element_bytes) = (backing.page_bytes(), element::Layout::<T>::BYTES);
+        let page_len = page_bytes / element_bytes;
+        if page_len == 0 || !page_bytes.is_multiple_of(element_bytes) {
+            let asked = format!("a multiple of {element_bytes} bytes");
+            return Err(mismatch("length of a page", format!("{page_bytes} bytes"), asked).into());
+        }
+        let pages = self.len.div_ceil(page_len) as u64;
+        if backing.pages() < pages {
+            let (stored, asked) = (backing.pages().to_string(), pages.to_string());
+            return Err(mismatch("number of pages", stored, asked).into());
+        }
+        if self.settings.is_movable() {
+            return Err(ErrorKind::FileRefused { reason: "its pages stay where they are" }.into());
+        }
+        let is_read_only = backing.is_read_only();
+        let mut device = BackedDevice::new(backing)?;
+        if let Some(tier) = &self.settings.tier {
+            device = device.with_tier(tier);
+        }
+        let device = Arc::new(device);
+        let own: Arc<dyn Device> = Arc::<BackedDevice>::clone(&device);
+        let homes = Homes {
+            open: OpenDevices::of(vec![Arc::new(AnyDevice::from(own))], &self.settings.common)?,
+            len: self.len,
+            max_len: self.len,
+            pages_most: pages,
+            is_open: false,
+            page_len,
+            turns: vec![0],
+            redundant: None,
+        };
+        let array = Builder::<T, AnyDevice>::build_on(self.settings, homes, |pager| {
+            (0..pages).for_each(|page| pager.table().entry(page).begin_with(HOME));
+            pager.keep(is_read_only, KeptLength::None);
+        })?;
+        device.serve_work();
+        Ok(array)
+    }
+}

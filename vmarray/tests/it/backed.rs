@@ -1,0 +1,220 @@
+//! Arrays over pages that the program reads and writes by itself.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use vmarray::device::ErrorKind as DeviceErrorKind;
+use vmarray::device::wrap::SplitMix64;
+use vmarray::host::{Backing, HostDevice, Tier};
+use vmarray::{ErrorKind, VirtualArray, prelude::*};
+
+use crate::stored::of_device;
+
+/// What a program has that keeps pages of `u32`.
+#[derive(Debug, Default)]
+struct Kept {
+    pages: Mutex<Vec<Vec<u8>>>,
+    reads: AtomicU64,
+    syncs: AtomicU64,
+    /// Of each page, how reading and writing it ends.
+    bad: Mutex<std::collections::HashMap<u64, io::ErrorKind>>,
+}
+
+/// The kind that stands for a panic.
+const PANIC: io::ErrorKind = io::ErrorKind::Deadlock;
+
+#[derive(Clone, Debug)]
+struct Pages {
+    kept: Arc<Kept>,
+    page_bytes: usize,
+    is_read_only: bool,
+}
+
+impl Pages {
+    fn new(count: usize, page_bytes: usize) -> Self {
+        let kept = Arc::new(Kept { pages: Mutex::new(vec![vec![0; page_bytes]; count]), ..Kept::default() });
+        Self { kept, page_bytes, is_read_only: false }
+    }
+
+    fn elements(&self, len: usize) -> Vec<u32> {
+        let pages = self.kept.pages.lock().unwrap();
+        let bytes = pages.iter().flatten().copied().collect::<Vec<u8>>();
+        bytes.chunks_exact(4).take(len).map(|bytes| u32::from_ne_bytes(bytes.try_into().unwrap())).collect()
+    }
+
+    fn expect_good(&self, page: u64) -> io::Result<()> {
+        match self.kept.bad.lock().unwrap().get(&page).copied() {
+            Some(PANIC) => panic!("page {page} is one of those that panic"),
+            Some(kind) => Err(io::Error::new(kind, "a bad page")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Backing for Pages {
+    fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+    fn pages(&self) -> u64 {
+        self.kept.pages.lock().unwrap().len() as u64
+    }
+    fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()> {
+        self.expect_good(page)?;
+        self.kept.reads.fetch_add(1, Ordering::Relaxed);
+        into.copy_from_slice(&self.kept.pages.lock().unwrap()[page as usize]);
+        Ok(())
+    }
+    fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()> {
+        assert!(!self.is_read_only);
+        self.expect_good(page)?;
+        self.kept.pages.lock().unwrap()[page as usize].copy_from_slice(from);
+        Ok(())
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.kept.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+    fn name(&self) -> String {
+        "the archive".into()
+    }
+}
+
+/// Whatever a random program does to an array, the pages have it after each `sync`, and the next array over
+/// them shows it.
+#[test]
+fn pages_of_the_program_are_an_array() {
+    for seed in 0..12 {
+        let mut random = SplitMix64::new(seed);
+        let (len, page_len) = (1 + random.index(5000), 1 + random.index(300));
+        let pages = Pages::new(len.div_ceil(page_len) + random.index(2), 4 * page_len);
+        let card = Arc::new(HostDevice::new(1 << 20).unwrap());
+        let tier = Tier::new([card]).bytes(8 << 10);
+        let build = |random: &mut SplitMix64| {
+            let builder = VirtualArray::<u32>::builder(len).cache_bytes(4 << 10);
+            let builder = if random.index(2) == 0 { builder } else { builder.tier(&tier) };
+            builder.build_over(pages.clone()).unwrap()
+        };
+        let (mut array, mut model) = (build(&mut random), vec![0_u32; len]);
+        for step in 0..60 {
+            let start = random.index(len);
+            let end = start + random.index(len - start + 1);
+            let value = random.next() as u32 % 5;
+            match random.index(8) {
+                0 => {
+                    array.set(start, value).unwrap();
+                    model[start] = value;
+                }
+                1 => {
+                    array.fill(start..end, value).unwrap();
+                    model[start..end].fill(value);
+                }
+                2 => {
+                    array.write(start, &vec![value; end - start]).unwrap();
+                    model[start..end].fill(value);
+                }
+                3 => {
+                    let more = Field::whole().set(Field::whole() + value);
+                    array.transform(start..end, more).unwrap();
+                    model[start..end].iter_mut().for_each(|element| *element = element.wrapping_add(value));
+                }
+                4 => {
+                    let found = array.count(start..end, Field::whole(), &value).unwrap();
+                    let expected = model[start..end].iter().filter(|element| **element == value).count();
+                    assert_eq!(found, expected, "seed {seed} step {step}");
+                }
+                5 => {
+                    let indices: Vec<usize> = (0..50).map(|_| random.index(len)).collect();
+                    let expected: Vec<u32> = indices.iter().map(|index| model[*index]).collect();
+                    assert_eq!(array.gather(&indices).unwrap(), expected, "seed {seed} step {step}");
+                }
+                6 => {
+                    array.sync().unwrap();
+                    assert_eq!(pages.elements(len), model, "seed {seed} step {step}");
+                }
+                _ => {
+                    drop(array);
+                    assert_eq!(pages.elements(len), model, "seed {seed} step {step}");
+                    array = build(&mut random);
+                }
+            }
+            assert_eq!(array.to_vec(start..end).unwrap(), model[start..end], "seed {seed} step {step}");
+        }
+        let syncs = pages.kept.syncs.load(Ordering::Relaxed);
+        array.sync().unwrap();
+        assert_eq!(pages.kept.syncs.load(Ordering::Relaxed), syncs + 1);
+    }
+}
+
+#[test]
+fn nothing_is_read_before_it_is_asked_for_and_once_then() {
+    let pages = Pages::new(100, 400);
+    let array = VirtualArray::<u32>::builder(10_000).build_over(pages.clone()).unwrap();
+    assert_eq!(pages.kept.reads.load(Ordering::Relaxed), 0);
+    for _ in 0..3 {
+        assert_eq!(array.get(5_000).unwrap(), 0);
+    }
+    assert_eq!(pages.kept.reads.load(Ordering::Relaxed), 1);
+    // Parts of pages, on the device: each page once.
+    assert_eq!(array.count(5_210..5_290, Field::whole(), &0).unwrap(), 80);
+    assert_eq!(array.count(5_220..5_280, Field::whole(), &0).unwrap(), 60);
+    assert_eq!(pages.kept.reads.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn bad_pages_are_named_and_others_go_on() {
+    let pages = Pages::new(10, 400);
+    let build = || VirtualArray::<u32>::builder(1000).build_over(pages.clone()).unwrap();
+    build().fill(.., 7).unwrap();
+    let set = |page: u64, kind| drop(pages.kept.bad.lock().unwrap().insert(page, kind));
+    for (kind, expected) in [
+        (io::ErrorKind::InvalidData, DeviceErrorKind::Corrupted),
+        (io::ErrorKind::TimedOut, DeviceErrorKind::CopyFailed),
+        (PANIC, DeviceErrorKind::CopyFailed),
+    ] {
+        set(4, kind);
+        let array = build();
+        (0..1000).filter(|index| index / 100 != 4).for_each(|index| assert_eq!(array.get(index).unwrap(), 7));
+        let error = array.get(450).unwrap_err();
+        assert_eq!(of_device(&error), Some(expected), "{error}");
+        assert!(error.to_string().contains("page 4 of the archive"), "{error}");
+        let error = array.count(400..450, Field::whole(), &7).unwrap_err();
+        assert!(error.to_string().contains("page 4 of the archive"), "{error}");
+    }
+    let array = build();
+    assert!(array.get(450).is_err());
+    pages.kept.bad.lock().unwrap().clear();
+    assert_eq!(array.get(450).unwrap(), 7);
+
+    // A page that cannot be written stays dirty, and is written when it can be.
+    set(2, io::ErrorKind::StorageFull);
+    array.set(250, 8).unwrap();
+    let error = array.sync().unwrap_err();
+    assert_eq!(of_device(&error), Some(DeviceErrorKind::OutOfMemory), "{error}");
+    pages.kept.bad.lock().unwrap().clear();
+    array.sync().unwrap();
+    assert_eq!(pages.elements(1000)[250], 8);
+}
+
+#[test]
+fn pages_that_do_not_suit_are_refused() {
+    let build = |pages: Pages| VirtualArray::<u32>::builder(1000).build_over(pages);
+    for (count, page_bytes) in [(9, 400), (1000, 402), (1000, 3), (1000, 0)] {
+        let error = build(Pages::new(count, page_bytes)).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::FileMismatch { .. }), "{error}");
+        assert!(error.to_string().contains("the archive"), "{error}");
+    }
+    let error = NdArray::<u32, 2>::builder([8, 8]).tile([4, 4]).build_over(Pages::new(4, 128)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::FileMismatch { .. }), "{error}");
+
+    let pages = Pages { is_read_only: true, ..Pages::new(10, 400) };
+    let array = build(pages.clone()).unwrap();
+    assert_eq!(of_device(&array.set(1, 1).unwrap_err()), Some(DeviceErrorKind::ReadOnly));
+    assert!(array.fill(.., 1).is_err() && array.transform(.., Field::whole().set(1)).is_err());
+    array.sync().unwrap();
+    drop(array);
+    assert_eq!(pages.kept.syncs.load(Ordering::Relaxed), 0);
+}
