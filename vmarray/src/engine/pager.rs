@@ -18,6 +18,7 @@ mod kept;
 mod pool;
 #[forbid(unsafe_code)]
 mod prefetch;
+#[cfg_attr(not(feature = "host"), allow(dead_code, reason = "arrays are saved to files of the host"))]
 #[forbid(unsafe_code)]
 mod snapshot;
 #[cfg(test)]

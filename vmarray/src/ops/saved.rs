@@ -86,13 +86,14 @@ impl SaveOptions {
     /// write. Without it each page is of an instant of its own.
     ///
     /// At first the call waits for all who are changing elements, [`PageMut`](crate::access::PageMut) guards
-    /// among them, and until that is done others wait that begin to. That takes some 20 ns a page and one
-    /// barrier on all cores, and as long as the longest of these changes. From then on a thread that wants to
-    /// change a page for the first time saves it before: it reads the page and writes it to the file, and
-    /// goes on. A [task](crate::views::PagedView#for-tasks) waits until one of the threads that save has done
-    /// so, after the piece of 4 MiB that it is at. What works on long ranges (`fill`, `transform`, kernels)
-    /// does so page by page where it is ahead of those threads. Reading is not held up, and a page that is
-    /// saved costs nothing any more, nor does anything when the call has returned. RAM: one bit a page more.
+    /// among them, and until that is done others wait that begin to. That takes two looks at each page's
+    /// state and one barrier on all cores, and as long as the longest of these changes. From then on a thread
+    /// that wants to change a page for the first time saves it before: it reads the page and writes it to the
+    /// file, and goes on. A [task](crate::views::PagedView#for-tasks) waits until one of the threads that
+    /// save has done so, after the piece of 4 MiB that it is at. What works on long ranges (`fill`,
+    /// `transform`, kernels) does so page by page where it is ahead of those threads. Reading is not held up,
+    /// and a page that is saved costs nothing any more, nor does anything when the call has returned. RAM:
+    /// one bit a page more.
     ///
     /// One such call at a time: others wait for it.
     pub const fn point_in_time(self, yes: bool) -> Self {

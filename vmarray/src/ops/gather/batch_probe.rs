@@ -10,8 +10,8 @@ use crate::engine::pager::Pager;
 /// are cache misses, which overlap if there is little between them.
 pub(super) const AT_ONCE: usize = 64;
 
-/// Which of some elements, [`AT_ONCE`] at most, live in home slots and nowhere else at this moment, on pages with
-/// none of some more bits: a bit for each, from the lowest on. Indices count from `start`.
+/// Which of some elements, [`AT_ONCE`] at most, live in home slots and nowhere else at this moment, on pages
+/// with none of some more bits: a bit for each, from the lowest on. Indices count from `start`.
 #[inline]
 pub(super) fn at_home(pager: &Pager, places: Places, start: usize, indices: &[usize], but: u64) -> u64 {
     assert!(indices.len() <= AT_ONCE);
