@@ -218,7 +218,7 @@ pub mod file {
     //! What arrays in files need beside [`Builder::create`](crate::Builder::create) and
     //! [`open`](crate::Builder::open). See [the guide](crate::guide::files).
 
-    pub use crate::ops::saved::Progress;
+    pub use crate::ops::saved::{Progress, SaveOptions};
 }
 
 pub mod explain {

@@ -18,6 +18,9 @@ mod kept;
 mod pool;
 #[forbid(unsafe_code)]
 mod prefetch;
+#[cfg_attr(not(feature = "host"), allow(dead_code, reason = "arrays are saved to files of the host"))]
+#[forbid(unsafe_code)]
+mod snapshot;
 #[cfg(test)]
 mod tests;
 #[forbid(unsafe_code)]
@@ -38,7 +41,9 @@ use crate::base::recording;
 use crate::base::stats::{Baseline, Stats};
 use crate::engine::channel::{Blocking, Channel, Driver, Load, LoadFor, Loaded};
 use crate::engine::guards::{self, Identity};
-use crate::engine::page::state::{AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WRITER_PENDING};
+use crate::engine::page::state::{
+    AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, UNSAVED, WAITED, WRITER_PENDING,
+};
 use crate::engine::page::{
     Access, Deferral, Entry, HitCounter, Holder, PageTable, Refusal, State, count_hit, counter, hits, park,
     unpark,
@@ -51,6 +56,8 @@ pub(crate) use hold::ExclusiveHold;
 #[cfg(feature = "host")]
 pub(crate) use kept::StoredLength;
 pub(crate) use pool::SharedHomes;
+#[cfg(feature = "host")]
+pub(crate) use snapshot::{PageSaver, Snapshot};
 
 /// Whether a page that is about to be held needs its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +124,7 @@ pub struct Pager {
     init_tracker: init_tracker::InitTracker,
     /// Held by the thread that has the devices give more memory.
     extending: Mutex<()>,
+    snapshots: snapshot::Snapshots,
     pool: OnceLock<Option<SharedHomes>>,
     /// Ends first when the array is dropped.
     publication: Option<Publication>,
@@ -185,6 +193,7 @@ impl Pager {
             bulk_copies: AtomicU64::new(0),
             init_tracker: init_tracker::InitTracker::default(),
             extending: Mutex::default(),
+            snapshots: snapshot::Snapshots::default(),
             pool: OnceLock::new(),
             publication: None,
             keeps: Keeps::Nothing,
@@ -403,8 +412,10 @@ impl Pager {
     /// As [`await_page`](Self::await_page), for a page that the caller wants exclusively: new sharers wait
     /// behind it.
     fn await_wanted(&self, page: u64, state: State, wants: &mut bool) -> Result<()> {
-        *wants = true;
-        self.table.entry(page).set_writer_pending();
+        if !state.any(UNSAVED) {
+            *wants = true;
+            self.table.entry(page).set_writer_pending();
+        }
         self.await_page(page, state, true)
     }
 
@@ -562,6 +573,10 @@ impl Pager {
 
     /// Waits, for a while, until a busy page may be free; helps with what it is busy with.
     pub(crate) fn await_page(&self, page: u64, state: State, exclusive: bool) -> Result<()> {
+        if exclusive && state.any(UNSAVED) {
+            self.await_saved(page);
+            return Ok(());
+        }
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         if state.any(IN_FLIGHT) {
@@ -586,8 +601,8 @@ impl Pager {
 
     /// Whether to wait goes on. Asked again whenever somebody becomes the page's guard: they wake who sleeps.
     pub(crate) fn is_worth_a_wait(&self, page: u64, s: State, exclusive: bool) -> bool {
-        let is_busy =
-            s.any(EXCLUSIVE) || !s.has_room() || if exclusive { s.shared() } else { s.any(WRITER_PENDING) };
+        let is_in_the_way = if exclusive { s.shared() || s.any(UNSAVED) } else { s.any(WRITER_PENDING) };
+        let is_busy = s.any(EXCLUSIVE) || !s.has_room() || is_in_the_way;
         is_busy && !s.any(IN_FLIGHT) && self.may_wait(page, s)
     }
 

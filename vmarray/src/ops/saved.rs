@@ -1,7 +1,8 @@
 //! Snapshots: arrays of any devices written to a file, and read from one.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use backend_api::{Device, own_files};
@@ -15,6 +16,7 @@ use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::base::scoped_threads;
+use crate::engine::pager::{PageSaver, Pager, Snapshot};
 use crate::ops::view::{View, ViewMut};
 
 /// How much one thread copies at a time.
@@ -26,10 +28,10 @@ const THREADS: usize = 4;
 ///
 /// ```
 /// use std::ops::ControlFlow;
-/// use vmarray::{file::Progress, prelude::*};
+/// use vmarray::{file::{Progress, SaveOptions}, prelude::*};
 /// # let path = std::env::temp_dir().join(format!("vmarray-progress-{}", std::process::id()));
 /// let array = VirtualArray::<u32>::builder(10_000_000).build()?;
-/// let said = array.save_with(&path, |Progress { done_bytes, all_bytes, .. }| {
+/// let said = array.save_with(&path, SaveOptions::new(), |Progress { done_bytes, all_bytes, .. }| {
 ///     if done_bytes * 2 < all_bytes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 /// });
 /// assert_eq!(*said.unwrap_err().kind(), vmarray::ErrorKind::Cancelled);
@@ -45,13 +47,73 @@ pub struct Progress {
     pub all_bytes: u64,
 }
 
+/// How an array is [saved](VirtualArray::save_with).
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use vmarray::{file::SaveOptions, prelude::*};
+/// # let path = std::env::temp_dir().join(format!("vmarray-instant-{}", std::process::id()));
+/// let accounts = VirtualArray::<i64>::builder(1000).page_len(64).build()?;
+/// std::thread::scope(|threads| {
+///     // Amounts go from one account to another: one is without it before the other one has it.
+///     threads.spawn(|| {
+///         for i in 0..10_000_usize {
+///             accounts.update(i % 1000, |x| x - 1).unwrap();
+///             accounts.update(i * 7 % 1000, |x| x + 1).unwrap();
+///         }
+///     });
+///     accounts.save_with(&path, SaveOptions::new().point_in_time(true), |_| ControlFlow::Continue(()))
+/// })?;
+/// let saved = VirtualArray::<i64>::open(&path)?;
+/// // The one transfer that was under way at that instant, and no other, may be half done.
+/// assert!([0, -1].contains(&saved.sum(.., Field::<i64, i64>::whole())?));
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct SaveOptions {
+    is_point_in_time: bool,
+}
+
+impl SaveOptions {
+    /// As [`save`](VirtualArray::save) does it.
+    pub const fn new() -> Self {
+        Self { is_point_in_time: false }
+    }
+
+    /// Whether all elements, and the length, are as of one instant between call and return, while others
+    /// write. Without it each page is of an instant of its own.
+    ///
+    /// At first the call waits for all who are changing elements, [`PageMut`](crate::access::PageMut) guards
+    /// among them, and until that is done others wait that begin to. That takes two looks at each page's
+    /// state and one barrier on all cores, and as long as the longest of these changes. From then on a thread
+    /// that wants to change a page for the first time saves it before: it reads the page and writes it to the
+    /// file, and goes on. A [task](crate::views::PagedView#for-tasks) waits until one of the threads that
+    /// save has done so, after the piece of 4 MiB that it is at. What works on long ranges (`fill`,
+    /// `transform`, kernels) does so page by page where it is ahead of those threads. Reading is not held up,
+    /// and a page that is saved costs nothing any more, nor does anything when the call has returned. RAM:
+    /// one bit a page more.
+    ///
+    /// One such call at a time: others wait for it.
+    pub const fn point_in_time(self, yes: bool) -> Self {
+        Self { is_point_in_time: yes }
+    }
+
+    /// Begins a snapshot, if there is to be one.
+    pub(crate) fn begin(self, pager: &Pager) -> Result<Option<Snapshot<'_>>> {
+        self.is_point_in_time.then(|| pager.snapshot()).transpose()
+    }
+}
+
 impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     /// Writes all elements to a file, which [`VirtualArray::open`] and [`Builder::load`] read: a snapshot,
     /// complete and stored when this returns. A file of that name is replaced at that moment and not before;
     /// on an error it is as it was, and nothing is left behind.
     ///
-    /// Others may write meanwhile: each page is then of one instant, and pages of different instants. A
-    /// caller with `&mut` knows that nobody does.
+    /// Others may write meanwhile: each page is then of one instant, and pages of different instants, unless
+    /// [`save_with`](Self::save_with) is asked for [a single one](SaveOptions::point_in_time). A caller with
+    /// `&mut` knows that nobody does.
     ///
     /// Copies pieces of 4 MiB by four threads, at the speed of the drive or the bus. It takes room on the
     /// drive for all that is not zero, beside the file that is replaced, and of RAM 16 MiB and 16 bytes a
@@ -72,30 +134,33 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.save_with(path, |_| ControlFlow::Continue(()))
+        self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// As [`save`](Self::save); calls `progress` now and then, on any of its threads and on one at a time,
-    /// and stops when that says so.
+    /// As [`save`](Self::save), by [options](SaveOptions); calls `progress` now and then, on any of its
+    /// threads and on one at a time, and stops when that says so.
     ///
     /// # Errors
-    /// As there, and [`Cancelled`](ErrorKind::Cancelled).
+    /// As there, [`Cancelled`](ErrorKind::Cancelled), and, of a point in time, for threads that hold guards,
+    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock).
     ///
     /// ```
     /// # use vmarray::prelude::*;
     /// use std::ops::ControlFlow;
+    /// use vmarray::file::SaveOptions;
     /// # let path = std::env::temp_dir().join(format!("vmarray-save-with-{}", std::process::id()));
     /// let array = VirtualArray::<u32>::builder(1000).build()?;
-    /// let cancelled = array.save_with(&path, |_| ControlFlow::Break(()));
+    /// let cancelled = array.save_with(&path, SaveOptions::new(), |_| ControlFlow::Break(()));
     /// assert_eq!(*cancelled.unwrap_err().kind(), vmarray::ErrorKind::Cancelled);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn save_with(
         &self,
         path: impl AsRef<Path>,
+        options: SaveOptions,
         progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
     ) -> Result<()> {
-        self.save_as(path.as_ref(), LINEAR, progress)
+        self.save_as(path.as_ref(), LINEAR, options, progress)
     }
 
     /// Saves elements that make up a shape.
@@ -103,13 +168,16 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
         &self,
         path: &Path,
         shape: &str,
+        options: SaveOptions,
         progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
     ) -> Result<()> {
         atomically(path, |unfinished| {
-            let builder = VirtualArray::<T>::builder(self.len()).page_len(self.page_len()).cache_bytes(0);
-            let file = builder.create_as([unfinished], shape)?;
-            let told = Told::new(file.len() * element::Layout::<T>::BYTES, progress);
-            copy(file.len(), self.page_len(), |at, into| self.read(at, into), &file, &told)?;
+            let snapshot = options.begin(self.pager())?;
+            let len = snapshot.as_ref().map_or_else(|| self.len(), Snapshot::len);
+            let builder = VirtualArray::<T>::builder(len).page_len(self.page_len()).cache_bytes(0);
+            let file = Arc::new(builder.create_as([unfinished], shape)?);
+            let told = Told::new(len * element::Layout::<T>::BYTES, progress);
+            save_elements(self, len, &file, snapshot, &told)?;
             file.sync()
         })
     }
@@ -163,6 +231,52 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     }
 }
 
+/// Copies the first `len` elements of an array to one in files: those of a snapshot, if there is one.
+pub(crate) fn save_elements<T: Element, D: Device>(
+    from: &VirtualArray<T, D>,
+    len: usize,
+    to: &Arc<VirtualArray<T>>,
+    snapshot: Option<Snapshot<'_>>,
+    told: &Told<impl FnMut(Progress) -> ControlFlow<()> + Send>,
+) -> Result<()> {
+    let page_len = from.page_len();
+    let read = |at: usize, into: &mut [T]| from.read(at, into);
+    let Some(snapshot) = snapshot else { return copy(len, page_len, read, &**to, told) };
+    snapshot.save_by(Box::new(ElementSaver { len, page_len, to: Arc::clone(to) }));
+    in_pieces(len, page_len, &**to, told, |piece, buffer| {
+        let pages = (piece.start / page_len) as u64..piece.end.div_ceil(page_len) as u64;
+        for pages in snapshot.take(pages)? {
+            let (start, end) = (pages.start as usize * page_len, pages.end as usize * page_len);
+            let part = &mut buffer[..end.min(len) - start];
+            read(start, part)?;
+            snapshot.let_change(pages);
+            to.write(start, part)?;
+        }
+        Ok(())
+    })?;
+    snapshot.finish()
+}
+
+/// Saves pages that threads want to change.
+struct ElementSaver<T: Element> {
+    len: usize,
+    page_len: usize,
+    to: Arc<VirtualArray<T>>,
+}
+
+impl<T: Element> PageSaver for ElementSaver<T> {
+    fn save(&self, pager: &Pager, page: u64) -> Result<()> {
+        let start = (page as usize).saturating_mul(self.page_len);
+        // None of a page with memory alone.
+        let mut elements = zeroed_vec::<T>(self.page_len.min(self.len.saturating_sub(start)))?;
+        if !elements.is_empty() {
+            pager.read_uncached(page, 0, bytemuck::cast_slice_mut(&mut elements))?;
+            self.to.write(start, &elements)?;
+        }
+        Ok(())
+    }
+}
+
 /// Who is told how far a snapshot has come, by any thread.
 pub(crate) struct Told<P> {
     progress: Mutex<P>,
@@ -203,6 +317,21 @@ pub(crate) fn copy<T: Element, D: Device>(
     to: &VirtualArray<T, D>,
     told: &Told<impl FnMut(Progress) -> ControlFlow<()> + Send>,
 ) -> Result<()> {
+    in_pieces(len, page_len, to, told, |piece, buffer| {
+        let part = &mut buffer[..piece.len()];
+        read(piece.start, part)?;
+        to.write(piece.start, part)
+    })
+}
+
+/// Has threads copy pieces of whole pages of both, each with a buffer of its own.
+fn in_pieces<T: Element, D: Device>(
+    len: usize,
+    page_len: usize,
+    to: &VirtualArray<T, D>,
+    told: &Told<impl FnMut(Progress) -> ControlFlow<()> + Send>,
+    copy: impl Fn(Range<usize>, &mut [T]) -> Result<()> + Sync,
+) -> Result<()> {
     let element_bytes = element::Layout::<T>::BYTES;
     let unit = page_len.max(to.page_len());
     let piece = (PIECE_BYTES / element_bytes / unit).max(1).saturating_mul(unit);
@@ -214,8 +343,7 @@ pub(crate) fn copy<T: Element, D: Device>(
                 let start = next.fetch_add(1, Ordering::Relaxed).saturating_mul(piece as u64);
                 let Some(start) = usize::try_from(start).ok().filter(|start| *start < len) else { break };
                 let count = piece.min(len - start);
-                read(start, &mut buffer[..count])?;
-                to.write(start, &buffer[..count])?;
+                copy(start..start + count, &mut buffer)?;
                 told.tell(count * element_bytes)?;
             }
             Ok(())
@@ -255,3 +383,7 @@ fn replace(unfinished: &Path, path: &Path, folder: &Path) -> Result<()> {
     std::fs::rename(unfinished, path).map_err(failed)?;
     own_files::sync_folder(folder).map_err(failed)
 }
+
+#[cfg(test)]
+#[forbid(unsafe_code)]
+mod tests;

@@ -49,6 +49,7 @@ mod registered;
 mod schedules;
 mod sections;
 mod session_devices;
+mod snapshots;
 mod source_compute;
 mod sources;
 mod stored;

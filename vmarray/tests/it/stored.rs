@@ -8,7 +8,7 @@ use futures::executor::block_on;
 use vmarray::device::wrap::{Faulty, SplitMix64};
 use vmarray::device::{Device, ErrorKind as DeviceErrorKind, own_files};
 use vmarray::host::{HostDevice, StoreDevice, Tier};
-use vmarray::{ErrorKind, Placement, VirtualArray, prelude::*};
+use vmarray::{ErrorKind, Placement, VirtualArray, file::SaveOptions, prelude::*};
 
 /// Paths of files that are removed in the end.
 pub struct Files(pub Vec<PathBuf>);
@@ -229,7 +229,7 @@ fn snapshots_are_whole_or_not_there() {
     let array = VirtualArray::<[u64; 4]>::builder(len).page_len(16).cache_bytes(64 << 10).build().unwrap();
     array.fill(.., [1; 4]).unwrap();
     array.save(path).unwrap();
-    let stopped = array.save_with(path, |progress| {
+    let stopped = array.save_with(path, SaveOptions::new(), |progress| {
         assert!(progress.done_bytes <= progress.all_bytes);
         ControlFlow::Break(())
     });

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use vmarray::device::ErrorKind as DeviceErrorKind;
+use vmarray::file::SaveOptions;
 use vmarray::index_set::{PagedIndexSet, Tuples};
 use vmarray::{ErrorKind, IndexSet, Placement, RaggedArray, VirtualArray, prelude::*};
 
@@ -136,7 +137,7 @@ fn snapshots_of_rows_are_loaded_on_any_devices() {
         array.save(path).unwrap();
         // One that is stopped leaves what was there.
         let mut told = Vec::new();
-        let stopped = array.save_with(path, |progress| {
+        let stopped = array.save_with(path, SaveOptions::new(), |progress| {
             told.push((progress.done_bytes, progress.all_bytes));
             if told.len() < 2 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use crate::base::error::Result;
 use crate::engine::channel::{Ask, Bytes, Request, RequestAnswer, TaskWait};
-use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
+use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT, UNSAVED};
 use crate::engine::page::{Asleep, Refusal, State, park_task, wake};
 use crate::engine::pager::Pager;
 
@@ -157,6 +157,7 @@ impl<'a> Acquire<'a> {
             };
             let is_busy = |state: State| {
                 state.any(RESIDENT)
+                    || state.any(UNSAVED) && self.want == Want::Exclusive
                     // Shared by threads that read the home slot, or held for something else than a load.
                     || !state.any(IN_FLIGHT) && (state.any(EXCLUSIVE) || state.shared())
                     // What its load is for does not go together with what this task asks for.
@@ -226,7 +227,11 @@ impl<'a> Acquire<'a> {
     fn poll_busy(&mut self, state: State, context: &mut Context<'_>) -> Poll<Result<()>> {
         let table = self.pager.table();
         let channel = self.pager.channel(self.page);
-        if state.any(IN_FLIGHT) {
+        let is_unsaved = state.any(UNSAVED) && self.want == Want::Exclusive;
+        if is_unsaved && self.pager.want_saved(self.page) {
+            return Poll::Ready(Ok(()));
+        }
+        if state.any(IN_FLIGHT) && !is_unsaved {
             let wait = channel.poll_transfer(table, self.page, context.waker());
             return self.wait_for(wait).map(Ok);
         }

@@ -22,7 +22,7 @@ use super::requests::{Request, RequestAnswer};
 use super::transfers::{Submission, Wakes};
 use super::{Channel, NO_PAGE};
 use crate::engine::combiner::{ASKED, ENDED};
-use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, USED, WAITED};
+use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, UNSAVED, USED, WAITED};
 use crate::engine::page::{Access, Asleep, Deferral, Holder, PageTable, park_task, wake};
 
 /// How many submissions for tasks are under way in a channel: while one is copied, the next is there already,
@@ -201,6 +201,10 @@ impl Channel {
                 wakes.add_waker(&request, self.serve_resident(table, &request));
                 continue;
             }
+            if state.any(EXCLUSIVE) && request.is_write() && state.any(UNSAVED) {
+                wakes.add_waker(&request, request.answer(RequestAnswer::Busy));
+                continue;
+            }
             if state.any(EXCLUSIVE) {
                 // On its way, maybe as a load of this submission.
                 asked.push(request);
@@ -232,7 +236,7 @@ impl Channel {
         let is_ours =
             |request: &Arc<Request>| loads.binary_search_by_key(&request.page, |load| load.page).is_ok();
         let (ours, others): (Vec<_>, Vec<_>) = asked.into_iter().partition(is_ours);
-        self.join_fetches(others, &mut wakes);
+        self.join_fetches(table, others, &mut wakes);
         if !loads.is_empty() {
             self.counters.misses.add(loads.len() as u64);
             self.tasks.requests.begin();
@@ -252,7 +256,7 @@ impl Channel {
     }
 
     /// Has requests for pages that are on their way already served with them.
-    fn join_fetches(&self, requests: Vec<Arc<Request>>, wakes: &mut Wakes) {
+    fn join_fetches(&self, table: &PageTable, requests: Vec<Arc<Request>>, wakes: &mut Wakes) {
         if requests.is_empty() {
             return;
         }
@@ -261,8 +265,13 @@ impl Channel {
         for request in requests {
             match shard.work.fetches.iter_mut().find_map(|fetch| Some((fetch.load_of(request.page)?, fetch)))
             {
-                // A thread that has the page for itself next is to find it as it was.
-                Some((load, fetch)) if !request.is_write() || load.then == LoadFor::Leave => {
+                // A thread that has the page for itself next is to find it as it was, and so is a snapshot.
+                // The load has the page: a snapshot that comes later waits for that.
+                Some((load, fetch))
+                    if !request.is_write()
+                        || load.then == LoadFor::Leave
+                            && !table.entry(request.page).state(Ordering::Acquire).any(UNSAVED) =>
+                {
                     fetch.requests.push(request);
                     if !std::mem::replace(&mut fetch.submission.is_driven, true) {
                         self.tasks.requests.begin();

@@ -372,6 +372,11 @@ impl HomeQueues {
         self.load_order.lock().begun
     }
 
+    /// Has scatters that have looked at their pages, and were not submitted, look at them again.
+    pub(crate) fn note_change(&self) {
+        drop(self.begin_loads());
+    }
+
     /// Has elements of absent pages with contents written where they live, with nothing held: what is loaded
     /// later sees them, since loads run after it, and what was loaded before is found out here.
     ///

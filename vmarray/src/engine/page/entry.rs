@@ -9,8 +9,8 @@
 //! `EXCLUSIVE`), and may be shut by anybody at any time.
 
 use super::state::{
-    AHEAD, DIRTY, EXCLUSIVE, GUARD, HOME, IN_FLIGHT, PIN, READERS, RESIDENT, State, USED, VERSION, WAITED,
-    WRITER_PENDING, WRITERS, ZEROED,
+    AHEAD, DIRTY, EXCLUSIVE, GUARD, HOME, IN_FLIGHT, PIN, READERS, RESIDENT, State, UNSAVED, USED, VERSION,
+    WAITED, WRITER_PENDING, WRITERS, ZEROED,
 };
 use super::sync::{AtomicPtr, AtomicU64, Ordering, fence};
 
@@ -174,11 +174,12 @@ impl Entry {
 
     /// Takes a resident page for one thread alone: no other holder, no latched write. What its earlier state,
     /// which is returned, has of `READERS` and `WRITERS` may go on until the gates are shut and drained. As
-    /// for [`try_share`](Self::try_share), a guard wakes sleepers.
+    /// for [`try_share`](Self::try_share), a guard wakes sleepers. Refused as long as a snapshot has not
+    /// saved the page.
     #[inline]
     pub(crate) fn try_exclusive(&self, holder: Holder) -> Result<State, Refusal> {
         self.transition(|s| match s {
-            s if s.any(EXCLUSIVE) || s.shared() => Err(Refusal::Busy(s)),
+            s if s.any(EXCLUSIVE | UNSAVED) || s.shared() => Err(Refusal::Busy(s)),
             s if !s.has(RESIDENT) => Err(Refusal::Absent),
             s => {
                 let next = (s.0 | USED | EXCLUSIVE) & !(AHEAD | WRITER_PENDING);
@@ -192,12 +193,22 @@ impl Entry {
     ///
     /// `readers_stay` allows it while others read the home slot: right for loading what will be shared at
     /// first, wrong for writing to the slot, and for loading what will be written to and may then be written
-    /// back.
+    /// back. So it is while a snapshot has not saved the page.
     pub(crate) fn try_claim_absent(&self, readers_stay: bool) -> Result<State, Refusal> {
+        let may_stay = |s: State| readers_stay || !(s.shared() || s.any(UNSAVED));
         self.transition(|s| match s {
-            s if s.any(EXCLUSIVE | RESIDENT) || (!readers_stay && s.shared()) => Err(Refusal::Busy(s)),
+            s if s.any(EXCLUSIVE | RESIDENT) || !may_stay(s) => Err(Refusal::Busy(s)),
             // The thread that has it loaded becomes one more of threads that share it.
             s if !s.has_room() => Err(Refusal::Busy(s)),
+            s => Ok(s.0 | EXCLUSIVE),
+        })
+    }
+
+    /// Takes an absent page without contents for one thread that writes zeroes to its home slot, which
+    /// changes nothing that a snapshot could see.
+    pub(crate) fn try_claim_to_zero(&self) -> Result<State, Refusal> {
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE | RESIDENT | HOME) || s.shared() => Err(Refusal::Busy(s)),
             s => Ok(s.0 | EXCLUSIVE),
         })
     }
@@ -209,7 +220,7 @@ impl Entry {
     pub(crate) fn claim_to_load(&self, readers_stay: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
-            s if !readers_stay && s.shared() => Err(Refusal::Busy(s)),
+            s if !readers_stay && (s.shared() || s.any(UNSAVED)) => Err(Refusal::Busy(s)),
             s if s.has(HOME) => Ok((s.0 | EXCLUSIVE | IN_FLIGHT) & !WAITED),
             s => Ok(s.0 | EXCLUSIVE),
         })
@@ -268,9 +279,22 @@ impl Entry {
     }
 
     /// Asks sharers to wait. The thread that does so goes on trying until the page is theirs, or [gives
-    /// up](Self::give_up).
+    /// up](Self::give_up). Without effect while a snapshot has to read the page.
     pub(crate) fn set_writer_pending(&self) {
-        self.change(|s| s.0 | WRITER_PENDING);
+        self.change(|s| if s.any(UNSAVED) { s.0 } else { s.0 | WRITER_PENDING });
+    }
+
+    /// Has nobody take the page any more to change it; the thread that has it goes on. Nobody is in the way
+    /// of those that read it. Tells whether sleepers are to be woken, who wait for something else now.
+    #[must_use]
+    pub(crate) fn begin_saving(&self) -> bool {
+        self.change(|s| (s.0 | UNSAVED) & !(WRITER_PENDING | WAITED)).any(WAITED)
+    }
+
+    /// Lets threads change the page again. Tells whether sleepers are to be woken.
+    #[must_use]
+    pub(crate) fn end_saving(&self) -> bool {
+        self.change(|s| s.0 & !(UNSAVED | WAITED)).any(WAITED)
     }
 
     /// Lets sharers in again. Others who want the page ask anew when they are woken. Tells whether sleepers

@@ -16,7 +16,8 @@
 //! | 11..21 | pins | holders of the page that will let go without the program's help: copies, write-back |
 //! | 21..31 | guards | holders that are in the program's hands. With `EXCLUSIVE`, the one holder is a guard |
 //! | 31 | `ZEROED` | the home slot holds zeroes, though the page has no contents as yet |
-//! | 32..64 | version | changes with each exclusive release, so that a reader sees that it raced with a write. It would have to sleep through exactly 2^32 of them not to |
+//! | 32 | `UNSAVED` | a snapshot has yet to save what the page holds: nobody takes it to change it |
+//! | 33..64 | version | changes with each exclusive release, so that a reader sees that it raced with a write. It would have to sleep through exactly 2^31 of them not to |
 //!
 //! The thread that holds a pin or a guard without `EXCLUSIVE` shares the page: it stays resident and no
 //! latched write happens. `EXCLUSIVE` keeps all other holders out; it can be gained while pins are held only
@@ -40,12 +41,13 @@ pub(crate) const HOME: u64 = 1 << 8;
 pub(crate) const AHEAD: u64 = 1 << 9;
 pub(crate) const WRITER_PENDING: u64 = 1 << 10;
 pub(crate) const ZEROED: u64 = 1 << 31;
+pub(crate) const UNSAVED: u64 = 1 << 32;
 
 const COUNT_BITS: u32 = 10;
 pub(super) const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 const PIN_SHIFT: u32 = 11;
 const GUARD_SHIFT: u32 = PIN_SHIFT + COUNT_BITS;
-const VERSION_SHIFT: u32 = 32;
+const VERSION_SHIFT: u32 = 33;
 
 /// One pin.
 pub(crate) const PIN: u64 = 1 << PIN_SHIFT;
@@ -137,6 +139,13 @@ impl fmt::Debug for State {
         for (bit, name) in NAMES.iter().enumerate().filter(|(bit, _)| self.any(1 << bit)) {
             write!(f, "{}{name}", if self.0 & ((1 << bit) - 1) == 0 { "" } else { "|" })?;
         }
-        write!(f, " pins={} guards={} version={})", self.pins(), self.guards(), self.0 >> VERSION_SHIFT)
+        let unsaved = if self.any(UNSAVED) { "|unsaved" } else { "" };
+        write!(
+            f,
+            "{unsaved} pins={} guards={} version={})",
+            self.pins(),
+            self.guards(),
+            self.0 >> VERSION_SHIFT
+        )
     }
 }

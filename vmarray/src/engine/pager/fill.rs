@@ -157,7 +157,7 @@ impl Pager {
 
     /// Holds a page without contents, absent or resident, so that zeroes can be written to its slot.
     fn hold_homeless(&self, page: u64) -> Homeless<'_> {
-        match self.try_own_home(page) {
+        match self.try_own_homeless(page) {
             Ok(claim) if claim.is_initialized() => Homeless::Not,
             Ok(claim) => Homeless::Held(AsFound::Absent(claim)),
             Err(state) if state.any(RESIDENT) => match self.try_share_homeless(page) {

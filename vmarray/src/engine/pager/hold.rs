@@ -156,6 +156,16 @@ impl Pager {
         }
     }
 
+    /// As [`try_own_home`](Self::try_own_home), of a page without contents, for its slot to get zeroes.
+    pub(super) fn try_own_homeless(&self, page: u64) -> Result<HomeClaim<'_>, State> {
+        let entry = self.table.entry(page);
+        match entry.try_claim_to_zero() {
+            Ok(before) => Ok(HomeClaim { pager: self, page, before, adds: 0 }),
+            Err(Refusal::Busy(state)) => Err(state),
+            Err(Refusal::Absent) => Err(entry.state(Ordering::Acquire)),
+        }
+    }
+
     /// Takes a page as it is, after threads that use it. The caller holds no page.
     pub(super) fn own_as_found(&self, page: u64) -> Result<AsFound<ExclusiveHold<'_>, HomeClaim<'_>>> {
         self.wanting(page, |wants| {

@@ -10,15 +10,15 @@ use crate::engine::pager::Pager;
 /// are cache misses, which overlap if there is little between them.
 pub(super) const AT_ONCE: usize = 64;
 
-/// Which of some elements, [`AT_ONCE`] at most, live in home slots and nowhere else at this moment: a bit for
-/// each, from the lowest on. Indices count from `start`.
+/// Which of some elements, [`AT_ONCE`] at most, live in home slots and nowhere else at this moment, on pages
+/// with none of some more bits: a bit for each, from the lowest on. Indices count from `start`.
 #[inline]
-pub(super) fn at_home(pager: &Pager, places: Places, start: usize, indices: &[usize]) -> u64 {
+pub(super) fn at_home(pager: &Pager, places: Places, start: usize, indices: &[usize], but: u64) -> u64 {
     assert!(indices.len() <= AT_ONCE);
     let mut at_home = 0;
     for (number, index) in indices.iter().enumerate() {
         let state = pager.entry(places.page(start + index)).state(Ordering::Relaxed);
-        let is_at_home = state.has(HOME) & !state.any(RESIDENT | EXCLUSIVE);
+        let is_at_home = state.has(HOME) & !state.any(RESIDENT | EXCLUSIVE | but);
         at_home |= u64::from(is_at_home) << number;
     }
     fence(Ordering::Acquire);
@@ -41,7 +41,7 @@ mod tests {
         array.get(16).unwrap();
         let pager = array.pager();
         pager.entry(2).try_claim_absent(false).unwrap();
-        let probe = || at_home(pager, Places::new(array.len(), 16, 1), 3, &[0, 16, 32, 48, 5]);
+        let probe = || at_home(pager, Places::new(array.len(), 16, 1), 3, &[0, 16, 32, 48, 5], 0);
         assert_eq!(probe(), 0b10001);
         pager.release_unchanged(2);
         assert_eq!(probe(), 0b10101);

@@ -38,7 +38,7 @@ use crate::base::error::Result;
 use crate::base::scoped_threads;
 use crate::engine::channel::Channel;
 use crate::engine::page::Refusal;
-use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
+use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, UNSAVED};
 
 /// Segments in work at once, for each thread: one that it prepares, and one that waits for its turn.
 const SEGMENTS_A_WORKER: usize = 2;
@@ -102,7 +102,7 @@ struct Prepared<T> {
     /// For each channel what its kernel is to write, and what the channel had loaded before pages were looked
     /// at.
     stages: Vec<(Option<GatherStage<T>>, u64)>,
-    /// Places in the list whose pages are in RAM, or on their way.
+    /// Places in the list whose pages are in RAM, or on their way, or are to be saved first.
     in_ram: Vec<usize>,
 }
 
@@ -244,7 +244,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             for (positions, left_out) in pieces.clone() {
                 let (first, start) = (positions.start, self.range.start);
                 let indices = &self.indices[positions];
-                let at_home = batch_probe::at_home(pager, self.places, start, indices) & !left_out;
+                let at_home = batch_probe::at_home(pager, self.places, start, indices, UNSAVED) & !left_out;
                 let mut at = 0;
                 while at < indices.len() {
                     if left_out >> at & 1 != 0 {
@@ -261,7 +261,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
                     let place = places.of(start + indices[at]);
                     if run == 0 {
                         let state = pager.entry(place.page).state(Ordering::Acquire);
-                        if state.any(RESIDENT | EXCLUSIVE) {
+                        if state.any(RESIDENT | EXCLUSIVE | UNSAVED) {
                             in_ram.push(first + at);
                             at += 1;
                             continue;
@@ -348,7 +348,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             for (channel, stage) in listed.iter_mut().filter(|_| has_changed) {
                 let is_absent = |element: u64| {
                     let state = pager.entry(places.page_of(*channel, element)).state(Ordering::Acquire);
-                    state.has(HOME) && !state.any(RESIDENT | EXCLUSIVE)
+                    state.has(HOME) && !state.any(RESIDENT | EXCLUSIVE | UNSAVED)
                 };
                 stage.retain(is_absent, |position| in_ram.push(position));
             }
@@ -442,7 +442,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         loop {
             match self.try_write(page, at, value) {
                 Ok(()) => return Ok(true),
-                Err(Refusal::Busy(state)) if state.any(RESIDENT | EXCLUSIVE) => {
+                Err(Refusal::Busy(state)) if state.any(RESIDENT | EXCLUSIVE | UNSAVED) => {
                     self.pager().await_page(page, state, true)?;
                 }
                 Err(_) => return Ok(false),

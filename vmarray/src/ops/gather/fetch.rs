@@ -181,7 +181,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             }
             return Ok(first + indices.len());
         }
-        let at_home = batch_probe::at_home(call.array.pager(), self.places, call.start, indices);
+        let at_home = batch_probe::at_home(call.array.pager(), self.places, call.start, indices, 0);
         self.looks_ahead = at_home != 0;
         let mut at = 0;
         while at < indices.len() {

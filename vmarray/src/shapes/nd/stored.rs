@@ -10,7 +10,7 @@ use super::{Geometry, NdArray, NdBuilder, NdLayout, NdView};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::ops::saved::{self, Progress};
+use crate::ops::saved::{self, Progress, SaveOptions};
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Has the elements stay that were written before, of an array in files: [`VirtualArray::sync`].
@@ -50,10 +50,10 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.save_with(path, |_| ControlFlow::Continue(()))
+        self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// As [`save`](Self::save), with progress: [`VirtualArray::save_with`].
+    /// As [`save`](Self::save), by options and with progress: [`VirtualArray::save_with`].
     ///
     /// # Errors
     /// As there.
@@ -61,17 +61,19 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
     /// ```
     /// # use vmarray::prelude::*;
     /// use std::ops::ControlFlow;
+    /// use vmarray::file::SaveOptions;
     /// # let path = std::env::temp_dir().join(format!("vmarray-nd-save-with-{}", std::process::id()));
     /// let image = NdArray::<u8, 2>::builder([30, 40]).build()?;
-    /// assert!(image.save_with(&path, |_| ControlFlow::Break(())).is_err() && !path.exists());
+    /// assert!(image.save_with(&path, SaveOptions::new(), |_| ControlFlow::Break(())).is_err() && !path.exists());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn save_with(
         &self,
         path: impl AsRef<Path>,
+        options: SaveOptions,
         progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
     ) -> Result<()> {
-        self.elements().save_as(path.as_ref(), &in_words(self.shape(), self.layout()), progress)
+        self.elements().save_as(path.as_ref(), &in_words(self.shape(), self.layout()), options, progress)
     }
 }
 

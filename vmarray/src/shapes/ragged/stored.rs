@@ -14,7 +14,7 @@ use crate::array::stored::StoredRows;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::engine::pager::{Pager, StoredLength};
-use crate::ops::saved::{self, Progress, Told};
+use crate::ops::saved::{self, Progress, SaveOptions, Told};
 use crate::ops::view::View as _;
 
 /// What writes down how many rows there are in files.
@@ -189,55 +189,63 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.save_with(path, |_| ControlFlow::Continue(()))
+        self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// As [`save`](Self::save), with progress: [`VirtualArray::save_with`].
+    /// As [`save`](Self::save), by options and with progress: [`VirtualArray::save_with`].
     ///
     /// # Errors
     /// As there.
     ///
     /// ```
     /// use std::ops::ControlFlow;
-    /// use vmarray::{RaggedArray, prelude::*};
+    /// use vmarray::{RaggedArray, file::SaveOptions, prelude::*};
     /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-save-with-{}", std::process::id()));
     /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
-    /// assert!(words.save_with(&path, |_| ControlFlow::Break(())).is_err() && !path.exists());
+    /// assert!(words.save_with(&path, SaveOptions::new(), |_| ControlFlow::Break(())).is_err() && !path.exists());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn save_with(
         &self,
         path: impl AsRef<Path>,
+        options: SaveOptions,
         progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
     ) -> Result<()> {
         saved::atomically(path.as_ref(), |unfinished| {
             let elements = VirtualArray::<T>::builder(self.total);
             let elements = elements.page_len(self.items.page_len()).cache_bytes(0);
             let offsets = VirtualArray::builder(0).cache_bytes(0);
-            let file = elements.create_rows(offsets, [unfinished], self.rows)?;
-            copy_rows(
-                (&self.items, &self.offsets),
-                (&file.items, &file.offsets),
-                self.total,
-                self.rows,
-                progress,
-            )?;
+            let StoredRows { items, offsets, rows, kept, is_read_only } =
+                elements.create_rows(offsets, [unfinished], self.rows)?;
+            let told = told(self.total, rows, size_of::<T>(), progress);
+            copy_offsets(&self.offsets, &offsets, rows, &told)?;
+            let (items, snapshot) = (Arc::new(items), options.begin(self.items.pager())?);
+            saved::save_elements(&self.items, self.total, &items, snapshot, &told)?;
+            let items = Arc::into_inner(items).expect("a snapshot that is over has none of it");
+            let file = StoredRows { items, offsets, rows, kept, is_read_only };
             RaggedArray::of_files(file, self.total).sync()
         })
     }
 }
 
-/// Copies so many elements, and where so many rows of them begin.
-fn copy_rows<T: Element, D: Device, E: Device>(
-    (items, offsets): (&VirtualArray<T, D>, &VirtualArray<u64, D>),
-    (to_items, to_offsets): (&VirtualArray<T, E>, &VirtualArray<u64, E>),
+/// Who is told of so many elements, and of where so many rows of them begin.
+fn told<P: FnMut(Progress) -> ControlFlow<()> + Send>(
     total: usize,
     rows: usize,
-    progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    element_bytes: usize,
+    progress: P,
+) -> Told<P> {
+    Told::new(total * element_bytes + (rows + 1) * size_of::<u64>(), progress)
+}
+
+/// Copies where so many rows begin.
+fn copy_offsets<D: Device, E: Device>(
+    from: &VirtualArray<u64, D>,
+    to: &VirtualArray<u64, E>,
+    rows: usize,
+    told: &Told<impl FnMut(Progress) -> ControlFlow<()> + Send>,
 ) -> Result<()> {
-    let told = Told::new(total * size_of::<T>() + (rows + 1) * size_of::<u64>(), progress);
-    saved::copy(rows + 1, offsets.page_len(), |at, into| offsets.read(at, into), to_offsets, &told)?;
-    saved::copy(total, items.page_len(), |at, into| items.read(at, into), to_items, &told)
+    saved::copy(rows + 1, from.page_len(), |at, into| from.read(at, into), to, told)
 }
 
 impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
@@ -369,7 +377,9 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         let (rows, total) = (file.rows, file.total);
         let offsets = Growing::in_place(self.describe_offsets(), rows + 1)?.into_array();
         let items = Growing::in_place(self.elements, total)?.into_array();
-        copy_rows((&file.items, &file.offsets), (&items, &offsets), total, rows, progress)?;
+        let told = told(total, rows, size_of::<T>(), progress);
+        copy_offsets(&file.offsets, &offsets, rows, &told)?;
+        saved::copy(total, file.items.page_len(), |at, into| file.items.read(at, into), &items, &told)?;
         Ok(Ragged::of(offsets, (rows, total), items))
     }
 }
