@@ -44,7 +44,8 @@ impl Pages {
     }
 
     fn expect_good(&self, page: u64) -> io::Result<()> {
-        match self.kept.bad.lock().unwrap().get(&page).copied() {
+        let bad = self.kept.bad.lock().unwrap().get(&page).copied();
+        match bad {
             Some(PANIC) => panic!("page {page} is one of those that panic"),
             Some(kind) => Err(io::Error::new(kind, "a bad page")),
             None => Ok(()),
