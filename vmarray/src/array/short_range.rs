@@ -146,3 +146,120 @@ unsafe fn read_undisturbed<T: Element>(entry: &Entry, from: *const T, into: &mut
     // SAFETY: vouched for by the caller; what a racing write makes of them is not used.
     entry.read_undisturbed(|| unsafe { racy::read(from.cast(), cast_slice_mut(into)) })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use backend_host::HostDevice;
+
+    use super::*;
+    use crate::array::testing::host;
+    use crate::engine::page::state::{READERS, WRITERS};
+    use crate::ops::view::{View as _, ViewMut as _};
+
+    /// Of pages of 16 elements.
+    fn array(len: usize) -> VirtualArray<u64, HostDevice> {
+        VirtualArray::<u64>::builder(len).page_len(16).devices([Arc::new(host())]).build().unwrap()
+    }
+
+    fn is_open(array: &VirtualArray<u64, HostDevice>, bits: u64) -> bool {
+        array.pager.entry(0).state(Ordering::Acquire).any(bits)
+    }
+
+    #[test]
+    fn a_page_is_opened_by_many_short_reads_and_shut_by_a_write() {
+        let array = array(40);
+        array.write(0, &[1; 40]).unwrap();
+        for round in 1..4 {
+            for start in (0..10_000).map(|turn| turn % 12) {
+                let mut read = [0; 4];
+                array.read(start, &mut read).unwrap();
+                assert_eq!(read, [round; 4]);
+            }
+            assert_eq!(is_open(&array, READERS), racy::IN_ASSEMBLY);
+            array.write(0, &[round + 1; 16]).unwrap();
+            assert!(!is_open(&array, READERS));
+        }
+    }
+
+    #[test]
+    fn short_reads_end_where_the_array_does() {
+        let array = array(20);
+        array.write(0, &(0..20).collect::<Vec<_>>()).unwrap();
+        let mut read = [0; 3];
+        for _ in 0..2000 {
+            array.read(14, &mut read).unwrap();
+            assert_eq!(read, [14, 15, 16]);
+            array.read(17, &mut read).unwrap();
+            assert_eq!(read, [17, 18, 19]);
+            array.read(20, &mut []).unwrap();
+            for start in [18, 20, usize::MAX - 2, usize::MAX - 1, usize::MAX] {
+                assert!(array.read(start, &mut read).is_err(), "{start}");
+            }
+        }
+    }
+
+    /// Elements are set in order, again and again: of any moment, those before the last one that was set are
+    /// one more than those behind.
+    #[test]
+    fn elements_of_a_short_read_are_of_one_moment() {
+        let (array, is_over) = (array(16), AtomicBool::new(false));
+        let rounds = if cfg!(miri) { 3 } else { 3000 };
+        std::thread::scope(|threads| {
+            for _ in 0..2 {
+                threads.spawn(|| {
+                    let mut before = [0; 8];
+                    while !is_over.load(Ordering::Relaxed) {
+                        let mut read = [0; 8];
+                        array.read(3, &mut read).unwrap();
+                        assert!(read.is_sorted_by(|a, b| a >= b) && read[0] - read[7] <= 1, "{read:?}");
+                        assert!(read >= before, "{before:?} {read:?}");
+                        before = read;
+                    }
+                });
+            }
+            for round in 1..rounds {
+                if round % 3 == 0 {
+                    array.write(3, &[round; 8]).unwrap();
+                } else {
+                    (3..11).for_each(|index| array.set(index, round).unwrap());
+                }
+                // Now and then readers have time to open the page.
+                if round % 100 == 0 {
+                    let mut read = [0; 8];
+                    (0..500).for_each(|_| array.read(3, &mut read).unwrap());
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn what_is_written_unseen_is_there() {
+        let array = array(200);
+        std::thread::scope(|threads| {
+            for thread in 0..4 {
+                let array = &array;
+                threads.spawn(move || {
+                    for start in (thread * 5..200).step_by(20) {
+                        array.write_unseen(start, &[start as u64; 5]).unwrap();
+                        if start % 3 == 0 {
+                            array.flush(..).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        array.write_unseen(0, &[]).unwrap();
+        assert!(array.write_unseen(198, &[0; 3]).is_err() && array.write_unseen(usize::MAX, &[0; 3]).is_err());
+        let expected: Vec<u64> = (0..200).map(|at| at / 5 * 5).collect();
+        assert_eq!(array.to_vec(..).unwrap(), expected);
+        array.write_unseen(0, &[7]).unwrap();
+        array.write_unseen(1, &[7]).unwrap();
+        assert!(is_open(&array, WRITERS));
+        array.evict(..).unwrap();
+        assert_eq!(array.to_vec(..3).unwrap(), [7, 7, 0]);
+    }
+}
