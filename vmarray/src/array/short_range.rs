@@ -253,7 +253,9 @@ mod tests {
             }
         });
         array.write_unseen(0, &[]).unwrap();
-        assert!(array.write_unseen(198, &[0; 3]).is_err() && array.write_unseen(usize::MAX, &[0; 3]).is_err());
+        assert!(
+            array.write_unseen(198, &[0; 3]).is_err() && array.write_unseen(usize::MAX, &[0; 3]).is_err()
+        );
         let expected: Vec<u64> = (0..200).map(|at| at / 5 * 5).collect();
         assert_eq!(array.to_vec(..).unwrap(), expected);
         array.write_unseen(0, &[7]).unwrap();

@@ -14,8 +14,8 @@
 //! the page that has to leave it, the processor's caches) is more than the copy.
 //!
 //! That rule alone would fetch every page in the end, and where all frames have pages that are read as often
-//! as those without one, each page that is fetched drives out one that was worth as much. So while no frame
-//! is free the counts are halved from time to time, as in TinyLFU (G. Einziger, R. Friedman, B. Manes, "TinyLFU:
+//! as those without one, each page that is fetched drives out one that was worth as much. So while few
+//! frames are free the counts are halved from time to time, as in TinyLFU (G. Einziger, R. Friedman, B. Manes, "TinyLFU:
 //! a highly efficient cache admission policy", 2017): a page is fetched if it is read more than twice as often
 //! as twice as many pages as there are frames would be, if these were read evenly.
 
@@ -116,9 +116,9 @@ impl Rents {
     ) -> bool {
         const UNIT_BYTES: u64 = 64;
         let pages = (2 * frames).clamp(1, COUNTS_MAX);
-        let counts = self.counts.get_or_init(|| {
-            (0..pages.next_power_of_two().max(256)).map(|_| AtomicU32::new(0)).collect()
-        });
+        let counts = self
+            .counts
+            .get_or_init(|| (0..pages.next_power_of_two().max(256)).map(|_| AtomicU32::new(0)).collect());
         // Fibonacci hashing: slots at regular distances have counts of their own.
         let place = slot.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - counts.len().ilog2());
         let count = &counts[place as usize];
@@ -180,13 +180,16 @@ impl Channel {
         self.rents.pay(slot, bytes as u64, self.layout.page_bytes as u64, frames, || self.is_full())
     }
 
-    /// Whether a page that is fetched now takes the frame of another one.
+    /// Whether a page that is fetched now takes the frame of another one, or will soon: an eviction frees
+    /// several frames at once.
     fn is_full(&self) -> bool {
-        if !self.supply.free.is_empty() {
+        const FREE_SHARE: usize = 8;
+        let most = self.layout.frames_max as usize;
+        if self.supply.free.len() * FREE_SHARE > most {
             return false;
         }
         let shard = self.lock();
-        shard.frames.full || shard.frames.list.len() >= self.layout.frames_max as usize
+        shard.frames.full || shard.frames.list.len() >= most
     }
 }
 
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn without_free_frames_a_page_is_fetched_if_it_is_read_more_often_than_others() {
+    fn with_few_free_frames_a_page_is_fetched_if_it_is_read_more_often_than_others() {
         let mut random = backend_api::wrap::SplitMix64::new(1);
         for frames in [10, 1000] {
             let rents = Rents::default();
@@ -224,7 +227,8 @@ mod tests {
             assert_eq!(fetched(4 * frames, true), 0, "none where all are read alike");
             assert!(fetched(frames / 2, true) > frames / 2, "those that would fit");
             // One of them is read as often as a tenth of all others.
-            let often = (0..400 * frames).map(|turn| if turn % 10 == 0 { 7 } else { random.index(4 * frames) });
+            let often =
+                (0..400 * frames).map(|turn| if turn % 10 == 0 { 7 } else { random.index(4 * frames) });
             assert!(often.filter(|page| !pay(*page as u64, true)).all(|page| page == 7));
         }
     }
