@@ -14,10 +14,10 @@
 //! the page that has to leave it, the processor's caches) is more than the copy.
 //!
 //! That rule alone would fetch every page in the end, and where all frames have pages that are read as often
-//! as those without one, each page that is fetched drives out one that was worth as much. So while few
-//! frames are free the counts are halved from time to time, as in TinyLFU (G. Einziger, R. Friedman, B. Manes, "TinyLFU:
-//! a highly efficient cache admission policy", 2017): a page is fetched if it is read more than twice as often
-//! as twice as many pages as there are frames would be, if these were read evenly.
+//! as those without one, each page that is fetched drives out one that was worth as much. So while few frames
+//! are free the counts are halved from time to time, as in TinyLFU (G. Einziger, R. Friedman, B. Manes,
+//! "TinyLFU: a highly efficient cache admission policy", 2017): a page is fetched if it is read more than
+//! twice as often as twice as many pages as there are frames would be, if these were read evenly.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
