@@ -26,6 +26,7 @@ pub(crate) mod publishing;
 pub(crate) mod range;
 pub(crate) mod registered;
 pub(crate) mod resident;
+pub(crate) mod short_range;
 #[cfg(feature = "host")]
 #[forbid(unsafe_code)]
 pub(crate) mod stored;
@@ -309,13 +310,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline]
     pub fn get(&self, index: usize) -> Result<T> {
         if Layout::<T>::HUGE { self.get_huge(index) } else { self.get_by_value(index) }
-    }
-
-    /// An element of a page that is open to lock-free reads.
-    #[inline]
-    pub(crate) fn get_quickly(&self, index: usize) -> Option<T> {
-        let (entry, at) = self.locate_quickly(index)?;
-        self.read_at::<false>(entry, at)
     }
 
     #[inline(always)]

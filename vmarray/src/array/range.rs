@@ -60,23 +60,39 @@ pub(crate) fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Rang
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Copies elements from `start` on into a slice.
+    #[inline]
     pub(crate) fn read_range(&self, start: usize, into: &mut [T]) -> Result<()> {
+        if self.read_short(start, into) { Ok(()) } else { self.read_by_page(start, into) }
+    }
+
+    fn read_by_page(&self, start: usize, into: &mut [T]) -> Result<()> {
+        if self.read_short_fenced(start, into) {
+            return Ok(());
+        }
         let range = self.range_at(start, into.len())?;
         let pages = self.touched_pages(&range);
         if self.pager().is_bulk_read(pages.end - pages.start) {
             return self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into));
         }
         // A short range may be one of many that follow each other; a long one looks ahead by itself.
-        let stream = if pages.clone().count() <= 2 { Stream::Follow } else { Stream::Ignore };
+        // Where such reads go past frames, pages that are fetched at last are those that are read again, and
+        // what is read in order the system looks ahead of.
+        let is_followed = pages.clone().count() <= 2 && !self.pager().has_parts();
+        let stream = if is_followed { Stream::Follow } else { Stream::Ignore };
         // Of a single page there is nothing to look ahead to.
         let rest = if pages.clone().count() > 1 { pages } else { 0..0 };
         let mut ahead = FetchAhead::new(self.pager(), rest);
         for part in parts(range, self.page_len()) {
             ahead.go_on(part.page as u64);
             let (page, offset) = (part.page as u64, part.within.start * size_of::<T>());
+            let count = part.of_range.len();
             let into = bytemuck::cast_slice_mut(&mut into[part.of_range]);
             if !self.pager().read_part(page, offset, into)? {
-                self.pager().hold_shared(page, stream)?.read(offset, into);
+                let hold = self.pager().hold_shared(page, stream)?;
+                hold.read(offset, into);
+                if hold.is_used_again() && self.opens_for_short(count) {
+                    hold.open_reads();
+                }
             }
         }
         Ok(())
@@ -161,7 +177,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.fill_range(&(middle.end..range.end), T::zeroed())
     }
 
-    fn range_at(&self, start: usize, count: usize) -> Result<Range<usize>> {
+    pub(crate) fn range_at(&self, start: usize, count: usize) -> Result<Range<usize>> {
         let outside = |end| ErrorKind::RangeOutside { start, end, len: self.len() };
         let end = start.checked_add(count).ok_or_else(|| outside(usize::MAX))?;
         if end > self.len() { Err(outside(end).into()) } else { Ok(start..end) }

@@ -191,14 +191,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
         if row >= self.rows {
             return Err(ErrorKind::RowOutside { row, rows: self.rows }.into());
         }
-        let ends = match [row, row + 1].map(|place| self.offsets.get_quickly(place)) {
-            [Some(start), Some(end)] => [start, end],
-            _ => {
-                let mut ends = [0; 2];
-                self.offsets.read_range(row, &mut ends)?;
-                ends
-            }
-        };
+        let mut ends = [0; 2];
+        self.offsets.read_range(row, &mut ends)?;
         let range = self.checked(ends[0], ends[1])?;
         Ok(RaggedRow::new(&self.items, range))
     }

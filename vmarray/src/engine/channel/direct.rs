@@ -12,8 +12,14 @@
 //! cost as much as fetching it would: the rule for renting or buying skis (A. R. Karlin, M. S. Manasse, L.
 //! Rudolph, D. D. Sleator, "Competitive snoopy caching", 1988). What fetching costs beside the copy (a frame,
 //! the page that has to leave it, the processor's caches) is more than the copy.
+//!
+//! That rule alone would fetch every page in the end, and where all frames have pages that are read as often
+//! as those without one, each page that is fetched drives out one that was worth as much. So while few frames
+//! are free the counts are halved from time to time, as in TinyLFU (G. Einziger, R. Friedman, B. Manes,
+//! "TinyLFU: a highly efficient cache admission policy", 2017): a page is fetched if it is read more than
+//! twice as often as twice as many pages as there are frames would be, if these were read evenly.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use backend_api::{Device, DeviceKind, Ticket};
@@ -28,6 +34,9 @@ const READ_COST_BYTES: u64 = 4 << 10;
 /// How many times the copy of a page may be spent on short reads of it before it is fetched. With 2, reads of
 /// 4 KiB at random of a file that the system had in RAM were three times as slow as with none fetched.
 const TIMES: u64 = 8;
+/// Counts are halved when the reads of so many pages as there are counts for have cost this share of what it
+/// takes to fetch each: evenly read, none comes beyond twice that.
+const WINDOW_SHARE: u64 = 4;
 /// How many counts a channel has at most.
 const COUNTS_MAX: usize = 1 << 16;
 
@@ -88,24 +97,44 @@ impl DirectGate {
 /// What was spent lately on reads and writes of pages without a frame, for some pages together: one of those
 /// that are used most will be the one that is fetched.
 #[derive(Debug, Default)]
-pub(super) struct Rents(OnceLock<Box<[AtomicU32]>>);
+pub(super) struct Rents {
+    counts: OnceLock<Box<[AtomicU32]>>,
+    /// What was spent on all pages since the counts were halved last.
+    of_all: AtomicU64,
+}
 
 impl Rents {
-    /// Counts so many bytes of the page in a slot. `false` if the page is to be fetched instead.
-    fn pay(&self, slot: u64, bytes: u64, page_bytes: u64, frames: usize) -> bool {
+    /// Counts so many bytes of the page in a slot. `false` if the page is to be fetched instead. `is_full`
+    /// tells whether another one has to leave its frame for it.
+    fn pay(
+        &self,
+        slot: u64,
+        bytes: u64,
+        page_bytes: u64,
+        frames: usize,
+        is_full: impl FnOnce() -> bool,
+    ) -> bool {
         const UNIT_BYTES: u64 = 64;
-        let counts = self.0.get_or_init(|| {
-            let count = (2 * frames).next_power_of_two().clamp(256, COUNTS_MAX);
-            (0..count).map(|_| AtomicU32::new(0)).collect()
-        });
+        let pages = (2 * frames).clamp(1, COUNTS_MAX);
+        let counts = self
+            .counts
+            .get_or_init(|| (0..pages.next_power_of_two().max(256)).map(|_| AtomicU32::new(0)).collect());
         // Fibonacci hashing: slots at regular distances have counts of their own.
         let place = slot.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - counts.len().ilog2());
         let count = &counts[place as usize];
         let in_units = |bytes: u64| u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX);
-        let spent = count.load(Ordering::Relaxed).saturating_add(in_units(READ_COST_BYTES + bytes));
-        let is_enough = spent > in_units(TIMES.saturating_mul(READ_COST_BYTES + page_bytes));
+        let cost = in_units(READ_COST_BYTES + bytes);
+        let spent = count.load(Ordering::Relaxed).saturating_add(cost);
+        let price = in_units(TIMES.saturating_mul(READ_COST_BYTES + page_bytes));
+        let is_enough = spent > price;
         // Of two threads at a time what one has spent may count.
         count.store(if is_enough { 0 } else { spent }, Ordering::Relaxed);
+        let window = pages as u64 * u64::from(price) / WINDOW_SHARE;
+        let of_all = self.of_all.fetch_add(cost.into(), Ordering::Relaxed) + u64::from(cost);
+        // Of threads that find it over at the same time one goes on.
+        if of_all >= window && self.of_all.swap(0, Ordering::Relaxed) >= window && is_full() {
+            counts.iter().for_each(|count| count.store(count.load(Ordering::Relaxed) / 2, Ordering::Relaxed));
+        }
         !is_enough
     }
 }
@@ -148,7 +177,19 @@ impl Channel {
     pub(crate) fn rents(&self, page: u64, bytes: usize) -> bool {
         let slot = page / u64::from(self.layout.channels);
         let frames = self.layout.frames_max as usize;
-        self.rents.pay(slot, bytes as u64, self.layout.page_bytes as u64, frames)
+        self.rents.pay(slot, bytes as u64, self.layout.page_bytes as u64, frames, || self.is_full())
+    }
+
+    /// Whether a page that is fetched now takes the frame of another one, or will soon: an eviction frees
+    /// several frames at once.
+    fn is_full(&self) -> bool {
+        const FREE_SHARE: usize = 8;
+        let most = self.layout.frames_max as usize;
+        if self.supply.free.len() * FREE_SHARE > most {
+            return false;
+        }
+        let shard = self.lock();
+        shard.frames.full || shard.frames.list.len() >= most
     }
 }
 
@@ -159,7 +200,7 @@ mod tests {
     #[test]
     fn a_page_is_fetched_when_reads_have_cost_as_much() {
         let rents = Rents::default();
-        let pay = |page| rents.pay(page, 4 << 10, 64 << 10, 10);
+        let pay = |page| rents.pay(page, 4 << 10, 64 << 10, 10, || false);
         // 8 KiB each, against eight times 68 KiB.
         for _ in 0..3 {
             assert_eq!((0..).take_while(|_| pay(3)).count(), 68);
@@ -169,6 +210,29 @@ mod tests {
             assert!((0..140).any(|turn| !pay([3, other][turn % 2])), "{other}");
         }
         // Longer pages than can be counted.
-        assert!((0..100).all(|_| rents.pay(1, 1, u64::MAX / 4, 10)));
+        assert!((0..100).all(|_| rents.pay(1, 1, u64::MAX / 4, 10, || false)));
+    }
+
+    #[test]
+    fn with_few_free_frames_a_page_is_fetched_if_it_is_read_more_often_than_others() {
+        let mut random = backend_api::wrap::SplitMix64::new(1);
+        for frames in [10, 1000] {
+            let rents = Rents::default();
+            let pay = |page, is_full| rents.pay(page, 4 << 10, 64 << 10, frames, || is_full);
+            let mut fetched = |pages: usize, is_full| {
+                (0..400 * frames).filter(|_| !pay(random.index(pages) as u64, is_full)).count()
+            };
+            assert!(fetched(4 * frames, false) > frames / 2, "all of them in the end");
+            fetched(4 * frames, true);
+            // By the cost alone it would be six times as many as there are frames.
+            assert!(fetched(4 * frames, true) <= frames / 10, "few where all are read alike");
+            assert!(fetched(frames / 2, true) > frames / 2, "those that would fit");
+            // One has a tenth of all reads.
+            let often =
+                (0..400 * frames).map(|turn| if turn % 10 == 0 { 7 } else { random.index(4 * frames) });
+            let fetched: Vec<usize> = often.filter(|page| !pay(*page as u64, true)).collect();
+            let of_it = fetched.iter().filter(|page| **page == 7).count();
+            assert!(of_it > 0 && 2 * of_it > fetched.len(), "{of_it} of {}", fetched.len());
+        }
     }
 }

@@ -91,6 +91,21 @@ impl Entry {
         before.validates(self.state(Ordering::Relaxed)).then_some(value)
     }
 
+    /// Reads several elements of the page, by accesses that may race with writers; `None` if one may have
+    /// been at work. Latched writers are found out about as in [`read_validated`](Self::read_validated);
+    /// those without a lock leave no trace, so nothing is read of a page that is open to them. To open it a
+    /// thread has to have it exclusively, which who sees anything that they wrote sees as well.
+    #[inline(always)]
+    pub(crate) fn read_undisturbed<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
+        let before = self.state(Ordering::Acquire);
+        if before.any(WRITERS | EXCLUSIVE) {
+            return None;
+        }
+        let value = read();
+        fence(Ordering::Acquire);
+        before.validates(self.state(Ordering::Relaxed)).then_some(value)
+    }
+
     #[inline]
     pub(crate) fn address(&self) -> *mut u8 {
         self.address.load(Ordering::Relaxed)

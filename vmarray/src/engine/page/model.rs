@@ -270,6 +270,33 @@ fn a_validated_read_is_not_torn() {
     });
 }
 
+/// A reader of several elements saw them as they were at one moment, though a thread latched the page and
+/// opened it to writes without a lock, of which one followed.
+#[test]
+fn elements_read_undisturbed_are_of_one_moment() {
+    loom::model(|| {
+        let page = Arc::new(ModelPage::open_for_reads());
+        let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let writer = thread::spawn({
+            let (page, words) = (page.clone(), words.clone());
+            move || {
+                page.entry.try_exclusive(Holder::Pin).unwrap();
+                words[0].store(1, Ordering::Release);
+                page.entry.open_writes();
+                let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
+                assert!(!page.entry.write_gate().is_null());
+                words[1].store(1, Ordering::Release);
+            }
+        });
+        page.slot.enter_read(&page.entry);
+        let words = || [words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)];
+        let seen = page.entry.read_undisturbed(words);
+        page.slot.leave_read();
+        assert!(seen.is_none_or(|seen| seen == [0, 0]), "{seen:?}");
+        writer.join().unwrap();
+    });
+}
+
 /// An element of two words, and its lock.
 struct ModelElement {
     lock: SeqLock,

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use backend_api::racy;
 
-use super::{Fetch, Pager, Stream};
+use super::{Fetch, Held, Pager, Stream};
 use crate::base::error::Result;
 use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT, ZEROED};
@@ -24,6 +24,8 @@ pub(crate) struct SharedHold<'a> {
     pager: &'a Pager,
     page: u64,
     address: *mut u8,
+    /// The state before.
+    before: State,
 }
 
 /// A resident page whose bytes the thread alone reads and writes until it drops this. The page is dirty then.
@@ -64,7 +66,7 @@ impl Pager {
     /// Holds a page, shared, and waits for writers without a lock to leave it.
     pub(crate) fn hold_shared(&self, page: u64, stream: Stream) -> Result<SharedHold<'_>> {
         let held = self.share_steady(page, Holder::Pin, stream)?;
-        Ok(SharedHold { pager: self, page, address: held.address })
+        Ok(SharedHold { pager: self, page, address: held.address, before: held.before })
     }
 
     /// Holds a page, exclusively, and waits for all accesses without a lock to end.
@@ -83,7 +85,7 @@ impl Pager {
         let entry = self.table.entry(page);
         let before = entry.try_share(Holder::Pin, guards::held())?;
         self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
-        let hold = SharedHold { pager: self, page, address: entry.address() };
+        let hold = SharedHold { pager: self, page, address: entry.address(), before };
         self.channel(page).quiesce(entry, before, Access::Writes);
         Ok(hold)
     }
@@ -224,6 +226,16 @@ impl Pager {
 }
 
 impl SharedHold<'_> {
+    /// As [`Held::is_used_again`].
+    pub(crate) fn is_used_again(&self) -> bool {
+        Held { address: self.address, before: self.before }.is_used_again()
+    }
+
+    /// Opens the page to reads without a lock.
+    pub(crate) fn open_reads(&self) {
+        self.pager.table.entry(self.page).open_reads();
+    }
+
     /// The page's bytes in place.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: a frame of initialised bytes; the page is shared and writers without a lock were waited

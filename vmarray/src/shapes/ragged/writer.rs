@@ -13,7 +13,6 @@ use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result, expect_len};
-use crate::ops::view::ViewMut as _;
 use crate::setup::any::AnyDevice;
 
 /// Takes rows from any number of threads at once; [`freeze`](Self::freeze) makes a [`RaggedArray`] of them.
@@ -223,17 +222,16 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
 impl<T: Element, D: Device> WrittenRows<T, D> {
     /// Writes rows that were reserved.
     fn write(&self, first: Next, elements: &[T], lengths: &[usize]) -> Result<()> {
+        self.elements.array().write_unseen(first.element, elements)?;
         let mut end = first.element as u64;
-        let mut ends = Vec::with_capacity(lengths.len());
-        for len in lengths {
+        if let [len] = lengths {
+            return self.offsets.array().set(first.row + 1, end + *len as u64);
+        }
+        let ends = lengths.iter().map(|len| {
             end += *len as u64;
-            ends.push(end);
-        }
-        self.elements.array().write(first.element, elements)?;
-        match ends[..] {
-            [end] => self.offsets.array().set(first.row + 1, end),
-            _ => self.offsets.array().write(first.row + 1, &ends),
-        }
+            end
+        });
+        self.offsets.array().write_unseen(first.row + 1, &ends.collect::<Vec<_>>())
     }
 }
 

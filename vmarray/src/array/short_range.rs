@@ -1,0 +1,267 @@
+//! Short ranges of a page that is open to accesses without a lock.
+//!
+//! A hold of a page and its end are two locked instructions, which the processor finishes before it begins
+//! anything behind them: to read a row of some elements it would wait for memory each time, where it could
+//! have asked for the next rows meanwhile. So a short range is read as an element is, under a hazard slot. It
+//! is as it was at one moment if nobody wrote to the page meanwhile, neither [latched nor without a
+//! lock](Entry::read_undisturbed); else the page is held.
+
+use std::cell::Cell;
+
+use backend_api::{Device, racy};
+use bytemuck::{cast_slice, cast_slice_mut};
+
+use crate::array::VirtualArray;
+use crate::array::range::parts;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::engine::page::state::DIRTY;
+use crate::engine::page::{Entry, read_fenced, read_lock_free, write_fenced, write_lock_free};
+
+/// Longer ranges are copied while the page is held: threads that want it sleep then, and do not spin.
+const MOST_BYTES: usize = 4096;
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Entry of the page of a short range, and its place there; `None` of ranges that are long, empty, not in
+    /// one page, or outside.
+    #[inline(always)]
+    fn short_place(&self, start: usize, count: usize) -> Option<(&Entry, usize)> {
+        let most = const { MOST_BYTES / size_of::<T>() };
+        // An empty range is long, too.
+        let behind_first = count.wrapping_sub(1);
+        if behind_first >= most {
+            return None;
+        }
+        // The sum may have wrapped: then it is less than what was added, and its place in its page as well.
+        let last = start.wrapping_add(behind_first);
+        let (entry, at) = match self.locate_quickly(last) {
+            Some(found) => found,
+            None if self.is_quick || last >= self.len() => return None,
+            None => {
+                let (page, at) = self.locate(last);
+                (self.pager.entry(page as u64), at)
+            }
+        };
+        Some((entry, at.checked_sub(behind_first)?))
+    }
+
+    /// Reads a short range without a lock; whether that could be done.
+    #[inline(always)]
+    pub(crate) fn read_short(&self, start: usize, into: &mut [T]) -> bool {
+        // Single elements may be written to as words meanwhile, which accesses to bytes must not race with.
+        if !racy::IN_ASSEMBLY {
+            return false;
+        }
+        let Some((entry, at)) = self.short_place(start, into.len()) else { return false };
+        // SAFETY: the frame is one of pages of `T`, and the range is within its page. Others access it
+        // atomically while the gate is open.
+        let read = |frame: *const u8| unsafe { read_undisturbed(entry, frame.cast::<T>().add(at), into) };
+        match self.is_quick {
+            true => read_lock_free::<false, _>(entry, self.counter, at, read),
+            false => read_lock_free::<true, _>(entry, self.counter, at, read),
+        }
+        .is_some()
+    }
+
+    /// As [`read_short`](Self::read_short), if the thread has to do more for it.
+    #[cold]
+    pub(crate) fn read_short_fenced(&self, start: usize, into: &mut [T]) -> bool {
+        if !racy::IN_ASSEMBLY {
+            return false;
+        }
+        let Some((entry, at)) = self.short_place(start, into.len()) else { return false };
+        // SAFETY: as above.
+        let read = |frame: *const u8| unsafe { read_undisturbed(entry, frame.cast::<T>().add(at), into) };
+        read_fenced(entry, self.counter, read).is_some()
+    }
+
+    /// Whether the thread that holds a page for a short range is to open it to reads without a lock: by
+    /// chance. It costs those that write to ranges of the page some microseconds each time, and so is worth
+    /// it only where many more read.
+    pub(crate) fn opens_for_short(&self, count: usize) -> bool {
+        thread_local! {
+            static RANDOM: Cell<u32> = const { Cell::new(0) };
+        }
+        if !racy::IN_ASSEMBLY || !self.recency || count > MOST_BYTES / size_of::<T>() {
+            return false;
+        }
+        let next = |random: u32| random.wrapping_mul(0x0019_660D).wrapping_add(0x3C6E_F35F);
+        RANDOM.with(|random| random.replace(next(random.get()))) >> 25 == 0
+    }
+
+    /// Writes elements that nobody else reads or writes before this is done: others could see some of them
+    /// without the rest. Threads that write different elements of one page do so at once.
+    #[inline]
+    pub(crate) fn write_unseen(&self, start: usize, from: &[T]) -> Result<()> {
+        if let Some((entry, at)) = self.short_place(start, from.len()) {
+            // SAFETY: the frame is one of pages of `T`, and the range is within its page. To other elements
+            // of the page others may write meanwhile, and the caller vouches that to these nobody does.
+            let write =
+                |frame: *mut u8| unsafe { racy::write(frame.cast::<T>().add(at).cast(), cast_slice(from)) };
+            let done = match self.is_quick {
+                true => write_lock_free::<false, _>(entry, self.counter, at, write),
+                false => write_lock_free::<true, _>(entry, self.counter, at, write),
+            };
+            if done.is_some() {
+                return Ok(());
+            }
+        }
+        self.write_unseen_slowly(start, from)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn write_unseen_slowly(&self, start: usize, from: &[T]) -> Result<()> {
+        if from.len() > MOST_BYTES / size_of::<T>() || !self.recency {
+            return self.write_range(start, from);
+        }
+        let range = self.range_at(start, from.len())?;
+        for part in parts(range, self.page_len) {
+            let bytes = cast_slice(&from[part.of_range]);
+            let at = part.within.start;
+            // SAFETY: as in `write_unseen`.
+            let write = |frame: *mut u8| unsafe { racy::write(frame.cast::<T>().add(at).cast(), bytes) };
+            let entry = self.pager.entry(part.page as u64);
+            if write_fenced(entry, self.counter, write).is_some()
+                || self.pager.write_part(part.page as u64, at * size_of::<T>(), bytes)?
+            {
+                continue;
+            }
+            self.latched(part.page, |held| {
+                write(held.address);
+                entry.open_writes();
+                DIRTY
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads elements in a frame; `None` if anybody wrote to the page meanwhile.
+///
+/// # Safety
+/// The elements are in the frame of the entry's page, and reached under a hazard slot through an open gate.
+#[inline(always)]
+unsafe fn read_undisturbed<T: Element>(entry: &Entry, from: *const T, into: &mut [T]) -> Option<()> {
+    // SAFETY: vouched for by the caller; what a racing write makes of them is not used.
+    entry.read_undisturbed(|| unsafe { racy::read(from.cast(), cast_slice_mut(into)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use backend_host::HostDevice;
+
+    use super::*;
+    use crate::array::testing::host;
+    use crate::engine::page::state::{READERS, WRITERS};
+    use crate::ops::view::{View as _, ViewMut as _};
+
+    /// Of pages of 16 elements.
+    fn array(len: usize) -> VirtualArray<u64, HostDevice> {
+        VirtualArray::<u64>::builder(len).page_len(16).devices([Arc::new(host())]).build().unwrap()
+    }
+
+    fn is_open(array: &VirtualArray<u64, HostDevice>, bits: u64) -> bool {
+        array.pager.entry(0).state(Ordering::Acquire).any(bits)
+    }
+
+    #[test]
+    fn a_page_is_opened_by_many_short_reads_and_shut_by_a_write() {
+        let array = array(40);
+        array.write(0, &[1; 40]).unwrap();
+        for round in 1..4 {
+            for start in (0..10_000).map(|turn| turn % 12) {
+                let mut read = [0; 4];
+                array.read(start, &mut read).unwrap();
+                assert_eq!(read, [round; 4]);
+            }
+            assert_eq!(is_open(&array, READERS), racy::IN_ASSEMBLY);
+            array.write(0, &[round + 1; 16]).unwrap();
+            assert!(!is_open(&array, READERS));
+        }
+    }
+
+    #[test]
+    fn short_reads_end_where_the_array_does() {
+        let array = array(20);
+        array.write(0, &(0..20).collect::<Vec<_>>()).unwrap();
+        let mut read = [0; 3];
+        for _ in 0..2000 {
+            array.read(14, &mut read).unwrap();
+            assert_eq!(read, [14, 15, 16]);
+            array.read(17, &mut read).unwrap();
+            assert_eq!(read, [17, 18, 19]);
+            array.read(20, &mut []).unwrap();
+            for start in [18, 20, usize::MAX - 2, usize::MAX - 1, usize::MAX] {
+                assert!(array.read(start, &mut read).is_err(), "{start}");
+            }
+        }
+    }
+
+    /// Elements are set in order, again and again: of any moment, those before the last one that was set are
+    /// one more than those behind.
+    #[test]
+    fn elements_of_a_short_read_are_of_one_moment() {
+        let (array, is_over) = (array(16), AtomicBool::new(false));
+        let rounds = if cfg!(miri) { 3 } else { 3000 };
+        std::thread::scope(|threads| {
+            for _ in 0..2 {
+                threads.spawn(|| {
+                    let mut before = [0; 8];
+                    while !is_over.load(Ordering::Relaxed) {
+                        let mut read = [0; 8];
+                        array.read(3, &mut read).unwrap();
+                        assert!(read.is_sorted_by(|a, b| a >= b) && read[0] - read[7] <= 1, "{read:?}");
+                        assert!(read >= before, "{before:?} {read:?}");
+                        before = read;
+                    }
+                });
+            }
+            for round in 1..rounds {
+                if round % 3 == 0 {
+                    array.write(3, &[round; 8]).unwrap();
+                } else {
+                    (3..11).for_each(|index| array.set(index, round).unwrap());
+                }
+                // Now and then readers have time to open the page.
+                if round % 100 == 0 {
+                    let mut read = [0; 8];
+                    (0..500).for_each(|_| array.read(3, &mut read).unwrap());
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn what_is_written_unseen_is_there() {
+        let array = array(200);
+        std::thread::scope(|threads| {
+            for thread in 0..4 {
+                let array = &array;
+                threads.spawn(move || {
+                    for start in (thread * 5..200).step_by(20) {
+                        array.write_unseen(start, &[start as u64; 5]).unwrap();
+                        if start % 3 == 0 {
+                            array.flush(..).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        array.write_unseen(0, &[]).unwrap();
+        assert!(
+            array.write_unseen(198, &[0; 3]).is_err() && array.write_unseen(usize::MAX, &[0; 3]).is_err()
+        );
+        let expected: Vec<u64> = (0..200).map(|at| at / 5 * 5).collect();
+        assert_eq!(array.to_vec(..).unwrap(), expected);
+        array.write_unseen(0, &[7]).unwrap();
+        array.write_unseen(1, &[7]).unwrap();
+        assert!(is_open(&array, WRITERS));
+        array.evict(..).unwrap();
+        assert_eq!(array.to_vec(..3).unwrap(), [7, 7, 0]);
+    }
+}
