@@ -170,7 +170,9 @@ fn bad_pages_are_named_and_others_go_on() {
     let pages = Pages::new(10, 400);
     let build = || VirtualArray::<u32>::builder(1000).build_over(pages.clone()).unwrap();
     build().fill(.., 7).unwrap();
-    let set = |page: u64, kind| drop(pages.kept.bad.lock().unwrap().insert(page, kind));
+    let set = |page: u64, kind| {
+        pages.kept.bad.lock().unwrap().insert(page, kind);
+    };
     for (kind, expected) in [
         (io::ErrorKind::InvalidData, DeviceErrorKind::Corrupted),
         (io::ErrorKind::TimedOut, DeviceErrorKind::CopyFailed),
@@ -191,8 +193,8 @@ fn bad_pages_are_named_and_others_go_on() {
     assert_eq!(array.get(450).unwrap(), 7);
 
     // A page that cannot be written stays dirty, and is written when it can be.
-    set(2, io::ErrorKind::StorageFull);
     array.set(250, 8).unwrap();
+    set(2, io::ErrorKind::StorageFull);
     let error = array.sync().unwrap_err();
     assert_eq!(of_device(&error), Some(DeviceErrorKind::OutOfMemory), "{error}");
     pages.kept.bad.lock().unwrap().clear();

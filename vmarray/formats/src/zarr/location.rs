@@ -13,10 +13,10 @@ use crate::files::{self, Unfinished};
 
 /// Where a Zarr store is, or is to be: a folder, which any path stands for, or objects of a server.
 ///
-/// With the feature `object_store` that is any [`ObjectStore`] and a prefix of names in it: S3 and what speaks
-/// its protocol, Google's and Azure's storage, HTTP. How often requests are tried again, and how long is waited
-/// for them, is set where that is made ([`RetryConfig`], `ClientOptions`); what fails in the end is
-/// [`Error::Zarr`]. Requests are made by two threads of the crate's own, so threads of a program's
+/// With the feature `object_store` that is any [`ObjectStore`] and a prefix of names in it: S3 and what
+/// speaks its protocol, Google's and Azure's storage, HTTP. How often requests are tried again, and how long
+/// is waited for them, is set where that is made ([`RetryConfig`], `ClientOptions`); what fails in the end
+/// is [`Error::Zarr`]. Requests are made by two threads of the crate's own, so threads of a program's
 /// asynchronous runtime may call all functions, which block them.
 ///
 /// [`ObjectStore`]: https://docs.rs/object_store/latest/object_store/trait.ObjectStore.html

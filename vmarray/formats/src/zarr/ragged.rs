@@ -12,9 +12,9 @@ use crate::error::{Error, Result, zeroed};
 use crate::options::Options;
 use crate::pieces::element_count;
 
-/// Writes the rows of a ragged array to a folder, or to objects, which must not exist yet: a group of `offsets`, which has
-/// where rows begin and where the last one ends, and `items`, which has what is in them. The encoding is that
-/// of the items; offsets are compressed as they are.
+/// Writes the rows of a ragged array to a folder, or to objects, which must not exist yet: a group of
+/// `offsets`, which has where rows begin and where the last one ends, and `items`, which has what is in them.
+/// The encoding is that of the items; offsets are compressed as they are.
 ///
 /// The folder has its name when it is whole, as with [`write`](super::write).
 ///

@@ -39,7 +39,7 @@ pub(super) struct Stored {
     pub(super) chunk: Vec<usize>,
     /// Those along the axes within an element.
     pub(super) own_chunk: Vec<usize>,
-    /// The least that is read at once, along the axes of the elements: chunks, also where these are in shards.
+    /// The least that is read at once, along the axes of the elements: chunks, also those in shards.
     pub(super) part: Vec<usize>,
     /// Whether it has truth, which is read as bytes.
     pub(super) is_truth: bool,

@@ -24,14 +24,14 @@ struct Pair {
 fn place(folder: &Path, number: u64) -> Location {
     #[cfg(feature = "object_store")]
     if number % 2 == 1 {
-        let objects = std::sync::Arc::new(vmarray_formats::object_store::memory::InMemory::new());
-        return Location::objects(objects, "a/store.zarr");
+        use vmarray_formats::object_store::memory::InMemory;
+        return Location::objects(std::sync::Arc::new(InMemory::new()), "a/store.zarr");
     }
     folder.join(format!("{number}.zarr")).into()
 }
 
 fn pair(value: u32) -> Pair {
-    Pair { a: value, b: [value as u16, 7] }
+    Pair { a: value, b: [value as u16; 2] }
 }
 
 /// What a random program does to an array over a store is in the store after each `sync`, and in the next
