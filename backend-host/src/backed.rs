@@ -30,7 +30,8 @@ const RECENT_MAX: usize = 256;
 /// of a server, rows of a data base, what a function computes.
 ///
 /// Methods are called by several threads at once, for one page by one that writes or several that read. They
-/// may block as long as they like, and must not use the array whose pages these are. One that panics has
+/// may block as long as they like, and must not use the array whose pages these are, nor wait for a pool of
+/// threads that do. One that panics has
 /// failed.
 ///
 /// ```
@@ -62,6 +63,10 @@ const RECENT_MAX: usize = 256;
 ///         self.written.lock().unwrap().insert(page, from.to_vec());
 ///         Ok(())
 ///     }
+///     // By default `sync` does nothing, and `is_read_only` says no.
+///     fn name(&self) -> String {
+///         "numbers of pages".into()
+///     }
 /// }
 ///
 /// let device = Arc::new(BackedDevice::new(Numbers::default())?);
@@ -69,7 +74,9 @@ const RECENT_MAX: usize = 256;
 /// let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
 /// let read = Transfer::Download { from: pages.at(64 * 7), to: host.at(0), bytes: 64 };
 /// device.wait(queue.submit(&[read])?)?;
-/// # assert_eq!(host.to_vec(0..64)?, [7; 64]);
+/// let mut bytes = [0; 64];
+/// host.read(0, &mut bytes);
+/// assert_eq!(bytes, [7; 64]);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait Backing: fmt::Debug + Send + Sync + 'static {
@@ -123,6 +130,33 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
 /// Pages are read and written whole. For those who want parts of them (kernels, gathers) up to 64 MiB of
 /// pages are kept beside, or as many pages as there are threads, if that is more. Work that wants whole pages
 /// copies them once, or not at all.
+///
+/// ```
+/// # use std::io;
+/// use backend_api::{Device, ErrorKind};
+/// use backend_host::{BackedDevice, Backing};
+/// /// So many pages of zeroes.
+/// #[derive(Debug)]
+/// struct Zeroes(u64);
+/// impl Backing for Zeroes {
+///     fn page_bytes(&self) -> usize {
+///         4096
+///     }
+///     fn pages(&self) -> u64 {
+///         self.0
+///     }
+///     fn read_page(&self, _: u64, into: &mut [u8]) -> io::Result<()> {
+///         into.fill(0);
+///         Ok(())
+///     }
+///     fn write_page(&self, _: u64, _: &[u8]) -> io::Result<()> {
+///         Ok(())
+///     }
+/// }
+/// assert_eq!(BackedDevice::new(Zeroes(1000))?.memory()?.free_bytes, 4_096_000);
+/// assert_eq!(BackedDevice::new(Zeroes(u64::MAX)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct BackedDevice {
     engine: Engine<Tiered<OrRam<Pages>>>,

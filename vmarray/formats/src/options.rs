@@ -68,7 +68,7 @@ impl Progress {
 ///     seen.push(progress.done_bytes);
 ///     ControlFlow::Continue(())
 /// }))?;
-/// assert_eq!(seen, [4000, 8000, 10_000]);
+/// assert!(seen.is_sorted() && seen.ends_with(&[10_000]));
 /// assert_eq!(std::fs::read(&path)?[..2], [1, 2]);
 ///
 /// // Nothing is left of a file whose writing was ended.

@@ -25,7 +25,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// array is dropped, which can only warn of a failure. The array does not grow. Of the settings, devices,
     /// placement and page length do not count.
     ///
-    /// [`flush`]: crate::views::PagedView::flush
+    /// [`flush`]: crate::views::View::flush
     ///
     /// # Errors
     /// [`FileMismatch`](ErrorKind::FileMismatch) if its pages are no whole number of elements, or are fewer

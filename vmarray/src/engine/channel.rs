@@ -454,4 +454,19 @@ impl Channel {
         };
         quiesce_by(pages, access, barrier, |entry| drain_all(entry, access));
     }
+
+    /// Sees to it that no write without a lock is under way to pages that a snapshot has marked, and nobody
+    /// holds; with one barrier for all. A page whose mark is gone by then stays as open as it is said to be.
+    pub(crate) fn quiesce_unsaved(&self, pages: &[&Entry]) {
+        if pages.is_empty() {
+            return;
+        }
+        pages.iter().for_each(|entry| entry.shut_writes());
+        self.counters.barriers.add(1);
+        barrier_all();
+        for entry in pages {
+            drain_all(entry, Access::Writes);
+            entry.quiet_unsaved();
+        }
+    }
 }

@@ -95,7 +95,8 @@ impl SaveOptions {
     /// and a page that is saved costs nothing any more, nor does anything when the call has returned. RAM:
     /// one bit a page more.
     ///
-    /// One such call at a time: others wait for it.
+    /// One such call at a time: others wait for it. A thread that holds a `PageMut` guard must not wait for
+    /// another thread that writes to the array: that one may wait for this call, and this call for the guard.
     pub const fn point_in_time(self, yes: bool) -> Self {
         Self { is_point_in_time: yes }
     }

@@ -101,6 +101,7 @@ impl<T: Element + KernelType> Zarr<T> {
         let tile: [usize; N] = page.as_slice().try_into().unwrap_or([1; N]);
         let grid = Grid::whole(self.shape(), &page);
         let writes = if is_written { Some(self.chunk_arrays(self.shape())?) } else { None };
+        // Codecs use no pool of threads: one of its threads may be the one that waits for this chunk.
         let codecs = codec_options(&Options::new().threads(2));
         let name = self.path.display().to_string();
         let home = Home { fill_value: self.fill_value(), store: self, grid, writes, codecs, name };

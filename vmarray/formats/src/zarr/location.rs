@@ -17,7 +17,9 @@ use crate::files::{self, Unfinished};
 /// speaks its protocol, Google's and Azure's storage, HTTP. How often requests are tried again, and how long
 /// is waited for them, is set where that is made ([`RetryConfig`], `ClientOptions`); what fails in the end
 /// is [`Error::Zarr`]. Requests are made by two threads of the crate's own, so threads of a program's
-/// asynchronous runtime may call all functions, which block them.
+/// asynchronous runtime may call all functions, which block them; give a location an `ObjectStore` that the
+/// program uses for nothing else, since the connections of one are served by the runtime that opened them.
+/// One writer at a time: of two that make a store in one place both may find it empty.
 ///
 /// [`ObjectStore`]: https://docs.rs/object_store/latest/object_store/trait.ObjectStore.html
 /// [`RetryConfig`]: https://docs.rs/object_store/latest/object_store/struct.RetryConfig.html

@@ -93,11 +93,14 @@ impl Objects {
         wait_for(async move { Ok(store.list(Some(&prefix)).try_next().await?.is_none()) })
     }
 
-    /// Removes what there is.
+    /// Removes what there is, unless somebody else has made a store of it meanwhile, which has a description.
     pub fn remove(&self) {
         let Self { store, prefix } = self.clone();
         // The first error is the one to tell.
         let _ = wait_for(async move {
+            if found(store.head(&prefix.clone().join("zarr.json")).await)?.is_some() {
+                return Ok(());
+            }
             let names = store.list(Some(&prefix)).map_ok(|object| object.location).boxed();
             store.delete_stream(names).try_for_each(|_| async { Ok(()) }).await
         });
@@ -139,8 +142,18 @@ impl ReadableStorageTraits for Objects {
                         ByteRange::Suffix(len) => (GetRange::Suffix(len), Some(len)),
                     };
                     expect_short(&path, wanted.unwrap_or(0))?;
-                    let options = GetOptions { range: Some(range), ..GetOptions::default() };
-                    let Some(object) = found(store.get_opts(&path, options).await)? else { return Ok(None) };
+                    let get = |range: GetRange| {
+                        store.get_opts(&path, GetOptions { range: Some(range), ..GetOptions::default() })
+                    };
+                    let object = match (get(range).await, wanted) {
+                        // Some servers know no ranges that are counted from the end.
+                        (Err(ObjectError::NotSupported { .. }), Some(wanted)) => {
+                            let Some(head) = found(store.head(&path).await)? else { return Ok(None) };
+                            found(get(GetRange::Bounded(head.size.saturating_sub(wanted)..head.size)).await)?
+                        }
+                        (object, _) => found(object)?,
+                    };
+                    let Some(object) = object else { return Ok(None) };
                     let len = object.range.end.saturating_sub(object.range.start);
                     expect_short(&path, len)?;
                     let bytes = object.bytes().await?;

@@ -228,10 +228,15 @@ impl<'a> Acquire<'a> {
         let table = self.pager.table();
         let channel = self.pager.channel(self.page);
         let is_unsaved = state.any(UNSAVED) && self.want == Want::Exclusive;
-        if is_unsaved && self.pager.want_saved(self.page) {
-            return Poll::Ready(Ok(()));
+        if is_unsaved {
+            if self.pager.want_saved(self.page) {
+                return Poll::Ready(Ok(()));
+            }
+            channel.counters.waits.add(1);
+            let asleep = park_task(table.entry(self.page), context.waker(), |s| s.any(UNSAVED));
+            return self.wait_for(asleep.map_or(TaskWait::No, TaskWait::Asleep)).map(Ok);
         }
-        if state.any(IN_FLIGHT) && !is_unsaved {
+        if state.any(IN_FLIGHT) {
             let wait = channel.poll_transfer(table, self.page, context.waker());
             return self.wait_for(wait).map(Ok);
         }

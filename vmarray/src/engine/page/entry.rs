@@ -427,6 +427,13 @@ impl Entry {
         self.change(|s| s.0 & !bits);
     }
 
+    /// Notes that a snapshot has shut the write gate of a page that nobody may change, and seen to it that
+    /// nobody is inside. Where a thread with guards has taken the mark away it may have opened the gate again,
+    /// so that this is for the next look at the page.
+    pub(crate) fn quiet_unsaved(&self) {
+        self.change(|s| if s.any(UNSAVED) { s.0 & !WRITERS } else { s.0 });
+    }
+
     /// One step of the search for victims. `recency` says whether use counts (not so for an exact order),
     /// `write_back` whether dirty pages are wanted, too.
     pub(crate) fn sweep(&self, recency: bool, write_back: bool) -> Sweep {

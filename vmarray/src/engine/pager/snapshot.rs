@@ -21,7 +21,7 @@ use super::Pager;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::guards;
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, UNSAVED, WRITERS};
-use crate::engine::page::{Access, LockScope, park, unpark};
+use crate::engine::page::{LockScope, park, unpark};
 
 /// Saves pages of a snapshot.
 pub(crate) trait PageSaver: Send + Sync {
@@ -237,11 +237,12 @@ impl Snapshot<'_> {
                 }
             }
         }
-        // From here on nobody opens a write gate, which takes having the page.
-        let open = entries().map(|(_, entry)| (entry, entry.state(Ordering::Acquire)));
-        let open: Vec<_> = open.filter(|(_, state)| state.any(WRITERS)).collect();
+        // To open a write gate takes having the page, which only those have from here on who have taken its
+        // mark away.
+        let open = entries().map(|(_, entry)| entry);
+        let open: Vec<_> = open.filter(|entry| entry.state(Ordering::Acquire).any(WRITERS)).collect();
         if let Some(channel) = pager.channels.first() {
-            channel.quiesce_all(open.iter().copied(), Access::Writes);
+            channel.quiesce_unsaved(&open);
         }
     }
 
