@@ -8,7 +8,9 @@ use zarrs::storage::ReadableWritableStorage;
 use super::folder;
 #[cfg(feature = "object_store")]
 use super::objects::Objects;
-use crate::error::{Error, Result};
+#[cfg(any(doc, feature = "object_store"))]
+use crate::error::Error;
+use crate::error::Result;
 use crate::files::{self, Unfinished};
 
 /// Where a Zarr store is, or is to be: a folder, which any path stands for, or objects of a server.
