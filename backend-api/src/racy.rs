@@ -263,15 +263,9 @@ mod assembly {
             2..4 => both_ends!(2),
             4..8 => both_ends!(4),
             8..16 => both_ends!(8),
-            // SAFETY: passed on.
-            16..=32 => unsafe { many_ends::<1>(from, to, bytes) },
-            // SAFETY: passed on.
-            33..=64 => unsafe { many_ends::<2>(from, to, bytes) },
-            // SAFETY: passed on.
-            65..=128 => unsafe { many_ends::<4>(from, to, bytes) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: passed on.
-            129..STRING_MOVE_BYTES => unsafe { pieces(from, to, bytes) },
+            16..STRING_MOVE_BYTES => unsafe { pieces(from, to, bytes) },
             // SAFETY: vouched for by the caller. The direction flag is clear by the ABI.
             #[cfg(target_arch = "x86_64")]
             _ => unsafe {
@@ -286,23 +280,6 @@ mod assembly {
             // SAFETY: passed on.
             #[cfg(target_arch = "aarch64")]
             _ => unsafe { pieces(from, to, bytes) },
-        }
-    }
-
-    /// Moves so many pieces of 16 bytes at each end, which may overlap. There is no loop whose end the
-    /// processor would have to guess: a wrong guess costs as long as the length took to be loaded.
-    ///
-    /// # Safety
-    /// As [`super::copy`], of at least `N` pieces, and at most twice as many.
-    #[inline(always)]
-    unsafe fn many_ends<const N: usize>(from: *const u8, to: *mut u8, bytes: usize) {
-        for at in (0..N).map(|piece| 16 * piece) {
-            // SAFETY: vouched for by the caller; `at + 16` bytes from either end are inside.
-            unsafe {
-                piece!(16, from.add(at), to.add(at));
-                let back = bytes - 16 - at;
-                piece!(16, from.add(back), to.add(back));
-            }
         }
     }
 
