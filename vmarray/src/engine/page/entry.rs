@@ -428,8 +428,8 @@ impl Entry {
     }
 
     /// Notes that a snapshot has shut the write gate of a page that nobody may change, and seen to it that
-    /// nobody is inside. Where a thread with guards has taken the mark away it may have opened the gate again,
-    /// so that this is for the next look at the page.
+    /// nobody is inside. Where a thread with guards has taken the mark away it may have opened the gate
+    /// again, so that this is for the next look at the page.
     pub(crate) fn quiet_unsaved(&self) {
         self.change(|s| if s.any(UNSAVED) { s.0 & !WRITERS } else { s.0 });
     }
