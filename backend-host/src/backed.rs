@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, Error, ErrorKind,
@@ -18,8 +17,7 @@ use crate::free::{Claimed, Free};
 use crate::host::default_threads;
 use crate::medium::{self, Medium};
 use crate::memory::Passage;
-use crate::or_ram::{OrRam, SCRATCH_BYTES};
-use crate::ram::{Capacity, Ram};
+use crate::or_ram::{OrRam, Scratch};
 use crate::tier::{Cards, Tier, Tiered};
 
 /// How many bytes of pages are kept for those who read parts of them, about.
@@ -31,8 +29,7 @@ const RECENT_MAX: usize = 256;
 ///
 /// Methods are called by several threads at once, for one page by one that writes or several that read. They
 /// may block as long as they like, and must not use the array whose pages these are, nor wait for a pool of
-/// threads that do. One that panics has
-/// failed.
+/// threads that do. One that panics has failed.
 ///
 /// ```
 /// use std::{io, sync::{Arc, Mutex}};
@@ -163,8 +160,7 @@ pub struct BackedDevice {
     cards: Option<Arc<Cards>>,
     backing: Arc<dyn Backing>,
     claims: Arc<Mutex<Free>>,
-    scratch: Capacity,
-    is_for_work: AtomicBool,
+    scratch: Scratch,
 }
 
 impl BackedDevice {
@@ -185,12 +181,11 @@ impl BackedDevice {
         let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(bytes);
         let engine = Engine::new(info, default_threads(), u64::MAX, None);
         Ok(Self {
-            scratch: Capacity::new(SCRATCH_BYTES, engine.wiping()),
+            scratch: Scratch::new(engine.wiping()),
             engine,
             cards: None,
             backing,
             claims: Arc::new(Mutex::new(Free::around([]))),
-            is_for_work: AtomicBool::new(false),
         })
     }
 
@@ -243,7 +238,7 @@ impl BackedDevice {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     pub fn serve_work(&self) {
-        self.is_for_work.store(true, Ordering::Release);
+        self.scratch.lend();
     }
 
     /// The lowest pages that no buffer has, for so many bytes.
@@ -270,8 +265,8 @@ impl DirectReads for BackedDevice {
 // queued; work keeps what it touches alive, and releasing waits for it.
 unsafe impl Device for BackedDevice {
     fn memory(&self) -> Result<MemoryStatus> {
-        let (total, free) = if self.is_for_work.load(Ordering::Acquire) {
-            (SCRATCH_BYTES, self.scratch.free_bytes())
+        let (total, free) = if self.scratch.is_lent() {
+            self.scratch.status()
         } else {
             let (page_bytes, pages) = (self.backing.page_bytes() as u64, self.backing.pages());
             (pages * page_bytes, (pages - self.claims.lock().taken()) * page_bytes)
@@ -282,8 +277,8 @@ unsafe impl Device for BackedDevice {
     /// Pages, the lowest that no buffer has, with what is in them; or memory in RAM, if it is [for
     /// work](BackedDevice::serve_work).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
-        let (memory, cards) = if self.is_for_work.load(Ordering::Acquire) {
-            (Ram::new(&self.scratch, bytes, commit).map(OrRam::Ram), None)
+        let (memory, cards) = if self.scratch.is_lent() {
+            (self.scratch.take(bytes, commit).map(OrRam::Ram), None)
         } else {
             (self.claim(bytes).map(OrRam::Own), self.cards.as_ref())
         };

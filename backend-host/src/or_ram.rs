@@ -1,12 +1,48 @@
 //! Memory of a device's own kind, or RAM that it lends for work of a while.
 
-use backend_api::Result;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use backend_api::{Commit, Result};
 
 use crate::medium::Medium;
-use crate::ram::Ram;
+use crate::memory::Wiping;
+use crate::ram::{Capacity, Ram};
 
-/// How much RAM work on a device whose own memory is not RAM may take for a while.
-pub(crate) const SCRATCH_BYTES: u64 = 1 << 30;
+/// RAM that a device lends whose own memory is not RAM, once it is for work.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    capacity: Capacity,
+    is_lent: AtomicBool,
+}
+
+impl Scratch {
+    const BYTES: u64 = 1 << 30;
+
+    /// A GiB that is not lent as yet.
+    pub fn new(wiping: &Arc<Wiping>) -> Self {
+        Self { capacity: Capacity::new(Self::BYTES, wiping), is_lent: AtomicBool::new(false) }
+    }
+
+    /// Has memory that is asked for from now on be of it.
+    pub fn lend(&self) {
+        self.is_lent.store(true, Ordering::Release);
+    }
+
+    pub fn is_lent(&self) -> bool {
+        self.is_lent.load(Ordering::Acquire)
+    }
+
+    /// So much of it.
+    pub fn take(&self, bytes: u64, commit: Commit) -> Result<Ram> {
+        Ram::new(&self.capacity, bytes, commit)
+    }
+
+    /// How many bytes there are, and how many of them are free.
+    pub fn status(&self) -> (u64, u64) {
+        (self.capacity.total_bytes(), self.capacity.free_bytes())
+    }
+}
 
 /// A buffer of a device that has memory of its own kind, and some RAM.
 #[derive(Debug)]

@@ -13,7 +13,6 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_api::backends::{check_extend, check_extensible};
 use backend_api::{
@@ -25,8 +24,7 @@ use crate::engine::Engine;
 use crate::free::{Claimed, Free};
 use crate::host::default_threads;
 use crate::medium::Medium as _;
-use crate::or_ram::{OrRam, SCRATCH_BYTES};
-use crate::ram::{Capacity, Ram};
+use crate::or_ram::{OrRam, Scratch};
 use crate::tier::{Cards, Tier, Tiered};
 use disk::FileDisk;
 use parking_lot::Mutex;
@@ -104,14 +102,12 @@ pub struct StoreDevice {
     engine: Engine<Tiered<OrRam<Part>>>,
     cards: Option<Arc<Cards>>,
     volume: Arc<Volume>,
-    scratch: Capacity,
+    scratch: Scratch,
     path: PathBuf,
     /// Which pages buffers have.
     claims: Arc<Mutex<Free>>,
     /// The share of the next buffer, if pages are shared out.
     next_share: Mutex<Option<Share>>,
-    /// Whether memory that is asked for from now on is for work of a while.
-    is_for_work: AtomicBool,
 }
 
 impl StoreDevice {
@@ -197,14 +193,13 @@ impl StoreDevice {
         let engine = Engine::new(info, default_threads(), u64::MAX, None);
         engine.pass_through(Arc::clone(&volume.gate));
         Self {
-            scratch: Capacity::new(SCRATCH_BYTES, engine.wiping()),
+            scratch: Scratch::new(engine.wiping()),
             engine,
             cards: None,
             volume: Arc::new(volume),
             path,
             claims: Arc::new(Mutex::new(Free::around([]))),
             next_share: Mutex::default(),
-            is_for_work: AtomicBool::new(false),
         }
     }
 
@@ -365,13 +360,13 @@ impl StoreDevice {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     pub fn serve_work(&self) {
-        self.is_for_work.store(true, Ordering::Release);
+        self.scratch.lend();
     }
 
     /// Memory of the device as it is meant at the moment, which may become `most` bytes.
     fn memory_of(&self, bytes: u64, most: u64, commit: Commit) -> Result<OrRam<Part>> {
-        if self.is_for_work.load(Ordering::Acquire) {
-            return Ok(OrRam::Ram(Ram::new(&self.scratch, bytes, commit)?));
+        if self.scratch.is_lent() {
+            return Ok(OrRam::Ram(self.scratch.take(bytes, commit)?));
         }
         let next = &mut *self.next_share.lock();
         let Some(share) = *next else {
@@ -396,7 +391,7 @@ impl StoreDevice {
     }
 
     fn is_shared_out(&self) -> bool {
-        self.next_share.lock().is_some() && !self.is_for_work.load(Ordering::Acquire)
+        self.next_share.lock().is_some() && !self.scratch.is_lent()
     }
 
     /// Whether there is a page that has anything but zeroes.
@@ -457,8 +452,8 @@ unsafe impl Device for StoreDevice {
         let (total, free) = if self.next_share.lock().is_some() {
             // Places are taken when pages are written.
             (FILE_BYTES_MAX, FILE_BYTES_MAX - self.pages() * self.page_bytes() as u64)
-        } else if self.is_for_work.load(Ordering::Acquire) {
-            (SCRATCH_BYTES, self.scratch.free_bytes())
+        } else if self.scratch.is_lent() {
+            self.scratch.status()
         } else {
             let (page_bytes, claims) = (self.page_bytes() as u64, self.claims.lock());
             (self.pages() * page_bytes, (self.pages() - claims.taken()) * page_bytes)

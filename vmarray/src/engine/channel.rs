@@ -443,11 +443,7 @@ impl Channel {
     }
 
     /// As [`quiesce`](Self::quiesce) for several pages, with one barrier.
-    pub(crate) fn quiesce_all<'a>(
-        &self,
-        pages: impl Iterator<Item = (&'a Entry, State)> + Clone,
-        access: Access,
-    ) {
+    fn quiesce_all<'a>(&self, pages: impl Iterator<Item = (&'a Entry, State)> + Clone, access: Access) {
         let barrier = || {
             self.counters.barriers.add(1);
             barrier_all();

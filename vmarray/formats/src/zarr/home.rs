@@ -103,8 +103,7 @@ impl<T: Element + KernelType> Zarr<T> {
         let writes = if is_written { Some(self.chunk_arrays(self.shape())?) } else { None };
         // Codecs use no pool of threads: one of its threads may be the one that waits for this chunk.
         let codecs = codec_options(&Options::new().threads(2));
-        let name = self.path.display().to_string();
-        let home = Home { fill_value: self.fill_value(), store: self, grid, writes, codecs, name };
+        let home = Home { store: self, grid, writes, codecs };
         let builder = NdArray::<T, N>::builder(shape).tile(tile).elements(settings);
         Ok(builder.build_over(home)?)
     }
@@ -117,14 +116,15 @@ struct Home<T> {
     grid: Grid,
     /// What chunks are written to, unless it is to read alone.
     writes: Option<ChunkArrays>,
-    fill_value: T,
     codecs: CodecOptions,
-    name: String,
 }
 
 impl<T> fmt::Debug for Home<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Home").field("name", &self.name).field("grid", &self.grid).finish_non_exhaustive()
+        f.debug_struct("Home")
+            .field("store", &self.store.path)
+            .field("grid", &self.grid)
+            .finish_non_exhaustive()
     }
 }
 
@@ -157,7 +157,7 @@ impl<T: Element + KernelType> Home<T> {
         if len < chunk.len() {
             let mut part = zeroed::<T>(len)?;
             self.grid.take(&cell, &cell.part, chunk, &mut part);
-            chunk.fill(self.fill_value);
+            chunk.fill(self.store.fill_value());
             self.grid.put(&cell, &cell.part, &part, chunk);
         }
         let stored = writes.store(&cell.place, cast_slice(chunk), &mut Vec::new(), &self.codecs);
@@ -200,7 +200,7 @@ impl<T: Element + KernelType> Backing for Home<T> {
     }
 
     fn name(&self) -> String {
-        self.name.clone()
+        self.store.path.display().to_string()
     }
 }
 

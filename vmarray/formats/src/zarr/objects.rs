@@ -84,7 +84,13 @@ impl Objects {
     }
 
     fn path(&self, key: &StoreKey) -> Path {
-        key.as_str().split('/').fold(self.prefix.clone(), |path, part| path.join(part))
+        self.within(key.as_str())
+    }
+
+    /// The path of what is below the prefix.
+    fn within(&self, names: &str) -> Path {
+        let names = names.split('/').filter(|name| !name.is_empty());
+        names.fold(self.prefix.clone(), |path, name| path.join(name))
     }
 
     /// Whether nothing has the prefix.
@@ -101,10 +107,15 @@ impl Objects {
             if found(store.head(&prefix.clone().join("zarr.json")).await)?.is_some() {
                 return Ok(());
             }
-            let names = store.list(Some(&prefix)).map_ok(|object| object.location).boxed();
-            store.delete_stream(names).try_for_each(|_| async { Ok(()) }).await
+            remove_all(&*store, &prefix).await
         });
     }
+}
+
+/// Removes all objects with a prefix.
+async fn remove_all(store: &dyn ObjectStore, prefix: &Path) -> Result<(), ObjectError> {
+    let names = store.list(Some(prefix)).map_ok(|object| object.location).boxed();
+    store.delete_stream(names).try_for_each(|_| async { Ok(()) }).await
 }
 
 impl fmt::Display for Objects {
@@ -225,12 +236,7 @@ impl WritableStorageTraits for Objects {
     }
 
     fn erase_prefix(&self, prefix: &StorePrefix) -> Result<(), StorageError> {
-        let prefix = prefix.as_str().split('/').filter(|part| !part.is_empty());
-        let prefix = prefix.fold(self.prefix.clone(), |path, part| path.join(part));
-        let store = Arc::clone(&self.store);
-        wait_for(async move {
-            let names = store.list(Some(&prefix)).map_ok(|object| object.location).boxed();
-            store.delete_stream(names).try_for_each(|_| async { Ok(()) }).await
-        })
+        let (store, prefix) = (Arc::clone(&self.store), self.within(prefix.as_str()));
+        wait_for(async move { remove_all(&*store, &prefix).await })
     }
 }
