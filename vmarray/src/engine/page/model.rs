@@ -8,8 +8,8 @@
 //! model`.
 
 use loom::cell::UnsafeCell;
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::barrier;
@@ -17,7 +17,7 @@ use super::entry::{Entry, Holder, Sweep};
 use super::hazard::{Access, Slot, drain};
 use super::quiesce::quiesce_by;
 use super::seqlock::SeqLock;
-use super::state::{DIRTY, EXCLUSIVE, RESIDENT, State, WAITED};
+use super::state::{DIRTY, EXCLUSIVE, RESIDENT, State, WAITED, WRITERS};
 
 /// A page with a frame, of which loom watches every access, and one thread's slot.
 struct ModelPage {
@@ -495,4 +495,95 @@ fn a_sweep_takes_no_page_in_use() {
         }
         assert!(matches!(reader.join().unwrap(), None | Some(0)));
     });
+}
+
+/// A page, and what a snapshot and a thread with guards agree on.
+struct ModelSnapshot {
+    page: ModelPage,
+    phase: Mutex<ModelPhase>,
+}
+
+#[derive(Default)]
+struct ModelPhase {
+    is_instant: bool,
+    /// Whether the thread with guards has taken the mark away since the snapshot looked.
+    has_passed: bool,
+}
+
+impl ModelSnapshot {
+    /// Marks the page and waits until nobody changes it.
+    fn mark(&self) {
+        let entry = &self.page.entry;
+        let _ = entry.begin_saving();
+        while entry.state(Ordering::Acquire).any(EXCLUSIVE) {
+            thread::yield_now();
+        }
+        if entry.state(Ordering::Acquire).any(WRITERS) {
+            entry.shut_writes();
+            barrier::heavy(Vec::new);
+            drain(&self.page.slot, entry, Access::Writes);
+            entry.quiet_unsaved();
+        }
+    }
+
+    /// Marks the page until nobody passes, and sees what it has then.
+    fn save(&self) -> u64 {
+        loop {
+            self.mark();
+            let mut phase = self.phase.lock().unwrap();
+            if !std::mem::take(&mut phase.has_passed) {
+                phase.is_instant = true;
+                break;
+            }
+        }
+        self.page.frame.with(|at| unsafe { *at })
+    }
+
+    /// Takes the mark away for the thread with guards, unless the instant has come.
+    fn let_pass(&self) -> bool {
+        let mut phase = self.phase.lock().unwrap();
+        if !phase.is_instant {
+            phase.has_passed = true;
+            let _ = self.page.entry.end_saving();
+        }
+        !phase.is_instant
+    }
+
+    /// Writes as a thread with guards does, which waits for no snapshot, and opens the page to writes without
+    /// a lock. Whether it came before the instant.
+    fn write(&self, value: u64) -> bool {
+        let page = &self.page;
+        if page.write(value) {
+            return true;
+        }
+        while page.entry.try_exclusive(Holder::Pin).is_err() {
+            if !self.let_pass() {
+                return false;
+            }
+        }
+        page.frame.with_mut(|at| unsafe { *at = value });
+        page.entry.open_writes();
+        let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
+        true
+    }
+}
+
+/// What a snapshot saves, nobody changes meanwhile, and it has all that was written before: also when a
+/// thread with guards takes its mark away and opens the page to writes again while it marks pages.
+#[test]
+fn nobody_writes_to_a_page_that_a_snapshot_saves() {
+    for is_open in [false, true] {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let page = if is_open { ModelPage::open_for_writes() } else { ModelPage::resident() };
+            let snapshot = Arc::new(ModelSnapshot { page, phase: Mutex::default() });
+            let writer = thread::spawn({
+                let snapshot = snapshot.clone();
+                move || [1, 2].into_iter().filter(|value| snapshot.write(*value)).count() as u64
+            });
+            let saved = snapshot.save();
+            assert_eq!(saved, writer.join().unwrap(), "what was written before, and no more");
+        });
+    }
 }
