@@ -316,6 +316,7 @@ table! {
         module_unload = "cuModuleUnload" (ModuleHandle);
         module_get_function = "cuModuleGetFunction" (*mut Function, ModuleHandle, *const c_char);
         function_get_attribute = "cuFuncGetAttribute" (*mut c_int, c_int, Function);
+        function_set_attribute = "cuFuncSetAttribute" (Function, c_int, c_int);
         launch_kernel = "cuLaunchKernel" (
             Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, StreamHandle, *mut *mut c_void, *mut *mut c_void
         );

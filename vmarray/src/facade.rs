@@ -54,6 +54,7 @@ pub mod views {
     //! name them.
 
     pub use crate::ops::find::Found;
+    pub use crate::ops::sort::SortKey;
     pub use crate::ops::view::{
         Linear, PagedView, PagedViewMut, Query, QueryMut, Section, SectionMut, Shape, SharedSection, Store,
         StoreMut, View, ViewMut,

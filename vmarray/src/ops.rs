@@ -21,5 +21,6 @@ pub(crate) mod launch;
 pub(crate) mod saved;
 #[forbid(unsafe_code)]
 mod shift;
+pub(crate) mod sort;
 #[forbid(unsafe_code)]
 pub(crate) mod view;

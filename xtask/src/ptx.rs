@@ -10,9 +10,11 @@ use xshell::{Shell, cmd};
 
 /// The one compiler whose output is checked in: another version writes other bytes.
 const CLANG: &str = "clang-15";
-const FOLDER: &str = "backend-cuda/kernels";
+/// Where kernels are, and for which cards: those of sorts need warps whose lanes run on their own.
+const FOLDERS: [(&str, &str); 2] =
+    [("backend-cuda/kernels", "sm_50"), ("vmarray/src/ops/sort/onesweep", "sm_70")];
 
-/// Compiles to PTX for sm_50, which the driver translates for any later card.
+/// Compiles to PTX for sm_50 or sm_70, which the driver translates for any later card.
 #[derive(clap::Args)]
 pub struct Args {
     /// Changes nothing: compiles, compares byte by byte, and fails where the files differ.
@@ -41,30 +43,36 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
 /// Compiles all sources, and writes the files that differ from what is there; or fails, if that is all that
 /// is asked. How many files there are.
 fn compile(sh: &Shell, only_compare: bool) -> Result<usize> {
-    let (mut stale, mut made) = (Vec::new(), Vec::new());
-    // Relative names, from inside the folder: no path of this machine gets into the text.
-    let _folder = sh.push_dir(FOLDER);
-    for source in with_extension(sh, "cu")? {
-        let target = ["--cuda-device-only", "--cuda-gpu-arch=sm_50"];
-        let plain = ["-std=c++17", "-nocudainc", "-nocudalib", "-include", "shim.h", "-S", "-O3"];
-        let text = cmd!(sh, "{CLANG} -x cuda {target...} {plain...} -o - {source}").quiet().read()? + "\n";
-        let name = source.replace(".cu", ".ptx");
-        if sh.read_file(&name).ok().as_ref() != Some(&text) {
-            if !only_compare {
-                sh.write_file(&name, &text)?;
+    let (mut stale, mut made) = (Vec::new(), 0);
+    let shim = project::root().join("backend-cuda/kernels/shim.h");
+    for (folder, card) in FOLDERS {
+        // Relative names, from inside the folder: no path of this machine gets into the text.
+        let _folder = sh.push_dir(folder);
+        let mut names = Vec::new();
+        for source in with_extension(sh, "cu")? {
+            let target = ["--cuda-device-only".into(), format!("--cuda-gpu-arch={card}")];
+            let plain = ["-std=c++17", "-nocudainc", "-nocudalib", "-S", "-O3"];
+            let compile = cmd!(sh, "{CLANG} -x cuda {target...} {plain...} -include {shim} -o - {source}");
+            let text = compile.quiet().read()? + "\n";
+            let name = source.replace(".cu", ".ptx");
+            if sh.read_file(&name).ok().as_ref() != Some(&text) {
+                if !only_compare {
+                    sh.write_file(&name, &text)?;
+                }
+                stale.push(format!("{folder}/{name}"));
             }
-            stale.push(name.clone());
+            names.push(name);
         }
-        made.push(name);
+        ensure!(!names.is_empty(), "no *.cu in {folder}");
+        made += names.len();
+        let unknown = with_extension(sh, "ptx")?.into_iter().filter(|name| !names.contains(name));
+        stale.extend(unknown.map(|name| format!("{folder}/{name} (has no source)")));
     }
-    ensure!(!made.is_empty(), "no *.cu in {FOLDER}");
-    let unknown = with_extension(sh, "ptx")?.into_iter().filter(|name| !made.contains(name));
-    stale.extend(unknown.map(|name| format!("{name} (has no source)")));
     if only_compare && !stale.is_empty() {
         bail!("not what the sources give: {}; run `cargo xtask ptx`", stale.join(", "));
     }
-    eprintln!("{} files, {} of them changed {}", made.len(), stale.len(), stale.join(", "));
-    Ok(made.len())
+    eprintln!("{made} files, {} of them changed {}", stale.len(), stale.join(", "));
+    Ok(made)
 }
 
 /// The names of the files in the current folder that end so.

@@ -35,12 +35,14 @@ use crate::expr::Geometry;
 /// assert_eq!((code.entry(), code.texts().map(|text| text.is_some())), ("nothing", [false, true]));
 /// let code = code.ptx("…").submit(|launch| { assert!(launch.items > 0); Ok(()) });
 /// assert!(code.submission().is_some());
+/// assert_eq!(code.with_shared_bytes(64 << 10).shared_bytes(), 64 << 10);
 /// ```
 #[derive(Clone, Default)]
 pub struct Code {
     entry: String,
     ptx: Option<Arc<str>>,
     opencl_c: Option<Arc<str>>,
+    shared_bytes: u32,
     submit: Option<Arc<Submit>>,
 }
 
@@ -71,6 +73,19 @@ impl Code {
     #[must_use]
     pub fn ptx(self, text: &str) -> Self {
         Self { ptx: Some(text.into()), ..self }
+    }
+
+    /// Has items of a group share so many bytes beside what the text of PTX declares, as its `.extern .shared`
+    /// array: in CUDA alone.
+    #[must_use]
+    pub fn with_shared_bytes(self, bytes: u32) -> Self {
+        Self { shared_bytes: bytes, ..self }
+    }
+
+    /// How many bytes items of a group share beside what the text of PTX declares.
+    #[must_use]
+    pub fn shared_bytes(&self) -> u32 {
+        self.shared_bytes
     }
 
     /// A text of OpenCL C.
@@ -122,7 +137,9 @@ impl fmt::Debug for Code {
 impl PartialEq for Code {
     fn eq(&self, other: &Self) -> bool {
         let is_same = self.submit_address() == other.submit_address();
-        is_same && self.entry == other.entry && self.texts() == other.texts()
+        is_same
+            && (&self.entry, self.shared_bytes) == (&other.entry, other.shared_bytes)
+            && self.texts() == other.texts()
     }
 }
 

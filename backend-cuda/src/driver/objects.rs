@@ -2,7 +2,7 @@
 //!
 //! The context must be current in all calls but for making and dropping: see [`Context::enter`].
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::Arc;
 
@@ -190,10 +190,11 @@ impl Stream {
     /// does until the work is done.
     pub unsafe fn launch(&self, function: Function, blocks: u64, arguments: &mut [*mut c_void]) -> Outcome {
         // SAFETY: passed on.
-        unsafe { self.launch_of(function, blocks, THREADS, arguments) }
+        unsafe { self.launch_of(function, blocks, (THREADS, 0), arguments) }
     }
 
-    /// Starts a kernel with so many threads a block, no more than it declares.
+    /// Starts a kernel with so many threads a block, no more than it declares, which share so many bytes
+    /// beside what it declares.
     ///
     /// # Safety
     /// As [`launch`](Self::launch).
@@ -201,7 +202,7 @@ impl Stream {
         &self,
         function: Function,
         blocks: u64,
-        threads: u32,
+        (threads, shared_bytes): (u32, u32),
         arguments: &mut [*mut c_void],
     ) -> Outcome {
         let blocks = blocks.clamp(1, i32::MAX as u64) as u32;
@@ -209,7 +210,7 @@ impl Stream {
         let arguments = arguments.as_mut_ptr();
         // SAFETY: the function and the stream are alive; the rest is passed on.
         check(unsafe {
-            launch(function, blocks, one, one, threads, one, one, 0, self.handle, arguments, none)
+            launch(function, blocks, one, one, threads, one, one, shared_bytes, self.handle, arguments, none)
         })
     }
 
@@ -253,6 +254,14 @@ impl Module {
         // SAFETY: writes one integer; the function is alive.
         check(unsafe { ask(&raw mut value, which as i32, function) })?;
         Ok(value.unsigned_abs())
+    }
+
+    /// Lets each block of `function`, which is of this module, have so many bytes beside what it declares.
+    pub fn allow_shared(&self, function: Function, bytes: u32) -> Outcome {
+        let (set, most) = (self.context.driver.table.function_set_attribute, c_int::try_from(bytes));
+        let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as c_int;
+        // SAFETY: the function is alive.
+        check(unsafe { set(function, which, most.unwrap_or(c_int::MAX)) })
     }
 
     /// How many blocks of `function`, which is of this module, a multiprocessor runs at once.

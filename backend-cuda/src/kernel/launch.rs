@@ -322,7 +322,7 @@ pub(crate) fn run(
     // every index with these lengths. State and tables are in scratch memory of this queue, and the report
     // was checked to have room. Each thread of so many blocks has a slab, and compares with what was taken.
     unsafe {
-        work.stream().launch_of(built.function, blocks, threads, &mut [argument(&words[0])])?;
+        work.stream().launch_of(built.function, blocks, (threads, 0), &mut [argument(&words[0])])?;
     }
     work.order.launch_ready = true;
     // SAFETY: the report has so many bytes.

@@ -25,6 +25,7 @@ use crate::ops::expr::IntoExpr;
 use crate::ops::find::{Found, Seek, What, search_region};
 use crate::ops::gather::{Gathered, equal_lengths, scatter_chunks};
 use crate::ops::launch::{PrefixSummed, Scan, Windowed};
+use crate::ops::sort::{self, SortKey};
 
 pub use paged::{PagedView, PagedViewMut};
 pub use query::{Query, QueryMut};
@@ -672,6 +673,57 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         prefix_sums(self, bounds, true)
     }
 
+    /// Sorts the elements of a range in ascending order: floats in their total order, in which `-0.0` comes
+    /// before `0.0`, and NaNs without a sign behind all others.
+    ///
+    /// On a CUDA card (compute capability 7.0 and later) that has all elements of the array, they are sorted
+    /// where they lie, by a radix sort that takes as much of the card's memory beside them. Elsewhere, and if
+    /// there is no such memory, pieces of up to 1 GiB are sorted in RAM by all cores, which takes up to twice
+    /// as much of it, and merged in place.
+    ///
+    /// On a card the range is held as a whole meanwhile: other threads wait for it. Elsewhere others must not
+    /// write to the range meanwhile, or what comes out is not said.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<i32>::new(5)?;
+    /// array.write(0, &[3, -1, 2, -7, 0])?;
+    /// array.sort(..4)?;
+    /// assert_eq!(array.to_vec(..)?, [-7, -1, 2, 3, 0]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`section`](View::section); [`WouldDeadlock`](ErrorKind::WouldDeadlock) for a thread that holds
+    /// guards; [`NoMemory`](ErrorKind::NoMemory); those of devices: after these the elements are
+    /// there in some order, or unspecified where [`Interrupted`](ErrorKind::Interrupted) says so.
+    fn sort(self, bounds: impl RangeBounds<usize>) -> Result<()>
+    where
+        Self: View<'a, Shape = Linear, Element: SortKey>,
+    {
+        sorted(self, bounds, false)
+    }
+
+    /// Sorts the elements of a range in descending order: as [`sort`](Self::sort).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<f64>::new(4)?;
+    /// array.write(0, &[1.5, f64::INFINITY, -2.0, 9.0])?;
+    /// array.sort_descending(..)?;
+    /// assert_eq!(array.to_vec(..)?, [f64::INFINITY, 9.0, 1.5, -2.0]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    fn sort_descending(self, bounds: impl RangeBounds<usize>) -> Result<()>
+    where
+        Self: View<'a, Shape = Linear, Element: SortKey>,
+    {
+        sorted(self, bounds, true)
+    }
+
     /// Writes one value to all elements within bounds, on the devices where whole pages are filled.
     ///
     /// # Errors
@@ -739,6 +791,15 @@ fn copy_by_host<S: StoreMut>(
     } else {
         parts.try_for_each(&mut copy)
     }
+}
+
+fn sorted<'a, V>(view: V, bounds: impl RangeBounds<usize>, is_descending: bool) -> Result<()>
+where
+    V: ViewMut<'a> + View<'a, Shape = Linear, Element: SortKey>,
+{
+    let (store, shape) = view.parts();
+    let sorted = sort::sort(store, &shape.places(bounds)?, is_descending);
+    sorted.map_err(|error| error.counted_from(shape.start))
 }
 
 fn prefix_sums<'a, V>(view: V, bounds: impl RangeBounds<usize>, is_exclusive: bool) -> Result<V::Element>

@@ -50,6 +50,7 @@ mod schedules;
 mod sections;
 mod session_devices;
 mod snapshots;
+mod sort;
 mod source_compute;
 mod sources;
 mod stored;

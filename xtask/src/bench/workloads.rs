@@ -23,6 +23,7 @@ mod rig;
 mod rows;
 mod section;
 mod serial;
+mod sort;
 #[cfg(unix)]
 mod stored;
 #[cfg(unix)]
@@ -68,6 +69,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "ragged", about: "Rows of different lengths, beside two `Vec`s", run: ragged::run },
     Family { name: "async", about: "Thousands of tasks on one thread", run: asynchronous::run },
     Family { name: "find", about: "Searches on the devices", run: find::run },
+    Family { name: "sort", about: "Sorting, beside sorts of a `Vec`", run: sort::run },
     Family {
         name: "expressions",
         about: "Questions and writes by expressions, on the devices",

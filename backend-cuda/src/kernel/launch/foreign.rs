@@ -66,7 +66,8 @@ pub(super) fn run(
         // their memory.
         unsafe {
             let blocks = launch.items.div_ceil(threads.into());
-            work.stream().launch_of(loaded.function, blocks, threads, &mut arguments)?;
+            let group = (threads, code.shared_bytes());
+            work.stream().launch_of(loaded.function, blocks, group, &mut arguments)?;
         }
     }
     let report = Answer::new(work, report, Report::BYTES)?;
@@ -86,6 +87,9 @@ fn loaded(work: &Work<'_>, code: &Code) -> Outcome<Arc<Loaded>> {
     let text = code.texts()[0].map_or("", |text| text);
     let module = Module::load(work.context(), &format!("{text}\0"))?;
     let function = module.function(code.entry())?;
+    if code.shared_bytes() > 0 {
+        module.allow_shared(function, code.shared_bytes())?;
+    }
     let (loaded, forgotten) = texts.add(code.clone(), Loaded { function, _module: module });
     // The forgotten one may still run: better left loaded than unloaded while it does.
     if let Some(forgotten) = forgotten

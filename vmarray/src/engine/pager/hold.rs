@@ -9,12 +9,13 @@
 //!
 //! A thread that holds several pages waits for nothing but copies.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use backend_api::racy;
 
 use super::{Fetch, Held, Pager, Stream};
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT, ZEROED};
 use crate::engine::page::{Access, Holder, Refusal, State, count_hit, unpark};
@@ -54,6 +55,13 @@ pub(crate) struct HomeClaim<'a> {
     before: State,
     /// What is added to the state in the end.
     adds: u64,
+}
+
+/// Absent pages that follow one another, whose home slots are the thread's alone until it drops this.
+pub(crate) struct HomesClaimed<'a> {
+    pager: &'a Pager,
+    pages: Range<u64>,
+    is_written: bool,
 }
 
 /// A page that is held as it was found.
@@ -201,6 +209,49 @@ impl Pager {
             AsFound::Absent(claim) => claim.keep(fetch),
             AsFound::Resident(hold) => hold.write_back_and_unmap()?.keep(fetch),
         }
+    }
+
+    /// Says that a thread which holds guards cannot do what it wants to, which may wait for threads that wait
+    /// for these.
+    pub(crate) fn expect_no_guards(&self) -> Result<()> {
+        if !guards::held_or_expected() {
+            return Ok(());
+        }
+        let page = self.identity.first_held(&(0..self.table.len()), |_| true).unwrap_or(0);
+        Err(ErrorKind::WouldDeadlock { page }.into())
+    }
+
+    /// Holds all pages of a range as [`claim_home`](Self::claim_home) does, waiting for threads that use one
+    /// of them while it holds none.
+    pub(crate) fn claim_homes(&self, pages: Range<u64>) -> Result<HomesClaimed<'_>> {
+        self.expect_writable()?;
+        loop {
+            self.settle(&pages)?;
+            self.evict(&pages)?;
+            let mut claimed =
+                HomesClaimed { pager: self, pages: pages.start..pages.start, is_written: false };
+            while claimed.pages.end < pages.end && self.try_claim_as_found(claimed.pages.end)? {
+                claimed.pages.end += 1;
+            }
+            let next = claimed.pages.end;
+            if next == pages.end {
+                return Ok(claimed);
+            }
+            // The thread that has the page may wait for one of those before it.
+            drop(claimed);
+            self.claim_home(next, Fetch::Contents)?;
+            self.release_unchanged(next);
+        }
+    }
+
+    /// Holds a page as [`claim_home`](Self::claim_home) does, unless a thread uses it.
+    fn try_claim_as_found(&self, page: u64) -> Result<bool> {
+        match self.try_own_as_found(page) {
+            Ok(AsFound::Absent(claim)) => claim.keep(Fetch::Contents)?,
+            Ok(AsFound::Resident(hold)) => hold.write_back_and_unmap()?.keep(Fetch::Contents)?,
+            Err(_) => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// Lets a page go whose slot was not written to.
@@ -380,6 +431,25 @@ impl HomeClaim<'_> {
             unpark(entry);
         }
         pager.init_tracker.lose();
+    }
+}
+
+impl HomesClaimed<'_> {
+    /// Notes that the home slots have contents, from before they are written to.
+    pub(crate) fn begin_write(&mut self) {
+        self.is_written = true;
+    }
+}
+
+impl Drop for HomesClaimed<'_> {
+    fn drop(&mut self) {
+        for page in self.pages.clone() {
+            if self.is_written {
+                self.pager.release_written(page);
+            } else {
+                self.pager.release_unchanged(page);
+            }
+        }
     }
 }
 

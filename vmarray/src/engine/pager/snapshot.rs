@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::Pager;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, Result};
 use crate::engine::guards;
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, UNSAVED, WRITERS};
 use crate::engine::page::{LockScope, park, unpark};
@@ -83,10 +83,7 @@ impl Pager {
     /// # Errors
     /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) for a thread that holds guards.
     pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>> {
-        if guards::held_or_expected() {
-            let page = self.identity.first_held(&(0..self.table.len()), |_| true).unwrap_or(0);
-            return Err(ErrorKind::WouldDeadlock { page }.into());
-        }
+        self.expect_no_guards()?;
         let alone = self.snapshots.making.lock();
         let shared = Arc::new(Shared {
             phase: Mutex::new(Phase::Marking),

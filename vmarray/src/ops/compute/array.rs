@@ -22,6 +22,7 @@ use crate::ops::executor::{
     Run, RunAccess, StagedRows, distinct,
 };
 use crate::ops::gather;
+use crate::ops::sort::{DeviceSort, Order, can_sort, sort_on_device, unspecified};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Store, StoreMut, View as _};
 
@@ -400,5 +401,21 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
 
     fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()> {
         assign(self, others, range, change)
+    }
+
+    fn sort_in_place(&self, range: &Range<usize>, order: Order) -> Result<bool> {
+        let pages = self.touched_pages(range);
+        let [channel] = self.pager().channels() else { return Ok(false) };
+        if !can_sort(channel.device(), size_of::<T>()) {
+            return Ok(false);
+        }
+        let mut claimed = self.pager().claim_homes(pages)?;
+        let run = self.run(&[], 0, &self.elements_in_channel(0, range));
+        match sort_on_device(&run.lane, run.columns[0], order, || claimed.begin_write()) {
+            DeviceSort::Done => Ok(true),
+            DeviceSort::Refused => Ok(false),
+            DeviceSort::Failed(error) => Err(error),
+            DeviceSort::Lost(error) => Err(unspecified(error, range)),
+        }
     }
 }

@@ -15,6 +15,7 @@ use crate::base::recording;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
+use crate::ops::sort::Order;
 
 /// How many bytes of each column are copied at a time to where they are to be beside the others.
 pub(crate) const STAGED_BYTES: usize = 16 << 20;
@@ -108,6 +109,13 @@ pub trait ResultStore: OperandStore {
 
     /// Changes the elements of a range, with those of others beside them.
     fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()>;
+
+    /// Sorts the elements of a range in the memory of the device that has them, if one has all of them and can
+    /// do it; else changes nothing, and says so.
+    fn sort_in_place(&self, range: &Range<usize>, order: Order) -> Result<bool> {
+        let _ = (range, order);
+        Ok(false)
+    }
 }
 
 /// Elements of another store, beside those that an operation works on.

@@ -1,0 +1,149 @@
+//! Sorting: in the memory of the device that has all elements, else through RAM.
+
+mod by_pieces;
+mod on_device;
+mod on_host;
+mod onesweep;
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use bytemuck::{Pod, Zeroable};
+
+pub(crate) use self::on_device::{DeviceSort, can_sort, sort_on_device};
+use crate::base::element::Element;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::ops::view::sealed::Sealed;
+use crate::ops::view::{INTERNAL, StoreMut};
+
+/// Numbers as bits.
+#[doc(hidden)]
+pub trait Bits: Pod + Send + Sync + Debug {
+    const BYTES: usize = size_of::<Self>();
+    fn wide(self) -> u64;
+}
+
+macro_rules! bits {
+    ($($T:ty)*) => { $(
+        impl Bits for $T {
+            fn wide(self) -> u64 {
+                self.into()
+            }
+        }
+    )* };
+}
+bits! { u8 u16 u32 u64 }
+
+/// How the bits of a number become an unsigned number that is ordered as the numbers are: the bits of one
+/// word are flipped, and those of another one where the sign is set.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    flip: u64,
+    flip_negative: u64,
+    bits: u32,
+}
+
+impl Order {
+    /// Of the lowest bytes of two words for eight.
+    const fn of_words(flip: u64, flip_negative: u64, bytes: usize) -> Self {
+        let bits = 8 * bytes as u32;
+        let above = u64::BITS - bits;
+        Self { flip: flip >> above, flip_negative: flip_negative >> above, bits }
+    }
+
+    /// The other way round.
+    const fn reversed(self) -> Self {
+        Self { flip: self.flip ^ (u64::MAX >> (u64::BITS - self.bits)), ..self }
+    }
+
+    #[inline(always)]
+    fn key<B: Bits>(self, bits: B) -> u64 {
+        let wide = bits.wide();
+        let sign = ((wide << (u64::BITS - 8 * B::BYTES as u32)) as i64 >> 63) as u64;
+        wide ^ self.flip ^ (sign & self.flip_negative)
+    }
+}
+
+/// Numbers that can be [sorted](crate::views::ViewMut::sort): `u8` to `u64`, `i8` to `i64`, `f32`, `f64`.
+///
+/// ```
+/// use vmarray::prelude::*;
+/// use vmarray::views::SortKey;
+///
+/// fn least<T: SortKey>(array: &VirtualArray<T>) -> vmarray::Result<T> {
+///     array.sort(..)?;
+///     array.get(0)
+/// }
+/// let array = VirtualArray::<f32>::new(3)?;
+/// array.write(0, &[0.5, -0.5, -f32::NAN])?;
+/// assert!(least(&array)?.is_nan());
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait SortKey: Element + Zeroable + Sealed {
+    #[doc(hidden)]
+    type Bits: Bits;
+    #[doc(hidden)]
+    const FLIP: u64;
+    #[doc(hidden)]
+    const FLIP_NEGATIVE: u64;
+}
+
+macro_rules! keys {
+    ($($T:ty: $Bits:ty, $flip:expr, $flip_negative:expr;)*) => { $(
+        impl Sealed for $T {}
+
+        impl SortKey for $T {
+            type Bits = $Bits;
+            const FLIP: u64 = $flip;
+            const FLIP_NEGATIVE: u64 = $flip_negative;
+        }
+    )* };
+}
+const SIGN: u64 = 1 << 63;
+keys! {
+    u8: u8, 0, 0;
+    u16: u16, 0, 0;
+    u32: u32, 0, 0;
+    u64: u64, 0, 0;
+    i8: u8, SIGN, 0;
+    i16: u16, SIGN, 0;
+    i32: u32, SIGN, 0;
+    i64: u64, SIGN, 0;
+    f32: u32, SIGN, !SIGN;
+    f64: u64, SIGN, !SIGN;
+}
+
+impl Order {
+    /// Of a type of numbers, ascending or descending.
+    pub(crate) const fn of<T: SortKey>(is_descending: bool) -> Self {
+        let order = Self::of_words(T::FLIP, T::FLIP_NEGATIVE, size_of::<T>());
+        if is_descending { order.reversed() } else { order }
+    }
+}
+
+/// Sorts the elements of a range of a store.
+pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
+    store: &S,
+    range: &Range<usize>,
+    is_descending: bool,
+) -> Result<()> {
+    let (order, target) = (Order::of::<T>(is_descending), store.as_target(INTERNAL));
+    if range.len() < 2 {
+        return Ok(());
+    }
+    if let Some(pager) = target.pager() {
+        // Before anything is written.
+        pager.expect_writable()?;
+        pager.expect_no_guards()?;
+    }
+    if target.sort_in_place(range, order)? {
+        return Ok(());
+    }
+    by_pieces::sort::<T, S>(store, range, order)
+}
+
+/// The error of a device as one that says which elements it has left in which state.
+pub(crate) fn unspecified(error: Error, range: &Range<usize>) -> Error {
+    let Some(cause) = error.device_error().cloned() else { return error };
+    ErrorKind::Interrupted { written: Vec::new(), unspecified: vec![range.clone()], cause }.into()
+}

@@ -1,0 +1,229 @@
+//! Sorting in a device's memory, digit by digit, from the least significant one on.
+//!
+//! Each pass moves all keys from one memory to another, where they are in the order of one digit more. The
+//! next pass begins when that one is known to have succeeded: until then the keys are where they were.
+
+use std::sync::Arc;
+
+use backend_api::expr::Geometry;
+use backend_api::kernel::Report;
+use backend_api::{
+    Commit, Device, DeviceBuffer, DeviceKind, DeviceSpan, Elements, Fill, Launch, Queue, Ticket, Transfer,
+};
+
+use super::Order;
+use super::onesweep::{BLOCK, COUNTING_BLOCK, DIGITS, Kernels, STATE_HEADER_BYTES, is_refusal};
+use crate::base::error::{Error, Result};
+use crate::base::recording;
+use crate::engine::channel::PinnedPiece;
+use crate::ops::executor::{Lane, RunAccess};
+
+/// So many keys are moved by one launch: less than 2^30, which is what blocks tell each other.
+const KEYS_AT_ONCE: u64 = 1 << 29;
+/// Blocks that count digits, at most: as many as large cards run at once.
+const COUNTING_BLOCKS: u64 = 1056;
+/// Keys that make a block worth while.
+const COUNTED_BY_BLOCK: u64 = 8192;
+/// What parts of the memory begin at multiples of.
+const ALIGN: u64 = 256;
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub(crate) enum DeviceSort {
+    Done,
+    /// The device cannot do it, or has no memory for it. Nothing was changed.
+    Refused,
+    /// The keys are in some order.
+    Failed(Error),
+    /// The keys are lost, or some of them.
+    Lost(Error),
+}
+
+/// Whether it is worth an attempt to sort keys of so many bytes on a device.
+pub(crate) fn can_sort(device: &Arc<dyn Device>, bytes: usize) -> bool {
+    // Others would have to run the body of the kernels to say that they do not take its text.
+    let is_card = matches!(device.info().kind, DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu);
+    is_card && Kernels::of(bytes).is_some()
+}
+
+/// Sorts keys that lie side by side, which nobody else uses; says when they are about to be written to.
+pub(crate) fn sort_on_device(
+    lane: &impl Lane,
+    keys: Elements<'_>,
+    order: Order,
+    begin_write: impl FnOnce(),
+) -> DeviceSort {
+    let Some(kernels) = Kernels::of(keys.stride as usize) else { return DeviceSort::Refused };
+    match Sorter::new(lane, keys, order, kernels) {
+        Ok(sorter) => {
+            let outcome = sorter.run(begin_write);
+            lane.keep(sorter.host);
+            outcome
+        }
+        Err(error) if error.device_error().is_some_and(is_refusal) => DeviceSort::Refused,
+        Err(error) => DeviceSort::Failed(error),
+    }
+}
+
+struct Sorter<'a, L> {
+    lane: &'a L,
+    keys: Elements<'a>,
+    order: Order,
+    kernels: &'a Kernels,
+    /// Numbers of digits, states of tiles, and as many keys.
+    memory: DeviceBuffer<dyn Device>,
+    states: u64,
+    beside: u64,
+    /// Numbers of digits, and what launches report.
+    host: PinnedPiece,
+}
+
+impl<'a, L: Lane> Sorter<'a, L> {
+    fn new(lane: &'a L, keys: Elements<'a>, order: Order, kernels: &'a Kernels) -> Result<Self> {
+        let states = (Self::words(keys.stride) * 8).next_multiple_of(ALIGN);
+        let beside = states + Self::state_bytes(kernels, keys.count.min(Self::at_once(kernels)));
+        let beside = beside.next_multiple_of(ALIGN);
+        let memory = DeviceBuffer::new(lane.device(), beside + keys.count * keys.stride, Commit::Lazy)?;
+        let host = lane.buffer((Self::words(keys.stride) * 8 + Report::BYTES) as usize)?;
+        Ok(Self { lane, keys, order, kernels, memory, states, beside, host })
+    }
+
+    /// The numbers of all digits, and two times where keys of each value of one begin.
+    fn words(stride: u64) -> u64 {
+        (stride + 2) * DIGITS as u64
+    }
+
+    fn at_once(kernels: &Kernels) -> u64 {
+        KEYS_AT_ONCE / kernels.tile * kernels.tile
+    }
+
+    fn state_bytes(kernels: &Kernels, keys: u64) -> u64 {
+        STATE_HEADER_BYTES + keys.div_ceil(kernels.tile) * DIGITS as u64 * 4
+    }
+
+    fn run(&self, begin_write: impl FnOnce()) -> DeviceSort {
+        let counts = match self.count() {
+            Ok(Some(counts)) => counts,
+            Ok(None) => return DeviceSort::Refused,
+            Err(error) if is_refusal(&error) => return DeviceSort::Refused,
+            Err(error) => return DeviceSort::Failed(error.into()),
+        };
+        begin_write();
+        let mut from_to = (self.keys.start, self.memory.at(self.beside));
+        for (place, counts) in counts.chunks_exact(DIGITS).enumerate() {
+            if counts.contains(&self.keys.count) {
+                continue;
+            }
+            if let Err(error) = self.pass(place as u64, counts, from_to) {
+                // What it has read is as it was.
+                return self.failed(from_to.0, error);
+            }
+            from_to = (from_to.1, from_to.0);
+        }
+        match self.bring_home(from_to.0) {
+            Ok(()) => DeviceSort::Done,
+            Err(error) => self.failed(from_to.0, error),
+        }
+    }
+
+    /// After a failure: the keys are in a place.
+    fn failed(&self, at: DeviceSpan<'_>, error: backend_api::Error) -> DeviceSort {
+        match self.bring_home(at) {
+            Ok(()) => DeviceSort::Failed(error.into()),
+            Err(_) => DeviceSort::Lost(error.into()),
+        }
+    }
+
+    /// Copies keys to where they belong, if they are in the memory beside it.
+    fn bring_home(&self, from: DeviceSpan<'_>) -> backend_api::Result<()> {
+        let (to, bytes) = (self.keys.start, self.keys.count * self.keys.stride);
+        if from == to {
+            return Ok(());
+        }
+        self.done(&mut |queue| queue.submit(&[Transfer::Internal { from, to, bytes }]))
+    }
+
+    /// Has work done in the queue of what changes the keys.
+    fn done(
+        &self,
+        work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>,
+    ) -> backend_api::Result<()> {
+        let ticket = self.lane.submit(RunAccess::Change, work)?;
+        recording::sized(ticket, 1, || 2 * self.keys.count * self.keys.stride);
+        self.lane.wait(ticket)
+    }
+
+    /// How many keys have each value of each digit; none if the device does not take the kernels.
+    fn count(&self) -> backend_api::Result<Option<Vec<u64>>> {
+        let (words, stride) = (Self::words(self.keys.stride), self.keys.stride);
+        let counted = stride * DIGITS as u64;
+        let blocks = self.keys.count.div_ceil(COUNTED_BY_BLOCK).min(COUNTING_BLOCKS);
+        let report = self.host.at(words * 8);
+        let numbers = Elements { start: self.memory.at(0), count: words, stride: 8 };
+        let views = [self.keys.into(), numbers.into()];
+        let params = [self.keys.count, self.order.flip, self.order.flip_negative];
+        let items = blocks * u64::from(COUNTING_BLOCK);
+        let launch = Launch {
+            views: &views,
+            params: &params,
+            ..Launch::new(&self.kernels.count, items, Geometry::plain(0), report)
+        };
+        self.done(&mut |queue| {
+            queue.fill(&Fill { to: self.memory.at(0), bytes: words * 8, pattern: &[0] })?;
+            queue.launch(&launch)?;
+            let (from, to) = (self.memory.at(0), self.host.at(0));
+            queue.submit(&[Transfer::Download { from, to, bytes: counted * 8 }])
+        })?;
+        let mut report = [0_u64; Report::BYTES as usize / 8];
+        self.host.read(words as usize * 8, bytemuck::cast_slice_mut(&mut report));
+        let mut counts = vec![0; counted as usize];
+        self.host.read(0, bytemuck::cast_slice_mut(&mut counts));
+        Ok((Report::from_words(report).failures == 0).then_some(counts))
+    }
+
+    /// Moves all keys, by one digit.
+    fn pass(
+        &self,
+        place: u64,
+        counts: &[u64],
+        (from, to): (DeviceSpan<'_>, DeviceSpan<'_>),
+    ) -> backend_api::Result<()> {
+        let (count, stride, digits) = (self.keys.count, self.keys.stride, DIGITS as u64);
+        let mut next = 0;
+        let starts = counts.iter().map(|count| {
+            next += count;
+            next - count
+        });
+        let starts: Vec<u64> = starts.collect();
+        self.host.write(0, bytemuck::cast_slice(&starts));
+        // Where starts are among the numbers: those that are read, and those for the keys that come after.
+        let mut at = (stride * digits, (stride + 1) * digits);
+        let numbers = Elements { start: self.memory.at(0), count: Self::words(stride), stride: 8 };
+        let states = self.beside - self.states;
+        let states = Elements { start: self.memory.at(self.states), count: states / 4, stride: 4 };
+        let keys = |start| Elements { start, count, stride };
+        let views = [keys(from).into(), keys(to).into(), numbers.into(), states.into()];
+        let report = self.host.at(Self::words(stride) * 8);
+        self.done(&mut |queue| {
+            let (from, to) = (self.host.at(0), self.memory.at(at.0 * 8));
+            let mut last = queue.submit(&[Transfer::Upload { from, to, bytes: digits * 8 }])?;
+            let mut first = 0;
+            while first < count {
+                let here = Self::at_once(self.kernels).min(count - first);
+                let bytes = Self::state_bytes(self.kernels, here);
+                queue.fill(&Fill { to: self.memory.at(self.states), bytes, pattern: &[0] })?;
+                let Order { flip, flip_negative, .. } = self.order;
+                let params = [first, here, 8 * place, flip, flip_negative, at.0, at.1];
+                let items = here.div_ceil(self.kernels.tile) * u64::from(BLOCK);
+                last = queue.launch(&Launch {
+                    views: &views,
+                    params: &params,
+                    ..Launch::new(&self.kernels.move_keys, items, Geometry::plain(0), report)
+                })?;
+                at = (at.1, at.0);
+                first += here;
+            }
+            Ok(last)
+        })
+    }
+}

@@ -1,0 +1,2 @@
+#include "onesweep.h"
+SORT_KERNELS(4, 22)

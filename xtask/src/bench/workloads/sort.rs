@@ -1,0 +1,101 @@
+//! Sorting: whole arrays of random keys, keys that are all equal, and keys of few values.
+//!
+//! `sort.cu`, beside this, is the same by CUB, to be compiled and run by hand.
+
+use super::{Bench, size};
+use crate::bench::measure::{Unit, timed};
+use crate::bench::results::Role;
+use anyhow::Result;
+use rayon::slice::ParallelSliceMut;
+use rdst::{RadixKey, RadixSort};
+use std::hint::black_box;
+use vmarray::Element;
+use vmarray::device::{Device, DeviceKind};
+use vmarray::expr::{Expr, FieldType, index};
+use vmarray::prelude::*;
+use vmarray::views::SortKey;
+
+/// A vector is sorted beside an array of so many bytes.
+const VEC_BYTES_MAX: usize = 1 << 30;
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    if !bench.wants_any("sort/") {
+        return Ok(());
+    }
+    let setup = bench.setup.clone();
+    let room = setup.devices.iter().map(|device| device.memory().map_or(0, |memory| memory.free_bytes)).sum();
+    let has_card = setup.devices.iter().any(|device| device.info().kind == DeviceKind::DiscreteGpu);
+    let short = setup.medium_bytes / 4;
+    let mut sizes = vec![short];
+    if has_card && !setup.quick {
+        // 2^32 keys of 32 bits, and 2^33 of 64 bits.
+        sizes.extend([16 << 30, 64 << 30]);
+    }
+    for bytes in sizes {
+        // As much again is used to sort.
+        if 21 * (bytes as u64 / 10) > room {
+            continue;
+        }
+        for (kind, mask) in [("random", u64::MAX), ("equal", 0), ("two-values", 1 << 63)] {
+            if kind == "random" || bytes == short {
+                one::<u32>(bench, bytes, kind, mask, |bits| (bits >> 32).cast())?;
+                one::<u64>(bench, bytes, kind, mask, |bits| bits)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bits that are different for each index, and look like random ones (finalizer of SplitMix64).
+fn mixed<T: Element>() -> Expr<T, u64> {
+    let mut bits = (index::<T>().cast::<u64>() + 1) * 0x9E37_79B9_7F4A_7C15_u64;
+    for (shift, factor) in [(30, 0xBF58_476D_1CE4_E5B9_u64), (27, 0x94D0_49BB_1331_11EB)] {
+        bits = (bits.clone() ^ (bits >> shift)) * factor;
+    }
+    bits.clone() ^ (bits >> 31)
+}
+
+fn one<T: SortKey + FieldType<Value = T> + Ord + RadixKey>(
+    bench: &mut Bench,
+    bytes: usize,
+    kind: &str,
+    mask: u64,
+    of: impl Fn(Expr<T, u64>) -> Expr<T, T>,
+) -> Result<()> {
+    let setup = bench.setup.clone();
+    let name = format!("sort/u{}/{}/{kind}", 8 * size_of::<T>(), size(bytes));
+    bench.row(name, Unit::MegaPerSecond, |_, row| {
+        let array = setup.array::<T>(bytes / size_of::<T>(), None, 64 << 20)?;
+        let fill = || array.transform(.., Field::whole().set(of(mixed() & mask)));
+        fill()?;
+        let unsorted = if bytes <= VEC_BYTES_MAX { array.to_vec(..)? } else { Vec::new() };
+        let ours = &mut || {
+            fill()?;
+            timed(setup.threads, || {
+                array.sort(..)?;
+                Ok(array.len() as f64)
+            })
+        };
+        if unsorted.is_empty() {
+            return row.ours(&array, ours);
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(setup.threads).build()?;
+        row.measure_in_turn(&mut [
+            ("ours", Role::Ours, ours),
+            ("rayon", Role::Alternative, &mut || {
+                let mut values = black_box(unsorted.clone());
+                timed(setup.threads, || {
+                    pool.install(|| values.par_sort_unstable());
+                    Ok(values.len() as f64)
+                })
+            }),
+            ("rdst", Role::Alternative, &mut || {
+                let mut values = black_box(unsorted.clone());
+                timed(setup.threads, || {
+                    pool.install(|| values.radix_sort_unstable());
+                    Ok(values.len() as f64)
+                })
+            }),
+        ])
+    })
+}
