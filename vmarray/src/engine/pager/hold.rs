@@ -10,12 +10,14 @@
 //! A thread that holds several pages waits for nothing but copies.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use backend_api::racy;
+use parking_lot::Mutex;
 
 use super::{Fetch, Held, Pager, Stream};
 use crate::base::error::{ErrorKind, Result};
+use crate::base::scoped_threads;
 use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT, ZEROED};
 use crate::engine::page::{Access, Holder, Refusal, State, count_hit, unpark};
@@ -60,7 +62,7 @@ pub(crate) struct HomeClaim<'a> {
 /// Absent pages that follow one another, whose home slots are the thread's alone until it drops this.
 pub(crate) struct HomesClaimed<'a> {
     pager: &'a Pager,
-    pages: Range<u64>,
+    pages: Vec<Range<u64>>,
     is_written: bool,
 }
 
@@ -222,25 +224,36 @@ impl Pager {
     }
 
     /// Holds all pages of a range as [`claim_home`](Self::claim_home) does, waiting for threads that use one
-    /// of them while it holds none.
+    /// of them while it holds none. Several threads take many pages.
     pub(crate) fn claim_homes(&self, pages: Range<u64>) -> Result<HomesClaimed<'_>> {
         self.expect_writable()?;
         loop {
             self.settle(&pages)?;
             self.evict(&pages)?;
-            let mut claimed =
-                HomesClaimed { pager: self, pages: pages.start..pages.start, is_written: false };
-            while claimed.pages.end < pages.end && self.try_claim_as_found(claimed.pages.end)? {
-                claimed.pages.end += 1;
-            }
-            let next = claimed.pages.end;
-            if next == pages.end {
-                return Ok(claimed);
-            }
-            // The thread that has the page may wait for one of those before it.
+            let mut claimed = HomesClaimed { pager: self, pages: Vec::new(), is_written: false };
+            let (parts, outcomes) = (parts_of(&pages), Mutex::new((&mut claimed.pages, Ok(()), None)));
+            each_part(&parts, |part| {
+                let mut taken = part.start;
+                let mut outcome = Ok(true);
+                while taken < part.end && matches!(outcome, Ok(true)) {
+                    outcome = self.try_claim_as_found(taken);
+                    taken += u64::from(matches!(outcome, Ok(true)));
+                }
+                let mut all = outcomes.lock();
+                all.0.push(part.start..taken);
+                match outcome {
+                    Ok(true) => {}
+                    Ok(false) => all.2 = Some(taken),
+                    Err(error) => all.1 = Err(error),
+                }
+            });
+            let (_, failure, in_use) = outcomes.into_inner();
+            failure?;
+            let Some(in_use) = in_use else { return Ok(claimed) };
+            // The thread that has the page may wait for another one of them.
             drop(claimed);
-            self.claim_home(next, Fetch::Contents)?;
-            self.release_unchanged(next);
+            self.claim_home(in_use, Fetch::Contents)?;
+            self.release_unchanged(in_use);
         }
     }
 
@@ -434,6 +447,24 @@ impl HomeClaim<'_> {
     }
 }
 
+/// Pages in parts, for several threads if there are many.
+fn parts_of(pages: &Range<u64>) -> Vec<Range<u64>> {
+    const PART_PAGES: usize = if cfg!(test) { 8 } else { 4096 };
+    let starts = pages.clone().step_by(PART_PAGES);
+    starts.map(|start| start..(start + PART_PAGES as u64).min(pages.end)).collect()
+}
+
+/// Has parts worked on by several threads.
+fn each_part(parts: &[Range<u64>], work: impl Fn(&Range<u64>) + Sync) {
+    const THREADS: usize = 8;
+    let next = AtomicUsize::new(0);
+    scoped_threads::together(parts.len().min(THREADS).min(*scoped_threads::CORES), || {
+        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(part);
+        }
+    });
+}
+
 impl HomesClaimed<'_> {
     /// Notes that the home slots have contents, from before they are written to.
     pub(crate) fn begin_write(&mut self) {
@@ -443,13 +474,15 @@ impl HomesClaimed<'_> {
 
 impl Drop for HomesClaimed<'_> {
     fn drop(&mut self) {
-        for page in self.pages.clone() {
-            if self.is_written {
-                self.pager.release_written(page);
-            } else {
-                self.pager.release_unchanged(page);
+        each_part(&self.pages, |part| {
+            for page in part.clone() {
+                if self.is_written {
+                    self.pager.release_written(page);
+                } else {
+                    self.pager.release_unchanged(page);
+                }
             }
-        }
+        });
     }
 }
 
