@@ -70,10 +70,9 @@ struct Sorter<'a, L> {
     keys: Elements<'a>,
     order: Order,
     kernels: &'a Kernels,
-    /// Numbers of digits, states of tiles, and as many keys.
+    /// Numbers of digits, and states of tiles.
     memory: DeviceBuffer<dyn Device>,
     states: u64,
-    beside: u64,
     /// Numbers of digits, and what launches report.
     host: PinnedPiece,
 }
@@ -81,11 +80,10 @@ struct Sorter<'a, L> {
 impl<'a, L: Lane> Sorter<'a, L> {
     fn new(lane: &'a L, keys: Elements<'a>, order: Order, kernels: &'a Kernels) -> Result<Self> {
         let states = (Self::words(keys.stride) * 8).next_multiple_of(ALIGN);
-        let beside = states + Self::state_bytes(kernels, keys.count.min(Self::at_once(kernels)));
-        let beside = beside.next_multiple_of(ALIGN);
-        let memory = DeviceBuffer::new(lane.device(), beside + keys.count * keys.stride, Commit::Lazy)?;
+        let of_states = Self::state_bytes(kernels, keys.count.min(Self::at_once(kernels)));
+        let memory = DeviceBuffer::new(lane.device(), states + of_states, Commit::Lazy)?;
         let host = lane.buffer((Self::words(keys.stride) * 8 + Report::BYTES) as usize)?;
-        Ok(Self { lane, keys, order, kernels, memory, states, beside, host })
+        Ok(Self { lane, keys, order, kernels, memory, states, host })
     }
 
     /// The numbers of all digits, and two times where keys of each value of one begin.
@@ -102,14 +100,24 @@ impl<'a, L: Lane> Sorter<'a, L> {
     }
 
     fn run(&self, begin_write: impl FnOnce()) -> DeviceSort {
-        let counts = match self.count() {
-            Ok(Some(counts)) => counts,
-            Ok(None) => return DeviceSort::Refused,
-            Err(error) if is_refusal(&error) => return DeviceSort::Refused,
-            Err(error) => return DeviceSort::Failed(error.into()),
+        // Of long arrays it takes as long to get memory for as to count.
+        let (device, bytes) = (self.lane.device(), self.keys.count * self.keys.stride);
+        let (counts, beside) = std::thread::scope(|scope| {
+            let allocate = || DeviceBuffer::new(device, bytes, Commit::Lazy);
+            let beside = std::thread::Builder::new().spawn_scoped(scope, allocate);
+            let counts = self.count();
+            let beside =
+                beside.map_or_else(|_| allocate(), |thread| thread.join().unwrap_or_else(|_| allocate()));
+            (counts, beside)
+        });
+        let (counts, beside) = match (counts, beside) {
+            (Ok(Some(counts)), Ok(beside)) => (counts, beside),
+            (Ok(None), _) => return DeviceSort::Refused,
+            (Err(error), _) | (_, Err(error)) if is_refusal(&error) => return DeviceSort::Refused,
+            (Err(error), _) | (_, Err(error)) => return DeviceSort::Failed(error.into()),
         };
         begin_write();
-        let mut from_to = (self.keys.start, self.memory.at(self.beside));
+        let mut from_to = (self.keys.start, beside.at(0));
         for (place, counts) in counts.chunks_exact(DIGITS).enumerate() {
             if counts.contains(&self.keys.count) {
                 continue;
@@ -196,31 +204,31 @@ impl<'a, L: Lane> Sorter<'a, L> {
         });
         let starts: Vec<u64> = starts.collect();
         self.host.write(0, bytemuck::cast_slice(&starts));
-        // Where starts are among the numbers: those that are read, and those for the keys that come after.
-        let mut at = (stride * digits, (stride + 1) * digits);
-        let numbers = Elements { start: self.memory.at(0), count: Self::words(stride), stride: 8 };
-        let states = self.beside - self.states;
-        let states = Elements { start: self.memory.at(self.states), count: states / 4, stride: 4 };
-        let keys = |start| Elements { start, count, stride };
-        let views = [keys(from).into(), keys(to).into(), numbers.into(), states.into()];
         let report = self.host.at(Self::words(stride) * 8);
+        let numbers =
+            |place: u64| Elements { start: self.memory.at(place * digits * 8), count: digits, stride: 8 };
+        let (mut starts, mut ends) = (numbers(stride), numbers(stride + 1));
+        let states = (self.memory.bytes() - self.states) / 4;
+        let states = Elements { start: self.memory.at(self.states), count: states, stride: 4 };
+        let to = Elements { start: to, count, stride };
         self.done(&mut |queue| {
-            let (from, to) = (self.host.at(0), self.memory.at(at.0 * 8));
-            let mut last = queue.submit(&[Transfer::Upload { from, to, bytes: digits * 8 }])?;
+            let upload = Transfer::Upload { from: self.host.at(0), to: starts.start, bytes: digits * 8 };
+            let mut last = queue.submit(&[upload])?;
             let mut first = 0;
             while first < count {
                 let here = Self::at_once(self.kernels).min(count - first);
                 let bytes = Self::state_bytes(self.kernels, here);
-                queue.fill(&Fill { to: self.memory.at(self.states), bytes, pattern: &[0] })?;
-                let Order { flip, flip_negative, .. } = self.order;
-                let params = [first, here, 8 * place, flip, flip_negative, at.0, at.1];
+                queue.fill(&Fill { to: states.start, bytes, pattern: &[0] })?;
+                let keys = Elements { start: from.plus(first * stride), count: here, stride };
+                let views = [keys.into(), to.into(), starts.into(), ends.into(), states.into()];
+                let params = [here, 8 * place, self.order.flip, self.order.flip_negative];
                 let items = here.div_ceil(self.kernels.tile) * u64::from(BLOCK);
                 last = queue.launch(&Launch {
                     views: &views,
                     params: &params,
                     ..Launch::new(&self.kernels.move_keys, items, Geometry::plain(0), report)
                 })?;
-                at = (at.1, at.0);
+                (starts, ends) = (ends, starts);
                 first += here;
             }
             Ok(last)

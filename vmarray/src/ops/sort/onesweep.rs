@@ -19,9 +19,8 @@ pub(super) const STATE_HEADER_BYTES: u64 = 64;
 pub(super) struct Kernels {
     /// Counts digits. Views: keys, counts. Parameters: keys, the two words of the order.
     pub count: Kernel,
-    /// Moves keys. Views: keys, where to, numbers, states. Parameters: the first key, how many, shift of the
-    /// digit, the two words of the order, and where among the numbers the starts are that it reads and those
-    /// that it writes.
+    /// Moves keys. Views: keys, where to, where those of each value of the digit go, the same for the keys that
+    /// come after, states. Parameters: keys, shift of the digit, the two words of the order.
     pub move_keys: Kernel,
     /// Keys of a tile.
     pub tile: u64,
@@ -51,10 +50,11 @@ impl Kernels {
         let view = |access, of| ViewDecl { access, fields: vec![(0, Memory::Value(of))] };
         let (keys, words) = (view(Access::Read, key), view(Access::Atomic, Type::U64));
         let counting = vec![keys.clone(), words.clone()];
-        let moving = vec![keys, view(Access::Append, key), words, view(Access::Atomic, Type::U32)];
+        let (to, states) = (view(Access::Append, key), view(Access::Atomic, Type::U32));
+        let moving = vec![keys, to, view(Access::Read, Type::U64), words, states];
         Ok(Self {
             count: kernel("count_digits_of", text, (COUNTING_BLOCK, 0), counting, 3)?,
-            move_keys: kernel("move_keys_of", text, (BLOCK, shared), moving, 7)?,
+            move_keys: kernel("move_keys_of", text, (BLOCK, shared), moving, 4)?,
             tile: tile.into(),
         })
     }
@@ -77,7 +77,7 @@ fn kernel(
         code,
         ..Body::default()
     };
-    // SAFETY: it takes four or two views, the number of items, and as many words as there are parameters. It
+    // SAFETY: it takes two or five views, the number of items, and as many words as there are parameters. It
     // reads the elements of views, and writes to those of views that are declared so, since `on_device`, which
     // alone launches it, gives it numbers that are inside of them. It waits for blocks that began before it,
     // and for nothing else, so it ends.

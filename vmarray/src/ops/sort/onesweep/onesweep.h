@@ -129,8 +129,8 @@ struct Pass {
     u64 keys, to;        // addresses: of the first key that is read, and of where all of them go
     u64 starts, ends;    // of 256 numbers: where the next key of each digit goes, before and after these keys
     u64 states;          // of 16 numbers of 32 bits, of which the first counts tiles, and 256 for each tile; all zero
-    u64 count;           // how many keys are read, less than 2^30
-    u64 shift;           // of the digit
+    u32 count;           // how many keys are read, less than 2^30
+    u32 shift;           // of the digit
     u64 flip, flip_negative;
 };
 
@@ -159,14 +159,18 @@ template <u32 K, u32 EACH> INLINE void move_keys(const Pass &a) {
     if (here == TILE) {
 #pragma unroll
         for (u32 i = 0; i < EACH; i++)
-            keys[i] = in_order<K>(a.flip, a.flip_negative, load<K>(at + i * 32 * K));
+            keys[i] = load<K>(at + i * 32 * K);
     } else {
         // What is missing at the end counts as the last of the last digit.
+        word<K> last = as_it_was<K>(a.flip, a.flip_negative, (word<K>)~0ull);
 #pragma unroll
         for (u32 i = 0; i < EACH; i++)
-            keys[i] = own + i * 32 < here ? in_order<K>(a.flip, a.flip_negative, load<K>(at + i * 32 * K))
-                                          : (word<K>)~0ull;
+            keys[i] = own + i * 32 < here ? load<K>(at + i * 32 * K) : last;
     }
+    // Not where they are loaded: that would take more registers.
+#pragma unroll
+    for (u32 i = 0; i < EACH; i++)
+        keys[i] = in_order<K>(a.flip, a.flip_negative, keys[i]);
     SHARED u32 *of_warp = numbers + warp * DIGITS;
 #pragma unroll
     for (u32 i = 0; i < EACH; i++)
@@ -199,11 +203,13 @@ template <u32 K, u32 EACH> INLINE void move_keys(const Pass &a) {
         }
     }
     barrier();
-    u32 below = lanes_below();
+    u32 below = lanes_below(), shift = a.shift;
     SHARED volatile u32 *next = of_warp;
+    // So that the compiler keeps no digits from above: they are sooner made than kept, by so many registers.
+    asm volatile("" : "+r"(shift));
 #pragma unroll
     for (u32 i = 0; i < EACH; i++) {
-        u32 digit = (u32)(keys[i] >> a.shift) & (DIGITS - 1);
+        u32 digit = (u32)(keys[i] >> shift) & (DIGITS - 1);
         u32 alike = lanes_alike(digit), before = __builtin_popcount(alike & below);
         u32 place = next[digit];
         warp_barrier();
@@ -249,8 +255,7 @@ template <u32 K, u32 EACH> INLINE void move_keys(const Pass &a) {
         count_digits<K>(keys, numbers, count, flip, flip_negative);                                                 \
     }                                                                                                               \
     extern "C" __global__ __attribute__((launch_bounds(BLOCK, 3))) void move_keys_of(                               \
-        u64 keys, u64 to, u64 numbers, u64 states, u64, u64 from, u64 count, u64 shift, u64 flip,                   \
-        u64 flip_negative, u64 starts, u64 ends) {                                                                  \
-        move_keys<K, EACH>(Pass{keys + from * K, to, numbers + starts * 8, numbers + ends * 8, states, count,       \
-                                shift, flip, flip_negative});                                                       \
+        u64 keys, u64 to, u64 starts, u64 ends, u64 states, u64, u64 count, u64 shift, u64 flip,                    \
+        u64 flip_negative) {                                                                                        \
+        move_keys<K, EACH>(Pass{keys, to, starts, ends, states, (u32)count, (u32)shift, flip, flip_negative});      \
     }
