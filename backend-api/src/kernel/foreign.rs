@@ -75,8 +75,8 @@ impl Code {
         Self { ptx: Some(text.into()), ..self }
     }
 
-    /// Has items of a group share so many bytes beside what the text of PTX declares, as its `.extern .shared`
-    /// array: in CUDA alone.
+    /// Has items of a group share so many bytes beside what the text of PTX declares, as its array without
+    /// a length (`.extern .shared`): in CUDA alone.
     #[must_use]
     pub fn with_shared_bytes(self, bytes: u32) -> Self {
         Self { shared_bytes: bytes, ..self }

@@ -18,14 +18,14 @@ use crate::ops::view::{INTERNAL, StoreMut};
 
 /// Numbers as bits.
 #[doc(hidden)]
-pub trait Bits: Pod + Send + Sync + Debug {
+pub trait KeyBits: Pod + Send + Sync + Debug {
     const BYTES: usize = size_of::<Self>();
     fn wide(self) -> u64;
 }
 
 macro_rules! bits {
     ($($T:ty)*) => { $(
-        impl Bits for $T {
+        impl KeyBits for $T {
             fn wide(self) -> u64 {
                 self.into()
             }
@@ -57,7 +57,7 @@ impl Order {
     }
 
     #[inline(always)]
-    fn key<B: Bits>(self, bits: B) -> u64 {
+    fn key<B: KeyBits>(self, bits: B) -> u64 {
         let wide = bits.wide();
         let sign = ((wide << (u64::BITS - 8 * B::BYTES as u32)) as i64 >> 63) as u64;
         wide ^ self.flip ^ (sign & self.flip_negative)
@@ -81,7 +81,7 @@ impl Order {
 /// ```
 pub trait SortKey: Element + Zeroable + Sealed {
     #[doc(hidden)]
-    type Bits: Bits;
+    type KeyBits: KeyBits;
     #[doc(hidden)]
     const FLIP: u64;
     #[doc(hidden)]
@@ -89,11 +89,11 @@ pub trait SortKey: Element + Zeroable + Sealed {
 }
 
 macro_rules! keys {
-    ($($T:ty: $Bits:ty, $flip:expr, $flip_negative:expr;)*) => { $(
+    ($($T:ty: $KeyBits:ty, $flip:expr, $flip_negative:expr;)*) => { $(
         impl Sealed for $T {}
 
         impl SortKey for $T {
-            type Bits = $Bits;
+            type KeyBits = $KeyBits;
             const FLIP: u64 = $flip;
             const FLIP_NEGATIVE: u64 = $flip_negative;
         }

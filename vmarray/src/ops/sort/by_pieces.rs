@@ -60,7 +60,7 @@ struct BySorting<'a, T: SortKey, S> {
 
 impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
     fn key(&self, element: T) -> u64 {
-        self.order.key::<T::Bits>(bytemuck::cast(element))
+        self.order.key::<T::KeyBits>(bytemuck::cast(element))
     }
 
     fn key_at(&self, place: usize) -> Result<u64> {
@@ -79,7 +79,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
         let (keys, others) = (&mut piece[..range.len()], &mut beside[..range.len()]);
         let done = self.read(range.start, keys).and_then(|()| {
-            let bits: &mut [T::Bits] = bytemuck::cast_slice_mut(keys);
+            let bits: &mut [T::KeyBits] = bytemuck::cast_slice_mut(keys);
             on_host::sort(bits, bytemuck::cast_slice_mut(others), self.order, *CORES);
             self.write_all(range.start, keys)
         });

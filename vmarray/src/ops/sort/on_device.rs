@@ -12,7 +12,7 @@ use backend_api::{
 };
 
 use super::Order;
-use super::onesweep::{BLOCK, COUNTING_BLOCK, DIGITS, Kernels, STATE_HEADER_BYTES, is_refusal};
+use super::onesweep::{BLOCK, COUNTING_BLOCK, DIGITS, STATE_HEADER_BYTES, SortKernels, is_refusal};
 use crate::base::error::{Error, Result};
 use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
@@ -43,7 +43,7 @@ pub(crate) enum DeviceSort {
 pub(crate) fn can_sort(device: &Arc<dyn Device>, bytes: usize) -> bool {
     // Others would have to run the body of the kernels to say that they do not take its text.
     let is_card = matches!(device.info().kind, DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu);
-    is_card && Kernels::of(bytes).is_some()
+    is_card && SortKernels::of(bytes).is_some()
 }
 
 /// Sorts keys that lie side by side, which nobody else uses; says when they are about to be written to.
@@ -53,7 +53,7 @@ pub(crate) fn sort_on_device(
     order: Order,
     begin_write: impl FnOnce(),
 ) -> DeviceSort {
-    let Some(kernels) = Kernels::of(keys.stride as usize) else { return DeviceSort::Refused };
+    let Some(kernels) = SortKernels::of(keys.stride as usize) else { return DeviceSort::Refused };
     match Sorter::new(lane, keys, order, kernels) {
         Ok(sorter) => {
             let outcome = sorter.run(begin_write);
@@ -69,7 +69,7 @@ struct Sorter<'a, L> {
     lane: &'a L,
     keys: Elements<'a>,
     order: Order,
-    kernels: &'a Kernels,
+    kernels: &'a SortKernels,
     /// Numbers of digits, and states of tiles.
     memory: DeviceBuffer<dyn Device>,
     states: u64,
@@ -78,7 +78,7 @@ struct Sorter<'a, L> {
 }
 
 impl<'a, L: Lane> Sorter<'a, L> {
-    fn new(lane: &'a L, keys: Elements<'a>, order: Order, kernels: &'a Kernels) -> Result<Self> {
+    fn new(lane: &'a L, keys: Elements<'a>, order: Order, kernels: &'a SortKernels) -> Result<Self> {
         let states = (Self::words(keys.stride) * 8).next_multiple_of(ALIGN);
         let of_states = Self::state_bytes(kernels, keys.count.min(Self::at_once(kernels)));
         let memory = DeviceBuffer::new(lane.device(), states + of_states, Commit::Lazy)?;
@@ -91,11 +91,11 @@ impl<'a, L: Lane> Sorter<'a, L> {
         (stride + 2) * DIGITS as u64
     }
 
-    fn at_once(kernels: &Kernels) -> u64 {
+    fn at_once(kernels: &SortKernels) -> u64 {
         KEYS_AT_ONCE / kernels.tile * kernels.tile
     }
 
-    fn state_bytes(kernels: &Kernels, keys: u64) -> u64 {
+    fn state_bytes(kernels: &SortKernels, keys: u64) -> u64 {
         STATE_HEADER_BYTES + keys.div_ceil(kernels.tile) * DIGITS as u64 * 4
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::{Bits, Order};
+use super::{KeyBits, Order};
 use crate::base::scoped_threads;
 
 const DIGITS: usize = 256;
@@ -20,12 +20,12 @@ const CACHED_BYTES: usize = if cfg!(test) { 4 << 10 } else { 512 << 10 };
 
 type Counts = [usize; DIGITS];
 
-fn digit<B: Bits>(order: Order, bits: B, place: usize) -> usize {
+fn digit<B: KeyBits>(order: Order, bits: B, place: usize) -> usize {
     (order.key(bits) >> (8 * place)) as usize % DIGITS
 }
 
 /// Sorts keys by all of their digits, with as much memory beside them.
-pub(super) fn sort<B: Bits>(keys: &mut [B], beside: &mut [B], order: Order, threads: usize) {
+pub(super) fn sort<B: KeyBits>(keys: &mut [B], beside: &mut [B], order: Order, threads: usize) {
     Sorting { order, threads }.sort(keys, beside, false, B::BYTES);
 }
 
@@ -43,7 +43,7 @@ struct Bucket<'a, B> {
 
 impl Sorting {
     /// Sorts keys by their lowest digits; they are in the memory beside them afterwards, if so wanted.
-    fn sort<B: Bits>(self, keys: &mut [B], beside: &mut [B], moves: bool, digits: usize) {
+    fn sort<B: KeyBits>(self, keys: &mut [B], beside: &mut [B], moves: bool, digits: usize) {
         if keys.len() <= FEW || digits == 0 {
             if digits > 0 {
                 keys.sort_unstable_by_key(|bits| self.order.key(*bits));
@@ -59,7 +59,7 @@ impl Sorting {
     }
 
     /// From the least significant digit on.
-    fn by_least<B: Bits>(self, keys: &mut [B], beside: &mut [B], moves: bool, digits: usize) {
+    fn by_least<B: KeyBits>(self, keys: &mut [B], beside: &mut [B], moves: bool, digits: usize) {
         let mut counts = [[0; DIGITS]; 8];
         for bits in &*keys {
             let key = self.order.key(*bits);
@@ -86,7 +86,7 @@ impl Sorting {
     }
 
     /// By the most significant digit, and what has one digit by itself.
-    fn by_most<B: Bits>(self, keys: &mut [B], beside: &mut [B], moves: bool, digits: usize) {
+    fn by_most<B: KeyBits>(self, keys: &mut [B], beside: &mut [B], moves: bool, digits: usize) {
         let place = digits - 1;
         let parts: Vec<&[B]> = keys.chunks(keys.len().div_ceil(self.threads)).collect();
         let counts: Vec<Mutex<Counts>> = parts.iter().map(|_| Mutex::new([0; DIGITS])).collect();
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    fn check<B: Bits + std::fmt::Debug + PartialEq>(mut keys: Vec<B>, order: Order, threads: usize) {
+    fn check<B: KeyBits + std::fmt::Debug + PartialEq>(mut keys: Vec<B>, order: Order, threads: usize) {
         let mut expected = keys.clone();
         expected.sort_by_key(|bits| order.key(*bits));
         let mut beside = keys.clone();

@@ -16,21 +16,21 @@ pub(super) const STATE_HEADER_BYTES: u64 = 64;
 
 /// The kernels for keys of one length.
 #[derive(Debug)]
-pub(super) struct Kernels {
+pub(super) struct SortKernels {
     /// Counts digits. Views: keys, counts. Parameters: keys, the two words of the order.
     pub count: Kernel,
-    /// Moves keys. Views: keys, where to, where those of each value of the digit go, the same for the keys that
-    /// come after, states. Parameters: keys, shift of the digit, the two words of the order.
+    /// Moves keys. Views: keys, where to, where those of each value of the digit go, the same for the keys
+    /// that come after, states. Parameters: keys, shift of the digit, the two words of the order.
     pub move_keys: Kernel,
     /// Keys of a tile.
     pub tile: u64,
 }
 
-impl Kernels {
+impl SortKernels {
     /// For keys of 1, 2, 4 or 8 bytes.
     pub fn of(bytes: usize) -> Option<&'static Arc<Self>> {
-        static ALL: LazyLock<[Option<Arc<Kernels>>; 4]> = LazyLock::new(|| {
-            let made = |bytes, text| Kernels::new(bytes, text).ok().map(Arc::new);
+        static ALL: LazyLock<[Option<Arc<SortKernels>>; 4]> = LazyLock::new(|| {
+            let made = |bytes, text| SortKernels::new(bytes, text).ok().map(Arc::new);
             [
                 made(Type::U8, include_str!("onesweep/keys_1.ptx")),
                 made(Type::U16, include_str!("onesweep/keys_2.ptx")),
@@ -78,9 +78,9 @@ fn kernel(
         ..Body::default()
     };
     // SAFETY: it takes two or five views, the number of items, and as many words as there are parameters. It
-    // reads the elements of views, and writes to those of views that are declared so, since `on_device`, which
-    // alone launches it, gives it numbers that are inside of them. It waits for blocks that began before it,
-    // and for nothing else, so it ends.
+    // reads the elements of views, and writes to those of views that are declared so, since `on_device`,
+    // which alone launches it, gives it numbers that are inside of them. It waits for blocks that began
+    // before it, and for nothing else, so it ends.
     let text = unsafe { Code::new(name) }.ptx(text).with_shared_bytes(shared_bytes);
     Ok(Kernel::new(body)?.named(name).with_code(text))
 }
