@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::SplitMix64;
@@ -19,6 +19,30 @@ struct Kept {
     syncs: AtomicU64,
     /// Of each page, how reading and writing it ends.
     bad: Mutex<std::collections::HashMap<u64, io::ErrorKind>>,
+    /// A page whose reading and writing takes until there is none here, and how many threads are at it.
+    slow: Mutex<(Option<u64>, usize)>,
+    slow_changed: Condvar,
+}
+
+impl Kept {
+    fn be_slow_with(&self, page: Option<u64>) {
+        self.slow.lock().unwrap().0 = page;
+        self.slow_changed.notify_all();
+    }
+
+    fn pass(&self, page: u64) {
+        let mut slow = self.slow.lock().unwrap();
+        slow.1 += 1;
+        self.slow_changed.notify_all();
+        let mut slow = self.slow_changed.wait_while(slow, |slow| slow.0 == Some(page)).unwrap();
+        slow.1 -= 1;
+    }
+
+    /// Waits until a thread is at the slow page.
+    fn await_thread(&self) {
+        let slow = self.slow.lock().unwrap();
+        drop(self.slow_changed.wait_while(slow, |slow| slow.1 == 0).unwrap());
+    }
 }
 
 /// The kind that stands for a panic.
@@ -61,6 +85,7 @@ impl Backing for Pages {
         self.kept.pages.lock().unwrap().len() as u64
     }
     fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()> {
+        self.kept.pass(page);
         self.expect_good(page)?;
         self.kept.reads.fetch_add(1, Ordering::Relaxed);
         into.copy_from_slice(&self.kept.pages.lock().unwrap()[page as usize]);
@@ -68,6 +93,7 @@ impl Backing for Pages {
     }
     fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()> {
         assert!(!self.is_read_only);
+        self.kept.pass(page);
         self.expect_good(page)?;
         self.kept.pages.lock().unwrap()[page as usize].copy_from_slice(from);
         Ok(())
@@ -220,4 +246,41 @@ fn pages_that_do_not_suit_are_refused() {
     array.sync().unwrap();
     drop(array);
     assert_eq!(pages.kept.syncs.load(Ordering::Relaxed), 0);
+}
+
+/// While the home takes its time over one page, all that does not need that page goes on, but for work of
+/// devices that write to pages: the test would not end else.
+#[test]
+fn a_slow_home_keeps_nobody_from_other_pages() {
+    let pages = Pages::new(40, 4 * 100);
+    let array = VirtualArray::<u32>::builder(4000).cache_bytes(8 * 400).build_over(pages.clone()).unwrap();
+    array.set(0, 1).unwrap();
+    pages.kept.be_slow_with(Some(30));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| array.get(3050).unwrap());
+        pages.kept.await_thread();
+        // More pages than there are frames.
+        for page in 0..25 {
+            array.set(page * 100, page as u32 + 1).unwrap();
+        }
+        assert_eq!(array.gather(&[0, 500, 2400]).unwrap(), [1, 6, 25]);
+        array.write(3200, &[7; 700]).unwrap();
+        assert_eq!(array.to_vec(3100..3300).unwrap()[99..101], [0, 7]);
+        pages.kept.be_slow_with(None);
+        assert_eq!(reader.join().unwrap(), 0);
+    });
+    array.sync().unwrap();
+    array.set(550, 9).unwrap();
+    pages.kept.be_slow_with(Some(5));
+    std::thread::scope(|scope| {
+        let syncing = scope.spawn(|| array.sync());
+        pages.kept.await_thread();
+        // What is read and written meanwhile, of the page that is being written as well.
+        assert_eq!((array.get(550).unwrap(), array.get(2400).unwrap()), (9, 25));
+        (10..20).for_each(|page| array.set(page * 100, 0).unwrap());
+        pages.kept.be_slow_with(None);
+        syncing.join().unwrap().unwrap();
+    });
+    array.sync().unwrap();
+    assert_eq!(pages.elements(4000), array.to_vec(..).unwrap());
 }
