@@ -109,8 +109,8 @@ fn run_pieces<M: Medium>(mut pieces: &[(&Move<M>, u64, usize)]) -> Result<()> {
     Ok(())
 }
 
-/// How many bytes of a copy go to a part that has `filled` already, of those from `at` on, of which `left` are
-/// left: as many as it has room for, and to the end of the unit that they end in.
+/// How many bytes of a copy go to a part that has `filled` already, of those from `at` on, of which `left`
+/// are left: as many as it has room for, and to the end of the unit that they end in.
 fn next_piece(at: u64, left: u64, filled: usize, unit_bytes: u64) -> usize {
     let end = (at + (PART_BYTES - filled) as u64).next_multiple_of(unit_bytes);
     (end - at).min(left) as usize

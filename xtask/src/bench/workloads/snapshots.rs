@@ -1,5 +1,5 @@
-//! Snapshots, saved and loaded, beside the same bytes written and read by system calls of as many threads, with
-//! what makes them stay.
+//! Snapshots, saved and loaded, beside the same bytes written and read by system calls of as many threads,
+//! with what makes them stay.
 
 use super::stored::Scratch;
 use super::{Bench, size};
@@ -130,7 +130,8 @@ fn ragged(bench: &mut Bench, setup: &Setup, words: &[AtomicU32]) -> Result<()> {
     })
 }
 
-/// Compares how files are made of all elements, of an array and of plain memory, while threads write to either.
+/// Compares how files are made of all elements, of an array and of plain memory, while threads write to
+/// either.
 fn beside_writes(
     row: &mut Row,
     words: &[AtomicU32],
