@@ -52,6 +52,7 @@ pub fn run() -> Result<()> {
         steps.run("misuse", || misuse::check(&sh));
         steps.run("kernels", || kernels::sample(&sh));
         steps.run("formats", || formats::sample(&sh));
+        steps.run("servers", || formats::servers_sample(&sh));
     });
     counts.add(Counts::read(&junit::report("sanitizer")).unwrap_or_default());
     let finished = steps.finish();

@@ -1,22 +1,26 @@
 //! `cargo xtask formats`: files of vmarray-formats beside NumPy, zarr-python and xarray, which read what it
-//! writes and write what it reads.
+//! writes and write what it reads; and its stores on servers that speak S3.
 //!
 //! The test `python` of that crate makes random files and asks Python, by `vmarray/formats/tests/peer.py`.
-//! What Python needs is installed to the target folder, once.
+//! What Python needs is installed to the target folder, once. Servers are the package
+//! `vmarray/formats/servers`: moto, which Python runs, and that of s3s-fs, which is built.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};
 use crate::tools;
 use anyhow::Result;
-use cargo_metadata::camino::{Utf8Path, Utf8PathBuf};
+use cargo_metadata::camino::Utf8PathBuf;
 use xshell::{Shell, cmd};
 
 /// What Python needs.
-const PACKAGES: [&str; 3] = ["numpy>=2", "zarr>=3", "xarray>=2025"];
+const PACKAGES: [&str; 5] = ["numpy>=2", "zarr>=3", "xarray>=2025", "moto[server]>=5", "s3fs>=2025"];
 /// How many files of each kind a sample has: each type of element twice.
 const SAMPLE: usize = 26;
 
-/// Has random files read and written by NumPy, zarr-python and xarray.
+/// For how many files there is one random program on each server.
+const FILES_OF_PROGRAM: usize = 100;
+
+/// Has random files read and written by NumPy, zarr-python and xarray, and stores on servers that speak S3.
 #[derive(clap::Args)]
 pub struct Args {
     /// How many files of each kind.
@@ -31,6 +35,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
     steps.run("formats", || check(&sh, args.seed, args.count));
+    steps.run("servers", || servers(&sh, args.count.div_ceil(FILES_OF_PROGRAM), true));
     steps.finish()
 }
 
@@ -39,9 +44,34 @@ pub fn sample(sh: &Shell) -> Result<Outcome> {
     check(sh, 1, SAMPLE)
 }
 
+/// A sample of stores on servers as a step: on moto alone, since the other one takes a minute to build.
+pub fn servers_sample(sh: &Shell) -> Result<Outcome> {
+    servers(sh, 1, false)
+}
+
+fn servers(sh: &Shell, programs: usize, with_s3s: bool) -> Result<Outcome> {
+    let (python, without) = match environment(sh) {
+        Ok(python) => (Some(python), None),
+        Err(reason) if !with_s3s => return Ok(Outcome::Skipped(reason)),
+        Err(reason) => (None, Some(reason)),
+    };
+    let _python = python.map(|python| sh.push_env("VMARRAY_FORMATS_PYTHON", python));
+    let _programs = sh.push_env("VMARRAY_FORMATS_PROGRAMS", programs.to_string());
+    let features: &[&str] = if with_s3s { &[] } else { &["--no-default-features"] };
+    let (manifest, folder) = ("vmarray/formats/servers/Cargo.toml", project::members()?.target_directory);
+    // Four at a time: they wait for servers for the most part.
+    cmd!(sh, "cargo test --manifest-path {manifest} --target-dir {folder} --locked --quiet {features...}")
+        .args(["--", "--test-threads", "4"])
+        .run()?;
+    Ok(Outcome::Passed(match without {
+        _ if !with_s3s => "on moto".into(),
+        None => "on moto and s3s-fs".into(),
+        Some(reason) => format!("on s3s-fs, without moto: {reason}"),
+    }))
+}
+
 fn check(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
-    let folder = project::members()?.target_directory.join("formats-python");
-    let python = match environment(sh, &folder) {
+    let python = match environment(sh) {
         Ok(python) => python,
         Err(reason) => return Ok(Outcome::Skipped(reason)),
     };
@@ -55,10 +85,13 @@ fn check(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
 }
 
 /// The Python that has all packages, which are installed if need be; else why there is none.
-fn environment(sh: &Shell, folder: &Utf8Path) -> Result<Utf8PathBuf, String> {
+fn environment(sh: &Shell) -> Result<Utf8PathBuf, String> {
+    let members = project::members().map_err(|error| format!("no target folder: {error:#}"))?;
+    let folder = members.target_directory.join("formats-python");
     let bin = folder.join(if cfg!(windows) { "Scripts" } else { "bin" });
     let python = bin.join("python");
-    if cmd!(sh, "{python} -c 'import numpy, xarray, zarr'").quiet().ignore_stderr().run().is_ok() {
+    if cmd!(sh, "{python} -c 'import moto, numpy, s3fs, xarray, zarr'").quiet().ignore_stderr().run().is_ok()
+    {
         return Ok(python);
     }
     if tools::find("python3").is_none() {
@@ -69,6 +102,6 @@ fn environment(sh: &Shell, folder: &Utf8Path) -> Result<Utf8PathBuf, String> {
         .map_err(|error| format!("no environment of Python: {error}"))?;
     cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check {PACKAGES...}")
         .run()
-        .map_err(|error| format!("NumPy, zarr and xarray cannot be installed: {error}"))?;
+        .map_err(|error| format!("NumPy, zarr, xarray, moto and s3fs cannot be installed: {error}"))?;
     Ok(python)
 }

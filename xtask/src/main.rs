@@ -95,8 +95,8 @@ enum Command {
     Mutants(mutants::Args),
     /// Runs random kernels in their host form and by the interpreter, and compares.
     Kernels(kernels::Args),
-    /// Has random files of vmarray-formats read and written by NumPy, zarr-python and xarray, which are
-    /// installed to the target folder.
+    /// Has random files of vmarray-formats read and written by NumPy, zarr-python and xarray, and stores on
+    /// two servers that speak S3. What Python needs is installed to the target folder.
     Formats(formats::Args),
     /// Checks what the compiler says of programs that must not compile.
     Misuse,

@@ -35,6 +35,15 @@ impl<M: Medium> Move<M> {
         }
     }
 
+    /// Where it begins on the device, and what it is best cut into there: what is written in part is read
+    /// before.
+    fn units(&self) -> (u64, u64) {
+        let (Self::Upload { to: place, .. }
+        | Self::Download { from: place, .. }
+        | Self::Internal { to: place, .. }) = self;
+        (place.offset, place.memory.unit_bytes().max(1))
+    }
+
     /// Has the device bring near what is read.
     fn announce(&self) {
         if let Self::Download { from, bytes, .. } = self {
@@ -100,6 +109,13 @@ fn run_pieces<M: Medium>(mut pieces: &[(&Move<M>, u64, usize)]) -> Result<()> {
     Ok(())
 }
 
+/// How many bytes of a copy go to a part that has `filled` already, of those from `at` on, of which `left`
+/// are left: as many as it has room for, and to the end of the unit that they end in.
+fn next_piece(at: u64, left: u64, filled: usize, unit_bytes: u64) -> usize {
+    let end = (at + (PART_BYTES - filled) as u64).next_multiple_of(unit_bytes);
+    (end - at).min(left) as usize
+}
+
 /// The copies of one submission.
 #[derive(Debug)]
 pub(crate) enum Copies<M> {
@@ -144,13 +160,13 @@ impl<M: Medium> Copies<M> {
         let mut starts = vec![0];
         let mut filled = 0;
         for one in moves {
-            let mut skip = 0;
+            let (mut skip, (offset, unit_bytes)) = (0, one.units());
             while skip < one.bytes() {
-                let bytes = (one.bytes() - skip).min((PART_BYTES - filled) as u64) as usize;
+                let bytes = next_piece(offset + skip, one.bytes() - skip, filled, unit_bytes);
                 pieces.push((one, skip, bytes));
                 skip += bytes as u64;
                 filled += bytes;
-                if filled == PART_BYTES {
+                if filled >= PART_BYTES {
                     starts.push(pieces.len());
                     filled = 0;
                 }
@@ -160,5 +176,32 @@ impl<M: Medium> Copies<M> {
             starts.push(pieces.len());
         }
         each_part(crew, starts.len() - 1, &|part| run_pieces(&pieces[starts[part]..starts[part + 1]]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backend_api::wrap::SplitMix64;
+
+    /// A page of a store that is cut is written twice, and read in between.
+    #[test]
+    fn no_unit_is_cut() {
+        let mut random = SplitMix64::new(1);
+        for unit_bytes in [1, 4096, 44_000, 512 << 10, 1 << 20, 3 << 20] {
+            for _ in 0..100 {
+                let (start, mut left) = (random.below(8 << 20), 1 + random.below(8 << 20));
+                let (mut at, mut filled) = (start, random.index(PART_BYTES));
+                while left > 0 {
+                    let bytes = next_piece(at, left, filled, unit_bytes);
+                    at += bytes as u64;
+                    left -= bytes as u64;
+                    assert!(left == 0 || at.is_multiple_of(unit_bytes), "{start} {at} {unit_bytes}");
+                    assert!(left == 0 || filled + bytes >= PART_BYTES, "a part has room");
+                    assert!(((filled + bytes) as u64) < PART_BYTES as u64 + unit_bytes, "a part is too long");
+                    filled = if filled + bytes >= PART_BYTES { 0 } else { filled + bytes };
+                }
+            }
+        }
     }
 }

@@ -29,7 +29,7 @@ pub use recover::StoreReport;
 
 /// How much is read or written at a time, and checked.
 const BUFFER_BYTES: usize = 256 << 10;
-/// So many pages that follow one another are changed by one thread at a time.
+/// So many pages that follow one another have a lock.
 pub(super) const GROUP_PAGES: u64 = 64;
 const GROUPS: u64 = 256;
 /// So much at once is a part of a long range, and will hardly be written anew before the next commit: the
@@ -106,6 +106,14 @@ struct Piece {
     bytes: usize,
     /// How many bytes come before it.
     done: usize,
+}
+
+/// Where a page is from now on, as in the table.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    page: u64,
+    word: u64,
+    sum: u64,
 }
 
 impl fmt::Debug for Volume {
@@ -307,7 +315,11 @@ impl Volume {
     }
 
     /// Writes a range of bytes, which it is given in parts, each with how many bytes came before. On an error
-    /// some pages have been written and others are as they were.
+    /// some pages have been written and others are as they were. Who may be beside a commit holds the gate:
+    /// no commit begins between the writing of a page and the note of where it is.
+    ///
+    /// Pages of a group that are written whole are written by several threads at a time: each has places of
+    /// its own. Parts of pages are put together with the rest of these by one thread at a time.
     pub fn write(
         &self,
         operation: &'static str,
@@ -318,11 +330,12 @@ impl Volume {
         if self.is_read_only {
             return Err(Error::new(ErrorKind::ReadOnly, operation));
         }
-        let mut buffer = self.buffer(operation)?;
+        let (mut buffer, mut moves) = (self.buffer(operation)?, Vec::new());
         let outcome = self.pieces(offset, bytes, |piece| {
             let whole = piece.pages * self.page_bytes;
             let written = piece.skip..piece.skip + piece.bytes;
-            let mut group = self.group(piece.first).write();
+            let group = self.group(piece.first);
+            let group_held = (written != (0..whole)).then(|| group.write());
             let last = (piece.pages - 1) * self.page_bytes;
             if written.start > 0 {
                 self.load(operation, piece.first, 0..self.page_bytes, &mut buffer.0)?;
@@ -332,7 +345,10 @@ impl Volume {
                 self.load(operation, page, 0..self.page_bytes, &mut buffer.0[last..])?;
             }
             give(piece.done, &mut buffer.0[written]);
-            self.store(operation, &mut group, piece.first, &buffer.0[..whole])
+            let outcome = self.store(operation, piece.first, &buffer.0[..whole], &mut moves);
+            let mut group = group_held.unwrap_or_else(|| group.write());
+            moves.drain(..).for_each(|Move { page, word, sum }| self.moved(&mut group, page, word, sum));
+            outcome
         });
         self.buffers.lock().push(buffer);
         outcome
@@ -396,15 +412,15 @@ impl Volume {
         system(medium::failure(operation).kind(), operation, cause).with_offset(offset)
     }
 
-    /// Writes whole pages from `first` on. The caller holds the lock of their group.
-    fn store(&self, operation: &'static str, group: &mut Changed, first: u64, bytes: &[u8]) -> Result<()> {
+    /// Writes whole pages from `first` on, and says where they are then, also of those before one that fails.
+    fn store(&self, operation: &'static str, first: u64, bytes: &[u8], moves: &mut Vec<Move>) -> Result<()> {
         let length = self.page_bytes;
         let page_of = |at: usize| &bytes[at * length..(at + 1) * length];
         let is_zero = |at: usize| is_zero(page_of(at));
         let (mut at, end) = (0, bytes.len() / length);
         while at < end {
             if is_zero(at) {
-                self.moved(group, first + at as u64, 0, 0);
+                moves.push(Move { page: first + at as u64, word: 0, sum: 0 });
                 at += 1;
                 continue;
             }
@@ -417,10 +433,10 @@ impl Volume {
                 let error = system(medium::failure(operation).kind(), operation, &cause);
                 return Err(error.with_offset((first + at as u64) * length as u64));
             }
-            for (place, at) in places.zip(at..next) {
+            moves.extend(places.zip(at..next).map(|(place, at)| {
                 let page = first + at as u64;
-                self.moved(group, page, place + 1, self.checksum(page, page_of(at)));
-            }
+                Move { page, word: place + 1, sum: self.checksum(page, page_of(at)) }
+            }));
             at = next;
         }
         Ok(())

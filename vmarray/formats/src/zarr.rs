@@ -37,6 +37,7 @@
 mod bounded;
 mod chunks;
 mod create;
+mod described;
 mod encoding;
 mod folder;
 mod grid;

@@ -117,8 +117,8 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     /// `&mut` knows that nobody does.
     ///
     /// Copies pieces of 4 MiB by four threads, at the speed of the drive or the bus. It takes room on the
-    /// drive for all that is not zero, beside the file that is replaced, and of RAM 16 MiB and 16 bytes a
-    /// page.
+    /// drive for all that is not zero, beside the file that is replaced, and of RAM less than 64 MiB with
+    /// pages of up to 1 MiB, and 16 bytes a page.
     ///
     /// # Errors
     /// As [`Builder::create`] and [`read`](View::read).

@@ -6,7 +6,7 @@ use super::workloads::{FAMILIES, TUNING};
 use std::fmt::Write;
 
 /// What each contender is.
-pub const CONTENDERS: [(&str, &str); 32] = [
+pub const CONTENDERS: [(&str, &str); 33] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),
     ("queued", "copies of that length, one a call, many queued"),
@@ -34,6 +34,10 @@ pub const CONTENDERS: [(&str, &str); 32] = [
     ("mmap", "a mapped file of the same size"),
     ("pread", "plain reads and writes of a file of the same size, by as many threads"),
     ("fdatasync", "plain writes to a file, each followed by the system's call that makes them stay"),
+    (
+        "ahead",
+        "plain writes by as many threads to a file that has room, which the system begins to store at once",
+    ),
     ("nvcc", "the same kernel, written by hand in CUDA C"),
     ("managed", "CUDA's managed memory"),
     ("peer", "the program that `--peer` names"),
@@ -81,6 +85,9 @@ pub fn line(row: &Row) -> String {
     }
     if let Some((_, cores)) = row.counts.iter().find(|(name, _)| name == "cores") {
         let _ = write!(line, "   {} cores", digits(*cores));
+    }
+    if let Some((_, bytes)) = row.counts.iter().find(|(name, _)| name == "more_ram_bytes") {
+        let _ = write!(line, "   {} MiB more RAM", digits(*bytes / 1_048_576.0));
     }
     for (name, times) in &row.counts {
         if let Some(other) = name.strip_prefix("processor_time_to_") {

@@ -25,6 +25,8 @@ mod section;
 mod serial;
 mod sort;
 #[cfg(unix)]
+mod snapshots;
+#[cfg(unix)]
 mod stored;
 #[cfg(unix)]
 mod tier;
@@ -63,6 +65,8 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "files", about: "Files as devices, beside plain reads and writes", run: files::run },
     #[cfg(unix)]
     Family { name: "stored", about: "Arrays in files, beside plain writes", run: stored::run },
+    #[cfg(unix)]
+    Family { name: "snapshots", about: "Snapshots, beside plain writes and reads", run: snapshots::run },
     #[cfg(unix)]
     Family { name: "tier", about: "Random elements of a file, with cards before it", run: tier::run },
     Family { name: "rows", about: "Short lists of table rows, and first calls", run: rows::run },

@@ -27,12 +27,15 @@ impl<T: Element + KernelType> Zarr<T> {
     /// written when they leave the cache, by `flush`, by [`sync`](vmarray::VirtualArray::sync), which also
     /// waits until the system keeps them, and when the array is dropped, which can only warn of a failure.
     /// Each chunk is old or new, whenever the process ends; several of them may be of different times.
-    /// Nobody else may write to the store meanwhile, and its shape stays.
+    /// Nobody else may write to the store meanwhile, and its shape stays. Chunks that are not there have the
+    /// fill value; for each that is wanted is looked whether the store's description is still there.
     ///
     /// # Errors
     /// [`RankMismatch`](Error::RankMismatch); [`Unsupported`](Error::Unsupported) for stores of others whose
     /// fields have different chunks, and for truth; [`Array`](Error::Array) for what the array reports, then
-    /// and later: damaged chunks are device errors of kind `Corrupted`, with their number.
+    /// and later: damaged chunks are device errors of kind `Corrupted`, with their number. What could not be
+    /// written stays in the cache, to be written again; of a store that was removed `sync` fails, and what
+    /// reads chunks.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -191,8 +194,9 @@ impl<T: Element + KernelType> Backing for Home<T> {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // What files have was synchronised before they got their names.
-        self.store.location.sync().map_err(told)
+        // What files have was synchronised before they got their names. Chunks of a store that was removed
+        // meanwhile are nobody's.
+        self.store.expect_described().and_then(|()| self.store.location.sync()).map_err(told)
     }
 
     fn is_read_only(&self) -> bool {

@@ -5,10 +5,11 @@ use std::future::Future;
 use std::io;
 use std::sync::{Arc, OnceLock, mpsc};
 
+use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
 use object_store::{
-    Error as ObjectError, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutPayload, WriteMultipart,
+    Error as ObjectError, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutPayload,
 };
 use tokio::runtime::{Builder, Runtime};
 use zarrs::storage::byte_range::{ByteRange, ByteRangeIterator};
@@ -112,9 +113,41 @@ impl Objects {
     }
 }
 
-/// Removes all objects with a prefix.
+/// Writes an object in parts, which nobody sees before it is whole.
+async fn put_in_parts(store: &dyn ObjectStore, path: &Path, value: &Bytes) -> Result<(), ObjectError> {
+    let mut upload = store.put_multipart(path).await?;
+    let starts = (0..value.len()).step_by(PART_BYTES);
+    let parts = starts.map(|at| value.slice(at..value.len().min(at + PART_BYTES)));
+    let mut parts = parts.map(|part| upload.put_part(part.into())).collect::<Vec<_>>().into_iter();
+    let (mut under_way, mut sent) = (FuturesUnordered::new(), Ok(()));
+    loop {
+        while sent.is_ok()
+            && under_way.len() < AT_ONCE
+            && let Some(part) = parts.next()
+        {
+            under_way.push(tokio::spawn(part));
+        }
+        // After a failure those under way go on to their end: a part that comes to a server when the upload
+        // was aborted may stay there.
+        let Some(ended) = under_way.next().await else { break };
+        sent = sent.and(ended.map_err(ObjectError::from).flatten());
+    }
+    let outcome = match sent {
+        Ok(()) => upload.complete().await.map(drop),
+        Err(error) => Err(error),
+    };
+    if outcome.is_err() {
+        // The first error is the one to tell.
+        let _ = upload.abort().await;
+    }
+    outcome
+}
+
+/// Removes all objects with a prefix. Their names are listed before: not every server goes on with a list of
+/// which it loses something meanwhile.
 async fn remove_all(store: &dyn ObjectStore, prefix: &Path) -> Result<(), ObjectError> {
-    let names = store.list(Some(prefix)).map_ok(|object| object.location).boxed();
+    let names: Vec<_> = store.list(Some(prefix)).map_ok(|object| object.location).try_collect().await?;
+    let names = futures_util::stream::iter(names).map(Ok).boxed();
     store.delete_stream(names).try_for_each(|_| async { Ok(()) }).await
 }
 
@@ -208,17 +241,7 @@ impl WritableStorageTraits for Objects {
             if value.len() <= PART_BYTES {
                 return store.put(&path, PutPayload::from_bytes(value)).await.map(drop);
             }
-            // Nobody sees it before it is whole.
-            let mut parts =
-                WriteMultipart::new_with_chunk_size(store.put_multipart(&path).await?, PART_BYTES);
-            for at in (0..value.len()).step_by(PART_BYTES) {
-                if let Err(error) = parts.wait_for_capacity(AT_ONCE).await {
-                    let _ = parts.abort().await;
-                    return Err(error);
-                }
-                parts.put(value.slice(at..value.len().min(at + PART_BYTES)));
-            }
-            parts.finish().await.map(drop)
+            put_in_parts(&*store, &path, &value).await
         })
     }
 

@@ -13,6 +13,7 @@ use zarrs::array::{ArrayBytes, ArraySubset, CodecOptions};
 use zarrs::storage::{ReadableWritableStorage, StoreKey};
 
 use super::chunks::{ChunkArrays, Chunks, codec_options, limit_threads};
+use super::described;
 use super::grid::{Grid, lengths};
 use super::joined;
 use super::leaves::Leaf;
@@ -282,7 +283,8 @@ impl<T: Element + KernelType> Zarr<T> {
     ///
     /// # Errors
     /// [`ShapeMismatch`](Error::ShapeMismatch), and as [`write_box`](Self::write_box); the shape is the old
-    /// one then.
+    /// one then, also that of fields which were written before another one failed, unless a server fails for
+    /// so long that these cannot be put right either. Call it again then, by the same value.
     pub fn append<V: FileView<Element = T>>(&mut self, view: V, mut options: Options<'_>) -> Result<()> {
         let (more, old) = (view.extents(), self.shape().to_vec());
         if more.is_empty() || old.is_empty() || more[1..] != old[1..] {
@@ -295,16 +297,43 @@ impl<T: Element + KernelType> Zarr<T> {
         bytes.filter(|bytes| isize::try_from(*bytes).is_ok()).ok_or_else(too_long)?;
         let mut grid = Grid::whole(&shape, self.chunk());
         grid.bounds[0].start = old[0];
-        self.chunks(grid, &shape)?.write(view, &mut options)?;
-        for (leaf, stored) in &mut self.fields {
+        // Nothing is read when all is written: what fails then would be told of what has not failed.
+        let longer = |(leaf, stored): &(Leaf, Stored)| {
+            let mut metadata = stored.metadata.clone();
+            metadata["shape"][0] = shape[0].into();
             let node = joined(&self.node, &leaf.path);
-            stored.metadata["shape"][0] = shape[0].into();
-            let text = serde_json::to_vec_pretty(&stored.metadata).unwrap_or_default();
-            let key = StoreKey::new(stored::metadata_key(&node)).map_err(Error::zarr(&self.path))?;
-            self.store.set(&key, text.into()).map_err(Error::zarr(&self.path))?;
+            Ok((leaf.clone(), stored::described(&self.store, &node, leaf, &self.path, metadata)?))
+        };
+        let longer = self.fields.iter().map(longer).collect::<Result<Vec<_>>>()?;
+        self.chunks(grid, &shape)?.write(view, &mut options)?;
+        if let Err(error) = longer.iter().try_for_each(|field| self.describe(field)) {
+            // Of a server that did not answer nobody knows what it has taken. The first error is the one to
+            // tell.
+            self.fields.iter().for_each(|field| drop(self.describe(field)));
+            return Err(error);
         }
-        *self = Self::open_node(self.store.clone(), &self.location, &self.node)?;
+        self.fields = longer;
         Ok(())
+    }
+
+    /// Writes the description of a field.
+    fn describe(&self, (leaf, stored): &(Leaf, Stored)) -> Result<()> {
+        let text = serde_json::to_vec_pretty(&stored.metadata).unwrap_or_default();
+        let key = self.description(leaf)?;
+        self.store.set(&key, text.into()).map_err(Error::zarr(&self.path))
+    }
+
+    /// The key of the description of a field.
+    fn description(&self, leaf: &Leaf) -> Result<StoreKey> {
+        stored::metadata_key(&joined(&self.node, &leaf.path), &self.path)
+    }
+
+    /// Fails where the store was removed.
+    pub(super) fn expect_described(&self) -> Result<()> {
+        let described = |(leaf, _): &(Leaf, Stored)| {
+            described::expect(&self.store, &self.description(leaf)?).map_err(Error::zarr(&self.path))
+        };
+        self.fields.iter().try_for_each(described)
     }
 
     /// Chunks of arrays as they are but for their shape, to be written.

@@ -13,10 +13,11 @@ use zarrs::array::{
 };
 use zarrs::metadata::v3::MetadataV3;
 use zarrs::metadata_ext::codec::sharding::ShardingIndexLocation;
-use zarrs::storage::{ReadableWritableStorage, ReadableWritableStorageTraits, StoreKey};
+use zarrs::storage::{ReadableStorageTraits, ReadableWritableStorage, StoreKey};
 
 use super::CHUNK_MAX;
 use super::bounded::{Bounded, Compressed};
+use super::described::Described;
 use super::leaves::Leaf;
 use crate::data_type::Number;
 use crate::error::{Error, Result};
@@ -32,7 +33,7 @@ const DEPTH_MAX: u32 = 4;
 
 /// An array of a store.
 pub(super) struct Stored {
-    pub(super) array: Array<dyn ReadableWritableStorageTraits>,
+    pub(super) array: Array<dyn ReadableStorageTraits>,
     /// The extents of the elements.
     pub(super) shape: Vec<usize>,
     /// The extents of a chunk along the axes of the elements.
@@ -47,14 +48,29 @@ pub(super) struct Stored {
     pub(super) metadata: Value,
 }
 
-/// The key of the description of a node.
-pub(super) fn metadata_key(node: &str) -> String {
+/// What the description of a node is called.
+fn metadata_name(node: &str) -> String {
     if node.is_empty() { "zarr.json".to_owned() } else { format!("{node}/zarr.json") }
+}
+
+/// The key of the description of a node.
+pub(super) fn metadata_key(node: &str, path: &Path) -> Result<StoreKey> {
+    StoreKey::new(metadata_name(node)).map_err(Error::zarr(path))
 }
 
 /// Opens the array of a leaf.
 pub(super) fn open(store: &ReadableWritableStorage, node: &str, leaf: &Leaf, path: &Path) -> Result<Stored> {
-    let metadata = read(store, node, path)?;
+    described(store, node, leaf, path, read(store, node, path)?)
+}
+
+/// The array of a leaf that a description is of.
+pub(super) fn described(
+    store: &ReadableWritableStorage,
+    node: &str,
+    leaf: &Leaf,
+    path: &Path,
+    metadata: Value,
+) -> Result<Stored> {
     let (array, shape, mut chunk, part) =
         Description { metadata: &metadata, node, path }.open(store, leaf)?;
     let own_chunk = chunk.split_off(shape.len());
@@ -65,15 +81,14 @@ pub(super) fn open(store: &ReadableWritableStorage, node: &str, leaf: &Leaf, pat
 
 /// Reads the description of a node.
 fn read(store: &ReadableWritableStorage, node: &str, path: &Path) -> Result<Value> {
-    let key = metadata_key(node);
+    let key = metadata_key(node, path)?;
     let malformed = |reason: String| Error::malformed(path, reason);
-    let store_key = StoreKey::new(&key).map_err(Error::zarr(path))?;
-    match store.size_key(&store_key).map_err(Error::zarr(path))? {
+    match store.size_key(&key).map_err(Error::zarr(path))? {
         None => return Err(malformed(format!("there is no {key}"))),
         Some(bytes) if bytes > METADATA_MAX => return Err(malformed(format!("{key} is longer than any"))),
         Some(_) => {}
     }
-    let bytes = store.get(&store_key).map_err(Error::zarr(path))?;
+    let bytes = store.get(&key).map_err(Error::zarr(path))?;
     let bytes = bytes.ok_or_else(|| malformed(format!("there is no {key}")))?;
     serde_json::from_slice(&bytes).map_err(|error| malformed(format!("{key}: {error}")))
 }
@@ -86,7 +101,7 @@ struct Description<'a> {
 }
 
 /// An array, the extents of its elements, and those of a chunk along all axes, and of what shards have.
-type Opened = (Array<dyn ReadableWritableStorageTraits>, Vec<usize>, Vec<usize>, Option<Vec<usize>>);
+type Opened = (Array<dyn ReadableStorageTraits>, Vec<usize>, Vec<usize>, Option<Vec<usize>>);
 
 #[derive(Default)]
 struct Codecs {
@@ -99,11 +114,11 @@ struct Codecs {
 
 impl Description<'_> {
     fn malformed(&self, what: &str) -> Error {
-        Error::malformed(self.path, format!("{}: {what}", metadata_key(self.node)))
+        Error::malformed(self.path, format!("{}: {what}", metadata_name(self.node)))
     }
 
     fn unsupported(&self, what: &str) -> Error {
-        Error::unsupported(self.path, format!("{}: {what}", metadata_key(self.node)))
+        Error::unsupported(self.path, format!("{}: {what}", metadata_name(self.node)))
     }
 
     fn open(&self, store: &ReadableWritableStorage, leaf: &Leaf) -> Result<Opened> {
@@ -159,8 +174,9 @@ impl Description<'_> {
             .array_to_bytes_codec(to_bytes)
             .bytes_to_bytes_codecs(codecs.of_bytes)
             .chunk_key_encoding(keys);
-        let array =
-            builder.build(store.clone(), &format!("/{}", self.node)).map_err(Error::zarr(self.path))?;
+        let store: Arc<dyn ReadableStorageTraits> =
+            Arc::new(Described::new(store.clone(), metadata_key(self.node, self.path)?));
+        let array = builder.build(store, &format!("/{}", self.node)).map_err(Error::zarr(self.path))?;
         let axes = axes.unwrap_or(0);
         Ok((array, shape[..axes].to_vec(), chunk, codecs.part))
     }

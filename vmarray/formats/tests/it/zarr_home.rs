@@ -131,6 +131,23 @@ fn damaged_chunks_are_named_and_others_go_on() {
     assert_eq!(array.sum(.., Field::whole()).unwrap(), 7 * 1400 + 8 * 100);
 }
 
+/// What was removed is no store of fill values, nor one that anything is written to.
+#[test]
+fn stores_that_are_removed_under_an_array() {
+    let folder = Folder::new();
+    let path = folder.path().join("removed.zarr");
+    let array = NdArray::<Pair, 2>::new([8, 8]).unwrap();
+    zarr::write(&path, &array, Encoding::new().chunk([4, 4]), Options::new()).unwrap();
+    let array: NdArray<Pair, 2> =
+        Zarr::open(&path).unwrap().into_array(|elements| elements.read_ahead(false)).unwrap();
+    array.set([0, 0], pair(5)).unwrap();
+    std::fs::remove_dir_all(&path).unwrap();
+    let error = array.get([7, 7]).unwrap_err();
+    assert!(error.to_string().contains("was removed"), "{error}");
+    array.elements().sync().unwrap_err();
+    assert_eq!(array.get([0, 0]).unwrap(), pair(5));
+}
+
 #[test]
 fn stores_that_do_not_suit_are_refused() {
     let folder = Folder::new();

@@ -1,0 +1,137 @@
+//! A bucket of a server, and clients of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::TryStreamExt as _;
+use object_store::aws::AmazonS3Builder;
+use object_store::path::Path;
+use object_store::{BackoffConfig, ObjectStore, ObjectStoreExt as _, RetryConfig};
+use vmarray_formats::zarr::Location;
+
+use crate::proxy::{Fault, Proxy, Request};
+use crate::server::Server;
+
+/// What a client shows to be let in.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    pub id: String,
+    pub secret: String,
+}
+
+/// A bucket that nobody else uses, removed in the end.
+pub struct Bucket {
+    pub server: &'static Server,
+    pub name: String,
+    client: Arc<dyn ObjectStore>,
+}
+
+/// Requests that are tried again so many times, almost at once.
+fn retries(most: usize) -> RetryConfig {
+    let backoff = BackoffConfig {
+        init_backoff: Duration::from_millis(1),
+        max_backoff: Duration::from_millis(2),
+        base: 2.0,
+    };
+    RetryConfig { backoff, max_retries: most, ..RetryConfig::default() }
+}
+
+impl Bucket {
+    /// A new one.
+    pub fn new(server: &'static Server) -> Self {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("bucket-{}", MADE.fetch_add(1, Ordering::Relaxed));
+        server.make_bucket(&name);
+        let client = client(&name, server.port(), server.keys(), 0);
+        Self { server, name, client }
+    }
+
+    /// Where a store is whose requests are not tried again, since the server answers all.
+    pub fn at(&self, prefix: &str) -> Location {
+        Location::objects(Arc::clone(&self.client), prefix)
+    }
+
+    /// As [`at`](Self::at), by a client of its own.
+    pub fn at_with(&self, prefix: &str, keys: Keys) -> Location {
+        Location::objects(client(&self.name, self.server.port(), keys, 0), prefix)
+    }
+
+    /// As [`at`](Self::at), by a proxy, and with so many retries.
+    pub fn at_by(&self, proxy: &Proxy, prefix: &str, retries: usize) -> Location {
+        Location::objects(client(&self.name, proxy.port(), self.server.keys(), retries), prefix)
+    }
+
+    /// A proxy before the server.
+    pub fn proxy(&self, decide: impl FnMut(&Request) -> Option<Fault> + Send + 'static) -> Proxy {
+        Proxy::new(self.server.port(), decide)
+    }
+
+    /// The names of all objects, in order.
+    pub fn names(&self) -> Vec<String> {
+        let client = Arc::clone(&self.client);
+        let mut names: Vec<String> = wait_for(async move {
+            client.list(None).map_ok(|object| object.location.to_string()).try_collect().await
+        });
+        names.sort();
+        names
+    }
+
+    /// How many bytes an object has.
+    pub fn size(&self, name: &str) -> u64 {
+        let (client, path) = (Arc::clone(&self.client), Path::from(name));
+        wait_for(async move { client.head(&path).await }).size
+    }
+
+    /// Removes an object.
+    pub fn delete(&self, name: &str) {
+        let (client, path) = (Arc::clone(&self.client), Path::from(name));
+        wait_for(async move { client.delete(&path).await });
+    }
+
+    /// Removes all objects.
+    pub fn clear(&self) {
+        let client = Arc::clone(&self.client);
+        wait_for(async move {
+            let names = client.list(None).map_ok(|object| object.location);
+            client.delete_stream(Box::pin(names)).try_for_each(|_| async { Ok(()) }).await
+        });
+    }
+
+    /// Removes it from the server, with all objects.
+    pub fn remove(&self) {
+        self.clear();
+        self.server.remove_bucket(&self.name);
+    }
+
+    /// How many uploads in parts have neither been completed nor aborted.
+    pub fn uploads(&self) -> usize {
+        self.server.uploads(&self.name)
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        self.server.forget_bucket(&self.name);
+    }
+}
+
+fn client(bucket: &str, port: u16, keys: Keys, most: usize) -> Arc<dyn ObjectStore> {
+    // Somebody else's may be set already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = AmazonS3Builder::new()
+        .with_endpoint(format!("http://127.0.0.1:{port}"))
+        .with_allow_http(true)
+        .with_region("us-east-1")
+        .with_bucket_name(bucket)
+        .with_access_key_id(keys.id)
+        .with_secret_access_key(keys.secret)
+        .with_retry(retries(most));
+    Arc::new(client.build().expect("the settings are right"))
+}
+
+/// Waits for a request of the tests themselves, in a runtime of its own.
+fn wait_for<T>(work: impl Future<Output = object_store::Result<T>>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(work).expect("the server answers")
+}

@@ -1,0 +1,65 @@
+//! The server moto, a program of Python.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use crate::bucket::Keys;
+
+/// The server, which ends when its input does: with this process at the latest.
+pub struct Moto {
+    pub(crate) port: u16,
+    pub(crate) keys: Keys,
+    peer: Mutex<Peer>,
+}
+
+struct Peer {
+    _process: Child,
+    asked: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Moto {
+    /// Starts it by the Python that the environment names; nothing where it names none.
+    pub(crate) fn start() -> Option<Self> {
+        let python = std::env::var_os("VMARRAY_FORMATS_PYTHON")?;
+        let mut process = Command::new(python)
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/moto_server.py"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("Python can be started");
+        let (asked, answers) = (process.stdin.take(), process.stdout.take());
+        let mut peer = Peer {
+            _process: process,
+            asked: asked.expect("it is a pipe"),
+            answers: BufReader::new(answers.expect("it is a pipe")),
+        };
+        let first = peer.answer();
+        let [port, id, secret] = first.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("moto says {first}")
+        };
+        let port = port.parse().expect("a port is a number");
+        Some(Self { port, keys: Keys { id: id.into(), secret: secret.into() }, peer: Mutex::new(peer) })
+    }
+
+    /// Has Python do something with its own clients.
+    ///
+    /// # Panics
+    /// If that fails, with what Python says.
+    pub fn ask(&self, what: &str, of: &[&str]) -> String {
+        let mut peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        writeln!(peer.asked, "{}", [&[what], of].concat().join(" ")).expect("Python reads");
+        let answer = peer.answer();
+        let answer = answer.strip_prefix("ok");
+        answer.unwrap_or_else(|| panic!("{what} {of:?}: see what Python printed")).trim().to_owned()
+    }
+}
+
+impl Peer {
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("Python writes lines");
+        line.trim_end().to_owned()
+    }
+}

@@ -1,0 +1,176 @@
+//! A proxy that fails as servers and networks do, when it is told to.
+
+use std::io::{self, BufReader, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use crate::http::Message;
+
+/// How a request fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The server does not see it, and this status is the answer.
+    Status(u16),
+    /// The connection ends before the server sees it.
+    Lost,
+    /// The server does it, and the connection ends before the answer.
+    Unanswered,
+    /// The connection ends within the body of the answer; within its head where there is no body, and where
+    /// the server says that something is wrong.
+    Cut,
+    /// The answer has half of its body, and says that this is all.
+    Short,
+}
+
+/// A request, and what became of it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// How many came before.
+    pub number: usize,
+    pub method: String,
+    /// The path, with what follows a question mark.
+    pub path: String,
+    pub fault: Option<Fault>,
+}
+
+/// What says how a request fails, if it does.
+type Decide = dyn FnMut(&Request) -> Option<Fault> + Send;
+
+/// What all connections know.
+struct Shared {
+    to: u16,
+    decide: Mutex<Box<Decide>>,
+    seen: Mutex<Vec<Request>>,
+}
+
+/// A proxy before a server on this machine. It goes on to the end of the program, as connections do.
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+impl Proxy {
+    /// A proxy before what listens at a port.
+    pub fn new(to: u16, decide: impl FnMut(&Request) -> Option<Fault> + Send + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+        let port = listener.local_addr().expect("it has a port").port();
+        let shared =
+            Arc::new(Shared { to, decide: Mutex::new(Box::new(decide)), seen: Mutex::new(Vec::new()) });
+        let of_all = Arc::clone(&shared);
+        thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let shared = Arc::clone(&of_all);
+                // What the client sees of an error here is the end of its connection.
+                thread::spawn(move || drop(serve(&shared, &connection)));
+            }
+        });
+        Self { port, shared }
+    }
+
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Fails otherwise from now on.
+    pub fn decide(&self, decide: impl FnMut(&Request) -> Option<Fault> + Send + 'static) {
+        *self.shared.decide.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(decide);
+    }
+
+    /// The requests since the last call, which begin to be forgotten.
+    pub fn take_seen(&self) -> Vec<Request> {
+        std::mem::take(&mut *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Passes on the requests of a connection one after the other, each by a connection of its own.
+fn serve(shared: &Shared, client: &TcpStream) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let (mut from, mut to) = (BufReader::new(client), client);
+    loop {
+        let Some(asked) = Message::read(&mut from, |_| true)? else { return Ok(()) };
+        let fault = shared.fault(&asked);
+        match fault {
+            Some(Fault::Status(status)) => {
+                let body = format!("<Error><Code>{}</Code></Error>", code_of(status));
+                let len = body.len();
+                write!(to, "HTTP/1.1 {status} failed\r\ncontent-length: {len}\r\n\r\n")?;
+                if asked.first().next() != Some("HEAD") {
+                    to.write_all(body.as_bytes())?;
+                }
+                continue;
+            }
+            Some(Fault::Lost) => return client.shutdown(Shutdown::Both),
+            _ => {}
+        }
+        let answer = pass_on(shared.to, &asked)?;
+        let half = answer.body.len() / 2;
+        match fault {
+            Some(Fault::Unanswered) => return client.shutdown(Shutdown::Both),
+            Some(Fault::Cut) => {
+                if half == 0 || !answer.head.starts_with("HTTP/1.1 2") {
+                    to.write_all(&answer.head.as_bytes()[..answer.head.len() / 2])?;
+                } else {
+                    to.write_all(answer.head.as_bytes())?;
+                    to.write_all(&answer.body[..half])?;
+                }
+                return client.shutdown(Shutdown::Both);
+            }
+            Some(Fault::Short) if answer.field("content-length").is_some() && half > 0 => {
+                to.write_all(answer.head_of(half).as_bytes())?;
+                to.write_all(&answer.body[..half])?;
+            }
+            _ => {
+                to.write_all(answer.head.as_bytes())?;
+                to.write_all(&answer.body)?;
+            }
+        }
+        if answer.field("connection").is_some_and(|how| how.eq_ignore_ascii_case("close")) {
+            return client.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Asks the server.
+fn pass_on(port: u16, asked: &Message) -> io::Result<Message> {
+    let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    server.set_nodelay(true)?;
+    server.write_all(asked.head.as_bytes())?;
+    server.write_all(&asked.body)?;
+    let is_head = asked.first().next() == Some("HEAD");
+    let has_body =
+        |head: &str| !is_head && !head.starts_with("HTTP/1.1 204") && !head.starts_with("HTTP/1.1 304");
+    let mut from = BufReader::new(&server);
+    loop {
+        let answer = Message::read(&mut from, |head| !head.starts_with("HTTP/1.1 100") && has_body(head))?;
+        let answer = answer.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if !answer.head.starts_with("HTTP/1.1 100") {
+            return Ok(answer);
+        }
+    }
+}
+
+/// What S3 calls a status.
+fn code_of(status: u16) -> &'static str {
+    match status {
+        403 => "AccessDenied",
+        429 | 503 => "SlowDown",
+        _ => "InternalError",
+    }
+}
+
+impl Shared {
+    /// Puts a request on record, and says how it fails.
+    fn fault(&self, asked: &Message) -> Option<Fault> {
+        let mut words = asked.first().map(str::to_owned);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut decide = self.decide.lock().unwrap_or_else(PoisonError::into_inner);
+        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let mut request = Request { number: seen.len(), method, path, fault: None };
+        request.fault = decide(&request);
+        let fault = request.fault;
+        seen.push(request);
+        fault
+    }
+}

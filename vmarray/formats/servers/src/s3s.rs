@@ -1,0 +1,79 @@
+//! The server of the crate s3s-fs, whose objects are files.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use s3s::auth::SimpleAuth;
+use s3s::service::S3ServiceBuilder;
+use s3s_fs::FileSystem;
+use tokio::net::TcpListener;
+
+use crate::bucket::Keys;
+
+/// The server, which runs in this process.
+pub struct S3s {
+    pub(crate) port: u16,
+    pub(crate) keys: Keys,
+    /// Where buckets are, as long as there are any.
+    folder: PathBuf,
+    buckets: Mutex<usize>,
+}
+
+impl S3s {
+    pub(crate) fn start() -> Self {
+        let folder = std::env::temp_dir().join(format!("vmarray-s3s {}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder can be made");
+        let keys = Keys { id: "vmarray".into(), secret: "rayvma".into() };
+        let mut service = S3ServiceBuilder::new(FileSystem::new(&folder).expect("there is the folder"));
+        service.set_auth(SimpleAuth::from_single(keys.id.clone(), keys.secret.clone()));
+        let service = service.build();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let listener = runtime.block_on(listener).expect("there is a free port");
+        let port = listener.local_addr().expect("it has a port").port();
+        std::thread::spawn(move || {
+            runtime.block_on(async move {
+                while let Ok((client, _)) = listener.accept().await {
+                    let service = service.clone();
+                    tokio::spawn(async move {
+                        let server = Builder::new(TokioExecutor::new());
+                        drop(server.serve_connection(TokioIo::new(client), service).await);
+                    });
+                }
+            });
+        });
+        Self { port, keys, folder, buckets: Mutex::new(0) }
+    }
+
+    pub(crate) fn make(&self, bucket: &str) {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        *buckets += 1;
+        fs::create_dir_all(self.folder.join(bucket)).expect("a folder can be made");
+    }
+
+    pub(crate) fn remove(&self, bucket: &str) {
+        fs::remove_dir_all(self.folder.join(bucket)).expect("there is the bucket");
+    }
+
+    /// Forgets a bucket, which may have been removed; with the last one all that the server has written.
+    pub(crate) fn forget(&self, bucket: &str) {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        *buckets -= 1;
+        let rest = if *buckets == 0 { self.folder.clone() } else { self.folder.join(bucket) };
+        // What is left is in a folder for such.
+        let _ = fs::remove_dir_all(rest);
+    }
+
+    pub(crate) fn uploads(&self) -> usize {
+        let names = fs::read_dir(&self.folder).expect("there is the folder").flatten();
+        names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".upload")).count()
+    }
+}

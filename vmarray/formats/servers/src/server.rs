@@ -1,0 +1,112 @@
+//! The servers that there are.
+
+use std::sync::OnceLock;
+
+use crate::bucket::{Bucket, Keys};
+use crate::moto::Moto;
+#[cfg(feature = "s3s")]
+use crate::s3s::S3s;
+
+/// A server that speaks S3, at a port of this machine.
+pub enum Server {
+    Moto(Moto),
+    #[cfg(feature = "s3s")]
+    S3s(S3s),
+}
+
+/// Runs a test at each server, with a bucket of its own.
+///
+/// # Panics
+/// Where there is no server, and as the test does.
+pub fn each(test: impl Fn(&Bucket)) {
+    let servers = Server::all();
+    assert!(!servers.is_empty(), "there is no server: run `cargo xtask formats`, which sets one up");
+    for server in servers {
+        eprintln!("at {}", server.name());
+        test(&Bucket::new(server));
+    }
+}
+
+impl Server {
+    /// All of them, which are started by the first call and end with the program.
+    pub fn all() -> &'static [Self] {
+        static ALL: OnceLock<Vec<Server>> = OnceLock::new();
+        ALL.get_or_init(|| {
+            vec![
+                #[cfg(feature = "s3s")]
+                Self::S3s(S3s::start()),
+            ]
+            .into_iter()
+            .chain(Moto::start().map(Self::Moto))
+            .collect()
+        })
+    }
+
+    /// Moto, if it is that.
+    pub fn moto(&self) -> Option<&Moto> {
+        match self {
+            Self::Moto(moto) => Some(moto),
+            #[cfg(feature = "s3s")]
+            Self::S3s(_) => None,
+        }
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Moto(_) => "moto",
+            #[cfg(feature = "s3s")]
+            Self::S3s(_) => "s3s-fs",
+        }
+    }
+
+    pub fn port(&self) -> u16 {
+        match self {
+            Self::Moto(moto) => moto.port,
+            #[cfg(feature = "s3s")]
+            Self::S3s(s3s) => s3s.port,
+        }
+    }
+
+    /// The keys with which all may be done.
+    pub fn keys(&self) -> Keys {
+        match self {
+            Self::Moto(moto) => moto.keys.clone(),
+            #[cfg(feature = "s3s")]
+            Self::S3s(s3s) => s3s.keys.clone(),
+        }
+    }
+
+    pub(crate) fn make_bucket(&self, name: &str) {
+        match self {
+            Self::Moto(moto) => drop(moto.ask("make", &[name])),
+            #[cfg(feature = "s3s")]
+            Self::S3s(s3s) => s3s.make(name),
+        }
+    }
+
+    pub(crate) fn remove_bucket(&self, name: &str) {
+        match self {
+            Self::Moto(moto) => drop(moto.ask("remove", &[name])),
+            #[cfg(feature = "s3s")]
+            Self::S3s(s3s) => s3s.remove(name),
+        }
+    }
+
+    pub(crate) fn forget_bucket(&self, name: &str) {
+        match self {
+            // It keeps all in RAM.
+            Self::Moto(_) => _ = name,
+            #[cfg(feature = "s3s")]
+            Self::S3s(s3s) => s3s.forget(name),
+        }
+    }
+
+    /// How many uploads in parts have neither been completed nor aborted.
+    pub(crate) fn uploads(&self, bucket: &str) -> usize {
+        match self {
+            Self::Moto(moto) => moto.ask("uploads", &[bucket]).parse().expect("moto counts"),
+            #[cfg(feature = "s3s")]
+            Self::S3s(s3s) => s3s.uploads(),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Stores on servers that speak S3.
+
+mod common;
+mod failing;
+mod kinds;
+mod missing;
+mod parts;
+mod program;
+mod python;

@@ -1,0 +1,319 @@
+//! Snapshots, saved and loaded, beside the same bytes written and read by system calls of as many threads,
+//! with what makes them stay.
+
+use super::stored::Scratch;
+use super::{Bench, size};
+use crate::bench::mapped_file::forget;
+use crate::bench::measure::{Sample, Unit, timed};
+use crate::bench::results::{Role, Row};
+use crate::bench::setup::{CHUNK_BYTES, Setup};
+use anyhow::{Context, Result, ensure};
+use std::fs::{self, File};
+use std::ops::ControlFlow;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::thread;
+use vmarray::device::wrap::SplitMix64;
+use vmarray::file::SaveOptions;
+use vmarray::prelude::*;
+use vmarray::{NdArray, RaggedArray, VirtualArray};
+
+/// How many threads copy, as in the library.
+const THREADS: usize = 4;
+/// How many threads write meanwhile.
+const WRITERS: usize = 4;
+/// The lengths of pages.
+const PAGE_BYTES: [usize; 2] = [64 << 10, 1 << 20];
+/// How many elements a row has.
+const ROW_LEN: usize = 100;
+/// How long a row of two axes is.
+const COLUMNS: usize = 4096;
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    if !bench.wants_any("snapshots/") {
+        return Ok(());
+    }
+    let setup = bench.setup.clone();
+    let bytes = setup.large_bytes / 2;
+    let words: Vec<AtomicU32> = (0..bytes as u32 / 4).map(AtomicU32::new).collect();
+    for page_bytes in PAGE_BYTES {
+        lists(bench, &setup, &words, page_bytes)?;
+    }
+    nd(bench, &setup, &words)?;
+    ragged(bench, &setup, &words)
+}
+
+/// Arrays of one dimension, which nobody writes to, and which threads do.
+fn lists(bench: &mut Bench, setup: &Setup, words: &[AtomicU32], page_bytes: usize) -> Result<()> {
+    let bytes = size_of_val(words);
+    let array = setup.filled::<u32>(bytes, Some(page_bytes / 4), bytes / 4)?;
+    let pages = size(page_bytes);
+    for writers in [0, WRITERS] {
+        for is_instant in [false, true] {
+            let way = if is_instant { "save-instant" } else { "save" };
+            let name = format!("snapshots/{way}/{pages}/w{writers}");
+            bench.row(name, Unit::GigabytesPerSecond, |_, row| {
+                let options = SaveOptions::new().point_in_time(is_instant);
+                beside_writes(row, words, writers, &|at| Ok(array.set(at, 7)?), &|path| {
+                    Ok(array.save_with(path, options, |_| ControlFlow::Continue(()))?)
+                })
+            })?;
+        }
+    }
+    let saved = Scratch::new()?;
+    array.save(&saved.0)?;
+    drop(array);
+    for is_cold in [true, false] {
+        let name = format!("snapshots/load/{pages}/{}", if is_cold { "cold" } else { "warm" });
+        bench.row(name, Unit::GigabytesPerSecond, |_, row| {
+            beside_reads(row, words, &saved.0, is_cold, &|path| {
+                let builder = VirtualArray::<u32>::builder(0).devices(setup.devices.iter().cloned());
+                let builder = builder.page_len(page_bytes / 4).cache_bytes(bytes / 4);
+                Ok(Box::new(builder.load(path)?))
+            })
+        })?;
+    }
+    Ok(())
+}
+
+/// A tiled array of two axes.
+fn nd(bench: &mut Bench, setup: &Setup, words: &[AtomicU32]) -> Result<()> {
+    if !bench.wants_any("snapshots/save-nd") && !bench.wants_any("snapshots/load-nd") {
+        return Ok(());
+    }
+    let bytes = size_of_val(words);
+    let shape = [words.len() / COLUMNS, COLUMNS];
+    let builder = |shape| {
+        NdArray::<u32, 2>::builder(shape)
+            .tiled()
+            .devices(setup.devices.iter().cloned())
+            .elements(|elements| elements.cache_bytes(bytes / 4))
+    };
+    let array = builder(shape).build()?;
+    setup.fill(array.elements())?;
+    bench.row("snapshots/save-nd", Unit::GigabytesPerSecond, |_, row| {
+        beside_writes(row, words, 0, &|_| Ok(()), &|path| Ok(array.save(path)?))
+    })?;
+    let saved = Scratch::new()?;
+    array.save(&saved.0)?;
+    drop(array);
+    bench.row("snapshots/load-nd/cold", Unit::GigabytesPerSecond, |_, row| {
+        beside_reads(row, words, &saved.0, true, &|path| Ok(Box::new(builder([0, 0]).load(path)?)))
+    })
+}
+
+/// Rows of one length, whose offsets are saved as well.
+fn ragged(bench: &mut Bench, setup: &Setup, words: &[AtomicU32]) -> Result<()> {
+    if !bench.wants_any("snapshots/save-ragged") && !bench.wants_any("snapshots/load-ragged") {
+        return Ok(());
+    }
+    let bytes = size_of_val(words);
+    let builder = || {
+        RaggedArray::<u32>::builder()
+            .devices(setup.devices.iter().cloned())
+            .elements(|elements| elements.cache_bytes(bytes / 4))
+    };
+    // With the offsets, the same bytes.
+    let rows = bytes / (ROW_LEN * size_of::<u32>() + size_of::<u64>());
+    let array = builder().with_lengths(std::iter::repeat_n(ROW_LEN, rows))?;
+    array.items().transform(..rows * ROW_LEN, Field::whole().set(vmarray::expr::index().cast::<u32>()))?;
+    bench.row("snapshots/save-ragged", Unit::GigabytesPerSecond, |_, row| {
+        beside_writes(row, words, 0, &|_| Ok(()), &|path| Ok(array.save(path)?))
+    })?;
+    let saved = Scratch::new()?;
+    array.save(&saved.0)?;
+    drop(array);
+    bench.row("snapshots/load-ragged/cold", Unit::GigabytesPerSecond, |_, row| {
+        beside_reads(row, words, &saved.0, true, &|path| Ok(Box::new(builder().load(path)?)))
+    })
+}
+
+/// Compares how files are made of all elements, of an array and of plain memory, while threads write to
+/// either.
+fn beside_writes(
+    row: &mut Row,
+    words: &[AtomicU32],
+    writers: usize,
+    set: &(impl Fn(usize) -> Result<()> + Sync),
+    save: &impl Fn(&Path) -> Result<()>,
+) -> Result<()> {
+    let most = AtomicUsize::new(0);
+    row.measure_in_turn(&mut [
+        ("ours", Role::Ours, &mut || {
+            let to = Scratch::new()?;
+            beside(writers, words.len(), set, || {
+                let (sample, more) =
+                    with_peak(|| timed(THREADS, || save(&to.0).map(|()| size_of_val(words) as f64)))?;
+                most.fetch_max(more, Ordering::Relaxed);
+                Ok(sample)
+            })
+        }),
+        ("ahead", Role::Limit, &mut || plainly(words, writers, true)),
+        ("fdatasync", Role::Alternative, &mut || plainly(words, writers, false)),
+    ])?;
+    row.count([("more_ram_bytes", most.into_inner() as f64)]);
+    Ok(())
+}
+
+/// Writes plain memory to a file while threads change it.
+fn plainly(words: &[AtomicU32], writers: usize, is_ahead: bool) -> Result<Sample> {
+    let to = Scratch::new()?;
+    let set = |at: usize| {
+        words[at].store(7, Ordering::Relaxed);
+        Ok(())
+    };
+    beside(writers, words.len(), &set, || timed(THREADS, || write(words, &to.0, is_ahead)))
+}
+
+/// Compares how all elements are read into a new array, and into plain memory.
+fn beside_reads(
+    row: &mut Row,
+    words: &[AtomicU32],
+    saved: &Path,
+    is_cold: bool,
+    load: &dyn Fn(&Path) -> Result<Box<dyn std::any::Any>>,
+) -> Result<()> {
+    let plain = Scratch::new()?;
+    write(words, &plain.0, false)?;
+    let prepare = |path: &Path| -> Result<()> {
+        if is_cold {
+            let file = File::open(path)?;
+            file.sync_all()?;
+            forget(&file);
+        }
+        Ok(())
+    };
+    row.measure_in_turn(&mut [
+        ("ours", Role::Ours, &mut || {
+            prepare(saved)?;
+            let mut loaded = None;
+            timed(THREADS, || {
+                loaded = Some(load(saved)?);
+                Ok(size_of_val(words) as f64)
+            })
+        }),
+        ("pread", Role::Limit, &mut || {
+            prepare(&plain.0)?;
+            let mut loaded = Vec::new();
+            timed(THREADS, || {
+                loaded = read(&plain.0, size_of_val(words))?;
+                Ok(size_of_val(words) as f64)
+            })
+        }),
+    ])
+}
+
+/// Runs `work` while threads call `set` with random places.
+fn beside<T>(
+    writers: usize,
+    len: usize,
+    set: &(impl Fn(usize) -> Result<()> + Sync),
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let stop = &stop;
+        let threads: Vec<_> = (0..writers as u64)
+            .map(|seed| {
+                scope.spawn(move || {
+                    let mut random = SplitMix64::new(seed);
+                    while !stop.load(Ordering::Relaxed) {
+                        set(random.index(len))?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let done = work();
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().try_for_each(joined)?;
+        done
+    })
+}
+
+/// Writes all words to a new file, and waits until they stay. `is_ahead` has the system find room for all of
+/// them first, and store each piece while others are copied.
+fn write(words: &[AtomicU32], path: &Path, is_ahead: bool) -> Result<f64> {
+    let file = File::options().write(true).create_new(true).open(path)?;
+    #[cfg(target_os = "linux")]
+    if is_ahead {
+        let bytes = size_of_val(words) as libc::off_t;
+        // SAFETY: the descriptor is open; no memory is handed over. Without room the writes fail.
+        unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) };
+    }
+    let next = AtomicUsize::new(0);
+    let copy = || -> Result<()> {
+        loop {
+            let start = next.fetch_add(CHUNK_BYTES / 4, Ordering::Relaxed);
+            let Some(mut part) = words.get(start..(start + CHUNK_BYTES / 4).min(words.len())) else {
+                return Ok(());
+            };
+            let (mut at, bytes) = (start * 4, size_of_val(part));
+            while !part.is_empty() {
+                // SAFETY: the words are there for the call, which reads them whatever others store.
+                let count = unsafe {
+                    libc::pwrite(file.as_raw_fd(), part.as_ptr().cast(), size_of_val(part), at as libc::off_t)
+                };
+                ensure!(count > 0, std::io::Error::last_os_error());
+                // Parts of words are written again.
+                part = &part[count as usize / 4..];
+                at += count as usize / 4 * 4;
+            }
+            #[cfg(target_os = "linux")]
+            if is_ahead {
+                let (from, bytes) = ((start * 4) as libc::off64_t, bytes as libc::off64_t);
+                // SAFETY: as above. What comes of it is told in the end.
+                unsafe { libc::sync_file_range(file.as_raw_fd(), from, bytes, libc::SYNC_FILE_RANGE_WRITE) };
+            }
+        }
+    };
+    all(&copy)?;
+    file.sync_data().context("the disk fails")?;
+    Ok(size_of_val(words) as f64)
+}
+
+/// Reads a file into memory.
+fn read(path: &Path, bytes: usize) -> Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let mut memory = vec![0_u8; bytes];
+    let parts = std::sync::Mutex::new(memory.chunks_mut(CHUNK_BYTES).enumerate());
+    let copy = || -> Result<()> {
+        loop {
+            let next = parts.lock().ok().and_then(|mut parts| parts.next());
+            let Some((number, part)) = next else { return Ok(()) };
+            file.read_exact_at(part, (number * CHUNK_BYTES) as u64)?;
+        }
+    };
+    all(&copy)?;
+    Ok(memory)
+}
+
+/// Runs work by as many threads as copy.
+fn all(work: &(impl Fn() -> Result<()> + Sync)) -> Result<()> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(joined)
+    })
+}
+
+/// What a thread says when it ends.
+fn joined(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// How much more RAM the process had than before, at the most, while it did something. Nothing where the
+/// system does not tell.
+fn with_peak<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, usize)> {
+    let of = |name: &str| -> usize {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.trim().split(' ').next()?.parse::<usize>().ok()).unwrap_or(0) << 10
+    };
+    // Where this is refused the peak is that of the process so far.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+    let before = of("VmRSS:");
+    let done = work()?;
+    Ok((done, of("VmHWM:").saturating_sub(before)))
+}
