@@ -23,9 +23,9 @@ mod rig;
 mod rows;
 mod section;
 mod serial;
-mod sort;
 #[cfg(unix)]
 mod snapshots;
+mod sort;
 #[cfg(unix)]
 mod stored;
 #[cfg(unix)]

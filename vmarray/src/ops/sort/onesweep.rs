@@ -42,7 +42,7 @@ impl SortKernels {
     }
 
     fn new(key: Type, text: &str) -> backend_api::Result<Self> {
-        let bytes = key.bytes() as u32;
+        let bytes = key.bytes();
         // As `SORT_KERNELS` says.
         let each = if bytes == 8 { 11 } else { 22 };
         let tile = BLOCK * each;
