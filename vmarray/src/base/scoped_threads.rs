@@ -11,6 +11,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
@@ -100,6 +101,19 @@ pub(crate) fn together(threads: usize, work: impl Fn() + Sync) {
     if let Some(panic) = panic {
         resume_unwind(panic);
     }
+}
+
+/// Has each number below an end worked on, by so many threads at most.
+///
+/// # Panics
+/// As [`together`].
+pub(crate) fn each(threads: usize, end: usize, work: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    together(threads.min(end), || {
+        while let Some(number) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < end) {
+            work(number);
+        }
+    });
 }
 
 /// Runs what is best done on one of the machine's nodes: there, if the thread is one of these. The program's

@@ -166,7 +166,7 @@ struct Stopped {
 }
 
 /// The error of a device as one that says where elements are.
-fn interrupted(error: Error, written: Range<usize>, unspecified: Range<usize>) -> Error {
+pub(crate) fn interrupted(error: Error, written: Range<usize>, unspecified: Range<usize>) -> Error {
     let Some(cause) = error.device_error().cloned() else { return error };
     let ranges = |range: Range<usize>| if range.is_empty() { Vec::new() } else { vec![range] };
     let (written, unspecified) = (ranges(written), ranges(unspecified));

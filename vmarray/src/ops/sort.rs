@@ -8,11 +8,11 @@ mod onesweep;
 use std::fmt::Debug;
 use std::ops::Range;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
 
 pub(crate) use self::on_device::{DeviceSort, can_sort, sort_on_device};
 use crate::base::element::Element;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::Result;
 use crate::ops::view::sealed::Sealed;
 use crate::ops::view::{INTERNAL, StoreMut};
 
@@ -40,20 +40,19 @@ bits! { u8 u16 u32 u64 }
 pub struct Order {
     flip: u64,
     flip_negative: u64,
-    bits: u32,
 }
 
 impl Order {
-    /// Of the lowest bytes of two words for eight.
-    const fn of_words(flip: u64, flip_negative: u64, bytes: usize) -> Self {
-        let bits = 8 * bytes as u32;
-        let above = u64::BITS - bits;
-        Self { flip: flip >> above, flip_negative: flip_negative >> above, bits }
+    /// Of a type of numbers, ascending or descending.
+    const fn of<T: SortKey>(is_descending: bool) -> Self {
+        let all = if is_descending { u64::MAX } else { 0 };
+        Self::new(T::FLIP ^ all, T::FLIP_NEGATIVE, size_of::<T>())
     }
 
-    /// The other way round.
-    const fn reversed(self) -> Self {
-        Self { flip: self.flip ^ (u64::MAX >> (u64::BITS - self.bits)), ..self }
+    /// Of the highest bytes of words for numbers of eight.
+    const fn new(flip: u64, flip_negative: u64, bytes: usize) -> Self {
+        let below = u64::BITS - 8 * bytes as u32;
+        Self { flip: flip >> below, flip_negative: flip_negative >> below }
     }
 
     #[inline(always)]
@@ -79,7 +78,7 @@ impl Order {
 /// assert!(least(&array)?.is_nan());
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait SortKey: Element + Zeroable + Sealed {
+pub trait SortKey: Element + Sealed {
     #[doc(hidden)]
     type KeyBits: KeyBits;
     #[doc(hidden)]
@@ -113,14 +112,6 @@ keys! {
     f64: u64, SIGN, !SIGN;
 }
 
-impl Order {
-    /// Of a type of numbers, ascending or descending.
-    pub(crate) const fn of<T: SortKey>(is_descending: bool) -> Self {
-        let order = Self::of_words(T::FLIP, T::FLIP_NEGATIVE, size_of::<T>());
-        if is_descending { order.reversed() } else { order }
-    }
-}
-
 /// Sorts the elements of a range of a store.
 pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     store: &S,
@@ -140,10 +131,4 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
         return Ok(());
     }
     by_pieces::sort::<T, S>(store, range, order)
-}
-
-/// The error of a device as one that says which elements it has left in which state.
-pub(crate) fn unspecified(error: Error, range: &Range<usize>) -> Error {
-    let Some(cause) = error.device_error().cloned() else { return error };
-    ErrorKind::Interrupted { written: Vec::new(), unspecified: vec![range.clone()], cause }.into()
 }

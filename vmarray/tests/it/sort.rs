@@ -11,6 +11,13 @@ use crate::common::{Numbers, Shape, devices};
 /// Lengths at which something changes: of blocks, warps and tiles of cards, and others.
 const LENGTHS: [usize; 12] = [0, 1, 2, 31, 33, 383, 385, 4223, 4225, 8447, 8449, 50_000];
 
+fn sort<'a, V>(view: V, is_descending: bool) -> Result<()>
+where
+    V: ViewMut<'a, Index = usize, Shape = vmarray::views::Linear, Element: SortKey>,
+{
+    if is_descending { view.sort_descending(..) } else { view.sort(..) }
+}
+
 /// Compares a sorted section of an array, or of a source, with a vector; all else stays as it was.
 fn check<T: SortKey + Debug>(seed: u64, value: impl Fn(u64) -> T, bits: impl Fn(&T) -> u64 + Copy) {
     let mut random = Numbers::new(seed);
@@ -35,11 +42,7 @@ fn check<T: SortKey + Debug>(seed: u64, value: impl Fn(u64) -> T, bits: impl Fn(
         let source = Source::builder(all.clone()).devices(devices(1 + random.below(2))).page_len(page_len);
         let source = source.device_bytes(bytes as u64).build().unwrap();
         let section = source.section_mut(before..before + len).unwrap();
-        if is_descending {
-            section.sort_descending(..).unwrap()
-        } else {
-            section.sort(..).unwrap()
-        }
+        sort(section, is_descending).unwrap();
         source.to_vec(..).unwrap()
     } else {
         let mut shape = Shape { page_len, ..Shape::any(&mut random, 1, 4) };
@@ -49,11 +52,7 @@ fn check<T: SortKey + Debug>(seed: u64, value: impl Fn(u64) -> T, bits: impl Fn(
         let array = shape.build(all.len());
         array.write(0, &all).unwrap();
         let section = array.section_mut(before..before + len).unwrap();
-        if is_descending {
-            section.sort_descending(..).unwrap()
-        } else {
-            section.sort(..).unwrap()
-        }
+        sort(section, is_descending).unwrap();
         array.to_vec(..).unwrap()
     };
     let sorted = &mut all[before..before + len];

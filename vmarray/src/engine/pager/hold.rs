@@ -10,7 +10,7 @@
 //! A thread that holds several pages waits for nothing but copies.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use backend_api::racy;
 use parking_lot::Mutex;
@@ -457,12 +457,7 @@ fn parts_of(pages: &Range<u64>) -> Vec<Range<u64>> {
 /// Has parts worked on by several threads.
 fn each_part(parts: &[Range<u64>], work: impl Fn(&Range<u64>) + Sync) {
     const THREADS: usize = 8;
-    let next = AtomicUsize::new(0);
-    scoped_threads::together(parts.len().min(THREADS).min(*scoped_threads::CORES), || {
-        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            work(part);
-        }
-    });
+    scoped_threads::each(THREADS.min(*scoped_threads::CORES), parts.len(), |part| work(&parts[part]));
 }
 
 impl HomesClaimed<'_> {

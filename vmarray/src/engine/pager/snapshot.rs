@@ -81,7 +81,7 @@ impl Pager {
     /// Begins a snapshot of the moment at which this returns, after waiting for all who are changing pages.
     ///
     /// # Errors
-    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) for a thread that holds guards.
+    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) for a thread that holds guards.
     pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>> {
         self.expect_no_guards()?;
         let alone = self.snapshots.making.lock();

@@ -22,7 +22,8 @@ use crate::ops::executor::{
     Run, RunAccess, StagedRows, distinct,
 };
 use crate::ops::gather;
-use crate::ops::sort::{DeviceSort, Order, can_sort, sort_on_device, unspecified};
+use crate::ops::shift::interrupted;
+use crate::ops::sort::{DeviceSort, Order, can_sort, sort_on_device};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Store, StoreMut, View as _};
 
@@ -415,7 +416,7 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             DeviceSort::Done => Ok(true),
             DeviceSort::Refused => Ok(false),
             DeviceSort::Failed(error) => Err(error),
-            DeviceSort::Lost(error) => Err(unspecified(error, range)),
+            DeviceSort::Lost(error) => Err(interrupted(error, 0..0, range.clone())),
         }
     }
 }

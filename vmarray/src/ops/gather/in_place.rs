@@ -2,7 +2,7 @@
 //! the one and write the other, and the processor touches neither but to see that no index is outside.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_api::{Device, Gather, HostSpan, Ticket, View};
 
@@ -120,14 +120,10 @@ fn place<'a>(memory: &'a RegisteredRange, of: &Channel, address: usize) -> HostS
 
 /// Sees to it that all indices are below a length, by several threads.
 fn check(indices: &[usize], len: usize) -> Result<()> {
-    let (next, is_outside) = (AtomicUsize::new(0), AtomicBool::new(false));
-    scoped_threads::together(workers(size_of_val(indices), usize::MAX), || {
-        loop {
-            let piece = next.fetch_add(1, Ordering::Relaxed);
-            let Some(piece) = indices.chunks(CHECKED_AT_ONCE).nth(piece) else { break };
-            if !all_inside(piece, len) {
-                is_outside.store(true, Ordering::Relaxed);
-            }
+    let (pieces, is_outside) = (indices.chunks(CHECKED_AT_ONCE), AtomicBool::new(false));
+    scoped_threads::each(workers(size_of_val(indices), usize::MAX), pieces.len(), |piece| {
+        if pieces.clone().nth(piece).is_some_and(|piece| !all_inside(piece, len)) {
+            is_outside.store(true, Ordering::Relaxed);
         }
     });
     if is_outside.into_inner() { check_list(indices, len) } else { Ok(()) }

@@ -8,10 +8,11 @@
 
 use std::ops::Range;
 
-use super::{Order, SortKey, on_host, unspecified};
+use super::{Order, SortKey, on_host};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec_large;
 use crate::base::scoped_threads::CORES;
+use crate::ops::shift::interrupted;
 use crate::ops::view::{INTERNAL, StoreMut};
 
 /// How many bytes are sorted at once, if there is RAM; as many again are used beside them.
@@ -92,7 +93,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         let Err(error) = self.write(place, elements) else { return Ok(()) };
         match self.write(place, elements) {
             Ok(()) => Err(error),
-            Err(_) => Err(unspecified(error, &(place..place + elements.len()))),
+            Err(_) => Err(interrupted(error, 0..0, place..place + elements.len())),
         }
     }
 

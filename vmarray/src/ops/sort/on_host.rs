@@ -5,7 +5,6 @@
 //! digit that all keys have in common costs nothing but being seen.
 
 use std::slice::IterMut;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -90,7 +89,7 @@ impl Sorting {
         let place = digits - 1;
         let parts: Vec<&[B]> = keys.chunks(keys.len().div_ceil(self.threads)).collect();
         let counts: Vec<Mutex<Counts>> = parts.iter().map(|_| Mutex::new([0; DIGITS])).collect();
-        self.each(parts.len(), |number| {
+        scoped_threads::each(self.threads, parts.len(), |number| {
             let mut found = [0; DIGITS];
             parts[number].iter().for_each(|bits| found[digit(self.order, *bits, place)] += 1);
             *counts[number].lock() = found;
@@ -112,7 +111,7 @@ impl Sorting {
             }
         }
         let places: Vec<_> = places.into_iter().map(Mutex::new).collect();
-        self.each(parts.len(), |number| {
+        scoped_threads::each(self.threads, parts.len(), |number| {
             let mut places = places[number].lock();
             for bits in parts[number] {
                 if let Some(place) = places[digit(self.order, *bits, place)].next() {
@@ -142,16 +141,6 @@ impl Sorting {
             loop {
                 let Some(Bucket { keys, beside }) = buckets.lock().pop() else { break };
                 alone.sort(keys, beside, !moves, digits - 1);
-            }
-        });
-    }
-
-    /// Has each number below an end worked on by one of the threads.
-    fn each(self, end: usize, work: impl Fn(usize) + Sync) {
-        let next = AtomicUsize::new(0);
-        scoped_threads::together(self.threads.min(end), || {
-            while let Some(number) = Some(next.fetch_add(1, Relaxed)).filter(|number| *number < end) {
-                work(number);
             }
         });
     }
@@ -191,7 +180,7 @@ mod tests {
             let mask = [u64::MAX, 3 << 40 | 1, 0, 0xFFFF][random.index(4)];
             let keys: Vec<u64> = (0..len).map(|_| random.next() & mask).collect();
             let threads = 1 + random.index(4);
-            let narrow = |bytes: usize| Order::of_words(flip, flip_negative, bytes);
+            let narrow = |bytes: usize| Order::new(flip, flip_negative, bytes);
             check(keys.clone(), narrow(8), threads);
             check(keys.iter().map(|key| (*key >> 32) as u32).collect(), narrow(4), threads);
             check(keys.iter().map(|key| (*key >> 48) as u16).collect(), narrow(2), threads);

@@ -93,15 +93,8 @@ fn nd(bench: &mut Bench, setup: &Setup, words: &[AtomicU32]) -> Result<()> {
     };
     let array = builder(shape).build()?;
     setup.fill(array.elements())?;
-    bench.row("snapshots/save-nd", Unit::GigabytesPerSecond, |_, row| {
-        beside_writes(row, words, 0, &|_| Ok(()), &|path| Ok(array.save(path)?))
-    })?;
-    let saved = Scratch::new()?;
-    array.save(&saved.0)?;
-    drop(array);
-    bench.row("snapshots/load-nd/cold", Unit::GigabytesPerSecond, |_, row| {
-        beside_reads(row, words, &saved.0, true, &|path| Ok(Box::new(builder([0, 0]).load(path)?)))
-    })
+    let save = move |path: &Path| Ok(array.save(path)?);
+    there_and_back(bench, "nd", words, save, &|path| Ok(Box::new(builder([0, 0]).load(path)?)))
 }
 
 /// Rows of one length, whose offsets are saved as well.
@@ -119,14 +112,26 @@ fn ragged(bench: &mut Bench, setup: &Setup, words: &[AtomicU32]) -> Result<()> {
     let rows = bytes / (ROW_LEN * size_of::<u32>() + size_of::<u64>());
     let array = builder().with_lengths(std::iter::repeat_n(ROW_LEN, rows))?;
     array.items().transform(..rows * ROW_LEN, Field::whole().set(vmarray::expr::index().cast::<u32>()))?;
-    bench.row("snapshots/save-ragged", Unit::GigabytesPerSecond, |_, row| {
-        beside_writes(row, words, 0, &|_| Ok(()), &|path| Ok(array.save(path)?))
+    let save = move |path: &Path| Ok(array.save(path)?);
+    there_and_back(bench, "ragged", words, save, &|path| Ok(Box::new(builder().load(path)?)))
+}
+
+/// Saves what nobody writes to, and loads it once what it was made of is gone, which goes with `save`.
+fn there_and_back(
+    bench: &mut Bench,
+    what: &str,
+    words: &[AtomicU32],
+    save: impl Fn(&Path) -> Result<()>,
+    load: &dyn Fn(&Path) -> Result<Box<dyn std::any::Any>>,
+) -> Result<()> {
+    bench.row(format!("snapshots/save-{what}"), Unit::GigabytesPerSecond, |_, row| {
+        beside_writes(row, words, 0, &|_| Ok(()), &save)
     })?;
     let saved = Scratch::new()?;
-    array.save(&saved.0)?;
-    drop(array);
-    bench.row("snapshots/load-ragged/cold", Unit::GigabytesPerSecond, |_, row| {
-        beside_reads(row, words, &saved.0, true, &|path| Ok(Box::new(builder().load(path)?)))
+    save(&saved.0)?;
+    drop(save);
+    bench.row(format!("snapshots/load-{what}/cold"), Unit::GigabytesPerSecond, |_, row| {
+        beside_reads(row, words, &saved.0, true, load)
     })
 }
 
