@@ -13,6 +13,17 @@ mod conformance {
     ))));
 }
 
+/// A device that compares, around one that does everything later, in units that no piece of work is long.
+mod checksummed_conformance {
+    use backend_host::SimulatedDevice;
+
+    use super::checksummed::checksummed;
+
+    backend_api::conformance_tests!(checksummed(std::sync::Arc::new(
+        SimulatedDevice::builder(1).bytes(64 << 20).build()
+    )));
+}
+
 /// A mirror of two devices.
 mod mirrored_conformance {
     use std::sync::Arc;
@@ -91,6 +102,7 @@ mod parity_conformance {
     }
 }
 
+mod checksummed;
 mod counting;
 mod faulty;
 mod mirrored;

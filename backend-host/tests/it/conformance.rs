@@ -4,7 +4,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use backend_api::Device;
 use backend_api::conformance::{Limits, Outcome, run_peers};
+use backend_api::wrap::Checksummed;
 
 use backend_host::{
     BackedDevice, Backing, FileDevice, HostDevice, SimulatedDevice, SimulatedDeviceBuilder, StoreDevice, Tier,
@@ -30,6 +32,11 @@ fn tier() -> Tier {
 fn checked_file() -> Arc<FileDevice> {
     let builder = FileDevice::builder(env!("CARGO_TARGET_TMPDIR")).threads(4).checksums(true);
     Arc::new(builder.create_temporary(64 << 20).unwrap())
+}
+
+fn checksummed<D: Device>(inner: Arc<D>, unit_bytes: usize) -> Arc<Checksummed<D>> {
+    // SAFETY: the checks use what a device gives by that device alone.
+    Arc::new(unsafe { Checksummed::new(inner, unit_bytes) })
 }
 
 fn tiered_file(threads: usize) -> Arc<FileDevice> {
@@ -87,6 +94,8 @@ macro_rules! suite {
 }
 suite!(ram_and_one_thread, host(1));
 suite!(ram_and_four_threads, host(4));
+suite!(ram_with_checksums, checksummed(host(4), 1000));
+suite!(tier_with_checksums, checksummed(tiered_file(1), 96));
 suite!(file_and_one_thread, file(1));
 suite!(file_and_four_threads, file(4));
 suite!(checked_file, checked_file());
@@ -120,5 +129,7 @@ fn devices_in_host_memory_reach_each_other() {
         assert_eq!(skipped.count(), 1, "only the check of devices that do not reach each other: {report}");
     }
     run_peers(&host(1), &file(1), &Limits::default()).assert_passed();
+    let (one, other) = (checksummed(host(2), 96), checksummed(host(1), 1000));
+    run_peers(&one, &other, &Limits::default()).assert_passed();
     run_peers(&file(1), &file(1), &Limits::default()).assert_passed();
 }

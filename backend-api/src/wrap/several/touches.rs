@@ -48,6 +48,17 @@ impl<K: Ord + Copy> Ranges<K> {
         false
     }
 
+    /// All of some memory.
+    pub(in crate::wrap) fn all_of(memory: K) -> Self {
+        Self(vec![(memory, 0..u64::MAX)])
+    }
+
+    /// Whether any of them has a byte of a range.
+    pub(in crate::wrap) fn meet(&self, memory: K, range: &Range<u64>) -> bool {
+        let mut own = self.0.iter().filter(|(other, _)| *other == memory);
+        own.any(|(_, own)| own.start < range.end && range.start < own.end)
+    }
+
     pub(in crate::wrap) fn iter(&self) -> impl Iterator<Item = &(K, Range<u64>)> {
         self.0.iter()
     }

@@ -1,0 +1,339 @@
+//! A device that compares what it reads with checksums of what was written.
+
+mod checks;
+mod table;
+
+use std::collections::{HashMap, HashSet};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use self::checks::{Check, Checks, HostPlace, Part, checksum};
+use self::table::Table;
+use super::several::touches::{Ranges, Touches};
+use crate::{
+    BufferHandle, BufferId, Commit, Device, DeviceSpan, Extents, HostAllocation, HostId, HostMemory, HostSpan,
+    Progress, QueueHandle, Request, Result, Ticket, Transfer, forward,
+};
+
+/// A device whose memory is compared with checksums when it is copied to the host: a bit that flips on the
+/// device or on the way there or back is an error of kind [`Corrupted`](ErrorKind::Corrupted), and not a
+/// value.
+///
+/// Memory is divided in units of a length that is given, counted from the start of each buffer. A unit has a
+/// checksum (64 bits of XXH3, begun with its number) once it was copied to or from the host whole. What
+/// writes to a part of it, and what the device itself writes to it (fills, kernels, scatters, copies from
+/// device memory) take it away, and the next copy of the whole unit makes it anew. What the device reads by
+/// itself is not compared, nor are copies of parts of a unit.
+///
+/// - Copies of whole units take the time of reading them once more: before they are submitted, or by the
+///   thread that learns that they are done, be it by [`poll`](Device::poll). The host's copy of a unit that
+///   is not sound is there all the same, and the unit is sound again once all of it is written anew.
+/// - Memory that is copied to the device must not change before that is done.
+/// - A unit takes 16 bytes of RAM. A scatter reads its list of indices once more. [Direct
+///   reads](Device::direct_reads) are not offered.
+/// - What is read is compared before anybody learns that its work is over: by its ticket, by a later one of
+///   its queue, or by one of a queue of this device that was [ordered after](Device::order_after) it. A
+///   ticket of another device is no way to learn of it here, nor is a waker.
+/// - Kernels and copies of other devices that write to this one's memory have to go through wrappers like
+///   this, too: all of a process know each other's memory.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, HostBuffer, HostMemory, Queue, Transfer};
+/// use backend_api::wrap::Checksummed;
+/// let card = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// // SAFETY: what the device gives goes back to it, and it is asked whether copies are done.
+/// let device = Arc::new(unsafe { Checksummed::new(Arc::clone(&card), 64) });
+/// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 640, Commit::Lazy)?);
+/// let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// device.wait(queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(128), bytes: 64 }])?)?;
+///
+/// // Somebody writes to the card's memory behind its back, as a ray of the sky would.
+/// let (own, bit) = (Queue::new(&card)?, HostBuffer::new(&card, 1, HostMemory::Pageable)?);
+/// bit.write(0, &[1]);
+/// card.wait(own.submit(&[Transfer::Upload { from: bit.at(0), to: memory.at(130), bytes: 1 }])?)?;
+///
+/// let read = queue.submit(&[Transfer::Download { from: memory.at(128), to: host.at(0), bytes: 64 }])?;
+/// let error = device.wait(read).unwrap_err();
+/// assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupted, Some(128)));
+/// assert_eq!(device.unit_bytes(), 64);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Checksummed<D: Device + ?Sized> {
+    inner: Arc<D>,
+    unit_bytes: u64,
+    hosts: RwLock<HashMap<HostId, HostPlace>>,
+    checks: Checks,
+    /// Those that were not released.
+    buffers: Mutex<HashSet<BufferId>>,
+}
+
+/// Memory of any length: the inner device knows how long it is.
+struct Lengths;
+
+impl Extents for Lengths {
+    fn device_bytes(&self, _: BufferId) -> Option<u64> {
+        Some(u64::MAX)
+    }
+
+    fn host_bytes(&self, _: HostId) -> Option<u64> {
+        Some(u64::MAX)
+    }
+}
+
+impl<D: Device + ?Sized> Checksummed<D> {
+    /// A device with checksums of units of so many bytes, at least one.
+    ///
+    /// # Safety
+    /// Whoever is given host memory by this device, or has it import some, gives that back to this device and
+    /// not to the inner one, and asks this one whether work is over before the rules on
+    /// [races](crate#the-contract) have it be over: what work has written to host memory is read there until
+    /// then.
+    #[must_use]
+    pub unsafe fn new(inner: Arc<D>, unit_bytes: usize) -> Self {
+        Self {
+            inner,
+            unit_bytes: unit_bytes.max(1) as u64,
+            hosts: RwLock::default(),
+            checks: Checks::default(),
+            buffers: Mutex::default(),
+        }
+    }
+
+    /// How long units are.
+    #[must_use]
+    pub fn unit_bytes(&self) -> usize {
+        self.unit_bytes as usize
+    }
+
+    /// Gives memory its table.
+    fn note(&self, operation: &'static str, buffer: BufferHandle, bytes: u64) -> Result<BufferHandle> {
+        match Table::new(operation, self.unit_bytes, bytes) {
+            Ok(table) => {
+                self.buffers.lock().insert(buffer.id());
+                table.put(buffer.id());
+                Ok(buffer)
+            }
+            Err(error) => {
+                self.inner.release(buffer);
+                Err(error.on(self.inner.info()))
+            }
+        }
+    }
+
+    fn note_host(&self, host: &HostAllocation) {
+        let place = HostPlace { address: host.address(), bytes: host.bytes() };
+        self.hosts.write().insert(host.id(), place);
+    }
+
+    /// The address of host memory that a call names, which therefore is there.
+    fn host_place(&self, at: HostSpan<'_>, bytes: u64) -> Option<HostPlace> {
+        let memory = *self.hosts.read().get(&at.host())?;
+        memory.part(at.offset(), bytes)
+    }
+
+    fn submitted(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        if request.check(&Lengths).is_err() {
+            // To be refused; its ranges may be none.
+            return request.start(&*self.inner, queue);
+        }
+        let touches = Touches::of(request);
+        self.checks.supersede(&touches.host_writes);
+        let mut check = Check::new(self.begin(request, &touches), touches.host_writes);
+        let ticket = request.start(&*self.inner, queue).inspect_err(|_| check.forget())?;
+        if !check.is_nothing() {
+            self.checks.add(ticket, check);
+        }
+        Ok(ticket)
+    }
+
+    /// Notes what a request will write, before it is submitted: who depends on that submits later. Gives the
+    /// units that it copies whole.
+    fn begin(&self, request: &Request<'_>, touches: &Touches) -> Vec<Part> {
+        // What work has yet to write to host memory, nobody can read there now.
+        let is_known = || !self.checks.writes_to(&touches.host_reads);
+        match request {
+            Request::Copies(transfers, _) => {
+                let (mut parts, mut buffer) = (Vec::new(), Vec::new());
+                let is_known = is_known();
+                for transfer in *transfers {
+                    match *transfer {
+                        Transfer::Upload { from, to, bytes } => {
+                            self.begin_upload((from, to, bytes), is_known, &mut parts, &mut buffer);
+                        }
+                        Transfer::Download { from, to, bytes } => {
+                            self.begin_download((from, to, bytes), &mut parts);
+                        }
+                        Transfer::Internal { to, bytes, .. } => {
+                            table::forget(to.buffer(), &(to.offset()..to.offset() + bytes));
+                        }
+                    }
+                }
+                parts
+            }
+            Request::Scatter(scatter) if is_known() => {
+                if let Some(list) = self.host_place(scatter.indices, scatter.count.saturating_mul(8)) {
+                    let mut buffer = Vec::new();
+                    // SAFETY: the request borrows the memory.
+                    let (indices, _) = unsafe { list.read(&mut buffer) }.as_chunks();
+                    table::forget_listed(
+                        &scatter.elements,
+                        indices.iter().map(|index| u64::from_ne_bytes(*index)),
+                    );
+                }
+                Vec::new()
+            }
+            _ => {
+                touches.writes.iter().for_each(|(buffer, bytes)| table::forget(*buffer, bytes));
+                Vec::new()
+            }
+        }
+    }
+
+    fn begin_upload(
+        &self,
+        (from, to, bytes): (HostSpan<'_>, DeviceSpan<'_>, u64),
+        is_known: bool,
+        parts: &mut Vec<Part>,
+        buffer: &mut Vec<u8>,
+    ) {
+        let Some(table) = Table::of(to.buffer()) else { return };
+        table.forget(to.offset(), bytes);
+        for unit in table.whole(to.offset(), bytes).filter(|_| is_known) {
+            let ahead = unit * table.unit_bytes - to.offset();
+            let Some(place) = self.host_place(from.plus(ahead), table.unit_bytes) else { break };
+            // SAFETY: the request borrows the memory.
+            let word = table.set(unit, checksum(unit, unsafe { place.read(buffer) }));
+            parts.push(Part { table: Arc::clone(&table), unit, word, to: None });
+        }
+    }
+
+    fn begin_download(
+        &self,
+        (from, to, bytes): (DeviceSpan<'_>, HostSpan<'_>, u64),
+        parts: &mut Vec<Part>,
+    ) {
+        let Some(table) = Table::of(from.buffer()) else { return };
+        for unit in table.whole(from.offset(), bytes) {
+            let to = to.plus(unit * table.unit_bytes - from.offset());
+            let Some(place) = self.host_place(to, table.unit_bytes) else { break };
+            let to = Some((to.host(), to.offset()..to.offset() + table.unit_bytes, place));
+            parts.push(Part { table: Arc::clone(&table), unit, word: table.word(unit), to });
+        }
+    }
+
+    /// Tells what came of a ticket that is over, when all that is over with it was compared.
+    fn settle(&self, ticket: Ticket) -> Result<()> {
+        self.checks.settle(ticket, self.inner.info(), |ticket| match self.inner.poll(ticket) {
+            Ok(Progress::Pending) => None,
+            Ok(Progress::Done) => Some(false),
+            Err(_) => Some(true),
+        })
+    }
+
+    /// Waits for submissions. What went wrong is told to who asks for their tickets.
+    fn wait_for(&self, tickets: Vec<Ticket>) {
+        tickets.into_iter().for_each(|ticket| drop(self.wait(ticket)));
+    }
+}
+
+// SAFETY: every call goes on to the inner device as it is. Host memory is read beside that, by `racy`: while
+// a request that names it is submitted; and where work has written to, before anybody is told here that it is
+// over, and before the memory is released here. That there is no other way is promised to `new`.
+unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
+    forward! { self => self.inner;
+        info memory create_queue routes set_routing routing wipe_on_release sync prepare prepare_launches
+        kernel_facts wake reaches
+    }
+
+    crate::requests! { self, queue, request => self.submitted(queue, &request) }
+
+    fn release_queue(&self, queue: QueueHandle) {
+        let id = queue.id();
+        // First: an ended queue knows of no failures.
+        self.wait_for(self.checks.waiting(|of, _| of == id));
+        self.inner.release_queue(queue);
+        self.checks.end_queue(id);
+    }
+
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        self.note("allocate", self.inner.allocate(bytes, commit)?, bytes)
+    }
+
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        let buffer = self.inner.allocate_extensible(bytes, most, commit)?;
+        self.note("allocate_extensible", buffer, bytes)
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
+        self.inner.extend(buffer, bytes, commit)?;
+        match Table::of(buffer.id()) {
+            Some(table) => table.grow("extend", bytes).map_err(|error| error.on(self.inner.info())),
+            None => Ok(()),
+        }
+    }
+
+    fn release(&self, buffer: BufferHandle) {
+        let id = buffer.id();
+        if let Some(table) = Table::of(id) {
+            let is_of = |part: &Part| Arc::ptr_eq(&part.table, &table);
+            self.wait_for(self.checks.waiting(|_, check| check.concerns(is_of)));
+        }
+        self.inner.release(buffer);
+        if self.buffers.lock().remove(&id) {
+            Table::remove(id);
+        }
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        self.inner.allocate_host(bytes, kind).inspect(|host| self.note_host(host))
+    }
+
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.inner.import_host(address, bytes, kind) }.inspect(|host| self.note_host(host))
+    }
+
+    fn release_host(&self, host: HostAllocation) {
+        let id = host.id();
+        let is_there = |part: &Part| part.to.as_ref().is_some_and(|(of, ..)| *of == id);
+        self.wait_for(self.checks.waiting(|_, check| check.concerns(is_there)));
+        // Whatever the device said of the work: nothing is looked at there any more.
+        self.checks.supersede(&Ranges::all_of(id));
+        self.hosts.write().remove(&id);
+        self.inner.release_host(host);
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        match self.inner.poll(ticket) {
+            Ok(Progress::Pending) => Ok(Progress::Pending),
+            polled => self.settle(ticket).and(polled),
+        }
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        let waited = self.inner.wait(ticket);
+        self.settle(ticket).and(waited)
+    }
+
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        self.inner.order_after(queue, ticket)?;
+        self.checks.order_after(queue.id(), ticket);
+        Ok(())
+    }
+}
+
+impl<D: Device + ?Sized> Drop for Checksummed<D> {
+    fn drop(&mut self) {
+        // Memory whose handles were forgotten goes now.
+        self.buffers.get_mut().drain().for_each(Table::remove);
+    }
+}

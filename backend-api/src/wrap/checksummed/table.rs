@@ -1,0 +1,136 @@
+//! What is known of the units of device memory.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::{BufferId, Error, ErrorKind, Result, View};
+
+/// The tables of all buffers of all devices with checksums: one device may write to another one's memory.
+static TABLES: LazyLock<RwLock<HashMap<BufferId, Arc<Table>>>> = LazyLock::new(RwLock::default);
+
+/// What is known of a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Word {
+    /// How often it was written to: who looks at a copy of it later finds out whether it still is that.
+    changes: u64,
+    /// What its bytes have to give, or 0 where nothing is known.
+    pub(super) sum: u64,
+}
+
+type Words = Vec<Word>;
+
+/// What is known of the units of a buffer.
+///
+/// Words change when work is submitted, before the device is given it. Work that depends on other work is
+/// submitted after that, by the contract of queues, so it finds what the other has left.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) unit_bytes: u64,
+    words: Mutex<Words>,
+}
+
+impl Table {
+    /// One for so many bytes.
+    pub(super) fn new(operation: &'static str, unit_bytes: u64, bytes: u64) -> Result<Arc<Self>> {
+        let table = Arc::new(Self { unit_bytes, words: Mutex::default() });
+        table.grow(operation, bytes)?;
+        Ok(table)
+    }
+
+    /// The table of a device's memory, if it has one.
+    pub(super) fn of(buffer: BufferId) -> Option<Arc<Self>> {
+        TABLES.read().get(&buffer).cloned()
+    }
+
+    pub(super) fn put(self: Arc<Self>, buffer: BufferId) {
+        TABLES.write().insert(buffer, self);
+    }
+
+    pub(super) fn remove(buffer: BufferId) {
+        TABLES.write().remove(&buffer);
+    }
+
+    /// Has room for the whole units of so many bytes. The end of a buffer that is no whole unit has no word.
+    pub(super) fn grow(&self, operation: &'static str, bytes: u64) -> Result<()> {
+        let none = || Error::new(ErrorKind::OutOfMemory, operation).with_detail("no room for checksums");
+        let units = usize::try_from(bytes / self.unit_bytes).map_err(|_| none())?;
+        let mut words = self.words.lock();
+        let more = units.saturating_sub(words.len());
+        words.try_reserve_exact(more).map_err(|_| none())?;
+        words.extend(std::iter::repeat_n(Word::default(), more));
+        Ok(())
+    }
+
+    /// The units that a range touches, of those that have a word.
+    fn touched(&self, words: &Words, start: u64, bytes: u64) -> Range<usize> {
+        let end = start.saturating_add(bytes).div_ceil(self.unit_bytes).min(words.len() as u64);
+        if bytes == 0 { 0..0 } else { (start / self.unit_bytes).min(end) as usize..end as usize }
+    }
+
+    /// The units that are inside of a range as a whole.
+    pub(super) fn whole(&self, start: u64, bytes: u64) -> Range<u64> {
+        let end = (start.saturating_add(bytes) / self.unit_bytes).min(self.words.lock().len() as u64);
+        start.div_ceil(self.unit_bytes).min(end)..end
+    }
+
+    /// Notes that something writes to a range.
+    pub(super) fn forget(&self, start: u64, bytes: u64) {
+        let mut words = self.words.lock();
+        let touched = self.touched(&words, start, bytes);
+        words[touched].iter_mut().for_each(Word::forget);
+    }
+
+    /// Notes what is written to a unit, and gives its word.
+    pub(super) fn set(&self, unit: u64, sum: u64) -> Word {
+        let mut words = self.words.lock();
+        let word = &mut words[unit as usize];
+        word.forget();
+        word.sum = sum;
+        *word
+    }
+
+    pub(super) fn word(&self, unit: u64) -> Word {
+        self.words.lock()[unit as usize]
+    }
+
+    /// Puts a checksum in the place of another, unless the unit was written to since.
+    pub(super) fn replace(&self, unit: u64, word: Word, sum: u64) {
+        if let Some(now) = self.words.lock().get_mut(unit as usize).filter(|now| **now == word) {
+            now.sum = sum;
+        }
+    }
+}
+
+impl Word {
+    fn forget(&mut self) {
+        *self = Self { changes: self.changes.wrapping_add(1), sum: 0 };
+    }
+}
+
+/// Notes that something writes to a range.
+pub(super) fn forget(buffer: BufferId, bytes: &Range<u64>) {
+    if let Some(table) = Table::of(buffer) {
+        table.forget(bytes.start, bytes.end - bytes.start);
+    }
+}
+
+/// Notes that something writes to some of the elements of a view.
+pub(super) fn forget_listed(elements: &View<'_>, indices: impl Iterator<Item = u64>) {
+    let mut buffers: Vec<BufferId> = elements.bases().iter().map(|base| base.buffer()).collect();
+    // Always in this order, so that two threads do not wait for each other.
+    buffers.sort_unstable();
+    buffers.dedup();
+    let tables = buffers.into_iter().filter_map(|buffer| Some((buffer, Table::of(buffer)?)));
+    let tables: Vec<(BufferId, Arc<Table>)> = tables.collect();
+    let mut locked: Vec<_> =
+        tables.iter().map(|(buffer, table)| (*buffer, &**table, table.words.lock())).collect();
+    for (place, ahead) in indices.filter_map(|index| elements.place(index)) {
+        if let Some((_, table, words)) = locked.iter_mut().find(|(buffer, ..)| *buffer == place.buffer()) {
+            let touched = table.touched(words, place.offset() + ahead, elements.stride());
+            words[touched].iter_mut().for_each(Word::forget);
+        }
+    }
+}

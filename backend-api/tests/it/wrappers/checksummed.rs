@@ -1,0 +1,331 @@
+use std::sync::Arc;
+
+use backend_api::wrap::{Checksummed, Fault, Faulty, Operation};
+use backend_api::{
+    Commit, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory,
+    LEFT_OUT, Progress, Queue, Reach, Result, Scatter, Ticket, Transfer, View,
+};
+use backend_host::{HostDevice, SimulatedDevice};
+
+const UNIT: usize = 64;
+const UNITS: usize = 8;
+
+type Inner = Faulty<HostDevice>;
+
+pub fn checksummed<D: Device>(inner: Arc<D>) -> Arc<Checksummed<D>> {
+    // SAFETY: what the device gives goes back to it, and it is asked whether work is over.
+    Arc::new(unsafe { Checksummed::new(inner, UNIT) })
+}
+
+/// Eight units of device memory, as much host memory, a queue, and a way to the memory behind their backs.
+struct Scene<D: Device> {
+    inner: Arc<D>,
+    device: Arc<Checksummed<D>>,
+    queue: Queue<Checksummed<D>>,
+    memory: DeviceBuffer<Checksummed<D>>,
+    host: HostBuffer<Checksummed<D>>,
+}
+
+impl Scene<Inner> {
+    fn new() -> Self {
+        Self::on(Faulty::new(HostDevice::new(1 << 20).unwrap()))
+    }
+}
+
+impl<D: Device> Scene<D> {
+    /// Unit `n` is full of bytes `n`, and all of them have checksums.
+    fn on(inner: D) -> Self {
+        let inner = Arc::new(inner);
+        let device = checksummed(Arc::clone(&inner));
+        let queue = Queue::new(&device).unwrap();
+        let memory = DeviceBuffer::new(&device, (UNITS * UNIT) as u64, Commit::Lazy).unwrap();
+        let host = HostBuffer::new(&device, UNITS * UNIT, HostMemory::Pageable).unwrap();
+        let scene = Self { inner, device, queue, memory, host };
+        (0..UNITS).for_each(|unit| scene.host.write(unit * UNIT, &[unit as u8; UNIT]));
+        scene.done(scene.up(0, UNITS));
+        scene
+    }
+
+    fn at(&self, unit: usize) -> DeviceSpan<'_> {
+        self.memory.at((unit * UNIT) as u64)
+    }
+
+    fn up(&self, unit: usize, units: usize) -> Ticket {
+        let (from, to) = (self.host.at((unit * UNIT) as u64), self.at(unit));
+        self.queue.submit(&[Transfer::Upload { from, to, bytes: (units * UNIT) as u64 }]).unwrap()
+    }
+
+    fn down(&self, unit: usize, units: usize) -> Ticket {
+        let (from, to) = (self.at(unit), self.host.at((unit * UNIT) as u64));
+        self.queue.submit(&[Transfer::Download { from, to, bytes: (units * UNIT) as u64 }]).unwrap()
+    }
+
+    fn done(&self, ticket: Ticket) {
+        self.device.wait(ticket).unwrap();
+    }
+
+    /// Changes a byte of a unit, as no work of the device does.
+    fn flip(&self, unit: usize) {
+        let queue = Queue::new(&self.inner).unwrap();
+        let host = HostBuffer::new(&self.inner, 1, HostMemory::Pageable).unwrap();
+        host.write(0, &[0xA5]);
+        let to = self.at(unit).plus(17);
+        let ticket = queue.submit(&[Transfer::Upload { from: host.at(0), to, bytes: 1 }]).unwrap();
+        self.inner.wait(ticket).unwrap();
+    }
+
+    /// Which units are not what was written to them, each looked at by itself.
+    fn wrong(&self) -> Vec<usize> {
+        let is_wrong = |unit: &usize| match self.device.wait(self.down(*unit, 1)) {
+            Ok(()) => false,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupted);
+                assert_eq!(error.offset(), Some((unit * UNIT) as u64));
+                assert!(error.device().contains(&self.inner.info().name));
+                true
+            }
+        };
+        (0..UNITS).filter(is_wrong).collect()
+    }
+
+    /// Has `work` done, a bit of each unit flipped then, and tells in which units that is found out: those
+    /// that still have a checksum.
+    fn known_after(&self, work: impl FnOnce(&Self) -> Result<Ticket>) -> Vec<usize> {
+        let ticket = work(self).unwrap();
+        let _ = self.device.wait(ticket);
+        (0..UNITS).for_each(|unit| self.flip(unit));
+        let known = self.wrong();
+        // What had none has one now, of what it had then.
+        assert_eq!(self.wrong(), known);
+        known
+    }
+}
+
+#[test]
+fn a_changed_byte_is_found_however_the_unit_is_copied() {
+    let scene = Scene::new();
+    assert_eq!(scene.wrong(), []);
+    scene.flip(3);
+    assert_eq!(scene.wrong(), [3]);
+    let all = scene.down(0, UNITS);
+    let later = scene.queue.submit(&[]).unwrap();
+    // Its own ticket fails, however late and often it is asked for, and no other one.
+    assert!(scene.device.wait(later).is_ok());
+    for _ in 0..2 {
+        assert_eq!(scene.device.wait(all).unwrap_err().kind(), ErrorKind::Corrupted);
+        assert_eq!(scene.device.poll(all).unwrap_err().offset(), Some(3 * UNIT as u64));
+    }
+    assert_eq!(scene.device.poll(later), Ok(Progress::Done));
+    // A part is not compared. Written anew, the unit is sound.
+    let part = Transfer::Download { from: scene.at(3).plus(1), to: scene.host.at(0), bytes: UNIT as u64 };
+    scene.done(scene.queue.submit(&[part]).unwrap());
+    scene.done(scene.up(3, 1));
+    assert_eq!(scene.wrong(), []);
+}
+
+#[test]
+fn units_in_the_place_of_others_are_found() {
+    let scene = Scene::new();
+    // Behind the back of the checksums: unit 2 where unit 5 was.
+    let queue = Queue::new(&scene.inner).unwrap();
+    let copy = Transfer::Internal { from: scene.at(2), to: scene.at(5), bytes: UNIT as u64 };
+    scene.inner.wait(queue.submit(&[copy]).unwrap()).unwrap();
+    assert_eq!(scene.wrong(), [5]);
+}
+
+#[test]
+fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
+    let but = |without: &[usize]| (0..UNITS).filter(|unit| !without.contains(unit)).collect::<Vec<_>>();
+    let fill = |scene: &Scene<Inner>| {
+        scene.queue.fill(&Fill { to: scene.at(2).plus(60), bytes: 8, pattern: &[9] })
+    };
+    assert_eq!(Scene::new().known_after(fill), but(&[2, 3]));
+    let upload = |scene: &Scene<Inner>| {
+        // All of unit 1, and parts of its neighbours.
+        let (from, to) = (scene.host.at(0), scene.at(0).plus(60));
+        scene.queue.submit(&[Transfer::Upload { from, to, bytes: UNIT as u64 + 8 }])
+    };
+    assert_eq!(Scene::new().known_after(upload), but(&[0, 2]));
+    let internal = |scene: &Scene<Inner>| {
+        scene.queue.submit(&[Transfer::Internal { from: scene.at(0), to: scene.at(6), bytes: UNIT as u64 }])
+    };
+    assert_eq!(Scene::new().known_after(internal), but(&[6]));
+    let nothing = |scene: &Scene<Inner>| {
+        scene.queue.fill(&Fill { to: scene.at(2).plus(5), bytes: 0, pattern: &[9] })
+    };
+    assert_eq!(Scene::new().known_after(nothing), but(&[]));
+    // Of a list exactly what it names: elements of 24 bytes, some of which lie in two units.
+    let scatter = |scene: &Scene<Inner>| {
+        scene.host.write(0, [3, LEFT_OUT, 5, 20].map(u64::to_ne_bytes).as_flattened());
+        let elements = Elements { start: scene.memory.at(0), count: 21, stride: 24 };
+        let (indices, values) = (scene.host.at(0), scene.host.at(32));
+        scene.queue.scatter(&Scatter { elements: elements.into(), indices, count: 4, values })
+    };
+    assert_eq!(Scene::new().known_after(scatter), but(&[1, 2, 7]));
+    // Also of pages that are dealt out.
+    let dealt = |scene: &Scene<Inner>| {
+        scene.host.write(0, [10_u64, 25].map(u64::to_ne_bytes).as_flattened());
+        let bases = [scene.at(0), scene.at(4)];
+        let elements = View::Dealt { bases: &bases, page_len: 8, count: 64, stride: 8 };
+        let (indices, values) = (scene.host.at(0), scene.host.at(16));
+        scene.queue.scatter(&Scatter { elements, indices, count: 2, values })
+    };
+    assert_eq!(Scene::new().known_after(dealt), but(&[4, 5]));
+}
+
+#[test]
+fn a_list_that_is_yet_to_be_written_has_all_forgotten() {
+    let scene = Scene::on(SimulatedDevice::builder(1).bytes(1 << 20).build());
+    // The list comes from the device, before it in the queue.
+    scene.host.write(0, &7_u64.to_ne_bytes());
+    scene.done(scene.up(0, 1));
+    scene.host.write(0, &0_u64.to_ne_bytes());
+    let bytes = UNIT as u64;
+    let list = Transfer::Download { from: scene.at(0), to: scene.host.at(0), bytes };
+    scene.queue.submit(&[list]).unwrap();
+    let elements = Elements { start: scene.at(0), count: UNITS as u64, stride: bytes };
+    let (indices, values) = (scene.host.at(0), scene.host.at(bytes));
+    let scatter = Scatter { elements: elements.into(), indices, count: 1, values };
+    scene.done(scene.queue.scatter(&scatter).unwrap());
+    assert_eq!(scene.wrong(), []);
+}
+
+#[test]
+fn host_memory_may_be_used_again_by_later_work_of_the_queue() {
+    let scene = Scene::on(SimulatedDevice::builder(2).bytes(1 << 20).build());
+    // All in one place, one after the other, without a wait; and up again from there.
+    let bytes = UNIT as u64;
+    let mut newest = None;
+    for unit in 0..UNITS {
+        let down = Transfer::Download { from: scene.at(unit), to: scene.host.at(0), bytes };
+        let up = Transfer::Upload { from: scene.host.at(0), to: scene.at((unit + 1) % UNITS), bytes };
+        scene.queue.submit(&[down]).unwrap();
+        newest = Some(scene.queue.submit(&[up]).unwrap());
+    }
+    scene.done(newest.unwrap());
+    assert_eq!(scene.wrong(), []);
+    // What a kernel writes there counts as well.
+    scene.done(scene.up(0, UNITS));
+    scene.host.write(UNIT, &0_u64.to_ne_bytes());
+    let elements = Elements { start: scene.at(5), count: 1, stride: bytes };
+    let (values, indices) = (scene.host.at(0), scene.host.at(bytes));
+    let down = scene.down(0, 1);
+    let gather = scene.queue.gather(&Gather { elements: elements.into(), indices, count: 1, values });
+    scene.done(gather.unwrap());
+    scene.done(down);
+    assert_eq!(scene.wrong(), []);
+}
+
+#[test]
+fn what_is_over_by_another_queue_is_compared_before_that_is_known() {
+    let scene = Scene::on(SimulatedDevice::builder(3).bytes(1 << 20).build());
+    scene.flip(0);
+    let other = Queue::new(&scene.device).unwrap();
+    let third = Queue::new(&scene.device).unwrap();
+    let down = scene.down(0, 2);
+    scene.device.order_after(other.handle(), down).unwrap();
+    let middle = other.submit(&[]).unwrap();
+    scene.device.order_after(third.handle(), middle).unwrap();
+    scene.done(third.submit(&[]).unwrap());
+    // The program knows now that the copy is over, and uses its host memory.
+    scene.host.write(0, &[77; 2 * UNIT]);
+    let error = scene.device.wait(down).unwrap_err();
+    assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupted, Some(0)));
+    // Unit 1 was sound, and what it was learnt to be has not come from there.
+    scene.done(scene.down(1, 1));
+}
+
+#[test]
+fn memory_may_go_before_anybody_asks() {
+    let scene = Scene::new();
+    let (flipped, sound) = (scene.down(0, 1), scene.down(1, 2));
+    scene.flip(4);
+    let wrong = scene.down(4, 1);
+    let Scene { device, queue, memory, host, .. } = scene;
+    drop(host);
+    drop(memory);
+    assert!(device.poll(flipped).is_ok() && device.poll(sound).is_ok());
+    assert_eq!(device.poll(wrong).unwrap_err().kind(), ErrorKind::Corrupted);
+    drop(queue);
+    // As of any queue that has ended.
+    assert_eq!(device.poll(wrong), Ok(Progress::Done));
+}
+
+#[test]
+fn after_a_failed_copy_nothing_is_known() {
+    for later in [false, true] {
+        let scene = Scene::new();
+        (0..UNITS).for_each(|unit| scene.host.write(unit * UNIT, &[unit as u8 + 100; UNIT]));
+        let fault = Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1);
+        scene.inner.inject(if later { fault.reported_later() } else { fault });
+        let (from, to) = (scene.host.at(0), scene.at(0));
+        let copies = [0, 4 * UNIT as u64].map(|at| Transfer::Upload {
+            from: from.plus(at),
+            to: to.plus(at),
+            bytes: 4 * UNIT as u64,
+        });
+        let failed = scene.queue.submit(&copies).and_then(|ticket| scene.device.wait(ticket));
+        assert_eq!(failed.unwrap_err().kind(), ErrorKind::CopyFailed);
+        assert_eq!(scene.wrong(), [], "the half that was carried out, and the one that was not");
+        scene.done(scene.up(0, UNITS));
+        scene.flip(6);
+        assert_eq!(scene.wrong(), [6]);
+    }
+}
+
+#[test]
+fn memory_that_grows_has_checksums_all_along() {
+    let device = checksummed(Arc::new(HostDevice::new(1 << 20).unwrap()));
+    let queue = Queue::new(&device).unwrap();
+    // Ends in the midst of a unit.
+    let memory = DeviceBuffer::extensible(&device, 100, 1000, Commit::Lazy).unwrap();
+    let host = HostBuffer::new(&device, 1000, HostMemory::Pageable).unwrap();
+    let copy = |bytes| queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(0), bytes }]);
+    device.wait(copy(100).unwrap()).unwrap();
+    memory.extend(1000, Commit::Lazy).unwrap();
+    device.wait(copy(1000).unwrap()).unwrap();
+    let down =
+        |bytes| queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes }]).unwrap();
+    device.wait(down(1000)).unwrap();
+    assert_eq!(memory.extend(2000, Commit::Lazy).unwrap_err().kind(), ErrorKind::TooLarge);
+    device.wait(down(1000)).unwrap();
+}
+
+#[test]
+fn what_other_devices_write_is_known() {
+    let scene = Scene::new();
+    // By another device with checksums, which reaches the memory, and has units of another length.
+    // SAFETY: as above.
+    let other = Arc::new(unsafe { Checksummed::new(Arc::new(HostDevice::new(1 << 20).unwrap()), 100) });
+    assert_eq!(other.reaches(scene.device.info()), Reach::Maps);
+    let queue = Queue::new(&other).unwrap();
+    let own = DeviceBuffer::new(&other, 100, Commit::Lazy).unwrap();
+    queue.fill(&Fill { to: own.at(0), bytes: 100, pattern: &[200] }).unwrap();
+    let copy = Transfer::Internal { from: own.at(0), to: scene.at(2), bytes: 100 };
+    other.wait(queue.submit(&[copy]).unwrap()).unwrap();
+    assert_eq!(scene.wrong(), []);
+    scene.flip(1);
+    scene.flip(3);
+    assert_eq!(scene.wrong(), [1, 3]);
+}
+
+#[test]
+fn threads_that_ask_for_one_ticket_get_one_answer() {
+    for seed in 0..20 {
+        let scene = Scene::on(SimulatedDevice::builder(seed).bytes(1 << 20).build());
+        scene.flip(2);
+        let tickets = [scene.down(0, 2), scene.down(2, 2), scene.down(4, 4)];
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (scene, tickets) = (&scene, &tickets);
+                scope.spawn(move || {
+                    for number in 0..3 {
+                        let number = (number + thread) % 3;
+                        let outcome = scene.device.wait(tickets[number]);
+                        assert_eq!(outcome.is_err(), number == 1, "seed {seed}");
+                    }
+                });
+            }
+        });
+    }
+}
