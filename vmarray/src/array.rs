@@ -7,6 +7,8 @@ pub(crate) mod backed;
 pub(crate) mod builder;
 #[forbid(unsafe_code)]
 pub(crate) mod byte_stream;
+#[forbid(unsafe_code)]
+mod check;
 pub(crate) mod cursor;
 #[forbid(unsafe_code)]
 pub(crate) mod footprint;

@@ -73,6 +73,9 @@ pub struct Args {
     /// Threads that use the array. Default: one a core.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Builds the arrays with checksums of pages.
+    #[arg(long)]
+    checksums: bool,
     /// Runs only the microbenchmarks.
     #[arg(long, conflicts_with = "only")]
     micro: bool,

@@ -13,8 +13,8 @@ use self::checks::{Check, Checks, HostPlace, Part, checksum};
 use self::table::Table;
 use super::several::touches::{Ranges, Touches};
 use crate::{
-    BufferHandle, BufferId, Commit, Device, DeviceSpan, Extents, HostAllocation, HostId, HostMemory, HostSpan,
-    Progress, QueueHandle, Request, Result, Ticket, Transfer, forward,
+    BufferHandle, BufferId, Commit, Device, DeviceSpan, Extents, HostAllocation, HostId, HostMemory,
+    HostSpan, Progress, QueueHandle, Request, Result, Ticket, Transfer, forward,
 };
 
 /// A device whose memory is compared with checksums when it is copied to the host: a bit that flips on the
@@ -211,11 +211,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
         }
     }
 
-    fn begin_download(
-        &self,
-        (from, to, bytes): (DeviceSpan<'_>, HostSpan<'_>, u64),
-        parts: &mut Vec<Part>,
-    ) {
+    fn begin_download(&self, (from, to, bytes): (DeviceSpan<'_>, HostSpan<'_>, u64), parts: &mut Vec<Part>) {
         let Some(table) = Table::of(from.buffer()) else { return };
         for unit in table.whole(from.offset(), bytes) {
             let to = to.plus(unit * table.unit_bytes - from.offset());

@@ -10,6 +10,7 @@ use crate::array::{VirtualArray, publishing};
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::published;
+use crate::engine::channel::checksums::comparing;
 use crate::engine::channel::{Channel, ChannelPlan, Layout};
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;
@@ -169,6 +170,7 @@ pub(crate) struct Settings {
     cache: Cache,
     memory: HostMemory,
     fall_back: bool,
+    pub(crate) checksums: bool,
     commit: Commit,
     read_ahead: bool,
     counts_hits: bool,
@@ -212,6 +214,7 @@ pub(crate) struct Homes<D: Device> {
 /// | page length | the power of two that makes a page 64 KiB long, or just below; for devices whose [profile](crate::profile::Profile) is known what suits them |
 /// | cache | 256 MiB of page-locked RAM, taken as needed |
 /// | eviction | CLOCK |
+/// | checksums of pages | off |
 /// | read-ahead | on |
 /// | hits | not counted |
 /// | moving to other devices | [not prepared](Self::movable) |
@@ -261,6 +264,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             cache: Cache::Bytes(CACHE_BYTES),
             memory: HostMemory::Pinned,
             fall_back: true,
+            checksums: false,
             commit: Commit::Lazy,
             read_ahead: true,
             counts_hits: false,
@@ -429,6 +433,36 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
+    /// Whether each page has a checksum, which is compared when the page comes from its device: a bit that has
+    /// flipped there, or on the way there or back, is an error of kind
+    /// [`Corrupted`](crate::device::ErrorKind::Corrupted) that names the page and the device, and no value.
+    /// The page is sound again once all of it is written anew. Off by default: cards correct single bits by
+    /// themselves where their memory has the means for it.
+    ///
+    /// What a device has written to a page by itself (assignments, kernels, scatters, copies between arrays)
+    /// has a checksum once the page was fetched, or written back, after that. What devices read by themselves
+    /// (searches, expressions, kernels, gathers) is not compared, nor are single elements that are read
+    /// [past the cache](crate::views::PagedView::get_uncached).
+    /// [`check_pages`](VirtualArray::check_pages) looks through all.
+    ///
+    /// The thread that fetches pages, or has them written back, reads them once more; a hit costs what it
+    /// does without. 16 bytes of RAM a page. To other arrays, also on the same devices, data goes as from one
+    /// device to another. Where pages have copies on several devices, the copy that is read is compared, and
+    /// none is read in its place. Arrays [in files](VirtualArray::create) have checksums of their own, and no
+    /// others.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::builder(1000).checksums(true).build()?;
+    /// array.write(0, &[7; 1000])?;
+    /// assert!(array.check_pages()?.is_empty());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn checksums(mut self, on: bool) -> Self {
+        self.settings.checksums = on;
+        self
+    }
+
     /// Whether pages are fetched ahead of threads that go through the array in order.
     pub fn read_ahead(mut self, on: bool) -> Self {
         self.settings.read_ahead = on;
@@ -580,6 +614,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             cache,
             memory,
             fall_back,
+            checksums,
             commit,
             read_ahead,
             counts_hits,
@@ -607,10 +642,23 @@ impl<T: Element, D: Device> Builder<T, D> {
         };
         let table = PageTable::new(pages as usize, pages_most as usize);
         let table = table.ok_or(ErrorKind::NoTableMemory { pages: pages_most })?;
+        // One for each device, which channels share as they do the device.
+        let mut compared: Vec<Option<Arc<dyn Device>>> = vec![None; open.devices.len()];
+        let mut home = |index: usize, device: usize| -> Arc<dyn Device> {
+            let plain = || Arc::<D>::clone(&open.devices[device]);
+            match redundancy.device(index) {
+                Some(own) if checksums => comparing(own, page_bytes),
+                Some(own) => own,
+                None if checksums => {
+                    Arc::clone(compared[device].get_or_insert_with(|| comparing(plain(), page_bytes)))
+                }
+                None => plain(),
+            }
+        };
         let channel = |(index, device): (usize, &usize)| {
             let most = slots(index, pages_most).clamp(1, FRAMES_MAX as u64) as usize;
             Channel::new(ChannelPlan {
-                device: redundancy.device(index).unwrap_or_else(|| Arc::<D>::clone(&open.devices[*device])),
+                device: home(index, *device),
                 layout: Layout {
                     index: index as u32,
                     channels: channels as u32,

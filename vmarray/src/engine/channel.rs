@@ -26,6 +26,7 @@
 
 #[forbid(unsafe_code)]
 mod ahead;
+pub(crate) mod checksums;
 mod coalesce;
 #[forbid(unsafe_code)]
 mod combine;

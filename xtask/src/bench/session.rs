@@ -27,7 +27,8 @@ pub fn run(args: Args) -> Result<()> {
     }
     let start = Instant::now();
     let devices = if args.host { Some("host") } else { args.devices.as_deref() };
-    let setup = Rc::new(Setup::new(devices, args.threads, args.quick)?);
+    let setup =
+        Rc::new(Setup { checksums: args.checksums, ..Setup::new(devices, args.threads, args.quick)? });
     let about = setup.describe();
     for (name, value) in &about {
         println!("{name:13} {value}");

@@ -18,6 +18,8 @@ pub struct Setup {
     pub threads: usize,
     /// Whether everything is made small and short.
     pub quick: bool,
+    /// Whether pages of the arrays have checksums.
+    pub checksums: bool,
     /// How often and how long is measured.
     pub effort: Effort,
     /// The same for what there is much of, or what takes little to be steady.
@@ -74,6 +76,7 @@ impl Setup {
             devices,
             threads,
             quick,
+            checksums: false,
             effort,
             brief,
             large_bytes,
@@ -115,6 +118,7 @@ impl Setup {
             ("threads", self.threads.to_string()),
             ("large array", mib(self.large_bytes)),
             ("other arrays", mib(self.medium_bytes)),
+            ("checksums of pages", if self.checksums { "on".to_owned() } else { String::new() }),
             ("repetitions", format!("{} of {} s", self.effort.runs, self.effort.seconds)),
         ];
         let known = all.into_iter().filter(|(_, value)| !value.is_empty());
@@ -130,6 +134,7 @@ impl Setup {
     ) -> Result<VirtualArray<T>> {
         let devices = self.devices.iter().cloned();
         let builder = VirtualArray::<T>::builder(len).devices(devices).cache_bytes(cache_bytes);
+        let builder = builder.checksums(self.checksums);
         let builder = if let Some(page_len) = page_len { builder.page_len(page_len) } else { builder };
         Ok(builder.build()?)
     }

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use backend_api::links::reach;
 use backend_api::wrap::{Checksummed, Fault, Faulty, Operation};
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory,
@@ -136,9 +137,8 @@ fn units_in_the_place_of_others_are_found() {
 #[test]
 fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
     let but = |without: &[usize]| (0..UNITS).filter(|unit| !without.contains(unit)).collect::<Vec<_>>();
-    let fill = |scene: &Scene<Inner>| {
-        scene.queue.fill(&Fill { to: scene.at(2).plus(60), bytes: 8, pattern: &[9] })
-    };
+    let fill =
+        |scene: &Scene<Inner>| scene.queue.fill(&Fill { to: scene.at(2).plus(60), bytes: 8, pattern: &[9] });
     assert_eq!(Scene::new().known_after(fill), but(&[2, 3]));
     let upload = |scene: &Scene<Inner>| {
         // All of unit 1, and parts of its neighbours.
@@ -150,9 +150,8 @@ fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
         scene.queue.submit(&[Transfer::Internal { from: scene.at(0), to: scene.at(6), bytes: UNIT as u64 }])
     };
     assert_eq!(Scene::new().known_after(internal), but(&[6]));
-    let nothing = |scene: &Scene<Inner>| {
-        scene.queue.fill(&Fill { to: scene.at(2).plus(5), bytes: 0, pattern: &[9] })
-    };
+    let nothing =
+        |scene: &Scene<Inner>| scene.queue.fill(&Fill { to: scene.at(2).plus(5), bytes: 0, pattern: &[9] });
     assert_eq!(Scene::new().known_after(nothing), but(&[]));
     // Of a list exactly what it names: elements of 24 bytes, some of which lie in two units.
     let scatter = |scene: &Scene<Inner>| {
@@ -307,6 +306,15 @@ fn what_other_devices_write_is_known() {
     scene.flip(1);
     scene.flip(3);
     assert_eq!(scene.wrong(), [1, 3]);
+}
+
+#[test]
+fn links_from_and_to_devices_without_checksums_are_tried() {
+    let plain: Arc<dyn Device> = Arc::new(HostDevice::new(4 << 20).unwrap());
+    let other: Arc<dyn Device> = checksummed(Arc::new(HostDevice::new(4 << 20).unwrap()));
+    for (from, to) in [(&plain, &other), (&other, &plain)] {
+        assert_eq!(reach(from, to, |_, _, error| panic!("{error:?}")), Reach::Maps);
+    }
 }
 
 #[test]

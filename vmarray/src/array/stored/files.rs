@@ -240,7 +240,9 @@ impl Files {
         }
         let grows = !self.is_read_only && [LINEAR, ROWS].contains(&self.description.shape.as_str());
         let max_len = if grows { most(builder.max_len, len, page_len, page_bytes) } else { len };
-        let settings = builder.settings;
+        // Each store compares those that it keeps.
+        let mut settings = builder.settings;
+        settings.checksums = false;
         let places = Homes {
             open: OpenDevices::of(self.devices.clone(), &settings.common)?,
             len,

@@ -163,7 +163,7 @@ impl Channel {
             Err(_) if !was_alone => {
                 // One of the others may be to blame.
                 let again = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&[copy]));
-                again.and_then(|ticket| self.queues.wait(ticket))
+                again.and_then(|ticket| self.wait_for_pages(ticket))
             }
             outcome => outcome,
         }

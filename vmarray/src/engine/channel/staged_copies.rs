@@ -190,14 +190,16 @@ impl Channel {
         };
         match outcome {
             // One of the others may be to blame.
-            Err(_) if !alone => self.submit_staged(copy.way, &copy.copies).and_then(|t| self.queues.wait(t)),
+            Err(_) if !alone => {
+                self.submit_staged(copy.way, &copy.copies).and_then(|t| self.wait_for_pages(t))
+            }
             outcome => outcome.clone(),
         }
     }
 
     /// Waits for a submission, and tells whose it was.
     fn end_staged(&self, way: CopyWay, ticket: Ticket) {
-        let outcome = self.queues.wait(ticket);
+        let outcome = self.wait_for_pages(ticket);
         let done = self.staged_done(way);
         let mut list = contended::lock(&self.staged[way as usize]);
         let at = list.under_way.iter().position(|group| group.ticket == ticket);

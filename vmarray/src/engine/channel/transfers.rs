@@ -149,7 +149,7 @@ impl Channel {
     /// As [`finish`](Self::finish), for a thread that reads a frame next: what is short of it is on its way
     /// to the processor while the transfers are finished.
     fn finish_and_read(&self, table: &PageTable, ticket: Ticket, next: Option<Frame>) -> Result<()> {
-        let outcome = self.queues.wait(ticket);
+        let outcome = self.wait_for_pages(ticket);
         if let Some(frame) = next
             && self.layout.page_bytes <= READ_BYTES
         {
@@ -218,7 +218,7 @@ impl Channel {
                 Ok(Progress::Pending) => pending.push(ticket.queue),
                 outcome => {
                     self.queues.note_done(ticket);
-                    done.push((ticket, outcome.map(drop)));
+                    done.push((ticket, outcome.map(drop).map_err(|error| self.name_page(error))));
                 }
             }
         }

@@ -102,6 +102,7 @@ pub struct Shape {
     pub policy: EvictionPolicy,
     pub read_ahead: bool,
     pub counts_hits: bool,
+    pub checksums: bool,
     /// Which devices are simulations, a bit each, and which are files.
     pub simulated: u64,
 }
@@ -115,6 +116,7 @@ impl Default for Shape {
             policy: EvictionPolicy::Clock,
             read_ahead: true,
             counts_hits: false,
+            checksums: false,
             simulated: 0,
         }
     }
@@ -135,18 +137,21 @@ impl Shape {
             policy: POLICIES[random.below(3)],
             read_ahead: random.below(2) == 0,
             counts_hits: random.below(2) == 0,
+            checksums: false,
             simulated: 0,
         }
     }
 
     /// Pages of up to `longest` elements on one to five devices of uneven shares, some of none, every other
-    /// one or so a simulation; up to `frames` frames for each channel.
+    /// one or so a simulation; up to `frames` frames for each channel; one in four with checksums.
     pub fn any(random: &mut Numbers, longest: usize, frames: usize) -> Self {
         let mut shares: Vec<u32> =
             (0..1 + random.below(5)).map(|_| [0, 1, 1, 2, 3][random.below(5)]).collect();
         let sure = random.below(shares.len());
         shares[sure] = shares[sure].max(1);
-        Self { simulated: random.next(), ..Self::random(random, longest, &[&shares], frames) }
+        let simulated = random.next();
+        let checksums = simulated >> 44 & 3 == 3;
+        Self { simulated, checksums, ..Self::random(random, longest, &[&shares], frames) }
     }
 
     pub fn describe<T: Element, D: Device>(&self, len: usize, devices: Vec<Arc<D>>) -> Builder<T, AnyDevice> {
@@ -158,6 +163,7 @@ impl Shape {
             .eviction(self.policy)
             .read_ahead(self.read_ahead)
             .count_hits(self.counts_hits)
+            .checksums(self.checksums)
     }
 
     pub fn build<T: Element>(&self, len: usize) -> VirtualArray<T> {

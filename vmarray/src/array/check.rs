@@ -1,0 +1,52 @@
+//! Looking through an array for pages that are not what was written to them.
+
+use backend_api::{Device, ErrorKind as DeviceErrorKind};
+
+use super::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
+use crate::ops::view::PagedView as _;
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Fetches every page from where it lives, and says of which ones checksums do not agree: their numbers,
+    /// each with the error that names the device. For arrays with
+    /// [`checksums`](crate::Builder::checksums), and those in files; others have nothing to compare.
+    ///
+    /// Blocks while what is dirty is written back and all pages are fetched, one after the other; the cache
+    /// has others afterwards. The array may be used meanwhile: a page that somebody fetches is compared then.
+    /// A page that is listed is sound again once all of it is written anew.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u64>::builder(1000).checksums(true).build()?;
+    /// array.write(0, &[1; 1000])?;
+    /// for (page, error) in array.check_pages()? {
+    ///     println!("elements from {} on: {error}", page * array.page_len());
+    /// }
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) for a thread that holds guards; errors of devices
+    /// of other kinds than [`Corrupted`](DeviceErrorKind::Corrupted).
+    pub fn check_pages(&self) -> Result<Vec<(usize, Error)>> {
+        self.pager().expect_no_guards()?;
+        self.pager().evict(&(0..self.page_count() as u64))?;
+        let mut wrong = Vec::new();
+        let mut page = 0;
+        // An array may become shorter meanwhile.
+        while page < self.page_count() {
+            match self.page(page).map(drop) {
+                Err(error) if is_corrupted(&error) => wrong.push((page, error)),
+                Err(error) if page < self.page_count() => return Err(error),
+                _ => {}
+            }
+            page += 1;
+        }
+        Ok(wrong)
+    }
+}
+
+fn is_corrupted(error: &Error) -> bool {
+    error.device_error().is_some_and(|error| error.kind() == DeviceErrorKind::Corrupted)
+}
