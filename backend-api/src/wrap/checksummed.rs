@@ -14,7 +14,7 @@ use self::table::Table;
 use super::several::touches::{Ranges, Touches};
 use crate::{
     BufferHandle, BufferId, Commit, Device, DeviceSpan, Extents, HostAllocation, HostId, HostMemory,
-    HostSpan, Progress, QueueHandle, Request, Result, Ticket, Transfer, forward,
+    HostSpan, Progress, QueueHandle, Request, Result, Ticket, Transfer, View, forward,
 };
 
 /// A device whose memory is compared with checksums when it is copied to the host: a bit that flips on the
@@ -22,15 +22,16 @@ use crate::{
 /// value.
 ///
 /// Memory is divided in units of a length that is given, counted from the start of each buffer. A unit has a
-/// checksum (64 bits of XXH3, begun with its number) once it was copied to or from the host whole. What
-/// writes to a part of it, and what the device itself writes to it (fills, kernels, scatters, copies from
-/// device memory) take it away, and the next copy of the whole unit makes it anew. What the device reads by
-/// itself is not compared, nor are copies of parts of a unit.
+/// checksum (64 bits of XXH3) once it was copied to or from the host whole; copies of whole units within
+/// device memory take theirs along. What writes to a part of it, and what the device itself writes to it
+/// (fills, kernels, scatters) take it away, and the next copy of the whole unit makes it anew. What the
+/// device reads by itself is not compared, nor are copies of parts of a unit.
 ///
 /// - Copies of whole units take the time of reading them once more: before they are submitted, or by the
 ///   thread that learns that they are done, be it by [`poll`](Device::poll). The host's copy of a unit that
 ///   is not sound is there all the same, and the unit is sound again once all of it is written anew.
-/// - Memory that is copied to the device must not change before that is done.
+/// - Memory that is copied to the device must not change before that is done. Copies that nothing orders
+///   beside work that writes to the same memory, whose bytes are unspecified, may fail as corrupted.
 /// - A unit takes 16 bytes of RAM. A scatter reads its list of indices once more. [Direct
 ///   reads](Device::direct_reads) are not offered.
 /// - What is read is compared before anybody learns that its work is over: by its ticket, by a later one of
@@ -69,6 +70,33 @@ pub struct Checksummed<D: Device + ?Sized> {
     checks: Checks,
     /// Those that were not released.
     buffers: Mutex<HashSet<BufferId>>,
+}
+
+fn forget_all(touches: &Touches) {
+    touches.writes.iter().for_each(|(buffer, bytes)| table::forget(*buffer, bytes));
+}
+
+/// Notes that something writes to the elements that a list of a request names.
+fn forget_listed(elements: &View<'_>, list: HostPlace) {
+    let mut buffer = Vec::new();
+    // SAFETY: the request borrows the memory.
+    let (indices, _) = unsafe { list.read(&mut buffer) }.as_chunks();
+    table::forget_listed(elements, indices.iter().map(|index| u64::from_ne_bytes(*index)));
+}
+
+/// Notes a copy from device memory: checksums of whole units go with it.
+fn begin_internal((from, to, bytes): (DeviceSpan<'_>, DeviceSpan<'_>, u64), parts: &mut Vec<Part>) {
+    let Some(table) = Table::of(to.buffer()) else { return };
+    table.forget(to.offset(), bytes);
+    let Some(source) = Table::of(from.buffer()).filter(|source| source.unit_bytes == table.unit_bytes) else {
+        return;
+    };
+    for unit in table.whole(to.offset(), bytes) {
+        let at = from.offset() + (unit * table.unit_bytes - to.offset());
+        let Some(sum) = source.sum_at(at) else { break };
+        let word = table.set(unit, sum);
+        parts.push(Part { table: Arc::clone(&table), unit, word, to: None });
+    }
 }
 
 /// Memory of any length: the inner device knows how long it is.
@@ -167,27 +195,23 @@ impl<D: Device + ?Sized> Checksummed<D> {
                         Transfer::Download { from, to, bytes } => {
                             self.begin_download((from, to, bytes), &mut parts);
                         }
-                        Transfer::Internal { to, bytes, .. } => {
-                            table::forget(to.buffer(), &(to.offset()..to.offset() + bytes));
+                        Transfer::Internal { from, to, bytes } => {
+                            begin_internal((from, to, bytes), &mut parts);
                         }
                     }
                 }
                 parts
             }
-            Request::Scatter(scatter) if is_known() => {
-                if let Some(list) = self.host_place(scatter.indices, scatter.count.saturating_mul(8)) {
-                    let mut buffer = Vec::new();
-                    // SAFETY: the request borrows the memory.
-                    let (indices, _) = unsafe { list.read(&mut buffer) }.as_chunks();
-                    table::forget_listed(
-                        &scatter.elements,
-                        indices.iter().map(|index| u64::from_ne_bytes(*index)),
-                    );
+            Request::Scatter(scatter) => {
+                let list = self.host_place(scatter.indices, scatter.count.saturating_mul(8));
+                match list.filter(|_| is_known()) {
+                    Some(list) => forget_listed(&scatter.elements, list),
+                    None => forget_all(touches),
                 }
                 Vec::new()
             }
             _ => {
-                touches.writes.iter().for_each(|(buffer, bytes)| table::forget(*buffer, bytes));
+                forget_all(touches);
                 Vec::new()
             }
         }
@@ -206,7 +230,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
             let ahead = unit * table.unit_bytes - to.offset();
             let Some(place) = self.host_place(from.plus(ahead), table.unit_bytes) else { break };
             // SAFETY: the request borrows the memory.
-            let word = table.set(unit, checksum(unit, unsafe { place.read(buffer) }));
+            let word = table.set(unit, checksum(unsafe { place.read(buffer) }));
             parts.push(Part { table: Arc::clone(&table), unit, word, to: None });
         }
     }

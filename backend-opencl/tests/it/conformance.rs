@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use backend_api::Device;
 use backend_api::conformance::{Limits, Outcome, checks, run_all};
+use backend_api::wrap::Checksummed;
 use backend_opencl::{OpenClDevice, Options};
 
 use crate::{chosen, open};
@@ -31,6 +32,15 @@ fn every_other_device_passes() {
     for found in chosen().iter().skip(1) {
         run_all(&open(found, &Options::new()), &limits()).assert_passed();
     }
+}
+
+/// What is read is compared with what was written, under all that a driver does at its own pace.
+#[test]
+fn the_first_device_passes_with_checksums() {
+    let Some(device) = first() else { return };
+    // SAFETY: the checks use what this device gives by this device alone.
+    let device = Arc::new(unsafe { Checksummed::new(device, 1000) });
+    run_all(&device, &limits().with_bytes(Limits::LEAST_BYTES)).assert_passed();
 }
 
 /// Memory of many small pieces: nearly everything lies across a boundary. Pinned memory that kernels reach,

@@ -439,7 +439,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// The page is sound again once all of it is written anew. Off by default: cards correct single bits by
     /// themselves where their memory has the means for it.
     ///
-    /// What a device has written to a page by itself (assignments, kernels, scatters, copies between arrays)
+    /// What a device has written to a page by itself (assignments, kernels, scatters, copies of parts of pages)
     /// has a checksum once the page was fetched, or written back, after that. What devices read by themselves
     /// (searches, expressions, kernels, gathers) is not compared, nor are single elements that are read
     /// [past the cache](crate::views::PagedView::get_uncached).

@@ -207,6 +207,8 @@ fn a_flipped_bit_is_an_error_and_no_value() {
         assert!(error.to_string().contains(&name), "{error}");
     }
     assert_eq!(array.get(3000).unwrap(), 3000 | 1 << 60);
+    let wrong = array.check_pages().unwrap();
+    assert!(wrong.len() == 1 && wrong[0].0 == 5000 / 1024, "{wrong:?}");
     // Written anew, it is sound again.
     array.write(4096, &[1; 1024]).unwrap();
     array.sync().unwrap();

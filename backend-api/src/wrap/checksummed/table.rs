@@ -96,6 +96,12 @@ impl Table {
         self.words.lock()[unit as usize]
     }
 
+    /// What is known of the unit that begins there, or 0; `None` if none does.
+    pub(super) fn sum_at(&self, offset: u64) -> Option<u64> {
+        let unit = Some(offset / self.unit_bytes).filter(|_| offset.is_multiple_of(self.unit_bytes))?;
+        self.words.lock().get(unit as usize).map(|word| word.sum)
+    }
+
     /// Puts a checksum in the place of another, unless the unit was written to since.
     pub(super) fn replace(&self, unit: u64, word: Word, sum: u64) {
         if let Some(now) = self.words.lock().get_mut(unit as usize).filter(|now| **now == word) {

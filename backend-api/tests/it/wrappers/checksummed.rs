@@ -18,6 +18,15 @@ pub fn checksummed<D: Device>(inner: Arc<D>) -> Arc<Checksummed<D>> {
     Arc::new(unsafe { Checksummed::new(inner, UNIT) })
 }
 
+/// Changes a byte of device memory, as no work of the device does.
+fn flip<D: Device>(inner: &Arc<D>, at: DeviceSpan<'_>) {
+    let (queue, host) =
+        (Queue::new(inner).unwrap(), HostBuffer::new(inner, 1, HostMemory::Pageable).unwrap());
+    host.write(0, &[0xA5]);
+    let ticket = queue.submit(&[Transfer::Upload { from: host.at(0), to: at, bytes: 1 }]).unwrap();
+    inner.wait(ticket).unwrap();
+}
+
 /// Eight units of device memory, as much host memory, a queue, and a way to the memory behind their backs.
 struct Scene<D: Device> {
     inner: Arc<D>,
@@ -65,14 +74,8 @@ impl<D: Device> Scene<D> {
         self.device.wait(ticket).unwrap();
     }
 
-    /// Changes a byte of a unit, as no work of the device does.
     fn flip(&self, unit: usize) {
-        let queue = Queue::new(&self.inner).unwrap();
-        let host = HostBuffer::new(&self.inner, 1, HostMemory::Pageable).unwrap();
-        host.write(0, &[0xA5]);
-        let to = self.at(unit).plus(17);
-        let ticket = queue.submit(&[Transfer::Upload { from: host.at(0), to, bytes: 1 }]).unwrap();
-        self.inner.wait(ticket).unwrap();
+        flip(&self.inner, self.at(unit).plus(17));
     }
 
     /// Which units are not what was written to them, each looked at by itself.
@@ -125,16 +128,6 @@ fn a_changed_byte_is_found_however_the_unit_is_copied() {
 }
 
 #[test]
-fn units_in_the_place_of_others_are_found() {
-    let scene = Scene::new();
-    // Behind the back of the checksums: unit 2 where unit 5 was.
-    let queue = Queue::new(&scene.inner).unwrap();
-    let copy = Transfer::Internal { from: scene.at(2), to: scene.at(5), bytes: UNIT as u64 };
-    scene.inner.wait(queue.submit(&[copy]).unwrap()).unwrap();
-    assert_eq!(scene.wrong(), [5]);
-}
-
-#[test]
 fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
     let but = |without: &[usize]| (0..UNITS).filter(|unit| !without.contains(unit)).collect::<Vec<_>>();
     let fill =
@@ -147,7 +140,8 @@ fn what_the_device_writes_has_no_checksum_until_it_is_copied() {
     };
     assert_eq!(Scene::new().known_after(upload), but(&[0, 2]));
     let internal = |scene: &Scene<Inner>| {
-        scene.queue.submit(&[Transfer::Internal { from: scene.at(0), to: scene.at(6), bytes: UNIT as u64 }])
+        let from = scene.at(0).plus(1);
+        scene.queue.submit(&[Transfer::Internal { from, to: scene.at(6), bytes: UNIT as u64 }])
     };
     assert_eq!(Scene::new().known_after(internal), but(&[6]));
     let nothing =
@@ -192,46 +186,99 @@ fn a_list_that_is_yet_to_be_written_has_all_forgotten() {
 #[test]
 fn host_memory_may_be_used_again_by_later_work_of_the_queue() {
     let scene = Scene::on(SimulatedDevice::builder(2).bytes(1 << 20).build());
-    // All in one place, one after the other, without a wait; and up again from there.
     let bytes = UNIT as u64;
-    let mut newest = None;
-    for unit in 0..UNITS {
-        let down = Transfer::Download { from: scene.at(unit), to: scene.host.at(0), bytes };
-        let up = Transfer::Upload { from: scene.host.at(0), to: scene.at((unit + 1) % UNITS), bytes };
-        scene.queue.submit(&[down]).unwrap();
-        newest = Some(scene.queue.submit(&[up]).unwrap());
-    }
-    scene.done(newest.unwrap());
+    scene.host.write(0, &[99; UNIT]);
+    // All to one place, one after the other, without a wait.
+    let down = |unit| Transfer::Download { from: scene.at(unit), to: scene.host.at(0), bytes };
+    let all: Vec<Ticket> = (1..UNITS).map(|unit| scene.queue.submit(&[down(unit)]).unwrap()).collect();
+    // Up again from there: what is there now is not what will be.
+    let up = Transfer::Upload { from: scene.host.at(0), to: scene.at(0), bytes };
+    let up = scene.queue.submit(&[up]).unwrap();
+    scene.done(up);
+    all.into_iter().for_each(|ticket| scene.done(ticket));
     assert_eq!(scene.wrong(), []);
+    scene.flip(0);
+    assert_eq!(scene.wrong(), [0]);
     // What a kernel writes there counts as well.
-    scene.done(scene.up(0, UNITS));
     scene.host.write(UNIT, &0_u64.to_ne_bytes());
     let elements = Elements { start: scene.at(5), count: 1, stride: bytes };
     let (values, indices) = (scene.host.at(0), scene.host.at(bytes));
-    let down = scene.down(0, 1);
+    let down = scene.queue.submit(&[down(3)]).unwrap();
     let gather = scene.queue.gather(&Gather { elements: elements.into(), indices, count: 1, values });
     scene.done(gather.unwrap());
     scene.done(down);
-    assert_eq!(scene.wrong(), []);
 }
 
 #[test]
-fn what_is_over_by_another_queue_is_compared_before_that_is_known() {
-    let scene = Scene::on(SimulatedDevice::builder(3).bytes(1 << 20).build());
-    scene.flip(0);
-    let other = Queue::new(&scene.device).unwrap();
-    let third = Queue::new(&scene.device).unwrap();
-    let down = scene.down(0, 2);
-    scene.device.order_after(other.handle(), down).unwrap();
-    let middle = other.submit(&[]).unwrap();
-    scene.device.order_after(third.handle(), middle).unwrap();
-    scene.done(third.submit(&[]).unwrap());
-    // The program knows now that the copy is over, and uses its host memory.
-    scene.host.write(0, &[77; 2 * UNIT]);
-    let error = scene.device.wait(down).unwrap_err();
-    assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupted, Some(0)));
-    // Unit 1 was sound, and what it was learnt to be has not come from there.
-    scene.done(scene.down(1, 1));
+fn what_was_read_before_a_write_says_nothing_of_what_was_written() {
+    for seed in 0..20 {
+        let scene = Scene::on(SimulatedDevice::builder(seed).bytes(1 << 20).build());
+        scene.queue.fill(&Fill { to: scene.at(2), bytes: UNIT as u64, pattern: &[9] }).unwrap();
+        let down = scene.down(2, 1);
+        scene.queue.fill(&Fill { to: scene.at(2), bytes: UNIT as u64, pattern: &[8] }).unwrap();
+        scene.done(down);
+        assert_eq!(scene.wrong(), []);
+        scene.flip(2);
+        assert_eq!(scene.wrong(), [2]);
+    }
+}
+
+#[test]
+fn checksums_go_with_copies_of_whole_units() {
+    let scene = Scene::new();
+    scene.queue.fill(&Fill { to: scene.at(1), bytes: 1, pattern: &[9] }).unwrap();
+    scene.flip(2);
+    // Units 0 to 2, of which one has no checksum and one a wrong byte, and a part of 3.
+    let bytes = 3 * UNIT as u64 + 5;
+    let copy = Transfer::Internal { from: scene.at(0), to: scene.at(4), bytes };
+    scene.done(scene.queue.submit(&[copy]).unwrap());
+    scene.flip(4);
+    scene.flip(5);
+    scene.flip(7);
+    assert_eq!(scene.wrong(), [2, 4, 6]);
+    // What fails leaves nothing that is known.
+    let fault = Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1).reported_later();
+    scene.inner.inject(fault);
+    let copy = Transfer::Internal { from: scene.at(0), to: scene.at(4), bytes: UNIT as u64 };
+    assert!(scene.device.wait(scene.queue.submit(&[copy]).unwrap()).is_err());
+    assert_eq!(scene.wrong(), [2, 6]);
+}
+
+/// Of several copies of a batch, one with an error: the others are compared all the same.
+#[test]
+fn all_of_a_batch_is_compared() {
+    let scene = Scene::new();
+    scene.queue.fill(&Fill { to: scene.at(5), bytes: UNIT as u64, pattern: &[9] }).unwrap();
+    scene.flip(1);
+    assert!(scene.device.wait(scene.down(0, UNITS)).is_err());
+    // Unit 5 has a checksum by that.
+    scene.flip(5);
+    assert_eq!(scene.wrong(), [1, 5]);
+}
+
+#[test]
+fn what_is_over_with_other_work_is_compared_before_that_is_known() {
+    for is_by_other_queues in [false, true] {
+        let scene = Scene::on(SimulatedDevice::builder(3).bytes(1 << 20).build());
+        scene.queue.fill(&Fill { to: scene.at(1), bytes: UNIT as u64, pattern: &[9] }).unwrap();
+        let down = scene.down(0, 2);
+        let (other, third) = (Queue::new(&scene.device).unwrap(), Queue::new(&scene.device).unwrap());
+        let later = if is_by_other_queues {
+            other.order_after(down).unwrap();
+            third.order_after(other.submit(&[]).unwrap()).unwrap();
+            third.submit(&[])
+        } else {
+            scene.queue.submit(&[])
+        };
+        scene.done(later.unwrap());
+        // The program knows now that the copy is over, and uses its host memory.
+        scene.host.write(0, &[77; 2 * UNIT]);
+        scene.done(down);
+        // What unit 1 was learnt to be has not come from there.
+        assert_eq!(scene.wrong(), []);
+        scene.flip(1);
+        assert_eq!(scene.wrong(), [1]);
+    }
 }
 
 #[test]
@@ -274,7 +321,8 @@ fn after_a_failed_copy_nothing_is_known() {
 
 #[test]
 fn memory_that_grows_has_checksums_all_along() {
-    let device = checksummed(Arc::new(HostDevice::new(1 << 20).unwrap()));
+    let inner = Arc::new(HostDevice::new(1 << 20).unwrap());
+    let device = checksummed(Arc::clone(&inner));
     let queue = Queue::new(&device).unwrap();
     // Ends in the midst of a unit.
     let memory = DeviceBuffer::extensible(&device, 100, 1000, Commit::Lazy).unwrap();
@@ -287,6 +335,19 @@ fn memory_that_grows_has_checksums_all_along() {
         |bytes| queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes }]).unwrap();
     device.wait(down(1000)).unwrap();
     assert_eq!(memory.extend(2000, Commit::Lazy).unwrap_err().kind(), ErrorKind::TooLarge);
+    device.wait(down(1000)).unwrap();
+    for unit in [1, 14] {
+        let at = unit * UNIT as u64;
+        flip(&inner, memory.at(at));
+        assert_eq!(device.wait(down(1000)).unwrap_err().offset(), Some(at));
+        device
+            .wait(
+                queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(at), bytes: 64 }]).unwrap(),
+            )
+            .unwrap();
+    }
+    // The end is no whole unit.
+    flip(&inner, memory.at(999));
     device.wait(down(1000)).unwrap();
 }
 
