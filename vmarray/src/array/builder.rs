@@ -433,16 +433,16 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Whether each page has a checksum, which is compared when the page comes from its device: a bit that has
-    /// flipped there, or on the way there or back, is an error of kind
+    /// Whether each page has a checksum, which is compared when the page comes from its device: a bit that
+    /// has flipped there, or on the way there or back, is an error of kind
     /// [`Corrupted`](crate::device::ErrorKind::Corrupted) that names the page and the device, and no value.
     /// The page is sound again once all of it is written anew. Off by default: cards correct single bits by
     /// themselves where their memory has the means for it.
     ///
-    /// What a device has written to a page by itself (assignments, kernels, scatters, copies of parts of pages)
-    /// has a checksum once the page was fetched, or written back, after that. What devices read by themselves
-    /// (searches, expressions, kernels, gathers) is not compared, nor are single elements that are read
-    /// [past the cache](crate::views::PagedView::get_uncached).
+    /// What a device has written to a page by itself (assignments, kernels, scatters, copies of parts of
+    /// pages) has a checksum once the page was fetched, or written back, after that. What devices read by
+    /// themselves (searches, expressions, kernels, gathers) is not compared, nor are single elements that are
+    /// read [past the cache](crate::views::PagedView::get_uncached).
     /// [`check_pages`](VirtualArray::check_pages) looks through all.
     ///
     /// The thread that fetches pages, or has them written back, reads them once more; a hit costs what it

@@ -3,9 +3,9 @@
 use backend_api::{Device, ErrorKind as DeviceErrorKind};
 
 use super::VirtualArray;
+use super::page_guard::Visit;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
-use crate::ops::view::PagedView as _;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Fetches every page from where it lives, and says of which ones checksums do not agree: their numbers,
@@ -36,7 +36,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let mut page = 0;
         // An array may become shorter meanwhile.
         while page < self.page_count() {
-            match self.page(page).map(drop) {
+            let cut = self.cut(&(0..self.len()), page);
+            match cut.and_then(|cut| self.visit(cut, Visit::Stay)).map(drop) {
                 Err(error) if is_corrupted(&error) => wrong.push((page, error)),
                 Err(error) if page < self.page_count() => return Err(error),
                 _ => {}
