@@ -13,6 +13,7 @@ use bytemuck::Pod;
 pub(crate) use self::on_device::{DeviceSort, can_sort, sort_on_device};
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::ops::executor::Operand;
 use crate::ops::view::sealed::Sealed;
 use crate::ops::view::{INTERNAL, StoreMut};
 
@@ -112,23 +113,24 @@ keys! {
     f64: u64, SIGN, !SIGN;
 }
 
-/// Sorts the elements of a range of a store.
+/// Sorts the elements of a range of a store, and by the same order values, which are beside them.
 pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     store: &S,
     range: &Range<usize>,
+    values: Option<Operand<'_>>,
     is_descending: bool,
 ) -> Result<()> {
     let (order, target) = (Order::of::<T>(is_descending), store.as_target(INTERNAL));
     if range.len() < 2 {
         return Ok(());
     }
-    if let Some(pager) = target.pager() {
-        // Before anything is written.
+    // Before anything is written.
+    for pager in [target.pager(), values.and_then(|values| values.store.pager())].into_iter().flatten() {
         pager.expect_writable()?;
         pager.expect_no_guards()?;
     }
-    if target.sort_in_place(range, order)? {
+    if target.sort_in_place(range, values, order)? {
         return Ok(());
     }
-    by_pieces::sort::<T, S>(store, range, order)
+    by_pieces::sort::<T, S>(store, range, values, order)
 }

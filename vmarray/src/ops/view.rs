@@ -15,12 +15,10 @@ use self::sealed::Internal;
 
 use crate::array::range::{PagePart, parts};
 use crate::base::element::Field;
-#[cfg(doc)]
-use crate::base::error::ErrorKind;
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::base::memory::zeroed_vec;
 use crate::ops::compute::{Joinable, Joined, Selected};
-use crate::ops::executor::copy_elements;
+use crate::ops::executor::{Operand, copy_elements};
 use crate::ops::expr::IntoExpr;
 use crate::ops::find::{Found, Seek, What, search_region};
 use crate::ops::gather::{Gathered, equal_lengths, scatter_chunks};
@@ -701,7 +699,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     where
         Self: View<'a, Shape = Linear, Element: SortKey>,
     {
-        sorted(self, bounds, false)
+        sorted(self, bounds, None, false)
     }
 
     /// Sorts the elements of a range in descending order: as [`sort`](Self::sort).
@@ -721,7 +719,41 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     where
         Self: View<'a, Shape = Linear, Element: SortKey>,
     {
-        sorted(self, bounds, true)
+        sorted(self, bounds, None, true)
+    }
+
+    /// Sorts the elements of a range in ascending order, as [`sort`](Self::sort), and has other elements go with
+    /// them: the first of `values` is beside the first one of the range. Elements that are equal stay in their
+    /// order, and so do their values.
+    ///
+    /// Values can be plain data of any type. Those of 4 and 8 bytes are moved by the card that has them and
+    /// the elements, which takes as much of its memory beside them. Others, and those elsewhere, go through
+    /// RAM.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let ages = VirtualArray::<u8>::new(4)?;
+    /// let names = VirtualArray::<[u8; 3]>::new(4)?;
+    /// ages.write(0, &[51, 8, 51, 30])?;
+    /// names.write(0, &[*b"Eve", *b"Tim", *b"Ada", *b"Bob"])?;
+    /// ages.sort_with(.., &names)?;
+    /// assert_eq!(ages.to_vec(..)?, [8, 30, 51, 51]);
+    /// assert_eq!(names.to_vec(..)?, [*b"Tim", *b"Bob", *b"Eve", *b"Ada"]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`sort`](Self::sort), for the elements and for the values;
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) unless there are as many of both;
+    /// [`KernelOverlap`](ErrorKind::KernelOverlap) if some are the same.
+    fn sort_with<'v, V>(self, bounds: impl RangeBounds<usize>, values: V) -> Result<()>
+    where
+        Self: View<'a, Shape = Linear, Element: SortKey>,
+        V: ViewMut<'v> + View<'v, Shape = Linear>,
+    {
+        let (store, shape) = values.parts();
+        let target = store.as_target(INTERNAL);
+        sorted(self, bounds, Some((Operand::changed(target, shape.start), values.len())), false)
     }
 
     /// Writes one value to all elements within bounds, on the devices where whole pages are filled.
@@ -793,12 +825,27 @@ fn copy_by_host<S: StoreMut>(
     }
 }
 
-fn sorted<'a, V>(view: V, bounds: impl RangeBounds<usize>, is_descending: bool) -> Result<()>
+fn sorted<'a, V>(
+    view: V,
+    bounds: impl RangeBounds<usize>,
+    values: Option<(Operand<'_>, usize)>,
+    is_descending: bool,
+) -> Result<()>
 where
     V: ViewMut<'a> + View<'a, Shape = Linear, Element: SortKey>,
 {
     let (store, shape) = view.parts();
-    let sorted = sort::sort(store, &shape.places(bounds)?, is_descending);
+    let range = shape.places(bounds)?;
+    if let Some((values, len)) = values {
+        expect_len("the values", range.len(), len)?;
+        let is_same = std::ptr::addr_eq(values.store, store.as_operand(INTERNAL));
+        if is_same && values.start < range.end && range.start < values.start + len {
+            let (result, argument) = ("the elements".into(), "the values".into());
+            return Err(ErrorKind::KernelOverlap { kernel: "sort".into(), result, argument }.into());
+        }
+    }
+    let values = values.map(|(values, _)| values);
+    let sorted = sort::sort(store, &range, values, is_descending);
     sorted.map_err(|error| error.counted_from(shape.start))
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vmarray::views::SortKey;
-use vmarray::{ErrorKind, Result, prelude::*};
+use vmarray::{Element, ErrorKind, Result, prelude::*};
 
 use crate::common::{Numbers, Shape, devices};
 
@@ -109,6 +109,64 @@ fn sorted_floats_are_in_total_order() {
     expected.sort_by(f64::total_cmp);
     let found = array.to_vec(..).unwrap();
     assert!(found.iter().zip(&expected).all(|(one, two)| one.total_cmp(two).is_eq()), "{found:?}");
+}
+
+/// Sorts keys with values that tell where they were, and compares both with those of a stable sort.
+fn check_with<K: SortKey + Ord + Debug, V: Element + PartialEq + Debug>(
+    seed: u64,
+    key: impl Fn(u64) -> K,
+    value: impl Fn(usize) -> V,
+) {
+    let mut random = Numbers::new(seed);
+    let len = if random.below(2) == 0 { LENGTHS[random.below(12)] } else { random.below(20_000) };
+    let (before, after) = (random.below(3) * random.below(900), random.below(9));
+    let mask = [u64::MAX, 3 << 61 | 1, 0][random.below(3)];
+    let keys: Vec<K> = (0..len).map(|_| key(random.next() << 16 & mask)).collect();
+    let values: Vec<V> = (0..len).map(&value).collect();
+    let chosen = devices(1 + random.below(3) / 2);
+    let of =
+        |page_len| VirtualArray::<K>::builder(before + len + 1).devices(chosen.clone()).page_len(page_len);
+    let array = of(1 + random.below(5000)).build().unwrap();
+    let beside = VirtualArray::<V>::builder(len + after).devices(chosen.clone());
+    let beside = beside.page_len(1 + random.below(5000)).build().unwrap();
+    array.write(before, &keys).unwrap();
+    beside.write(0, &values).unwrap();
+    array.sort_with(before..before + len, beside.section_mut(..len).unwrap()).unwrap();
+    let mut both: Vec<(K, usize)> = keys.into_iter().zip(0..).collect();
+    both.sort_by_key(|(key, _)| *key);
+    let (keys, values): (Vec<K>, Vec<V>) = both.into_iter().map(|(key, at)| (key, value(at))).unzip();
+    assert!(array.to_vec(before..before + len).unwrap() == keys, "seed {seed}: {len} keys");
+    assert!(beside.to_vec(..len).unwrap() == values, "seed {seed}: {len} values");
+    assert!(array.section(..before).unwrap().to_vec(..).unwrap().iter().all(|key| *key == K::zeroed()));
+}
+
+#[test]
+fn values_go_with_their_keys_and_equal_ones_stay_in_their_order() {
+    for seed in 0..12 {
+        check_with(seed, |bits| (bits >> 56) as u8, |at| at as u32);
+        check_with(seed + 20, |bits| (bits >> 48) as i16, |at| at as u32);
+        check_with(seed + 40, |bits| (bits >> 32) as u32, |at| at as u32);
+        check_with(seed + 60, |bits| bits as i64, |at| at as u32);
+        check_with(seed + 80, |bits| (bits >> 56) as i8, |at| at as u64);
+        check_with(seed + 100, |bits| (bits >> 48) as u16, |at| at as f64);
+        check_with(seed + 120, |bits| (bits >> 32) as i32, |at| at as u64);
+        check_with(seed + 140, |bits| bits, |at| at as u64);
+        check_with(seed + 160, |bits| bits, |at| [at as u16; 5]);
+    }
+}
+
+#[test]
+fn values_must_be_as_many_as_keys_and_none_of_these() -> Result<()> {
+    let array = Shape { channels: vec![1], ..Shape::default() }.build::<u32>(10);
+    let short = array.sort_with(..5, array.section_mut(6..)?).unwrap_err();
+    assert!(matches!(short.kind(), ErrorKind::LengthMismatch { .. }), "{short}");
+    let same = array.sort_with(..5, array.section_mut(4..9)?).unwrap_err();
+    assert!(matches!(same.kind(), ErrorKind::KernelOverlap { .. }), "{same}");
+    // Others of the same array are not.
+    array.write(0, &[3, 2, 1, 0, 9, 30, 20, 10, 0, 7])?;
+    array.sort_with(..4, array.section_mut(5..9)?)?;
+    assert_eq!(array.to_vec(..)?, [0, 1, 2, 3, 9, 0, 10, 20, 30, 7]);
+    Ok(())
 }
 
 #[test]

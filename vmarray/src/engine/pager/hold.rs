@@ -59,10 +59,9 @@ pub(crate) struct HomeClaim<'a> {
     adds: u64,
 }
 
-/// Absent pages that follow one another, whose home slots are the thread's alone until it drops this.
+/// Absent pages of arrays, whose home slots are the thread's alone until it drops this.
 pub(crate) struct HomesClaimed<'a> {
-    pager: &'a Pager,
-    pages: Vec<Range<u64>>,
+    pages: Vec<(&'a Pager, Range<u64>)>,
     is_written: bool,
 }
 
@@ -223,38 +222,52 @@ impl Pager {
         Err(ErrorKind::WouldDeadlock { page }.into())
     }
 
-    /// Holds all pages of a range as [`claim_home`](Self::claim_home) does, waiting for threads that use one
-    /// of them while it holds none. Several threads take many pages.
-    pub(crate) fn claim_homes(&self, pages: Range<u64>) -> Result<HomesClaimed<'_>> {
-        self.expect_writable()?;
+    /// Holds all pages of ranges of different arrays as [`claim_home`](Self::claim_home) does, waiting for
+    /// threads that use one of them while it holds none. Several threads take many pages.
+    pub(crate) fn claim_homes<'a>(of: &[(&'a Self, Range<u64>)]) -> Result<HomesClaimed<'a>> {
         loop {
-            self.settle(&pages)?;
-            self.evict(&pages)?;
-            let mut claimed = HomesClaimed { pager: self, pages: Vec::new(), is_written: false };
-            let (parts, outcomes) = (parts_of(&pages), Mutex::new((&mut claimed.pages, Ok(()), None)));
-            each_part(&parts, |part| {
-                let mut taken = part.start;
-                let mut outcome = Ok(true);
-                while taken < part.end && matches!(outcome, Ok(true)) {
-                    outcome = self.try_claim_as_found(taken);
-                    taken += u64::from(matches!(outcome, Ok(true)));
-                }
-                let mut all = outcomes.lock();
-                all.0.push(part.start..taken);
-                match outcome {
-                    Ok(true) => {}
-                    Ok(false) => all.2 = Some(taken),
-                    Err(error) => all.1 = Err(error),
-                }
-            });
-            let (_, failure, in_use) = outcomes.into_inner();
-            failure?;
-            let Some(in_use) = in_use else { return Ok(claimed) };
+            for (pager, pages) in of {
+                pager.expect_writable()?;
+                pager.settle(pages)?;
+                pager.evict(pages)?;
+            }
+            let mut claimed = HomesClaimed { pages: Vec::new(), is_written: false };
+            let in_use = of.iter().try_fold(None, |in_use, (pager, pages)| match in_use {
+                None => pager.try_claim_homes(pages, &mut claimed.pages),
+                Some(_) => Ok(in_use),
+            })?;
+            let Some((pager, page)) = in_use else { return Ok(claimed) };
             // The thread that has the page may wait for another one of them.
             drop(claimed);
-            self.claim_home(in_use, Fetch::Contents)?;
-            self.release_unchanged(in_use);
+            pager.claim_home(page, Fetch::Contents)?;
+            pager.release_unchanged(page);
         }
+    }
+
+    /// Claims pages until one is in use, which it says. It waits for nobody.
+    fn try_claim_homes<'a>(
+        &'a self,
+        pages: &Range<u64>,
+        claimed: &mut Vec<(&'a Self, Range<u64>)>,
+    ) -> Result<Option<(&'a Self, u64)>> {
+        let (parts, outcomes) = (parts_of(pages), Mutex::new((claimed, Ok(()), None)));
+        each_part(&parts, |part| {
+            let mut taken = part.start;
+            let mut outcome = Ok(true);
+            while taken < part.end && matches!(outcome, Ok(true)) {
+                outcome = self.try_claim_as_found(taken);
+                taken += u64::from(matches!(outcome, Ok(true)));
+            }
+            let mut all = outcomes.lock();
+            all.0.push((self, part.start..taken));
+            match outcome {
+                Ok(true) => {}
+                Ok(false) => all.2 = Some((self, taken)),
+                Err(error) => all.1 = Err(error),
+            }
+        });
+        let (_, failure, in_use) = outcomes.into_inner();
+        failure.map(|()| in_use)
     }
 
     /// Holds a page as [`claim_home`](Self::claim_home) does, unless a thread uses it.
@@ -455,7 +468,7 @@ fn parts_of(pages: &Range<u64>) -> Vec<Range<u64>> {
 }
 
 /// Has parts worked on by several threads.
-fn each_part(parts: &[Range<u64>], work: impl Fn(&Range<u64>) + Sync) {
+fn each_part<P: Sync>(parts: &[P], work: impl Fn(&P) + Sync) {
     const THREADS: usize = 8;
     scoped_threads::each(THREADS.min(*scoped_threads::CORES), parts.len(), |part| work(&parts[part]));
 }
@@ -469,12 +482,12 @@ impl HomesClaimed<'_> {
 
 impl Drop for HomesClaimed<'_> {
     fn drop(&mut self) {
-        each_part(&self.pages, |part| {
+        each_part(&self.pages, |(pager, part)| {
             for page in part.clone() {
                 if self.is_written {
-                    self.pager.release_written(page);
+                    pager.release_written(page);
                 } else {
-                    self.pager.release_unchanged(page);
+                    pager.release_unchanged(page);
                 }
             }
         });

@@ -404,15 +404,34 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
         assign(self, others, range, change)
     }
 
-    fn sort_in_place(&self, range: &Range<usize>, order: Order) -> Result<bool> {
-        let pages = self.touched_pages(range);
+    fn sort_in_place(&self, range: &Range<usize>, values: Option<Operand<'_>>, order: Order) -> Result<bool> {
         let [channel] = self.pager().channels() else { return Ok(false) };
-        if !can_sort(channel.device(), size_of::<T>()) {
+        if !can_sort(channel.device(), size_of::<T>(), values.map(|values| values.stride())) {
             return Ok(false);
         }
-        let mut claimed = self.pager().claim_homes(pages)?;
-        let run = self.run(&[], 0, &self.elements_in_channel(0, range));
-        match sort_on_device(&run.lane, run.columns[0], order, || claimed.begin_write()) {
+        let (mut claims, mut beside) = (vec![(self.pager(), self.touched_pages(range))], None);
+        if let Some(values) = values {
+            let Some(pager) = values.store.pager().filter(|pager| !std::ptr::eq(*pager, self.pager())) else {
+                return Ok(false);
+            };
+            let [other] = pager.channels() else { return Ok(false) };
+            if !Arc::ptr_eq(other.device(), channel.device()) {
+                return Ok(false);
+            }
+            let (stride, count) = (values.stride() as u64, range.len() as u64);
+            let start = other.slot_memory().plus(values.start as u64 * stride);
+            let last = (values.start + range.len()) as u64 * stride;
+            let page_bytes = pager.page_bytes() as u64;
+            claims.push((pager, values.start as u64 * stride / page_bytes..last.div_ceil(page_bytes)));
+            beside = Some((Elements { start, count, stride }, &other.queues));
+        }
+        let mut claimed = Pager::claim_homes(&claims)?;
+        let mut run = self.run(&[], 0, &self.elements_in_channel(0, range));
+        let queues = beside.map(|(_, queues)| queues);
+        run.lane.neighbours.extend(queues);
+        run.lane.written.extend(queues);
+        let values = beside.map(|(elements, _)| elements);
+        match sort_on_device(&run.lane, run.columns[0], values, order, || claimed.begin_write()) {
             DeviceSort::Done => Ok(true),
             DeviceSort::Refused => Ok(false),
             DeviceSort::Failed(error) => Err(error),

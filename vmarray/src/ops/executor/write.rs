@@ -110,10 +110,10 @@ pub trait ResultStore: OperandStore {
     /// Changes the elements of a range, with those of others beside them.
     fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()>;
 
-    /// Sorts the elements of a range in the memory of the device that has them, if one has all of them and
-    /// can do it; else changes nothing, and says so.
-    fn sort_in_place(&self, range: &Range<usize>, order: Order) -> Result<bool> {
-        let _ = (range, order);
+    /// Sorts the elements of a range in the memory of the device that has them, and others beside them by the
+    /// same order, if one device has all of them and can do it; else changes nothing, and says so.
+    fn sort_in_place(&self, range: &Range<usize>, values: Option<Operand<'_>>, order: Order) -> Result<bool> {
+        let _ = (range, values, order);
         Ok(false)
     }
 }

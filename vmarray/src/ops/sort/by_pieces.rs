@@ -12,6 +12,7 @@ use super::{Order, SortKey, on_host};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec_large;
 use crate::base::scoped_threads::CORES;
+use crate::ops::executor::Operand;
 use crate::ops::shift::interrupted;
 use crate::ops::view::{INTERNAL, StoreMut};
 
@@ -20,21 +21,24 @@ const PIECE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 30 };
 /// What is tried at least.
 const PIECE_BYTES_MIN: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
-/// Sorts the elements of a range of a store.
+/// Sorts the elements of a range of a store, and values beside them by the same order.
 pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     store: &S,
     range: &Range<usize>,
+    values: Option<Operand<'_>>,
     order: Order,
 ) -> Result<()> {
-    let mut piece = range.len().min(PIECE_BYTES / size_of::<T>());
+    let stride = values.map_or(0, |values| values.stride());
+    let of_each = size_of::<T>() + stride;
+    let mut piece = range.len().min((PIECE_BYTES / of_each).max(2));
     let (piece, beside) = loop {
-        match zeroed_vec_large(piece).and_then(|one| Ok((one, zeroed_vec_large(piece)?))) {
-            Err(_) if piece * size_of::<T>() / 2 >= PIECE_BYTES_MIN => piece /= 2,
+        match PieceMemory::new(piece, stride).and_then(|one| Ok((one, PieceMemory::new(piece, stride)?))) {
+            Err(_) if piece * of_each / 2 >= PIECE_BYTES_MIN => piece /= 2,
             memory => break memory?,
         }
     };
-    let mut sorting = BySorting { store, order, piece, beside };
-    let len = sorting.piece.len();
+    let len = piece.keys.len();
+    let mut sorting = BySorting { store, first: range.start, values, order, piece, beside };
     let mut starts: Vec<usize> = range.clone().step_by(len).collect();
     for start in &starts {
         sorting.sort_piece(*start..(start + len).min(range.end))?;
@@ -52,11 +56,42 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     Ok(())
 }
 
+/// Memory for a piece: keys, and bytes of values.
+struct PieceMemory<T> {
+    keys: Vec<T>,
+    values: Vec<u8>,
+}
+
+impl<T> Default for PieceMemory<T> {
+    fn default() -> Self {
+        Self { keys: Vec::new(), values: Vec::new() }
+    }
+}
+
+impl<T: SortKey> PieceMemory<T> {
+    fn new(len: usize, stride: usize) -> Result<Self> {
+        Ok(Self { keys: zeroed_vec_large(len)?, values: zeroed_vec_large(len * stride)? })
+    }
+
+    fn first(&mut self, len: usize, stride: usize) -> SomeRows<'_, T> {
+        SomeRows { keys: &mut self.keys[..len], values: &mut self.values[..len * stride] }
+    }
+}
+
+/// Some keys in memory, and bytes of their values.
+struct SomeRows<'a, T> {
+    keys: &'a mut [T],
+    values: &'a mut [u8],
+}
+
 struct BySorting<'a, T: SortKey, S> {
     store: &'a S,
+    /// Where the range begins, beside whose elements the values are.
+    first: usize,
+    values: Option<Operand<'a>>,
     order: Order,
-    piece: Vec<T>,
-    beside: Vec<T>,
+    piece: PieceMemory<T>,
+    beside: PieceMemory<T>,
 }
 
 impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
@@ -68,32 +103,52 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         Ok(self.key(self.store.get_at(place, INTERNAL)?))
     }
 
-    fn read(&self, place: usize, into: &mut [T]) -> Result<()> {
-        self.store.read_at(place, into, INTERNAL)
+    fn stride(&self) -> usize {
+        self.values.map_or(0, |values| values.stride())
     }
 
-    fn write(&self, place: usize, from: &[T]) -> Result<()> {
-        self.store.write_at(place, from, INTERNAL)
+    fn read(&self, place: usize, into: &mut SomeRows<'_, T>) -> Result<()> {
+        self.store.read_at(place, into.keys, INTERNAL)?;
+        let Some(values) = self.values else { return Ok(()) };
+        let first = place - self.first;
+        values.read_bytes(first..first + into.keys.len(), into.values)
+    }
+
+    fn write(&self, place: usize, from: &SomeRows<'_, T>) -> Result<()> {
+        self.store.write_at(place, from.keys, INTERNAL)?;
+        match self.values.and_then(|values| Some((values.target?, values.start))) {
+            Some((target, start)) => target.write_bytes(start + place - self.first, from.values),
+            None => Ok(()),
+        }
     }
 
     fn sort_piece(&mut self, range: Range<usize>) -> Result<()> {
         let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
-        let (keys, others) = (&mut piece[..range.len()], &mut beside[..range.len()]);
-        let done = self.read(range.start, keys).and_then(|()| {
-            let bits: &mut [T::KeyBits] = bytemuck::cast_slice_mut(keys);
-            on_host::sort(bits, bytemuck::cast_slice_mut(others), self.order, *CORES);
-            self.write_all(range.start, keys)
+        let stride = self.stride();
+        let (mut rows, others) = (piece.first(range.len(), stride), beside.first(range.len(), stride));
+        let done = self.read(range.start, &mut rows).and_then(|()| {
+            let keys: &mut [T::KeyBits] = bytemuck::cast_slice_mut(rows.keys);
+            if stride == 0 {
+                on_host::sort(keys, bytemuck::cast_slice_mut(others.keys), self.order, *CORES);
+                return self.write_all(range.start, &rows);
+            }
+            let numbers = on_host::order_of(keys, self.order, *CORES)?;
+            for (to, number) in numbers.iter().enumerate() {
+                others.keys[to] = rows.keys[*number as usize];
+            }
+            permute(rows.values, others.values, stride, &numbers);
+            self.write_all(range.start, &others)
         });
         (self.piece, self.beside) = (piece, beside);
         done
     }
 
     /// Writes elements that are nowhere else: once more, if that fails.
-    fn write_all(&self, place: usize, elements: &[T]) -> Result<()> {
-        let Err(error) = self.write(place, elements) else { return Ok(()) };
-        match self.write(place, elements) {
+    fn write_all(&self, place: usize, rows: &SomeRows<'_, T>) -> Result<()> {
+        let Err(error) = self.write(place, rows) else { return Ok(()) };
+        match self.write(place, rows) {
             Ok(()) => Err(error),
-            Err(_) => Err(interrupted(error, 0..0, place..place + elements.len())),
+            Err(_) => Err(interrupted(error, 0..0, place..place + rows.keys.len())),
         }
     }
 
@@ -102,7 +157,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         if start == middle || middle == end || self.key_at(middle - 1)? <= self.key_at(middle)? {
             return Ok(());
         }
-        if end - start <= self.piece.len() {
+        if end - start <= self.piece.keys.len() {
             return self.merge_in_ram(start, middle, end);
         }
         let half = (end - start) / 2;
@@ -124,20 +179,21 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
 
     fn merge_in_ram(&mut self, start: usize, middle: usize, end: usize) -> Result<()> {
         let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
-        let (both, merged) = (&mut piece[..end - start], &mut beside[..end - start]);
-        let done = self.read(start, both).and_then(|()| {
-            let (mut one, mut two) = both.split_at(middle - start);
-            for to in &mut *merged {
-                let from = match (one.first(), two.first()) {
-                    (Some(first), Some(second)) if self.key(*second) < self.key(*first) => &mut two,
-                    (Some(_), _) => &mut one,
-                    (None, _) => &mut two,
-                };
-                if let Some((first, others)) = from.split_first() {
-                    (*to, *from) = (*first, others);
-                }
+        let stride = self.stride();
+        let (mut both, merged) = (piece.first(end - start, stride), beside.first(end - start, stride));
+        let done = self.read(start, &mut both).and_then(|()| {
+            let (mut one, mut two) = (0, middle - start);
+            let ends = (two, end - start);
+            for (number, to) in merged.keys.iter_mut().enumerate() {
+                let is_second =
+                    one == ends.0 || two < ends.1 && self.key(both.keys[two]) < self.key(both.keys[one]);
+                let from = if is_second { &mut two } else { &mut one };
+                *to = both.keys[*from];
+                let value = &both.values[*from * stride..][..stride];
+                merged.values[number * stride..][..stride].copy_from_slice(value);
+                *from += 1;
             }
-            self.write_all(start, merged)
+            self.write_all(start, &merged)
         });
         (self.piece, self.beside) = (piece, beside);
         done
@@ -160,16 +216,24 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
     /// Swaps so many elements.
     fn swap(&mut self, one: usize, two: usize, len: usize) -> Result<()> {
         let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
-        let done = (0..len).step_by(piece.len()).try_for_each(|at| {
-            let here = piece.len().min(len - at);
-            let (of_one, of_two) = (&mut piece[..here], &mut beside[..here]);
-            self.read(one + at, of_one)?;
-            self.read(two + at, of_two)?;
-            self.write_all(one + at, of_two)?;
-            self.write_all(two + at, of_one)
+        let (at_once, stride) = (piece.keys.len(), self.stride());
+        let done = (0..len).step_by(at_once).try_for_each(|at| {
+            let here = at_once.min(len - at);
+            let (mut of_one, mut of_two) = (piece.first(here, stride), beside.first(here, stride));
+            self.read(one + at, &mut of_one)?;
+            self.read(two + at, &mut of_two)?;
+            self.write_all(one + at, &of_two)?;
+            self.write_all(two + at, &of_one)
         });
         (self.piece, self.beside) = (piece, beside);
         done
+    }
+}
+
+/// Puts values of so many bytes in an order: first those with the first of these numbers.
+fn permute(from: &[u8], to: &mut [u8], stride: usize, numbers: &[u32]) {
+    for (to, number) in to.chunks_exact_mut(stride).zip(numbers) {
+        to.copy_from_slice(&from[*number as usize * stride..][..stride]);
     }
 }
 
@@ -202,6 +266,34 @@ mod tests {
             values.sort_unstable();
             assert_eq!(array.to_vec(5..len + 5).unwrap(), values);
             assert_eq!(array.to_vec(len + 5..).unwrap(), [0; 4]);
+        }
+    }
+
+    #[test]
+    fn values_of_any_length_go_with_their_keys() {
+        let mut random = SplitMix64::new(4);
+        for round in 0..40 {
+            let len = random.index(3000);
+            let device = || Arc::new(crate::host::HostDevice::new(1 << 20).unwrap());
+            let keys = VirtualArray::<i16>::builder(len).devices([device(), device()]).page_len(33);
+            let values = VirtualArray::<[u8; 7]>::builder(len + 2).devices([device()]).page_len(40);
+            let (keys, values) = (keys.build().unwrap(), values.build().unwrap());
+            let most = [2, 300, 1 << 16][round % 3];
+            let unsorted: Vec<i16> = (0..len).map(|_| (random.next() % most) as i16).collect();
+            keys.write(0, &unsorted).unwrap();
+            let number = |at: usize| {
+                let [a, b, ..] = (at as u16).to_le_bytes();
+                [a, 1, 2, 3, 4, 5, b]
+            };
+            values.write(1, &(0..len).map(number).collect::<Vec<_>>()).unwrap();
+            keys.sort_with(.., values.section_mut(1..=len).unwrap()).unwrap();
+            let mut expected: Vec<(i16, usize)> = unsorted.into_iter().zip(0..).collect();
+            expected.sort_by_key(|(key, _)| *key);
+            let (sorted, numbers): (Vec<i16>, Vec<_>) =
+                expected.into_iter().map(|(key, at)| (key, number(at))).unzip();
+            assert_eq!(keys.to_vec(..).unwrap(), sorted);
+            assert_eq!(values.to_vec(1..=len).unwrap(), numbers);
+            assert_eq!((values.get(0).unwrap(), values.get(len + 1).unwrap()), ([0; 7], [0; 7]));
         }
     }
 }

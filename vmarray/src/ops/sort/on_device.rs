@@ -1,18 +1,21 @@
 //! Sorting in a device's memory, digit by digit, from the least significant one on.
 //!
 //! Each pass moves all keys from one memory to another, where they are in the order of one digit more. The
-//! next pass begins when that one is known to have succeeded: until then the keys are where they were.
+//! next pass begins when that one is known to have succeeded: until then the keys are where they were. Keys may
+//! have values, which move with them.
 
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::Report;
+use backend_api::kernel::{Kernel, Report};
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceKind, DeviceSpan, Elements, Fill, Launch, Queue, Ticket, Transfer,
 };
 
 use super::Order;
-use super::onesweep::{BLOCK, COUNTING_BLOCK, DIGITS, STATE_HEADER_BYTES, SortKernels, is_refusal};
+use super::onesweep::{
+    COUNTING_BLOCK, DIGITS, MoveKernel, STATE_HEADER_BYTES, count_kernel, is_refusal, move_kernel,
+};
 use crate::base::error::{Error, Result};
 use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
@@ -39,22 +42,25 @@ pub(crate) enum DeviceSort {
     Lost(Error),
 }
 
-/// Whether it is worth an attempt to sort keys of so many bytes on a device.
-pub(crate) fn can_sort(device: &Arc<dyn Device>, bytes: usize) -> bool {
+/// Whether it is worth an attempt to sort keys of so many bytes on a device, with values of so many or none.
+pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: Option<usize>) -> bool {
     // Others would have to run the body of the kernels to say that they do not take its text.
     let is_card = matches!(device.info().kind, DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu);
-    is_card && SortKernels::of(bytes).is_some()
+    is_card && move_kernel(key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
 }
 
-/// Sorts keys that lie side by side, which nobody else uses; says when they are about to be written to.
+/// Sorts keys that lie side by side, which nobody else uses, and with them values, of which there are as many;
+/// says when they are about to be written to.
 pub(crate) fn sort_on_device(
     lane: &impl Lane,
     keys: Elements<'_>,
+    values: Option<Elements<'_>>,
     order: Order,
     begin_write: impl FnOnce(),
 ) -> DeviceSort {
-    let Some(kernels) = SortKernels::of(keys.stride as usize) else { return DeviceSort::Refused };
-    match Sorter::new(lane, keys, order, kernels) {
+    let kernels = (count_kernel(keys.stride), move_kernel(keys.stride, values.map(|values| values.stride)));
+    let (Some(count), Some(moves)) = kernels else { return DeviceSort::Refused };
+    match Sorter::new(lane, (keys, values), order, (count, moves)) {
         Ok(sorter) => {
             let outcome = sorter.run(begin_write);
             lane.keep(sorter.host);
@@ -68,8 +74,10 @@ pub(crate) fn sort_on_device(
 struct Sorter<'a, L> {
     lane: &'a L,
     keys: Elements<'a>,
+    values: Option<Elements<'a>>,
     order: Order,
-    kernels: &'a SortKernels,
+    count: &'a Kernel,
+    moves: &'a MoveKernel,
     /// Numbers of digits, and states of tiles.
     memory: DeviceBuffer<dyn Device>,
     states: u64,
@@ -77,13 +85,25 @@ struct Sorter<'a, L> {
     host: PinnedPiece,
 }
 
+/// Where keys are, and their values.
+#[derive(Clone, Copy, PartialEq)]
+struct Place<'a> {
+    keys: DeviceSpan<'a>,
+    values: Option<DeviceSpan<'a>>,
+}
+
 impl<'a, L: Lane> Sorter<'a, L> {
-    fn new(lane: &'a L, keys: Elements<'a>, order: Order, kernels: &'a SortKernels) -> Result<Self> {
+    fn new(
+        lane: &'a L,
+        (keys, values): (Elements<'a>, Option<Elements<'a>>),
+        order: Order,
+        (count, moves): (&'a Kernel, &'a MoveKernel),
+    ) -> Result<Self> {
         let states = (Self::words(keys.stride) * 8).next_multiple_of(ALIGN);
-        let of_states = Self::state_bytes(kernels, keys.count.min(Self::at_once(kernels)));
+        let of_states = Self::state_bytes(moves, keys.count.min(Self::at_once(moves)));
         let memory = DeviceBuffer::new(lane.device(), states + of_states, Commit::Lazy)?;
         let host = lane.buffer((Self::words(keys.stride) * 8 + Report::BYTES) as usize)?;
-        Ok(Self { lane, keys, order, kernels, memory, states, host })
+        Ok(Self { lane, keys, values, order, count, moves, memory, states, host })
     }
 
     /// The numbers of all digits, and two times where keys of each value of one begin.
@@ -91,17 +111,27 @@ impl<'a, L: Lane> Sorter<'a, L> {
         (stride + 2) * DIGITS as u64
     }
 
-    fn at_once(kernels: &SortKernels) -> u64 {
-        KEYS_AT_ONCE / kernels.tile * kernels.tile
+    fn at_once(moves: &MoveKernel) -> u64 {
+        KEYS_AT_ONCE / moves.tile * moves.tile
     }
 
-    fn state_bytes(kernels: &SortKernels, keys: u64) -> u64 {
-        STATE_HEADER_BYTES + keys.div_ceil(kernels.tile) * DIGITS as u64 * 4
+    fn state_bytes(moves: &MoveKernel, keys: u64) -> u64 {
+        STATE_HEADER_BYTES + keys.div_ceil(moves.tile) * DIGITS as u64 * 4
+    }
+
+    /// Bytes of keys and values beside one another, and where the values begin.
+    fn beside_bytes(&self) -> (u64, u64) {
+        let keys = (self.keys.count * self.keys.stride).next_multiple_of(ALIGN);
+        (keys + self.values.map_or(0, |values| values.count * values.stride), keys)
+    }
+
+    fn home(&self) -> Place<'a> {
+        Place { keys: self.keys.start, values: self.values.map(|values| values.start) }
     }
 
     fn run(&self, begin_write: impl FnOnce()) -> DeviceSort {
         // Of long arrays it takes as long to get memory for as to count.
-        let (device, bytes) = (self.lane.device(), self.keys.count * self.keys.stride);
+        let (device, (bytes, values)) = (self.lane.device(), self.beside_bytes());
         let (counts, beside) = std::thread::scope(|scope| {
             let allocate = || DeviceBuffer::new(device, bytes, Commit::Lazy);
             let beside = std::thread::Builder::new().spawn_scoped(scope, allocate);
@@ -117,14 +147,17 @@ impl<'a, L: Lane> Sorter<'a, L> {
             (Err(error), _) | (_, Err(error)) => return DeviceSort::Failed(error.into()),
         };
         begin_write();
-        let mut from_to = (self.keys.start, beside.at(0));
+        let beside = Place { keys: beside.at(0), values: self.values.map(|_| beside.at(values)) };
+        let mut from_to = (self.home(), beside);
         for (place, counts) in counts.chunks_exact(DIGITS).enumerate() {
             if counts.contains(&self.keys.count) {
                 continue;
             }
-            if let Err(error) = self.pass(place as u64, counts, from_to) {
+            match self.pass(place as u64, counts, from_to) {
+                Ok(()) => {}
+                Err(error) if from_to.0 == self.home() && is_refusal(&error) => return DeviceSort::Refused,
                 // What it has read is as it was.
-                return self.failed(from_to.0, error);
+                Err(error) => return self.failed(from_to.0, error),
             }
             from_to = (from_to.1, from_to.0);
         }
@@ -135,20 +168,26 @@ impl<'a, L: Lane> Sorter<'a, L> {
     }
 
     /// After a failure: the keys are in a place.
-    fn failed(&self, at: DeviceSpan<'_>, error: backend_api::Error) -> DeviceSort {
+    fn failed(&self, at: Place<'_>, error: backend_api::Error) -> DeviceSort {
         match self.bring_home(at) {
             Ok(()) => DeviceSort::Failed(error.into()),
             Err(_) => DeviceSort::Lost(error.into()),
         }
     }
 
-    /// Copies keys to where they belong, if they are in the memory beside it.
-    fn bring_home(&self, from: DeviceSpan<'_>) -> backend_api::Result<()> {
-        let (to, bytes) = (self.keys.start, self.keys.count * self.keys.stride);
+    /// Copies keys and values to where they belong, if they are in the memory beside it.
+    fn bring_home(&self, from: Place<'_>) -> backend_api::Result<()> {
+        let to = self.home();
         if from == to {
             return Ok(());
         }
-        self.done(&mut |queue| queue.submit(&[Transfer::Internal { from, to, bytes }]))
+        let bytes = self.keys.count * self.keys.stride;
+        let mut copies = vec![Transfer::Internal { from: from.keys, to: to.keys, bytes }];
+        if let (Some(values), Some(from)) = (self.values, from.values) {
+            let bytes = values.count * values.stride;
+            copies.push(Transfer::Internal { from, to: values.start, bytes });
+        }
+        self.done(&mut |queue| queue.submit(&copies))
     }
 
     /// Has work done in the queue of what changes the keys.
@@ -157,7 +196,8 @@ impl<'a, L: Lane> Sorter<'a, L> {
         work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>,
     ) -> backend_api::Result<()> {
         let ticket = self.lane.submit(RunAccess::Change, work)?;
-        recording::sized(ticket, 1, || 2 * self.keys.count * self.keys.stride);
+        let of_each = self.keys.stride + self.values.map_or(0, |values| values.stride);
+        recording::sized(ticket, 1, || 2 * self.keys.count * of_each);
         self.lane.wait(ticket)
     }
 
@@ -174,7 +214,7 @@ impl<'a, L: Lane> Sorter<'a, L> {
         let launch = Launch {
             views: &views,
             params: &params,
-            ..Launch::new(&self.kernels.count, items, Geometry::plain(0), report)
+            ..Launch::new(self.count, items, Geometry::plain(0), report)
         };
         self.done(&mut |queue| {
             queue.fill(&Fill { to: self.memory.at(0), bytes: words * 8, pattern: &[0] })?;
@@ -189,12 +229,12 @@ impl<'a, L: Lane> Sorter<'a, L> {
         Ok((Report::from_words(report).failures == 0).then_some(counts))
     }
 
-    /// Moves all keys, by one digit.
+    /// Moves all keys and values, by one digit.
     fn pass(
         &self,
         place: u64,
         counts: &[u64],
-        (from, to): (DeviceSpan<'_>, DeviceSpan<'_>),
+        (from, to): (Place<'_>, Place<'_>),
     ) -> backend_api::Result<()> {
         let (count, stride, digits) = (self.keys.count, self.keys.stride, DIGITS as u64);
         let mut next = 0;
@@ -210,23 +250,28 @@ impl<'a, L: Lane> Sorter<'a, L> {
         let (mut starts, mut ends) = (numbers(stride), numbers(stride + 1));
         let states = (self.memory.bytes() - self.states) / 4;
         let states = Elements { start: self.memory.at(self.states), count: states, stride: 4 };
-        let to = Elements { start: to, count, stride };
+        let keys_to = Elements { start: to.keys, count, stride };
         self.done(&mut |queue| {
             let upload = Transfer::Upload { from: self.host.at(0), to: starts.start, bytes: digits * 8 };
             let mut last = queue.submit(&[upload])?;
             let mut first = 0;
             while first < count {
-                let here = Self::at_once(self.kernels).min(count - first);
-                let bytes = Self::state_bytes(self.kernels, here);
+                let here = Self::at_once(self.moves).min(count - first);
+                let bytes = Self::state_bytes(self.moves, here);
                 queue.fill(&Fill { to: states.start, bytes, pattern: &[0] })?;
-                let keys = Elements { start: from.plus(first * stride), count: here, stride };
-                let views = [keys.into(), to.into(), starts.into(), ends.into(), states.into()];
+                let keys = Elements { start: from.keys.plus(first * stride), count: here, stride };
+                let mut views = vec![keys.into(), keys_to.into(), starts.into(), ends.into(), states.into()];
+                if let (Some(from), Some(to), Some(of)) = (from.values, to.values, self.values) {
+                    let values = Elements { start: from.plus(first * of.stride), count: here, ..of };
+                    views.push(values.into());
+                    views.push(Elements { start: to, ..of }.into());
+                }
                 let params = [here, 8 * place, self.order.flip, self.order.flip_negative];
-                let items = here.div_ceil(self.kernels.tile) * u64::from(BLOCK);
+                let items = here.div_ceil(self.moves.tile) * u64::from(self.moves.block);
                 last = queue.launch(&Launch {
                     views: &views,
                     params: &params,
-                    ..Launch::new(&self.kernels.move_keys, items, Geometry::plain(0), report)
+                    ..Launch::new(&self.moves.kernel, items, Geometry::plain(0), report)
                 })?;
                 (starts, ends) = (ends, starts);
                 first += here;

@@ -9,6 +9,7 @@ use std::slice::IterMut;
 use parking_lot::Mutex;
 
 use super::{KeyBits, Order};
+use crate::base::error::Result;
 use crate::base::scoped_threads;
 
 const DIGITS: usize = 256;
@@ -26,6 +27,13 @@ fn digit<B: KeyBits>(order: Order, bits: B, place: usize) -> usize {
 /// Sorts keys by all of their digits, with as much memory beside them.
 pub(super) fn sort<B: KeyBits>(keys: &mut [B], beside: &mut [B], order: Order, threads: usize) {
     Sorting { order, threads }.sort(keys, beside, false, B::BYTES);
+}
+
+/// The numbers of keys in the order of these, and of those that are equal in ascending order.
+pub(super) fn order_of<B: KeyBits>(keys: &[B], order: Order, _threads: usize) -> Result<Vec<u32>> {
+    let mut numbers: Vec<u32> = (0..keys.len() as u32).collect();
+    numbers.sort_by_key(|number| order.key(keys[*number as usize]));
+    Ok(numbers)
 }
 
 #[derive(Clone, Copy)]

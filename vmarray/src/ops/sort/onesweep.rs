@@ -1,63 +1,110 @@
 //! The kernels of sorts on CUDA cards, as devices are given them.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::OnceLock;
 
 use backend_api::ErrorKind as DeviceErrorKind;
 use backend_api::kernel::{Access, Body, Code, Kernel, Memory, Op, Reg, Type, ViewDecl};
 
 /// How many values a digit has.
 pub(super) const DIGITS: usize = 256;
-/// Threads of a block that moves keys.
-pub(super) const BLOCK: u32 = 384;
 /// Threads of a block that counts digits.
 pub(super) const COUNTING_BLOCK: u32 = 256;
 /// Bytes of the states of a pass before those of its tiles.
 pub(super) const STATE_HEADER_BYTES: u64 = 64;
 
-/// The kernels for keys of one length.
+/// A kernel that moves keys by one digit, and values with them.
+///
+/// Views: keys, where to, where those of each value of the digit go, the same for the keys that come after,
+/// states, and if there are values, these and where to. Parameters: keys, shift of the digit, the two words
+/// of the order.
 #[derive(Debug)]
-pub(super) struct SortKernels {
-    /// Counts digits. Views: keys, counts. Parameters: keys, the two words of the order.
-    pub count: Kernel,
-    /// Moves keys. Views: keys, where to, where those of each value of the digit go, the same for the keys
-    /// that come after, states. Parameters: keys, shift of the digit, the two words of the order.
-    pub move_keys: Kernel,
-    /// Keys of a tile.
+pub(super) struct MoveKernel {
+    pub kernel: Kernel,
+    /// Threads of a block.
+    pub block: u32,
+    /// Keys of a block.
     pub tile: u64,
 }
 
-impl SortKernels {
-    /// For keys of 1, 2, 4 or 8 bytes.
-    pub fn of(bytes: usize) -> Option<&'static Arc<Self>> {
-        static ALL: LazyLock<[Option<Arc<SortKernels>>; 4]> = LazyLock::new(|| {
-            let made = |bytes, text| SortKernels::new(bytes, text).ok().map(Arc::new);
-            [
-                made(Type::U8, include_str!("onesweep/keys_1.ptx")),
-                made(Type::U16, include_str!("onesweep/keys_2.ptx")),
-                made(Type::U32, include_str!("onesweep/keys_4.ptx")),
-                made(Type::U64, include_str!("onesweep/keys_8.ptx")),
-            ]
-        });
-        ALL.get(bytes.checked_ilog2()? as usize)?.as_ref()
-    }
+/// The kernel that counts the digits of keys of 1, 2, 4 or 8 bytes. Views: keys, counts. Parameters: keys, the
+/// two words of the order.
+pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static Kernel> {
+    let made = |key: Type| {
+        let views = vec![view(Access::Read, key), view(Access::Atomic, Type::U64)];
+        kernel("count_digits_of", keys_text(key), (COUNTING_BLOCK, 0), views, 3).ok()
+    };
+    static ALL: [OnceLock<Option<Kernel>>; 4] = [const { OnceLock::new() }; 4];
+    let key = key_type(key_bytes)?;
+    ALL[key_bytes.ilog2() as usize].get_or_init(|| made(key)).as_ref()
+}
 
-    fn new(key: Type, text: &str) -> backend_api::Result<Self> {
-        let bytes = key.bytes();
-        // As `SORT_KERNELS` says.
-        let each = if bytes == 8 { 11 } else { 22 };
-        let tile = BLOCK * each;
-        let shared = 8 * DIGITS as u32 + 64 + BLOCK / 32 * DIGITS as u32 * 4 + tile * bytes;
-        let view = |access, of| ViewDecl { access, fields: vec![(0, Memory::Value(of))] };
-        let (keys, words) = (view(Access::Read, key), view(Access::Atomic, Type::U64));
-        let counting = vec![keys.clone(), words.clone()];
-        let (to, states) = (view(Access::Append, key), view(Access::Atomic, Type::U32));
-        let moving = vec![keys, to, view(Access::Read, Type::U64), words, states];
-        Ok(Self {
-            count: kernel("count_digits_of", text, (COUNTING_BLOCK, 0), counting, 3)?,
-            move_keys: kernel("move_keys_of", text, (BLOCK, shared), moving, 4)?,
-            tile: tile.into(),
-        })
+/// The kernel for keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes, or none.
+pub(super) fn move_kernel(key_bytes: u64, value_bytes: Option<u64>) -> Option<&'static MoveKernel> {
+    static ALL: [[OnceLock<Option<MoveKernel>>; 3]; 4] = [const { [const { OnceLock::new() }; 3] }; 4];
+    let key = key_type(key_bytes)?;
+    let value = match value_bytes {
+        None => None,
+        Some(4) => Some(Type::U32),
+        Some(8) => Some(Type::U64),
+        Some(_) => return None,
+    };
+    let of_key = &ALL[key_bytes.ilog2() as usize];
+    of_key[value.map_or(0, |value| value.bytes() as usize / 4)]
+        .get_or_init(|| MoveKernel::new(key, value))
+        .as_ref()
+}
+
+fn key_type(bytes: u64) -> Option<Type> {
+    Some(match bytes {
+        1 => Type::U8,
+        2 => Type::U16,
+        4 => Type::U32,
+        8 => Type::U64,
+        _ => return None,
+    })
+}
+
+fn keys_text(key: Type) -> &'static str {
+    match key.bytes() {
+        1 => include_str!("onesweep/keys_1.ptx"),
+        2 => include_str!("onesweep/keys_2.ptx"),
+        4 => include_str!("onesweep/keys_4.ptx"),
+        _ => include_str!("onesweep/keys_8.ptx"),
     }
+}
+
+impl MoveKernel {
+    fn new(key: Type, value: Option<Type>) -> Option<Self> {
+        let bytes = key.bytes();
+        // As `SORT_KEYS` and `SORT_PAIRS` are told in the kernels' sources.
+        let (name, text, (block, each)) = match (bytes, value.map(Type::bytes)) {
+            (8, None) => ("move_keys_of", keys_text(key), (384, 11)),
+            (_, None) => ("move_keys_of", keys_text(key), (384, 22)),
+            (1, Some(4)) => ("move_pairs_of", include_str!("onesweep/pairs_1_4.ptx"), (512, 16)),
+            (2, Some(4)) => ("move_pairs_of", include_str!("onesweep/pairs_2_4.ptx"), (512, 16)),
+            (4, Some(4)) => ("move_pairs_of", include_str!("onesweep/pairs_4_4.ptx"), (512, 16)),
+            (_, Some(4)) => ("move_pairs_of", include_str!("onesweep/pairs_8_4.ptx"), (384, 14)),
+            (1, _) => ("move_pairs_of", include_str!("onesweep/pairs_1_8.ptx"), (384, 14)),
+            (2, _) => ("move_pairs_of", include_str!("onesweep/pairs_2_8.ptx"), (384, 14)),
+            (4, _) => ("move_pairs_of", include_str!("onesweep/pairs_4_8.ptx"), (384, 14)),
+            (_, _) => ("move_pairs_of", include_str!("onesweep/pairs_8_8.ptx"), (384, 11)),
+        };
+        let tile = block * each;
+        let of_each = bytes + value.map_or(0, Type::bytes);
+        let shared = 8 * DIGITS as u32 + 64 + block / 32 * DIGITS as u32 * 4 + tile * of_each;
+        let mut views = vec![view(Access::Read, key), view(Access::Append, key)];
+        views.extend([view(Access::Read, Type::U64), view(Access::Atomic, Type::U64)]);
+        views.push(view(Access::Atomic, Type::U32));
+        if let Some(value) = value {
+            views.extend([view(Access::Read, value), view(Access::Append, value)]);
+        }
+        let kernel = kernel(name, text, (block, shared), views, 4).ok()?;
+        Some(Self { kernel, block, tile: tile.into() })
+    }
+}
+
+fn view(access: Access, of: Type) -> ViewDecl {
+    ViewDecl { access, fields: vec![(0, Memory::Value(of))] }
 }
 
 /// A kernel that fails on devices that do not take its text, and does nothing else there.
@@ -77,7 +124,7 @@ fn kernel(
         code,
         ..Body::default()
     };
-    // SAFETY: it takes two or five views, the number of items, and as many words as there are parameters. It
+    // SAFETY: it takes two, five or seven views, the number of items, and as many words as there are parameters. It
     // reads the elements of views, and writes to those of views that are declared so, since `on_device`,
     // which alone launches it, gives it numbers that are inside of them. It waits for blocks that began
     // before it, and for nothing else, so it ends.

@@ -1,2 +1,2 @@
 #include "onesweep.h"
-SORT_KERNELS(1, 22)
+SORT_KEYS(1, 384, 22, 3)

@@ -1,2 +1,2 @@
 #include "onesweep.h"
-SORT_KERNELS(2, 22)
+SORT_KEYS(2, 384, 22, 3)

@@ -1,2 +1,2 @@
 #include "onesweep.h"
-SORT_KERNELS(4, 22)
+SORT_KEYS(4, 384, 22, 3)

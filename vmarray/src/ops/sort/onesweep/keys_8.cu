@@ -1,2 +1,2 @@
 #include "onesweep.h"
-SORT_KERNELS(8, 11)
+SORT_KEYS(8, 384, 11, 3)

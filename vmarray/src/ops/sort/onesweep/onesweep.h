@@ -7,11 +7,13 @@
 // blocks, gives each key its place among those of the tile, and puts the tile in order in shared memory, from where
 // runs of one digit go out together. Keys with equal digits stay in their order.
 //
+// Keys may have values, which move with them.
+//
 // Keys are compared as unsigned numbers once `flip` and `flip_negative` are applied: see `SortKey`.
 
 #define SHARED __attribute__((address_space(3)))
 
-const u32 BLOCK = 384, WARPS = BLOCK / 32, DIGITS = 256;
+const u32 DIGITS = 256;
 // What is known of a digit in a tile: how many keys have it, in the tile alone or in all tiles up to it.
 const u32 OF_TILE = 1u << 30, OF_ALL = 2u << 30, NUMBER = OF_TILE - 1;
 const u32 EVERY_LANE = 0xffffffff;
@@ -127,6 +129,7 @@ template <u32 K> INLINE void count_digits(u64 keys, u64 numbers, u64 count, u64 
 
 struct Pass {
     u64 keys, to;        // addresses: of the first key that is read, and of where all of them go
+    u64 values, values_to;  // the same of values
     u64 starts, ends;    // of 256 numbers: where the next key of each digit goes, before and after these keys
     u64 states;          // of 16 numbers of 32 bits, of which the first counts tiles, and 256 for each tile; all zero
     u32 count;           // how many keys are read, less than 2^30
@@ -134,13 +137,15 @@ struct Pass {
     u64 flip, flip_negative;
 };
 
-template <u32 K, u32 EACH> INLINE void move_keys(const Pass &a) {
-    const u32 TILE = BLOCK * EACH;
+// Of K bytes, with values of V bytes; by blocks of BLOCK threads, each of which takes EACH keys.
+template <u32 K, u32 V, u32 BLOCK, u32 EACH> INLINE void move_keys(const Pass &a) {
+    const u32 WARPS = BLOCK / 32, TILE = BLOCK * EACH;
     extern __shared__ u64 dynamic[];
     SHARED u64 *starts = (SHARED u64 *)dynamic;             // of each digit: where its keys go, less their place here
     SHARED u32 *sums = (SHARED u32 *)(dynamic + DIGITS);    // of each of the eight warps that have digits
     SHARED u32 *numbers = sums + 16;                        // of each warp and digit
-    SHARED word<K> *sorted = (SHARED word<K> *)(numbers + WARPS * DIGITS);
+    SHARED word<V ? V : K> *values_sorted = (SHARED word<V ? V : K> *)(numbers + WARPS * DIGITS);
+    SHARED word<K> *sorted = (SHARED word<K> *)(values_sorted + (V ? TILE : 0));
     u32 t = thread(), warp = t / 32, l = lane();
     if (t == 0)
         sums[8] = next_number(a.states);
@@ -175,6 +180,13 @@ template <u32 K, u32 EACH> INLINE void move_keys(const Pass &a) {
 #pragma unroll
     for (u32 i = 0; i < EACH; i++)
         add_in_block(of_warp + ((u32)(keys[i] >> a.shift) & (DIGITS - 1)), 1);
+    word<V ? V : K> values[V ? EACH : 1];
+    if constexpr (V != 0) {
+        u64 from = a.values + (first + own) * V;
+#pragma unroll
+        for (u32 i = 0; i < EACH; i++)
+            values[i] = here == TILE || own + i * 32 < here ? load<V>(from + i * 32 * V) : 0;
+    }
     barrier();
     // From here on thread t < 256 has digit t.
     u32 of_tile = 0, real = 0, start = 0;
@@ -217,6 +229,8 @@ template <u32 K, u32 EACH> INLINE void move_keys(const Pass &a) {
             next[digit] = place + __builtin_popcount(alike);
         warp_barrier();
         sorted[place + before] = keys[i];
+        if constexpr (V != 0)
+            values_sorted[place + before] = values[i];
     }
     if (t < DIGITS) {
         u32 in_others = 0;
@@ -245,17 +259,27 @@ template <u32 K, u32 EACH> INLINE void move_keys(const Pass &a) {
             word<K> key = sorted[j];
             u64 to = starts[(u32)(key >> a.shift) & (DIGITS - 1)] + j;
             store<K>(a.to + to * K, as_it_was<K>(a.flip, a.flip_negative, key));
+            if constexpr (V != 0)
+                store<V>(a.values_to + to * V, values_sorted[j]);
         }
     }
 }
 
-// Three blocks fill a multiprocessor.
-#define SORT_KERNELS(K, EACH)                                                                                       \
+// BLOCKS of these fill a multiprocessor. `SORT_KERNELS` of onesweep.rs has the same numbers.
+#define SORT_KEYS(K, BLOCK, EACH, BLOCKS)                                                                           \
     KERNEL count_digits_of(u64 keys, u64 numbers, u64, u64 count, u64 flip, u64 flip_negative) {                    \
         count_digits<K>(keys, numbers, count, flip, flip_negative);                                                 \
     }                                                                                                               \
-    extern "C" __global__ __attribute__((launch_bounds(BLOCK, 3))) void move_keys_of(                               \
+    extern "C" __global__ __attribute__((launch_bounds(BLOCK, BLOCKS))) void move_keys_of(                          \
         u64 keys, u64 to, u64 starts, u64 ends, u64 states, u64, u64 count, u64 shift, u64 flip,                    \
         u64 flip_negative) {                                                                                        \
-        move_keys<K, EACH>(Pass{keys, to, starts, ends, states, (u32)count, (u32)shift, flip, flip_negative});      \
+        move_keys<K, 0, BLOCK, EACH>(                                                                               \
+            Pass{keys, to, 0, 0, starts, ends, states, (u32)count, (u32)shift, flip, flip_negative});               \
+    }
+#define SORT_PAIRS(K, V, BLOCK, EACH, BLOCKS)                                                                       \
+    extern "C" __global__ __attribute__((launch_bounds(BLOCK, BLOCKS))) void move_pairs_of(                         \
+        u64 keys, u64 to, u64 starts, u64 ends, u64 states, u64 values, u64 values_to, u64, u64 count, u64 shift,   \
+        u64 flip, u64 flip_negative) {                                                                              \
+        move_keys<K, V, BLOCK, EACH>(Pass{keys, to, values, values_to, starts, ends, states, (u32)count,            \
+                                          (u32)shift, flip, flip_negative});                                        \
     }
