@@ -1,5 +1,6 @@
 //! The array, and everything that concerns one element.
 
+pub(crate) mod alike;
 pub(crate) mod asynchronous;
 #[forbid(unsafe_code)]
 #[cfg(feature = "host")]

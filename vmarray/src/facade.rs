@@ -61,6 +61,18 @@ pub mod views {
     };
 }
 
+pub mod order {
+    //! Sorting by keys, searches in what is sorted, distinct elements, groups, and joins by keys.
+    //!
+    //! [`Order`] and [`OrderMut`] are traits of all [views](crate::views) of a range. Programs come by them
+    //! with `use vmarray::prelude::*`; functions that take any view name them.
+
+    pub use crate::ops::order::{
+        Descending, Groupable, Groups, MatchKind, Matches, Order, OrderMut, Side, SingleKey, SortBy,
+        TakeIndex,
+    };
+}
+
 pub mod access {
     //! Pages in place, and a walk over elements: guards, mapped slices, cursors, iterators.
     //!
@@ -254,6 +266,7 @@ pub mod prelude {
     pub use crate::boundary::Bounded;
     pub use crate::ops::expr::CallInExpr;
     pub use crate::ops::launch::RunKernel;
+    pub use crate::ops::order::{Order, OrderMut};
     pub use crate::ops::view::{PagedView, PagedViewMut, Query, QueryMut, View, ViewMut};
     pub use crate::shapes::nd::{NdView, NdViewMut};
     pub use crate::{Element, Field, NdArray, Source, VirtualArray};

@@ -16,6 +16,7 @@ pub(crate) mod find;
 pub(crate) mod gather;
 #[forbid(unsafe_code)]
 pub(crate) mod launch;
+pub(crate) mod order;
 #[cfg(feature = "host")]
 #[forbid(unsafe_code)]
 pub(crate) mod saved;

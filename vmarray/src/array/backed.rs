@@ -94,7 +94,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         let device = Arc::new(device);
         let own: Arc<dyn Device> = Arc::<BackedDevice>::clone(&device);
         let homes = Homes {
-            open: OpenDevices::of(vec![Arc::new(AnyDevice::from(own))], &self.settings.common)?,
+            open: OpenDevices::of(vec![own], &self.settings.common)?,
             len: self.len,
             max_len: self.len,
             pages_most: pages,

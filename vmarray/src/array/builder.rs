@@ -78,25 +78,25 @@ pub(crate) enum Devices<D: Device> {
 impl<D: Device> Devices<D> {
     /// The devices, with what is known of them and prepared as is asked for, and how much memory each has
     /// left.
-    pub(crate) fn open(self, settings: &CommonSettings) -> Result<OpenDevices<D>> {
+    pub(crate) fn open(self, settings: &CommonSettings) -> Result<OpenDevices> {
         let devices = match self {
             Self::Named(devices) => devices,
             Self::Found(find) => find()?,
         };
         settings.placement.measure(&devices)?;
-        OpenDevices::of(devices, settings)
+        OpenDevices::of(devices.into_iter().map(|device| device as _).collect(), settings)
     }
 }
 
-pub(crate) struct OpenDevices<D: Device> {
-    pub(crate) devices: Vec<Arc<D>>,
+pub(crate) struct OpenDevices {
+    pub(crate) devices: Vec<Arc<dyn Device>>,
     /// How much memory each has left, in bytes.
     pub(crate) usable: Vec<u64>,
 }
 
-impl<D: Device> OpenDevices<D> {
+impl OpenDevices {
     /// These devices, with what is known of them and prepared as is asked for.
-    pub(crate) fn of(devices: Vec<Arc<D>>, settings: &CommonSettings) -> Result<Self> {
+    pub(crate) fn of(devices: Vec<Arc<dyn Device>>, settings: &CommonSettings) -> Result<Self> {
         if settings.wipe {
             devices.iter().try_for_each(|device| device.wipe_on_release())?;
         }
@@ -143,7 +143,7 @@ impl<D: Device> OpenDevices<D> {
         turns: &[usize],
         is_movable: bool,
     ) -> Result<Redundancy> {
-        let device = |at: usize| Arc::<D>::clone(&self.devices[at]) as Arc<dyn Device>;
+        let device = |at: usize| Arc::clone(&self.devices[at]);
         let keeper = match redundant {
             None if is_movable => {
                 let movable = turns.iter().map(|turn| Ok(Arc::new(Mirrored::new([device(*turn)])?)));
@@ -182,7 +182,31 @@ pub(crate) struct Settings {
     pub(crate) tier: Option<backend_host::Tier>,
 }
 
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            common: CommonSettings::default(),
+            cache: Cache::Bytes(CACHE_BYTES),
+            memory: HostMemory::Pinned,
+            fall_back: true,
+            checksums: false,
+            commit: Commit::Lazy,
+            read_ahead: true,
+            counts_hits: false,
+            movable: false,
+            published: None,
+            #[cfg(feature = "host")]
+            tier: None,
+        }
+    }
+}
+
 impl Settings {
+    /// The usual ones, but for the size of the cache.
+    pub(crate) fn cached(bytes: usize) -> Self {
+        Self { cache: Cache::Bytes(bytes), ..Self::default() }
+    }
+
     #[cfg(feature = "host")]
     pub(crate) fn is_movable(&self) -> bool {
         self.movable
@@ -190,8 +214,8 @@ impl Settings {
 }
 
 /// Where the pages of an array are to be.
-pub(crate) struct Homes<D: Device> {
-    pub(crate) open: OpenDevices<D>,
+pub(crate) struct Homes {
+    pub(crate) open: OpenDevices,
     pub(crate) len: usize,
     pub(crate) max_len: usize,
     /// How many pages there may be.
@@ -259,21 +283,13 @@ pub struct Builder<T: Element, D: Device> {
 
 impl<T: Element, D: Device> Builder<T, D> {
     pub(crate) fn new(len: usize, find: fn() -> Result<Vec<Arc<D>>>) -> Self {
-        let settings = Settings {
-            common: CommonSettings::default(),
-            cache: Cache::Bytes(CACHE_BYTES),
-            memory: HostMemory::Pinned,
-            fall_back: true,
-            checksums: false,
-            commit: Commit::Lazy,
-            read_ahead: true,
-            counts_hits: false,
-            movable: false,
-            published: None,
-            #[cfg(feature = "host")]
-            tier: None,
-        };
-        Self { len, max_len: 0, devices: Devices::Found(find), settings, marker: PhantomData }
+        Self {
+            len,
+            max_len: 0,
+            devices: Devices::Found(find),
+            settings: Settings::default(),
+            marker: PhantomData,
+        }
     }
 
     /// The same array of another length.
@@ -605,7 +621,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// them.
     pub(crate) fn build_on(
         settings: Settings,
-        homes: Homes<D>,
+        homes: Homes,
         prepare: impl FnOnce(&mut Pager),
     ) -> Result<VirtualArray<T, D>> {
         let Homes { open, len, max_len, pages_most, is_open, page_len, turns, redundant } = homes;
@@ -645,7 +661,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         // One for each device, which channels share as they do the device.
         let mut compared: Vec<Option<Arc<dyn Device>>> = vec![None; open.devices.len()];
         let mut home = |index: usize, device: usize| -> Arc<dyn Device> {
-            let plain = || Arc::<D>::clone(&open.devices[device]);
+            let plain = || Arc::clone(&open.devices[device]);
             match redundancy.device(index) {
                 Some(own) if checksums => comparing(own, page_bytes),
                 Some(own) => own,

@@ -218,6 +218,15 @@ impl<T, F: Scalar> Expr<T, F> {
         }
     }
 
+    /// As another number, as [`cast`](Expr::cast) has it.
+    pub(crate) fn converted<U: Scalar>(self) -> Expr<T, U> {
+        if F::TYPE == U::TYPE {
+            return Expr { list: self.list, value: self.value, marker: PhantomData };
+        }
+        let of = self.value;
+        self.then(Instruction::Cast { of, to: U::TYPE })
+    }
+
     /// The program that computes it, and which of its values it is.
     pub(crate) fn lowered(&self) -> Result<(Program, Value)> {
         let mut lowering = Lowering::default();

@@ -6,6 +6,7 @@
 mod along_axis;
 mod arguments;
 mod coded;
+mod elements;
 mod kernel;
 mod options;
 mod over;
@@ -24,6 +25,7 @@ pub(crate) use along_axis::{Lines, added, converted, counted, greater, lesser};
 pub use arguments::{Appended, Argument, Arguments, Bound, Windowed};
 pub(crate) use arguments::{Modes, changed, placed, shared};
 pub use coded::CodedKernel;
+pub(crate) use elements::Given;
 pub use options::KernelLaunch;
 pub use reduce::ReturnedSum;
 pub use scan::PrefixSummed;

@@ -8,18 +8,19 @@ mod onesweep;
 use std::fmt::Debug;
 use std::ops::Range;
 
-use bytemuck::Pod;
+use vmarray_kernel::{Memory, Number};
 
 pub(crate) use self::on_device::{DeviceSort, can_sort, sort_on_device};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::Operand;
+use crate::ops::expr::{FieldType, Scalar};
 use crate::ops::view::sealed::Sealed;
 use crate::ops::view::{INTERNAL, StoreMut};
 
 /// Numbers as bits.
 #[doc(hidden)]
-pub trait KeyBits: Pod + Send + Sync + Debug {
+pub trait KeyBits: SortKey + Debug {
     const BYTES: usize = size_of::<Self>();
     fn wide(self) -> u64;
 }
@@ -39,13 +40,13 @@ bits! { u8 u16 u32 u64 }
 /// word are flipped, and those of another one where the sign is set.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    flip: u64,
-    flip_negative: u64,
+    pub(crate) flip: u64,
+    pub(crate) flip_negative: u64,
 }
 
 impl Order {
     /// Of a type of numbers, ascending or descending.
-    const fn of<T: SortKey>(is_descending: bool) -> Self {
+    pub(crate) const fn of<T: SortKey>(is_descending: bool) -> Self {
         let all = if is_descending { u64::MAX } else { 0 };
         Self::new(T::FLIP ^ all, T::FLIP_NEGATIVE, size_of::<T>())
     }
@@ -57,7 +58,7 @@ impl Order {
     }
 
     #[inline(always)]
-    fn key<B: KeyBits>(self, bits: B) -> u64 {
+    pub(crate) fn key<B: KeyBits>(self, bits: B) -> u64 {
         let wide = bits.wide();
         let sign = ((wide << (u64::BITS - 8 * B::BYTES as u32)) as i64 >> 63) as u64;
         wide ^ self.flip ^ (sign & self.flip_negative)
@@ -79,7 +80,7 @@ impl Order {
 /// assert!(least(&array)?.is_nan());
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait SortKey: Element + Sealed {
+pub trait SortKey: Element + FieldType<Value = Self> + Scalar + Memory + Number + Sealed {
     #[doc(hidden)]
     type KeyBits: KeyBits;
     #[doc(hidden)]

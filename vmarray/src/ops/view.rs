@@ -799,7 +799,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
 }
 
 /// Copies elements of a store to a range of another one by way of a buffer.
-fn copy_by_host<S: StoreMut>(
+pub(crate) fn copy_by_host<S: StoreMut>(
     target: &S,
     to: &Range<usize>,
     source: &impl Store<Element = S::Element>,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::base::error::Result;
 use backend_api::Device;
 use enum_dispatch::enum_dispatch;
 
@@ -107,4 +108,17 @@ unsafe impl Device for AnyDevice {
         submit routes submit_by set_routing routing fill search gather scatter compute prepare launch prepare_launches
         kernel_facts poll wait wake reaches order_after wipe_on_release sync direct_reads
     }
+}
+
+/// Host RAM of so many bytes as a device, in the place of one that can hold nothing more.
+pub(crate) fn in_ram(bytes: usize) -> Result<Arc<dyn Device>> {
+    #[cfg(feature = "host")]
+    let device = Ok(Arc::new(backend_host::HostDevice::new(bytes as u64)?) as Arc<dyn Device>);
+    #[cfg(not(feature = "host"))]
+    let device = {
+        let detail = format!("{bytes} bytes in RAM in the place of a file: the feature `host` is missing");
+        let error = backend_api::Error::new(backend_api::ErrorKind::Unsupported, "allocate");
+        Err(error.with_detail(detail).into())
+    };
+    device
 }

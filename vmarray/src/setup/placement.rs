@@ -154,7 +154,7 @@ const SHARED_CHANNELS_EACH: usize = 8;
 const CHANNELS_MAX: u64 = 1 << 16;
 
 /// Checks that devices can give what is asked of each, in bytes.
-pub(crate) fn expect_room<D: Device>(devices: &[Arc<D>], asked: &[u64], usable: &[u64]) -> Result<()> {
+pub(crate) fn expect_room(devices: &[Arc<dyn Device>], asked: &[u64], usable: &[u64]) -> Result<()> {
     let Some(number) = (0..devices.len()).find(|&number| asked[number] > usable[number]) else {
         return Ok(());
     };
@@ -180,21 +180,26 @@ impl Placement {
     }
 
     /// The devices of the channels in turn, given the pages of the array and what each device can hold, in
-    /// bytes. Measures the devices if that matters.
-    pub(crate) fn turns<D: Device>(
+    /// bytes. Devices are [measured](Self::measure), if that matters.
+    pub(crate) fn turns(
         &self,
-        devices: &[Arc<D>],
+        devices: &[Arc<dyn Device>],
         pages: u64,
         page_bytes: u64,
         usable_bytes: &[u64],
     ) -> Result<Vec<usize>> {
         let bandwidths = match self.direction() {
             Some(direction) => {
-                let profiles = devices.iter().map(Profile::of).collect::<Result<Vec<_>>>()?;
+                let profiles: Vec<_> = devices.iter().map(|device| Profile::known(device.info())).collect();
+                let of = |direction| {
+                    let speed = |profile: &Option<Profile>| {
+                        profile.as_ref().map_or(0, |p| p.bytes_per_second(direction))
+                    };
+                    profiles.iter().map(speed).collect::<Vec<u64>>()
+                };
                 // Profiles that were declared may not tell; figures of one kind alone can be compared.
-                let is_known = profiles.iter().all(|profile| profile.bytes_per_second(direction) > 0);
-                let direction = if is_known { direction } else { Direction::Both };
-                profiles.iter().map(|profile| profile.bytes_per_second(direction)).collect()
+                let bandwidths = of(direction);
+                if bandwidths.contains(&0) { of(Direction::Both) } else { bandwidths }
             }
             None => Vec::new(),
         };

@@ -226,7 +226,7 @@ impl Profile {
     }
 
     /// Has a device copy by what was found, unless the program has given it a table itself.
-    pub(crate) fn apply<D: Device>(&self, device: &D) {
+    pub(crate) fn apply<D: Device + ?Sized>(&self, device: &D) {
         if !self.routing.is_empty() && device.routing().is_empty() {
             device.set_routing(self.routing);
         }
@@ -234,7 +234,7 @@ impl Profile {
 }
 
 /// Has devices copy by what is known of them.
-pub(crate) fn apply_known<D: Device>(devices: &[Arc<D>]) {
+pub(crate) fn apply_known<D: Device + ?Sized>(devices: &[Arc<D>]) {
     for device in devices {
         if let Some(profile) = Profile::known(device.info()) {
             profile.apply(&**device);
@@ -244,9 +244,10 @@ pub(crate) fn apply_known<D: Device>(devices: &[Arc<D>]) {
 
 /// The page length that suits all of some devices, in bytes: the longest of those that suit each, where
 /// `otherwise` suits those of which nothing is known.
-pub(crate) fn suited_page_bytes<D: Device>(devices: &[Arc<D>], otherwise: usize) -> usize {
-    let suits =
-        |device: &Arc<D>| Profile::known(device.info()).map_or(otherwise, |profile| profile.page_bytes);
+pub(crate) fn suited_page_bytes(devices: &[Arc<dyn Device>], otherwise: usize) -> usize {
+    let suits = |device: &Arc<dyn Device>| {
+        Profile::known(device.info()).map_or(otherwise, |profile| profile.page_bytes)
+    };
     devices.iter().map(suits).max().unwrap_or(otherwise).max(1)
 }
 

@@ -201,11 +201,10 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             .enumerate()
             .map(|(number, device)| {
                 let kind = self.import.filter(|_| H::OWNED && len > 0 && turns.contains(&number))?;
-                let device = Arc::<D>::clone(device) as Arc<dyn Device>;
                 // SAFETY: the home owns its memory, so that it stays allocated until the home is dropped,
                 // which is after the channels. Nothing is downloaded to memory that cannot be written to,
                 // since nothing becomes dirty then.
-                let import = unsafe { ImportedMemory::new(&device, first.cast(), len * element_bytes, kind) };
+                let import = unsafe { ImportedMemory::new(device, first.cast(), len * element_bytes, kind) };
                 import.inspect_err(trace::pin_refused).ok().map(Arc::new)
             })
             .collect();

@@ -10,6 +10,8 @@ use super::Source;
 use super::core::Core;
 use super::future::SourceFlushAsync;
 use super::home::{Home, HomeMut};
+use crate::array::VirtualArray;
+use crate::array::alike::alike;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
@@ -103,6 +105,11 @@ impl<T: Element, H: Home<T>, D: Device> Store for Source<T, H, D> {
 
     fn page_elements(&self) -> usize {
         self.page_len()
+    }
+
+    fn alike<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, D>> {
+        let devices: Vec<_> = self.core.channels.iter().map(|channel| channel.device()).collect();
+        alike(&devices, self.page_len(), len)
     }
 }
 

@@ -39,6 +39,7 @@ mod mixed;
 mod model;
 mod nd;
 mod nd_compute;
+mod order;
 mod pains;
 mod peers;
 mod prefix_sums;

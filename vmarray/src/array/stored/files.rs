@@ -244,7 +244,10 @@ impl Files {
         let mut settings = builder.settings;
         settings.checksums = false;
         let places = Homes {
-            open: OpenDevices::of(self.devices.clone(), &settings.common)?,
+            open: OpenDevices::of(
+                self.devices.iter().map(|device| Arc::clone(device) as _).collect(),
+                &settings.common,
+            )?,
             len,
             max_len,
             pages_most: max_len.div_ceil(page_len) as u64,

@@ -9,6 +9,7 @@ use backend_api::{Device, DeviceSpan, Elements, Queue, Reach, Ticket};
 
 use super::assign::assign;
 use crate::array::VirtualArray;
+use crate::array::alike::alike;
 use crate::array::asynchronous::FlushAsync;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -245,6 +246,11 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
 
     fn page_elements(&self) -> usize {
         self.page_len()
+    }
+
+    fn alike<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, D>> {
+        let devices: Vec<_> = self.pager().channels().iter().map(|channel| channel.device()).collect();
+        alike(&devices, self.page_len(), len)
     }
 
     fn as_array(&self) -> Option<&Self> {

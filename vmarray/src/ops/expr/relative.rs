@@ -1,4 +1,5 @@
-//! Expressions whose indices count from another element than the first.
+//! Expressions whose indices count from another element than the first, or whose elements are those beside
+//! others.
 
 use backend_api::expr::{Instruction, Value};
 
@@ -30,6 +31,19 @@ impl<T, F> Expr<T, F> {
     pub(crate) fn counted_from(self, start: usize) -> Self {
         let (list, value) = counted_from(self.list, self.value, start);
         Self { list, value, ..self }
+    }
+}
+
+impl<T, F> Expr<T, F> {
+    /// The same of the elements that are joined to those of another view, as the first of these.
+    pub(crate) fn beside<U>(self) -> Expr<U, F> {
+        let mut list = self.list;
+        for instruction in &mut list.instructions {
+            if let Instruction::Field { source, .. } = instruction {
+                *source += 1;
+            }
+        }
+        Expr { list, value: self.value, marker: std::marker::PhantomData }
     }
 }
 

@@ -20,11 +20,11 @@ use backend_api::{Device, ErrorKind as DeviceErrorKind};
 use vmarray_kernel::{Anywhere, Append, At, Function, Group, Kernel, Memory, Number, Own, Scalar, kernel};
 
 use super::arguments::{Appended, Bound, Placed, values};
+use super::elements::placed;
 use super::kernel::Kernels;
 use super::options::Options;
 use super::plan::{self, Wanted};
 use super::spread::Inside;
-use super::stored::StoredBox;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
@@ -252,12 +252,6 @@ pub(crate) fn scan_lines<T: PrefixSummed>(lines: &mut [T], sums: &mut [T::Sum], 
 /// Whether a device has said that it cannot do something.
 fn is_unsupported(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Device(cause) if cause.kind() == DeviceErrorKind::Unsupported)
-}
-
-/// Elements for items, an element for each.
-fn placed(operand: Operand<'_>, len: usize) -> Placed<'_> {
-    let stored = Some(StoredBox::range_of(operand.start, len));
-    Placed { operand, extents: vec![len], stored, of: Box::new(Inside { operand, len }) }
 }
 
 /// Launches a kernel whose groups the host carries out by a form of its own.

@@ -87,6 +87,10 @@ pub trait Store: Sealed + Sized {
     #[doc(hidden)]
     fn page_elements(&self) -> usize;
 
+    /// An array of zeroes on its devices, of pages of as many elements.
+    #[doc(hidden)]
+    fn alike<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, Self::Device>>;
+
     /// The array that it is.
     #[doc(hidden)]
     fn as_array(&self) -> Option<&VirtualArray<Self::Element, Self::Device>> {

@@ -1,0 +1,61 @@
+//! Launches of kernels of this crate over elements of stores, whatever their types are called there.
+
+use vmarray_kernel::{Kernel, KernelType};
+
+use super::arguments::{Bound, Placed, values};
+use super::kernel::Kernels;
+use super::options::Options;
+use super::plan::{self, Wanted};
+use super::reduce::{How, Reduction};
+use super::spread::Inside;
+use super::stored::StoredBox;
+use crate::base::error::Result;
+use crate::ops::executor::{Operand, OperandStore, ResultStore};
+
+/// Arguments of a kernel, in the order of its parameters.
+#[derive(Debug, Default)]
+pub(crate) struct Given<'a>(Vec<Bound<'a>>);
+
+impl<'a> Given<'a> {
+    pub(crate) fn value(mut self, value: impl KernelType) -> Self {
+        self.0.push(values(value));
+        self
+    }
+
+    /// Elements that stand beside the result.
+    pub(crate) fn own(mut self, store: &'a dyn OperandStore, start: usize, len: usize) -> Self {
+        self.0.push(Bound::Own(placed(Operand::new(store, start), len)));
+        self
+    }
+
+    /// All elements of a result.
+    pub(crate) fn result(mut self, store: &'a dyn ResultStore, len: usize) -> Self {
+        self.0.push(Bound::Own(placed(Operand::changed(store, 0), len)));
+        self
+    }
+
+    /// Elements that each item may read.
+    pub(crate) fn all(mut self, store: &'a dyn OperandStore, start: usize, len: usize) -> Self {
+        self.0.push(Bound::All(placed(Operand::new(store, start), len), 1));
+        self
+    }
+
+    /// Runs it, and counts the items for which something holds.
+    pub(crate) fn count<K: Kernel<Returned = bool>>(self) -> Result<usize> {
+        let mut reduction = Reduction::new::<bool>(How::Sum, K::group_len())?;
+        let wanted = Wanted::Reduced(&mut reduction);
+        plan::run(&Kernels::of::<K>()?, self.0, &Options::USUAL, None, wanted)?;
+        Ok(reduction.sum::<bool>())
+    }
+
+    /// Runs it.
+    pub(crate) fn run<K: Kernel>(self) -> Result<()> {
+        plan::run(&Kernels::of::<K>()?, self.0, &Options::USUAL, None, Wanted::Nothing)
+    }
+}
+
+/// Elements for items, an element for each.
+pub(super) fn placed(operand: Operand<'_>, len: usize) -> Placed<'_> {
+    let stored = Some(StoredBox::range_of(operand.start, len));
+    Placed { operand, extents: vec![len], stored, of: Box::new(Inside { operand, len }) }
+}

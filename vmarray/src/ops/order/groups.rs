@@ -1,0 +1,286 @@
+//! Distinct elements, and elements in groups.
+
+use backend_api::Device;
+use vmarray_kernel::{Anywhere, At, Function, Memory, Number, Own, kernel};
+
+use super::Linearly;
+use super::keys::{SingleKey, argsort_keys};
+use super::searches::{Side, search};
+use super::take::take;
+use crate::array::VirtualArray;
+use crate::base::element::Field;
+use crate::base::error::{Result, expect_len};
+use crate::ops::executor::copy_elements;
+use crate::ops::expr::index;
+use crate::ops::launch::{Given, added, converted, greater, lesser};
+use crate::ops::sort::{SortKey, sort};
+use crate::ops::view::{
+    INTERNAL, Linear, QueryMut as _, Store, StoreMut as _, View, ViewMut as _, copy_by_host,
+};
+
+/// Elements that one item reduces.
+const PIECE: u64 = 256;
+
+/// One where an element differs from the one before it, by their bits.
+#[kernel(crate = vmarray_kernel)]
+fn begins<B: Number + Memory>(at: At<1>, sorted: &Anywhere<B>, out: &mut Own<u64>) {
+    let i = at.index();
+    let mut number = 1_u64;
+    if i > 0 && sorted[i] == sorted[i - 1] {
+        number = 0;
+    }
+    out.set(number);
+}
+
+/// How many pieces each group has.
+#[kernel(crate = vmarray_kernel)]
+fn pieces(at: At<1>, piece: u64, starts: &Anywhere<u64>, out: &mut Own<u64>) {
+    let group = at.index();
+    let mut count = 0_u64;
+    if group + 1 < starts.len() {
+        count = (starts[group + 1] - starts[group] + piece - 1) / piece;
+    }
+    out.set(count);
+}
+
+/// Reduces one piece of a group, in ascending order.
+#[kernel(crate = vmarray_kernel)]
+fn reduced<T: Number + Memory, R: Number + Memory, F: Function<(T,), R>, O: Function<(R, R), R>>(
+    at: At<1>,
+    piece: u64,
+    starts: &Anywhere<u64>,
+    firsts: &Anywhere<u64>,
+    values: &Anywhere<T>,
+    out: &mut Own<R>,
+) {
+    let number = at.index() as u64;
+    // The last group whose first piece is not behind this one.
+    let mut start = 0_usize;
+    let mut end = firsts.len() - 1;
+    while end - start > 1 {
+        let middle = start + (end - start) / 2;
+        if firsts[middle] <= number {
+            start = middle;
+        } else {
+            end = middle;
+        }
+    }
+    let from = starts[start] + (number - firsts[start]) * piece;
+    let last = starts[start + 1];
+    let to = if from + piece < last { from + piece } else { last };
+    let mut all = F::call((values[from as usize],));
+    for k in from + 1..to {
+        all = O::call((all, F::call((values[k as usize],))));
+    }
+    out.set(all);
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn differences(at: At<1>, starts: &Anywhere<u64>, out: &mut Own<u64>) {
+    out.set(starts[at.index() + 1] - starts[at.index()]);
+}
+
+/// Where each run of equal elements begins, of sorted ones, and behind all where they end.
+fn run_starts<T: SortKey, D: Device>(sorted: &VirtualArray<T, D>) -> Result<VirtualArray<u64, D>> {
+    let len = sorted.len();
+    let numbers = sorted.alike::<u64>(len, INTERNAL)?;
+    if len == 0 {
+        return sorted.alike(1, INTERNAL);
+    }
+    let given = Given::default().all(sorted, 0, len).result(numbers.as_target(INTERNAL), len);
+    given.run::<begins<T::KeyBits>>()?;
+    let runs = numbers.prefix_sum(..)? as usize;
+    let wanted = sorted.alike::<u64>(runs + 1, INTERNAL)?;
+    wanted.transform(.., Field::<u64, u64>::whole().set(index() + 1))?;
+    search(&Linearly::all(&numbers), &Linearly::all(&wanted), Side::Left)
+}
+
+pub(super) fn unique<T: SortKey, S: Store<Element = T>>(
+    of: &Linearly<'_, S>,
+) -> Result<VirtualArray<T, S::Device>> {
+    let sorted = of.store.alike::<T>(of.len, INTERNAL)?;
+    if of.len == 0 {
+        return Ok(sorted);
+    }
+    let by_host = || copy_by_host(&sorted, &(0..of.len), of.store, Linear { start: of.start, len: of.len });
+    copy_elements(sorted.as_target(INTERNAL), &(0..of.len), of.operand(), of.start, by_host)?;
+    sort(&sorted, &(0..of.len), None, false)?;
+    let starts = run_starts(&sorted)?;
+    take(&Linearly::all(&sorted), &Linearly::of(&starts, ..starts.len() - 1)?)
+}
+
+/// Numbers that groups can be [reduced](Groups::sum) of.
+pub trait Groupable: SortKey {
+    /// What their sums are: `u64`, `i64` or `f64`.
+    type Sum: SortKey;
+}
+
+macro_rules! groupable {
+    ($($Sum:ty: $($T:ty)*;)*) => { $($(
+        impl Groupable for $T {
+            type Sum = $Sum;
+        }
+    )*)* };
+}
+groupable! {
+    u64: u8 u16 u32 u64;
+    i64: i8 i16 i32 i64;
+    f64: f32 f64;
+}
+
+/// Elements in groups by a key: made by [`group_by`](super::Order::group_by), in ascending order of the keys.
+///
+/// Groups have the indices of their elements, so they are of use for other views of the same length, too:
+/// columns of a table. Each question gathers the values in the order of the groups, and has groups reduced
+/// in pieces of 256 elements, one after the other in ascending order of their indices, so that a float is
+/// the same on any devices. Sums are `u64`, `i64` (both wrap) or `f64`.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let (cities, sales) = (VirtualArray::<u16>::new(5)?, Source::new(vec![1.5_f32, 2.0, 4.0, -1.0, 0.5])?);
+/// cities.write(0, &[7, 3, 7, 3, 9])?;
+/// let groups = cities.group_by(.., Field::<u16, u16>::whole())?;
+/// assert_eq!(groups.keys().to_vec(..)?, [3, 7, 9]);
+/// assert_eq!(groups.counts()?.to_vec(..)?, [2, 2, 1]);
+/// assert_eq!(groups.sum(&sales)?.to_vec(..)?, [1.0, 5.5, 0.5]);
+/// assert_eq!(groups.min(&sales)?.to_vec(..)?, [-1.0, 1.5, 0.5]);
+/// assert_eq!(groups.max(&sales)?.to_vec(..)?, [2.0, 4.0, 0.5]);
+/// // The elements of a group.
+/// let (order, starts) = (groups.order(), groups.starts());
+/// assert_eq!(order.to_vec(starts.get(1)? as usize..starts.get(2)? as usize)?, [0, 2]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Groups<K: SortKey, D: Device> {
+    keys: VirtualArray<K, D>,
+    starts: VirtualArray<u64, D>,
+    order: VirtualArray<u64, D>,
+}
+
+pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
+    of: Linearly<'_, S>,
+    key: &K,
+) -> Result<Groups<K::Key, S::Device>> {
+    let (order, sorted) = argsort_keys(of, key)?;
+    let starts = run_starts(&sorted)?;
+    let keys = take(&Linearly::all(&sorted), &Linearly::of(&starts, ..starts.len() - 1)?)?;
+    Ok(Groups { keys, starts, order })
+}
+
+impl<K: SortKey, D: Device> Groups<K, D> {
+    /// How many groups there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The key of each group.
+    #[must_use]
+    pub fn keys(&self) -> &VirtualArray<K, D> {
+        &self.keys
+    }
+
+    /// Where each group begins in the [order](Self::order), and behind the last one where it ends.
+    #[must_use]
+    pub fn starts(&self) -> &VirtualArray<u64, D> {
+        &self.starts
+    }
+
+    /// The indices of the elements, group by group, those of a group in ascending order.
+    #[must_use]
+    pub fn order(&self) -> &VirtualArray<u64, D> {
+        &self.order
+    }
+
+    /// How many elements each group has.
+    ///
+    /// # Errors
+    /// Those of devices, and of [building arrays](crate::Builder::build).
+    pub fn counts(&self) -> Result<VirtualArray<u64, D>> {
+        let out = self.keys.alike::<u64>(self.len(), INTERNAL)?;
+        if !self.is_empty() {
+            let given = Given::default().all(&self.starts, 0, self.starts.len());
+            given.result(out.as_target(INTERNAL), out.len()).run::<differences>()?;
+        }
+        Ok(out)
+    }
+
+    /// The sum of values of each group: of the elements of a view of as many elements as were grouped.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](crate::ErrorKind::LengthMismatch); those of devices, and of
+    /// [building arrays](crate::Builder::build).
+    pub fn sum<'v, V>(&self, values: V) -> Result<VirtualArray<<V::Element as Groupable>::Sum, D>>
+    where
+        V: View<'v, Shape = Linear, Element: Groupable>,
+    {
+        self.reduced::<V, _, converted<V::Element, Summed<'v, V>>, added<Summed<'v, V>>>(values)
+    }
+
+    /// The least value of each group: NaNs do not count where there is anything else.
+    ///
+    /// # Errors
+    /// As [`sum`](Self::sum).
+    pub fn min<'v, V>(&self, values: V) -> Result<VirtualArray<V::Element, D>>
+    where
+        V: View<'v, Shape = Linear, Element: Groupable>,
+    {
+        self.reduced::<V, _, converted<V::Element, V::Element>, lesser<V::Element>>(values)
+    }
+
+    /// The greatest value of each group, as [`min`](Self::min).
+    ///
+    /// # Errors
+    /// As [`sum`](Self::sum).
+    pub fn max<'v, V>(&self, values: V) -> Result<VirtualArray<V::Element, D>>
+    where
+        V: View<'v, Shape = Linear, Element: Groupable>,
+    {
+        self.reduced::<V, _, converted<V::Element, V::Element>, greater<V::Element>>(values)
+    }
+
+    fn reduced<'v, V, R, F, O>(&self, values: V) -> Result<VirtualArray<R, D>>
+    where
+        V: View<'v, Shape = Linear, Element: Groupable>,
+        R: SortKey,
+        F: Function<(V::Element,), R>,
+        O: Function<(R, R), R>,
+    {
+        expect_len("the values", self.order.len(), values.len())?;
+        if self.is_empty() {
+            return self.keys.alike(0, INTERNAL);
+        }
+        let values = take(&Linearly::all(values), &Linearly::all(&self.order))?;
+        let (mut out, mut starts) = self.level::<_, R, F, O>(&values, &self.starts)?;
+        while out.len() > self.len() {
+            (out, starts) = self.level::<R, R, converted<R, R>, O>(&out, &starts)?;
+        }
+        Ok(out)
+    }
+
+    /// Reduces pieces of groups to one value each; and where the values of each group begin.
+    fn level<T: SortKey, R: SortKey, F: Function<(T,), R>, O: Function<(R, R), R>>(
+        &self,
+        values: &VirtualArray<T, D>,
+        starts: &VirtualArray<u64, D>,
+    ) -> Result<(VirtualArray<R, D>, VirtualArray<u64, D>)> {
+        let firsts = starts.alike::<u64>(starts.len(), INTERNAL)?;
+        let given = Given::default().value(PIECE).all(starts, 0, starts.len());
+        given.result(firsts.as_target(INTERNAL), firsts.len()).run::<pieces>()?;
+        let count = firsts.exclusive_prefix_sum(..)? as usize;
+        let out = starts.alike::<R>(count, INTERNAL)?;
+        let given = Given::default().value(PIECE).all(starts, 0, starts.len());
+        let given = given.all(&firsts, 0, firsts.len()).all(values, 0, values.len());
+        given.result(out.as_target(INTERNAL), count).run::<reduced<T, R, F, O>>()?;
+        Ok((out, firsts))
+    }
+}
+
+/// What the sums of a view's elements are.
+type Summed<'v, V> = <<V as View<'v>>::Element as Groupable>::Sum;

@@ -1,0 +1,168 @@
+//! Elements by their rank, without moving any; random orders and samples.
+
+use std::collections::HashSet;
+
+use vmarray_kernel::{Anywhere, At, Memory, Number, Own, Scalar as _, kernel};
+
+use super::Linearly;
+use super::searches::{in_order, ordered};
+use crate::base::element::Element;
+use crate::base::error::{ErrorKind, Result};
+use crate::ops::expr::{Expr, index};
+use crate::ops::sort::{KeyBits, Order as KeyOrder, SortKey};
+use crate::ops::view::{Query as _, Store, View};
+
+/// Bits that are decided by one reading: a histogram of as many bins as can be.
+const DIGIT_BITS: u32 = 12;
+
+/// Whether the element behind one comes before it.
+#[kernel(crate = vmarray_kernel)]
+fn descends<B: Number + Memory>(
+    at: At<1>,
+    flip: u64,
+    flip_negative: u64,
+    all: &Anywhere<B>,
+    own: &Own<B>,
+) -> bool {
+    in_order(all[at.index() + 1], flip, flip_negative) < in_order(own.get(), flip, flip_negative)
+}
+
+/// Whether elements are in ascending order.
+pub(super) fn is_sorted<T: SortKey, S: Store<Element = T>>(of: &Linearly<'_, S>) -> Result<bool> {
+    if of.len < 2 {
+        return Ok(true);
+    }
+    let given = ordered::<T>().all(of.operand(), of.start, of.len);
+    let count = given.own(of.operand(), of.start, of.len - 1).count::<descends<T::KeyBits>>()?;
+    Ok(count == 0)
+}
+
+/// The unsigned number that is ordered as an element is.
+fn key_bits<T: SortKey>() -> Expr<T, u64> {
+    let order = KeyOrder::of::<T>(false);
+    let wide = Expr::<T, T::KeyBits>::field::<T::KeyBits>(0, 0).converted::<u64>();
+    let plain = wide.clone() ^ order.flip;
+    if order.flip_negative == 0 {
+        return plain;
+    }
+    let sign = 1_u64 << (8 * T::KeyBits::BYTES - 1);
+    (wide & sign).ne(0).select(plain.clone() ^ order.flip_negative, plain)
+}
+
+/// The element whose bits make that number.
+fn of_key<T: SortKey>(key: u64) -> T {
+    let order = KeyOrder::of::<T>(false);
+    let plain = key ^ order.flip;
+    let sign = plain >> (8 * T::KeyBits::BYTES - 1) & 1;
+    // The sign is not among the bits that `flip_negative` flips.
+    let bits = if sign == 1 { plain ^ order.flip_negative } else { plain };
+    bytemuck::cast(T::KeyBits::from_value(bits))
+}
+
+/// The unsigned number of the element with a rank.
+fn key_of_rank<'a, T: SortKey, V>(of: V, mut rank: u64) -> Result<u64>
+where
+    V: View<'a, Element = T, Index = usize>,
+{
+    let bits = 8 * T::KeyBits::BYTES as u32;
+    let (mut known, mut rest) = (0_u64, bits);
+    while rest > 0 {
+        let digit_bits = DIGIT_BITS.min(rest);
+        rest -= digit_bits;
+        let bins = 1_u64 << digit_bits;
+        let digit = ((key_bits::<T>() >> u64::from(rest)) & (bins - 1)).cast::<u32>();
+        let higher = rest + digit_bits;
+        let counts = if higher == bits {
+            of.histogram(.., digit, bins as usize)?
+        } else {
+            let is_alike = (key_bits::<T>() >> u64::from(higher)).eq(known >> higher);
+            of.histogram(.., digit.only_where(is_alike), bins as usize)?
+        };
+        let mut bin = 0;
+        while bin + 1 < counts.len() && counts[bin] <= rank {
+            rank -= counts[bin];
+            bin += 1;
+        }
+        known |= (bin as u64) << rest;
+    }
+    Ok(known)
+}
+
+pub(super) fn select_nth<'a, T: SortKey, V>(of: V, nth: usize) -> Result<T>
+where
+    V: View<'a, Element = T, Index = usize>,
+{
+    if nth >= of.len() {
+        return Err(ErrorKind::IndexOutside { index: nth, len: of.len() }.into());
+    }
+    key_of_rank(of, nth as u64).map(of_key)
+}
+
+/// The greatest elements, in descending order.
+pub(super) fn top_k<'a, T: SortKey, V>(of: V, count: usize) -> Result<Vec<T>>
+where
+    V: View<'a, Element = T, Index = usize>,
+{
+    let count = count.min(of.len());
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let least = key_of_rank(of, (of.len() - count) as u64)?;
+    // Those that are equal to the least are as good as each other.
+    let greater = of.find_where(.., key_bits::<T>().gt(least), count)?;
+    let mut greatest = of.gather(&greater.indices)?;
+    let order = KeyOrder::of::<T>(true);
+    greatest.sort_unstable_by_key(|element| order.key::<T::KeyBits>(bytemuck::cast(*element)));
+    greatest.resize(count, of_key(least));
+    Ok(greatest)
+}
+
+/// Random bits for each index of elements (finalizer of SplitMix64: Steele, Lea, Flood, "Fast Splittable
+/// Pseudorandom Number Generators", 2014).
+pub(super) fn random_bits<T: Element>(seed: u64) -> Expr<T, u64> {
+    let begun = mixed(seed);
+    let mut bits = index::<T>() * GOLDEN + begun;
+    for (shift, factor) in MIXERS {
+        bits = (bits.clone() ^ (bits >> shift)) * factor;
+    }
+    bits.clone() ^ (bits >> 31)
+}
+
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+const MIXERS: [(u64, u64); 2] = [(30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)];
+
+fn mixed(number: u64) -> u64 {
+    let mut bits = number.wrapping_add(GOLDEN);
+    for (shift, factor) in MIXERS {
+        bits = (bits ^ bits >> shift).wrapping_mul(factor);
+    }
+    bits ^ bits >> 31
+}
+
+/// So many different elements, in a random order: R. Floyd's sampling (J. Bentley, R. Floyd, "A Sample of
+/// Brilliance", 1987), put in a random order by a swap for each.
+pub(super) fn sample<'a, V>(of: V, count: usize, seed: u64) -> Result<Vec<V::Element>>
+where
+    V: View<'a, Index = usize>,
+{
+    if count > of.len() {
+        return Err(ErrorKind::IndexOutside { index: count - 1, len: of.len() }.into());
+    }
+    let mut number = seed;
+    let mut below = |end: usize| {
+        number = number.wrapping_add(GOLDEN);
+        // The high half of a product, which is as good as even for lengths that are.
+        ((u128::from(mixed(number)) * end as u128) >> 64) as usize
+    };
+    let (mut chosen, mut known) = (Vec::with_capacity(count), HashSet::with_capacity(count));
+    for end in of.len() - count..of.len() {
+        let at = below(end + 1);
+        let at = if known.insert(at) { at } else { end };
+        known.insert(at);
+        chosen.push(at);
+    }
+    for at in (1..count).rev() {
+        chosen.swap(at, below(at + 1));
+    }
+    of.gather(&chosen)
+}

@@ -1,0 +1,125 @@
+//! Searches in sorted elements, and merges of two sorted views: each item searches by itself, by bisection.
+//!
+//! Elements are compared as the unsigned numbers that sorts make of them, so floats in their total order.
+
+use vmarray_kernel::{Anywhere, At, Memory, Number, Own, kernel};
+
+use super::Linearly;
+use crate::array::VirtualArray;
+use crate::base::error::{ErrorKind, Result};
+use crate::ops::launch::Given;
+use crate::ops::sort::{Order as KeyOrder, SortKey};
+use crate::ops::view::{INTERNAL, Store, StoreMut as _};
+
+/// Where an element belongs that is equal to some of the sorted ones: see
+/// [`search_sorted`](super::Order::search_sorted).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Before them.
+    Left,
+    /// Behind them.
+    Right,
+}
+
+/// The unsigned number that is ordered as the bits of numbers are.
+#[kernel(crate = vmarray_kernel)]
+pub(super) fn in_order<B: Number>(bits: B, flip: u64, flip_negative: u64) -> u64 {
+    let wide = bits as u64;
+    if (wide >> (B::BITS - 1)) & 1 == 1 { wide ^ flip ^ flip_negative } else { wide ^ flip }
+}
+
+/// How many sorted elements come before one.
+#[kernel(crate = vmarray_kernel)]
+fn places<B: Number + Memory>(
+    flip: u64,
+    flip_negative: u64,
+    after_equal: bool,
+    sorted: &Anywhere<B>,
+    own: &Own<B>,
+    out: &mut Own<u64>,
+) {
+    let key = in_order(own.get(), flip, flip_negative);
+    let mut start = 0_usize;
+    let mut end = sorted.len();
+    while start < end {
+        let middle = start + (end - start) / 2;
+        let other = in_order(sorted[middle], flip, flip_negative);
+        if other < key || after_equal && other == key {
+            start = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    out.set(start as u64);
+}
+
+/// The element at each place of two sorted lists together: how many of them are of the first list is found by
+/// bisection along a diagonal (Odeh, Green, Mwassi, Shmueli, Birk, "Merge Path", 2012).
+#[kernel(crate = vmarray_kernel)]
+fn merged<B: Number + Memory>(
+    at: At<1>,
+    flip: u64,
+    flip_negative: u64,
+    first: &Anywhere<B>,
+    second: &Anywhere<B>,
+    out: &mut Own<B>,
+) {
+    let place = at.index();
+    let mut start = if place > second.len() { place - second.len() } else { 0 };
+    let mut end = if place < first.len() { place } else { first.len() };
+    while start < end {
+        let middle = start + (end - start) / 2;
+        let one = in_order(first[middle], flip, flip_negative);
+        if one <= in_order(second[place - middle - 1], flip, flip_negative) {
+            start = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    let of_second = place - start;
+    let mut is_first = start < first.len();
+    if is_first && of_second < second.len() {
+        let one = in_order(first[start], flip, flip_negative);
+        is_first = one <= in_order(second[of_second], flip, flip_negative);
+    }
+    if is_first {
+        out.set(first[start]);
+    } else {
+        out.set(second[of_second]);
+    }
+}
+
+/// Arguments that begin with how numbers are ordered.
+pub(super) fn ordered<'a, T: SortKey>() -> Given<'a> {
+    let order = KeyOrder::of::<T>(false);
+    Given::default().value(order.flip).value(order.flip_negative)
+}
+
+pub(super) fn search<T: SortKey, S: Store<Element = T>, N: Store<Element = T>>(
+    sorted: &Linearly<'_, S>,
+    others: &Linearly<'_, N>,
+    side: Side,
+) -> Result<VirtualArray<u64, N::Device>> {
+    let out = others.store.alike::<u64>(others.len, INTERNAL)?;
+    if others.len > 0 && sorted.len > 0 {
+        let given = ordered::<T>().value(side == Side::Right).all(sorted.operand(), sorted.start, sorted.len);
+        let given = given.own(others.operand(), others.start, others.len);
+        given.result(out.as_target(INTERNAL), out.len()).run::<places<T::KeyBits>>()?;
+    }
+    Ok(out)
+}
+
+pub(super) fn merge<T: SortKey, S: Store<Element = T>, O: Store<Element = T>>(
+    first: &Linearly<'_, S>,
+    second: &Linearly<'_, O>,
+) -> Result<VirtualArray<T, S::Device>> {
+    let too_long = ErrorKind::TooLong { elements: u64::MAX, element_bytes: size_of::<T>() };
+    let len = first.len.checked_add(second.len).ok_or(too_long)?;
+    let out = first.store.alike::<T>(len, INTERNAL)?;
+    if len > 0 {
+        let given = ordered::<T>().all(first.operand(), first.start, first.len);
+        let given = given.all(second.operand(), second.start, second.len);
+        given.result(out.as_target(INTERNAL), len).run::<merged<T::KeyBits>>()?;
+    }
+    Ok(out)
+}

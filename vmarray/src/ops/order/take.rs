@@ -1,0 +1,152 @@
+//! Elements by the indices that another array has.
+
+use bytemuck::{Pod, Zeroable};
+use vmarray_kernel::{Anywhere, Field, KernelType, Layout, Memory, Number, Own, kernel};
+
+use super::Linearly;
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::memory::zeroed_vec;
+use crate::ops::launch::Given;
+use crate::ops::view::sealed::Sealed;
+use crate::ops::view::{INTERNAL, Store, StoreMut as _};
+
+/// Longer elements are copied by lists of indices.
+const BYTES_MAX: usize = 128;
+/// So many indices are read at once where elements are copied by lists.
+const LISTED_AT_ONCE: usize = 1 << 20;
+
+/// Numbers that can be [indices](super::Order::take): `u32` and `u64`.
+///
+/// ```
+/// use vmarray::order::TakeIndex;
+/// use vmarray::prelude::*;
+///
+/// fn last<I: TakeIndex>(order: &VirtualArray<I>, of: &VirtualArray<f32>) -> vmarray::Result<f32> {
+///     of.take(order)?.get(order.len() - 1)
+/// }
+/// let (of, order) = (VirtualArray::<f32>::new(3)?, VirtualArray::<u32>::new(2)?);
+/// of.set(2, 0.5)?;
+/// order.write(0, &[1, 2])?;
+/// assert_eq!(last(&order, &of)?, 0.5);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait TakeIndex: Element + Number + Memory + Sealed {}
+impl TakeIndex for u32 {}
+impl TakeIndex for u64 {}
+
+/// An element as plain words.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(transparent)]
+struct Plain<T: Element>(T);
+
+impl<T: Element> Plain<T> {
+    /// Bytes of a word: all words of an element are as long, and lie at multiples of it.
+    const WORD: usize = match size_of::<T>() % 8 {
+        0 => 8,
+        4 => 4,
+        2 | 6 => 2,
+        _ => 1,
+    };
+}
+
+fn words(bytes: &[u8], word: usize) -> impl Iterator<Item = u64> {
+    bytes.chunks_exact(word).map(|word| {
+        let mut wide = [0; 8];
+        wide[..word.len()].copy_from_slice(word);
+        u64::from_le_bytes(wide)
+    })
+}
+
+impl<T: Element> KernelType for Plain<T> {
+    // SAFETY: all bits may be zero of plain data.
+    const ZERO: Self = unsafe { std::mem::zeroed() };
+
+    fn layout() -> Layout {
+        let word = match Self::WORD {
+            8 => u64::layout(),
+            4 => u32::layout(),
+            2 => u16::layout(),
+            _ => u8::layout(),
+        };
+        let bytes = size_of::<T>();
+        let layout = Layout::Array(Box::new(word), bytes / Self::WORD);
+        let field = Field { name: "words", offset: 0, layout };
+        Layout::Struct { name: "Plain", fields: vec![field], bytes }
+    }
+
+    fn values(self, into: &mut Vec<u64>) {
+        into.extend(words(bytemuck::bytes_of(&self), Self::WORD));
+    }
+
+    fn of_values(next: &mut impl FnMut() -> u64) -> Self {
+        let mut value = Self::ZERO;
+        for word in bytemuck::bytes_of_mut(&mut value).chunks_exact_mut(Self::WORD) {
+            word.copy_from_slice(&next().to_le_bytes()[..Self::WORD]);
+        }
+        value
+    }
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn taken<T: Memory, I: Number + Memory>(of: &Anywhere<T>, indices: &Own<I>, out: &mut Own<T>) {
+    out.set(of[indices.get() as usize]);
+}
+
+/// The elements with these indices, on the devices of the indices.
+pub(super) fn take<T: Element, S: Store<Element = T>, I: TakeIndex, J: Store<Element = I>>(
+    of: &Linearly<'_, S>,
+    indices: &Linearly<'_, J>,
+) -> Result<VirtualArray<T, J::Device>> {
+    let out = indices.store.alike::<T>(indices.len, INTERNAL)?;
+    if indices.len == 0 {
+        return Ok(out);
+    }
+    if size_of::<T>() <= BYTES_MAX {
+        let given = Given::default().all(of.operand(), of.start, of.len);
+        let given = given.own(indices.operand(), indices.start, indices.len);
+        let done = given.result(out.as_target(INTERNAL), out.len()).run::<taken<Plain<T>, I>>();
+        match done {
+            Err(error) if error.device_error().is_some_and(is_refusal) => {}
+            done => return done.map(|()| out).map_err(|error| listed(error, of.len)),
+        }
+    }
+    by_lists(of, indices, &out)?;
+    Ok(out)
+}
+
+/// What a kernel means that found no element.
+fn listed(error: Error, len: usize) -> Error {
+    match *error.kind() {
+        ErrorKind::KernelOutside { index, item, .. } => {
+            ErrorKind::ListedIndexOutside { position: item, index: index as usize, len }.into()
+        }
+        _ => error,
+    }
+}
+
+fn is_refusal(error: &backend_api::Error) -> bool {
+    matches!(error.kind(), backend_api::ErrorKind::Unsupported | backend_api::ErrorKind::OutOfMemory)
+}
+
+fn by_lists<T: Element, S: Store<Element = T>, I: TakeIndex, J: Store<Element = I>>(
+    of: &Linearly<'_, S>,
+    indices: &Linearly<'_, J>,
+    out: &VirtualArray<T, J::Device>,
+) -> Result<()> {
+    let at_once = LISTED_AT_ONCE.min(indices.len).min((64 << 20) / size_of::<T>() + 1);
+    let (mut numbers, mut values) = (zeroed_vec::<I>(at_once)?, zeroed_vec::<T>(at_once)?);
+    for start in (0..indices.len).step_by(at_once) {
+        let here = at_once.min(indices.len - start);
+        indices.store.read_at(indices.start + start, &mut numbers[..here], INTERNAL)?;
+        let list: Vec<usize> = numbers[..here].iter().map(|number| number.to_value() as usize).collect();
+        if let Some(at) = list.iter().position(|index| *index >= of.len) {
+            let (position, index) = (start + at, list[at]);
+            return Err(ErrorKind::ListedIndexOutside { position, index, len: of.len }.into());
+        }
+        of.store.gather_within(of.start..of.start + of.len, &list, &mut values[..here], INTERNAL)?;
+        out.write_range(start, &values[..here])?;
+    }
+    Ok(())
+}
