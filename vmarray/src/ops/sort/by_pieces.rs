@@ -1,12 +1,16 @@
 //! Sorting elements that no single device has: pieces that fit into RAM, which are then merged where they
 //! are.
 //!
-//! Two sorted neighbours are merged by way of RAM if both fit into it. Else the first half of what they come
-//! to is found by a search, brought in front of the second by a rotation, and each half merged by itself: K.
-//! Dudzinski, A. Dydek, "On a stable minimum storage merging algorithm", 1981. The rotation swaps blocks: D.
-//! Gries, H. Mills, "Swapping sections", 1981.
+//! Two sorted neighbours are merged while they stream by if the shorter one fits into RAM. Else the first half
+//! of what they come to is found by a search, brought in front of the second by a rotation, and each half
+//! merged by itself: K. Dudzinski, A. Dydek, "On a stable minimum storage merging algorithm", 1981. The
+//! rotation swaps blocks: D. Gries, H. Mills, "Swapping sections", 1981.
+
+mod stream;
 
 use std::ops::Range;
+
+use backend_api::backends::ram::SystemMemory;
 
 use super::{Order, SortKey, on_host};
 use crate::base::error::Result;
@@ -15,7 +19,8 @@ use crate::base::scoped_threads::CORES;
 use crate::ops::shift::interrupted;
 use crate::ops::view::{INTERNAL, StoreMut};
 
-/// How many bytes are sorted at once, if there is RAM; as many again are used beside them.
+/// How many bytes are sorted at once, if there is RAM; as many again are used beside them, and more if that
+/// leaves half of it free.
 const PIECE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 30 };
 /// What is tried at least.
 const PIECE_BYTES_MIN: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
@@ -26,7 +31,9 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     range: &Range<usize>,
     order: Order,
 ) -> Result<()> {
-    let mut piece = range.len().min(PIECE_BYTES / size_of::<T>());
+    let free = if cfg!(test) { None } else { SystemMemory::of_linux() };
+    let quarter = free.map_or(0, |free| usize::try_from(free.usable_bytes() / 4).unwrap_or(usize::MAX));
+    let mut piece = range.len().min(PIECE_BYTES.max(quarter) / size_of::<T>());
     let (piece, beside) = loop {
         match zeroed_vec_large(piece).and_then(|one| Ok((one, zeroed_vec_large(piece)?))) {
             Err(_) if piece * size_of::<T>() / 2 >= PIECE_BYTES_MIN => piece /= 2,
@@ -81,7 +88,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         let (keys, others) = (&mut piece[..range.len()], &mut beside[..range.len()]);
         let done = self.read(range.start, keys).and_then(|()| {
             let bits: &mut [T::KeyBits] = bytemuck::cast_slice_mut(keys);
-            on_host::sort(bits, bytemuck::cast_slice_mut(others), self.order, *CORES);
+            on_host::sort(bits, bytemuck::cast_slice_mut(others), self.order, *CORES)?;
             self.write_all(range.start, keys)
         });
         (self.piece, self.beside) = (piece, beside);
@@ -102,8 +109,8 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         if start == middle || middle == end || self.key_at(middle - 1)? <= self.key_at(middle)? {
             return Ok(());
         }
-        if end - start <= self.piece.len() {
-            return self.merge_in_ram(start, middle, end);
+        if (middle - start).min(end - middle) <= self.piece.len() {
+            return stream::merge(self, start, middle, end);
         }
         let half = (end - start) / 2;
         // How many elements of the first are among that many.
@@ -120,27 +127,6 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         self.rotate(first, middle, second)?;
         self.merge(start, first, start + half)?;
         self.merge(start + half, second, end)
-    }
-
-    fn merge_in_ram(&mut self, start: usize, middle: usize, end: usize) -> Result<()> {
-        let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
-        let (both, merged) = (&mut piece[..end - start], &mut beside[..end - start]);
-        let done = self.read(start, both).and_then(|()| {
-            let (mut one, mut two) = both.split_at(middle - start);
-            for to in &mut *merged {
-                let from = match (one.first(), two.first()) {
-                    (Some(first), Some(second)) if self.key(*second) < self.key(*first) => &mut two,
-                    (Some(_), _) => &mut one,
-                    (None, _) => &mut two,
-                };
-                if let Some((first, others)) = from.split_first() {
-                    (*to, *from) = (*first, others);
-                }
-            }
-            self.write_all(start, merged)
-        });
-        (self.piece, self.beside) = (piece, beside);
-        done
     }
 
     /// Has two neighbours change places.
