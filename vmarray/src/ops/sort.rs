@@ -20,16 +20,24 @@ use crate::ops::view::{INTERNAL, StoreMut};
 
 /// Numbers as bits.
 #[doc(hidden)]
-pub trait KeyBits: SortKey + Debug {
+pub trait KeyBits: SortKey + Ord + std::ops::BitXor<Output = Self> + Debug {
     const BYTES: usize = size_of::<Self>();
     fn wide(self) -> u64;
+    /// The lowest bits.
+    fn narrow(wide: u64) -> Self;
 }
 
 macro_rules! bits {
     ($($T:ty)*) => { $(
         impl KeyBits for $T {
+            #[inline(always)]
             fn wide(self) -> u64 {
                 self.into()
+            }
+
+            #[inline(always)]
+            fn narrow(wide: u64) -> Self {
+                wide as Self
             }
         }
     )* };
@@ -62,6 +70,14 @@ impl Order {
         let wide = bits.wide();
         let sign = ((wide << (u64::BITS - 8 * B::BYTES as u32)) as i64 >> 63) as u64;
         wide ^ self.flip ^ (sign & self.flip_negative)
+    }
+
+    /// The bits of which a key was made.
+    pub(crate) fn bits<B: KeyBits>(self, key: u64) -> B {
+        // The sign is not among the bits that are flipped by it.
+        let flipped = key ^ self.flip;
+        let sign = ((flipped << (u64::BITS - 8 * B::BYTES as u32)) as i64 >> 63) as u64;
+        B::narrow(flipped ^ (sign & self.flip_negative))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use vmarray_kernel::{Anywhere, At, Memory, Number, Own, Scalar as _, kernel};
+use vmarray_kernel::{Anywhere, At, Memory, Number, Own, kernel};
 
 use super::Linearly;
 use super::searches::{in_order, ordered};
@@ -51,12 +51,7 @@ fn key_bits<T: SortKey>() -> Expr<T, u64> {
 
 /// The element whose bits make that number.
 fn of_key<T: SortKey>(key: u64) -> T {
-    let order = KeyOrder::of::<T>(false);
-    let plain = key ^ order.flip;
-    let sign = plain >> (8 * T::KeyBits::BYTES - 1) & 1;
-    // The sign is not among the bits that `flip_negative` flips.
-    let bits = if sign == 1 { plain ^ order.flip_negative } else { plain };
-    bytemuck::cast(T::KeyBits::from_value(bits))
+    bytemuck::cast(KeyOrder::of::<T>(false).bits::<T::KeyBits>(key))
 }
 
 /// The unsigned number of the element with a rank.

@@ -1,12 +1,16 @@
 //! Sorting elements that no single device has: pieces that fit into RAM, which are then merged where they
 //! are.
 //!
-//! Two sorted neighbours are merged by way of RAM if both fit into it. Else the first half of what they come
-//! to is found by a search, brought in front of the second by a rotation, and each half merged by itself: K.
-//! Dudzinski, A. Dydek, "On a stable minimum storage merging algorithm", 1981. The rotation swaps blocks: D.
-//! Gries, H. Mills, "Swapping sections", 1981.
+//! Two sorted neighbours without values are merged while they stream by if the shorter one fits into RAM, those
+//! with values if both fit. Else the first half of what they come to is found by a search, brought in front of
+//! the second by a rotation, and each half merged by itself: K. Dudzinski, A. Dydek, "On a stable minimum
+//! storage merging algorithm", 1981. The rotation swaps blocks: D. Gries, H. Mills, "Swapping sections", 1981.
+
+mod stream;
 
 use std::ops::Range;
+
+use backend_api::backends::ram::SystemMemory;
 
 use super::{Order, SortKey, on_host};
 use crate::base::error::Result;
@@ -16,7 +20,8 @@ use crate::ops::executor::Operand;
 use crate::ops::shift::interrupted;
 use crate::ops::view::{INTERNAL, StoreMut};
 
-/// How many bytes are sorted at once, if there is RAM; as many again are used beside them.
+/// How many bytes are sorted at once, if there is RAM; as many again are used beside them, and more if that
+/// leaves half of it free.
 const PIECE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 30 };
 /// What is tried at least.
 const PIECE_BYTES_MIN: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
@@ -30,7 +35,11 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
 ) -> Result<()> {
     let stride = values.map_or(0, |values| values.stride());
     let of_each = size_of::<T>() + stride;
-    let mut piece = range.len().min((PIECE_BYTES / of_each).max(2));
+    let free = if cfg!(test) { None } else { SystemMemory::of_linux() };
+    let quarter = free.map_or(0, |free| usize::try_from(free.usable_bytes() / 4).unwrap_or(usize::MAX));
+    // Values are put in their order by numbers of 32 bits.
+    let most = if stride == 0 { usize::MAX } else { u32::MAX as usize };
+    let mut piece = range.len().min((PIECE_BYTES.max(quarter) / of_each).clamp(2, most));
     let (piece, beside) = loop {
         match PieceMemory::new(piece, stride).and_then(|one| Ok((one, PieceMemory::new(piece, stride)?))) {
             Err(_) if piece * of_each / 2 >= PIECE_BYTES_MIN => piece /= 2,
@@ -129,15 +138,14 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         let done = self.read(range.start, &mut rows).and_then(|()| {
             let keys: &mut [T::KeyBits] = bytemuck::cast_slice_mut(rows.keys);
             if stride == 0 {
-                on_host::sort(keys, bytemuck::cast_slice_mut(others.keys), self.order, *CORES);
+                on_host::sort(keys, bytemuck::cast_slice_mut(others.keys), self.order, *CORES)?;
                 return self.write_all(range.start, &rows);
             }
-            let numbers = on_host::order_of(keys, self.order, *CORES)?;
-            for (to, number) in numbers.iter().enumerate() {
-                others.keys[to] = rows.keys[*number as usize];
-            }
+            let mut numbers: Vec<u32> = zeroed_vec_large(keys.len())?;
+            (0..).zip(&mut numbers).for_each(|(number, to)| *to = number);
+            on_host::sort_pairs(keys, &mut numbers, self.order, *CORES)?;
             permute(rows.values, others.values, stride, &numbers);
-            self.write_all(range.start, &others)
+            self.write_all(range.start, &SomeRows { keys: rows.keys, values: others.values })
         });
         (self.piece, self.beside) = (piece, beside);
         done
@@ -152,10 +160,22 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         }
     }
 
+    fn read_keys(&self, place: usize, into: &mut [T]) -> Result<()> {
+        self.store.read_at(place, into, INTERNAL)
+    }
+
+    /// The same as [`write_all`](Self::write_all) of keys that have no values.
+    fn write_keys(&self, place: usize, from: &mut [T]) -> Result<()> {
+        self.write_all(place, &SomeRows { keys: from, values: &mut [] })
+    }
+
     /// Merges two sorted neighbours.
     fn merge(&mut self, start: usize, middle: usize, end: usize) -> Result<()> {
         if start == middle || middle == end || self.key_at(middle - 1)? <= self.key_at(middle)? {
             return Ok(());
+        }
+        if self.values.is_none() && (middle - start).min(end - middle) <= self.piece.keys.len() {
+            return stream::merge(self, start, middle, end);
         }
         if end - start <= self.piece.keys.len() {
             return self.merge_in_ram(start, middle, end);

@@ -1,198 +1,338 @@
-//! Sorting in RAM.
+//! Sorting in RAM: keys, and keys with values, which keep the order of equal keys.
 //!
-//! Keys are first dealt out by their most significant digit, by all threads at once; what has one digit is
-//! then sorted by a thread, from its least significant digit on, while it is in the processor's caches. A
-//! digit that all keys have in common costs nothing but being seen.
+//! A look at the keys says which bits differ at all, and whether they are in order already. Rows are first
+//! dealt out by the highest of those bits, by all threads at once, through buffers of a line for each
+//! digit. What has one digit is then small: a thread sorts it while it is in the processor's caches, by as
+//! many bits as make most keys differ, and mends what they leave in the wrong order. Keys alone of which few
+//! bits differ are counted and written anew.
 
-use std::slice::IterMut;
+mod cached;
+mod count;
+mod deal;
+mod rows;
+mod survey;
 
+use bytemuck::Pod;
 use parking_lot::Mutex;
 
+use self::rows::{Columns, KeyRow};
+use self::survey::{InOrder, Window};
 use super::{KeyBits, Order};
 use crate::base::error::Result;
+use crate::base::memory::{zeroed_vec, zeroed_vec_large};
 use crate::base::scoped_threads;
 
-const DIGITS: usize = 256;
-/// What has fewer keys is compared.
-const FEW: usize = 128;
-/// So many bytes of keys are sorted from the least significant digit on.
+/// What has fewer rows is compared.
+const FEW: usize = 48;
+/// So many bytes of rows are sorted in the caches of a core: they are there twice, and what they become.
 const CACHED_BYTES: usize = if cfg!(test) { 4 << 10 } else { 512 << 10 };
+/// Fewer rows are not worth a second thread.
+const TOGETHER: usize = if cfg!(test) { 500 } else { 1 << 17 };
 
-type Counts = [usize; DIGITS];
-
-fn digit<B: KeyBits>(order: Order, bits: B, place: usize) -> usize {
-    (order.key(bits) >> (8 * place)) as usize % DIGITS
+/// Sorts keys, with as much memory beside them; another 512 KiB for each thread are taken.
+///
+/// # Errors
+/// [`NoMemory`](crate::ErrorKind::NoMemory). The keys are as before then.
+pub(crate) fn sort<K: KeyBits>(keys: &mut [K], beside: &mut [K], order: Order, threads: usize) -> Result<()> {
+    // Takes no memory.
+    let mut values = vec![(); keys.len()];
+    let columns = Columns { keys, values: &mut values };
+    run(columns, bytemuck::cast_slice_mut(beside), order, threads)
 }
 
-/// Sorts keys by all of their digits, with as much memory beside them.
-pub(super) fn sort<B: KeyBits>(keys: &mut [B], beside: &mut [B], order: Order, threads: usize) {
-    Sorting { order, threads }.sort(keys, beside, false, B::BYTES);
-}
-
-/// The numbers of keys in the order of these, and of those that are equal in ascending order.
-pub(super) fn order_of<B: KeyBits>(keys: &[B], order: Order, _threads: usize) -> Result<Vec<u32>> {
-    let mut numbers: Vec<u32> = (0..keys.len() as u32).collect();
-    numbers.sort_by_key(|number| order.key(keys[*number as usize]));
-    Ok(numbers)
-}
-
-#[derive(Clone, Copy)]
-struct Sorting {
+/// Sorts keys, and values as their keys. Values of equal keys keep their order.
+///
+/// Takes as much memory again as keys and values have, and 512 KiB for each thread.
+///
+/// # Errors
+/// [`NoMemory`](crate::ErrorKind::NoMemory). Keys and values are as before then.
+///
+/// # Panics
+/// If there are not as many values as keys.
+pub(crate) fn sort_pairs<K: KeyBits, V: Pod + Send + Sync>(
+    keys: &mut [K],
+    values: &mut [V],
     order: Order,
     threads: usize,
+) -> Result<()> {
+    assert_eq!(keys.len(), values.len(), "a value for each key");
+    let mut beside = zeroed_vec_large(keys.len())?;
+    run(Columns { keys, values }, &mut beside, order, threads)
 }
 
-/// Keys that are alike in all digits but so many, and the memory beside them.
-struct Bucket<'a, B> {
-    keys: &'a mut [B],
-    beside: &'a mut [B],
+fn run<K: KeyBits, V: Pod + Send + Sync>(
+    columns: Columns<'_, K, V>,
+    beside: &mut [KeyRow<K, V>],
+    order: Order,
+    threads: usize,
+) -> Result<()> {
+    if order.flip_negative == 0 {
+        Sorting::<false> { order }.run(columns, beside, threads)
+    } else {
+        Sorting::<true> { order }.run(columns, beside, threads)
+    }
 }
 
-impl Sorting {
-    /// Sorts keys by their lowest digits; they are in the memory beside them afterwards, if so wanted.
-    fn sort<B: KeyBits>(self, keys: &mut [B], beside: &mut [B], moves: bool, digits: usize) {
-        if keys.len() <= FEW || digits == 0 {
-            if digits > 0 {
-                keys.sort_unstable_by_key(|bits| self.order.key(*bits));
+/// How keys are ordered; bits of integers are not flipped by their sign.
+#[derive(Clone, Copy)]
+struct Sorting<const IS_FLOAT: bool> {
+    order: Order,
+}
+
+/// Where rows are before they are sorted. They are in columns afterwards.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Columns,
+    Rows,
+}
+
+/// Rows of one digit, and where they belong.
+struct Bucket<'a, K, V> {
+    columns: Columns<'a, K, V>,
+    rows: &'a mut [KeyRow<K, V>],
+}
+
+type Scratch<K, V> = Vec<KeyRow<K, V>>;
+
+impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
+    fn run<K: KeyBits, V: Pod + Send + Sync>(
+        self,
+        mut columns: Columns<'_, K, V>,
+        beside: &mut [KeyRow<K, V>],
+        threads: usize,
+    ) -> Result<()> {
+        let threads = if columns.len() < TOGETHER { 1 } else { threads.max(1) };
+        // Before memory is taken.
+        match InOrder::of(columns.keys, size_of::<V>() > 0, threads, move |key| self.compared(*key)) {
+            InOrder::Ascending => return Ok(()),
+            InOrder::Descending => {
+                columns.reverse();
+                return Ok(());
             }
-            if moves {
-                beside.copy_from_slice(keys);
+            InOrder::Neither => {}
+        }
+        let len = columns.len().min(CACHED_BYTES / size_of::<KeyRow<K, V>>());
+        let mut scratches = Vec::with_capacity(threads);
+        for _ in 0..threads {
+            scratches.push(zeroed_vec(len)?);
+        }
+        let all = u64::MAX >> (u64::BITS - 8 * K::BYTES as u32);
+        self.sort(columns, beside, Place::Columns, all, &mut scratches);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn key<K: KeyBits>(self, key: K) -> u64 {
+        let (wide, above) = (key.wide(), u64::BITS - 8 * K::BYTES as u32);
+        // All bits below a sign that is set: shifts are no branch, as the order's way could become one.
+        let below = if IS_FLOAT { ((wide << above) as i64 >> 63) as u64 >> (above + 1) } else { 0 };
+        wide ^ self.order.flip ^ below
+    }
+
+    /// As the key, in as many bits.
+    #[inline(always)]
+    fn compared<K: KeyBits>(self, key: K) -> K {
+        if IS_FLOAT { K::narrow(self.key(key)) } else { key ^ K::narrow(self.order.flip) }
+    }
+
+    /// Writes keys, so many of each value.
+    fn write<K: KeyBits>(
+        self,
+        keys: &mut [K],
+        values: impl IntoIterator<Item = (u64, usize)>,
+        threads: usize,
+    ) {
+        count::write(keys, values.into_iter().map(|(key, count)| (self.order.bits(key), count)), threads);
+    }
+
+    /// Sorts rows that can differ in some bits only, by a thread for each memory of its own.
+    fn sort<K: KeyBits, V: Pod + Send + Sync>(
+        self,
+        mut columns: Columns<'_, K, V>,
+        rows: &mut [KeyRow<K, V>],
+        place: Place,
+        bits: u64,
+        scratches: &mut [Scratch<K, V>],
+    ) {
+        let (len, threads, is_keys) = (columns.len(), scratches.len(), size_of::<V>() == 0);
+        // The same of keys where they are.
+        macro_rules! of_keys {
+            ($function:expr, $method:ident $(, $arguments:expr)*) => {
+                match place {
+                    Place::Columns => $function(columns.keys, $($arguments,)* threads, move |key| self.$method(*key)),
+                    Place::Rows => $function(rows, $($arguments,)* threads, move |row| row.$method(self)),
+                }
+            };
+        }
+        let in_order = of_keys!(InOrder::of, compared, !is_keys);
+        if in_order != InOrder::Neither {
+            if place == Place::Rows {
+                columns.store(rows, threads);
             }
-        } else if size_of_val(keys) <= CACHED_BYTES || digits == 1 && self.threads == 1 {
-            self.by_least(keys, beside, moves, digits);
+            if in_order == InOrder::Descending {
+                columns.reverse();
+            }
+            return;
+        }
+        if is_keys && let Some(values) = of_keys!(count::values, key, 2) {
+            return self.write(columns.keys, values, threads);
+        }
+        let first = match place {
+            Place::Columns => self.key(columns.keys[0]),
+            Place::Rows => rows[0].key(self),
+        };
+        let differ = of_keys!(survey::differing, key, bits);
+        let window = Window::of(differ);
+        if is_keys && window.bits <= count::BITS_MAX && len >= 4 << window.bits {
+            let counts = of_keys!(count::of, key, window);
+            let values = (0..).map(|value| first & !differ | value << window.shift);
+            self.write(columns.keys, values.zip(counts), threads);
+        } else if is_keys && let Some(values) = of_keys!(count::values, key, count::FIRST_VALUES_MAX) {
+            self.write(columns.keys, values, threads);
+        } else if threads == 1 && size_of_val(rows) <= CACHED_BYTES {
+            if place == Place::Columns {
+                columns.load(rows);
+            }
+            let beside = &mut scratches[0][..len];
+            columns.store(self.cached(rows, beside, differ)[0], 1);
         } else {
-            self.by_most(keys, beside, moves, digits);
+            if place == Place::Rows {
+                columns.store(rows, threads);
+            }
+            self.by_highest(columns, rows, differ, scratches);
         }
     }
 
-    /// From the least significant digit on.
-    fn by_least<B: KeyBits>(self, keys: &mut [B], beside: &mut [B], moves: bool, digits: usize) {
-        let mut counts = [[0; DIGITS]; 8];
-        for bits in &*keys {
-            let key = self.order.key(*bits);
-            for (place, counts) in counts[..digits].iter_mut().enumerate() {
-                counts[(key >> (8 * place)) as usize % DIGITS] += 1_usize;
-            }
+    /// By the highest bits, and what is alike in them by itself.
+    fn by_highest<K: KeyBits, V: Pod + Send + Sync>(
+        self,
+        mut columns: Columns<'_, K, V>,
+        rows: &mut [KeyRow<K, V>],
+        differ: u64,
+        scratches: &mut [Scratch<K, V>],
+    ) {
+        let (len, threads) = (columns.len(), scratches.len());
+        let digit = deal::digit(Window::of(differ), size_of_val(rows));
+        let ends = self.deal(&columns, rows, digit, threads);
+        let below = differ & digit.below();
+        if below == 0 {
+            return columns.store(rows, threads);
         }
-        let (mut from, mut to, mut has_moved) = (keys, beside, false);
-        for (place, counts) in counts[..digits].iter().enumerate() {
-            if counts[digit(self.order, from[0], place)] == from.len() {
-                continue;
-            }
-            let mut next = starts(counts);
-            for bits in &*from {
-                let next = &mut next[digit(self.order, *bits, place)];
-                to[*next] = *bits;
-                *next += 1;
-            }
-            (from, to, has_moved) = (to, from, !has_moved);
-        }
-        if has_moved != moves {
-            to.copy_from_slice(from);
-        }
-    }
-
-    /// By the most significant digit, and what has one digit by itself.
-    fn by_most<B: KeyBits>(self, keys: &mut [B], beside: &mut [B], moves: bool, digits: usize) {
-        let place = digits - 1;
-        let parts: Vec<&[B]> = keys.chunks(keys.len().div_ceil(self.threads)).collect();
-        let counts: Vec<Mutex<Counts>> = parts.iter().map(|_| Mutex::new([0; DIGITS])).collect();
-        scoped_threads::each(self.threads, parts.len(), |number| {
-            let mut found = [0; DIGITS];
-            parts[number].iter().for_each(|bits| found[digit(self.order, *bits, place)] += 1);
-            *counts[number].lock() = found;
-        });
-        let counts: Vec<Counts> = counts.into_iter().map(Mutex::into_inner).collect();
-        let mut sums = [0; DIGITS];
-        counts.iter().for_each(|of| sums.iter_mut().zip(of).for_each(|(sum, count)| *sum += count));
-        if sums.contains(&keys.len()) {
-            return self.sort(keys, beside, moves, digits - 1);
-        }
-        // Where each part's keys go: those of a digit of one part behind those of the part before.
-        let mut places: Vec<Vec<IterMut<'_, B>>> = parts.iter().map(|_| Vec::with_capacity(DIGITS)).collect();
-        let mut rest = &mut *beside;
-        for digit in 0..DIGITS {
-            for (counts, places) in counts.iter().zip(&mut places) {
-                let (own, others) = rest.split_at_mut(counts[digit]);
-                places.push(own.iter_mut());
-                rest = others;
-            }
-        }
-        let places: Vec<_> = places.into_iter().map(Mutex::new).collect();
-        scoped_threads::each(self.threads, parts.len(), |number| {
-            let mut places = places[number].lock();
-            for bits in parts[number] {
-                if let Some(place) = places[digit(self.order, *bits, place)].next() {
-                    *place = *bits;
-                }
-            }
-        });
-        drop(places);
-        // Keys are in `beside` now.
-        let (mut buckets, mut rest) = (Vec::new(), (beside, keys));
-        let len = rest.0.len();
-        for count in sums {
-            let ((keys, later), (beside, after)) = (rest.0.split_at_mut(count), rest.1.split_at_mut(count));
-            rest = (later, after);
-            match count {
+        let (mut buckets, mut rest, mut start) = (Vec::new(), (columns, rows), 0);
+        for end in ends {
+            let (columns, others) = rest.0.split_at(end - start);
+            let (rows, later) = rest.1.split_at_mut(end - start);
+            rest = (others, later);
+            match end - start {
                 0 => {}
-                // What has a large part of all keys would keep one thread busy while others are idle.
-                _ if self.threads > 1 && count * 2 > len / self.threads => {
-                    self.sort(keys, beside, !moves, digits - 1);
+                // It would keep one thread busy while others are idle.
+                count if threads > 1 && count * 2 > len / threads && count >= TOGETHER => {
+                    self.sort(columns, rows, Place::Rows, below, scratches);
                 }
-                _ => buckets.push(Bucket { keys, beside }),
+                _ => buckets.push(Bucket { columns, rows }),
             }
+            start = end;
         }
-        buckets.sort_unstable_by_key(|bucket| bucket.keys.len());
-        let (alone, buckets) = (Self { threads: 1, ..self }, Mutex::new(buckets));
-        scoped_threads::together(self.threads, || {
+        buckets.sort_by_key(|bucket| bucket.rows.len());
+        let (buckets, scratches) = (Mutex::new(buckets), Mutex::new(scratches.iter_mut()));
+        scoped_threads::together(threads, || {
+            let Some(scratch) = scratches.lock().next() else { return };
+            let own = std::slice::from_mut(scratch);
             loop {
-                let Some(Bucket { keys, beside }) = buckets.lock().pop() else { break };
-                alone.sort(keys, beside, !moves, digits - 1);
+                let Some(Bucket { columns, rows }) = buckets.lock().pop() else { break };
+                self.sort(columns, rows, Place::Rows, below, own);
             }
         });
     }
-}
-
-/// Where the keys of each digit begin.
-fn starts(counts: &Counts) -> Counts {
-    let mut sum = 0;
-    counts.map(|count| {
-        sum += count;
-        sum - count
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use backend_api::wrap::SplitMix64;
+    use proptest::prelude::*;
 
     use super::*;
+    use crate::ops::sort::SortKey;
 
-    fn check<B: KeyBits + std::fmt::Debug + PartialEq>(mut keys: Vec<B>, order: Order, threads: usize) {
-        let mut expected = keys.clone();
-        expected.sort_by_key(|bits| order.key(*bits));
-        let mut beside = keys.clone();
-        sort(&mut keys, &mut beside, order, threads);
-        assert!(keys == expected, "{} keys of {} bytes, {threads} threads", keys.len(), B::BYTES);
+    /// Sorts keys, and keys with their numbers as values of 8 and of 4 bytes.
+    fn check<K: KeyBits>(keys: &[K], order: Order, threads: usize) {
+        let about = || format!("{} keys of {} bytes, {order:?}, {threads} threads", keys.len(), K::BYTES);
+        let mut expected: Vec<(K, u64)> = keys.iter().copied().zip(0..).collect();
+        expected.sort_by_key(|(key, _)| order.key(*key));
+        let (sorted, numbers): (Vec<K>, Vec<u64>) = expected.into_iter().unzip();
+        let (mut found, mut beside) = (keys.to_vec(), keys.to_vec());
+        sort(&mut found, &mut beside, order, threads).unwrap();
+        assert!(found == sorted, "{}", about());
+        let (mut found, mut values) = (keys.to_vec(), (0..keys.len() as u64).collect::<Vec<_>>());
+        sort_pairs(&mut found, &mut values, order, threads).unwrap();
+        assert!(found == sorted && values == numbers, "{} with values", about());
+        let (mut found, mut values) = (keys.to_vec(), (0..keys.len() as u32).collect::<Vec<_>>());
+        sort_pairs(&mut found, &mut values, order, threads).unwrap();
+        let values = values.into_iter().map(u64::from);
+        assert!(found == sorted && values.eq(numbers), "{} with short values", about());
+    }
+
+    /// Bits for keys, of which a type takes the highest ones.
+    fn bits(kind: usize, len: usize, random: &mut SplitMix64) -> Vec<u64> {
+        let few: Vec<u64> = (0..1 + random.index(400)).map(|_| random.next()).collect();
+        let (one, shift) = (random.next(), random.index(64));
+        let value = |random: &mut SplitMix64, number: usize| match kind {
+            0 => random.next(),
+            1 => random.next() & 0x8100_0300_8001_0003,
+            2 => few[random.index(few.len())],
+            3 => few[random.index(2) % few.len()],
+            // Most are alike in their highest bits.
+            4 => random.next() >> (random.next() % 64),
+            5 => one ^ (random.next() >> 52 << shift),
+            // Almost in order, and in order.
+            6 if random.index(100) == 0 => random.next(),
+            6 | 7 => (number as u64) << 50,
+            8 => (len as u64 / 3 - number as u64 / 3) << 52,
+            _ => one,
+        };
+        (0..len).map(|number| value(random, number)).collect()
     }
 
     #[test]
     fn keys_of_all_lengths_and_kinds_are_sorted() {
         let mut random = SplitMix64::new(7);
-        let orders = [(0, 0), (u64::MAX, 0), (1 << 63, 0), (1 << 63, u64::MAX >> 1)];
-        for round in 0..200 {
+        const SIGN: u64 = 1 << 63;
+        let orders = [(0, 0), (u64::MAX, 0), (SIGN, 0), (SIGN, !SIGN), (!SIGN, !SIGN)];
+        for round in 0..400 {
             let len = random.index([3, 200, 3000, 20_000][round % 4]);
-            let (flip, flip_negative) = orders[random.index(4)];
-            // All bits, few values, one value, and such as are alike in high digits.
-            let mask = [u64::MAX, 3 << 40 | 1, 0, 0xFFFF][random.index(4)];
-            let keys: Vec<u64> = (0..len).map(|_| random.next() & mask).collect();
+            let bits = bits(round % 10, len, &mut random);
+            let (flip, flip_negative) = orders[random.index(5)];
+            let order = |bytes: usize| Order::new(flip, flip_negative, bytes);
             let threads = 1 + random.index(4);
-            let narrow = |bytes: usize| Order::new(flip, flip_negative, bytes);
-            check(keys.clone(), narrow(8), threads);
-            check(keys.iter().map(|key| (*key >> 32) as u32).collect(), narrow(4), threads);
-            check(keys.iter().map(|key| (*key >> 48) as u16).collect(), narrow(2), threads);
-            check(keys.iter().map(|key| (*key >> 56) as u8).collect(), narrow(1), threads);
+            check(&bits, order(8), threads);
+            check(&bits.iter().map(|bits| (*bits >> 32) as u32).collect::<Vec<_>>(), order(4), threads);
+            check(&bits.iter().map(|bits| (*bits >> 48) as u16).collect::<Vec<_>>(), order(2), threads);
+            check(&bits.iter().map(|bits| (*bits >> 56) as u8).collect::<Vec<_>>(), order(1), threads);
+        }
+    }
+
+    /// As the numbers' own comparison has it.
+    fn check_numbers<T: SortKey>(mut numbers: Vec<T>, compare: impl Fn(&T, &T) -> std::cmp::Ordering) {
+        for is_descending in [false, true] {
+            let mut beside = numbers.clone();
+            let keys: &mut [T::KeyBits] = bytemuck::cast_slice_mut(&mut numbers);
+            sort(keys, bytemuck::cast_slice_mut(&mut beside), Order::of::<T>(is_descending), 2).unwrap();
+            assert!(numbers.is_sorted_by(|one, two| match compare(one, two) {
+                std::cmp::Ordering::Equal => true,
+                order => order.is_gt() == is_descending,
+            }));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_in_their_order(bits in prop::collection::vec(any::<u64>(), 0..3000), zeros in 0_usize..9) {
+            let special = [0.0, -0.0, f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE];
+            let bits: Vec<u64> = bits.into_iter().chain(special.into_iter().cycle().take(zeros).map(f64::to_bits)).collect();
+            check_numbers(bits.iter().map(|bits| f64::from_bits(*bits)).collect(), f64::total_cmp);
+            check_numbers(bits.iter().map(|bits| f32::from_bits(*bits as u32)).collect(), f32::total_cmp);
+            check_numbers(bits.iter().map(|bits| *bits as i64).collect(), i64::cmp);
+            check_numbers(bits.iter().map(|bits| *bits as i16).collect(), i16::cmp);
         }
     }
 }

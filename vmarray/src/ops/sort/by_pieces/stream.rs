@@ -1,0 +1,150 @@
+//! Two sorted neighbours merged while the longer one streams by.
+//!
+//! The shorter one is held in RAM, and its place is what the merged elements are written to first. So all
+//! elements that are in RAM fit into the gap between what is written and what is not yet read, at any time:
+//! that is where they go if a device fails.
+
+use std::mem::take;
+
+use super::BySorting;
+use crate::base::error::Result;
+use crate::ops::sort::SortKey;
+use crate::ops::view::StoreMut;
+
+/// Merges a range with the one that begins at `middle`, of which the shorter one is no longer than a piece.
+pub(super) fn merge<T: SortKey, S: StoreMut<Element = T>>(
+    sorting: &mut BySorting<'_, T, S>,
+    start: usize,
+    middle: usize,
+    end: usize,
+) -> Result<()> {
+    let (mut piece, mut beside) = (take(&mut sorting.piece.keys), take(&mut sorting.beside.keys));
+    let is_backward = end - middle < middle - start;
+    let (held, half) = ((middle - start).min(end - middle), beside.len() / 2);
+    let (streamed, merged) = beside.split_at_mut(half);
+    let mut merging = Merging {
+        sorting,
+        ends: if is_backward { Some(end) } else { None },
+        start,
+        len: end - start,
+        held: &mut piece[..held],
+        taken: 0,
+        streamed,
+        at: 0,
+        filled: 0,
+        next: held,
+        merged,
+        ready: 0,
+        written: 0,
+    };
+    let done = merging.hold().and_then(|()| {
+        let merged = merging.run();
+        merged.and(merging.put_back())
+    });
+    (sorting.piece.keys, sorting.beside.keys) = (piece, beside);
+    done
+}
+
+/// Places count from where writing begins: from the end, if the second neighbour is held.
+struct Merging<'a, 's, T: SortKey, S> {
+    sorting: &'a BySorting<'s, T, S>,
+    /// Where all ends, if places count from there.
+    ends: Option<usize>,
+    start: usize,
+    len: usize,
+    /// The shorter one, and how many of it are merged.
+    held: &'a mut [T],
+    taken: usize,
+    /// A part of the longer one, of which those before `at` are merged; and the place of what comes next.
+    streamed: &'a mut [T],
+    at: usize,
+    filled: usize,
+    next: usize,
+    /// What is merged but not written, and how much is written.
+    merged: &'a mut [T],
+    ready: usize,
+    written: usize,
+}
+
+impl<T: SortKey, S: StoreMut<Element = T>> Merging<'_, '_, T, S> {
+    fn hold(&mut self) -> Result<()> {
+        let held = take(&mut self.held);
+        let done = self.read(0, held);
+        self.held = held;
+        done
+    }
+
+    fn read(&self, place: usize, into: &mut [T]) -> Result<()> {
+        let Some(end) = self.ends else { return self.sorting.read_keys(self.start + place, into) };
+        self.sorting.read_keys(end - place - into.len(), into)?;
+        into.reverse();
+        Ok(())
+    }
+
+    /// Writes elements that are nowhere else, which are in another order afterwards.
+    fn write(&self, place: usize, from: &mut [T]) -> Result<()> {
+        let Some(end) = self.ends else { return self.sorting.write_keys(self.start + place, from) };
+        from.reverse();
+        self.sorting.write_keys(end - place - from.len(), from)
+    }
+
+    /// Merges until one of the two is at its end.
+    fn run(&mut self) -> Result<()> {
+        while self.taken < self.held.len() {
+            if self.at == self.filled {
+                let len = self.streamed.len().min(self.len - self.next);
+                if len == 0 {
+                    break;
+                }
+                let streamed = take(&mut self.streamed);
+                let done = self.read(self.next, &mut streamed[..len]);
+                self.streamed = streamed;
+                done?;
+                (self.at, self.filled, self.next) = (0, len, self.next + len);
+            }
+            if self.ready == self.merged.len() {
+                self.flush()?;
+            }
+            self.step();
+        }
+        Ok(())
+    }
+
+    /// Merges as many as neither end nor need room.
+    fn step(&mut self) {
+        let backward = if self.ends.is_some() { u64::MAX } else { 0 };
+        let (held, streamed) = (&self.held[self.taken..], &self.streamed[self.at..self.filled]);
+        let merged = &mut self.merged[self.ready..];
+        let len = held.len().min(streamed.len()).min(merged.len());
+        let key = |element: T| self.sorting.key(element) ^ backward;
+        let (mut one, mut two) = (0, 0);
+        for to in &mut merged[..len] {
+            let (first, second) = (held[one], streamed[two]);
+            let is_second = key(second) < key(first);
+            *to = if is_second { second } else { first };
+            (one, two) = (one + usize::from(!is_second), two + usize::from(is_second));
+        }
+        (self.taken, self.at, self.ready) = (self.taken + one, self.at + two, self.ready + len);
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let (merged, place) = (take(&mut self.merged), self.written);
+        let done = self.write(place, &mut merged[..self.ready]);
+        self.merged = merged;
+        (self.written, self.ready) = (place + self.ready, 0);
+        done
+    }
+
+    /// Writes all that is in RAM, be it merged or not. Of what is not, one is at its end, unless a device has
+    /// failed.
+    fn put_back(&mut self) -> Result<()> {
+        let merged = self.flush();
+        let (held, streamed) = (take(&mut self.held), take(&mut self.streamed));
+        let held = &mut held[self.taken..];
+        let streamed = &mut streamed[self.at..self.filled];
+        let held_written = self.write(self.written, held);
+        let streamed_written = self.write(self.written + held.len(), streamed);
+        debug_assert_eq!(self.written + held.len() + streamed.len(), self.next);
+        merged.and(held_written).and(streamed_written)
+    }
+}

@@ -1,0 +1,148 @@
+//! Rows that are in the caches of a core, sorted by a thread.
+
+use bytemuck::Pod;
+
+use super::rows::KeyRow;
+use super::survey::{Window, difference};
+use super::{FEW, Sorting};
+use crate::ops::sort::KeyBits;
+
+/// Bits of a digit, at most.
+const BITS_MAX: u32 = 10;
+const VALUES: usize = 1 << BITS_MAX;
+/// Digits by which rows are sorted, at most.
+const DIGITS_MAX: usize = 3;
+/// By so many bits more than rows have numbers, most keys differ.
+const MORE_BITS: u32 = 3;
+/// Rows alike in those bits of which more are sorted anew.
+const FEW_ALIKE: usize = 24;
+
+impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
+    /// Sorts rows that differ in some bits. Returns the memory that has them afterwards, and the other one.
+    pub(super) fn cached<'a, K: KeyBits, V: Pod>(
+        self,
+        rows: &'a mut [KeyRow<K, V>],
+        beside: &'a mut [KeyRow<K, V>],
+        differ: u64,
+    ) -> [&'a mut [KeyRow<K, V>]; 2] {
+        if rows.len() <= FEW {
+            self.compare(rows);
+            return [rows, beside];
+        }
+        let bits = (rows.len().ilog2() + MORE_BITS).min(BITS_MAX * DIGITS_MAX as u32);
+        let window = Window::of(differ).highest(bits);
+        let [rows, beside] = self.by_lowest(rows, beside, window);
+        if differ & window.below() > 0 {
+            self.mend(rows, beside, window);
+        }
+        [rows, beside]
+    }
+
+    fn compare<K: KeyBits, V: Pod>(self, rows: &mut [KeyRow<K, V>]) {
+        if size_of::<V>() == 0 {
+            rows.sort_unstable_by_key(|row| row.key(self));
+        } else {
+            rows.sort_by_key(|row| row.key(self));
+        }
+    }
+
+    /// By some bits, from their lowest digit on. Returns the memory that has the rows, and the other one.
+    fn by_lowest<'a, K: KeyBits, V: Pod>(
+        self,
+        rows: &'a mut [KeyRow<K, V>],
+        beside: &'a mut [KeyRow<K, V>],
+        window: Window,
+    ) -> [&'a mut [KeyRow<K, V>]; 2] {
+        match window.bits.div_ceil(BITS_MAX) {
+            1 => self.by_digits::<K, V, 1>(rows, beside, window),
+            2 => self.by_digits::<K, V, 2>(rows, beside, window),
+            _ => self.by_digits::<K, V, DIGITS_MAX>(rows, beside, window),
+        }
+    }
+
+    #[inline(never)]
+    fn by_digits<'a, K: KeyBits, V: Pod, const DIGITS: usize>(
+        self,
+        rows: &'a mut [KeyRow<K, V>],
+        beside: &'a mut [KeyRow<K, V>],
+        window: Window,
+    ) -> [&'a mut [KeyRow<K, V>]; 2] {
+        let bits = window.bits.div_ceil(DIGITS as u32);
+        let mut counts = [[0_u32; VALUES]; DIGITS];
+        let value = |key: u64| (key & ((1 << bits) - 1)) as usize % VALUES;
+        for row in &*rows {
+            let mut key = row.key(self) >> window.shift;
+            for counts in &mut counts {
+                counts[value(key)] += 1;
+                key >>= bits;
+            }
+        }
+        let (first, len) = (rows[0].key(self), rows.len() as u32);
+        let (mut from, mut to) = (rows, beside);
+        for (number, counts) in counts.iter_mut().enumerate() {
+            let shift = window.shift + number as u32 * bits;
+            // A digit that all have in common moves nothing.
+            if counts[value(first >> shift)] == len {
+                continue;
+            }
+            let mut sum = 0;
+            for count in &mut counts[..1 << bits] {
+                (*count, sum) = (sum, sum + *count);
+            }
+            for row in &*from {
+                let next = &mut counts[value(row.key(self) >> shift)];
+                to[*next as usize] = *row;
+                *next += 1;
+            }
+            (from, to) = (to, from);
+        }
+        [from, to]
+    }
+
+    /// Sorts rows that are sorted by some bits, by those below.
+    #[inline(never)]
+    fn mend<K: KeyBits, V: Pod>(
+        self,
+        rows: &mut [KeyRow<K, V>],
+        beside: &mut [KeyRow<K, V>],
+        window: Window,
+    ) {
+        let (mut at, mut last) = (1, rows[0].key(self));
+        while at < rows.len() {
+            let key = rows[at].key(self);
+            if key >= last {
+                (at, last) = (at + 1, key);
+                continue;
+            }
+            // All that are alike in the bits above.
+            let is_alike = |other: &&KeyRow<K, V>| other.key(self) >> window.shift == key >> window.shift;
+            let start = at - rows[..at].iter().rev().take_while(is_alike).count();
+            let end = at + rows[at..].iter().take_while(is_alike).count();
+            let alike = &mut rows[start..end];
+            if alike.len() <= FEW_ALIKE {
+                self.insert(alike);
+            } else {
+                let differ = difference(alike, key, |row| row.key(self));
+                let place = alike.as_ptr();
+                let [sorted, other] = self.cached(alike, &mut beside[start..end], differ);
+                if sorted.as_ptr() != place {
+                    other.copy_from_slice(sorted);
+                }
+            }
+            (at, last) = (end, rows[end - 1].key(self));
+        }
+    }
+
+    /// Puts each of few rows in its place.
+    fn insert<K: KeyBits, V: Pod>(self, rows: &mut [KeyRow<K, V>]) {
+        for end in 1..rows.len() {
+            let row = rows[end];
+            let mut at = end;
+            while at > 0 && rows[at - 1].key(self) > row.key(self) {
+                rows[at] = rows[at - 1];
+                at -= 1;
+            }
+            rows[at] = row;
+        }
+    }
+}

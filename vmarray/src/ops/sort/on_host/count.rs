@@ -1,0 +1,232 @@
+//! Keys of which few bits differ, or of few values: counted, and written anew.
+
+use parking_lot::Mutex;
+
+use super::survey::Window;
+use crate::base::scoped_threads;
+use crate::ops::sort::KeyBits;
+
+/// Numbers of keys are kept for the values of so many bits.
+pub(super) const BITS_MAX: u32 = 16;
+/// Of so many bits they are in the first cache, several times.
+pub(super) const SMALL_BITS: u32 = 11;
+
+/// How many keys have each value of some bits.
+pub(super) fn of<T: Sync>(
+    items: &[T],
+    window: Window,
+    threads: usize,
+    key: impl Fn(&T) -> u64 + Copy + Sync,
+) -> Vec<usize> {
+    let values = 1 << window.bits;
+    let sums = Mutex::new(vec![0; values]);
+    let part = items.len().div_ceil(threads).max(1);
+    let parts = Mutex::new(items.chunks(part));
+    scoped_threads::together(threads, || {
+        loop {
+            let Some(part) = parts.lock().next() else { break };
+            let mut counts = vec![0; values];
+            let (small, large) = part.split_at(if window.bits <= SMALL_BITS { part.len() } else { 0 });
+            in_turns(small, window, key, &mut counts);
+            large.iter().for_each(|item| counts[window.value(key(item))] += 1);
+            sums.lock().iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+    });
+    sums.into_inner()
+}
+
+/// Adds how many keys have each value, counted in several places in turn: of neighbours that are equal one
+/// would wait for the other.
+#[inline(never)]
+pub(super) fn in_turns<T>(items: &[T], window: Window, key: impl Fn(&T) -> u64, sums: &mut [usize]) {
+    let mut counts = [[0_u32; 1 << SMALL_BITS]; TURNS];
+    for items in items.chunks(u32::MAX as usize) {
+        let (groups, last) = items.as_chunks::<TURNS>();
+        for group in groups {
+            for (item, counts) in group.iter().zip(&mut counts) {
+                counts[window.value(key(item)) % (1 << SMALL_BITS)] += 1;
+            }
+        }
+        last.iter().for_each(|item| counts[0][window.value(key(item)) % (1 << SMALL_BITS)] += 1);
+        for (value, sum) in sums.iter_mut().enumerate() {
+            *sum +=
+                counts.iter_mut().map(|counts| std::mem::take(&mut counts[value]) as usize).sum::<usize>();
+        }
+    }
+}
+
+/// Values that are counted one by one, at most.
+const VALUES_MAX: usize = 300;
+/// So many are found among the first keys of as many values.
+pub(super) const FIRST_VALUES_MAX: usize = 270;
+/// Places for them, with room between.
+const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 10;
+const TURNS: usize = 4;
+
+/// Values, and how many keys have each.
+struct ValueCounts {
+    slots: [ValueSlot; SLOTS],
+    values: usize,
+}
+
+#[derive(Clone, Copy)]
+struct ValueSlot {
+    key: u64,
+    is_used: bool,
+    /// Counted in turn: of neighbours that are equal one would wait for the other.
+    counts: [usize; TURNS],
+}
+
+impl ValueCounts {
+    fn new() -> Self {
+        Self { slots: [ValueSlot { key: 0, is_used: false, counts: [0; TURNS] }; SLOTS], values: 0 }
+    }
+
+    /// The place of a value; none, if there are too many.
+    #[inline(always)]
+    fn slot(&mut self, key: u64) -> Option<&mut ValueSlot> {
+        let mut at = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SLOT_BITS)) as usize;
+        while self.slots[at].key != key || !self.slots[at].is_used {
+            if !self.slots[at].is_used {
+                if self.values == VALUES_MAX {
+                    return None;
+                }
+                self.values += 1;
+                (self.slots[at].key, self.slots[at].is_used) = (key, true);
+                break;
+            }
+            at = (at + 1) % SLOTS;
+        }
+        Some(&mut self.slots[at])
+    }
+
+    /// Counts keys; none, if they have too many values.
+    fn add<T>(&mut self, items: &[T], key: impl Fn(&T) -> u64 + Copy) -> Option<()> {
+        const BLOCK: usize = 4096;
+        for block in items.chunks(BLOCK) {
+            let two = if self.values == 2 { self.add_two(block, key) } else { None };
+            two.or_else(|| self.add_any(block, key))?;
+        }
+        Some(())
+    }
+
+    /// Counts keys if they have no values but the only two so far.
+    fn add_two<T>(&mut self, items: &[T], key: impl Fn(&T) -> u64) -> Option<()> {
+        let mut slots = self.slots.iter_mut().filter(|slot| slot.is_used);
+        let (one, two) = (slots.next()?, slots.next()?);
+        let ones = count_of_two(items, one.key, two.key, key)?;
+        one.counts[0] += ones;
+        two.counts[0] += items.len() - ones;
+        Some(())
+    }
+
+    #[inline(never)]
+    fn add_any<T>(&mut self, items: &[T], key: impl Fn(&T) -> u64) -> Option<()> {
+        let (groups, last) = items.as_chunks::<TURNS>();
+        for group in groups {
+            for (turn, item) in group.iter().enumerate() {
+                self.slot(key(item))?.counts[turn] += 1;
+            }
+        }
+        last.iter().try_for_each(|item| self.slot(key(item)).map(|slot| slot.counts[0] += 1))
+    }
+
+    /// All values, and how many keys have each.
+    fn counted(&self) -> impl Iterator<Item = (u64, usize)> {
+        let used = self.slots.iter().filter(|slot| slot.is_used);
+        used.map(|slot| (slot.key, slot.counts.iter().sum()))
+    }
+
+    /// Adds what others have counted.
+    fn merge(&mut self, other: &Self) -> Option<()> {
+        other.counted().try_for_each(|(key, count)| self.slot(key).map(|slot| slot.counts[0] += count))
+    }
+}
+
+/// How many keys have the first of two values; none, if one has neither.
+#[inline(never)]
+fn count_of_two<T>(items: &[T], one: u64, two: u64, key: impl Fn(&T) -> u64) -> Option<usize> {
+    let (mut ones, mut twos) = (0, 0);
+    for item in items {
+        let key = key(item);
+        ones += usize::from(key == one);
+        twos += usize::from(key == two);
+    }
+    (ones + twos == items.len()).then_some(ones)
+}
+
+/// The values of keys in their order, and how many have each; none, if a few keys have more values than so
+/// many already, or all have too many.
+pub(super) fn values<T: Sync>(
+    items: &[T],
+    most: usize,
+    threads: usize,
+    key: impl Fn(&T) -> u64 + Copy + Sync,
+) -> Option<Vec<(u64, usize)>> {
+    /// How many keys are looked at first, of all places.
+    const FIRST: usize = 1024;
+    /// How many a thread counts at a time.
+    const PART: usize = 64 << 10;
+    if items.len() < 2 * FIRST {
+        return None;
+    }
+    let mut first = ValueCounts::new();
+    let some: Vec<u64> = items.iter().step_by(items.len() / FIRST).map(key).collect();
+    first.add(&some, |key| *key)?;
+    if first.values > most {
+        return None;
+    }
+    let parts = Mutex::new(items.chunks(PART));
+    let all = Mutex::new(Some(ValueCounts::new()));
+    scoped_threads::together(threads, || {
+        let mut own = ValueCounts::new();
+        loop {
+            let Some(part) = parts.lock().next().filter(|_| all.lock().is_some()) else { break };
+            if own.add(part, key).is_none() {
+                *all.lock() = None;
+            }
+        }
+        let mut all = all.lock();
+        if all.as_mut().is_some_and(|all| all.merge(&own).is_none()) {
+            *all = None;
+        }
+    });
+    let mut values: Vec<(u64, usize)> = all.into_inner()?.counted().collect();
+    values.sort_unstable();
+    Some(values)
+}
+
+/// Writes keys, each so many times.
+pub(super) fn write<K: KeyBits>(keys: &mut [K], counted: impl Iterator<Item = (K, usize)>, threads: usize) {
+    /// How many a thread writes at a time, about.
+    const PART: usize = 256 << 10;
+    // What each part is made of.
+    let (mut parts, mut runs, mut rest, mut len) = (Vec::new(), Vec::new(), keys, 0);
+    for (key, count) in counted {
+        let mut left = count;
+        while left > 0 {
+            let here = left.min(PART - len);
+            runs.push((here, key));
+            (left, len) = (left - here, len + here);
+            if len == PART {
+                let (own, others) = std::mem::take(&mut rest).split_at_mut(len);
+                parts.push((own, std::mem::take(&mut runs)));
+                (rest, len) = (others, 0);
+            }
+        }
+    }
+    parts.push((rest, runs));
+    let threads = threads.min(parts.len());
+    let parts = Mutex::new(parts);
+    scoped_threads::together(threads, || {
+        loop {
+            let Some((mut keys, runs)) = parts.lock().pop() else { break };
+            for (count, key) in runs {
+                let (own, others) = keys.split_at_mut(count);
+                own.fill(key);
+                keys = others;
+            }
+        }
+    });
+}

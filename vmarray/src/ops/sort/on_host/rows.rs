@@ -1,0 +1,81 @@
+//! Keys and values: in columns, as they come and go, and in rows, as they are sorted.
+
+use bytemuck::{Pod, Zeroable};
+use parking_lot::Mutex;
+
+use super::Sorting;
+use crate::base::scoped_threads;
+use crate::ops::sort::KeyBits;
+
+/// A key, and the value that goes with it, which may be of no length. Not aligned, so that it is as long as
+/// both.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, packed)]
+pub(super) struct KeyRow<K, V> {
+    key: K,
+    value: V,
+}
+
+impl<K: KeyBits, V: Pod> KeyRow<K, V> {
+    #[inline(always)]
+    pub fn new(key: K, value: V) -> Self {
+        Self { key, value }
+    }
+
+    #[inline(always)]
+    pub fn key<const IS_FLOAT: bool>(self, sorting: Sorting<IS_FLOAT>) -> u64 {
+        sorting.key(self.key)
+    }
+
+    #[inline(always)]
+    pub fn compared<const IS_FLOAT: bool>(self, sorting: Sorting<IS_FLOAT>) -> K {
+        sorting.compared(self.key)
+    }
+}
+
+/// Keys, and a value for each.
+pub(super) struct Columns<'a, K, V> {
+    pub keys: &'a mut [K],
+    pub values: &'a mut [V],
+}
+
+impl<'a, K: KeyBits, V: Pod + Send + Sync> Columns<'a, K, V> {
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub fn split_at(self, at: usize) -> (Self, Self) {
+        let (keys, other_keys) = self.keys.split_at_mut(at);
+        let (values, other_values) = self.values.split_at_mut(at);
+        (Self { keys, values }, Self { keys: other_keys, values: other_values })
+    }
+
+    pub fn reverse(&mut self) {
+        self.keys.reverse();
+        self.values.reverse();
+    }
+
+    /// Copies all to rows.
+    pub fn load(&self, rows: &mut [KeyRow<K, V>]) {
+        for ((row, key), value) in rows.iter_mut().zip(&*self.keys).zip(&*self.values) {
+            *row = KeyRow::new(*key, *value);
+        }
+    }
+
+    /// Copies all from rows.
+    pub fn store(&mut self, rows: &[KeyRow<K, V>], threads: usize) {
+        /// How many a thread copies at a time.
+        const AT_ONCE: usize = 64 << 10;
+        let parts =
+            self.keys.chunks_mut(AT_ONCE).zip(self.values.chunks_mut(AT_ONCE)).zip(rows.chunks(AT_ONCE));
+        let threads = threads.min(parts.len());
+        let parts = Mutex::new(parts);
+        scoped_threads::together(threads, || {
+            loop {
+                let Some(((keys, values), rows)) = parts.lock().next() else { break };
+                keys.iter_mut().zip(rows).for_each(|(key, row)| *key = row.key);
+                values.iter_mut().zip(rows).for_each(|(value, row)| *value = row.value);
+            }
+        });
+    }
+}

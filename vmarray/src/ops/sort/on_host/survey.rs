@@ -1,0 +1,122 @@
+//! What a look at keys says.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::base::scoped_threads;
+
+/// Keys that a thread looks at at a time.
+const PART: usize = if cfg!(test) { 100 } else { 256 << 10 };
+/// Keys after which it is seen whether there is more to find out.
+const BLOCK: usize = 1024;
+
+/// The order that keys are in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum InOrder {
+    /// No key is below the one before.
+    Ascending,
+    /// No key is above the one before; nor like it, if equal ones are to keep their order.
+    Descending,
+    Neither,
+}
+
+/// Some consecutive bits of keys.
+#[derive(Clone, Copy)]
+pub(super) struct Window {
+    pub shift: u32,
+    pub bits: u32,
+}
+
+impl Window {
+    /// From the lowest to the highest of some bits.
+    pub fn of(bits: u64) -> Self {
+        let shift = bits.trailing_zeros() % u64::BITS;
+        Self { shift, bits: u64::BITS - bits.leading_zeros() - shift }
+    }
+
+    /// Of the highest bits of this one, so many at most.
+    pub fn highest(self, most: u32) -> Self {
+        let bits = self.bits.min(most);
+        Self { shift: self.shift + self.bits - bits, bits }
+    }
+
+    /// All bits below.
+    pub fn below(self) -> u64 {
+        (1 << self.shift) - 1
+    }
+
+    /// The value of its bits. It has less than 64.
+    #[inline(always)]
+    pub fn value(self, key: u64) -> usize {
+        (key >> self.shift) as usize & ((1 << self.bits) - 1)
+    }
+}
+
+impl InOrder {
+    /// Of keys as they are compared.
+    pub fn of<T: Sync, C: Ord>(
+        items: &[T],
+        is_stable: bool,
+        threads: usize,
+        key: impl Fn(&T) -> C + Copy + Sync,
+    ) -> Self {
+        let [first, .., last] = items else { return Self::Ascending };
+        let is_descending = key(last) < key(first);
+        let is_so = AtomicBool::new(true);
+        scoped_threads::each(threads, items.len().div_ceil(PART), |number| {
+            // And the first one of the next part.
+            let part = &items[number * PART..items.len().min((number + 1) * PART + 1)];
+            let is_here = is_so.load(Ordering::Relaxed)
+                && match (is_descending, is_stable) {
+                    (false, _) => all_pairs(part, |one, two| key(one) <= key(two)),
+                    (true, false) => all_pairs(part, |one, two| key(one) >= key(two)),
+                    (true, true) => all_pairs(part, |one, two| key(one) > key(two)),
+                };
+            if !is_here {
+                is_so.store(false, Ordering::Relaxed);
+            }
+        });
+        match is_so.into_inner() {
+            true if is_descending => Self::Descending,
+            true => Self::Ascending,
+            false => Self::Neither,
+        }
+    }
+}
+
+/// The bits that are not the same in all keys, of some that can be.
+pub(super) fn differing<T: Sync>(
+    items: &[T],
+    bits: u64,
+    threads: usize,
+    key: impl Fn(&T) -> u64 + Copy + Sync,
+) -> u64 {
+    let (differ, first) = (AtomicU64::new(0), items.first().map_or(0, key));
+    scoped_threads::each(threads, items.len().div_ceil(PART), |number| {
+        for block in items[number * PART..items.len().min((number + 1) * PART)].chunks(BLOCK) {
+            // There is nothing more to find out.
+            if differ.load(Ordering::Relaxed) == bits {
+                break;
+            }
+            differ.fetch_or(difference(block, first, key), Ordering::Relaxed);
+        }
+    });
+    differ.into_inner()
+}
+
+/// The bits that are not those of one key in all.
+#[inline(never)]
+pub(super) fn difference<T>(items: &[T], first: u64, key: impl Fn(&T) -> u64) -> u64 {
+    items.iter().fold(0, |found, item| found | (key(item) ^ first))
+}
+
+#[inline(never)]
+fn all_pairs<T>(items: &[T], holds: impl Fn(&T, &T) -> bool) -> bool {
+    // Not left at the first pair, so that they need not wait for each other.
+    const AT_ONCE: usize = 32;
+    let (ones, twos) = (items.as_chunks::<AT_ONCE>().0, items[1..].as_chunks::<AT_ONCE>().0);
+    let all = |(ones, twos): (&[T; AT_ONCE], &[T; AT_ONCE])| {
+        ones.iter().zip(twos).fold(true, |all, (one, two)| all & holds(one, two))
+    };
+    let rest = &items[twos.len() * AT_ONCE..];
+    ones.iter().zip(twos).all(all) && rest.iter().zip(&rest[1..]).all(|(one, two)| holds(one, two))
+}
