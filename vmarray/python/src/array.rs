@@ -361,7 +361,7 @@ impl Core {
             return Err(PyValueError::new_err("the array has another length"));
         }
         off(py, || {
-            view.handle.settle()?;
+            view.handle.settle(None)?;
             // SAFETY: the caller's reference keeps the array alive; as everywhere where NumPy's arrays are read
             // without Python's lock, programs do not write to them meanwhile.
             copies::write(&view.handle, &view.geometry, unsafe { bytes.get() })
@@ -377,7 +377,7 @@ impl Core {
             return Err(PyValueError::new_err("the item has another length"));
         }
         off(py, || {
-            view.handle.settle()?;
+            view.handle.settle(None)?;
             copies::fill(&view.handle, &view.geometry, &item)
         })
     }
@@ -403,7 +403,7 @@ impl Core {
             return Err(PyValueError::new_err("the array has another length"));
         }
         off(py, || {
-            view.handle.settle()?;
+            view.handle.settle(None)?;
             // SAFETY: as in `write`.
             list.write(&**view.handle.open()?, unsafe { bytes.get() })
         })
@@ -421,13 +421,18 @@ impl Core {
         Ok(Self { body: Body::Lazy(lazy), grid: PyOnceLock::new(), descr: descr.clone().unbind() })
     }
 
-    /// Writes an expression of the same shape, or a view, to its items.
-    fn assign(&self, py: Python<'_>, from: &Self) -> PyResult<()> {
+    /// Writes an expression of the same shape, or a view, to its items; an expression that is consumed is not
+    /// looked at afterwards.
+    fn assign(&self, py: Python<'_>, from: &Self, is_consumed: bool) -> PyResult<()> {
         let (view, node) = (self.view(py)?, from.node(py)?);
         off(py, || {
-            let node = node.settled(true)?;
-            view.handle.settle()?;
-            node::assign(&view, &node)
+            let inner = node.settled(true)?;
+            let unwanted = match &*node {
+                Node::Lazy(lazy) if is_consumed => Some(&**lazy),
+                _ => None,
+            };
+            view.handle.settle(unwanted)?;
+            node::assign(&view, &inner)
         })
     }
 
@@ -472,7 +477,7 @@ impl Core {
         }
         let (first, count) = (view.geometry.offset / unit, view.geometry.count());
         off(py, || {
-            view.handle.settle()?;
+            view.handle.settle(None)?;
             Ok(view.handle.open()?.sort(first..first + count, is_descending)?)
         })
     }
@@ -481,7 +486,7 @@ impl Core {
     fn append(&self, py: Python<'_>, from: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
         let (view, bytes) = (self.view(py)?, Bytes::of(from)?);
         let len = off(py, || {
-            view.handle.settle()?;
+            view.handle.settle(None)?;
             let open = view.handle.open()?;
             if view.geometry.offset != 0 || view.geometry.bytes() != open.len() * view.handle.unit.bytes() {
                 let text = "only an array that shows all of its elements can grow; append to the whole array";

@@ -13,8 +13,8 @@ const RUN_BYTES: usize = 4096;
 const SPAN_BYTES: usize = 64 << 20;
 /// How many times what is wanted is read at most.
 const SPAN_TIMES: usize = 8;
-/// How many bytes are collected by one list.
-const LISTED_BYTES: usize = 16 << 20;
+/// How many items are collected by one list.
+const LISTED: usize = 1 << 20;
 
 /// Copies the items of a view, in order, to memory of their size.
 pub fn read(handle: &Handle, of: &Geometry, into: &mut [u8]) -> Result<()> {
@@ -42,7 +42,7 @@ pub fn read(handle: &Handle, of: &Geometry, into: &mut [u8]) -> Result<()> {
             Ok(())
         });
     }
-    if of.bytes() > LISTED_BYTES
+    if of.count() > LISTED
         && let Some([one, other]) = of.halves()
     {
         let (of_one, of_other) = into.split_at_mut(one.bytes());
@@ -72,7 +72,7 @@ pub fn write(handle: &Handle, to: &Geometry, from: &[u8]) -> Result<()> {
             })
         });
     }
-    if to.bytes() > LISTED_BYTES
+    if to.count() > LISTED
         && let Some([one, other]) = to.halves()
     {
         let (of_one, of_other) = from.split_at(one.bytes());
@@ -92,11 +92,11 @@ pub fn write(handle: &Handle, to: &Geometry, from: &[u8]) -> Result<()> {
 /// Writes one item to all of a view.
 pub fn fill(handle: &Handle, to: &Geometry, item: &[u8]) -> Result<()> {
     let (open, unit) = (handle.open()?, handle.unit.bytes());
-    if to.count() > 0 && unit == to.itemsize && to.offset % unit == 0 && to.in_a_row(unit as isize as usize) {
+    if to.count() > 0 && unit == to.itemsize && to.offset % unit == 0 && to.in_a_row(unit) {
         let first = to.offset / unit;
         return handle.in_pieces(first..first + to.count(), |part| open.fill(part, item));
     }
-    if to.bytes() > LISTED_BYTES
+    if to.count() > LISTED
         && let Some([one, other]) = to.halves()
     {
         fill(handle, &one, item)?;

@@ -83,7 +83,7 @@ impl Handle {
         if lock(&self.open).is_none() {
             return Ok(());
         }
-        self.settle()?;
+        self.settle(None)?;
         // Without the lock: what it has may take a while to be given back.
         let open = lock(&self.open).take();
         drop(open);
@@ -103,13 +103,16 @@ impl Handle {
         pending.push(Arc::downgrade(lazy));
     }
 
-    /// Computes what is pending on it: before it is written to. On an error what is not computed stays
-    /// pending.
-    pub fn settle(&self) -> Result<()> {
+    /// Computes what is pending on it: before it is written to. One that nobody asks for any more is left out.
+    /// On an error what is not computed stays pending.
+    pub fn settle(&self, unwanted: Option<&Lazy>) -> Result<()> {
         loop {
             let Some(one) = lock(&self.pending).last().cloned() else { return Ok(()) };
-            if let Some(lazy) = one.upgrade() {
-                lazy.view()?;
+            match one.upgrade() {
+                Some(lazy) if !unwanted.is_some_and(|unwanted| std::ptr::eq(unwanted, &*lazy)) => {
+                    lazy.view()?;
+                }
+                _ => {}
             }
             lock(&self.pending).retain(|other| !other.ptr_eq(&one));
         }

@@ -111,13 +111,13 @@ impl Node {
         }
     }
 
-    /// The same, computed already if it is a part of an expression that is too large, or a selection.
+    /// What it is computed from, so that it is not changed by what becomes of the result; or that result, if it
+    /// is there, or is wanted for a part of an expression that is too large, or of a selection.
     pub fn settled(self: &Arc<Self>, is_small_enough: bool) -> Result<Arc<Self>> {
-        match &**self {
-            Self::Lazy(lazy) if !is_small_enough || lazy.is_selection() => {
-                Ok(Arc::new(Self::View(lazy.view()?)))
-            }
-            _ => Ok(Arc::clone(self)),
+        let Self::Lazy(lazy) = &**self else { return Ok(Arc::clone(self)) };
+        match lazy.node() {
+            Some(node) if is_small_enough => Ok(node),
+            _ => Ok(Arc::new(Self::View(lazy.view()?))),
         }
     }
 }
@@ -170,10 +170,6 @@ impl Lazy {
             State::Done(view) => vec![Arc::new(Node::View(view.clone()))],
         };
         nodes.iter().for_each(|node| visit(node));
-    }
-
-    pub fn is_selection(&self) -> bool {
-        matches!(*lock(&self.state), State::Selection { .. })
     }
 
     pub fn is_pending(&self) -> bool {

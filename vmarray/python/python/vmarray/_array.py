@@ -247,9 +247,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return
         if isinstance(key, Array) and key.dtype == np.bool_ and key.shape == self.shape and _is_number(value):
             value = self._converted(value)
-            masked = where(key, Array._of(self._core), value[()])
-            self._assign(masked)
+            # Nobody else has the expression, which need not be kept from the change.
+            self._core.assign(where(key, value[()], Array._of(self._core))._core, True)
             return
+        if self.dtype.names is not None and isinstance(value, tuple):
+            value = self._converted(value)
         key = self._key(key)
         if _indexing.is_basic(key):
             has_ellipsis = any(one is Ellipsis for one in key)
@@ -290,7 +292,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             if not self.shape:
                 self._core.fill(self._converted(np.asarray(value)))
             elif self._is_computed_from(value):
-                self._core.assign(value._core)
+                self._core.assign(value._core, False)
             else:
                 for block in _ufuncs.blocks(self.shape):
                     self[block] = np.asarray(value[block])
@@ -354,8 +356,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         if function not in FUNCTIONS:
             name = f"{function.__module__}.{function.__name__}"
             raise TypeError(
-                f"{name} is not there for vmarray.Array; where there is room, {name} of numpy.asarray(array) works "
-                "on a copy in RAM"
+                f"{name} is not there for vmarray.Array; where there is room, {name} of numpy.asarray(array) "
+                "works on a copy in RAM"
             )
         return FUNCTIONS[function](*args, **given)
 
@@ -647,7 +649,7 @@ def ones(shape: Any, dtype: Any = float, **options: Any) -> Array:
 def full(shape: Any, value: Any, dtype: Any = None, **options: Any) -> Array:
     """An array of one value; see `empty` for the options."""
     array = empty(shape, np.asarray(value).dtype if dtype is None else dtype, **options)
-    array._assign(value)
+    array[...] = value
     return array
 
 

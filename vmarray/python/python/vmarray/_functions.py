@@ -47,7 +47,10 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc) ->
         )
     if mask is not True:
         result = where_of(mask, result, out)
-    if isinstance(out, Array):
+    if isinstance(out, Array) and out._is_computed_from(result) and out.ndim:
+        # Nobody else has the expression, which need not be kept from the change.
+        out._core.assign(result._fitted(out.shape)._core, True)
+    elif isinstance(out, Array):
         out._assign(result)
     else:
         out[...] = np.asarray(result)
@@ -272,9 +275,8 @@ def where_of(condition: Any, *values: Any) -> Any:
         return condition.nonzero()
     if len(values) != 2:
         raise ValueError("either both or neither of x and y should be given")
-    plain = [one if _ufuncs.kind(one) in (int, float, complex) else np.empty(0, one.dtype) if hasattr(one, "dtype")
-             else np.asarray(one) for one in values]
-    dtype = np.result_type(*plain)
+    # Numbers of Python are weak, all others count by their dtypes.
+    dtype = np.result_type(*(one if type(one) in (bool, int, float, complex) else _ufuncs.kind(one) for one in values))
     inputs = (condition, *values)
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
     core = _on_devices("where", inputs, (np.dtype(bool), dtype, dtype), dtype, shape)

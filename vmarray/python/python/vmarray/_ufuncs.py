@@ -16,8 +16,10 @@ PIECE = 1 << 20
 @functools.lru_cache(maxsize=4096)
 def resolved(ufunc: np.ufunc, kinds: tuple, dtype: np.dtype | None) -> tuple:
     """The types that a function converts its operands to, and gives: by NumPy's own rules."""
-    signature = None if dtype is None else (None,) * ufunc.nin + (dtype,) * ufunc.nout
-    return ufunc.resolve_dtypes(kinds + (None,) * ufunc.nout, signature=signature)
+    wanted = kinds + (None,) * ufunc.nout
+    if dtype is None:
+        return ufunc.resolve_dtypes(wanted)
+    return ufunc.resolve_dtypes(wanted, signature=(None,) * ufunc.nin + (dtype,) * ufunc.nout)
 
 
 def kind(operand: object) -> object:
@@ -49,10 +51,14 @@ def blocks(shape: tuple, most: int = PIECE) -> Iterator[tuple]:
             yield (*at, slice(start, min(start + step, shape[split - 1])), *rest)
 
 
+def _in_ram(number: object) -> object:
+    return np.asarray(number) if hasattr(number, "_core") else number
+
+
 def by_pieces(function, inputs: list, shape: tuple, dtypes: tuple, make) -> tuple:
     """What a function of NumPy gives for each item of a shape, as new arrays."""
     results = tuple(make(shape, dtype) for dtype in dtypes)
-    wide = [one if np.ndim(one) == 0 else np.broadcast_to(one, shape) for one in inputs]
+    wide = [np.broadcast_to(one, shape) if np.ndim(one) else _in_ram(one) for one in inputs]
     for block in blocks(shape):
         parts = [one if np.ndim(one) == 0 else np.asarray(one[block]) for one in wide]
         given = function(*parts)
