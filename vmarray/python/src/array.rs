@@ -9,7 +9,7 @@ use numpy::{PyArray1, PyArrayDescr, PyReadonlyArray1, PyUntypedArray};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyInt, PyList, PySlice, PyString, PyTuple};
 
 use crate::copies::{self, Listed};
 use crate::device::{self, Device};
@@ -303,6 +303,21 @@ impl Core {
     /// A view by a key of integers, slices, ellipses, axes that are added, and names of fields: what NumPy
     /// makes a view of.
     fn basic(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Self> {
+        // Of anything else, such as an array of one integer, NumPy makes a copy, of what is not there.
+        let is_basic = |one: &Bound<'_, PyAny>| {
+            one.is_none() || one.is(py.Ellipsis()) || one.is_exact_instance_of::<PySlice>()
+                || one.is_exact_instance_of::<PyInt>()
+        };
+        let makes_a_view = match key.cast_exact::<PyTuple>() {
+            Ok(key) => key.iter().all(|one| is_basic(&one)) && key.iter().any(|one| one.is(py.Ellipsis())),
+            Err(_) => match key.cast_exact::<PyList>() {
+                Ok(names) => names.iter().all(|one| one.is_exact_instance_of::<PyString>()),
+                Err(_) => key.is_exact_instance_of::<PyString>(),
+            },
+        };
+        if !makes_a_view {
+            return Err(PyTypeError::new_err("the key makes no view"));
+        }
         self.viewed(py, self.grid(py)?.get_item(key)?)
     }
 

@@ -227,12 +227,12 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                     "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean "
                     "arrays are valid indices"
                 )
-            return Array._of(self._core.basic(key))
+            return Array._of(self._core.basic([*map(str, key)] if isinstance(key, list) else str(key)))
         if isinstance(key, Array) and key.dtype == np.bool_ and key.shape == self.shape and self.ndim:
             return Array._of(self._core.select(key._core))
         key = self._key(key)
         if _indexing.is_basic(key):
-            has_ellipsis = any(one is Ellipsis for one in key)
+            key, has_ellipsis = _indexing.plain(key), any(one is Ellipsis for one in key)
             view = self._core.basic(key if has_ellipsis else (*key, Ellipsis))
             if not has_ellipsis and not view.shape and len(key) == self.ndim + key.count(None):
                 return view.read()[()]
@@ -254,7 +254,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             value = self._converted(value)
         key = self._key(key)
         if _indexing.is_basic(key):
-            has_ellipsis = any(one is Ellipsis for one in key)
+            key, has_ellipsis = _indexing.plain(key), any(one is Ellipsis for one in key)
             Array._of(self._core.basic(key if has_ellipsis else (*key, Ellipsis)))._assign(value)
             return
         starts = self._starts(key)

@@ -15,6 +15,13 @@ def is_basic(key: tuple) -> bool:
     )
 
 
+def plain(key: tuple) -> tuple:
+    """A basic key with integers of Python in the place of others."""
+    return tuple(
+        one if one is None or one is Ellipsis or isinstance(one, slice) else operator.index(one) for one in key
+    )
+
+
 def _is_bool(one: object) -> bool:
     return isinstance(one, (bool, np.bool_))
 
