@@ -218,6 +218,16 @@ impl Core {
         Ok(View { handle, geometry, kind })
     }
 
+    /// The same, to be written to.
+    fn writable(&self, py: Python<'_>) -> PyResult<View> {
+        // SAFETY: the array is alive.
+        let flags = unsafe { (*self.grid(py)?.as_array_ptr()).fields.flags };
+        if flags & npyffi::NPY_ARRAY_WRITEABLE == 0 {
+            return Err(PyValueError::new_err("assignment destination is read-only: it shows items several times"));
+        }
+        self.view(py)
+    }
+
     /// It as an operand, not computed yet.
     fn node(&self, py: Python<'_>) -> PyResult<Arc<Node>> {
         Ok(Arc::new(match &self.body {
@@ -371,7 +381,7 @@ impl Core {
 
     /// Writes the items of a contiguous array of its shape and dtype.
     fn write(&self, py: Python<'_>, from: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
-        let (view, bytes) = (self.view(py)?, Bytes::of(from)?);
+        let (view, bytes) = (self.writable(py)?, Bytes::of(from)?);
         if bytes.len != view.geometry.bytes() {
             return Err(PyValueError::new_err("the array has another length"));
         }
@@ -385,7 +395,7 @@ impl Core {
 
     /// Writes one item, an array of no axes, to all.
     fn fill(&self, py: Python<'_>, item: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
-        let (view, bytes) = (self.view(py)?, Bytes::of(item)?);
+        let (view, bytes) = (self.writable(py)?, Bytes::of(item)?);
         // SAFETY: the array is alive, and Python's lock is held while its item is copied.
         let item = unsafe { bytes.get() }.to_vec();
         if item.len() != view.geometry.itemsize {
@@ -412,7 +422,7 @@ impl Core {
 
     /// Writes the items that begin at these bytes.
     fn scatter(&self, py: Python<'_>, starts: PyReadonlyArray1<'_, i64>, from: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
-        let (view, bytes) = (self.view(py)?, Bytes::of(from)?);
+        let (view, bytes) = (self.writable(py)?, Bytes::of(from)?);
         let list = self.listed(&view, starts.as_slice()?)?;
         if bytes.len != starts.len() * view.geometry.itemsize {
             return Err(PyValueError::new_err("the array has another length"));
@@ -439,7 +449,7 @@ impl Core {
     /// Writes an expression of the same shape, or a view, to its items; an expression that is consumed is not
     /// looked at afterwards.
     fn assign(&self, py: Python<'_>, from: &Self, is_consumed: bool) -> PyResult<()> {
-        let (view, node) = (self.view(py)?, from.node(py)?);
+        let (view, node) = (self.writable(py)?, from.node(py)?);
         off(py, || {
             let inner = node.settled(true)?;
             let unwanted = match &*node {
@@ -485,7 +495,7 @@ impl Core {
 
     /// Sorts the items in place; `false` if devices have no order of them, or they do not lie side by side.
     fn sort(&self, py: Python<'_>, is_descending: bool) -> PyResult<bool> {
-        let view = self.view(py)?;
+        let view = self.writable(py)?;
         let unit = view.handle.unit.bytes();
         if view.kind == Kind::Bytes || Root::of(&view).is_none() || view.geometry.itemsize != unit {
             return Ok(false);
@@ -539,11 +549,6 @@ impl Core {
     /// Computes it now.
     fn compute(&self, py: Python<'_>) -> PyResult<()> {
         self.view(py).map(|_| ())
-    }
-
-    /// Whether two have the same store.
-    fn has_store_of(&self, py: Python<'_>, other: &Self) -> PyResult<bool> {
-        Ok(Arc::ptr_eq(&self.view(py)?.handle, &other.view(py)?.handle))
     }
 
     /// What its store takes, and how it is divided.

@@ -220,9 +220,15 @@ def test_in_place_and_out():
     into = np.zeros(10)
     assert np.sqrt(array, out=into) is into
     assert np.array_equal(into, np.sqrt(own))
-    later = array * 10
+    later, more, mask = array * 10, array * 20, array > 8
+    np.copyto(array, more)
+    array[mask] = 3
     array[:] = 0
     same(later, own * 10)
+    same(more, own * 20)
+    same(mask, own > 8)
+    with pytest.raises(ValueError, match="read-only"):
+        np.broadcast_to(array, (3, 10))[...] = 1
 
 
 def test_numpys_functions():

@@ -31,11 +31,12 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple, given: dict) -> Any:
         return results if ufunc.nout > 1 else results[0]
     written = []
     for out, result in zip(outs, results):
-        written.append(result if out is None else _written(out, result, mask, casting, ufunc))
+        written.append(result if out is None else _written(out, result, mask, casting, ufunc, True))
     return tuple(written) if ufunc.nout > 1 else written[0]
 
 
-def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc) -> Any:
+def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is_own: bool) -> Any:
+    """Writes a result, which nobody else has if it is said to be our own."""
     if not np.can_cast(result.dtype, out.dtype, casting):
         # In NumPy's own words.
         np.positive(np.ones(1, result.dtype), out=np.ones(1, out.dtype), casting=casting)
@@ -46,9 +47,9 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc) ->
             f"{np.shape(result)}"
         )
     if mask is not True:
-        result = where_of(mask, result, out)
-    if isinstance(out, Array) and out._is_computed_from(result) and out.ndim:
-        # Nobody else has the expression, which need not be kept from the change.
+        result, is_own = where_of(mask, result, out), True
+    if is_own and isinstance(out, Array) and isinstance(result, Array) and out._is_computed_from(result) and out.ndim:
+        # An expression that nobody else has need not be kept from the change.
         out._core.assign(result._fitted(out.shape)._core, True)
     elif isinstance(out, Array):
         out._assign(result)
@@ -361,7 +362,7 @@ def array_equal(one: Any, other: Any) -> bool:
 
 def copyto(target: Any, source: Any, casting: str = "same_kind", where: Any = True) -> None:
     """As ``numpy.copyto``."""
-    _written(target, source if hasattr(source, "dtype") else np.asarray(source), where, casting, np.positive)
+    _written(target, source if hasattr(source, "dtype") else np.asarray(source), where, casting, np.positive, False)
 
 
 def _method(name: str) -> Any:
