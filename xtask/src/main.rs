@@ -99,8 +99,8 @@ enum Command {
     /// Has random files of vmarray-formats read and written by NumPy, zarr-python and xarray, and stores on
     /// two servers that speak S3. What Python needs is installed to the target folder.
     Formats(formats::Args),
-    /// Builds the Python package as a wheel, installs it to a fresh environment, and tests it there. What that
-    /// needs is installed to the target folder.
+    /// Builds the Python package as a wheel, installs it to a fresh environment, and tests it there. What
+    /// that needs is installed to the target folder.
     Python(python::Args),
     /// Checks what the compiler says of programs that must not compile.
     Misuse,

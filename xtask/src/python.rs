@@ -52,9 +52,12 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         true => &["--profile", "dev"],
         false => &["--release", "--zig", "--compatibility", "manylinux_2_28"],
     };
-    cmd!(sh, "{maturin} -m maturin build --manifest-path {MANIFEST} --out {wheels} --locked --quiet {options...}")
-        .args(["--target-dir", folder.as_str()])
-        .run()?;
+    cmd!(
+        sh,
+        "{maturin} -m maturin build --manifest-path {MANIFEST} --out {wheels} --locked --quiet {options...}"
+    )
+    .args(["--target-dir", folder.as_str()])
+    .run()?;
     let wheel = sh.read_dir(&wheels)?.pop().context("maturin has built no wheel")?;
     let bytes = std::fs::metadata(&wheel)?.len();
     anyhow::ensure!(bytes <= WHEEL_MAX, "the wheel has {bytes} bytes, at most {WHEEL_MAX} are wanted");

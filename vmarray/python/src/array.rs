@@ -89,7 +89,11 @@ pub struct Core {
 }
 
 /// A description of a shape by NumPy.
-fn grid<'py>(py: Python<'py>, descr: &Bound<'py, PyArrayDescr>, shape: &[usize]) -> PyResult<Bound<'py, PyUntypedArray>> {
+fn grid<'py>(
+    py: Python<'py>,
+    descr: &Bound<'py, PyArrayDescr>,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyUntypedArray>> {
     let mut dims: Vec<npy_intp> = shape.iter().map(|extent| *extent as npy_intp).collect();
     // SAFETY: the dimensions are as many as is said; NumPy checks their number and size. The memory is never
     // touched: what is done with the array makes views of it.
@@ -122,7 +126,11 @@ fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
 }
 
 /// A new array of NumPy for results.
-fn new_array<'py>(py: Python<'py>, shape: &[usize], descr: &Bound<'py, PyArrayDescr>) -> PyResult<Bound<'py, PyUntypedArray>> {
+fn new_array<'py>(
+    py: Python<'py>,
+    shape: &[usize],
+    descr: &Bound<'py, PyArrayDescr>,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
     let shape = PyTuple::new(py, shape)?;
     Ok(py.import("numpy")?.call_method1("zeros", (shape, descr))?.cast_into()?)
 }
@@ -142,7 +150,11 @@ fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit: Uni
 }
 
 /// An array of nothing for a shape and a dtype, whose own shape, if it has one, is added.
-fn described<'py>(py: Python<'py>, shape: &[usize], dtype: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedArray>> {
+fn described<'py>(
+    py: Python<'py>,
+    shape: &[usize],
+    dtype: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
     let descr = PyArrayDescr::new(py, dtype)?;
     element::check(&descr)?;
     let grid = grid(py, &descr, shape)?;
@@ -157,7 +169,13 @@ fn off<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyRe
 
 /// Makes an array of zeroes.
 #[pyfunction]
-pub fn create(py: Python<'_>, shape: Vec<usize>, dtype: &Bound<'_, PyAny>, path: Option<PathBuf>, given: &Bound<'_, PyDict>) -> PyResult<Core> {
+pub fn create(
+    py: Python<'_>,
+    shape: Vec<usize>,
+    dtype: &Bound<'_, PyAny>,
+    path: Option<PathBuf>,
+    given: &Bound<'_, PyDict>,
+) -> PyResult<Core> {
     let grid = described(py, &shape, dtype)?;
     let (descr, geometry) = (grid.dtype(), geometry(&grid));
     let unit = Unit::of(&descr);
@@ -170,7 +188,14 @@ pub fn create(py: Python<'_>, shape: Vec<usize>, dtype: &Bound<'_, PyAny>, path:
 
 /// Opens the array of a file; without a shape one of one axis.
 #[pyfunction]
-pub fn open(py: Python<'_>, path: PathBuf, dtype: &Bound<'_, PyAny>, shape: Option<Vec<usize>>, is_read_only: bool, given: &Bound<'_, PyDict>) -> PyResult<Core> {
+pub fn open(
+    py: Python<'_>,
+    path: PathBuf,
+    dtype: &Bound<'_, PyAny>,
+    shape: Option<Vec<usize>>,
+    is_read_only: bool,
+    given: &Bound<'_, PyDict>,
+) -> PyResult<Core> {
     let descr = PyArrayDescr::new(py, dtype)?;
     element::check(&descr)?;
     let unit = Unit::of(&descr);
@@ -181,7 +206,9 @@ pub fn open(py: Python<'_>, path: PathBuf, dtype: &Bound<'_, PyAny>, shape: Opti
     let shape = shape.unwrap_or_else(|| vec![items]);
     let wanted = shape.iter().try_fold(1_usize, |product, extent| product.checked_mul(*extent));
     if wanted != Some(items) {
-        return Err(PyValueError::new_err(format!("cannot reshape array of size {items} into shape {shape:?}")));
+        return Err(PyValueError::new_err(format!(
+            "cannot reshape array of size {items} into shape {shape:?}"
+        )));
     }
     Ok(Core::new(Body::View(handle), grid(py, &descr, &shape)?))
 }
@@ -223,7 +250,9 @@ impl Core {
         // SAFETY: the array is alive.
         let flags = unsafe { (*self.grid(py)?.as_array_ptr()).fields.flags };
         if flags & npyffi::NPY_ARRAY_WRITEABLE == 0 {
-            return Err(PyValueError::new_err("assignment destination is read-only: it shows items several times"));
+            return Err(PyValueError::new_err(
+                "assignment destination is read-only: it shows items several times",
+            ));
         }
         self.view(py)
     }
@@ -315,7 +344,9 @@ impl Core {
     fn basic(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Self> {
         // Of anything else, such as an array of one integer, NumPy makes a copy, of what is not there.
         let is_basic = |one: &Bound<'_, PyAny>| {
-            one.is_none() || one.is(py.Ellipsis()) || one.is_exact_instance_of::<PySlice>()
+            one.is_none()
+                || one.is(py.Ellipsis())
+                || one.is_exact_instance_of::<PySlice>()
                 || one.is_exact_instance_of::<PyInt>()
         };
         let makes_a_view = match key.cast_exact::<PyTuple>() {
@@ -345,7 +376,9 @@ impl Core {
         given.set_item("copy", false)?;
         let of = self.grid(py)?;
         // What does not fit is an error of NumPy's; a copy that would be needed is none.
-        let template = numpy.getattr("broadcast_to")?.call1((numpy.call_method1("zeros", ((),))?, of.getattr("shape")?))?;
+        let template = numpy
+            .getattr("broadcast_to")?
+            .call1((numpy.call_method1("zeros", ((),))?, of.getattr("shape")?))?;
         let fits = template.call_method1("reshape", (shape,));
         fits?;
         match numpy.getattr("reshape")?.call((of, shape), Some(&given)) {
@@ -387,8 +420,8 @@ impl Core {
         }
         off(py, || {
             view.handle.settle(None)?;
-            // SAFETY: the caller's reference keeps the array alive; as everywhere where NumPy's arrays are read
-            // without Python's lock, programs do not write to them meanwhile.
+            // SAFETY: the caller's reference keeps the array alive; as everywhere where NumPy's arrays are
+            // read without Python's lock, programs do not write to them meanwhile.
             copies::write(&view.handle, &view.geometry, unsafe { bytes.get() })
         })
     }
@@ -408,7 +441,11 @@ impl Core {
     }
 
     /// The items that begin at these bytes, as an array of NumPy.
-    fn gather<'py>(&self, py: Python<'py>, starts: PyReadonlyArray1<'py, i64>) -> PyResult<Bound<'py, PyUntypedArray>> {
+    fn gather<'py>(
+        &self,
+        py: Python<'py>,
+        starts: PyReadonlyArray1<'py, i64>,
+    ) -> PyResult<Bound<'py, PyUntypedArray>> {
         let view = self.view(py)?;
         let array = new_array(py, &[starts.len()], self.descr.bind(py))?;
         let bytes = Bytes::of(&array)?;
@@ -421,7 +458,12 @@ impl Core {
     }
 
     /// Writes the items that begin at these bytes.
-    fn scatter(&self, py: Python<'_>, starts: PyReadonlyArray1<'_, i64>, from: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
+    fn scatter(
+        &self,
+        py: Python<'_>,
+        starts: PyReadonlyArray1<'_, i64>,
+        from: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<()> {
         let (view, bytes) = (self.writable(py)?, Bytes::of(from)?);
         let list = self.listed(&view, starts.as_slice()?)?;
         if bytes.len != starts.len() * view.geometry.itemsize {

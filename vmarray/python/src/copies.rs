@@ -108,9 +108,8 @@ pub fn fill(handle: &Handle, to: &Geometry, item: &[u8]) -> Result<()> {
 
 /// Copies a view to another one of the same shape and size of items, neither of which has any of the other's.
 pub fn copy(to: (&Handle, &Geometry), from: (&Handle, &Geometry)) -> Result<()> {
-    let (unit, is_whole_range) = (to.0.unit.bytes(), |of: &Geometry, unit: usize| {
-        is_whole(of, unit) && of.in_a_row(of.itemsize)
-    });
+    let (unit, is_whole_range) =
+        (to.0.unit.bytes(), |of: &Geometry, unit: usize| is_whole(of, unit) && of.in_a_row(of.itemsize));
     if from.0.unit == to.0.unit && is_whole_range(to.1, unit) && is_whole_range(from.1, unit) {
         let (target, source) = (to.0.open()?, from.0.open()?);
         let range = elements(to.1.offset, to.1.bytes(), unit);

@@ -101,30 +101,102 @@ macro_rules! with_unit {
     ($unit:expr, $T:ident => $body:expr) => {{
         use $crate::element::Unit;
         match $unit {
-            Unit::U8 => { type $T = u8; $body }
-            Unit::U16 => { type $T = u16; $body }
-            Unit::U32 => { type $T = u32; $body }
-            Unit::U64 => { type $T = u64; $body }
-            Unit::I8 => { type $T = i8; $body }
-            Unit::I16 => { type $T = i16; $body }
-            Unit::I32 => { type $T = i32; $body }
-            Unit::I64 => { type $T = i64; $body }
-            Unit::F16 => { type $T = vmarray::half::f16; $body }
-            Unit::F32 => { type $T = f32; $body }
-            Unit::F64 => { type $T = f64; $body }
-            Unit::C64 => { type $T = vmarray::num_complex::Complex<f32>; $body }
-            Unit::C128 => { type $T = vmarray::num_complex::Complex<f64>; $body }
-            Unit::B3 => { type $T = [u8; 3]; $body }
-            Unit::B6 => { type $T = [u8; 6]; $body }
-            Unit::B12 => { type $T = [u8; 12]; $body }
-            Unit::B16 => { type $T = [u8; 16]; $body }
-            Unit::B20 => { type $T = [u8; 20]; $body }
-            Unit::B24 => { type $T = [u8; 24]; $body }
-            Unit::B32 => { type $T = [u8; 32]; $body }
-            Unit::B40 => { type $T = [u8; 40]; $body }
-            Unit::B44 => { type $T = [u8; 44]; $body }
-            Unit::B48 => { type $T = [u8; 48]; $body }
-            Unit::B64 => { type $T = [u8; 64]; $body }
+            Unit::U8 => {
+                type $T = u8;
+                $body
+            }
+            Unit::U16 => {
+                type $T = u16;
+                $body
+            }
+            Unit::U32 => {
+                type $T = u32;
+                $body
+            }
+            Unit::U64 => {
+                type $T = u64;
+                $body
+            }
+            Unit::I8 => {
+                type $T = i8;
+                $body
+            }
+            Unit::I16 => {
+                type $T = i16;
+                $body
+            }
+            Unit::I32 => {
+                type $T = i32;
+                $body
+            }
+            Unit::I64 => {
+                type $T = i64;
+                $body
+            }
+            Unit::F16 => {
+                type $T = vmarray::half::f16;
+                $body
+            }
+            Unit::F32 => {
+                type $T = f32;
+                $body
+            }
+            Unit::F64 => {
+                type $T = f64;
+                $body
+            }
+            Unit::C64 => {
+                type $T = vmarray::num_complex::Complex<f32>;
+                $body
+            }
+            Unit::C128 => {
+                type $T = vmarray::num_complex::Complex<f64>;
+                $body
+            }
+            Unit::B3 => {
+                type $T = [u8; 3];
+                $body
+            }
+            Unit::B6 => {
+                type $T = [u8; 6];
+                $body
+            }
+            Unit::B12 => {
+                type $T = [u8; 12];
+                $body
+            }
+            Unit::B16 => {
+                type $T = [u8; 16];
+                $body
+            }
+            Unit::B20 => {
+                type $T = [u8; 20];
+                $body
+            }
+            Unit::B24 => {
+                type $T = [u8; 24];
+                $body
+            }
+            Unit::B32 => {
+                type $T = [u8; 32];
+                $body
+            }
+            Unit::B40 => {
+                type $T = [u8; 40];
+                $body
+            }
+            Unit::B44 => {
+                type $T = [u8; 44];
+                $body
+            }
+            Unit::B48 => {
+                type $T = [u8; 48];
+                $body
+            }
+            Unit::B64 => {
+                type $T = [u8; 64];
+                $body
+            }
         }
     }};
 }
@@ -132,8 +204,20 @@ macro_rules! with_unit {
 impl Unit {
     /// Those that are bytes without a meaning, the longest first.
     const BYTES: [Self; 14] = [
-        Self::B64, Self::B48, Self::B44, Self::B40, Self::B32, Self::B24, Self::B20, Self::B16, Self::B12,
-        Self::U64, Self::B6, Self::U32, Self::B3, Self::U16,
+        Self::B64,
+        Self::B48,
+        Self::B44,
+        Self::B40,
+        Self::B32,
+        Self::B24,
+        Self::B20,
+        Self::B16,
+        Self::B12,
+        Self::U64,
+        Self::B6,
+        Self::U32,
+        Self::B3,
+        Self::U16,
     ];
 
     /// The elements that items of a dtype are made of: one, or several of the longest that an item is a

@@ -81,7 +81,8 @@ fn exception(py: Python<'_>, error: &vmarray::Error) -> PyResult<PyErr> {
 
 /// An exception of a class of the package.
 pub fn raised(py: Python<'_>, class: &str, text: &str) -> PyErr {
-    let class = py.import("vmarray._errors").and_then(|module| Ok(module.getattr(class)?.cast_into::<PyType>()?));
+    let class =
+        py.import("vmarray._errors").and_then(|module| Ok(module.getattr(class)?.cast_into::<PyType>()?));
     match class {
         Ok(class) => PyErr::from_type(class, text.to_owned()),
         Err(error) => error,

@@ -121,8 +121,7 @@ impl Geometry {
         let (mut first, mut second) = (self.clone(), self.clone());
         first.shape[axis] /= 2;
         second.shape[axis] -= first.shape[axis];
-        second.offset =
-            (self.offset as isize + self.strides[axis] * first.shape[axis] as isize) as usize;
+        second.offset = (self.offset as isize + self.strides[axis] * first.shape[axis] as isize) as usize;
         Some([first, second])
     }
 }

@@ -103,8 +103,8 @@ impl Handle {
         pending.push(Arc::downgrade(lazy));
     }
 
-    /// Computes what is pending on it: before it is written to. One that nobody asks for any more is left out.
-    /// On an error what is not computed stays pending.
+    /// Computes what is pending on it: before it is written to. One that nobody asks for any more is left
+    /// out. On an error what is not computed stays pending.
     pub fn settle(&self, unwanted: Option<&Lazy>) -> Result<()> {
         loop {
             let Some(one) = lock(&self.pending).last().cloned() else { return Ok(()) };

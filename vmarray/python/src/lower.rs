@@ -144,7 +144,11 @@ impl<'s> Lowering<'s> {
     /// Has work done on all columns: on the elements of the first, and those of the others beside them.
     fn run(
         &self,
-        mut work: impl for<'a> FnMut(&'a dyn store::Elements, Range<usize>, &[AnyColumn<'a>]) -> vmarray::Result<()>,
+        mut work: impl for<'a> FnMut(
+            &'a dyn store::Elements,
+            Range<usize>,
+            &[AnyColumn<'a>],
+        ) -> vmarray::Result<()>,
     ) -> Result<()> {
         let first = &self.columns[0];
         let open = self.columns.iter().map(|column| column.handle.open()).collect::<Result<Vec<_>>>()?;
@@ -160,12 +164,7 @@ impl<'s> Lowering<'s> {
     }
 
     /// Lowers the value that is asked about, and the condition.
-    fn question(
-        &mut self,
-        node: &Arc<Node>,
-        mask: Option<&Arc<Node>>,
-        asked: Asked,
-    ) -> Result<store::Code> {
+    fn question(&mut self, node: &Arc<Node>, mask: Option<&Arc<Node>>, asked: Asked) -> Result<store::Code> {
         let (value, kind) = (self.node(node)?, node.kind());
         let value = match asked {
             Asked::Count | Asked::First => self.code.cast(value, kind, Kind::Bool),
@@ -194,8 +193,7 @@ impl<'s> Lowering<'s> {
         if self.columns.is_empty() {
             // Something has to say how many items there are.
             let mut again = Self { has_literals: false, ..Self::new(self.shape, None) };
-            let of_view =
-                |node: &Arc<Node>| as_row(node, self.shape).map(|view| Arc::new(Node::View(view)));
+            let of_view = |node: &Arc<Node>| as_row(node, self.shape).map(|view| Arc::new(Node::View(view)));
             let (node, mask) = (of_view(node)?, mask.map(of_view).transpose()?);
             let code = again.question(&node, mask.as_ref(), asked)?;
             *self = again;
@@ -205,12 +203,7 @@ impl<'s> Lowering<'s> {
     }
 
     /// What the values of an expression come to, of those items alone that meet a condition.
-    pub fn ask(
-        mut self,
-        node: &Arc<Node>,
-        filter: Option<&Arc<Node>>,
-        asked: Asked,
-    ) -> Result<Reduced> {
+    pub fn ask(mut self, node: &Arc<Node>, filter: Option<&Arc<Node>>, asked: Asked) -> Result<Reduced> {
         let code = self.question(node, filter, asked)?;
         let (mut whole, mut first) = (None, None);
         self.run(|elements, range, others| {
@@ -253,13 +246,12 @@ impl<'s> Lowering<'s> {
 /// What two parts came to, of which the second has so many items before it. Of equal extremes the first one
 /// stays.
 fn together(one: Reduced, other: Reduced, before: usize, asked: Asked) -> Reduced {
-    let is_least = matches!(asked, Asked::IntExtreme { is_least: true } | Asked::FloatExtreme { is_least: true });
+    let is_least =
+        matches!(asked, Asked::IntExtreme { is_least: true } | Asked::FloatExtreme { is_least: true });
     match (one, other) {
         (Reduced::Int(a), Reduced::Int(b)) => Reduced::Int(a.wrapping_add(b)),
         (Reduced::Float(a), Reduced::Float(b)) => Reduced::Float(a + b),
-        (Reduced::IntAt(one), Reduced::IntAt(other)) => {
-            Reduced::IntAt(extreme(one, other, before, is_least))
-        }
+        (Reduced::IntAt(one), Reduced::IntAt(other)) => Reduced::IntAt(extreme(one, other, before, is_least)),
         (Reduced::FloatAt(one), Reduced::FloatAt(other)) => {
             Reduced::FloatAt(extreme(one, other, before, is_least))
         }

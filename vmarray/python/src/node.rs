@@ -33,7 +33,10 @@ pub enum Node {
     View(View),
     Lazy(Arc<Lazy>),
     /// One number for all items.
-    Literal { kind: Kind, bytes: Vec<u8> },
+    Literal {
+        kind: Kind,
+        bytes: Vec<u8>,
+    },
     Apply {
         operation: Operation,
         /// What the operands are converted to, each.
@@ -62,7 +65,11 @@ pub struct Lazy {
 enum State {
     Pending(Arc<Node>),
     /// Items of the first where the second is true, in a row.
-    Selection { value: Arc<Node>, mask: Arc<Node>, of: Vec<usize> },
+    Selection {
+        value: Arc<Node>,
+        mask: Arc<Node>,
+        of: Vec<usize>,
+    },
     Done(View),
 }
 
@@ -111,8 +118,8 @@ impl Node {
         }
     }
 
-    /// What it is computed from, so that it is not changed by what becomes of the result; or that result, if it
-    /// is there, or is wanted for a part of an expression that is too large, or of a selection.
+    /// What it is computed from, so that it is not changed by what becomes of the result; or that result, if
+    /// it is there, or is wanted for a part of an expression that is too large, or of a selection.
     pub fn settled(self: &Arc<Self>, is_small_enough: bool) -> Result<Arc<Self>> {
         let Self::Lazy(lazy) = &**self else { return Ok(Arc::clone(self)) };
         match lazy.node() {
@@ -144,7 +151,13 @@ impl Lazy {
     }
 
     /// The items of a value where a mask of the same shape is true.
-    pub fn selection(value: Arc<Node>, mask: Arc<Node>, of: Vec<usize>, unit: Unit, itemsize: usize) -> Arc<Self> {
+    pub fn selection(
+        value: Arc<Node>,
+        mask: Arc<Node>,
+        of: Vec<usize>,
+        unit: Unit,
+        itemsize: usize,
+    ) -> Arc<Self> {
         let kind = value.kind();
         let (first, second) = (Arc::clone(&value), Arc::clone(&mask));
         let state = Mutex::new(State::Selection { value, mask, of });
@@ -176,8 +189,8 @@ impl Lazy {
         !matches!(*lock(&self.state), State::Done(_))
     }
 
-    /// Values, mask and their shape, of a selection that was not copied yet; parts that are too large together
-    /// are computed.
+    /// Values, mask and their shape, of a selection that was not copied yet; parts that are too large
+    /// together are computed.
     pub fn parts_of_selection(&self) -> Result<Option<(Arc<Node>, Arc<Node>, Vec<usize>)>> {
         let (value, mask, of) = match &*lock(&self.state) {
             State::Selection { value, mask, of } => (Arc::clone(value), Arc::clone(mask), of.clone()),
@@ -287,10 +300,13 @@ pub fn as_row(node: &Arc<Node>, shape: &[usize]) -> Result<View> {
 /// A copy of a view, broadcast to a shape, side by side.
 pub fn copied(view: &View, shape: &[usize]) -> Result<View> {
     let from = view.geometry.broadcast(shape);
-    let (itemsize, unit) = (from.itemsize, match view.kind {
-        Kind::Bytes => view.handle.unit,
-        kind => unit_of(kind),
-    });
+    let (itemsize, unit) = (
+        from.itemsize,
+        match view.kind {
+            Kind::Bytes => view.handle.unit,
+            kind => unit_of(kind),
+        },
+    );
     let unit = if itemsize % unit.bytes() == 0 { unit } else { Unit::U8 };
     let options = Options { max_len: None, page_bytes: None, ..view.handle.options.clone() };
     let handle = Handle::new(unit, from.bytes() / unit.bytes(), options, &Place::Memory)?;
@@ -326,7 +342,8 @@ pub fn assign(to: &View, node: &Arc<Node>) -> Result<()> {
     }
     if to.kind == Kind::Bytes {
         let Node::View(from) = &**node else {
-            let text = "items of this dtype can be copied, not computed; use numpy.asarray on parts of the array";
+            let text =
+                "items of this dtype can be copied, not computed; use numpy.asarray on parts of the array";
             return Err(Python::attach(|py| raised(py, "InvalidError", text)).into());
         };
         let from = separate(from, to, &shape)?;

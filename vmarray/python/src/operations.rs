@@ -57,7 +57,14 @@ impl Operation {
         let is_int = matches!(of, Kind::Number(_)) && !is_float;
         match self {
             _ if of == Kind::Bytes => false,
-            O::Add | O::Multiply | O::Positive | O::Absolute | O::Equal | O::NotEqual | O::Less | O::LessEqual => true,
+            O::Add
+            | O::Multiply
+            | O::Positive
+            | O::Absolute
+            | O::Equal
+            | O::NotEqual
+            | O::Less
+            | O::LessEqual => true,
             O::Greater | O::GreaterEqual | O::Maximum | O::Minimum | O::Fmax | O::Fmin | O::Where => true,
             O::LogicalAnd | O::LogicalOr | O::LogicalXor | O::LogicalNot => is_bool,
             O::Invert | O::BitwiseAnd | O::BitwiseOr | O::BitwiseXor => is_bool || is_int,
@@ -189,8 +196,22 @@ impl Code {
         let (a, b) = (operands[0], operands.get(1).copied().unwrap_or(operands[0]));
         let is_exact = {
             use Operation as O;
-            matches!(operation, O::Positive | O::Absolute | O::Fabs | O::Negative | O::Maximum | O::Minimum
-                | O::Fmax | O::Fmin | O::Sign | O::Floor | O::Ceil | O::Trunc | O::Rint)
+            matches!(
+                operation,
+                O::Positive
+                    | O::Absolute
+                    | O::Fabs
+                    | O::Negative
+                    | O::Maximum
+                    | O::Minimum
+                    | O::Fmax
+                    | O::Fmin
+                    | O::Sign
+                    | O::Floor
+                    | O::Ceil
+                    | O::Trunc
+                    | O::Rint
+            )
         };
         let value = match of {
             Type::Bool => self.of_bools(operation, a, b),
@@ -204,7 +225,9 @@ impl Code {
         use Operation as O;
         match operation {
             O::Add | O::BitwiseOr | O::LogicalOr | O::Maximum | O::Fmax => self.binary(Binary::Or, a, b),
-            O::Multiply | O::BitwiseAnd | O::LogicalAnd | O::Minimum | O::Fmin => self.binary(Binary::And, a, b),
+            O::Multiply | O::BitwiseAnd | O::LogicalAnd | O::Minimum | O::Fmin => {
+                self.binary(Binary::And, a, b)
+            }
             O::BitwiseXor | O::LogicalXor | O::NotEqual => self.binary(Binary::Xor, a, b),
             O::Equal => self.binary(Binary::Eq, a, b),
             O::Invert | O::LogicalNot => self.not(a),
@@ -310,7 +333,8 @@ impl Code {
         }
         let zero = self.number(of, 0);
         let rest = self.binary(Binary::Rem, a, b);
-        let (is_inexact, is_divided) = (self.binary(Binary::Ne, rest, zero), self.binary(Binary::Ne, b, zero));
+        let (is_inexact, is_divided) =
+            (self.binary(Binary::Ne, rest, zero), self.binary(Binary::Ne, b, zero));
         let (first, second) = (self.binary(Binary::Lt, rest, zero), self.binary(Binary::Lt, b, zero));
         let differ = self.binary(Binary::Xor, first, second);
         let both = self.binary(Binary::And, is_inexact, is_divided);
@@ -350,7 +374,8 @@ impl Code {
             }
             O::Sign => {
                 let (zero, one, minus) = (self.number(of, 0), self.number(of, 1), self.number(of, -1));
-                let (is_positive, is_negative) = (self.binary(Binary::Lt, zero, a), self.binary(Binary::Lt, a, zero));
+                let (is_positive, is_negative) =
+                    (self.binary(Binary::Lt, zero, a), self.binary(Binary::Lt, a, zero));
                 let is_zero = self.binary(Binary::Eq, a, zero);
                 let rest = self.select(is_zero, zero, a);
                 let rest = self.select(is_negative, minus, rest);
@@ -371,7 +396,12 @@ impl Code {
     }
 
     /// A function of the library's.
-    fn function<F: Scalar + Number + Float>(&mut self, operation: Operation, a: Value, b: Value) -> Result<Value> {
+    fn function<F: Scalar + Number + Float>(
+        &mut self,
+        operation: Operation,
+        a: Value,
+        b: Value,
+    ) -> Result<Value> {
         use Operation as O;
         let program = self.program()?;
         let value = |value| Expr::<(), F>::from_program(&program, value);
@@ -414,6 +444,14 @@ fn is_truth(operation: Operation) -> bool {
     use Operation as O;
     matches!(
         operation,
-        O::Equal | O::NotEqual | O::Less | O::LessEqual | O::Greater | O::GreaterEqual | O::Isnan | O::Isinf | O::Isfinite
+        O::Equal
+            | O::NotEqual
+            | O::Less
+            | O::LessEqual
+            | O::Greater
+            | O::GreaterEqual
+            | O::Isnan
+            | O::Isinf
+            | O::Isfinite
     )
 }

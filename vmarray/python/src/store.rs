@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use vmarray::bytemuck;
 use vmarray::compute::AnyColumn;
 use vmarray::device::expr::{Program, Value};
-use vmarray::expr::{Number, Scalar, Assignment, Expr, Filtered, IntoFiltered};
+use vmarray::expr::{Assignment, Expr, Filtered, IntoFiltered, Number, Scalar};
 use vmarray::views::SortKey;
 use vmarray::{Element, Footprint, VirtualArray, prelude::*};
 
@@ -101,7 +101,11 @@ trait MaybeSorted: Element {
     }
 }
 
-fn sorted<T: SortKey + Element>(of: &VirtualArray<T>, range: Range<usize>, is_descending: bool) -> vmarray::Result<bool> {
+fn sorted<T: SortKey + Element>(
+    of: &VirtualArray<T>,
+    range: Range<usize>,
+    is_descending: bool,
+) -> vmarray::Result<bool> {
     if is_descending { of.sort_descending(range) } else { of.sort(range) }.map(|()| true)
 }
 
@@ -135,7 +139,10 @@ impl<T: Element> Typed<T> {
     }
 
     /// The same for bytes that are written to.
-    fn of_bytes_mut(bytes: &mut [u8], work: impl FnOnce(&mut [T]) -> vmarray::Result<()>) -> vmarray::Result<()> {
+    fn of_bytes_mut(
+        bytes: &mut [u8],
+        work: impl FnOnce(&mut [T]) -> vmarray::Result<()>,
+    ) -> vmarray::Result<()> {
         if let Ok(elements) = bytemuck::try_cast_slice_mut(bytes) {
             return work(elements);
         }

@@ -225,9 +225,9 @@ impl<T, F: Scalar> Expr<T, F> {
         Ok((lowering.program()?, value))
     }
 
-    /// An expression that is put together while the program runs: a value of a list of instructions. Fields are
-    /// read at offsets from the start of an element of type `T`; of what is [joined](crate::compute::Joined),
-    /// by the number of the source, which is 0 for the first.
+    /// An expression that is put together while the program runs: a value of a list of instructions. Fields
+    /// are read at offsets from the start of an element of type `T`; of what is
+    /// [joined](crate::compute::Joined), by the number of the source, which is 0 for the first.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` for a value that is not there or of
