@@ -232,11 +232,13 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return Array._of(self._core.select(key._core))
         key = self._key(key)
         if _indexing.is_basic(key):
+            # Of an array of one integer NumPy makes a copy.
+            makes_copy = any(isinstance(one, np.ndarray) for one in key)
             key, has_ellipsis = _indexing.plain(key), any(one is Ellipsis for one in key)
             view = self._core.basic(key if has_ellipsis else (*key, Ellipsis))
             if not has_ellipsis and not view.shape and len(key) == self.ndim + key.count(None):
                 return view.read()[()]
-            return Array._of(view)
+            return Array._of(view.copied() if makes_copy else view)
         starts = self._starts(key)
         return self._core.gather(starts.ravel()).reshape(starts.shape)
 
@@ -429,6 +431,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         dtype = np.dtype(dtype)
         if dtype == self.dtype:
             return self.copy() if copy else self
+        # What cannot be converted is an error of NumPy's.
+        np.empty(0, self.dtype).astype(dtype)
         core = _ufuncs.applied("positive", [self._core], (dtype,), dtype, self.shape)
         if core is not None:
             return Array._of(core)
