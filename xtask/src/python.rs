@@ -46,6 +46,11 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     let Some(maturin) = builder(sh, &folder) else {
         return Ok(Outcome::Skipped("there is no python3 with PyPI to install maturin from".into()));
     };
+    cmd!(sh, "cargo fmt --check --manifest-path {MANIFEST}").run()?;
+    if !args.sample {
+        cmd!(sh, "cargo clippy --manifest-path {MANIFEST} --target-dir {folder} --locked -- -D warnings")
+            .run()?;
+    }
     let wheels = folder.join("wheels");
     sh.remove_path(&wheels)?;
     let options: &[&str] = match args.sample {

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyInt, PyList, PySlice, PyString, PyTuple};
 
-use crate::copies::{self, Listed};
+use crate::copies::{self, LISTED, Listed};
 use crate::device::{self, Device};
 use crate::element::{self, Kind, Unit};
 use crate::fault::{Result, raised};
@@ -20,7 +20,7 @@ use crate::handle::Handle;
 use crate::lower::{Lowering, Root};
 use crate::node::{self, Lazy, Node, View};
 use crate::operations::Operation;
-use crate::store::{Asked, Options, Place, Reduced};
+use crate::store::{Asked, Options, Place, Reduced, interrupted};
 
 /// Where the arrays begin that tell NumPy of a shape. Nothing is there, and nobody looks: they are indexed by
 /// what makes views alone, and not given to programs.
@@ -167,6 +167,17 @@ fn off<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyRe
     Ok(py.detach(work)?)
 }
 
+/// Refuses places outside of the store of a view.
+fn check_places(view: &View, starts: &[i64]) -> Result<()> {
+    let end = view.handle.open()?.len() * view.handle.unit.bytes();
+    let is_inside =
+        |start: &i64| usize::try_from(*start).is_ok_and(|start| start + view.geometry.itemsize <= end);
+    match starts.iter().all(is_inside) {
+        true => Ok(()),
+        false => Err(PyIndexError::new_err("an item of the list is outside of the array").into()),
+    }
+}
+
 /// Makes an array of zeroes.
 #[pyfunction]
 pub fn create(
@@ -269,17 +280,6 @@ impl Core {
     fn viewed(&self, py: Python<'_>, grid: Bound<'_, PyAny>) -> PyResult<Self> {
         let View { handle, .. } = self.view(py)?;
         Ok(Self::new(Body::View(handle), grid.cast_into::<PyUntypedArray>()?))
-    }
-
-    /// The positions of items, by byte, from indices that count items of the view.
-    fn listed(&self, view: &View, list: &[i64]) -> PyResult<Listed> {
-        let end = view.handle.open()?.len() * view.handle.unit.bytes();
-        let itemsize = view.geometry.itemsize;
-        let is_inside = |start: &i64| usize::try_from(*start).is_ok_and(|start| start + itemsize <= end);
-        if !list.iter().all(is_inside) {
-            return Err(PyIndexError::new_err("an item of the list is outside of the array"));
-        }
-        Ok(Listed::of(list, itemsize, view.handle.unit.bytes()))
     }
 
     /// Asks about its values; of a selection it need not have the items for that.
@@ -446,33 +446,45 @@ impl Core {
         py: Python<'py>,
         starts: PyReadonlyArray1<'py, i64>,
     ) -> PyResult<Bound<'py, PyUntypedArray>> {
-        let view = self.view(py)?;
+        let (view, starts) = (self.view(py)?, starts.as_slice()?);
         let array = new_array(py, &[starts.len()], self.descr.bind(py))?;
         let bytes = Bytes::of(&array)?;
-        let list = self.listed(&view, starts.as_slice()?)?;
         off(py, || {
+            check_places(&view, starts)?;
             // SAFETY: the array is new and held here; nobody else knows of it.
-            list.read(&**view.handle.open()?, unsafe { bytes.get_mut() })
+            let parts = unsafe { bytes.get_mut() }.chunks_mut(LISTED * view.geometry.itemsize);
+            for (part, starts) in parts.zip(starts.chunks(LISTED)) {
+                let list = Listed::of(starts, view.geometry.itemsize, view.handle.unit.bytes());
+                list.read(&**view.handle.open()?, part)?;
+                interrupted()?;
+            }
+            Ok(())
         })?;
         Ok(array)
     }
 
-    /// Writes the items that begin at these bytes.
+    /// Writes the items that begin at these bytes; of those that are there several times the last one stays.
     fn scatter(
         &self,
         py: Python<'_>,
         starts: PyReadonlyArray1<'_, i64>,
         from: &Bound<'_, PyUntypedArray>,
     ) -> PyResult<()> {
-        let (view, bytes) = (self.writable(py)?, Bytes::of(from)?);
-        let list = self.listed(&view, starts.as_slice()?)?;
+        let (view, bytes, starts) = (self.writable(py)?, Bytes::of(from)?, starts.as_slice()?);
         if bytes.len != starts.len() * view.geometry.itemsize {
             return Err(PyValueError::new_err("the array has another length"));
         }
         off(py, || {
+            check_places(&view, starts)?;
             view.handle.settle(None)?;
             // SAFETY: as in `write`.
-            list.write(&**view.handle.open()?, unsafe { bytes.get() })
+            let parts = unsafe { bytes.get() }.chunks(LISTED * view.geometry.itemsize);
+            for (part, starts) in parts.zip(starts.chunks(LISTED)) {
+                let list = Listed::of(starts, view.geometry.itemsize, view.handle.unit.bytes());
+                list.write(&**view.handle.open()?, part)?;
+                interrupted()?;
+            }
+            Ok(())
         })
     }
 
@@ -612,8 +624,11 @@ impl Core {
     /// The devices that arrays computed from it lie on.
     #[getter]
     fn devices(&self, py: Python<'_>) -> PyResult<Vec<Device>> {
-        let view = self.view(py)?;
-        Ok(view.handle.options.devices.iter().cloned().map(Device::of).collect())
+        let options = match &self.body {
+            Body::View(handle) => handle.options.clone(),
+            Body::Lazy(lazy) => off(py, || Ok(lazy.options()))?.unwrap_or_default(),
+        };
+        Ok(options.devices.into_iter().map(Device::of).collect())
     }
 }
 

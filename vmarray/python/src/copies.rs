@@ -14,7 +14,7 @@ const SPAN_BYTES: usize = 64 << 20;
 /// How many times what is wanted is read at most.
 const SPAN_TIMES: usize = 8;
 /// How many items are collected by one list.
-const LISTED: usize = 1 << 20;
+pub const LISTED: usize = 1 << 20;
 
 /// Copies the items of a view, in order, to memory of their size.
 pub fn read(handle: &Handle, of: &Geometry, into: &mut [u8]) -> Result<()> {
@@ -42,7 +42,7 @@ pub fn read(handle: &Handle, of: &Geometry, into: &mut [u8]) -> Result<()> {
             Ok(())
         });
     }
-    if of.count() > LISTED
+    if is_long(of)
         && let Some([one, other]) = of.halves()
     {
         let (of_one, of_other) = into.split_at_mut(one.bytes());
@@ -72,7 +72,7 @@ pub fn write(handle: &Handle, to: &Geometry, from: &[u8]) -> Result<()> {
             })
         });
     }
-    if to.count() > LISTED
+    if is_long(to)
         && let Some([one, other]) = to.halves()
     {
         let (of_one, of_other) = from.split_at(one.bytes());
@@ -92,11 +92,11 @@ pub fn write(handle: &Handle, to: &Geometry, from: &[u8]) -> Result<()> {
 /// Writes one item to all of a view.
 pub fn fill(handle: &Handle, to: &Geometry, item: &[u8]) -> Result<()> {
     let (open, unit) = (handle.open()?, handle.unit.bytes());
-    if to.count() > 0 && unit == to.itemsize && to.offset % unit == 0 && to.in_a_row(unit) {
+    if to.count() > 0 && unit == to.itemsize && to.offset.is_multiple_of(unit) && to.in_a_row(unit) {
         let first = to.offset / unit;
         return handle.in_pieces(first..first + to.count(), |part| open.fill(part, item));
     }
-    if to.count() > LISTED
+    if is_long(to)
         && let Some([one, other]) = to.halves()
     {
         fill(handle, &one, item)?;
@@ -131,10 +131,15 @@ pub fn copy(to: (&Handle, &Geometry), from: (&Handle, &Geometry)) -> Result<()> 
     write(to.0, to.1, &items)
 }
 
+/// Whether items are too many, or too long, for one list.
+fn is_long(of: &Geometry) -> bool {
+    of.count() > LISTED || of.bytes() > PIECE_BYTES
+}
+
 /// Whether all items begin and end where elements do.
 fn is_whole(of: &Geometry, unit: usize) -> bool {
-    let each = |stride: &isize| stride.unsigned_abs() % unit == 0;
-    of.offset % unit == 0 && of.itemsize % unit == 0 && of.strides.iter().all(each)
+    let each = |stride: &isize| stride.unsigned_abs().is_multiple_of(unit);
+    of.offset.is_multiple_of(unit) && of.itemsize.is_multiple_of(unit) && of.strides.iter().all(each)
 }
 
 /// The elements of a run of bytes.

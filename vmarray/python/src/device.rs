@@ -59,13 +59,16 @@ impl Device {
     }
 }
 
-/// Devices that were opened, by the wish that they were opened for: arrays of one process share them.
-static OPENED: Mutex<Vec<(String, u32, Vec<Arc<AnyDevice>>)>> = Mutex::new(Vec::new());
+/// A wish for devices, the process that has opened them, and the devices.
+type Opened = (String, u32, Vec<Arc<AnyDevice>>);
+
+/// Devices that were opened: arrays of one process share them.
+static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
 /// The devices that a wish means, or by default; opened at the first call, which may take a second.
 fn opened(wish: &str) -> Result<Vec<Arc<AnyDevice>>> {
     let process = std::process::id();
-    let known = |list: &[(String, u32, Vec<Arc<AnyDevice>>)]| {
+    let known = |list: &[Opened]| {
         list.iter().find(|(of, by, _)| of == wish && *by == process).map(|(.., devices)| devices.clone())
     };
     if let Some(devices) = known(&lock(&OPENED)) {

@@ -106,6 +106,8 @@ impl Handle {
     /// Computes what is pending on it: before it is written to. One that nobody asks for any more is left
     /// out. On an error what is not computed stays pending.
     pub fn settle(&self, unwanted: Option<&Lazy>) -> Result<()> {
+        // What another process has locked stays so in one that is forked off.
+        self.open()?;
         loop {
             let Some(one) = lock(&self.pending).last().cloned() else { return Ok(()) };
             match one.upgrade() {

@@ -52,6 +52,9 @@ pub struct Size {
     leaves: usize,
 }
 
+/// Values, the mask that selects some of them, and the shape of both.
+pub type Selection = (Arc<Node>, Arc<Node>, Vec<usize>);
+
 /// An array that is computed when it is needed.
 pub struct Lazy {
     shape: Vec<usize>,
@@ -108,11 +111,7 @@ impl Node {
     fn options(&self) -> Option<Options> {
         match self {
             Self::View(view) => Some(view.handle.options.clone()),
-            Self::Lazy(lazy) => {
-                let mut found = None;
-                lazy.each_source(|node| found = found.take().or_else(|| node.options()));
-                found
-            }
+            Self::Lazy(lazy) => lazy.options(),
             Self::Literal { .. } => None,
             Self::Apply { operands, .. } => operands.iter().find_map(|(operand, _)| operand.options()),
         }
@@ -185,13 +184,20 @@ impl Lazy {
         nodes.iter().for_each(|node| visit(node));
     }
 
+    /// How arrays are made that are computed from it.
+    pub fn options(&self) -> Option<Options> {
+        let mut found = None;
+        self.each_source(|node| found = found.take().or_else(|| node.options()));
+        found
+    }
+
     pub fn is_pending(&self) -> bool {
         !matches!(*lock(&self.state), State::Done(_))
     }
 
     /// Values, mask and their shape, of a selection that was not copied yet; parts that are too large
     /// together are computed.
-    pub fn parts_of_selection(&self) -> Result<Option<(Arc<Node>, Arc<Node>, Vec<usize>)>> {
+    pub fn parts_of_selection(&self) -> Result<Option<Selection>> {
         let (value, mask, of) = match &*lock(&self.state) {
             State::Selection { value, mask, of } => (Arc::clone(value), Arc::clone(mask), of.clone()),
             _ => return Ok(None),

@@ -251,7 +251,9 @@ def test_devices_and_memory():
     assert device.backend == "host" and device.total_bytes > 0 and "host" in repr(device)
     for devices in ("host", device, [device]):
         array = vm.zeros(1000, devices=devices)
-        assert array.devices == [device] and (array + 1).devices == [device]
+        later, summed = array + 1, array.reshape(10, 100).sum(axis=0)
+        assert later.devices == np.fmod(array, 3).devices == summed.devices == array.devices == [device]
+        assert later.is_pending and array[array > 3].devices == [device]
     small = vm.zeros(1 << 16, "u8", cache_bytes=1 << 14, page_len=256, checksums=True)
     small[:] = np.arange(1 << 16)
     memory = small.memory()

@@ -436,7 +436,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         core = _ufuncs.applied("positive", [self._core], (dtype,), dtype, self.shape)
         if core is not None:
             return Array._of(core)
-        return _ufuncs.by_pieces(lambda part: part.astype(dtype), [self], self.shape, (dtype,), _result)[0]
+        return _ufuncs.by_pieces(lambda part: part.astype(dtype), [self], self.shape, (dtype,))[0]
 
     def compute(self) -> Array:
         """Computes it now, if it was not computed yet; returns itself."""
@@ -540,7 +540,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """The items rounded to whole numbers; of two, to the even one."""
         if decimals:
             return _ufuncs.by_pieces(
-                lambda part: np.round(part, decimals), [self], self.shape, (self.dtype,), _result
+                lambda part: np.round(part, decimals), [self], self.shape, (self.dtype,)
             )[0]
         return np.rint(self) if self.dtype.kind == "f" else self.copy()
 
@@ -596,6 +596,14 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
 def _reopened(path: str, dtype: np.dtype, shape: tuple) -> Array:
     return open(path, dtype=dtype, shape=shape)
+
+
+def _beside(*operands: Any) -> dict:
+    """Options by which results lie where their operands do."""
+    for one in operands:
+        if isinstance(one, Array):
+            return {"devices": one.devices}
+    return {}
 
 
 def _result(shape: tuple, dtype: Any, **options: Any) -> Array:

@@ -69,7 +69,7 @@ def _computed(ufunc: np.ufunc, inputs: tuple, dtype: np.dtype | None) -> tuple:
         core = _on_devices(name, inputs, casts, gives[0], shape)
         if core is not None:
             return (Array._of(core),)
-    return _ufuncs.by_pieces(ufunc, list(inputs), shape, gives, _array._result)
+    return _ufuncs.by_pieces(ufunc, list(inputs), shape, gives)
 
 
 def _on_devices(name: str, inputs: tuple, casts: tuple, gives: np.dtype, shape: tuple) -> _core.Core | None:
@@ -85,7 +85,7 @@ def _on_devices(name: str, inputs: tuple, casts: tuple, gives: np.dtype, shape: 
                     return None
                 raise
         else:
-            operands.append(_array.asarray(one)._core)
+            operands.append(_array.asarray(one, **_array._beside(*inputs))._core)
     return _ufuncs.applied(name, operands, casts, gives, shape)
 
 
@@ -151,7 +151,7 @@ def reduced(ufunc: np.ufunc, array: Array, axis: Any, dtype: Any, out: Any, keep
         return out
     if result.ndim == 0:
         return result[()]
-    return _array.asarray(result)
+    return _array.asarray(result, **_array._beside(array))
 
 
 def summed(array: Array, axis=None, dtype=None, out=None, keepdims=False) -> Any:
@@ -248,7 +248,7 @@ def argument(which: str, array: Array, axis=None, out=None, keepdims=False) -> A
     if out is not None:
         out[...] = result
         return out
-    return result[()] if result.ndim == 0 else _array.asarray(result)
+    return result[()] if result.ndim == 0 else _array.asarray(result, **_array._beside(array))
 
 
 def truth(ufunc: np.ufunc, array: Array, axis=None, out=None, keepdims=False) -> Any:
@@ -284,7 +284,7 @@ def where_of(condition: Any, *values: Any) -> Any:
     if core is not None:
         return Array._of(core)
     return _ufuncs.by_pieces(
-        lambda *parts: np.where(*parts).astype(dtype, copy=False), list(inputs), shape, (dtype,), _array._result
+        lambda *parts: np.where(*parts).astype(dtype, copy=False), list(inputs), shape, (dtype,)
     )[0]
 
 
@@ -321,8 +321,7 @@ def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = Non
     arrays = [one if isinstance(one, Array) else np.asarray(one) for one in arrays]
     if axis is None:
         arrays, axis = [one.reshape(-1) for one in arrays], 0
-    shapes = [np.empty(0)[:0].reshape(0)] if not arrays else None
-    if shapes is not None:
+    if not arrays:
         raise ValueError("need at least one array to concatenate")
     (own,) = np.lib.array_utils.normalize_axis_tuple(axis, arrays[0].ndim)
     rest = {one.shape[:own] + one.shape[own + 1 :] for one in arrays}
@@ -334,7 +333,7 @@ def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = Non
     kind = np.result_type(*(one.dtype for one in arrays)) if dtype is None else np.dtype(dtype)
     extents = [one.shape[own] for one in arrays]
     shape = (*arrays[0].shape[:own], sum(extents), *arrays[0].shape[own + 1 :])
-    result, at = _array._result(shape, kind), 0
+    result, at = _array._result(shape, kind, **_array._beside(*arrays)), 0
     for one, extent in zip(arrays, extents):
         key = (slice(None),) * own + (slice(at, at + extent),)
         result[key] = one
@@ -345,7 +344,7 @@ def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = Non
 def _like(value: Any) -> Any:
     def made(array: Any, dtype: Any = None, shape: Any = None, **given: Any) -> Array:
         shape = array.shape if shape is None else shape
-        return _array.full(shape, value, array.dtype if dtype is None else dtype)
+        return _array.full(shape, value, array.dtype if dtype is None else dtype, **_array._beside(array))
 
     return made
 

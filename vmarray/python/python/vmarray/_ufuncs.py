@@ -55,9 +55,12 @@ def _in_ram(number: object) -> object:
     return np.asarray(number) if hasattr(number, "_core") else number
 
 
-def by_pieces(function, inputs: list, shape: tuple, dtypes: tuple, make) -> tuple:
+def by_pieces(function, inputs: list, shape: tuple, dtypes: tuple) -> tuple:
     """What a function of NumPy gives for each item of a shape, as new arrays."""
-    results = tuple(make(shape, dtype) for dtype in dtypes)
+    from . import _array
+
+    options = _array._beside(*inputs)
+    results = tuple(_array._result(shape, dtype, **options) for dtype in dtypes)
     wide = [np.broadcast_to(one, shape) if np.ndim(one) else _in_ram(one) for one in inputs]
     for block in blocks(shape):
         parts = [one if np.ndim(one) == 0 else np.asarray(one[block]) for one in wide]
