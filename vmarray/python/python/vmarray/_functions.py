@@ -53,6 +53,9 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is
         out._core.assign(result._fitted(out.shape)._core, True)
     elif isinstance(out, Array):
         out._assign(result)
+    elif isinstance(result, Array) and result.shape == out.shape:
+        for block in _ufuncs.blocks(out.shape):
+            out[block] = np.asarray(result[block])
     else:
         out[...] = np.asarray(result)
     return out
