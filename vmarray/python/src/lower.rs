@@ -96,9 +96,13 @@ impl<'s> Lowering<'s> {
     }
 
     fn literal(&mut self, kind: Kind, bytes: &[u8]) -> Value {
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        let bits = u64::from_le_bytes(word);
+        let bits = match *bytes {
+            [byte] => byte.into(),
+            [a, b] => u16::from_ne_bytes([a, b]).into(),
+            [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).into(),
+            [a, b, c, d, e, f, g, h] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            _ => unreachable!("a number has 1, 2, 4 or 8 bytes"),
+        };
         match kind {
             Kind::Bool | Kind::Bytes => self.code.literal(Type::Bool, (bits != 0).into()),
             Kind::Half => {

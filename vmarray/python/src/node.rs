@@ -13,8 +13,8 @@ use crate::lower::{Lowering, Root};
 use crate::operations::Operation;
 use crate::store::{Asked, Options, Place, Reduced, interrupted};
 
-/// The most operations of an expression, each of which takes up to a dozen instructions of 256.
-const OPERATIONS_MAX: usize = 18;
+/// The most operations of an expression, each of which takes up to 18 instructions of 256.
+const OPERATIONS_MAX: usize = 12;
 /// The most views of an expression: those that devices take beside a result.
 const LEAVES_MAX: usize = 7;
 /// How many selected items are copied at once.

@@ -177,6 +177,19 @@ def test_long_expressions_are_computed_in_parts():
     same(ours, numpys)
 
 
+@pytest.mark.parametrize("dtype", ["i8", "f2", "f8"])
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "maximum", "sign", "sqrt"])
+def test_the_longest_operations_are_cut_as_well(name, dtype):
+    own = np.random.default_rng(1).integers(1, 100, (40, 50)).astype(dtype)
+    ours, numpys = vm.asarray(own[0]), own[0]
+    for row in own[1:]:
+        row = row + row.dtype.type(3)
+        function = getattr(np, name)
+        inputs = (lambda x: (x,)) if function.nin == 1 else (lambda x: (x, row))  # noqa: B023
+        ours, numpys = function(*inputs(ours)) + row, function(*inputs(numpys)) + row
+    same(ours, numpys)
+
+
 def test_sums_are_exact_and_extremes_have_all_bits():
     own = np.array([2**64 - 1, 2**63, 5], "u8")
     array = vm.asarray(own)
