@@ -96,6 +96,11 @@ def test_long_rows_and_far_items_are_copied_by_each_way():
     same(array.T[5:9], own.T[5:9])
 
 
+def test_an_ellipsis_of_no_axes_keeps_arrays_apart():
+    own = np.arange(24).reshape(2, 3, 4)
+    same(vm.asarray(own)[:, [0, 1], ..., [2, 3]], own[:, [0, 1], ..., [2, 3]])
+
+
 def test_assignments_to_itself_are_as_if_copied_before():
     own = np.arange(1000)
     array = vm.asarray(own)

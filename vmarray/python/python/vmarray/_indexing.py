@@ -51,7 +51,7 @@ def _as_array(one: object) -> np.ndarray:
 
 
 def _parts(key: tuple, shape: tuple) -> list:
-    """The parts of a key: slices, added axes, and arrays of integers, one for each axis."""
+    """The parts of a key: slices, added axes, arrays of integers or bools, and where the ellipsis was."""
     parts: list = []
     consumed, ellipsis = 0, None
     for one in key:
@@ -78,20 +78,22 @@ def _parts(key: tuple, shape: tuple) -> list:
             f"too many indices for array: array is {len(shape)}-dimensional, but {consumed} were indexed"
         )
     at = len(parts) if ellipsis is None else ellipsis
-    return parts[:at] + [slice(None)] * (len(shape) - consumed) + parts[at:], ellipsis is not None
+    # An ellipsis keeps arrays apart, though it be of no axes.
+    apart = [] if ellipsis is None else [Ellipsis]
+    return parts[:at] + apart + [slice(None)] * (len(shape) - consumed) + parts[at:]
 
 
 def positions(key: tuple, shape: tuple, strides: tuple, offset: int) -> np.ndarray:
     """Where the items begin, in bytes, that a key with arrays of integers or bools means."""
-    parts, _ = _parts(key, shape)
+    parts = _parts(key, shape)
     axis = 0
-    # Per part: None for an added axis, (starts along one axis), or an array of starts that is broadcast.
+    # For each part: None for an added axis, how far the items of a slice are, or that it is an array.
     plain: list = []
     advanced: list = []
     places: list = []
     for part in parts:
-        if part is None:
-            plain.append(None)
+        if part is None or part is Ellipsis:
+            plain.append(part)
         elif isinstance(part, slice):
             start, stop, step = part.indices(shape[axis])
             plain.append(np.arange(start, stop, step, dtype=np.int64) * strides[axis])
@@ -134,8 +136,9 @@ def positions(key: tuple, shape: tuple, strides: tuple, offset: int) -> np.ndarr
         starts = starts + array
     # Arrays that follow one another put their axes in their place, others in front.
     first = places[0] if places[-1] - places[0] == len(places) - 1 else 0
-    before = [one for one in plain[:first] if one is not advanced]
-    after = [one for one in plain[first:] if one is not advanced]
+    before, after = (
+        [one for one in part if one is not advanced and one is not Ellipsis] for part in (plain[:first], plain[first:])
+    )
     ndim = len(before) + len(common) + len(after)
     whole = np.full((1,) * ndim, offset, np.int64)
     whole = whole + starts.reshape((1,) * len(before) + common + (1,) * len(after))
