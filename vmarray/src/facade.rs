@@ -117,7 +117,7 @@ pub mod compute {
     //! [`View::join`](crate::views::View::join) makes a [`Joined`], and
     //! [`View::select_where`](crate::views::View::select_where) a [`Selected`].
 
-    pub use crate::ops::compute::{Column, Joinable, Joined, Row, Selected};
+    pub use crate::ops::compute::{AnyColumn, Column, Joinable, Joined, Row, Selected};
 }
 
 pub mod kernel {

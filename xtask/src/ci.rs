@@ -9,8 +9,9 @@ use xshell::cmd;
 /// Commands that build in folders of their own, so that they can run beside the last steps and each other;
 /// the longest first.
 /// A sample of `soak` needs none: it is one of the tests of xtask.
-const BESIDE: [(&str, &[&str]); 7] = [
+const BESIDE: [(&str, &[&str]); 8] = [
     ("AddressSanitizer", &["sanitize", "--sample"]),
+    ("python", &["python", "--sample"]),
     ("fuzz", &["fuzz", "--sample"]),
     ("features", &["features", "--sample"]),
     ("Miri", &["miri", "--sample"]),

@@ -24,6 +24,7 @@ mod mutants;
 mod package;
 mod project;
 mod ptx;
+mod python;
 mod sanitizer;
 #[cfg(feature = "array")]
 mod soak;
@@ -98,6 +99,9 @@ enum Command {
     /// Has random files of vmarray-formats read and written by NumPy, zarr-python and xarray, and stores on
     /// two servers that speak S3. What Python needs is installed to the target folder.
     Formats(formats::Args),
+    /// Builds the Python package as a wheel, installs it to a fresh environment, and tests it there. What
+    /// that needs is installed to the target folder.
+    Python(python::Args),
     /// Checks what the compiler says of programs that must not compile.
     Misuse,
     /// Checks the small rules of the repository.
@@ -173,6 +177,7 @@ fn main() -> ExitCode {
         Command::Fuzz(args) => fuzz::run(args),
         Command::Mutants(args) => mutants::run(args),
         Command::Kernels(args) => kernels::run(&args),
+        Command::Python(args) => python::run(&args),
         Command::Formats(args) => formats::run(&args),
         Command::Misuse => alone(misuse::check),
         Command::Tidy => alone(tidy::check),

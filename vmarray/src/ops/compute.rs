@@ -8,7 +8,7 @@ mod plan;
 mod reduce;
 mod select;
 
-pub use joined::{Column, ColumnElements, Joinable, Joined, Row};
+pub use joined::{AnyColumn, Column, ColumnElements, Joinable, Joined, Row};
 pub use plan::Plan;
 pub use select::Selected;
 

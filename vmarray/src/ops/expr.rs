@@ -234,6 +234,59 @@ impl<T, F: Scalar> Expr<T, F> {
         Ok((lowering.program()?, value))
     }
 
+    /// An expression that is put together while the program runs: a value of a list of instructions. Fields
+    /// are read at offsets from the start of an element of type `T`; of what is
+    /// [joined](crate::compute::Joined), by the number of the source, which is 0 for the first.
+    ///
+    /// # Errors
+    /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` for a value that is not there or of
+    /// another type than `F`. A field that is outside of its element, or of a source that is not there, is
+    /// refused by the operation that takes the expression.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use vmarray::device::expr::{Binary, Instruction, Program, Type, Value};
+    /// use vmarray::expr::Expr;
+    /// // What a user has typed: 2 * x.
+    /// let program = Program::new(vec![
+    ///     Instruction::Field { source: 0, offset: 0, of: Type::U32 },
+    ///     Instruction::Literal { of: Type::U32, bits: 2 },
+    ///     Instruction::Binary { op: Binary::Mul, left: Value(0), right: Value(1) },
+    /// ])?;
+    /// let array = VirtualArray::<u32>::new(10)?;
+    /// array.set(3, 8)?;
+    /// assert_eq!(array.sum(.., Expr::<u32, u32>::from_program(&program, Value(2))?)?, 16);
+    /// assert!(Expr::<u32, f32>::from_program(&program, Value(2)).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn from_program(program: &Program, value: Value) -> Result<Self> {
+        let found = program.type_of(value);
+        if found != Some(F::TYPE) {
+            return Err(mistyped(value, &format!("{found:?}, {:?} is asked for", F::TYPE)));
+        }
+        let (list, value) = Instructions::of_program(program, value);
+        Ok(Self { list, value, marker: PhantomData })
+    }
+
+    /// The instructions that compute it, and which of their values it is: what
+    /// [`from_program`](Self::from_program) takes.
+    ///
+    /// # Errors
+    /// [`ExpressionTooLong`](crate::ErrorKind::ExpressionTooLong),
+    /// [`KernelRefused`](crate::ErrorKind::KernelRefused).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use vmarray::expr::Expr;
+    /// let (program, value) = Expr::<(), f32>::constant(4.0).sqrt().to_program()?;
+    /// let array = VirtualArray::<u8>::new(10)?;
+    /// assert_eq!(array.sum(.., Expr::<u8, f32>::from_program(&program, value)?)?, 20.0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn to_program(&self) -> Result<(Program, Value)> {
+        self.lowered()
+    }
+
     /// Adds an instruction.
     fn then<R>(mut self, instruction: Instruction) -> Expr<T, R> {
         let value = self.list.push(instruction);
@@ -429,6 +482,45 @@ pub struct Assignment<T> {
     list: Instructions,
     value: Value,
     marker: PhantomData<fn(&T)>,
+}
+
+impl<T> Assignment<T> {
+    /// An assignment that is put together while the program runs: of a value of a list of instructions, any
+    /// number, to the field of its type at an offset from the start of the element; of what is
+    /// [joined](crate::compute::Joined), of the first's element. A field that is outside is refused by the
+    /// operation that takes the assignment.
+    ///
+    /// # Errors
+    /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` for a value that is not there, or is a
+    /// bool.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use vmarray::device::expr::{Instruction, Program, Type, Value};
+    /// use vmarray::expr::Assignment;
+    /// let program = Program::new(vec![Instruction::Literal { of: Type::U16, bits: 7 }])?;
+    /// let array = VirtualArray::<[u16; 2]>::new(10)?;
+    /// array.transform(.., Assignment::from_program(&program, Value(0), 2)?)?;
+    /// assert_eq!(array.get(9)?, [0, 7]);
+    /// assert!(array.transform(.., Assignment::from_program(&program, Value(0), 3)?).is_err());
+    /// assert!(Assignment::<u16>::from_program(&program, Value(1), 0).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn from_program(program: &Program, value: Value, offset: usize) -> Result<Self> {
+        let found = program.type_of(value);
+        if found.is_none_or(|of| of == Type::Bool) {
+            return Err(mistyped(value, &format!("{found:?}, a number is asked for")));
+        }
+        let (list, value) = Instructions::of_program(program, value);
+        let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+        Ok(Self { source: 0, offset, list, value, marker: PhantomData })
+    }
+}
+
+/// A value of a program that is not of the type that is wanted.
+fn mistyped(value: Value, what: &str) -> crate::Error {
+    let error = backend_api::Error::new(backend_api::ErrorKind::InvalidArgument, "expression");
+    error.with_detail(format!("value {} is {what}", value.0)).into()
 }
 
 impl<T, F: Scalar> Expr<T, F> {

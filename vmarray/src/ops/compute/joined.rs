@@ -190,7 +190,62 @@ impl<'a> ColumnElements<'a> {
     }
 }
 
-/// What can be [joined](View::join) to a view: a tuple of one to seven [columns](Column).
+/// A [`Column`] of elements of any type: several of them, however many there turn out to be, can be joined as
+/// a slice. Expressions over what is joined so are made [from programs](Expr::from_program).
+///
+/// ```
+/// use vmarray::compute::AnyColumn;
+/// use vmarray::device::expr::{Binary, Instruction, Program, Type, Value};
+/// use vmarray::{expr::Expr, prelude::*};
+///
+/// let (a, b, c) = (VirtualArray::<u64>::new(9)?, Source::new(vec![3_u64; 9])?, Source::new(vec![0_u8; 9])?);
+/// let columns = [AnyColumn::new(&b), AnyColumn::new(&c)];
+/// let joined = a.join(&columns[..])?;
+/// let program = Program::new(vec![
+///     Instruction::Field { source: 1, offset: 0, of: Type::U64 },
+///     Instruction::Binary { op: Binary::Mul, left: Value(0), right: Value(0) },
+/// ])?;
+/// joined.transform(.., joined.rows().0.set(Field::whole(), Expr::from_program(&program, Value(1))?))?;
+/// assert_eq!(a.get(8)?, 9);
+/// // A field of a source that is not there, or outside of its element.
+/// for (source, offset) in [(3, 0), (1, 1), (2, 0)] {
+///     let program = Program::new(vec![Instruction::Field { source, offset, of: Type::U64 }])?;
+///     assert!(joined.sum(.., Expr::<_, u64>::from_program(&program, Value(0))?).is_err());
+/// }
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct AnyColumn<'a>(Box<dyn Fn() -> ColumnElements<'a> + 'a>);
+
+impl<'a> AnyColumn<'a> {
+    /// A column whose type of elements is forgotten.
+    pub fn new(column: impl Column<'a> + 'a) -> Self {
+        Self(Box::new(move || column.listed(INTERNAL)))
+    }
+}
+
+impl std::fmt::Debug for AnyColumn<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AnyColumn").finish_non_exhaustive()
+    }
+}
+
+impl Sealed for &[AnyColumn<'_>] {}
+
+impl<'a, V: View<'a>> Joinable<'a, V> for &[AnyColumn<'a>] {
+    type Elements = ();
+    type Rows = (Row<(V::Element, ()), V::Element, 0>,);
+
+    fn rows() -> Self::Rows {
+        (Row::NEW,)
+    }
+
+    fn listed(self, _: Internal) -> Vec<ColumnElements<'a>> {
+        self.iter().map(|column| column.0()).collect()
+    }
+}
+
+/// What can be [joined](View::join) to a view: a tuple of one to seven [columns](Column), or a slice of
+/// [columns of any type](AnyColumn).
 ///
 /// ```
 /// use vmarray::{compute::Joinable, prelude::*};

@@ -14,6 +14,13 @@ pub struct Instructions {
 }
 
 impl Instructions {
+    /// Those of a program, none of them twice; says where a value of it is.
+    pub fn of_program(program: &Program, value: Value) -> (Self, Value) {
+        let (whole, mut list) = (program.instructions().to_vec(), Self::default());
+        let value = list.append(&Self { instructions: whole, refused: None }, value);
+        (list, value)
+    }
+
     /// Adds an instruction, unless it is there already; says where it is.
     pub fn push(&mut self, instruction: Instruction) -> Value {
         let list = &mut self.instructions;

@@ -1,0 +1,66 @@
+"""Arrays larger than RAM, used like NumPy's, whose items lie in the memory of all GPUs of the machine.
+
+Examples
+--------
+>>> import vmarray as vm
+>>> a = vm.zeros(1_000_000, "int64")
+>>> a[:] = vm.arange(1_000_000) ** 2
+>>> a[999], (a == 998_001).find()
+(np.int64(998001), array([999]))
+"""
+
+from ._array import (
+    Array,
+    arange,
+    array,
+    asarray,
+    create,
+    empty,
+    from_dlpack,
+    full,
+    ones,
+    open,
+    sort,
+    where,
+    zeros,
+)
+from ._core import Device, __version__, devices
+from ._errors import (
+    ClosedError,
+    DeviceError,
+    Error,
+    FileError,
+    ForkedError,
+    InvalidError,
+    NoDeviceError,
+    OutOfMemoryError,
+    OutsideError,
+)
+
+__all__ = [
+    "Array",
+    "ClosedError",
+    "Device",
+    "DeviceError",
+    "Error",
+    "FileError",
+    "ForkedError",
+    "InvalidError",
+    "NoDeviceError",
+    "OutOfMemoryError",
+    "OutsideError",
+    "__version__",
+    "arange",
+    "array",
+    "asarray",
+    "create",
+    "devices",
+    "empty",
+    "from_dlpack",
+    "full",
+    "ones",
+    "open",
+    "sort",
+    "where",
+    "zeros",
+]

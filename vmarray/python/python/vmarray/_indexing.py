@@ -1,0 +1,148 @@
+"""Keys of NumPy's indexing: which of them make views, and which items the others mean."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+
+
+def is_basic(key: tuple) -> bool:
+    """Whether NumPy makes a view by a key."""
+    return all(
+        one is None or one is Ellipsis or isinstance(one, slice) or (not _is_bool(one) and _is_integer(one))
+        for one in key
+    )
+
+
+def plain(key: tuple) -> tuple:
+    """A basic key with integers of Python in the place of others."""
+    return tuple(
+        one if one is None or one is Ellipsis or isinstance(one, slice) else operator.index(one) for one in key
+    )
+
+
+def _is_bool(one: object) -> bool:
+    return isinstance(one, (bool, np.bool_))
+
+
+def _is_integer(one: object) -> bool:
+    if isinstance(one, (int, np.integer)):
+        return True
+    if isinstance(one, np.ndarray):
+        return one.ndim == 0 and one.dtype.kind in "iu"
+    if isinstance(one, (list, tuple, str)):
+        return False
+    return hasattr(one, "__index__") and not hasattr(one, "__array__")
+
+
+def _as_array(one: object) -> np.ndarray:
+    array = np.asarray(one)
+    if array.size == 0 and not isinstance(one, np.ndarray) and array.dtype.kind != "b":
+        array = array.astype(np.intp)
+    if array.dtype.kind not in "iub":
+        if isinstance(one, np.ndarray) or hasattr(one, "__array__"):
+            raise IndexError("arrays used as indices must be of integer (or boolean) type")
+        raise IndexError(
+            "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays are "
+            "valid indices"
+        )
+    return array
+
+
+def _parts(key: tuple, shape: tuple) -> list:
+    """The parts of a key: slices, added axes, arrays of integers or bools, and where the ellipsis was."""
+    parts: list = []
+    consumed, ellipsis = 0, None
+    for one in key:
+        if one is Ellipsis:
+            if ellipsis is not None:
+                raise IndexError("an index can only have a single ellipsis ('...')")
+            ellipsis = len(parts)
+        elif one is None or isinstance(one, slice):
+            parts.append(one)
+            consumed += one is not None
+        elif not _is_bool(one) and _is_integer(one):
+            parts.append(np.asarray(operator.index(one)))
+            consumed += 1
+        else:
+            array = _as_array(one)
+            if array.dtype.kind == "b":
+                parts.append(array)
+                consumed += array.ndim
+            else:
+                parts.append(array.astype(np.intp, copy=False))
+                consumed += 1
+    if consumed > len(shape):
+        raise IndexError(
+            f"too many indices for array: array is {len(shape)}-dimensional, but {consumed} were indexed"
+        )
+    at = len(parts) if ellipsis is None else ellipsis
+    # An ellipsis keeps arrays apart, though it be of no axes.
+    apart = [] if ellipsis is None else [Ellipsis]
+    return parts[:at] + apart + [slice(None)] * (len(shape) - consumed) + parts[at:]
+
+
+def positions(key: tuple, shape: tuple, strides: tuple, offset: int) -> np.ndarray:
+    """Where the items begin, in bytes, that a key with arrays of integers or bools means."""
+    parts = _parts(key, shape)
+    axis = 0
+    # For each part: None for an added axis, how far the items of a slice are, or that it is an array.
+    plain: list = []
+    advanced: list = []
+    places: list = []
+    for part in parts:
+        if part is None or part is Ellipsis:
+            plain.append(part)
+        elif isinstance(part, slice):
+            start, stop, step = part.indices(shape[axis])
+            plain.append(np.arange(start, stop, step, dtype=np.int64) * strides[axis])
+            axis += 1
+        else:
+            arrays = [part]
+            if part.dtype.kind == "b":
+                for own, extent in zip(range(axis, axis + part.ndim), part.shape):
+                    if extent != shape[own]:
+                        raise IndexError(
+                            f"boolean index did not match indexed array along axis {own}; size of axis is "
+                            f"{shape[own]} but size of corresponding boolean axis is {extent}"
+                        )
+                # One bool is an axis of one item, or of none.
+                arrays = list(np.nonzero(part)) if part.ndim else [np.zeros(int(part), np.intp)]
+                if part.ndim == 0:
+                    advanced.append(np.zeros(int(part), np.int64))
+                    places.append(len(plain))
+                    plain.append(advanced)
+                    continue
+            for array in arrays:
+                extent = shape[axis]
+                outside = (array < -extent) | (array >= extent)
+                if outside.any():
+                    first = array[outside].flat[0] if array.ndim else array[()]
+                    raise IndexError(f"index {first} is out of bounds for axis {axis} with size {extent}")
+                advanced.append(np.where(array < 0, array + extent, array).astype(np.int64) * strides[axis])
+                places.append(len(plain))
+                plain.append(advanced)
+                axis += 1
+    try:
+        common = np.broadcast_shapes(*(array.shape for array in advanced))
+    except ValueError:
+        shapes = " ".join(str(array.shape) for array in advanced)
+        raise IndexError(
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        ) from None
+    starts = np.zeros(common, np.int64)
+    for array in advanced:
+        starts = starts + array
+    # Arrays that follow one another put their axes in their place, others in front.
+    first = places[0] if places[-1] - places[0] == len(places) - 1 else 0
+    before, after = (
+        [one for one in part if one is not advanced and one is not Ellipsis] for part in (plain[:first], plain[first:])
+    )
+    ndim = len(before) + len(common) + len(after)
+    whole = np.full((1,) * ndim, offset, np.int64)
+    whole = whole + starts.reshape((1,) * len(before) + common + (1,) * len(after))
+    for number, one in [*enumerate(before), *enumerate(after, len(before) + len(common))]:
+        if one is not None:
+            whole = whole + one.reshape((-1,) + (1,) * (ndim - number - 1))
+    return whole

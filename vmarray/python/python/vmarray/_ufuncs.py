@@ -1,0 +1,81 @@
+"""Functions of NumPy on arrays: by the devices where these have them, else by NumPy, a piece at a time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from . import _core
+
+#: How many items NumPy works on at once.
+PIECE = 1 << 20
+
+
+@functools.lru_cache(maxsize=4096)
+def resolved(ufunc: np.ufunc, kinds: tuple, dtype: np.dtype | None) -> tuple:
+    """The types that a function converts its operands to, and gives: by NumPy's own rules."""
+    wanted = kinds + (None,) * ufunc.nout
+    if dtype is None:
+        return ufunc.resolve_dtypes(wanted)
+    return ufunc.resolve_dtypes(wanted, signature=(None,) * ufunc.nin + (dtype,) * ufunc.nout)
+
+
+def kind(operand: object) -> object:
+    """What an operand is where types are promoted: a type of Python, or a dtype."""
+    if type(operand) in (int, float, complex):
+        return type(operand)
+    dtype = getattr(operand, "dtype", None)
+    return dtype if isinstance(dtype, np.dtype) else np.asarray(operand).dtype
+
+
+def blocks(shape: tuple, most: int = PIECE) -> Iterator[tuple]:
+    """Parts of a shape, as keys, of at most so many items, in order."""
+    if 0 in shape:
+        return
+    size = 1
+    split = len(shape)
+    # The last axes as a whole, as far as that goes.
+    while split > 0 and size * shape[split - 1] <= most:
+        split -= 1
+        size *= shape[split]
+    rest = (slice(None),) * (len(shape) - split)
+    if split == 0:
+        yield rest
+        return
+    step = max(1, most // size)
+    for outer in np.ndindex(shape[: split - 1]):
+        at = tuple(slice(one, one + 1) for one in outer)
+        for start in range(0, shape[split - 1], step):
+            yield (*at, slice(start, min(start + step, shape[split - 1])), *rest)
+
+
+def _in_ram(number: object) -> object:
+    return np.asarray(number) if hasattr(number, "_core") else number
+
+
+def by_pieces(function, inputs: list, shape: tuple, dtypes: tuple) -> tuple:
+    """What a function of NumPy gives for each item of a shape, as new arrays."""
+    from . import _array
+
+    options = _array._beside(*inputs)
+    results = tuple(_array._result(shape, dtype, **options) for dtype in dtypes)
+    wide = [np.broadcast_to(one, shape) if np.ndim(one) else _in_ram(one) for one in inputs]
+    for block in blocks(shape):
+        parts = [one if np.ndim(one) == 0 else np.asarray(one[block]) for one in wide]
+        given = function(*parts)
+        for result, part in zip(results, given if isinstance(given, tuple) else (given,)):
+            result[block] = part
+    return results
+
+
+def applied(name: str, operands: list, dtypes: tuple, gives: np.dtype, shape: tuple):
+    """An operation of the devices, or None. Operands are cores, and numbers."""
+    ready = []
+    for operand, dtype in zip(operands, dtypes):
+        if isinstance(operand, _core.Core):
+            ready.append(operand)
+        else:
+            ready.append(np.asarray(operand, dtype))
+    return _core.apply(name, ready, list(dtypes), gives, shape)

@@ -1,0 +1,691 @@
+//! The class that Python's arrays are made of: a view, or an expression, and what NumPy knows of its shape.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use numpy::npyffi::{self, PY_ARRAY_API, npy_intp};
+use numpy::prelude::*;
+use numpy::{PyArray1, PyArrayDescr, PyReadonlyArray1, PyUntypedArray};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyInt, PyList, PySlice, PyString, PyTuple};
+
+use crate::copies::{self, LISTED, Listed};
+use crate::device::{self, Device};
+use crate::element::{self, Kind, Unit};
+use crate::fault::{Result, raised};
+use crate::geometry::Geometry;
+use crate::handle::Handle;
+use crate::lower::{Lowering, Root};
+use crate::node::{self, Lazy, Node, View};
+use crate::operations::Operation;
+use crate::store::{Asked, Options, Place, Reduced, interrupted};
+
+/// Where the arrays begin that tell NumPy of a shape. Nothing is there, and nobody looks: they are indexed by
+/// what makes views alone, and not given to programs.
+const NOWHERE: usize = 1 << 46;
+
+/// Bytes of arrays of NumPy that are copied from, while others keep them alive.
+struct Bytes {
+    start: *const u8,
+    len: usize,
+}
+
+// SAFETY: it is an address, and what lies there is plain bytes; who makes one says for how long.
+unsafe impl Send for Bytes {}
+// SAFETY: as above.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    /// The items of an array that is contiguous.
+    fn of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
+        if !array.is_c_contiguous() {
+            return Err(PyValueError::new_err("the array is not contiguous"));
+        }
+        let len = array.len() * array.dtype().itemsize();
+        // SAFETY: the array is alive.
+        let start = unsafe { (*array.as_array_ptr()).fields.data };
+        Ok(Self { start: start.cast(), len })
+    }
+
+    /// # Safety
+    /// The array is alive for as long as the slice is used, and nobody writes to it meanwhile.
+    unsafe fn get<'a>(&self) -> &'a [u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: an array of NumPy has so many initialised bytes there; the caller vouches for the rest.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// # Safety
+    /// The array is alive for as long as the slice is used, and nobody else knows of it.
+    unsafe fn get_mut<'a>(&self) -> &'a mut [u8] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as in `get`; the array was zeroed or filled when it was made.
+        unsafe { std::slice::from_raw_parts_mut(self.start.cast_mut(), self.len) }
+    }
+}
+
+#[derive(Clone)]
+enum Body {
+    View(Arc<Handle>),
+    Lazy(Arc<Lazy>),
+}
+
+/// An array of any shape over elements of the library, or an expression of some.
+///
+/// What is here is what the class ``vmarray.Array`` is written with. It is not for programs.
+#[pyclass(frozen, module = "vmarray._core")]
+pub struct Core {
+    body: Body,
+    /// An array of NumPy of the same shape, strides and dtype, at an address of nothing. Of a selection, once
+    /// its items are counted.
+    grid: PyOnceLock<Py<PyUntypedArray>>,
+    descr: Py<PyArrayDescr>,
+}
+
+/// A description of a shape by NumPy.
+fn grid<'py>(
+    py: Python<'py>,
+    descr: &Bound<'py, PyArrayDescr>,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let mut dims: Vec<npy_intp> = shape.iter().map(|extent| *extent as npy_intp).collect();
+    // SAFETY: the dimensions are as many as is said; NumPy checks their number and size. The memory is never
+    // touched: what is done with the array makes views of it.
+    unsafe {
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            npyffi::get_type_object(py, npyffi::NpyTypes::PyArray_Type),
+            descr.clone().into_dtype_ptr(),
+            dims.len() as i32,
+            dims.as_mut_ptr(),
+            std::ptr::null_mut(),
+            NOWHERE as *mut std::ffi::c_void,
+            npyffi::NPY_ARRAY_WRITEABLE,
+            std::ptr::null_mut(),
+        );
+        Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
+    }
+}
+
+/// Where the items are that an array of nothing describes.
+fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
+    // SAFETY: the array is alive; its address is compared and not used.
+    let start = unsafe { (*grid.as_array_ptr()).fields.data } as usize;
+    Geometry {
+        offset: start.wrapping_sub(NOWHERE),
+        shape: grid.shape().to_vec(),
+        strides: grid.strides().to_vec(),
+        itemsize: grid.dtype().itemsize(),
+    }
+}
+
+/// A new array of NumPy for results.
+fn new_array<'py>(
+    py: Python<'py>,
+    shape: &[usize],
+    descr: &Bound<'py, PyArrayDescr>,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let shape = PyTuple::new(py, shape)?;
+    Ok(py.import("numpy")?.call_method1("zeros", (shape, descr))?.cast_into()?)
+}
+
+/// What is made of the options that Python gives.
+fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit: Unit) -> PyResult<Options> {
+    let get = |name: &str| given.get_item(name).map(|value| value.filter(|value| !value.is_none()));
+    let number = |name: &str| get(name)?.map(|value| value.extract::<usize>()).transpose();
+    let per_item = itemsize / unit.bytes();
+    Ok(Options {
+        devices: device::chosen(py, get("devices")?)?,
+        cache_bytes: number("cache_bytes")?,
+        page_bytes: number("page_len")?.map(|items| items.saturating_mul(itemsize)),
+        max_len: number("max_len")?.map(|items| items.saturating_mul(per_item)),
+        checksums: get("checksums")?.map(|value| value.is_truthy()).transpose()?.unwrap_or(false),
+    })
+}
+
+/// An array of nothing for a shape and a dtype, whose own shape, if it has one, is added.
+fn described<'py>(
+    py: Python<'py>,
+    shape: &[usize],
+    dtype: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let descr = PyArrayDescr::new(py, dtype)?;
+    element::check(&descr)?;
+    let grid = grid(py, &descr, shape)?;
+    element::check(&grid.dtype())?;
+    Ok(grid)
+}
+
+/// Has work done while other threads of Python go on.
+fn off<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    Ok(py.detach(work)?)
+}
+
+/// Refuses places outside of the store of a view.
+fn check_places(view: &View, starts: &[i64]) -> Result<()> {
+    let end = view.handle.open()?.len() * view.handle.unit.bytes();
+    let is_inside =
+        |start: &i64| usize::try_from(*start).is_ok_and(|start| start + view.geometry.itemsize <= end);
+    match starts.iter().all(is_inside) {
+        true => Ok(()),
+        false => Err(PyIndexError::new_err("an item of the list is outside of the array").into()),
+    }
+}
+
+/// Makes an array of zeroes.
+#[pyfunction]
+pub fn create(
+    py: Python<'_>,
+    shape: Vec<usize>,
+    dtype: &Bound<'_, PyAny>,
+    path: Option<PathBuf>,
+    given: &Bound<'_, PyDict>,
+) -> PyResult<Core> {
+    let grid = described(py, &shape, dtype)?;
+    let (descr, geometry) = (grid.dtype(), geometry(&grid));
+    let unit = Unit::of(&descr);
+    let options = options(py, given, geometry.itemsize, unit)?;
+    let place = path.map_or(Place::Memory, |path| Place::Create(vec![path]));
+    let len = geometry.bytes() / unit.bytes();
+    let handle = off(py, || Handle::new(unit, len, options, &place))?;
+    Ok(Core::new(Body::View(handle), grid))
+}
+
+/// Opens the array of a file; without a shape one of one axis.
+#[pyfunction]
+pub fn open(
+    py: Python<'_>,
+    path: PathBuf,
+    dtype: &Bound<'_, PyAny>,
+    shape: Option<Vec<usize>>,
+    is_read_only: bool,
+    given: &Bound<'_, PyDict>,
+) -> PyResult<Core> {
+    let descr = PyArrayDescr::new(py, dtype)?;
+    element::check(&descr)?;
+    let unit = Unit::of(&descr);
+    let options = options(py, given, descr.itemsize(), unit)?;
+    let handle = off(py, || Handle::new(unit, 0, options, &Place::Open(vec![path], is_read_only)))?;
+    let bytes = handle.open()?.len() * unit.bytes();
+    let items = bytes / descr.itemsize();
+    let shape = shape.unwrap_or_else(|| vec![items]);
+    let wanted = shape.iter().try_fold(1_usize, |product, extent| product.checked_mul(*extent));
+    if wanted != Some(items) {
+        return Err(PyValueError::new_err(format!(
+            "cannot reshape array of size {items} into shape {shape:?}"
+        )));
+    }
+    Ok(Core::new(Body::View(handle), grid(py, &descr, &shape)?))
+}
+
+impl Core {
+    fn new(body: Body, grid: Bound<'_, PyUntypedArray>) -> Self {
+        let (py, descr) = (grid.py(), grid.dtype().unbind());
+        let known = PyOnceLock::new();
+        let _ = known.set(py, grid.unbind());
+        Self { body, grid: known, descr }
+    }
+
+    /// What NumPy knows of its shape. Blocks for a selection.
+    fn grid<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyUntypedArray>> {
+        let made = self.grid.get_or_try_init(py, || {
+            let Body::Lazy(lazy) = &self.body else { unreachable!("views have a grid") };
+            let len = off(py, || lazy.len())?;
+            PyResult::Ok(grid(py, self.descr.bind(py), &[len])?.unbind())
+        })?;
+        Ok(made.bind(py))
+    }
+
+    fn kind(&self, py: Python<'_>) -> Kind {
+        Kind::of(self.descr.bind(py))
+    }
+
+    /// Its items, which are computed if they are not there. Blocks.
+    fn view(&self, py: Python<'_>) -> PyResult<View> {
+        let (geometry, kind) = (geometry(self.grid(py)?), self.kind(py));
+        let handle = match &self.body {
+            Body::View(handle) => Arc::clone(handle),
+            Body::Lazy(lazy) => off(py, || lazy.view())?.handle,
+        };
+        Ok(View { handle, geometry, kind })
+    }
+
+    /// The same, to be written to.
+    fn writable(&self, py: Python<'_>) -> PyResult<View> {
+        // SAFETY: the array is alive.
+        let flags = unsafe { (*self.grid(py)?.as_array_ptr()).fields.flags };
+        if flags & npyffi::NPY_ARRAY_WRITEABLE == 0 {
+            return Err(PyValueError::new_err(
+                "assignment destination is read-only: it shows items several times",
+            ));
+        }
+        self.view(py)
+    }
+
+    /// It as an operand, not computed yet.
+    fn node(&self, py: Python<'_>) -> PyResult<Arc<Node>> {
+        Ok(Arc::new(match &self.body {
+            Body::View(_) => Node::View(self.view(py)?),
+            Body::Lazy(lazy) => Node::Lazy(Arc::clone(lazy)),
+        }))
+    }
+
+    /// Another view of the same items.
+    fn viewed(&self, py: Python<'_>, grid: Bound<'_, PyAny>) -> PyResult<Self> {
+        let View { handle, .. } = self.view(py)?;
+        Ok(Self::new(Body::View(handle), grid.cast_into::<PyUntypedArray>()?))
+    }
+
+    /// Asks about its values; of a selection it need not have the items for that.
+    fn asked(&self, py: Python<'_>, asked: Asked) -> PyResult<Reduced> {
+        let (node, shape) = match &self.body {
+            Body::Lazy(lazy) => match off(py, || lazy.parts_of_selection())? {
+                Some((value, mask, of)) => {
+                    return off(py, || Lowering::new(&of, None).ask(&value, Some(&mask), asked));
+                }
+                None => (self.node(py)?, self.shape_of(py)?),
+            },
+            Body::View(_) => (self.node(py)?, self.shape_of(py)?),
+        };
+        off(py, || Lowering::new(&shape, None).ask(&node, None, asked))
+    }
+
+    fn shape_of(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+        Ok(self.grid(py)?.shape().to_vec())
+    }
+}
+
+#[pymethods]
+impl Core {
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.grid(py)?.shape())
+    }
+
+    #[getter]
+    fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.grid(py)?.strides())
+    }
+
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> Bound<'py, PyArrayDescr> {
+        self.descr.bind(py).clone()
+    }
+
+    /// Where the first item begins, in bytes.
+    #[getter]
+    fn offset(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(geometry(self.grid(py)?).offset)
+    }
+
+    /// Whether it is an expression that was not computed yet.
+    #[getter]
+    fn is_pending(&self, py: Python<'_>) -> bool {
+        match &self.body {
+            Body::View(_) => false,
+            Body::Lazy(lazy) => py.detach(|| lazy.is_pending()),
+        }
+    }
+
+    /// Whether it is known how many items there are.
+    #[getter]
+    fn is_counted(&self, py: Python<'_>) -> bool {
+        self.grid.get(py).is_some()
+    }
+
+    /// A view by a key of integers, slices, ellipses, axes that are added, and names of fields: what NumPy
+    /// makes a view of.
+    fn basic(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Self> {
+        // Of anything else, such as an array of one integer, NumPy makes a copy, of what is not there.
+        let is_basic = |one: &Bound<'_, PyAny>| {
+            one.is_none()
+                || one.is(py.Ellipsis())
+                || one.is_exact_instance_of::<PySlice>()
+                || one.is_exact_instance_of::<PyInt>()
+        };
+        let makes_a_view = match key.cast_exact::<PyTuple>() {
+            Ok(key) => key.iter().all(|one| is_basic(&one)) && key.iter().any(|one| one.is(py.Ellipsis())),
+            Err(_) => match key.cast_exact::<PyList>() {
+                Ok(names) => names.iter().all(|one| one.is_exact_instance_of::<PyString>()),
+                Err(_) => key.is_exact_instance_of::<PyString>(),
+            },
+        };
+        if !makes_a_view {
+            return Err(PyTypeError::new_err("the key makes no view"));
+        }
+        self.viewed(py, self.grid(py)?.get_item(key)?)
+    }
+
+    /// A view by a method of NumPy's arrays that makes views.
+    fn by_method(&self, py: Python<'_>, name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        if !["transpose", "swapaxes", "squeeze", "diagonal"].contains(&name) {
+            return Err(PyTypeError::new_err(format!("{name} makes no view")));
+        }
+        self.viewed(py, self.grid(py)?.call_method1(name, arguments)?)
+    }
+
+    /// A view of another shape; `None` if there is none.
+    fn reshaped(&self, py: Python<'_>, shape: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let (numpy, given) = (py.import("numpy")?, PyDict::new(py));
+        given.set_item("copy", false)?;
+        let of = self.grid(py)?;
+        // What does not fit is an error of NumPy's; a copy that would be needed is none.
+        let template = numpy
+            .getattr("broadcast_to")?
+            .call1((numpy.call_method1("zeros", ((),))?, of.getattr("shape")?))?;
+        let fits = template.call_method1("reshape", (shape,));
+        fits?;
+        match numpy.getattr("reshape")?.call((of, shape), Some(&given)) {
+            Ok(grid) => Ok(Some(self.viewed(py, grid)?)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// A view of a shape that it is broadcast to.
+    fn broadcast(&self, py: Python<'_>, shape: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let grid = py.import("numpy")?.call_method1("broadcast_to", (self.grid(py)?, shape))?;
+        self.viewed(py, grid)
+    }
+
+    /// A copy in a new array of the library.
+    fn copied(&self, py: Python<'_>) -> PyResult<Self> {
+        let (view, shape) = (self.view(py)?, self.shape_of(py)?);
+        let made = off(py, || node::copied(&view, &shape))?;
+        Ok(Self::new(Body::View(made.handle), grid(py, self.descr.bind(py), &shape)?))
+    }
+
+    /// Its items as an array of NumPy.
+    fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyUntypedArray>> {
+        let view = self.view(py)?;
+        let array = new_array(py, &view.geometry.shape, self.descr.bind(py))?;
+        let bytes = Bytes::of(&array)?;
+        off(py, || {
+            // SAFETY: the array is new and held here; nobody else knows of it.
+            copies::read(&view.handle, &view.geometry, unsafe { bytes.get_mut() })
+        })?;
+        Ok(array)
+    }
+
+    /// Writes the items of a contiguous array of its shape and dtype.
+    fn write(&self, py: Python<'_>, from: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
+        let (view, bytes) = (self.writable(py)?, Bytes::of(from)?);
+        if bytes.len != view.geometry.bytes() {
+            return Err(PyValueError::new_err("the array has another length"));
+        }
+        off(py, || {
+            view.handle.settle(None)?;
+            // SAFETY: the caller's reference keeps the array alive; as everywhere where NumPy's arrays are
+            // read without Python's lock, programs do not write to them meanwhile.
+            copies::write(&view.handle, &view.geometry, unsafe { bytes.get() })
+        })
+    }
+
+    /// Writes one item, an array of no axes, to all.
+    fn fill(&self, py: Python<'_>, item: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
+        let (view, bytes) = (self.writable(py)?, Bytes::of(item)?);
+        // SAFETY: the array is alive, and Python's lock is held while its item is copied.
+        let item = unsafe { bytes.get() }.to_vec();
+        if item.len() != view.geometry.itemsize {
+            return Err(PyValueError::new_err("the item has another length"));
+        }
+        off(py, || {
+            view.handle.settle(None)?;
+            copies::fill(&view.handle, &view.geometry, &item)
+        })
+    }
+
+    /// The items that begin at these bytes, as an array of NumPy.
+    fn gather<'py>(
+        &self,
+        py: Python<'py>,
+        starts: PyReadonlyArray1<'py, i64>,
+    ) -> PyResult<Bound<'py, PyUntypedArray>> {
+        let (view, starts) = (self.view(py)?, starts.as_slice()?);
+        let array = new_array(py, &[starts.len()], self.descr.bind(py))?;
+        let bytes = Bytes::of(&array)?;
+        off(py, || {
+            check_places(&view, starts)?;
+            // SAFETY: the array is new and held here; nobody else knows of it.
+            let parts = unsafe { bytes.get_mut() }.chunks_mut(LISTED * view.geometry.itemsize);
+            for (part, starts) in parts.zip(starts.chunks(LISTED)) {
+                let list = Listed::of(starts, view.geometry.itemsize, view.handle.unit.bytes());
+                list.read(&**view.handle.open()?, part)?;
+                interrupted()?;
+            }
+            Ok(())
+        })?;
+        Ok(array)
+    }
+
+    /// Writes the items that begin at these bytes; of those that are there several times the last one stays.
+    fn scatter(
+        &self,
+        py: Python<'_>,
+        starts: PyReadonlyArray1<'_, i64>,
+        from: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<()> {
+        let (view, bytes, starts) = (self.writable(py)?, Bytes::of(from)?, starts.as_slice()?);
+        if bytes.len != starts.len() * view.geometry.itemsize {
+            return Err(PyValueError::new_err("the array has another length"));
+        }
+        off(py, || {
+            check_places(&view, starts)?;
+            view.handle.settle(None)?;
+            // SAFETY: as in `write`.
+            let parts = unsafe { bytes.get() }.chunks(LISTED * view.geometry.itemsize);
+            for (part, starts) in parts.zip(starts.chunks(LISTED)) {
+                let list = Listed::of(starts, view.geometry.itemsize, view.handle.unit.bytes());
+                list.write(&**view.handle.open()?, part)?;
+                interrupted()?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The items where a mask of the same shape is true, counted and copied when they are needed.
+    fn select(&self, py: Python<'_>, mask: &Self) -> PyResult<Self> {
+        let (value, mask, of) = (self.node(py)?, mask.node(py)?, self.shape_of(py)?);
+        let descr = self.descr.bind(py);
+        let (unit, itemsize) = (Unit::of(descr), descr.itemsize());
+        let lazy = off(py, || {
+            let is_small = !value.size().with(mask.size()).is_too_large();
+            Ok(Lazy::selection(value.settled(is_small)?, mask.settled(is_small)?, of, unit, itemsize))
+        })?;
+        Ok(Self { body: Body::Lazy(lazy), grid: PyOnceLock::new(), descr: descr.clone().unbind() })
+    }
+
+    /// Writes an expression of the same shape, or a view, to its items; an expression that is consumed is not
+    /// looked at afterwards.
+    fn assign(&self, py: Python<'_>, from: &Self, is_consumed: bool) -> PyResult<()> {
+        let (view, node) = (self.writable(py)?, from.node(py)?);
+        off(py, || {
+            let inner = node.settled(true)?;
+            let unwanted = match &*node {
+                Node::Lazy(lazy) if is_consumed => Some(&**lazy),
+                _ => None,
+            };
+            view.handle.settle(unwanted)?;
+            node::assign(&view, &inner)
+        })
+    }
+
+    /// The number that a reduction comes to; of extremes, and of the first that is true, a place and a value,
+    /// or `None` where there is none. Values of ``uint64`` are less by 2**63.
+    fn reduce<'py>(&self, py: Python<'py>, what: &str) -> PyResult<Bound<'py, PyAny>> {
+        let asked = match what {
+            "count" => Asked::Count,
+            "first" => Asked::First,
+            "int_sum" => Asked::IntSum,
+            "float_sum" => Asked::FloatSum,
+            "int_min" => Asked::IntExtreme { is_least: true },
+            "int_max" => Asked::IntExtreme { is_least: false },
+            "float_min" => Asked::FloatExtreme { is_least: true },
+            "float_max" => Asked::FloatExtreme { is_least: false },
+            _ => return Err(PyValueError::new_err(format!("{what} is no reduction"))),
+        };
+        Ok(match self.asked(py, asked)? {
+            Reduced::Int(value) => value.into_pyobject(py)?.into_any(),
+            Reduced::Float(value) => value.into_pyobject(py)?.into_any(),
+            Reduced::IntAt(at) => at.into_pyobject(py)?.into_any(),
+            Reduced::FloatAt(at) => at.into_pyobject(py)?.into_any(),
+        })
+    }
+
+    /// The numbers of the items, in order, that are true: at most so many.
+    fn find<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let (node, shape) = (self.node(py)?, self.shape_of(py)?);
+        let found = off(py, || {
+            let node = node.settled(true)?;
+            Lowering::new(&shape, None).find(&node, 0..shape.iter().product(), limit)
+        })?;
+        Ok(PyArray1::from_iter(py, found.into_iter().map(|place| place as i64)))
+    }
+
+    /// Sorts the items in place; `false` if devices have no order of them, or they do not lie side by side.
+    fn sort(&self, py: Python<'_>, is_descending: bool) -> PyResult<bool> {
+        let view = self.writable(py)?;
+        let unit = view.handle.unit.bytes();
+        if view.kind == Kind::Bytes || Root::of(&view).is_none() || view.geometry.itemsize != unit {
+            return Ok(false);
+        }
+        let (first, count) = (view.geometry.offset / unit, view.geometry.count());
+        off(py, || {
+            view.handle.settle(None)?;
+            Ok(view.handle.open()?.sort(first..first + count, is_descending)?)
+        })
+    }
+
+    /// Adds items at the end of the store, which the array shows whole, along its only axis.
+    fn append(&self, py: Python<'_>, from: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
+        let (view, bytes) = (self.view(py)?, Bytes::of(from)?);
+        let len = off(py, || {
+            view.handle.settle(None)?;
+            let open = view.handle.open()?;
+            if view.geometry.offset != 0 || view.geometry.bytes() != open.len() * view.handle.unit.bytes() {
+                let text = "only an array that shows all of its elements can grow; append to the whole array";
+                return Err(Python::attach(|py| raised(py, "InvalidError", text)).into());
+            }
+            // SAFETY: as in `write`.
+            open.push(unsafe { bytes.get() })?;
+            Ok(open.len() * view.handle.unit.bytes() / view.geometry.itemsize)
+        })?;
+        Ok(Self::new(Body::View(view.handle), grid(py, self.descr.bind(py), &[len])?))
+    }
+
+    /// Brings what is newer in the cache to the devices.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let view = self.view(py)?;
+        off(py, || Ok(view.handle.open()?.flush()?))
+    }
+
+    /// Has what is in files stay there.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let view = self.view(py)?;
+        off(py, || Ok(view.handle.open()?.sync()?))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let view = self.view(py)?;
+        off(py, || view.handle.close())
+    }
+
+    #[getter]
+    fn is_closed(&self) -> bool {
+        matches!(&self.body, Body::View(handle) if handle.is_closed())
+    }
+
+    /// Computes it now.
+    fn compute(&self, py: Python<'_>) -> PyResult<()> {
+        self.view(py).map(|_| ())
+    }
+
+    /// What its store takes, and how it is divided.
+    fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let view = self.view(py)?;
+        let open = view.handle.open()?;
+        let (footprint, report) = (open.footprint(), PyDict::new(py));
+        report.set_item("device_bytes", footprint.device_bytes)?;
+        report.set_item("cache_bytes", footprint.cache_bytes)?;
+        report.set_item("cache_max_bytes", footprint.cache_max_bytes)?;
+        report.set_item("staging_bytes", footprint.staging_bytes)?;
+        report.set_item("table_bytes", footprint.table_bytes)?;
+        report.set_item("is_pinned", footprint.is_pinned)?;
+        report.set_item("page_bytes", open.page_len() * view.handle.unit.bytes())?;
+        report.set_item("max_bytes", open.max_len() * view.handle.unit.bytes())?;
+        Ok(report)
+    }
+
+    /// The devices that arrays computed from it lie on.
+    #[getter]
+    fn devices(&self, py: Python<'_>) -> PyResult<Vec<Device>> {
+        let options = match &self.body {
+            Body::View(handle) => handle.options.clone(),
+            Body::Lazy(lazy) => off(py, || Ok(lazy.options()))?.unwrap_or_default(),
+        };
+        Ok(options.devices.into_iter().map(Device::of).collect())
+    }
+}
+
+/// What an operand of an operation is.
+#[derive(FromPyObject)]
+pub enum Operand<'py> {
+    Core(PyRef<'py, Core>),
+    /// One number, of the type that the operation takes.
+    Item(Bound<'py, PyUntypedArray>),
+}
+
+/// An operation on operands that are converted to these dtypes first, for each item of a shape; `None` if
+/// devices do not have it.
+#[pyfunction]
+pub fn apply(
+    py: Python<'_>,
+    name: &str,
+    operands: Vec<Operand<'_>>,
+    dtypes: Vec<Bound<'_, PyArrayDescr>>,
+    gives: &Bound<'_, PyArrayDescr>,
+    shape: Vec<usize>,
+) -> PyResult<Option<Core>> {
+    let (Some(operation), kind) = (Operation::named(name), Kind::of(gives)) else { return Ok(None) };
+    let kinds: Vec<Kind> = dtypes.iter().map(Kind::of).collect();
+    let is_computed = |kind: &Kind| *kind != Kind::Bytes;
+    if kinds.len() != operands.len()
+        || !kinds.last().is_some_and(|kind| operation.takes(*kind))
+        || !kinds.iter().chain([&kind]).all(is_computed)
+    {
+        return Ok(None);
+    }
+    let mut nodes = Vec::new();
+    for (operand, kind) in operands.iter().zip(&kinds) {
+        let node = match operand {
+            Operand::Core(core) => core.node(py)?,
+            Operand::Item(item) => {
+                // SAFETY: the array is alive, and Python's lock is held while its item is copied.
+                let bytes = unsafe { Bytes::of(item)?.get() }.to_vec();
+                Arc::new(Node::Literal { kind: Kind::of(&item.dtype()), bytes })
+            }
+        };
+        // From 64 bits to 16 NumPy rounds once, and between these and integers of its own way.
+        let from = node.kind();
+        if from == Kind::Bytes || (*kind == Kind::Half && from != *kind && from != Kind::Bool) {
+            return Ok(None);
+        }
+        nodes.push(node);
+    }
+    let (unit, itemsize) = (Unit::of(gives), gives.itemsize());
+    let lazy = off(py, || {
+        let size = nodes.iter().fold(node::Size::default(), |size, node| size.with(node.size()));
+        let is_small = !size.is_too_large();
+        let settled = nodes.iter().zip(&kinds).map(|(node, kind)| Ok((node.settled(is_small)?, *kind)));
+        let operands = settled.collect::<Result<Vec<_>>>()?;
+        let node = Arc::new(Node::Apply { operation, operands, kind });
+        Ok(Lazy::new(node, shape.clone(), unit, itemsize))
+    })?;
+    let grid = grid(py, gives, &shape)?;
+    Ok(Some(Core::new(Body::Lazy(lazy), grid)))
+}

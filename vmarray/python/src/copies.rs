@@ -1,0 +1,231 @@
+//! Copies between views and RAM, by ranges where items lie side by side, else by lists of places.
+
+use std::ops::Range;
+
+use crate::fault::Result;
+use crate::geometry::Geometry;
+use crate::handle::{Handle, PIECE_BYTES};
+use crate::store::{Elements, interrupted};
+
+/// From so many bytes on a run is copied by itself.
+const RUN_BYTES: usize = 4096;
+/// What lies closer together than this is read whole, with what is between: at most so many bytes at once.
+const SPAN_BYTES: usize = 64 << 20;
+/// How many times what is wanted is read at most.
+const SPAN_TIMES: usize = 8;
+/// How many items are collected by one list.
+pub const LISTED: usize = 1 << 20;
+
+/// Copies the items of a view, in order, to memory of their size.
+pub fn read(handle: &Handle, of: &Geometry, into: &mut [u8]) -> Result<()> {
+    let (open, unit) = (handle.open()?, handle.unit.bytes());
+    if of.count() == 0 {
+        return Ok(());
+    }
+    let (len, starts) = of.runs();
+    if is_whole(&starts, unit) && (len >= RUN_BYTES || starts.count() == 1) {
+        let mut runs = into.chunks_exact_mut(len);
+        return starts.each(|start| {
+            let run = runs.next().unwrap_or_default();
+            handle.in_pieces(elements(start, len, unit), |part| {
+                open.read(part.start, &mut run[part.start * unit - start..part.end * unit - start])
+            })
+        });
+    }
+    let (first, end) = around(of.span(), unit);
+    if end - first <= SPAN_BYTES && end - first <= of.bytes() * SPAN_TIMES {
+        let mut all = vec![0; end - first];
+        open.read(first / unit, &mut all)?;
+        let mut runs = into.chunks_exact_mut(len);
+        return starts.each(|start| {
+            runs.next().unwrap_or_default().copy_from_slice(&all[start - first..start - first + len]);
+            Ok(())
+        });
+    }
+    if is_long(of)
+        && let Some([one, other]) = of.halves()
+    {
+        let (of_one, of_other) = into.split_at_mut(one.bytes());
+        read(handle, &one, of_one)?;
+        interrupted()?;
+        return read(handle, &other, of_other);
+    }
+    let list = Listed::new(of, unit);
+    list.pick(&list.gathered(&**open)?, into);
+    Ok(())
+}
+
+/// Copies memory to the items of a view, in order. Of items that are parts of elements, the elements are read
+/// and written whole.
+pub fn write(handle: &Handle, to: &Geometry, from: &[u8]) -> Result<()> {
+    let (open, unit) = (handle.open()?, handle.unit.bytes());
+    if to.count() == 0 {
+        return Ok(());
+    }
+    let (len, starts) = to.runs();
+    if is_whole(&starts, unit) && (len >= RUN_BYTES || starts.count() == 1) {
+        let mut runs = from.chunks_exact(len);
+        return starts.each(|start| {
+            let run = runs.next().unwrap_or_default();
+            handle.in_pieces(elements(start, len, unit), |part| {
+                open.write(part.start, &run[part.start * unit - start..part.end * unit - start])
+            })
+        });
+    }
+    if is_long(to)
+        && let Some([one, other]) = to.halves()
+    {
+        let (of_one, of_other) = from.split_at(one.bytes());
+        write(handle, &one, of_one)?;
+        interrupted()?;
+        return write(handle, &other, of_other);
+    }
+    let list = Listed::new(to, unit);
+    if is_whole(to, unit) {
+        return Ok(open.scatter(&list.units, from)?);
+    }
+    let mut elements = list.gathered(&**open)?;
+    list.put(&mut elements, from);
+    Ok(open.scatter(&list.units, &elements)?)
+}
+
+/// Writes one item to all of a view.
+pub fn fill(handle: &Handle, to: &Geometry, item: &[u8]) -> Result<()> {
+    let (open, unit) = (handle.open()?, handle.unit.bytes());
+    if to.count() > 0 && unit == to.itemsize && to.offset.is_multiple_of(unit) && to.in_a_row(unit) {
+        let first = to.offset / unit;
+        return handle.in_pieces(first..first + to.count(), |part| open.fill(part, item));
+    }
+    if is_long(to)
+        && let Some([one, other]) = to.halves()
+    {
+        fill(handle, &one, item)?;
+        interrupted()?;
+        return fill(handle, &other, item);
+    }
+    write(handle, to, &item.repeat(to.count()))
+}
+
+/// Copies a view to another one of the same shape and size of items, neither of which has any of the other's.
+pub fn copy(to: (&Handle, &Geometry), from: (&Handle, &Geometry)) -> Result<()> {
+    let (unit, is_whole_range) =
+        (to.0.unit.bytes(), |of: &Geometry, unit: usize| is_whole(of, unit) && of.in_a_row(of.itemsize));
+    if from.0.unit == to.0.unit && is_whole_range(to.1, unit) && is_whole_range(from.1, unit) {
+        let (target, source) = (to.0.open()?, from.0.open()?);
+        let range = elements(to.1.offset, to.1.bytes(), unit);
+        let first = from.1.offset / unit;
+        return to.0.in_pieces(range.clone(), |part| {
+            let start = first + part.start - range.start;
+            target.copy_from(part.start, &**source, start..start + part.len()).map(|_| ())
+        });
+    }
+    if from.1.bytes() > PIECE_BYTES
+        && let (Some([a, b]), Some([c, d])) = (to.1.halves(), from.1.halves())
+    {
+        copy((to.0, &a), (from.0, &c))?;
+        return copy((to.0, &b), (from.0, &d));
+    }
+    let mut items = vec![0; from.1.bytes()];
+    read(from.0, from.1, &mut items)?;
+    interrupted()?;
+    write(to.0, to.1, &items)
+}
+
+/// Whether items are too many, or too long, for one list.
+fn is_long(of: &Geometry) -> bool {
+    of.count() > LISTED || of.bytes() > PIECE_BYTES
+}
+
+/// Whether all items begin and end where elements do.
+fn is_whole(of: &Geometry, unit: usize) -> bool {
+    let each = |stride: &isize| stride.unsigned_abs().is_multiple_of(unit);
+    of.offset.is_multiple_of(unit) && of.itemsize.is_multiple_of(unit) && of.strides.iter().all(each)
+}
+
+/// The elements of a run of bytes.
+fn elements(start: usize, len: usize, unit: usize) -> Range<usize> {
+    start / unit..(start + len) / unit
+}
+
+/// From the beginning of the first element to the end of the last.
+fn around((first, end): (usize, usize), unit: usize) -> (usize, usize) {
+    (first / unit * unit, end.next_multiple_of(unit))
+}
+
+/// Items, and the elements that have them.
+pub struct Listed {
+    units: Vec<usize>,
+    /// Where each item begins among the bytes of the listed elements.
+    places: Vec<usize>,
+    unit: usize,
+    itemsize: usize,
+}
+
+impl Listed {
+    fn new(of: &Geometry, unit: usize) -> Self {
+        let mut list = Self { units: Vec::new(), places: Vec::new(), unit, itemsize: of.itemsize };
+        let Ok::<(), ()>(()) = of.each(|start| {
+            list.add(start);
+            Ok(())
+        }) else {
+            unreachable!("nothing fails")
+        };
+        list
+    }
+
+    /// Of items that begin at these bytes.
+    pub fn of(starts: &[i64], itemsize: usize, unit: usize) -> Self {
+        let mut list = Self { units: Vec::new(), places: Vec::new(), unit, itemsize };
+        list.units.reserve(starts.len());
+        starts.iter().for_each(|start| list.add(*start as usize));
+        list
+    }
+
+    fn add(&mut self, start: usize) {
+        let (first, end) = around((start, start + self.itemsize), self.unit);
+        self.places.push(self.units.len() * self.unit + start - first);
+        self.units.extend(first / self.unit..end / self.unit);
+    }
+
+    /// Whether the listed elements are the items, and nothing else.
+    fn is_exact(&self) -> bool {
+        self.units.len() * self.unit == self.places.len() * self.itemsize
+    }
+
+    fn gathered(&self, open: &dyn Elements) -> Result<Vec<u8>> {
+        let mut elements = vec![0; self.units.len() * self.unit];
+        open.gather(&self.units, &mut elements)?;
+        Ok(elements)
+    }
+
+    fn pick(&self, elements: &[u8], into: &mut [u8]) {
+        for (place, item) in self.places.iter().zip(into.chunks_exact_mut(self.itemsize)) {
+            item.copy_from_slice(&elements[*place..place + self.itemsize]);
+        }
+    }
+
+    fn put(&self, elements: &mut [u8], from: &[u8]) {
+        for (place, item) in self.places.iter().zip(from.chunks_exact(self.itemsize)) {
+            elements[*place..place + self.itemsize].copy_from_slice(item);
+        }
+    }
+
+    /// Copies the items to memory of their size.
+    pub fn read(&self, open: &dyn Elements, into: &mut [u8]) -> Result<()> {
+        if self.is_exact() {
+            return Ok(open.gather(&self.units, into)?);
+        }
+        self.pick(&self.gathered(open)?, into);
+        Ok(())
+    }
+
+    /// Copies memory to the items. Of those that are there several times the last one stays.
+    pub fn write(&self, open: &dyn Elements, from: &[u8]) -> Result<()> {
+        if self.is_exact() {
+            return Ok(open.scatter(&self.units, from)?);
+        }
+        let mut elements = self.gathered(open)?;
+        self.put(&mut elements, from);
+        Ok(open.scatter(&self.units, &elements)?)
+    }
+}

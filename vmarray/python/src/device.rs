@@ -1,0 +1,108 @@
+//! Devices of the machine, as Python sees them.
+
+use std::sync::{Arc, Mutex};
+
+use pyo3::prelude::*;
+use vmarray::device::Device as _;
+use vmarray::{AnyDevice, Discovery};
+
+use crate::fault::{Fault, Result};
+use crate::handle::lock;
+
+/// A device that arrays can lie on.
+#[pyclass(frozen, module = "vmarray", from_py_object)]
+#[derive(Clone)]
+pub struct Device(Arc<AnyDevice>);
+
+impl Device {
+    pub fn of(device: Arc<AnyDevice>) -> Self {
+        Self(device)
+    }
+}
+
+#[pymethods]
+impl Device {
+    /// What it is called.
+    #[getter]
+    fn name(&self) -> String {
+        self.0.info().name.clone()
+    }
+
+    /// How it is reached: ``"cuda"``, ``"opencl"`` or ``"host"``.
+    #[getter]
+    fn backend(&self) -> String {
+        self.0.info().backend.clone()
+    }
+
+    /// How much memory it has.
+    #[getter]
+    fn total_bytes(&self) -> u64 {
+        self.0.info().total_bytes
+    }
+
+    /// Which one of the machine it is.
+    #[getter]
+    fn identity(&self) -> String {
+        self.0.info().identity.clone()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<vmarray.Device {}>", self.0.info())
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn __hash__(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+}
+
+/// A wish for devices, the process that has opened them, and the devices.
+type Opened = (String, u32, Vec<Arc<AnyDevice>>);
+
+/// Devices that were opened: arrays of one process share them.
+static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+
+/// The devices that a wish means, or by default; opened at the first call, which may take a second.
+fn opened(wish: &str) -> Result<Vec<Arc<AnyDevice>>> {
+    let process = std::process::id();
+    let known = |list: &[Opened]| {
+        list.iter().find(|(of, by, _)| of == wish && *by == process).map(|(.., devices)| devices.clone())
+    };
+    if let Some(devices) = known(&lock(&OPENED)) {
+        return Ok(devices);
+    }
+    let discovery = if wish.is_empty() { Discovery::from_env()? } else { Discovery::new().select(wish)? };
+    let devices = discovery.open()?;
+    let mut list = lock(&OPENED);
+    if let Some(devices) = known(&list) {
+        return Ok(devices);
+    }
+    list.push((wish.to_owned(), process, devices.clone()));
+    Ok(devices)
+}
+
+/// The devices that are used by default, or those that a text means.
+#[pyfunction]
+#[pyo3(signature = (wish = ""))]
+pub fn devices(py: Python<'_>, wish: &str) -> PyResult<Vec<Device>> {
+    Ok(py.detach(|| opened(wish))?.into_iter().map(Device).collect())
+}
+
+/// The devices that an option names: none, a text, a device or a list of devices.
+pub fn chosen(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Arc<AnyDevice>>> {
+    let Some(given) = given else { return Ok(py.detach(|| opened(""))?) };
+    if let Ok(wish) = given.extract::<String>() {
+        return Ok(py.detach(|| opened(&wish))?);
+    }
+    let devices: Vec<Device> = match given.extract::<Device>() {
+        Ok(device) => vec![device],
+        Err(_) => given.extract()?,
+    };
+    if devices.is_empty() {
+        return Err(Fault::from(vmarray::Error::from(vmarray::ErrorKind::NoDevices)).into());
+    }
+    Ok(devices.into_iter().map(|device| device.0).collect())
+}

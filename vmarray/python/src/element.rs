@@ -1,0 +1,250 @@
+//! Types of elements: what NumPy calls them, what they are in the library, and what on the devices.
+
+use numpy::PyArrayDescr;
+use numpy::prelude::*;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use vmarray::device::expr::Type;
+
+/// What a value is in expressions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A bool: a byte, 0 or 1.
+    Bool,
+    /// A number of this type, which is never `Type::Bool`.
+    Number(Type),
+    /// A float of 16 bits: an `F32` while it is computed with, rounded after each step.
+    Half,
+    /// Anything else, which is kept and copied alone.
+    Bytes,
+}
+
+impl Kind {
+    /// What a dtype is.
+    pub fn of(descr: &Bound<'_, PyArrayDescr>) -> Self {
+        if descr.is_native_byteorder() == Some(false) {
+            return Self::Bytes;
+        }
+        let number = match (descr.kind(), descr.itemsize()) {
+            (b'b', 1) => return Self::Bool,
+            (b'f', 2) => return Self::Half,
+            (b'u', 1) => Type::U8,
+            (b'u', 2) => Type::U16,
+            (b'u', 4) => Type::U32,
+            (b'u', 8) => Type::U64,
+            (b'i', 1) => Type::I8,
+            (b'i', 2) => Type::I16,
+            (b'i', 4) => Type::I32,
+            (b'i', 8) => Type::I64,
+            (b'f', 4) => Type::F32,
+            (b'f', 8) => Type::F64,
+            _ => return Self::Bytes,
+        };
+        Self::Number(number)
+    }
+
+    /// The type of its values in a program.
+    pub fn value_type(self) -> Option<Type> {
+        match self {
+            Self::Bool => Some(Type::Bool),
+            Self::Number(of) => Some(of),
+            Self::Half => Some(Type::F32),
+            Self::Bytes => None,
+        }
+    }
+}
+
+/// Refuses types whose items are no plain bytes.
+pub fn check(descr: &Bound<'_, PyArrayDescr>) -> PyResult<()> {
+    if descr.has_object() || descr.itemsize() == 0 {
+        let what = if descr.has_object() { "items refer to Python objects" } else { "items have no bytes" };
+        return Err(PyTypeError::new_err(format!(
+            "arrays of dtype {descr} cannot be kept on devices: its {what}; use numbers, bool, or structures and \
+             strings of a fixed length"
+        )));
+    }
+    Ok(())
+}
+
+/// Which elements of the library an item is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    U8,
+    U16,
+    U32,
+    U64,
+    I8,
+    I16,
+    I32,
+    I64,
+    F16,
+    F32,
+    F64,
+    C64,
+    C128,
+    B3,
+    B6,
+    B12,
+    B16,
+    B20,
+    B24,
+    B32,
+    B40,
+    B44,
+    B48,
+    B64,
+}
+
+/// Evaluates an expression in which `$T` is the type of a [`Unit`]: the one place where types are told apart.
+#[macro_export]
+macro_rules! with_unit {
+    ($unit:expr, $T:ident => $body:expr) => {{
+        use $crate::element::Unit;
+        match $unit {
+            Unit::U8 => {
+                type $T = u8;
+                $body
+            }
+            Unit::U16 => {
+                type $T = u16;
+                $body
+            }
+            Unit::U32 => {
+                type $T = u32;
+                $body
+            }
+            Unit::U64 => {
+                type $T = u64;
+                $body
+            }
+            Unit::I8 => {
+                type $T = i8;
+                $body
+            }
+            Unit::I16 => {
+                type $T = i16;
+                $body
+            }
+            Unit::I32 => {
+                type $T = i32;
+                $body
+            }
+            Unit::I64 => {
+                type $T = i64;
+                $body
+            }
+            Unit::F16 => {
+                type $T = vmarray::half::f16;
+                $body
+            }
+            Unit::F32 => {
+                type $T = f32;
+                $body
+            }
+            Unit::F64 => {
+                type $T = f64;
+                $body
+            }
+            Unit::C64 => {
+                type $T = vmarray::num_complex::Complex<f32>;
+                $body
+            }
+            Unit::C128 => {
+                type $T = vmarray::num_complex::Complex<f64>;
+                $body
+            }
+            Unit::B3 => {
+                type $T = [u8; 3];
+                $body
+            }
+            Unit::B6 => {
+                type $T = [u8; 6];
+                $body
+            }
+            Unit::B12 => {
+                type $T = [u8; 12];
+                $body
+            }
+            Unit::B16 => {
+                type $T = [u8; 16];
+                $body
+            }
+            Unit::B20 => {
+                type $T = [u8; 20];
+                $body
+            }
+            Unit::B24 => {
+                type $T = [u8; 24];
+                $body
+            }
+            Unit::B32 => {
+                type $T = [u8; 32];
+                $body
+            }
+            Unit::B40 => {
+                type $T = [u8; 40];
+                $body
+            }
+            Unit::B44 => {
+                type $T = [u8; 44];
+                $body
+            }
+            Unit::B48 => {
+                type $T = [u8; 48];
+                $body
+            }
+            Unit::B64 => {
+                type $T = [u8; 64];
+                $body
+            }
+        }
+    }};
+}
+
+impl Unit {
+    /// Those that are bytes without a meaning, the longest first.
+    const BYTES: [Self; 14] = [
+        Self::B64,
+        Self::B48,
+        Self::B44,
+        Self::B40,
+        Self::B32,
+        Self::B24,
+        Self::B20,
+        Self::B16,
+        Self::B12,
+        Self::U64,
+        Self::B6,
+        Self::U32,
+        Self::B3,
+        Self::U16,
+    ];
+
+    /// The elements that items of a dtype are made of: one, or several of the longest that an item is a
+    /// multiple of.
+    pub fn of(descr: &Bound<'_, PyArrayDescr>) -> Self {
+        match (Kind::of(descr), descr.kind(), descr.itemsize()) {
+            (Kind::Bool | Kind::Number(Type::U8), ..) => Self::U8,
+            (Kind::Number(Type::U16), ..) => Self::U16,
+            (Kind::Number(Type::U32), ..) => Self::U32,
+            (Kind::Number(Type::U64), ..) => Self::U64,
+            (Kind::Number(Type::I8), ..) => Self::I8,
+            (Kind::Number(Type::I16), ..) => Self::I16,
+            (Kind::Number(Type::I32), ..) => Self::I32,
+            (Kind::Number(Type::I64), ..) => Self::I64,
+            (Kind::Number(Type::F32), ..) => Self::F32,
+            (Kind::Number(Type::F64), ..) => Self::F64,
+            (Kind::Half, ..) => Self::F16,
+            (_, b'c', 8) if descr.is_native_byteorder() != Some(false) => Self::C64,
+            (_, b'c', 16) if descr.is_native_byteorder() != Some(false) => Self::C128,
+            (_, _, bytes) => {
+                Self::BYTES.into_iter().find(|unit| bytes % unit.bytes() == 0).unwrap_or(Self::U8)
+            }
+        }
+    }
+
+    /// How long it is.
+    pub fn bytes(self) -> usize {
+        with_unit!(self, T => size_of::<T>())
+    }
+}

@@ -1,0 +1,90 @@
+//! Errors of the library as exceptions of Python, each of the class that NumPy's users expect.
+
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use vmarray::ErrorKind;
+
+/// What can go wrong in work that is done without Python's lock.
+#[derive(Debug)]
+pub enum Fault {
+    /// The library refuses, or a device fails.
+    Library(vmarray::Error),
+    /// Python says no: a signal, an error of NumPy.
+    Python(PyErr),
+}
+
+pub type Result<T, E = Fault> = std::result::Result<T, E>;
+
+impl From<vmarray::Error> for Fault {
+    fn from(error: vmarray::Error) -> Self {
+        Self::Library(error)
+    }
+}
+
+impl From<vmarray::device::Error> for Fault {
+    fn from(error: vmarray::device::Error) -> Self {
+        Self::Library(error.into())
+    }
+}
+
+impl From<PyErr> for Fault {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+impl From<Fault> for PyErr {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Python(error) => error,
+            Fault::Library(error) => Python::attach(|py| exception(py, &error).unwrap_or_else(|error| error)),
+        }
+    }
+}
+
+/// The name of the class of exceptions that says it.
+fn class(kind: &ErrorKind) -> &'static str {
+    use vmarray::device::ErrorKind as Device;
+    match kind {
+        ErrorKind::IndexOutside { .. }
+        | ErrorKind::ListedIndexOutside { .. }
+        | ErrorKind::RangeOutside { .. }
+        | ErrorKind::PositionOutside { .. }
+        | ErrorKind::BoxOutside { .. }
+        | ErrorKind::RowOutside { .. } => "OutsideError",
+        ErrorKind::DoesNotFit { .. }
+        | ErrorKind::NoRoomToGrow { .. }
+        | ErrorKind::NoTableMemory { .. }
+        | ErrorKind::NoMemory { .. }
+        | ErrorKind::TooLong { .. } => "OutOfMemoryError",
+        ErrorKind::NoDevices | ErrorKind::NoneFound { .. } => "NoDeviceError",
+        ErrorKind::FileRefused { .. } | ErrorKind::FileMismatch { .. } => "FileError",
+        ErrorKind::Device(error) | ErrorKind::Interrupted { cause: error, .. } => match error.kind() {
+            Device::OutOfMemory | Device::TooLarge => "OutOfMemoryError",
+            Device::InUse | Device::WrongFormat | Device::ReadOnly | Device::Corrupted => "FileError",
+            _ => "DeviceError",
+        },
+        _ => "InvalidError",
+    }
+}
+
+/// An exception of this text, with what the library says of it.
+fn exception(py: Python<'_>, error: &vmarray::Error) -> PyResult<PyErr> {
+    let class = py.import("vmarray._errors")?.getattr(class(error.kind()))?;
+    let exception = class.call1((error.to_string(),))?;
+    exception.setattr("advice", error.kind().advice())?;
+    let name = format!("{:?}", error.kind());
+    let name: String = name.chars().take_while(|letter| letter.is_alphanumeric()).collect();
+    exception.setattr("kind", name)?;
+    Ok(PyErr::from_value(exception))
+}
+
+/// An exception of a class of the package.
+pub fn raised(py: Python<'_>, class: &str, text: &str) -> PyErr {
+    let class =
+        py.import("vmarray._errors").and_then(|module| Ok(module.getattr(class)?.cast_into::<PyType>()?));
+    match class {
+        Ok(class) => PyErr::from_type(class, text.to_owned()),
+        Err(error) => error,
+    }
+}

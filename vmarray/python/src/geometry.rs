@@ -1,0 +1,127 @@
+//! Where items lie: an offset, a shape and strides, in bytes, as NumPy has them.
+
+/// Items of an array in a row of bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Where the first one begins.
+    pub offset: usize,
+    /// How many there are along each axis.
+    pub shape: Vec<usize>,
+    /// How far it is from one to the next along each axis.
+    pub strides: Vec<isize>,
+    /// How long each is.
+    pub itemsize: usize,
+}
+
+impl Geometry {
+    /// Items side by side, the last axis first.
+    pub fn contiguous(shape: &[usize], itemsize: usize) -> Self {
+        let mut strides = vec![0; shape.len()];
+        let mut next = itemsize as isize;
+        for (stride, extent) in strides.iter_mut().zip(shape).rev() {
+            *stride = next;
+            next *= *extent as isize;
+        }
+        Self { offset: 0, shape: shape.to_vec(), strides, itemsize }
+    }
+
+    /// How many items there are.
+    pub fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// How many bytes they have.
+    pub fn bytes(&self) -> usize {
+        self.count() * self.itemsize
+    }
+
+    /// The same for a shape to which it is broadcast, which the caller knows to be possible.
+    pub fn broadcast(&self, shape: &[usize]) -> Self {
+        let added = shape.len() - self.shape.len();
+        let strides = shape.iter().enumerate().map(|(axis, extent)| match axis.checked_sub(added) {
+            Some(own) if self.shape[own] == *extent => self.strides[own],
+            _ => 0,
+        });
+        Self { strides: strides.collect(), shape: shape.to_vec(), ..*self }
+    }
+
+    /// The same items with as few axes as possible: axes of one item are left out, and those that continue
+    /// one another are one.
+    fn merged(&self) -> Self {
+        let (mut shape, mut strides): (Vec<usize>, Vec<isize>) = (Vec::new(), Vec::new());
+        for (&extent, &stride) in self.shape.iter().zip(&self.strides).filter(|(extent, _)| **extent != 1) {
+            match (shape.last_mut(), strides.last_mut()) {
+                (Some(last), Some(outer)) if *outer == stride * extent as isize => {
+                    *last *= extent;
+                    *outer = stride;
+                }
+                _ => {
+                    shape.push(extent);
+                    strides.push(stride);
+                }
+            }
+        }
+        Self { shape, strides, ..*self }
+    }
+
+    /// Where the first item begins, if all follow one another by `stride`.
+    pub fn in_a_row(&self, stride: usize) -> bool {
+        let merged = self.merged();
+        merged.count() <= 1 || merged.strides[..] == [stride as isize]
+    }
+
+    /// The first byte that an item has, and the one after the last.
+    pub fn span(&self) -> (usize, usize) {
+        let (mut first, mut last) = (self.offset as isize, self.offset as isize);
+        for (&extent, &stride) in self.shape.iter().zip(&self.strides) {
+            let far = stride * (extent.max(1) as isize - 1);
+            if far < 0 { first += far } else { last += far }
+        }
+        (first as usize, last as usize + self.itemsize)
+    }
+
+    /// As runs of bytes that lie side by side: their length, and the geometry of their beginnings.
+    pub fn runs(&self) -> (usize, Self) {
+        let mut merged = self.merged();
+        let mut len = self.itemsize;
+        if merged.strides.last() == Some(&(self.itemsize as isize)) {
+            len *= merged.shape.pop().unwrap_or(1);
+            merged.strides.pop();
+        }
+        merged.itemsize = len;
+        (len, merged)
+    }
+
+    /// Calls for each item, in order, with where it begins; ends at the first error.
+    pub fn each<E>(&self, mut visit: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
+        if self.count() == 0 {
+            return Ok(());
+        }
+        let (mut at, mut index) = (self.offset as isize, vec![0; self.shape.len()]);
+        loop {
+            visit(at as usize)?;
+            let mut axis = self.shape.len();
+            loop {
+                let Some(outer) = axis.checked_sub(1) else { return Ok(()) };
+                axis = outer;
+                index[axis] += 1;
+                at += self.strides[axis];
+                if index[axis] < self.shape[axis] {
+                    break;
+                }
+                at -= self.strides[axis] * self.shape[axis] as isize;
+                index[axis] = 0;
+            }
+        }
+    }
+
+    /// Two halves, one after the other; `None` for one item.
+    pub fn halves(&self) -> Option<[Self; 2]> {
+        let axis = self.shape.iter().position(|extent| *extent > 1)?;
+        let (mut first, mut second) = (self.clone(), self.clone());
+        first.shape[axis] /= 2;
+        second.shape[axis] -= first.shape[axis];
+        second.offset = (self.offset as isize + self.strides[axis] * first.shape[axis] as isize) as usize;
+        Some([first, second])
+    }
+}

@@ -1,0 +1,150 @@
+//! Arrays as views of Python hold them: closed by hand, known to be of another process after a fork, and
+//! known to the expressions that are still to be computed from them.
+
+use std::ops::{Deref, Range};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use pyo3::Python;
+
+use crate::element::Unit;
+use crate::fault::{Result, raised};
+use crate::node::Lazy;
+use crate::store::{Elements, Options, Place, build, interrupted};
+
+/// So many bytes are worked on between two looks at signals.
+pub const PIECE_BYTES: usize = 256 << 20;
+
+/// An array of the library.
+pub struct Handle {
+    /// None when it is closed.
+    open: Mutex<Option<Arc<Open>>>,
+    pub unit: Unit,
+    /// How arrays are made that are computed from it.
+    pub options: Options,
+    process: u32,
+    /// What is computed from it later.
+    pending: Mutex<Vec<Weak<Lazy>>>,
+}
+
+/// An array that is in use, and stays open meanwhile.
+pub struct Open {
+    /// None when it is being dropped.
+    elements: Option<Box<dyn Elements>>,
+    process: u32,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let elements = self.elements.take();
+        if self.process != std::process::id() {
+            // A process that was forked off has neither the threads nor the devices of the other one.
+            std::mem::forget(elements);
+        }
+    }
+}
+
+impl Deref for Open {
+    type Target = dyn Elements;
+
+    fn deref(&self) -> &Self::Target {
+        self.elements.as_deref().expect("it is there until it is dropped")
+    }
+}
+
+/// Locks what no thread leaves in disorder.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Handle {
+    /// Makes an array of so many elements. Blocks.
+    pub fn new(unit: Unit, len: usize, options: Options, place: &Place) -> Result<Arc<Self>> {
+        let (elements, process) = (Some(build(unit, len, &options, place)?), std::process::id());
+        let open = Mutex::new(Some(Arc::new(Open { elements, process })));
+        Ok(Arc::new(Self { open, unit, options, process, pending: Mutex::default() }))
+    }
+
+    /// The array, if it can be used.
+    pub fn open(&self) -> Result<Arc<Open>> {
+        if self.process != std::process::id() {
+            let text = "the array was made before this process was forked off, whose threads and devices it has not; \
+                        start processes by `multiprocessing.get_context(\"spawn\")` and make or open arrays in them";
+            return Err(Python::attach(|py| raised(py, "ForkedError", text)).into());
+        }
+        let open = lock(&self.open).clone();
+        open.ok_or_else(|| {
+            let text = "the array is closed; use it before `close`, or within its `with` block";
+            Python::attach(|py| raised(py, "ClosedError", text)).into()
+        })
+    }
+
+    /// Gives the array up, as soon as nobody uses it any more. What is pending on it is computed before.
+    pub fn close(&self) -> Result<()> {
+        if lock(&self.open).is_none() {
+            return Ok(());
+        }
+        self.settle(None)?;
+        // Without the lock: what it has may take a while to be given back.
+        let open = lock(&self.open).take();
+        drop(open);
+        Ok(())
+    }
+
+    pub fn is_closed(&self) -> bool {
+        lock(&self.open).is_none()
+    }
+
+    /// Remembers that an expression is computed from it.
+    pub fn is_read_by(&self, lazy: &Arc<Lazy>) {
+        let mut pending = lock(&self.pending);
+        if pending.len() == pending.capacity() {
+            pending.retain(|one| one.strong_count() > 0);
+        }
+        pending.push(Arc::downgrade(lazy));
+    }
+
+    /// Computes what is pending on it: before it is written to. One that nobody asks for any more is left
+    /// out. On an error what is not computed stays pending.
+    pub fn settle(&self, unwanted: Option<&Lazy>) -> Result<()> {
+        // What another process has locked stays so in one that is forked off.
+        self.open()?;
+        loop {
+            let Some(one) = lock(&self.pending).last().cloned() else { return Ok(()) };
+            match one.upgrade() {
+                Some(lazy) if !unwanted.is_some_and(|unwanted| std::ptr::eq(unwanted, &*lazy)) => {
+                    lazy.view()?;
+                }
+                _ => {}
+            }
+            lock(&self.pending).retain(|other| !other.ptr_eq(&one));
+        }
+    }
+
+    /// Has work done on a range of elements, a piece after the other, so that signals are handled meanwhile.
+    pub fn in_pieces(
+        &self,
+        range: Range<usize>,
+        mut work: impl FnMut(Range<usize>) -> vmarray::Result<()>,
+    ) -> Result<()> {
+        self.in_pieces_of(PIECE_BYTES, range, |part| Ok(work(part)?))
+    }
+
+    /// The same, of so many bytes each.
+    pub fn in_pieces_of(
+        &self,
+        bytes: usize,
+        range: Range<usize>,
+        mut work: impl FnMut(Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let (piece, mut at) = ((bytes / self.unit.bytes()).max(1), range.start);
+        while at < range.end {
+            let end = range.end.min(at + piece);
+            work(at..end)?;
+            at = end;
+            if at < range.end {
+                interrupted()?;
+            }
+        }
+        Ok(())
+    }
+}

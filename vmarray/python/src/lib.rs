@@ -1,0 +1,27 @@
+//! The Python package `vmarray`: what of it is written in Rust. See `python/vmarray` for what programs see.
+
+mod array;
+mod copies;
+mod device;
+mod element;
+mod fault;
+mod geometry;
+mod handle;
+mod lower;
+mod node;
+mod operations;
+mod store;
+
+use pyo3::prelude::*;
+
+/// What the package is made of.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<array::Core>()?;
+    module.add_class::<device::Device>()?;
+    module.add_function(wrap_pyfunction!(array::create, module)?)?;
+    module.add_function(wrap_pyfunction!(array::open, module)?)?;
+    module.add_function(wrap_pyfunction!(array::apply, module)?)?;
+    module.add_function(wrap_pyfunction!(device::devices, module)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,280 @@
+//! Expressions as programs of the library, and the views that these are run on.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use vmarray::compute::AnyColumn;
+use vmarray::device::expr::{Binary, Type, Value};
+
+use crate::copies;
+use crate::element::Kind;
+use crate::fault::Result;
+use crate::handle::Handle;
+use crate::node::{Node, View, as_row, copied};
+use crate::operations::Code;
+use crate::store::{self, Asked, Reduced};
+
+/// So many bytes devices work on between two looks at signals.
+const WORK_BYTES: usize = 4 << 30;
+
+/// Elements of an array side by side, a field of each of which is an item.
+#[derive(Clone)]
+pub struct Root {
+    handle: Arc<Handle>,
+    first: usize,
+    count: usize,
+    /// Where the item begins in its element.
+    field: usize,
+    kind: Kind,
+}
+
+impl Root {
+    /// The elements of a view's items; `None` if these are not one in each, side by side.
+    pub fn of(view: &View) -> Option<Self> {
+        let (unit, geometry) = (view.handle.unit.bytes(), &view.geometry);
+        let field = geometry.offset % unit;
+        let is_so = geometry.in_a_row(unit) && field + geometry.itemsize <= unit;
+        let (first, count) = (geometry.offset / unit, geometry.count());
+        is_so.then(|| Self { handle: Arc::clone(&view.handle), first, count, field, kind: view.kind })
+    }
+
+    fn is_at(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.handle, &other.handle) && self.first == other.first
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.handle, &other.handle)
+            && self.first < other.first + other.count
+            && other.first < self.first + self.count
+    }
+}
+
+/// A program that is being put together, for items of a shape.
+pub struct Lowering<'s> {
+    shape: &'s [usize],
+    code: Code,
+    /// What fields are read from; the first is written to, if anything is.
+    columns: Vec<Root>,
+    is_change: bool,
+    /// What was lowered already, by address, and kept until then so that addresses stay theirs.
+    known: HashMap<*const Node, (Value, Arc<Node>)>,
+    /// Whether views of a single item are read beforehand.
+    has_literals: bool,
+}
+
+impl<'s> Lowering<'s> {
+    pub fn new(shape: &'s [usize], changed: Option<Root>) -> Self {
+        let (is_change, columns) = (changed.is_some(), changed.into_iter().collect());
+        let (code, known) = (Code::default(), HashMap::new());
+        Self { shape, code, columns, is_change, known, has_literals: true }
+    }
+
+    fn node(&mut self, node: &Arc<Node>) -> Result<Value> {
+        if let Some((value, _)) = self.known.get(&Arc::as_ptr(node)) {
+            return Ok(*value);
+        }
+        let value = match &**node {
+            Node::View(view) => self.view(view)?,
+            Node::Lazy(lazy) => match lazy.node() {
+                Some(inner) => self.node(&inner)?,
+                None => self.view(&lazy.view()?)?,
+            },
+            Node::Literal { kind, bytes } => self.literal(*kind, bytes),
+            Node::Apply { operation, operands, .. } => {
+                let mut values = Vec::with_capacity(operands.len());
+                for (operand, kind) in operands {
+                    let value = self.node(operand)?;
+                    values.push(self.code.cast(value, operand.kind(), *kind));
+                }
+                let kind = operands.last().map_or(Kind::Bool, |(_, kind)| *kind);
+                self.code.operation(*operation, kind, &values)?
+            }
+        };
+        self.known.insert(Arc::as_ptr(node), (value, Arc::clone(node)));
+        Ok(value)
+    }
+
+    fn literal(&mut self, kind: Kind, bytes: &[u8]) -> Value {
+        let bits = match *bytes {
+            [byte] => byte.into(),
+            [a, b] => u16::from_ne_bytes([a, b]).into(),
+            [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).into(),
+            [a, b, c, d, e, f, g, h] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            _ => unreachable!("a number has 1, 2, 4 or 8 bytes"),
+        };
+        match kind {
+            Kind::Bool | Kind::Bytes => self.code.literal(Type::Bool, (bits != 0).into()),
+            Kind::Half => {
+                let value = vmarray::half::f16::from_bits(bits as u16).to_f32();
+                self.code.literal(Type::F32, value.to_bits().into())
+            }
+            Kind::Number(of) => self.code.literal(of, bits),
+        }
+    }
+
+    fn view(&mut self, view: &View) -> Result<Value> {
+        if self.has_literals && view.geometry.count() == 1 {
+            let mut item = vec![0; view.geometry.itemsize];
+            copies::read(&view.handle, &view.geometry, &mut item)?;
+            return Ok(self.literal(view.kind, &item));
+        }
+        let broadcast = View { geometry: view.geometry.broadcast(self.shape), ..view.clone() };
+        let root = Root::of(&broadcast).filter(|root| {
+            // What is written to is not to be read elsewhere meanwhile.
+            !self.is_change || root.is_at(&self.columns[0]) || !root.overlaps(&self.columns[0])
+        });
+        let root = match root {
+            Some(root) => root,
+            None => Root::of(&copied(view, self.shape)?).expect("a copy lies side by side"),
+        };
+        let at = self.columns.iter().position(|column| column.is_at(&root)).unwrap_or_else(|| {
+            self.columns.push(root.clone());
+            self.columns.len() - 1
+        });
+        Ok(self.code.loaded(at as u8, root.field as u32, root.kind))
+    }
+
+    /// Writes what an expression gives to the elements that are changed.
+    pub fn change(mut self, node: &Arc<Node>) -> Result<()> {
+        let root = self.columns[0].clone();
+        let value = self.node(node)?;
+        let value = self.code.cast(value, node.kind(), root.kind);
+        let value = self.code.stored(value, root.kind);
+        let code = store::Code { program: self.code.program()?, value, filter: None };
+        self.run(|handle, range, others| handle.change(range, others, &code, root.field))
+    }
+
+    /// Has work done on all columns: on the elements of the first, and those of the others beside them.
+    fn run(
+        &self,
+        mut work: impl for<'a> FnMut(
+            &'a dyn store::Elements,
+            Range<usize>,
+            &[AnyColumn<'a>],
+        ) -> vmarray::Result<()>,
+    ) -> Result<()> {
+        let first = &self.columns[0];
+        let open = self.columns.iter().map(|column| column.handle.open()).collect::<Result<Vec<_>>>()?;
+        let range = first.first..first.first + first.count;
+        first.handle.in_pieces_of(WORK_BYTES, range.clone(), |part| {
+            let others = self.columns.iter().zip(&open).skip(1).map(|(column, open)| {
+                let start = column.first + part.start - range.start;
+                open.column(start..start + part.len())
+            });
+            let others = others.collect::<vmarray::Result<Vec<_>>>()?;
+            Ok(work(&**open[0], part, &others)?)
+        })
+    }
+
+    /// Lowers the value that is asked about, and the condition.
+    fn question(&mut self, node: &Arc<Node>, mask: Option<&Arc<Node>>, asked: Asked) -> Result<store::Code> {
+        let (value, kind) = (self.node(node)?, node.kind());
+        let value = match asked {
+            Asked::Count | Asked::First => self.code.cast(value, kind, Kind::Bool),
+            Asked::IntSum | Asked::IntExtreme { .. } => {
+                let number = self.code.cast(value, kind, Kind::Number(Type::I64));
+                match kind {
+                    Kind::Number(Type::U64) if asked != Asked::IntSum => {
+                        // In the same order.
+                        let sign = self.code.literal(Type::I64, 1 << 63);
+                        self.code.binary(Binary::Xor, number, sign)
+                    }
+                    _ => number,
+                }
+            }
+            Asked::FloatSum | Asked::FloatExtreme { .. } => {
+                self.code.cast(value, kind, Kind::Number(Type::F64))
+            }
+        };
+        let filter = match mask {
+            Some(mask) => {
+                let value = self.node(mask)?;
+                Some(self.code.cast(value, mask.kind(), Kind::Bool))
+            }
+            None => None,
+        };
+        if self.columns.is_empty() {
+            // Something has to say how many items there are.
+            let mut again = Self { has_literals: false, ..Self::new(self.shape, None) };
+            let of_view = |node: &Arc<Node>| as_row(node, self.shape).map(|view| Arc::new(Node::View(view)));
+            let (node, mask) = (of_view(node)?, mask.map(of_view).transpose()?);
+            let code = again.question(&node, mask.as_ref(), asked)?;
+            *self = again;
+            return Ok(code);
+        }
+        Ok(store::Code { program: self.code.program()?, value, filter })
+    }
+
+    /// What the values of an expression come to, of those items alone that meet a condition.
+    pub fn ask(mut self, node: &Arc<Node>, filter: Option<&Arc<Node>>, asked: Asked) -> Result<Reduced> {
+        let code = self.question(node, filter, asked)?;
+        let (mut whole, mut first) = (None, None);
+        self.run(|elements, range, others| {
+            let before = range.start - *first.get_or_insert(range.start);
+            if asked == Asked::First && matches!(whole, Some(Reduced::IntAt(Some(_)))) {
+                return Ok(());
+            }
+            let part = elements.ask(range, others, &code, asked)?;
+            whole = Some(match whole.take() {
+                None => part,
+                Some(whole) => together(whole, part, before, asked),
+            });
+            Ok(())
+        })?;
+        Ok(whole.unwrap_or(match asked {
+            Asked::Count | Asked::IntSum => Reduced::Int(0),
+            Asked::FloatSum => Reduced::Float(0.0),
+            Asked::FloatExtreme { .. } => Reduced::FloatAt(None),
+            Asked::IntExtreme { .. } | Asked::First => Reduced::IntAt(None),
+        }))
+    }
+
+    /// The first items of a range that meet a condition, counted from its start.
+    pub fn find(mut self, node: &Arc<Node>, range: Range<usize>, limit: usize) -> Result<Vec<usize>> {
+        let code = self.question(node, None, Asked::First)?;
+        for column in &mut self.columns {
+            (column.first, column.count) = (column.first + range.start, range.len());
+        }
+        let (mut found, mut first) = (Vec::new(), None);
+        self.run(|elements, range, others| {
+            let before = range.start - *first.get_or_insert(range.start);
+            let more = elements.find(range, others, &code, limit - found.len())?;
+            found.extend(more.into_iter().map(|place| before + place));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+}
+
+/// What two parts came to, of which the second has so many items before it. Of equal extremes the first one
+/// stays.
+fn together(one: Reduced, other: Reduced, before: usize, asked: Asked) -> Reduced {
+    let is_least =
+        matches!(asked, Asked::IntExtreme { is_least: true } | Asked::FloatExtreme { is_least: true });
+    match (one, other) {
+        (Reduced::Int(a), Reduced::Int(b)) => Reduced::Int(a.wrapping_add(b)),
+        (Reduced::Float(a), Reduced::Float(b)) => Reduced::Float(a + b),
+        (Reduced::IntAt(one), Reduced::IntAt(other)) => Reduced::IntAt(extreme(one, other, before, is_least)),
+        (Reduced::FloatAt(one), Reduced::FloatAt(other)) => {
+            Reduced::FloatAt(extreme(one, other, before, is_least))
+        }
+        (one, _) => one,
+    }
+}
+
+fn extreme<N: PartialOrd>(
+    one: Option<(usize, N)>,
+    other: Option<(usize, N)>,
+    before: usize,
+    is_least: bool,
+) -> Option<(usize, N)> {
+    let other = other.map(|(place, value)| (before + place, value));
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            let is_other = if is_least { other.1 < one.1 } else { other.1 > one.1 };
+            Some(if is_other { other } else { one })
+        }
+        (one, other) => one.or(other),
+    }
+}

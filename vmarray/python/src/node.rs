@@ -1,0 +1,382 @@
+//! Expressions that are still to be computed, and what they are computed from.
+
+use std::sync::{Arc, Mutex};
+
+use pyo3::Python;
+
+use crate::copies;
+use crate::element::{Kind, Unit};
+use crate::fault::{Result, raised};
+use crate::geometry::Geometry;
+use crate::handle::{Handle, lock};
+use crate::lower::{Lowering, Root};
+use crate::operations::Operation;
+use crate::store::{Asked, Options, Place, Reduced, interrupted};
+
+/// The most operations of an expression, each of which takes up to 18 instructions of 256.
+const OPERATIONS_MAX: usize = 12;
+/// The most views of an expression: those that devices take beside a result.
+const LEAVES_MAX: usize = 7;
+/// How many selected items are copied at once.
+const SELECTED: usize = 1 << 22;
+
+/// Items of an array.
+#[derive(Clone)]
+pub struct View {
+    pub handle: Arc<Handle>,
+    pub geometry: Geometry,
+    pub kind: Kind,
+}
+
+/// What a value is computed from.
+pub enum Node {
+    View(View),
+    Lazy(Arc<Lazy>),
+    /// One number for all items.
+    Literal {
+        kind: Kind,
+        bytes: Vec<u8>,
+    },
+    Apply {
+        operation: Operation,
+        /// What the operands are converted to, each.
+        operands: Vec<(Arc<Node>, Kind)>,
+        kind: Kind,
+    },
+}
+
+/// How large an expression is.
+#[derive(Clone, Copy, Default)]
+pub struct Size {
+    operations: usize,
+    leaves: usize,
+}
+
+/// Values, the mask that selects some of them, and the shape of both.
+pub type Selection = (Arc<Node>, Arc<Node>, Vec<usize>);
+
+/// An array that is computed when it is needed.
+pub struct Lazy {
+    shape: Vec<usize>,
+    pub kind: Kind,
+    unit: Unit,
+    itemsize: usize,
+    size: Size,
+    state: Mutex<State>,
+}
+
+enum State {
+    Pending(Arc<Node>),
+    /// Items of the first where the second is true, in a row.
+    Selection {
+        value: Arc<Node>,
+        mask: Arc<Node>,
+        of: Vec<usize>,
+    },
+    Done(View),
+}
+
+impl Node {
+    pub fn size(&self) -> Size {
+        match self {
+            Self::View(_) => Size { operations: 0, leaves: 1 },
+            Self::Lazy(lazy) => lazy.current_size(),
+            Self::Literal { .. } => Size::default(),
+            Self::Apply { operands, .. } => {
+                let own = Size { operations: 1, leaves: 0 };
+                operands.iter().fold(own, |size, (operand, _)| size.with(operand.size()))
+            }
+        }
+    }
+
+    /// Has all arrays that it is computed from know it.
+    fn announce(&self, lazy: &Arc<Lazy>) {
+        match self {
+            Self::View(view) => view.handle.is_read_by(lazy),
+            Self::Lazy(inner) => inner.each_source(|node| node.announce(lazy)),
+            Self::Literal { .. } => {}
+            Self::Apply { operands, .. } => operands.iter().for_each(|(operand, _)| operand.announce(lazy)),
+        }
+    }
+
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::View(view) => view.kind,
+            Self::Lazy(lazy) => lazy.kind,
+            Self::Literal { kind, .. } | Self::Apply { kind, .. } => *kind,
+        }
+    }
+
+    /// How arrays are made that are computed from it.
+    fn options(&self) -> Option<Options> {
+        match self {
+            Self::View(view) => Some(view.handle.options.clone()),
+            Self::Lazy(lazy) => lazy.options(),
+            Self::Literal { .. } => None,
+            Self::Apply { operands, .. } => operands.iter().find_map(|(operand, _)| operand.options()),
+        }
+    }
+
+    /// What it is computed from, so that it is not changed by what becomes of the result; or that result, if
+    /// it is there, or is wanted for a part of an expression that is too large, or of a selection.
+    pub fn settled(self: &Arc<Self>, is_small_enough: bool) -> Result<Arc<Self>> {
+        let Self::Lazy(lazy) = &**self else { return Ok(Arc::clone(self)) };
+        match lazy.node() {
+            Some(node) if is_small_enough => Ok(node),
+            _ => Ok(Arc::new(Self::View(lazy.view()?))),
+        }
+    }
+}
+
+impl Size {
+    /// Both, beneath one more operation.
+    pub fn with(self, other: Self) -> Self {
+        Self { operations: self.operations + other.operations, leaves: self.leaves + other.leaves }
+    }
+
+    pub fn is_too_large(self) -> bool {
+        self.operations > OPERATIONS_MAX || self.leaves > LEAVES_MAX
+    }
+}
+
+impl Lazy {
+    /// What an expression gives for each item of a shape.
+    pub fn new(node: Arc<Node>, shape: Vec<usize>, unit: Unit, itemsize: usize) -> Arc<Self> {
+        let (kind, size) = (node.kind(), node.size());
+        let state = Mutex::new(State::Pending(Arc::clone(&node)));
+        let lazy = Arc::new(Self { shape, kind, unit, itemsize, size, state });
+        node.announce(&lazy);
+        lazy
+    }
+
+    /// The items of a value where a mask of the same shape is true.
+    pub fn selection(
+        value: Arc<Node>,
+        mask: Arc<Node>,
+        of: Vec<usize>,
+        unit: Unit,
+        itemsize: usize,
+    ) -> Arc<Self> {
+        let kind = value.kind();
+        let (first, second) = (Arc::clone(&value), Arc::clone(&mask));
+        let state = Mutex::new(State::Selection { value, mask, of });
+        let size = Size { operations: 0, leaves: 1 };
+        let lazy = Arc::new(Self { shape: Vec::new(), kind, unit, itemsize, size, state });
+        first.announce(&lazy);
+        second.announce(&lazy);
+        lazy
+    }
+
+    fn current_size(&self) -> Size {
+        match self.state.try_lock().as_deref() {
+            Ok(State::Done(_)) => Size { operations: 0, leaves: 1 },
+            // Who computes it has not ended yet.
+            _ => self.size,
+        }
+    }
+
+    fn each_source(&self, mut visit: impl FnMut(&Node)) {
+        let nodes = match &*lock(&self.state) {
+            State::Pending(node) => vec![Arc::clone(node)],
+            State::Selection { value, mask, .. } => vec![Arc::clone(value), Arc::clone(mask)],
+            State::Done(view) => vec![Arc::new(Node::View(view.clone()))],
+        };
+        nodes.iter().for_each(|node| visit(node));
+    }
+
+    /// How arrays are made that are computed from it.
+    pub fn options(&self) -> Option<Options> {
+        let mut found = None;
+        self.each_source(|node| found = found.take().or_else(|| node.options()));
+        found
+    }
+
+    pub fn is_pending(&self) -> bool {
+        !matches!(*lock(&self.state), State::Done(_))
+    }
+
+    /// Values, mask and their shape, of a selection that was not copied yet; parts that are too large
+    /// together are computed.
+    pub fn parts_of_selection(&self) -> Result<Option<Selection>> {
+        let (value, mask, of) = match &*lock(&self.state) {
+            State::Selection { value, mask, of } => (Arc::clone(value), Arc::clone(mask), of.clone()),
+            _ => return Ok(None),
+        };
+        let is_small = !value.size().with(mask.size()).is_too_large();
+        Ok(Some((value.settled(is_small)?, mask.settled(is_small)?, of)))
+    }
+
+    /// What it is computed from, or the result, if that is there; none for a selection.
+    pub fn node(&self) -> Option<Arc<Node>> {
+        match &*lock(&self.state) {
+            State::Pending(node) => Some(Arc::clone(node)),
+            State::Done(view) => Some(Arc::new(Node::View(view.clone()))),
+            State::Selection { .. } => None,
+        }
+    }
+
+    /// How many items it has; those of a selection are counted.
+    pub fn len(&self) -> Result<usize> {
+        let (mask, of) = match &*lock(&self.state) {
+            State::Selection { mask, of, .. } => (Arc::clone(mask), of.clone()),
+            State::Done(view) => return Ok(view.geometry.count()),
+            State::Pending(_) => return Ok(self.shape.iter().product()),
+        };
+        count(&mask, &of)
+    }
+
+    /// The result, which is computed if it is not there. Blocks; others that need it wait.
+    pub fn view(&self) -> Result<View> {
+        let mut state = lock(&self.state);
+        let view = match &*state {
+            State::Done(view) => return Ok(view.clone()),
+            State::Pending(node) => self.computed(node)?,
+            State::Selection { value, mask, of } => self.selected(value, mask, of)?,
+        };
+        *state = State::Done(view.clone());
+        Ok(view)
+    }
+
+    fn made(&self, shape: &[usize], options: Options) -> Result<View> {
+        let len = shape.iter().product::<usize>() * (self.itemsize / self.unit.bytes());
+        let options = Options { max_len: None, page_bytes: None, ..options };
+        let handle = Handle::new(self.unit, len, options, &Place::Memory)?;
+        Ok(View { handle, geometry: Geometry::contiguous(shape, self.itemsize), kind: self.kind })
+    }
+
+    fn computed(&self, node: &Arc<Node>) -> Result<View> {
+        let view = self.made(&self.shape, node.options().unwrap_or_default())?;
+        assign(&view, node)?;
+        Ok(view)
+    }
+
+    fn selected(&self, value: &Arc<Node>, mask: &Arc<Node>, of: &[usize]) -> Result<View> {
+        let view = self.made(&[count(mask, of)?], value.options().unwrap_or_default())?;
+        let value = as_row(value, of)?;
+        let all: usize = of.iter().product();
+        let mut done = 0;
+        for start in (0..all).step_by(SELECTED) {
+            let range = start..all.min(start + SELECTED);
+            let found = Lowering::new(of, None).find(mask, range, usize::MAX)?;
+            let starts: Vec<i64> = found
+                .iter()
+                .map(|place| (value.geometry.offset + (start + place) * self.itemsize) as i64)
+                .collect();
+            let list = copies::Listed::of(&starts, self.itemsize, value.handle.unit.bytes());
+            let mut items = vec![0; found.len() * self.itemsize];
+            list.read(&**value.handle.open()?, &mut items)?;
+            let part = Geometry {
+                offset: done * self.itemsize,
+                ..Geometry::contiguous(&[found.len()], self.itemsize)
+            };
+            copies::write(&view.handle, &part, &items)?;
+            done += found.len();
+            interrupted()?;
+        }
+        Ok(view)
+    }
+}
+
+/// How many items of a shape a mask has.
+pub fn count(mask: &Arc<Node>, of: &[usize]) -> Result<usize> {
+    match Lowering::new(of, None).ask(mask, None, Asked::Count)? {
+        Reduced::Int(count) => Ok(count as usize),
+        _ => unreachable!("a count is a number"),
+    }
+}
+
+/// The items of a node, side by side: those of a view that lie so, else a copy.
+pub fn as_row(node: &Arc<Node>, shape: &[usize]) -> Result<View> {
+    if let Node::View(view) = &**node {
+        let geometry = view.geometry.broadcast(shape);
+        if geometry.in_a_row(geometry.itemsize) && geometry.count() == shape.iter().product::<usize>() {
+            return Ok(View { geometry, ..view.clone() });
+        }
+        return copied(view, shape);
+    }
+    if let Node::Lazy(lazy) = &**node
+        && lazy.shape == shape
+    {
+        return lazy.view();
+    }
+    let unit = unit_of(node.kind());
+    Lazy::new(Arc::clone(node), shape.to_vec(), unit, unit.bytes()).view()
+}
+
+/// A copy of a view, broadcast to a shape, side by side.
+pub fn copied(view: &View, shape: &[usize]) -> Result<View> {
+    let from = view.geometry.broadcast(shape);
+    let (itemsize, unit) = (
+        from.itemsize,
+        match view.kind {
+            Kind::Bytes => view.handle.unit,
+            kind => unit_of(kind),
+        },
+    );
+    let unit = if itemsize % unit.bytes() == 0 { unit } else { Unit::U8 };
+    let options = Options { max_len: None, page_bytes: None, ..view.handle.options.clone() };
+    let handle = Handle::new(unit, from.bytes() / unit.bytes(), options, &Place::Memory)?;
+    let geometry = Geometry::contiguous(shape, itemsize);
+    copies::copy((&handle, &geometry), (&view.handle, &from))?;
+    Ok(View { handle, geometry, kind: view.kind })
+}
+
+/// The elements that values of a kind are kept as.
+fn unit_of(kind: Kind) -> Unit {
+    use vmarray::device::expr::Type;
+    match kind {
+        Kind::Bool | Kind::Bytes | Kind::Number(Type::U8 | Type::Bool) => Unit::U8,
+        Kind::Half => Unit::F16,
+        Kind::Number(Type::U16) => Unit::U16,
+        Kind::Number(Type::U32) => Unit::U32,
+        Kind::Number(Type::U64) => Unit::U64,
+        Kind::Number(Type::I8) => Unit::I8,
+        Kind::Number(Type::I16) => Unit::I16,
+        Kind::Number(Type::I32) => Unit::I32,
+        Kind::Number(Type::I64) => Unit::I64,
+        Kind::Number(Type::F32) => Unit::F32,
+        Kind::Number(Type::F64) => Unit::F64,
+    }
+}
+
+/// Writes what an expression gives to the items of a view, of the same kind. Whoever calls has settled what
+/// is pending on it.
+pub fn assign(to: &View, node: &Arc<Node>) -> Result<()> {
+    let shape = to.geometry.shape.clone();
+    if to.geometry.count() == 0 {
+        return Ok(());
+    }
+    if to.kind == Kind::Bytes {
+        let Node::View(from) = &**node else {
+            let text =
+                "items of this dtype can be copied, not computed; use numpy.asarray on parts of the array";
+            return Err(Python::attach(|py| raised(py, "InvalidError", text)).into());
+        };
+        let from = separate(from, to, &shape)?;
+        return copies::copy((&to.handle, &to.geometry), (&from.handle, &from.geometry));
+    }
+    if let Some(root) = Root::of(to) {
+        return Lowering::new(&shape, Some(root)).change(node);
+    }
+    let from = match &**node {
+        Node::View(from) if from.kind == to.kind => separate(from, to, &shape)?,
+        _ => {
+            let unit = unit_of(to.kind);
+            let node = Arc::new(Node::Apply {
+                operation: Operation::Positive,
+                operands: vec![(Arc::clone(node), to.kind)],
+                kind: to.kind,
+            });
+            Lazy::new(node, shape, unit, unit.bytes()).view()?
+        }
+    };
+    copies::copy((&to.handle, &to.geometry), (&from.handle, &from.geometry))
+}
+
+/// A view broadcast to a shape, as a copy if another view has any of its items.
+fn separate(from: &View, to: &View, shape: &[usize]) -> Result<View> {
+    let geometry = from.geometry.broadcast(shape);
+    let ((first, end), (start, stop)) = (geometry.span(), to.geometry.span());
+    let is_apart = !Arc::ptr_eq(&from.handle, &to.handle) || end <= start || stop <= first;
+    if is_apart { Ok(View { geometry, ..from.clone() }) } else { copied(from, shape) }
+}

@@ -1,0 +1,340 @@
+//! Stores: arrays of the library, of any type of elements, by the bytes of these.
+
+use std::any::Any;
+use std::ops::Range;
+
+use pyo3::prelude::*;
+use vmarray::bytemuck;
+use vmarray::compute::AnyColumn;
+use vmarray::device::expr::{Program, Value};
+use vmarray::expr::{Assignment, Expr, Filtered, IntoFiltered, Number, Scalar};
+use vmarray::views::SortKey;
+use vmarray::{Element, Footprint, VirtualArray, prelude::*};
+
+use crate::element::Unit;
+use crate::fault::Result;
+use crate::with_unit;
+
+/// A value of a program, of those rows alone that meet a condition.
+pub struct Code {
+    pub program: Program,
+    pub value: Value,
+    pub filter: Option<Value>,
+}
+
+/// What a reduction came to.
+#[derive(Clone, Copy, Debug)]
+pub enum Reduced {
+    Int(i128),
+    Float(f64),
+    /// The index of an element and its value, if there is one.
+    IntAt(Option<(usize, i64)>),
+    FloatAt(Option<(usize, f64)>),
+}
+
+/// What is asked about the values of a [`Code`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// How many are true.
+    Count,
+    /// The sum of `I64`s, modulo 2^64.
+    IntSum,
+    /// The sum of `F64`s.
+    FloatSum,
+    /// Where the least or the greatest `I64` is first.
+    IntExtreme { is_least: bool },
+    /// Where the least or the greatest `F64` is first that is no NaN.
+    FloatExtreme { is_least: bool },
+    /// Where the first one is that is true.
+    First,
+}
+
+/// An array of the library. Places and lengths count its elements.
+pub trait Elements: Send + Sync {
+    fn len(&self) -> usize;
+    fn read(&self, start: usize, into: &mut [u8]) -> vmarray::Result<()>;
+    fn write(&self, start: usize, from: &[u8]) -> vmarray::Result<()>;
+    fn gather(&self, list: &[usize], into: &mut [u8]) -> vmarray::Result<()>;
+    fn scatter(&self, list: &[usize], from: &[u8]) -> vmarray::Result<()>;
+    fn fill(&self, range: Range<usize>, value: &[u8]) -> vmarray::Result<()>;
+    fn push(&self, from: &[u8]) -> vmarray::Result<()>;
+    /// Copies elements of another store of the same type; `false` if it is of another one.
+    fn copy_from(&self, start: usize, from: &dyn Elements, range: Range<usize>) -> vmarray::Result<bool>;
+    fn column(&self, range: Range<usize>) -> vmarray::Result<AnyColumn<'_>>;
+    /// Writes a value to the elements of a range, at an offset within each.
+    fn change<'a>(
+        &'a self,
+        range: Range<usize>,
+        others: &[AnyColumn<'a>],
+        code: &Code,
+        offset: usize,
+    ) -> vmarray::Result<()>;
+    fn ask<'a>(
+        &'a self,
+        range: Range<usize>,
+        others: &[AnyColumn<'a>],
+        code: &Code,
+        asked: Asked,
+    ) -> vmarray::Result<Reduced>;
+    /// The places of a range, counted from its start, where a condition holds.
+    fn find<'a>(
+        &'a self,
+        range: Range<usize>,
+        others: &[AnyColumn<'a>],
+        code: &Code,
+        limit: usize,
+    ) -> vmarray::Result<Vec<usize>>;
+    /// Sorts a range; `false` if elements of this type have no order.
+    fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<bool>;
+    fn flush(&self) -> vmarray::Result<()>;
+    fn sync(&self) -> vmarray::Result<()>;
+    fn footprint(&self) -> Footprint;
+    fn page_len(&self) -> usize;
+    fn max_len(&self) -> usize;
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// How a type is sorted, if it is.
+trait MaybeSorted: Element {
+    fn sort(_: &VirtualArray<Self>, _: Range<usize>, _: bool) -> vmarray::Result<bool> {
+        Ok(false)
+    }
+}
+
+fn sorted<T: SortKey + Element>(
+    of: &VirtualArray<T>,
+    range: Range<usize>,
+    is_descending: bool,
+) -> vmarray::Result<bool> {
+    if is_descending { of.sort_descending(range) } else { of.sort(range) }.map(|()| true)
+}
+
+macro_rules! sorted {
+    ($($T:ty)*) => { $(
+        impl MaybeSorted for $T {
+            fn sort(of: &VirtualArray<Self>, range: Range<usize>, is_descending: bool) -> vmarray::Result<bool> {
+                sorted(of, range, is_descending)
+            }
+        }
+    )* };
+}
+sorted!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+impl MaybeSorted for vmarray::half::f16 {}
+impl MaybeSorted for vmarray::num_complex::Complex<f32> {}
+impl MaybeSorted for vmarray::num_complex::Complex<f64> {}
+impl<const N: usize> MaybeSorted for [u8; N] where [u8; N]: Element {}
+
+/// An array of a type, as one of any type.
+struct Typed<T: Element> {
+    array: VirtualArray<T>,
+}
+
+impl<T: Element> Typed<T> {
+    /// Has a function work on elements in the place of bytes, which are copied if they are not aligned.
+    fn of_bytes<R>(bytes: &[u8], work: impl FnOnce(&[T]) -> R) -> R {
+        match bytemuck::try_cast_slice(bytes) {
+            Ok(elements) => work(elements),
+            Err(_) => work(&bytemuck::pod_collect_to_vec::<u8, T>(bytes)),
+        }
+    }
+
+    /// The same for bytes that are written to.
+    fn of_bytes_mut(
+        bytes: &mut [u8],
+        work: impl FnOnce(&mut [T]) -> vmarray::Result<()>,
+    ) -> vmarray::Result<()> {
+        if let Ok(elements) = bytemuck::try_cast_slice_mut(bytes) {
+            return work(elements);
+        }
+        let mut elements = bytemuck::pod_collect_to_vec::<u8, T>(bytes);
+        work(&mut elements)?;
+        bytes.copy_from_slice(bytemuck::cast_slice(&elements));
+        Ok(())
+    }
+}
+
+impl<T: MaybeSorted> Elements for Typed<T> {
+    fn len(&self) -> usize {
+        self.array.len()
+    }
+
+    fn read(&self, start: usize, into: &mut [u8]) -> vmarray::Result<()> {
+        Self::of_bytes_mut(into, |into| (&self.array).read(start, into))
+    }
+
+    fn write(&self, start: usize, from: &[u8]) -> vmarray::Result<()> {
+        Self::of_bytes(from, |from| (&self.array).write(start, from))
+    }
+
+    fn gather(&self, list: &[usize], into: &mut [u8]) -> vmarray::Result<()> {
+        Self::of_bytes_mut(into, |into| (&self.array).gather_into(list, into))
+    }
+
+    fn scatter(&self, list: &[usize], from: &[u8]) -> vmarray::Result<()> {
+        Self::of_bytes(from, |from| (&self.array).scatter(list, from))
+    }
+
+    fn fill(&self, range: Range<usize>, value: &[u8]) -> vmarray::Result<()> {
+        (&self.array).fill(range, bytemuck::pod_read_unaligned(value))
+    }
+
+    fn push(&self, from: &[u8]) -> vmarray::Result<()> {
+        Self::of_bytes(from, |from| {
+            self.array.reserve(from.len())?;
+            from.iter().try_for_each(|value| self.array.push(*value).map(|_| ()))
+        })
+    }
+
+    fn copy_from(&self, start: usize, from: &dyn Elements, range: Range<usize>) -> vmarray::Result<bool> {
+        let Some(from) = from.as_any().downcast_ref::<Self>() else { return Ok(false) };
+        (&self.array).copy_from(start, from.array.section(range)?).map(|()| true)
+    }
+
+    fn column(&self, range: Range<usize>) -> vmarray::Result<AnyColumn<'_>> {
+        Ok(AnyColumn::new(self.array.section(range)?))
+    }
+
+    fn change<'a>(
+        &'a self,
+        range: Range<usize>,
+        others: &[AnyColumn<'a>],
+        code: &Code,
+        offset: usize,
+    ) -> vmarray::Result<()> {
+        let joined = self.array.section_mut(range)?.join(others)?;
+        joined.transform(.., Assignment::from_program(&code.program, code.value, offset)?)
+    }
+
+    fn ask<'a>(
+        &'a self,
+        range: Range<usize>,
+        others: &[AnyColumn<'a>],
+        code: &Code,
+        asked: Asked,
+    ) -> vmarray::Result<Reduced> {
+        let joined = &self.array.section(range)?.join(others)?;
+        Ok(match asked {
+            Asked::Count => Reduced::Int(joined.count_where(.., condition(code)?)? as i128),
+            Asked::First => {
+                Reduced::IntAt(joined.position_first(.., condition(code)?)?.map(|place| (place, 0)))
+            }
+            Asked::IntSum => Reduced::Int(joined.sum(.., filtered::<_, i64>(code)?)?),
+            Asked::FloatSum => Reduced::Float(joined.sum(.., filtered::<_, f64>(code)?)?),
+            Asked::IntExtreme { is_least } => {
+                let of = filtered::<_, i64>(code)?;
+                let found = if is_least { joined.arg_min(.., of) } else { joined.arg_max(.., of) };
+                Reduced::IntAt(found?)
+            }
+            Asked::FloatExtreme { is_least } => {
+                let of = filtered::<_, f64>(code)?;
+                let found = if is_least { joined.arg_min(.., of) } else { joined.arg_max(.., of) };
+                Reduced::FloatAt(found?)
+            }
+        })
+    }
+
+    fn find<'a>(
+        &'a self,
+        range: Range<usize>,
+        others: &[AnyColumn<'a>],
+        code: &Code,
+        limit: usize,
+    ) -> vmarray::Result<Vec<usize>> {
+        let joined = &self.array.section(range)?.join(others)?;
+        Ok(joined.find_where(.., condition(code)?, limit)?.indices)
+    }
+
+    fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<bool> {
+        T::sort(&self.array, range, is_descending)
+    }
+
+    fn flush(&self) -> vmarray::Result<()> {
+        (&self.array).flush(..)
+    }
+
+    fn sync(&self) -> vmarray::Result<()> {
+        self.array.sync()
+    }
+
+    fn footprint(&self) -> Footprint {
+        self.array.footprint()
+    }
+
+    fn page_len(&self) -> usize {
+        self.array.page_len()
+    }
+
+    fn max_len(&self) -> usize {
+        self.array.max_len()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The bool of a code, and its filter as well.
+fn condition<R>(code: &Code) -> vmarray::Result<Expr<R, bool>> {
+    let value = Expr::from_program(&code.program, code.value)?;
+    Ok(match code.filter {
+        Some(filter) => value & Expr::from_program(&code.program, filter)?,
+        None => value,
+    })
+}
+
+fn filtered<R, F: Scalar + Number>(code: &Code) -> vmarray::Result<Filtered<R, F>> {
+    let value = Expr::<R, F>::from_program(&code.program, code.value)?;
+    Ok(match code.filter {
+        Some(filter) => value.only_where(Expr::from_program(&code.program, filter)?),
+        None => value.into_filtered(),
+    })
+}
+
+/// Where an array lies.
+pub enum Place {
+    /// On devices, as long as the program runs.
+    Memory,
+    /// In new files.
+    Create(Vec<std::path::PathBuf>),
+    /// In files that are there.
+    Open(Vec<std::path::PathBuf>, bool),
+}
+
+/// How an array is made. Lengths count elements of the library.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// None: those of the machine.
+    pub devices: Vec<std::sync::Arc<vmarray::AnyDevice>>,
+    pub cache_bytes: Option<usize>,
+    pub page_bytes: Option<usize>,
+    pub max_len: Option<usize>,
+    pub checksums: bool,
+}
+
+/// Makes an array. Blocks while memory is taken or files are read.
+pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> Result<Box<dyn Elements>> {
+    with_unit!(unit, T => {
+        let mut builder = VirtualArray::<T>::builder(len).checksums(options.checksums);
+        if let Some(bytes) = options.cache_bytes {
+            builder = builder.cache_bytes(bytes);
+        }
+        if let Some(bytes) = options.page_bytes {
+            builder = builder.page_len((bytes / size_of::<T>()).max(1));
+        }
+        if let Some(len) = options.max_len {
+            builder = builder.max_len(len);
+        }
+        let array = match place {
+            Place::Memory => builder.devices(options.devices.iter().cloned()).build()?,
+            Place::Create(files) => builder.create(files)?,
+            Place::Open(files, false) => builder.open(files)?,
+            Place::Open(files, true) => builder.open_read_only(files)?,
+        };
+        Ok(Box::new(Typed { array }))
+    })
+}
+
+/// Lets signals be handled, such as Ctrl-C.
+pub fn interrupted() -> Result<()> {
+    Ok(Python::attach(|py| py.check_signals())?)
+}

@@ -1,0 +1,100 @@
+"""What tests have in common: random arrays and keys, and a comparison bit for bit."""
+
+import os
+
+import hypothesis
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+EXAMPLES = int(os.environ.get("VMARRAY_PYTHON_EXAMPLES", "60"))
+hypothesis.settings.register_profile(
+    "vmarray",
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(hypothesis.HealthCheck),
+    database=None,
+)
+hypothesis.settings.load_profile("vmarray")
+
+RECORD = np.dtype([("x", "f4"), ("y", "i8"), ("z", "u1", (3,))])
+COMPUTED = [np.dtype(name) for name in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split()]
+ALL = [*COMPUTED, np.dtype("c8"), np.dtype("c16"), np.dtype(">i4"), np.dtype("M8[s]"), np.dtype("S5"), RECORD]
+
+
+def values(shape, dtype, seed):
+    """An array of any bits, with small numbers among them, no NaN but the usual one."""
+    random = np.random.default_rng(seed)
+    if dtype.kind == "S":
+        return np.asarray(random.integers(1, 1000, shape)).astype(dtype)
+    if dtype.kind == "b":
+        return np.asarray(random.integers(0, 2, shape)).astype(bool)
+    count = int(np.prod(shape))
+    array = np.frombuffer(random.bytes(count * dtype.itemsize), dtype).reshape(shape).copy()
+    if dtype.kind in "iuf":
+        small = np.asarray(random.integers(0, 5, shape)).astype(dtype)
+        array = np.where(random.random(shape) < 0.5, small, array)
+        if dtype.kind == "f":
+            array[np.isnan(array)] = np.nan
+    if dtype.kind == "c":
+        array = np.nan_to_num(array)
+    return np.asarray(array)
+
+
+def same(ours, numpys):
+    """Whether two results are the same in type, shape and every bit."""
+    ours = np.asarray(ours)
+    numpys = np.asarray(numpys)
+    assert ours.dtype == numpys.dtype, (ours.dtype, numpys.dtype)
+    assert ours.shape == numpys.shape, (ours.shape, numpys.shape)
+    if ours.dtype.kind == "f":
+        assert np.array_equal(ours, numpys, equal_nan=True), (ours, numpys)
+        holds = ~np.isnan(numpys)
+        assert np.array_equal(np.signbit(ours)[holds], np.signbit(numpys)[holds]), (ours, numpys)
+    else:
+        assert ours.tobytes() == numpys.tobytes(), (ours, numpys)
+
+
+def outcome(work):
+    """What is returned, or the class of the error of NumPy that is raised."""
+    try:
+        return work(), None
+    except (IndexError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
+        kinds = (IndexError, TypeError, OverflowError, ZeroDivisionError, ValueError)
+        return None, next(kind for kind in kinds if isinstance(error, kind))
+
+
+shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=7)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def keys(draw, shape):
+    """A key for a shape, now and then one that does not fit."""
+    if draw(st.booleans()):
+        key = draw(hnp.basic_indices(shape, allow_newaxis=True, allow_ellipsis=True))
+        return key if isinstance(key, tuple) else (key,)
+    parts = []
+    for extent in shape[: draw(st.integers(0, len(shape)))]:
+        kind = draw(st.sampled_from(["slice", "integer", "integers", "bools", "new", "wrong"]))
+        if kind == "slice":
+            parts.append(draw(st.slices(extent)))
+        elif kind == "integer" and extent:
+            parts.append(draw(st.integers(-extent, extent - 1)))
+        elif kind == "integers" and extent:
+            of = draw(st.sampled_from([(3,), (2, 3), (1,), (0,), ()]))
+            parts.append(draw(hnp.arrays(np.int64, of, elements=st.integers(-extent, extent - 1))))
+        elif kind == "bools":
+            parts.append(draw(hnp.arrays(bool, extent)))
+        elif kind == "new":
+            parts.extend([None, slice(None)])
+        elif kind == "wrong" and draw(st.integers(0, 9)) == 0:
+            parts.append(draw(st.sampled_from([extent, -extent - 1, 1.5, [extent + 3], np.ones(extent + 1, bool)])))
+        else:
+            parts.append(slice(None))
+    if draw(st.booleans()) and len(parts) < len(shape):
+        parts.append(Ellipsis)
+        if draw(st.booleans()) and shape[-1]:
+            parts.append(draw(hnp.arrays(np.int64, (3,), elements=st.integers(0, shape[-1] - 1))))
+    return tuple(parts)

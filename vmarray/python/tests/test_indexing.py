@@ -1,0 +1,128 @@
+"""Reading and writing by keys, beside NumPy, bit for bit."""
+
+import numpy as np
+import pytest
+from conftest import ALL, keys, outcome, same, seeds, shapes, values
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vmarray as vm
+
+
+@given(st.data(), shapes, st.sampled_from(ALL), seeds)
+def test_items_are_read_as_numpys(data, shape, dtype, seed):
+    own = values(shape, dtype, seed)
+    array = vm.asarray(own, page_len=5, cache_bytes=1 << 12)
+    key = data.draw(keys(shape))
+    (ours, error), (numpys, expected) = outcome(lambda: array[key]), outcome(lambda: own[key])
+    assert error == expected
+    if error is None:
+        assert isinstance(ours, np.generic) == isinstance(numpys, np.generic)
+        same(ours, numpys)
+
+
+@given(st.data(), shapes, st.sampled_from(ALL), seeds)
+def test_items_are_written_as_numpys(data, shape, dtype, seed):
+    own = values(shape, dtype, seed)
+    array = vm.asarray(own, page_len=5, cache_bytes=1 << 12)
+    key = data.draw(keys(shape))
+    of, refused = outcome(lambda: own[key].shape)
+    of = shape if refused else of
+    kind = data.draw(st.sampled_from(["all", "one", "row", "ours", "wrong"]))
+    if kind == "wrong":
+        of = (*of, 9)
+    value = values(() if kind == "one" else of[-1:] if kind == "row" else of, dtype, seed + 1)
+    given_value = vm.asarray(value) if kind == "ours" and np.ndim(value) else value
+
+    def write(target, what):
+        target[key] = what
+
+    (_, error), (_, expected) = outcome(lambda: write(array, given_value)), outcome(lambda: write(own, value))
+    # Of several things that are wrong NumPy names any.
+    assert error == expected or ((refused or kind == "wrong") and error and expected)
+    same(array, own)
+
+
+@given(st.data(), shapes, st.sampled_from(ALL), seeds)
+def test_views_share_their_items(data, shape, dtype, seed):
+    own = values(shape, dtype, seed)
+    array = vm.asarray(own)
+    views = [(array, own)]
+    for _ in range(data.draw(st.integers(1, 3))):
+        ours, numpys = views[-1]
+        kind = data.draw(st.sampled_from(["key", "transposed", "reshaped", "swapped"]))
+        if kind == "key":
+            key = (*data.draw(keys(numpys.shape).filter(lambda key: all(not np.ndim(one) for one in key))), Ellipsis)
+            if sum(one is Ellipsis for one in key) > 1 or outcome(lambda: numpys[key])[1] is not None:  # noqa: B023
+                continue
+            views.append((ours[key], numpys[key]))
+        elif kind == "transposed":
+            views.append((ours.T, numpys.T))
+        elif kind == "swapped" and numpys.ndim > 1:
+            views.append((ours.swapaxes(0, -1), numpys.swapaxes(0, -1)))
+        else:
+            views.append((ours.reshape(-1), numpys.reshape(-1)))
+    ours, numpys = views[-1]
+    value = values((), dtype, seed + 2)
+    ours[...] = value
+    numpys[...] = value
+    for ours, numpys in views:
+        same(ours, numpys)
+
+
+@given(st.data(), shapes, seeds)
+def test_fields_are_views(data, shape, seed):
+    own = np.zeros(shape, [("x", "f4"), ("y", "i8"), ("z", "u1", (3,)), ("w", "i4")])
+    for name in own.dtype.names:
+        own[name] = np.random.default_rng(seed).integers(0, 100, own[name].shape)
+    array = vm.asarray(own)
+    name = data.draw(st.sampled_from(own.dtype.names))
+    same(array[name], own[name])
+    array[name] = 7
+    own[name] = 7
+    same(array, own)
+    same(array["w"] * 2 + array["y"], own["w"] * 2 + own["y"])
+    same(array[["x", "w"]], own[["x", "w"]])
+
+
+def test_long_rows_and_far_items_are_copied_by_each_way():
+    own = np.arange(300 * 5000, dtype="i8").reshape(300, 5000)
+    array = vm.asarray(own, cache_bytes=1 << 20)
+    for key in [np.s_[:, 100:4000], np.s_[::7, ::3], np.s_[:, 7], np.s_[::-1, ::-1], np.s_[::150, ::2500]]:
+        same(array[key], own[key])
+        array[key] = own[key] + 1
+        own[key] = own[key] + 1
+        same(array, own)
+    same(array.T[5:9], own.T[5:9])
+
+
+def test_an_ellipsis_of_no_axes_keeps_arrays_apart():
+    own = np.arange(24).reshape(2, 3, 4)
+    same(vm.asarray(own)[:, [0, 1], ..., [2, 3]], own[:, [0, 1], ..., [2, 3]])
+
+
+def test_assignments_to_itself_are_as_if_copied_before():
+    own = np.arange(1000)
+    array = vm.asarray(own)
+    array[1:], own[1:] = array[:-1], own[:-1].copy()
+    same(array, own)
+    array[::-1], own[::-1] = array * 1, own.copy()
+    same(array, own)
+    array += array[::-1]
+    own = own + own[::-1]
+    same(array, own)
+
+
+@pytest.mark.parametrize("masked", [np.s_[:], np.s_[2:], np.s_[::3]])
+def test_masks_of_the_package_select_on_devices(masked):
+    own = np.arange(-50, 50).reshape(20, 5)[masked]
+    array = vm.asarray(np.arange(-50, 50).reshape(20, 5))[masked]
+    same(array[array > 3], own[own > 3])
+    same((array * 2 + 1)[array % 3 == 0].sum(), (own * 2 + 1)[own % 3 == 0].sum())
+    assert array[array > 3].shape == own[own > 3].shape
+    array[array < 0] = 0
+    own[own < 0] = 0
+    same(array, own)
+    chosen = array[array > 10]
+    array[...] = 1
+    same(chosen, own[own > 10])

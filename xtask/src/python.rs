@@ -1,0 +1,102 @@
+//! `cargo xtask python`: the Python package of `vmarray/python`, built as a wheel, installed to a fresh
+//! environment, and tested there.
+//!
+//! maturin, and zig, which links for old systems, are installed from PyPI to the target folder, once.
+
+use crate::project;
+use crate::steps::{Outcome, Steps};
+use crate::tools;
+use anyhow::{Context, Result};
+use cargo_metadata::camino::{Utf8Path, Utf8PathBuf};
+use xshell::{Shell, cmd};
+
+/// What builds a wheel.
+const BUILDERS: [&str; 2] = ["maturin>=1.8,<2", "ziglang"];
+/// What a wheel is tested with.
+const TESTERS: [&str; 2] = ["pytest>=8", "hypothesis>=6"];
+/// The package.
+const MANIFEST: &str = "vmarray/python/Cargo.toml";
+/// The most bytes of a wheel.
+const WHEEL_MAX: u64 = 15 << 20;
+
+/// Builds the Python package, installs it to fresh environments, and tests it there.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A Python to test with; several are tested one after the other.
+    #[arg(long = "with", value_name = "PYTHON", default_value = "python3")]
+    pythons: Vec<String>,
+    /// How many random examples each test has.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    examples: usize,
+    /// Builds less optimised, for the system at hand alone, and has fewer examples: what continuous
+    /// integration does.
+    #[arg(long)]
+    sample: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    let (sh, mut steps) = (project::shell()?, Steps::new());
+    steps.run("python", || check(&sh, args));
+    steps.finish()
+}
+
+fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
+    let folder = project::members()?.target_directory.join("python");
+    let Some(maturin) = builder(sh, &folder) else {
+        return Ok(Outcome::Skipped("there is no python3 with PyPI to install maturin from".into()));
+    };
+    cmd!(sh, "cargo fmt --check --manifest-path {MANIFEST}").run()?;
+    if !args.sample {
+        cmd!(sh, "cargo clippy --manifest-path {MANIFEST} --target-dir {folder} --locked -- -D warnings")
+            .run()?;
+    }
+    let wheels = folder.join("wheels");
+    sh.remove_path(&wheels)?;
+    let options: &[&str] = match args.sample {
+        true => &["--profile", "dev"],
+        false => &["--release", "--zig", "--compatibility", "manylinux_2_28"],
+    };
+    cmd!(
+        sh,
+        "{maturin} -m maturin build --manifest-path {MANIFEST} --out {wheels} --locked --quiet {options...}"
+    )
+    .args(["--target-dir", folder.as_str()])
+    .run()?;
+    let wheel = sh.read_dir(&wheels)?.pop().context("maturin has built no wheel")?;
+    let bytes = std::fs::metadata(&wheel)?.len();
+    anyhow::ensure!(bytes <= WHEEL_MAX, "the wheel has {bytes} bytes, at most {WHEEL_MAX} are wanted");
+    let examples = if args.sample { 60 } else { args.examples };
+    let _examples = sh.push_env("VMARRAY_PYTHON_EXAMPLES", examples.to_string());
+    let mut tested = Vec::new();
+    for python in &args.pythons {
+        let environment = folder.join("environment");
+        cmd!(sh, "{python} -m venv --clear {environment}").run()?;
+        let python = inside(&environment);
+        cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check {wheel} {TESTERS...}").run()?;
+        // Not from the sources, which lie in the folder above.
+        let _folder = sh.push_dir("vmarray/python/tests");
+        cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider .").run()?;
+        tested.push(cmd!(sh, "{python} --version").quiet().read()?);
+    }
+    let mib = bytes as f64 / f64::from(1 << 20);
+    Ok(Outcome::Passed(format!("{examples} examples each on {}; a wheel of {mib:.1} MiB", tested.join(", "))))
+}
+
+/// The Python that has what builds wheels, which is installed if need be.
+fn builder(sh: &Shell, folder: &Utf8Path) -> Option<Utf8PathBuf> {
+    let environment = folder.join("builder");
+    let python = inside(&environment);
+    if cmd!(sh, "{python} -c 'import maturin, ziglang'").quiet().ignore_stderr().run().is_ok() {
+        return Some(python);
+    }
+    tools::find("python3")?;
+    cmd!(sh, "python3 -m venv {environment}").run().ok()?;
+    cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check {BUILDERS...}").run().ok()?;
+    Some(python)
+}
+
+/// The Python of an environment.
+fn inside(environment: &Utf8Path) -> Utf8PathBuf {
+    environment.join(if cfg!(windows) { "Scripts" } else { "bin" }).join("python")
+}
