@@ -68,7 +68,7 @@ pub mod order {
     //! with `use vmarray::prelude::*`; functions that take any view name them.
 
     pub use crate::ops::order::{
-        Descending, Groupable, Groups, MatchKind, Matches, Order, OrderMut, Side, SingleKey, SortBy,
+        Descending, Groupable, Groups, KeyMatches, MatchKind, Order, OrderMut, Side, SingleKey, SortBy,
         TakeIndex,
     };
 }

@@ -28,11 +28,7 @@ pub(crate) fn alike<U: Element, D: Device>(
         if known.is_none() {
             named.push(device);
             let is_file = device.info().kind == DeviceKind::File;
-            devices.push(if is_file {
-                in_ram(len.next_multiple_of(page_len) * size_of::<U>())?
-            } else {
-                Arc::clone(device)
-            });
+            devices.push(if is_file { in_ram()? } else { Arc::clone(device) });
         }
     }
     let settings = Settings::cached(CACHE_BYTES);

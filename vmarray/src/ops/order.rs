@@ -21,7 +21,7 @@ use crate::ops::view::{INTERNAL, Linear, Shape as _, Store, View, ViewMut};
 
 pub use groups::{Groupable, Groups};
 pub use keys::{Descending, SingleKey, SortBy};
-pub use matches::{MatchKind, Matches};
+pub use matches::{KeyMatches, MatchKind};
 pub use searches::Side;
 pub use take::TakeIndex;
 
@@ -103,15 +103,16 @@ pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
 /// ```
 pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// The indices of the elements of a range, counted from its first, in the order of keys: of one
-    /// expression, [descending](Descending), or of several in a tuple, of which later ones count where earlier
-    /// ones are equal. Elements whose keys are all equal stay in their order.
+    /// expression, [descending](Descending), or of several in a tuple, of which later ones count where
+    /// earlier ones are equal. Elements whose keys are all equal stay in their order.
     ///
     /// ```
     /// # use vmarray::prelude::*;
     /// use vmarray::order::Descending;
     /// let points = VirtualArray::<[i16; 2]>::new(4)?;
     /// points.write(0, &[[1, 5], [0, 3], [1, 9], [0, 3]])?;
-    /// let (x, y) = (Field::<[i16; 2], [i16; 2]>::whole().nth::<0>(), Field::<[i16; 2], [i16; 2]>::whole().nth::<1>());
+    /// let whole = Field::<[i16; 2], [i16; 2]>::whole();
+    /// let (x, y) = (whole.nth::<0>(), whole.nth::<1>());
     /// assert_eq!(points.argsort(.., (x, Descending(y)))?.to_vec(..)?, [1, 3, 2, 0]);
     /// assert_eq!(points.argsort(1.., y + x)?.to_vec(..)?, [0, 2, 1]);
     /// # Ok::<(), vmarray::Error>(())
@@ -130,9 +131,9 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
 
     /// The elements that another view has the indices of, in its order, on its devices.
     ///
-    /// Elements of up to 128 bytes are copied by the devices of the indices, which read them where they lie if
-    /// they can, and have all of them copied beside them else. Longer ones, and those that do not fit there,
-    /// go through RAM, as by [`gather`](View::gather).
+    /// Elements of up to 128 bytes are copied by the devices of the indices, which read them where they lie
+    /// if they can, and have all of them copied beside them else. Longer ones, and those that do not fit
+    /// there, go through RAM, as by [`gather`](View::gather).
     ///
     /// # Errors
     /// [`ListedIndexOutside`](crate::ErrorKind::ListedIndexOutside); those of devices, and of
@@ -204,8 +205,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         searches::search(&Linearly::all(self), &Linearly::all(others), side)
     }
 
-    /// The elements of this view and of another one, both of which are sorted, in ascending order: elements of
-    /// this view before equal ones of the other.
+    /// The elements of this view and of another one, both of which are sorted, in ascending order: elements
+    /// of this view before equal ones of the other.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -296,7 +297,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     }
 
     /// The pairs of elements of this view and of another one whose keys are the same, as indices: a join of
-    /// two tables. See [`Matches`].
+    /// two tables. See [`KeyMatches`].
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -317,7 +318,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         key: K,
         other_key: L,
         kind: MatchKind,
-    ) -> Result<Matches<<Self::Store as Store>::Device>>
+    ) -> Result<KeyMatches<<Self::Store as Store>::Device>>
     where
         O: View<'o, Shape = Linear>,
         K: SingleKey<Self::Element>,
@@ -348,7 +349,8 @@ impl<'a, V: View<'a, Shape = Linear, Index = usize>> Order<'a> for V {}
 ///
 /// let people = VirtualArray::<[u32; 2]>::new(3)?;
 /// people.write(0, &[[1970, 3], [2001, 1], [1970, 2]])?;
-/// let (born, number) = (Field::<[u32; 2], [u32; 2]>::whole().nth::<0>(), Field::<[u32; 2], [u32; 2]>::whole().nth::<1>());
+/// let whole = Field::<[u32; 2], [u32; 2]>::whole();
+/// let (born, number) = (whole.nth::<0>(), whole.nth::<1>());
 /// people.sort_by_key(.., (Descending(born), number))?;
 /// assert_eq!(people.to_vec(..)?, [[2001, 1], [1970, 2], [1970, 3]]);
 /// people.shuffle(.., 5)?;

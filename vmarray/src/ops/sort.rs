@@ -47,12 +47,12 @@ bits! { u8 u16 u32 u64 }
 /// How the bits of a number become an unsigned number that is ordered as the numbers are: the bits of one
 /// word are flipped, and those of another one where the sign is set.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct KeyOrder {
     pub(crate) flip: u64,
     pub(crate) flip_negative: u64,
 }
 
-impl Order {
+impl KeyOrder {
     /// Of a type of numbers, ascending or descending.
     pub(crate) const fn of<T: SortKey>(is_descending: bool) -> Self {
         let all = if is_descending { u64::MAX } else { 0 };
@@ -137,7 +137,7 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     values: Option<Operand<'_>>,
     is_descending: bool,
 ) -> Result<()> {
-    let (order, target) = (Order::of::<T>(is_descending), store.as_target(INTERNAL));
+    let (order, target) = (KeyOrder::of::<T>(is_descending), store.as_target(INTERNAL));
     if range.len() < 2 {
         return Ok(());
     }

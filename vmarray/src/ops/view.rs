@@ -722,9 +722,9 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         sorted(self, bounds, None, true)
     }
 
-    /// Sorts the elements of a range in ascending order, as [`sort`](Self::sort), and has other elements go with
-    /// them: the first of `values` is beside the first one of the range. Elements that are equal stay in their
-    /// order, and so do their values.
+    /// Sorts the elements of a range in ascending order, as [`sort`](Self::sort), and has other elements go
+    /// with them: the first of `values` is beside the first one of the range. Elements that are equal stay
+    /// in their order, and so do their values.
     ///
     /// Values can be plain data of any type. Those of 4 and 8 bytes are moved by the card that has them and
     /// the elements, which takes as much of its memory beside them. Others, and those elsewhere, go through

@@ -110,15 +110,14 @@ unsafe impl Device for AnyDevice {
     }
 }
 
-/// Host RAM of so many bytes as a device, in the place of one that can hold nothing more.
-pub(crate) fn in_ram(bytes: usize) -> Result<Arc<dyn Device>> {
+/// Host RAM as a device, in the place of one that can hold nothing more.
+pub(crate) fn in_ram() -> Result<Arc<dyn Device>> {
     #[cfg(feature = "host")]
-    let device = Ok(Arc::new(backend_host::HostDevice::new(bytes as u64)?) as Arc<dyn Device>);
+    let device = Ok(Arc::new(backend_host::HostDevice::builder().build()?) as Arc<dyn Device>);
     #[cfg(not(feature = "host"))]
     let device = {
-        let detail = format!("{bytes} bytes in RAM in the place of a file: the feature `host` is missing");
         let error = backend_api::Error::new(backend_api::ErrorKind::Unsupported, "allocate");
-        Err(error.with_detail(detail).into())
+        Err(error.with_detail("RAM in the place of a file: the feature `host` is missing").into())
     };
     device
 }

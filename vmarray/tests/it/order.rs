@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vmarray::host::FileDevice;
-use vmarray::order::{Descending, MatchKind, Matches, Side};
+use vmarray::order::{Descending, KeyMatches, MatchKind, Side};
 use vmarray::{ErrorKind, Result, prelude::*};
 
 use crate::common::{Numbers, devices};
@@ -176,7 +176,7 @@ fn joins_have_the_pairs_of_nested_loops_in_their_order() -> Result<()> {
             let pairs: Vec<(u64, u64)> = pairs.map(|(other, _)| (at as u64, other as u64)).collect();
             if pairs.is_empty() {
                 anti.push(at as u64);
-                outer.push((at as u64, Matches::NONE));
+                outer.push((at as u64, KeyMatches::NONE));
             } else {
                 semi.push(at as u64);
             }

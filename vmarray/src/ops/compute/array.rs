@@ -24,7 +24,7 @@ use crate::ops::executor::{
 };
 use crate::ops::gather;
 use crate::ops::shift::interrupted;
-use crate::ops::sort::{DeviceSort, Order, can_sort, sort_on_device};
+use crate::ops::sort::{DeviceSort, KeyOrder, can_sort, sort_on_device};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Store, StoreMut, View as _};
 
@@ -410,7 +410,12 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
         assign(self, others, range, change)
     }
 
-    fn sort_in_place(&self, range: &Range<usize>, values: Option<Operand<'_>>, order: Order) -> Result<bool> {
+    fn sort_in_place(
+        &self,
+        range: &Range<usize>,
+        values: Option<Operand<'_>>,
+        order: KeyOrder,
+    ) -> Result<bool> {
         let [channel] = self.pager().channels() else { return Ok(false) };
         if !can_sort(channel.device(), size_of::<T>(), values.map(|values| values.stride())) {
             return Ok(false);

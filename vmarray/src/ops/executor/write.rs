@@ -15,7 +15,7 @@ use crate::base::recording;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
-use crate::ops::sort::Order;
+use crate::ops::sort::KeyOrder;
 
 /// How many bytes of each column are copied at a time to where they are to be beside the others.
 pub(crate) const STAGED_BYTES: usize = 16 << 20;
@@ -112,7 +112,12 @@ pub trait ResultStore: OperandStore {
 
     /// Sorts the elements of a range in the memory of the device that has them, and others beside them by the
     /// same order, if one device has all of them and can do it; else changes nothing, and says so.
-    fn sort_in_place(&self, range: &Range<usize>, values: Option<Operand<'_>>, order: Order) -> Result<bool> {
+    fn sort_in_place(
+        &self,
+        range: &Range<usize>,
+        values: Option<Operand<'_>>,
+        order: KeyOrder,
+    ) -> Result<bool> {
         let _ = (range, values, order);
         Ok(false)
     }

@@ -185,11 +185,13 @@ pub(super) fn argsort<S: Store>(
     Ok(ordering.positions)
 }
 
+type PositionsAndKeys<K, D> = (VirtualArray<u64, D>, VirtualArray<K, D>);
+
 /// Positions in the order of one key, and the keys in their order.
 pub(super) fn argsort_keys<S: Store, K: SingleKey<S::Element>>(
     of: Linearly<'_, S>,
     key: &K,
-) -> Result<(VirtualArray<u64, S::Device>, VirtualArray<K::Key, S::Device>)> {
+) -> Result<PositionsAndKeys<K::Key, S::Device>> {
     if is_narrow(of.len) {
         let mut ordering = Ordering::<S, u32>::new(of)?;
         let keys = ordering.by(key)?;

@@ -19,7 +19,7 @@ use crate::ops::view::{INTERNAL, QueryMut as _, Store, StoreMut as _, ViewMut as
 pub enum MatchKind {
     /// Each element of the first view with each one of the second that has the same key.
     Inner,
-    /// The same, and those elements of the first view for which there is none, with [`Matches::NONE`].
+    /// The same, and those elements of the first view for which there is none, with [`KeyMatches::NONE`].
     Left,
     /// Each element of the first view for which there is one, once.
     Semi,
@@ -33,28 +33,28 @@ pub enum MatchKind {
 /// [`take`](super::Order::take) gathers columns of either view by them.
 ///
 /// ```
-/// use vmarray::order::{MatchKind, Matches};
+/// use vmarray::order::{MatchKind, KeyMatches};
 /// use vmarray::prelude::*;
 ///
 /// let (left, right) = (Source::new(vec![1_u64, 2, 3])?, Source::new(vec![3_u64, 1, 1])?);
 /// let key = || Field::<u64, u64>::whole();
 /// let all = left.matches(&right, key(), key(), MatchKind::Left)?;
 /// assert_eq!(all.left.to_vec(..)?, [0, 0, 1, 2]);
-/// assert_eq!(all.right.to_vec(..)?, [1, 2, Matches::NONE, 0]);
+/// assert_eq!(all.right.to_vec(..)?, [1, 2, KeyMatches::NONE, 0]);
 /// let without = left.matches(&right, key(), key(), MatchKind::Anti)?;
 /// assert_eq!(left.take(&without.left)?.to_vec(..)?, [2]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Matches<D: Device> {
+pub struct KeyMatches<D: Device> {
     /// Indices of the first view.
     pub left: VirtualArray<u64, D>,
     /// Indices of the second view; none at all for [`Semi`](MatchKind::Semi) and [`Anti`](MatchKind::Anti).
     pub right: VirtualArray<u64, D>,
 }
 
-impl Matches<crate::AnyDevice> {
+impl KeyMatches<crate::AnyDevice> {
     /// What stands for an element that there is not.
     pub const NONE: u64 = u64::MAX;
 }
@@ -114,14 +114,14 @@ pub(super) fn matches<S: Store, O: Store, K, L>(
     other: Linearly<'_, O>,
     (key, other_key): (&K, &L),
     kind: MatchKind,
-) -> Result<Matches<S::Device>>
+) -> Result<KeyMatches<S::Device>>
 where
     K: SingleKey<S::Element>,
     L: SingleKey<O::Element, Key = K::Key>,
 {
     let none = |len| of.store.alike::<u64>(len, INTERNAL);
     if of.len == 0 {
-        return Ok(Matches { left: none(0)?, right: none(0)? });
+        return Ok(KeyMatches { left: none(0)?, right: none(0)? });
     }
     let keys = evaluated(of, key.key().0)?;
     let (order, sorted) = argsort_keys(other, &other_key.key().0)?;
@@ -153,5 +153,5 @@ where
             given.result(right.as_target(INTERNAL), count).run::<rights>()?;
         }
     }
-    Ok(Matches { left, right })
+    Ok(KeyMatches { left, right })
 }

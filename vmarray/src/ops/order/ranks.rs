@@ -9,7 +9,7 @@ use super::searches::{in_order, ordered};
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::expr::{Expr, index};
-use crate::ops::sort::{KeyBits, Order as KeyOrder, SortKey};
+use crate::ops::sort::{KeyBits, KeyOrder, SortKey};
 use crate::ops::view::{Query as _, Store, View};
 
 /// Bits that are decided by one reading: a histogram of as many bins as can be.

@@ -8,7 +8,7 @@ use super::Linearly;
 use crate::array::VirtualArray;
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::launch::Given;
-use crate::ops::sort::{Order as KeyOrder, SortKey};
+use crate::ops::sort::{KeyOrder, SortKey};
 use crate::ops::view::{INTERNAL, Store, StoreMut as _};
 
 /// Where an element belongs that is equal to some of the sorted ones: see

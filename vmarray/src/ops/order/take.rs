@@ -37,9 +37,14 @@ impl TakeIndex for u32 {}
 impl TakeIndex for u64 {}
 
 /// An element as plain words.
-#[derive(Clone, Copy, Pod, Zeroable)]
+#[derive(Clone, Copy)]
 #[repr(transparent)]
-struct Plain<T: Element>(T);
+struct Plain<T>(T);
+
+// SAFETY: all bits may be zero of plain data, which elements are.
+unsafe impl<T: Element> Zeroable for Plain<T> {}
+// SAFETY: it is laid out as an element, which is plain data without padding.
+unsafe impl<T: Element> Pod for Plain<T> {}
 
 impl<T: Element> Plain<T> {
     /// Bytes of a word: all words of an element are as long, and lie at multiples of it.

@@ -1,10 +1,11 @@
 //! Sorting elements that no single device has: pieces that fit into RAM, which are then merged where they
 //! are.
 //!
-//! Two sorted neighbours without values are merged while they stream by if the shorter one fits into RAM, those
-//! with values if both fit. Else the first half of what they come to is found by a search, brought in front of
-//! the second by a rotation, and each half merged by itself: K. Dudzinski, A. Dydek, "On a stable minimum
-//! storage merging algorithm", 1981. The rotation swaps blocks: D. Gries, H. Mills, "Swapping sections", 1981.
+//! Two sorted neighbours without values are merged while they stream by if the shorter one fits into RAM,
+//! those with values if both fit. Else the first half of what they come to is found by a search, brought in
+//! front of the second by a rotation, and each half merged by itself: K. Dudzinski, A. Dydek, "On a stable
+//! minimum storage merging algorithm", 1981. The rotation swaps blocks: D. Gries, H. Mills, "Swapping
+//! sections", 1981.
 
 mod stream;
 
@@ -12,7 +13,7 @@ use std::ops::Range;
 
 use backend_api::backends::ram::SystemMemory;
 
-use super::{Order, SortKey, on_host};
+use super::{KeyOrder, SortKey, on_host};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec_large;
 use crate::base::scoped_threads::CORES;
@@ -31,7 +32,7 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     store: &S,
     range: &Range<usize>,
     values: Option<Operand<'_>>,
-    order: Order,
+    order: KeyOrder,
 ) -> Result<()> {
     let stride = values.map_or(0, |values| values.stride());
     let of_each = size_of::<T>() + stride;
@@ -98,7 +99,7 @@ struct BySorting<'a, T: SortKey, S> {
     /// Where the range begins, beside whose elements the values are.
     first: usize,
     values: Option<Operand<'a>>,
-    order: Order,
+    order: KeyOrder,
     piece: PieceMemory<T>,
     beside: PieceMemory<T>,
 }

@@ -1,8 +1,8 @@
 //! Sorting in a device's memory, digit by digit, from the least significant one on.
 //!
 //! Each pass moves all keys from one memory to another, where they are in the order of one digit more. The
-//! next pass begins when that one is known to have succeeded: until then the keys are where they were. Keys may
-//! have values, which move with them.
+//! next pass begins when that one is known to have succeeded: until then the keys are where they were. Keys
+//! may have values, which move with them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use backend_api::{
     Commit, Device, DeviceBuffer, DeviceKind, DeviceSpan, Elements, Fill, Launch, Queue, Ticket, Transfer,
 };
 
-use super::Order;
+use super::KeyOrder;
 use super::onesweep::{
     COUNTING_BLOCK, DIGITS, MoveKernel, STATE_HEADER_BYTES, count_kernel, is_refusal, move_kernel,
 };
@@ -49,13 +49,13 @@ pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: 
     is_card && move_kernel(key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
 }
 
-/// Sorts keys that lie side by side, which nobody else uses, and with them values, of which there are as many;
-/// says when they are about to be written to.
+/// Sorts keys that lie side by side, which nobody else uses, and with them values, of which there are as
+/// many; says when they are about to be written to.
 pub(crate) fn sort_on_device(
     lane: &impl Lane,
     keys: Elements<'_>,
     values: Option<Elements<'_>>,
-    order: Order,
+    order: KeyOrder,
     begin_write: impl FnOnce(),
 ) -> DeviceSort {
     let kernels = (count_kernel(keys.stride), move_kernel(keys.stride, values.map(|values| values.stride)));
@@ -75,7 +75,7 @@ struct Sorter<'a, L> {
     lane: &'a L,
     keys: Elements<'a>,
     values: Option<Elements<'a>>,
-    order: Order,
+    order: KeyOrder,
     count: &'a Kernel,
     moves: &'a MoveKernel,
     /// Numbers of digits, and states of tiles.
@@ -87,7 +87,7 @@ struct Sorter<'a, L> {
 
 /// Where keys are, and their values.
 #[derive(Clone, Copy, PartialEq)]
-struct Place<'a> {
+struct KeysPlace<'a> {
     keys: DeviceSpan<'a>,
     values: Option<DeviceSpan<'a>>,
 }
@@ -96,7 +96,7 @@ impl<'a, L: Lane> Sorter<'a, L> {
     fn new(
         lane: &'a L,
         (keys, values): (Elements<'a>, Option<Elements<'a>>),
-        order: Order,
+        order: KeyOrder,
         (count, moves): (&'a Kernel, &'a MoveKernel),
     ) -> Result<Self> {
         let states = (Self::words(keys.stride) * 8).next_multiple_of(ALIGN);
@@ -125,8 +125,8 @@ impl<'a, L: Lane> Sorter<'a, L> {
         (keys + self.values.map_or(0, |values| values.count * values.stride), keys)
     }
 
-    fn home(&self) -> Place<'a> {
-        Place { keys: self.keys.start, values: self.values.map(|values| values.start) }
+    fn home(&self) -> KeysPlace<'a> {
+        KeysPlace { keys: self.keys.start, values: self.values.map(|values| values.start) }
     }
 
     fn run(&self, begin_write: impl FnOnce()) -> DeviceSort {
@@ -147,7 +147,7 @@ impl<'a, L: Lane> Sorter<'a, L> {
             (Err(error), _) | (_, Err(error)) => return DeviceSort::Failed(error.into()),
         };
         begin_write();
-        let beside = Place { keys: beside.at(0), values: self.values.map(|_| beside.at(values)) };
+        let beside = KeysPlace { keys: beside.at(0), values: self.values.map(|_| beside.at(values)) };
         let mut from_to = (self.home(), beside);
         for (place, counts) in counts.chunks_exact(DIGITS).enumerate() {
             if counts.contains(&self.keys.count) {
@@ -168,7 +168,7 @@ impl<'a, L: Lane> Sorter<'a, L> {
     }
 
     /// After a failure: the keys are in a place.
-    fn failed(&self, at: Place<'_>, error: backend_api::Error) -> DeviceSort {
+    fn failed(&self, at: KeysPlace<'_>, error: backend_api::Error) -> DeviceSort {
         match self.bring_home(at) {
             Ok(()) => DeviceSort::Failed(error.into()),
             Err(_) => DeviceSort::Lost(error.into()),
@@ -176,7 +176,7 @@ impl<'a, L: Lane> Sorter<'a, L> {
     }
 
     /// Copies keys and values to where they belong, if they are in the memory beside it.
-    fn bring_home(&self, from: Place<'_>) -> backend_api::Result<()> {
+    fn bring_home(&self, from: KeysPlace<'_>) -> backend_api::Result<()> {
         let to = self.home();
         if from == to {
             return Ok(());
@@ -234,7 +234,7 @@ impl<'a, L: Lane> Sorter<'a, L> {
         &self,
         place: u64,
         counts: &[u64],
-        (from, to): (Place<'_>, Place<'_>),
+        (from, to): (KeysPlace<'_>, KeysPlace<'_>),
     ) -> backend_api::Result<()> {
         let (count, stride, digits) = (self.keys.count, self.keys.stride, DIGITS as u64);
         let mut next = 0;

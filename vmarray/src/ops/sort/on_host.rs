@@ -16,8 +16,8 @@ use bytemuck::Pod;
 use parking_lot::Mutex;
 
 use self::rows::{Columns, KeyRow};
-use self::survey::{InOrder, Window};
-use super::{KeyBits, Order};
+use self::survey::{BitWindow, InOrder};
+use super::{KeyBits, KeyOrder};
 use crate::base::error::Result;
 use crate::base::memory::{zeroed_vec, zeroed_vec_large};
 use crate::base::scoped_threads;
@@ -33,7 +33,12 @@ const TOGETHER: usize = if cfg!(test) { 500 } else { 1 << 17 };
 ///
 /// # Errors
 /// [`NoMemory`](crate::ErrorKind::NoMemory). The keys are as before then.
-pub(crate) fn sort<K: KeyBits>(keys: &mut [K], beside: &mut [K], order: Order, threads: usize) -> Result<()> {
+pub(crate) fn sort<K: KeyBits>(
+    keys: &mut [K],
+    beside: &mut [K],
+    order: KeyOrder,
+    threads: usize,
+) -> Result<()> {
     // Takes no memory.
     let mut values = vec![(); keys.len()];
     let columns = Columns { keys, values: &mut values };
@@ -52,7 +57,7 @@ pub(crate) fn sort<K: KeyBits>(keys: &mut [K], beside: &mut [K], order: Order, t
 pub(crate) fn sort_pairs<K: KeyBits, V: Pod + Send + Sync>(
     keys: &mut [K],
     values: &mut [V],
-    order: Order,
+    order: KeyOrder,
     threads: usize,
 ) -> Result<()> {
     assert_eq!(keys.len(), values.len(), "a value for each key");
@@ -63,7 +68,7 @@ pub(crate) fn sort_pairs<K: KeyBits, V: Pod + Send + Sync>(
 fn run<K: KeyBits, V: Pod + Send + Sync>(
     columns: Columns<'_, K, V>,
     beside: &mut [KeyRow<K, V>],
-    order: Order,
+    order: KeyOrder,
     threads: usize,
 ) -> Result<()> {
     if order.flip_negative == 0 {
@@ -76,12 +81,12 @@ fn run<K: KeyBits, V: Pod + Send + Sync>(
 /// How keys are ordered; bits of integers are not flipped by their sign.
 #[derive(Clone, Copy)]
 struct Sorting<const IS_FLOAT: bool> {
-    order: Order,
+    order: KeyOrder,
 }
 
 /// Where rows are before they are sorted. They are in columns afterwards.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum RowsPlace {
     Columns,
     Rows,
 }
@@ -117,7 +122,7 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
             scratches.push(zeroed_vec(len)?);
         }
         let all = u64::MAX >> (u64::BITS - 8 * K::BYTES as u32);
-        self.sort(columns, beside, Place::Columns, all, &mut scratches);
+        self.sort(columns, beside, RowsPlace::Columns, all, &mut scratches);
         Ok(())
     }
 
@@ -150,7 +155,7 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
         self,
         mut columns: Columns<'_, K, V>,
         rows: &mut [KeyRow<K, V>],
-        place: Place,
+        place: RowsPlace,
         bits: u64,
         scratches: &mut [Scratch<K, V>],
     ) {
@@ -159,14 +164,14 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
         macro_rules! of_keys {
             ($function:expr, $method:ident $(, $arguments:expr)*) => {
                 match place {
-                    Place::Columns => $function(columns.keys, $($arguments,)* threads, move |key| self.$method(*key)),
-                    Place::Rows => $function(rows, $($arguments,)* threads, move |row| row.$method(self)),
+                    RowsPlace::Columns => $function(columns.keys, $($arguments,)* threads, move |key| self.$method(*key)),
+                    RowsPlace::Rows => $function(rows, $($arguments,)* threads, move |row| row.$method(self)),
                 }
             };
         }
         let in_order = of_keys!(InOrder::of, compared, !is_keys);
         if in_order != InOrder::Neither {
-            if place == Place::Rows {
+            if place == RowsPlace::Rows {
                 columns.store(rows, threads);
             }
             if in_order == InOrder::Descending {
@@ -178,11 +183,11 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
             return self.write(columns.keys, values, threads);
         }
         let first = match place {
-            Place::Columns => self.key(columns.keys[0]),
-            Place::Rows => rows[0].key(self),
+            RowsPlace::Columns => self.key(columns.keys[0]),
+            RowsPlace::Rows => rows[0].key(self),
         };
         let differ = of_keys!(survey::differing, key, bits);
-        let window = Window::of(differ);
+        let window = BitWindow::of(differ);
         if is_keys && window.bits <= count::BITS_MAX && len >= 4 << window.bits {
             let counts = of_keys!(count::of, key, window);
             let values = (0..).map(|value| first & !differ | value << window.shift);
@@ -190,13 +195,13 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
         } else if is_keys && let Some(values) = of_keys!(count::values, key, count::FIRST_VALUES_MAX) {
             self.write(columns.keys, values, threads);
         } else if threads == 1 && size_of_val(rows) <= CACHED_BYTES {
-            if place == Place::Columns {
+            if place == RowsPlace::Columns {
                 columns.load(rows);
             }
             let beside = &mut scratches[0][..len];
             columns.store(self.cached(rows, beside, differ)[0], 1);
         } else {
-            if place == Place::Rows {
+            if place == RowsPlace::Rows {
                 columns.store(rows, threads);
             }
             self.by_highest(columns, rows, differ, scratches);
@@ -212,7 +217,7 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
         scratches: &mut [Scratch<K, V>],
     ) {
         let (len, threads) = (columns.len(), scratches.len());
-        let digit = deal::digit(Window::of(differ), size_of_val(rows));
+        let digit = deal::digit(BitWindow::of(differ), size_of_val(rows));
         let ends = self.deal(&columns, rows, digit, threads);
         let below = differ & digit.below();
         if below == 0 {
@@ -227,7 +232,7 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
                 0 => {}
                 // It would keep one thread busy while others are idle.
                 count if threads > 1 && count * 2 > len / threads && count >= TOGETHER => {
-                    self.sort(columns, rows, Place::Rows, below, scratches);
+                    self.sort(columns, rows, RowsPlace::Rows, below, scratches);
                 }
                 _ => buckets.push(Bucket { columns, rows }),
             }
@@ -240,7 +245,7 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
             let own = std::slice::from_mut(scratch);
             loop {
                 let Some(Bucket { columns, rows }) = buckets.lock().pop() else { break };
-                self.sort(columns, rows, Place::Rows, below, own);
+                self.sort(columns, rows, RowsPlace::Rows, below, own);
             }
         });
     }
@@ -255,7 +260,7 @@ mod tests {
     use crate::ops::sort::SortKey;
 
     /// Sorts keys, and keys with their numbers as values of 8 and of 4 bytes.
-    fn check<K: KeyBits>(keys: &[K], order: Order, threads: usize) {
+    fn check<K: KeyBits>(keys: &[K], order: KeyOrder, threads: usize) {
         let about = || format!("{} keys of {} bytes, {order:?}, {threads} threads", keys.len(), K::BYTES);
         let mut expected: Vec<(K, u64)> = keys.iter().copied().zip(0..).collect();
         expected.sort_by_key(|(key, _)| order.key(*key));
@@ -302,7 +307,7 @@ mod tests {
             let len = random.index([3, 200, 3000, 20_000][round % 4]);
             let bits = bits(round % 10, len, &mut random);
             let (flip, flip_negative) = orders[random.index(5)];
-            let order = |bytes: usize| Order::new(flip, flip_negative, bytes);
+            let order = |bytes: usize| KeyOrder::new(flip, flip_negative, bytes);
             let threads = 1 + random.index(4);
             check(&bits, order(8), threads);
             check(&bits.iter().map(|bits| (*bits >> 32) as u32).collect::<Vec<_>>(), order(4), threads);
@@ -316,7 +321,7 @@ mod tests {
         for is_descending in [false, true] {
             let mut beside = numbers.clone();
             let keys: &mut [T::KeyBits] = bytemuck::cast_slice_mut(&mut numbers);
-            sort(keys, bytemuck::cast_slice_mut(&mut beside), Order::of::<T>(is_descending), 2).unwrap();
+            sort(keys, bytemuck::cast_slice_mut(&mut beside), KeyOrder::of::<T>(is_descending), 2).unwrap();
             assert!(numbers.is_sorted_by(|one, two| match compare(one, two) {
                 std::cmp::Ordering::Equal => true,
                 order => order.is_gt() == is_descending,

@@ -26,8 +26,8 @@ pub(super) struct MoveKernel {
     pub tile: u64,
 }
 
-/// The kernel that counts the digits of keys of 1, 2, 4 or 8 bytes. Views: keys, counts. Parameters: keys, the
-/// two words of the order.
+/// The kernel that counts the digits of keys of 1, 2, 4 or 8 bytes. Views: keys, counts. Parameters: keys,
+/// the two words of the order.
 pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static Kernel> {
     let made = |key: Type| {
         let views = vec![view(Access::Read, key), view(Access::Atomic, Type::U64)];
@@ -124,10 +124,10 @@ fn kernel(
         code,
         ..Body::default()
     };
-    // SAFETY: it takes two, five or seven views, the number of items, and as many words as there are parameters. It
-    // reads the elements of views, and writes to those of views that are declared so, since `on_device`,
-    // which alone launches it, gives it numbers that are inside of them. It waits for blocks that began
-    // before it, and for nothing else, so it ends.
+    // SAFETY: it takes two, five or seven views, the number of items, and as many words as there are
+    // parameters. It reads the elements of views, and writes to those of views that are declared so, since
+    // `on_device`, which alone launches it, gives it numbers that are inside of them. It waits for blocks
+    // that began before it, and for nothing else, so it ends.
     let text = unsafe { Code::new(name) }.ptx(text).with_shared_bytes(shared_bytes);
     Ok(Kernel::new(body)?.named(name).with_code(text))
 }

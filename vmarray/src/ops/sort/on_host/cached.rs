@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 
 use super::rows::KeyRow;
-use super::survey::{Window, difference};
+use super::survey::{BitWindow, difference};
 use super::{FEW, Sorting};
 use crate::ops::sort::KeyBits;
 
@@ -30,7 +30,7 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
             return [rows, beside];
         }
         let bits = (rows.len().ilog2() + MORE_BITS).min(BITS_MAX * DIGITS_MAX as u32);
-        let window = Window::of(differ).highest(bits);
+        let window = BitWindow::of(differ).highest(bits);
         let [rows, beside] = self.by_lowest(rows, beside, window);
         if differ & window.below() > 0 {
             self.mend(rows, beside, window);
@@ -51,7 +51,7 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
         self,
         rows: &'a mut [KeyRow<K, V>],
         beside: &'a mut [KeyRow<K, V>],
-        window: Window,
+        window: BitWindow,
     ) -> [&'a mut [KeyRow<K, V>]; 2] {
         match window.bits.div_ceil(BITS_MAX) {
             1 => self.by_digits::<K, V, 1>(rows, beside, window),
@@ -65,7 +65,7 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
         self,
         rows: &'a mut [KeyRow<K, V>],
         beside: &'a mut [KeyRow<K, V>],
-        window: Window,
+        window: BitWindow,
     ) -> [&'a mut [KeyRow<K, V>]; 2] {
         let bits = window.bits.div_ceil(DIGITS as u32);
         let mut counts = [[0_u32; VALUES]; DIGITS];
@@ -105,7 +105,7 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
         self,
         rows: &mut [KeyRow<K, V>],
         beside: &mut [KeyRow<K, V>],
-        window: Window,
+        window: BitWindow,
     ) {
         let (mut at, mut last) = (1, rows[0].key(self));
         while at < rows.len() {

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-use super::survey::Window;
+use super::survey::BitWindow;
 use crate::base::scoped_threads;
 use crate::ops::sort::KeyBits;
 
@@ -14,7 +14,7 @@ pub(super) const SMALL_BITS: u32 = 11;
 /// How many keys have each value of some bits.
 pub(super) fn of<T: Sync>(
     items: &[T],
-    window: Window,
+    window: BitWindow,
     threads: usize,
     key: impl Fn(&T) -> u64 + Copy + Sync,
 ) -> Vec<usize> {
@@ -38,7 +38,7 @@ pub(super) fn of<T: Sync>(
 /// Adds how many keys have each value, counted in several places in turn: of neighbours that are equal one
 /// would wait for the other.
 #[inline(never)]
-pub(super) fn in_turns<T>(items: &[T], window: Window, key: impl Fn(&T) -> u64, sums: &mut [usize]) {
+pub(super) fn in_turns<T>(items: &[T], window: BitWindow, key: impl Fn(&T) -> u64, sums: &mut [usize]) {
     let mut counts = [[0_u32; 1 << SMALL_BITS]; TURNS];
     for items in items.chunks(u32::MAX as usize) {
         let (groups, last) = items.as_chunks::<TURNS>();

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
 
 use super::rows::{Columns, KeyRow};
-use super::survey::Window;
+use super::survey::BitWindow;
 use super::{CACHED_BYTES, Sorting, count};
 use crate::base::memory::prefetch_write;
 use crate::base::scoped_threads;
@@ -18,7 +18,7 @@ const BITS_MIN: u32 = 8;
 const LINE: usize = 64;
 
 /// The digit by which so many bytes of rows become such as are sorted in the caches.
-pub(super) fn digit(window: Window, bytes: usize) -> Window {
+pub(super) fn digit(window: BitWindow, bytes: usize) -> BitWindow {
     let buckets = (bytes / (CACHED_BYTES / 4)).max(1);
     window.highest(buckets.ilog2().clamp(BITS_MIN, BITS_MAX))
 }
@@ -29,7 +29,7 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
         self,
         columns: &Columns<'_, K, V>,
         rows: &mut [KeyRow<K, V>],
-        digit: Window,
+        digit: BitWindow,
         threads: usize,
     ) -> Vec<usize> {
         let values = 1 << digit.bits;
@@ -69,7 +69,7 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
         keys: &[K],
         values: &[V],
         places: &mut [&mut [KeyRow<K, V>]],
-        digit: Window,
+        digit: BitWindow,
     ) {
         let line =
             const { if size_of::<KeyRow<K, V>>() < LINE / 4 { LINE / size_of::<KeyRow<K, V>>() } else { 4 } };

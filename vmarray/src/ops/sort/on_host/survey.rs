@@ -21,12 +21,12 @@ pub(super) enum InOrder {
 
 /// Some consecutive bits of keys.
 #[derive(Clone, Copy)]
-pub(super) struct Window {
+pub(super) struct BitWindow {
     pub shift: u32,
     pub bits: u32,
 }
 
-impl Window {
+impl BitWindow {
     /// From the lowest to the highest of some bits.
     pub fn of(bits: u64) -> Self {
         let shift = bits.trailing_zeros() % u64::BITS;
