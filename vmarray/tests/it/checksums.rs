@@ -205,7 +205,8 @@ impl Scene {
         ways.push(("read", read.map(|()| assert_eq!(few[50 + FLIPPED - first], value))));
         let read = block_on(array.read_async(first - 50, &mut few));
         ways.push(("read_async", read.map(|()| assert_eq!(few[50 + FLIPPED - first], value))));
-        let file = std::env::temp_dir().join(format!("vmarray-checksums-{}", std::process::id()));
+        let own = (std::process::id(), std::thread::current().id());
+        let file = std::env::temp_dir().join(format!("vmarray-checksums-{own:?}"));
         ways.push(("save", array.save(&file)));
         assert_eq!(file.exists(), ways.last().unwrap().1.is_ok(), "a file has its name when it is whole");
         let _ = std::fs::remove_file(file);
