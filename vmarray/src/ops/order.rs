@@ -82,6 +82,9 @@ pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
 /// twice while they are sorted. Others must not write to what is given meanwhile, or what comes out is not
 /// said.
 ///
+/// Floats are in their total order, and equal if their bits are: `-0.0` comes before `0.0` and is another
+/// key.
+///
 /// ```
 /// use vmarray::order::{Descending, Side};
 /// use vmarray::prelude::*;
