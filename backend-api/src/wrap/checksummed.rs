@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// A device whose memory is compared with checksums when it is copied to the host: a bit that flips on the
-/// device or on the way there or back is an error of kind [`Corrupted`](ErrorKind::Corrupted), and not a
-/// value.
+/// device or on the way there or back is an error of kind [`Corrupted`](crate::ErrorKind::Corrupted), and
+/// not a value.
 ///
 /// Memory is divided in units of a length that is given, counted from the start of each buffer. A unit has a
 /// checksum (64 bits of XXH3) once it was copied to or from the host whole; copies of whole units within
