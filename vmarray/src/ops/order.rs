@@ -289,6 +289,15 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
 
     /// The elements of a range in groups whose key is the same: see [`Groups`].
     ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = Source::new(vec![14_u32, 25, 5])?;
+    /// let by_digit = array.group_by(.., Field::<u32, u32>::whole() % 10)?;
+    /// assert_eq!(by_digit.keys().to_vec(..)?, [4, 5]);
+    /// assert_eq!(by_digit.sum(&array)?.to_vec(..)?, [14, 30]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`argsort`](Self::argsort).
     fn group_by<K: SingleKey<Self::Element>>(
@@ -332,6 +341,15 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
 
     /// So many elements of a range, chosen at random, each of the range at most once, in an order that is
     /// random as well. The same seed gives the same ones. Takes `count` numbers of RAM, whatever the length.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.transform(.., Field::whole().set(vmarray::expr::index().cast::<u32>()))?;
+    /// let some = array.sample(500.., 10, 1)?;
+    /// assert!(some.len() == 10 && some.iter().all(|element| *element >= 500));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`section`](View::section); [`IndexOutside`](crate::ErrorKind::IndexOutside) if there are not so

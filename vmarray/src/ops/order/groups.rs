@@ -110,6 +110,17 @@ pub(super) fn unique<T: SortKey, S: Store<Element = T>>(
 }
 
 /// Numbers that groups can be [reduced](Groups::sum) of.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use vmarray::order::Groupable;
+/// fn first_sum<T: Groupable>(keys: &Source<u8>, values: &Source<T>) -> vmarray::Result<T::Sum> {
+///     keys.group_by(.., Field::<u8, u8>::whole())?.sum(values)?.get(0)
+/// }
+/// let (keys, values) = (Source::new(vec![2, 1, 1])?, Source::new(vec![9_u8, 250, 10])?);
+/// assert_eq!(first_sum(&keys, &values)?, 260);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait Groupable: SortKey {
     /// What their sums are: `u64`, `i64` or `f64`.
     type Sum: SortKey;
@@ -140,6 +151,7 @@ groupable! {
 /// let (cities, sales) = (VirtualArray::<u16>::new(5)?, Source::new(vec![1.5_f32, 2.0, 4.0, -1.0, 0.5])?);
 /// cities.write(0, &[7, 3, 7, 3, 9])?;
 /// let groups = cities.group_by(.., Field::<u16, u16>::whole())?;
+/// assert!(groups.len() == 3 && !groups.is_empty());
 /// assert_eq!(groups.keys().to_vec(..)?, [3, 7, 9]);
 /// assert_eq!(groups.counts()?.to_vec(..)?, [2, 2, 1]);
 /// assert_eq!(groups.sum(&sales)?.to_vec(..)?, [1.0, 5.5, 0.5]);

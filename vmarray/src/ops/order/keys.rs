@@ -61,6 +61,15 @@ pub trait SingleKey<T>: SortBy<T> {
 
 /// A key by which the greatest comes first. Elements whose keys are equal stay in their order. See
 /// [`SortBy`].
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use vmarray::order::Descending;
+/// let array = VirtualArray::<u8>::new(3)?;
+/// array.write(0, &[1, 3, 1])?;
+/// assert_eq!(array.argsort(.., Descending(Field::<u8, u8>::whole()))?.to_vec(..)?, [1, 0, 2]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Descending<K>(pub K);
 

@@ -15,6 +15,19 @@ use crate::ops::launch::Given;
 use crate::ops::view::{INTERNAL, QueryMut as _, Store, StoreMut as _, ViewMut as _};
 
 /// Which pairs [`matches`](super::Order::matches) has.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use vmarray::order::MatchKind;
+/// let (left, right) = (Source::new(vec![1_u32, 2])?, Source::new(vec![2_u32, 2])?);
+/// let count = |kind| {
+///     let key = || Field::<u32, u32>::whole();
+///     left.matches(&right, key(), key(), kind).map(|matches| matches.left.len())
+/// };
+/// assert_eq!((count(MatchKind::Inner)?, count(MatchKind::Left)?), (2, 3));
+/// assert_eq!((count(MatchKind::Semi)?, count(MatchKind::Anti)?), (1, 1));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchKind {
     /// Each element of the first view with each one of the second that has the same key.

@@ -13,6 +13,15 @@ use crate::ops::view::{INTERNAL, Store, StoreMut as _};
 
 /// Where an element belongs that is equal to some of the sorted ones: see
 /// [`search_sorted`](super::Order::search_sorted).
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// use vmarray::order::Side;
+/// let (sorted, wanted) = (Source::new(vec![1, 5, 5, 8])?, Source::new(vec![5])?);
+/// assert_eq!(sorted.search_sorted(&wanted, Side::Left)?.get(0)?, 1);
+/// assert_eq!(sorted.search_sorted(&wanted, Side::Right)?.get(0)?, 3);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Before them.
