@@ -98,107 +98,23 @@ pub enum Unit {
 /// Evaluates an expression in which `$T` is the type of a [`Unit`]: the one place where types are told apart.
 #[macro_export]
 macro_rules! with_unit {
-    ($unit:expr, $T:ident => $body:expr) => {{
-        use $crate::element::Unit;
+    ($unit:expr, $T:ident => $body:expr) => {
+        $crate::with_unit!($unit, $T => $body;
+            U8: u8, U16: u16, U32: u32, U64: u64, I8: i8, I16: i16, I32: i32, I64: i64,
+            F16: vmarray::half::f16, F32: f32, F64: f64,
+            C64: vmarray::num_complex::Complex<f32>, C128: vmarray::num_complex::Complex<f64>,
+            B3: [u8; 3], B6: [u8; 6], B12: [u8; 12], B16: [u8; 16], B20: [u8; 20], B24: [u8; 24],
+            B32: [u8; 32], B40: [u8; 40], B44: [u8; 44], B48: [u8; 48], B64: [u8; 64]
+        )
+    };
+    ($unit:expr, $T:ident => $body:expr; $($Unit:ident: $Element:ty),*) => {
         match $unit {
-            Unit::U8 => {
-                type $T = u8;
+            $($crate::element::Unit::$Unit => {
+                type $T = $Element;
                 $body
-            }
-            Unit::U16 => {
-                type $T = u16;
-                $body
-            }
-            Unit::U32 => {
-                type $T = u32;
-                $body
-            }
-            Unit::U64 => {
-                type $T = u64;
-                $body
-            }
-            Unit::I8 => {
-                type $T = i8;
-                $body
-            }
-            Unit::I16 => {
-                type $T = i16;
-                $body
-            }
-            Unit::I32 => {
-                type $T = i32;
-                $body
-            }
-            Unit::I64 => {
-                type $T = i64;
-                $body
-            }
-            Unit::F16 => {
-                type $T = vmarray::half::f16;
-                $body
-            }
-            Unit::F32 => {
-                type $T = f32;
-                $body
-            }
-            Unit::F64 => {
-                type $T = f64;
-                $body
-            }
-            Unit::C64 => {
-                type $T = vmarray::num_complex::Complex<f32>;
-                $body
-            }
-            Unit::C128 => {
-                type $T = vmarray::num_complex::Complex<f64>;
-                $body
-            }
-            Unit::B3 => {
-                type $T = [u8; 3];
-                $body
-            }
-            Unit::B6 => {
-                type $T = [u8; 6];
-                $body
-            }
-            Unit::B12 => {
-                type $T = [u8; 12];
-                $body
-            }
-            Unit::B16 => {
-                type $T = [u8; 16];
-                $body
-            }
-            Unit::B20 => {
-                type $T = [u8; 20];
-                $body
-            }
-            Unit::B24 => {
-                type $T = [u8; 24];
-                $body
-            }
-            Unit::B32 => {
-                type $T = [u8; 32];
-                $body
-            }
-            Unit::B40 => {
-                type $T = [u8; 40];
-                $body
-            }
-            Unit::B44 => {
-                type $T = [u8; 44];
-                $body
-            }
-            Unit::B48 => {
-                type $T = [u8; 48];
-                $body
-            }
-            Unit::B64 => {
-                type $T = [u8; 64];
-                $body
-            }
+            })*
         }
-    }};
+    };
 }
 
 impl Unit {

@@ -32,6 +32,17 @@ def _is_number(value: object) -> bool:
     return not isinstance(value, Array) and np.ndim(value) == 0
 
 
+def _spread(value: Any, shape: tuple, message: str) -> np.ndarray:
+    """A value for each item of a shape, which the message is given where that cannot be."""
+    value = np.asarray(value)
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = value[0]
+    try:
+        return np.broadcast_to(value, shape)
+    except ValueError:
+        raise ValueError(message.format(value.shape, shape)) from None
+
+
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of any shape and dtype, whose items lie on devices and are cached in RAM.
 
@@ -260,16 +271,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             Array._of(self._core.basic(key if has_ellipsis else (*key, Ellipsis)))._assign(value)
             return
         starts = self._starts(key)
-        values = np.asarray(value)
-        while values.ndim > starts.ndim and values.shape[0] == 1:
-            values = values[0]
-        try:
-            values = np.broadcast_to(values, starts.shape)
-        except ValueError:
-            raise ValueError(
-                f"shape mismatch: value array of shape {values.shape} could not be broadcast to indexing result of "
-                f"shape {starts.shape}"
-            ) from None
+        message = "shape mismatch: value array of shape {} could not be broadcast to indexing result of shape {}"
+        values = _spread(value, starts.shape, message)
         self._core.scatter(starts.ravel(), np.ascontiguousarray(values, self.dtype).ravel())
 
     @staticmethod
@@ -302,15 +305,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         if np.ndim(value) == 0 or not self.shape:
             self._core.fill(self._converted(value))
             return
-        value = np.asarray(value)
-        while value.ndim > self.ndim and value.shape[0] == 1:
-            value = value[0]
-        try:
-            value = np.broadcast_to(value, self.shape)
-        except ValueError:
-            raise ValueError(
-                f"could not broadcast input array from shape {value.shape} into shape {self.shape}"
-            ) from None
+        value = _spread(value, self.shape, "could not broadcast input array from shape {} into shape {}")
         if value.dtype == self.dtype and value.flags.c_contiguous:
             self._core.write(value)
             return
