@@ -227,13 +227,6 @@ impl<T, F: Scalar> Expr<T, F> {
         self.then(Instruction::Cast { of, to: U::TYPE })
     }
 
-    /// The program that computes it, and which of its values it is.
-    pub(crate) fn lowered(&self) -> Result<(Program, Value)> {
-        let mut lowering = Lowering::default();
-        let value = lowering.expr(self);
-        Ok((lowering.program()?, value))
-    }
-
     /// An expression that is put together while the program runs: a value of a list of instructions. Fields
     /// are read at offsets from the start of an element of type `T`; of what is
     /// [joined](crate::compute::Joined), by the number of the source, which is 0 for the first.
@@ -284,7 +277,9 @@ impl<T, F: Scalar> Expr<T, F> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn to_program(&self) -> Result<(Program, Value)> {
-        self.lowered()
+        let mut lowering = Lowering::default();
+        let value = lowering.expr(self);
+        Ok((lowering.program()?, value))
     }
 
     /// Adds an instruction.
@@ -600,9 +595,4 @@ impl Lowering {
     pub(crate) fn program(self) -> Result<Program> {
         self.0.program()
     }
-}
-
-/// Whether a type of values is that of an expression: for casts.
-const fn is_same(a: Type, b: Type) -> bool {
-    a as u8 == b as u8
 }

@@ -17,7 +17,7 @@ pub(crate) struct Condition {
 
 impl Condition {
     pub fn new<T>(condition: impl IntoExpr<T, bool>) -> Result<Self> {
-        let (program, predicate) = condition.into_expr().lowered()?;
+        let (program, predicate) = condition.into_expr().to_program()?;
         Ok(Self { program, predicate })
     }
 

@@ -3,9 +3,9 @@
 use std::cmp;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 
-use backend_api::expr::{Binary, Instruction, Integer, Number, Unary};
+use backend_api::expr::{Binary, Integer, Number, Unary};
 
-use super::{Assignment, Bits, Expr, FieldType, Filtered, IntoExpr, Scalar, Signed, is_same};
+use super::{Assignment, Bits, Expr, FieldType, Filtered, IntoExpr, Scalar, Signed};
 use crate::base::element::{Element, Field};
 
 /// An operator on all kinds of left operands.
@@ -205,13 +205,7 @@ macro_rules! number_methods {
             /// # Ok::<(), vmarray::Error>(())
             /// ```
             pub fn cast<U: Scalar + Number>(self) -> Expr<T, U> {
-                let expr = self.into_expr();
-                if is_same(<$F as Scalar>::TYPE, U::TYPE) {
-                    let Expr { list, value, .. } = expr;
-                    return Expr { list, value, marker: std::marker::PhantomData };
-                }
-                let of = expr.value;
-                expr.then(Instruction::Cast { of, to: U::TYPE })
+                self.into_expr().converted()
             }
 
             /// This value, for those elements alone that meet a condition.

@@ -12,16 +12,17 @@ use vmarray_kernel::launch::DomainAxis;
 use vmarray_kernel::{Anywhere, At, Function, Memory, Number, Own, kernel};
 
 use super::arguments::{Bound, Placed, values};
+use super::elements::placed;
 use super::kernel::Kernels;
 use super::options::Options;
 use super::over::OverStore;
 use super::plan::{self, Wanted};
 use super::scan::{Listed, PrefixSummed};
-use super::spread::{Bounds, DealtArgument, Inside, Spread, inside};
+use super::spread::{Bounds, DealtArgument, Spread, inside};
 use super::stored::StoredBox;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
-use crate::ops::executor::{Operand, OperandStore, ResultStore, STAGED_BYTES};
+use crate::ops::executor::{Operand, OperandStore, STAGED_BYTES};
 
 /// Elements of a block.
 const BLOCK: usize = 1024;
@@ -186,7 +187,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
         O: Function<(S, S), S>,
     {
         let results = OverStore::with_results(self.store, count * parts, size_of::<S>())?;
-        let out = linear(&results, 0, count * parts);
+        let out = placed(Operand::changed(&results, 0), count * parts);
         launch::<T, S, F, O>([inner, parts, BLOCK], lines, Bound::Own(out))?;
         let mut partial = zeroed_vec(count * parts)?;
         results.read_bytes(0..partial.len(), bytemuck::cast_slice_mut(&mut partial))?;
@@ -342,13 +343,6 @@ where
     let [inner, parts, each] = of.map(values);
     let arguments = vec![inner, parts, each, Bound::All(lines, 3), out];
     plan::run(&Kernels::of::<reduced<T, S, F, O>>()?, arguments, &Options::USUAL, None, Wanted::Nothing)
-}
-
-/// Elements side by side, to be changed.
-fn linear(store: &dyn ResultStore, start: usize, len: usize) -> Placed<'_> {
-    let operand = Operand::changed(store, start);
-    let stored = Some(StoredBox::range_of(start, len));
-    Placed { operand, extents: vec![len], stored, of: Box::new(Inside { operand, len }) }
 }
 
 /// Writes all results, which are in memory row by row.
