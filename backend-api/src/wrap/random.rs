@@ -1,4 +1,4 @@
-//! A small seeded generator, so that tests can be repeated.
+//! A small seeded generator, so that tests and random choices can be repeated.
 
 /// SplitMix64 by Steele, Lea and Flood: every seed gives a good sequence, and the same one each time.
 #[doc(hidden)]
@@ -6,6 +6,12 @@
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
+    /// From one state to the next.
+    pub const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+    /// What makes a number of a state: by how much it is shifted over itself, and what it is multiplied by
+    /// then. A shift by 31 comes last.
+    pub const MIXERS: [(u64, u64); 2] = [(30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)];
+
     #[must_use]
     #[inline]
     pub fn new(seed: u64) -> Self {
@@ -15,11 +21,9 @@ impl SplitMix64 {
     #[allow(clippy::should_implement_trait, reason = "it never ends")]
     #[inline]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0 = self.0.wrapping_add(Self::STEP);
+        let mixed = Self::MIXERS.iter().fold(self.0, |z, (shift, by)| (z ^ (z >> shift)).wrapping_mul(*by));
+        mixed ^ (mixed >> 31)
     }
 
     /// A number below `bound`; 0 if there is none. The bias is far below what a test could notice.

@@ -20,17 +20,19 @@ pub(crate) fn alike<U: Element, D: Device>(
     page_len: usize,
     len: usize,
 ) -> Result<VirtualArray<U, D>> {
-    let (mut devices, mut turns) = (Vec::<Arc<dyn Device>>::new(), Vec::new());
-    let mut named: Vec<&Arc<dyn Device>> = Vec::new();
+    let (mut named, mut turns) = (Vec::<&Arc<dyn Device>>::new(), Vec::new());
     for device in channels {
         let known = named.iter().position(|other| Arc::ptr_eq(other, device));
-        turns.push(known.unwrap_or(devices.len()));
+        turns.push(known.unwrap_or(named.len()));
         if known.is_none() {
             named.push(device);
-            let is_file = device.info().kind == DeviceKind::File;
-            devices.push(if is_file { in_ram()? } else { Arc::clone(device) });
         }
     }
+    let in_place = |device: &Arc<dyn Device>| match device.info().kind {
+        DeviceKind::File => in_ram(),
+        _ => Ok(Arc::clone(device)),
+    };
+    let devices = named.into_iter().map(in_place).collect::<Result<_>>()?;
     let settings = Settings::cached(CACHE_BYTES);
     let pages = len.div_ceil(page_len) as u64;
     turns.truncate((pages as usize).max(1));

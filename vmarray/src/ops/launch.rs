@@ -25,7 +25,7 @@ pub(crate) use along_axis::{Lines, added, converted, counted, greater, lesser};
 pub use arguments::{Appended, Argument, Arguments, Bound, Windowed};
 pub(crate) use arguments::{Modes, changed, placed, shared};
 pub use coded::CodedKernel;
-pub(crate) use elements::Given;
+pub(crate) use elements::{Given, operand};
 pub use options::KernelLaunch;
 pub use reduce::ReturnedSum;
 pub use scan::PrefixSummed;

@@ -13,11 +13,11 @@ mod take;
 
 use std::ops::RangeBounds;
 
+use self::keys::KeyOrdering;
 use crate::array::VirtualArray;
 use crate::base::error::Result;
-use crate::ops::executor::{Operand, OperandStore};
 use crate::ops::sort::SortKey;
-use crate::ops::view::{INTERNAL, Linear, Shape as _, Store, View, ViewMut};
+use crate::ops::view::{Linear, Section, Shape as _, Store, View, ViewMut};
 
 pub use groups::{Groupable, Groups};
 pub use keys::{Descending, SingleKey, SortBy};
@@ -25,48 +25,13 @@ pub use matches::{KeyMatches, MatchKind};
 pub use searches::Side;
 pub use take::TakeIndex;
 
-/// A range of a store.
-#[derive(Debug)]
-pub(crate) struct Linearly<'a, S> {
-    pub store: &'a S,
-    pub start: usize,
-    pub len: usize,
-}
-
-impl<S> Clone for Linearly<'_, S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<S> Copy for Linearly<'_, S> {}
-
-impl<'a, S: Store> Linearly<'a, S> {
-    fn of<V>(view: V, bounds: impl RangeBounds<usize>) -> Result<Self>
-    where
-        V: View<'a, Shape = Linear, Store = S>,
-    {
-        let (store, shape) = view.parts();
-        let range = shape.places(bounds)?;
-        Ok(Self { store, start: range.start, len: range.len() })
-    }
-
-    /// All of it.
-    fn all<V>(view: V) -> Self
-    where
-        V: View<'a, Shape = Linear, Store = S>,
-    {
-        let (store, shape) = view.parts();
-        Self { store, start: shape.start, len: shape.len }
-    }
-
-    fn operand(&self) -> &'a dyn OperandStore {
-        self.store.as_operand(INTERNAL)
-    }
-
-    fn beside(&self) -> Operand<'a> {
-        Operand::new(self.operand(), self.start)
-    }
+/// A range of a view, as a section of its store.
+fn section<'a, V>(view: V, bounds: impl RangeBounds<usize>) -> Result<Section<'a, V::Store>>
+where
+    V: View<'a, Shape = Linear>,
+{
+    let (store, shape) = view.parts();
+    Ok(Section::new(store, shape.cut(&shape.checked(bounds)?)))
 }
 
 /// An array of the elements and devices of a view.
@@ -129,7 +94,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         bounds: impl RangeBounds<usize>,
         keys: impl SortBy<Self::Element>,
     ) -> Result<Alike<'a, Self, u64>> {
-        keys::argsort(Linearly::of(self, bounds)?, &keys)
+        KeyOrdering::by(section(self, bounds)?, &keys)?.into_wide()
     }
 
     /// The elements that another view has the indices of, in its order, on its devices.
@@ -156,7 +121,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     where
         I: View<'i, Shape = Linear, Element: TakeIndex>,
     {
-        take::take(&Linearly::all(self), &Linearly::all(indices))
+        take::take(section(self, ..)?, section(indices, ..)?)
     }
 
     /// Whether the elements of a range are in ascending order, floats in their total one.
@@ -167,7 +132,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     where
         Self::Element: SortKey,
     {
-        ranks::is_sorted(&Linearly::of(self, bounds)?)
+        ranks::is_sorted(section(self, bounds)?)
     }
 
     /// The index of the first element of a range for which a condition does not hold, if it holds for those
@@ -181,17 +146,16 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         bounds: impl RangeBounds<usize>,
         mut holds: impl FnMut(Self::Element) -> bool,
     ) -> Result<usize> {
-        let of = Linearly::of(self, bounds)?;
-        let (mut start, mut end) = (of.start, of.start + of.len);
+        let std::ops::Range { mut start, mut end } = self.parts().1.checked(bounds)?;
         while start < end {
             let middle = start.midpoint(end);
-            if holds(of.store.get_at(middle, INTERNAL)?) {
+            if holds(self.get(middle)?) {
                 start = middle + 1;
             } else {
                 end = middle;
             }
         }
-        Ok(start - self.parts().1.start)
+        Ok(start)
     }
 
     /// Where each of other elements belongs among the sorted elements of this view, so that they stay sorted:
@@ -205,7 +169,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         Self::Element: SortKey,
         N: View<'n, Shape = Linear, Element = Self::Element>,
     {
-        searches::search(&Linearly::all(self), &Linearly::all(others), side)
+        searches::search(section(self, ..)?, section(others, ..)?, side)
     }
 
     /// The elements of this view and of another one, both of which are sorted, in ascending order: elements
@@ -225,7 +189,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         Self::Element: SortKey,
         O: View<'o, Shape = Linear, Element = Self::Element>,
     {
-        searches::merge(&Linearly::all(self), &Linearly::all(other))
+        searches::merge(section(self, ..)?, section(other, ..)?)
     }
 
     /// The element of a range that would be at a place if they were sorted, 0 for the least. Reads the
@@ -237,7 +201,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     where
         Self::Element: SortKey,
     {
-        ranks::select_nth(self.section(bounds)?, nth)
+        ranks::select_nth(section(self, bounds)?, nth)
     }
 
     /// For each share between 0 and 1 the element of a range below which that share of the others is, as near
@@ -257,7 +221,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     where
         Self::Element: SortKey,
     {
-        let of = self.section(bounds)?;
+        let of = section(self, bounds)?;
         let last = of.len().saturating_sub(1) as f64;
         shares
             .iter()
@@ -273,7 +237,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     where
         Self::Element: SortKey,
     {
-        ranks::top_k(self.section(bounds)?, count)
+        ranks::top_k(section(self, bounds)?, count)
     }
 
     /// The different elements of a range, in ascending order.
@@ -284,7 +248,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     where
         Self::Element: SortKey,
     {
-        groups::unique(&Linearly::of(self, bounds)?)
+        groups::unique(section(self, bounds)?)
     }
 
     /// The elements of a range in groups whose key is the same: see [`Groups`].
@@ -305,7 +269,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         bounds: impl RangeBounds<usize>,
         key: K,
     ) -> Result<Groups<K::Key, <Self::Store as Store>::Device>> {
-        groups::group_by(Linearly::of(self, bounds)?, &key)
+        groups::group_by(section(self, bounds)?, &key)
     }
 
     /// The pairs of elements of this view and of another one whose keys are the same, as indices: a join of
@@ -336,7 +300,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         K: SingleKey<Self::Element>,
         L: SingleKey<O::Element, Key = K::Key>,
     {
-        matches::matches(&Linearly::all(self), Linearly::all(other), (&key, &other_key), kind)
+        matches::matches(section(self, ..)?, section(other, ..)?, (&key, &other_key), kind)
     }
 
     /// So many elements of a range, chosen at random, each of the range at most once, in an order that is
@@ -355,7 +319,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// As [`section`](View::section); [`IndexOutside`](crate::ErrorKind::IndexOutside) if there are not so
     /// many; those of devices.
     fn sample(self, bounds: impl RangeBounds<usize>, count: usize, seed: u64) -> Result<Vec<Self::Element>> {
-        ranks::sample(self.section(bounds)?, count, seed)
+        ranks::sample(section(self, bounds)?, count, seed)
     }
 }
 
@@ -386,8 +350,8 @@ pub trait OrderMut<'a>: ViewMut<'a> + View<'a, Shape = Linear, Index = usize> {
     /// As [`argsort`](Order::argsort); until the sorted elements are copied back, nothing is changed.
     fn sort_by_key(self, bounds: impl RangeBounds<usize>, keys: impl SortBy<Self::Element>) -> Result<()> {
         let range = self.parts().1.checked(bounds)?;
-        let sorted = keys::sorted(Linearly::of(self, range.clone())?, &keys)?;
-        self.copy_from(range.start, &sorted)
+        let of = section(self, range.clone())?;
+        self.copy_from(range.start, &KeyOrdering::by(of, &keys)?.take_from(of)?)
     }
 
     /// Puts the elements of a range in a random order, each as probable as any other as far as 64 random bits

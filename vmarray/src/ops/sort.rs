@@ -11,6 +11,7 @@ use std::ops::Range;
 use vmarray_kernel::{Memory, Number};
 
 pub(crate) use self::on_device::{DeviceSort, can_sort, sort_on_device};
+pub(crate) use self::onesweep::is_refusal;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::Operand;

@@ -1,5 +1,6 @@
 //! Launches of kernels of this crate over elements of stores, whatever their types are called there.
 
+use backend_api::Device;
 use vmarray_kernel::{Kernel, KernelType};
 
 use super::arguments::{Bound, Placed, values};
@@ -9,8 +10,11 @@ use super::plan::{self, Wanted};
 use super::reduce::{How, Reduction};
 use super::spread::Inside;
 use super::stored::StoredBox;
+use crate::array::VirtualArray;
+use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::ops::executor::{Operand, OperandStore, ResultStore};
+use crate::ops::executor::Operand;
+use crate::ops::view::{INTERNAL, Linear, Store as _, View};
 
 /// Arguments of a kernel, in the order of its parameters.
 #[derive(Debug, Default)]
@@ -23,20 +27,20 @@ impl<'a> Given<'a> {
     }
 
     /// Elements that stand beside the result.
-    pub(crate) fn own(mut self, store: &'a dyn OperandStore, start: usize, len: usize) -> Self {
-        self.0.push(Bound::Own(placed(Operand::new(store, start), len)));
+    pub(crate) fn own(mut self, of: impl View<'a, Shape = Linear>) -> Self {
+        self.0.push(Bound::Own(placed(operand(of), of.len())));
         self
     }
 
     /// All elements of a result.
-    pub(crate) fn result(mut self, store: &'a dyn ResultStore, len: usize) -> Self {
-        self.0.push(Bound::Own(placed(Operand::changed(store, 0), len)));
+    pub(crate) fn result<T: Element, D: Device>(mut self, of: &'a VirtualArray<T, D>) -> Self {
+        self.0.push(Bound::Own(placed(Operand::changed(of, 0), of.len())));
         self
     }
 
     /// Elements that each item may read.
-    pub(crate) fn all(mut self, store: &'a dyn OperandStore, start: usize, len: usize) -> Self {
-        self.0.push(Bound::All(placed(Operand::new(store, start), len), 1));
+    pub(crate) fn all(mut self, of: impl View<'a, Shape = Linear>) -> Self {
+        self.0.push(Bound::All(placed(operand(of), of.len()), 1));
         self
     }
 
@@ -52,6 +56,12 @@ impl<'a> Given<'a> {
     pub(crate) fn run<K: Kernel>(self) -> Result<()> {
         plan::run(&Kernels::of::<K>()?, self.0, &Options::USUAL, None, Wanted::Nothing)
     }
+}
+
+/// The elements of a view, to be read.
+pub(crate) fn operand<'a>(of: impl View<'a, Shape = Linear>) -> Operand<'a> {
+    let (store, shape) = of.parts();
+    Operand::new(store.as_operand(INTERNAL), shape.start)
 }
 
 /// Elements for items, an element for each.

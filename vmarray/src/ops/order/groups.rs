@@ -3,20 +3,16 @@
 use backend_api::Device;
 use vmarray_kernel::{Anywhere, At, Function, Memory, Number, Own, kernel};
 
-use super::Linearly;
-use super::keys::{SingleKey, argsort_keys};
-use super::searches::{Side, search};
-use super::take::take;
+use super::keys::{KeyOrdering, SingleKey};
+use super::searches::{Side, last_not_above};
+use super::{Order as _, section};
 use crate::array::VirtualArray;
 use crate::base::element::Field;
 use crate::base::error::{Result, expect_len};
-use crate::ops::executor::copy_elements;
 use crate::ops::expr::index;
 use crate::ops::launch::{Given, added, converted, greater, lesser};
-use crate::ops::sort::{SortKey, sort};
-use crate::ops::view::{
-    INTERNAL, Linear, QueryMut as _, Store, StoreMut as _, View, ViewMut as _, copy_by_host,
-};
+use crate::ops::sort::SortKey;
+use crate::ops::view::{INTERNAL, Linear, QueryMut as _, Section, Store, View, ViewMut as _};
 
 /// Elements that one item reduces.
 const PIECE: u64 = 256;
@@ -54,19 +50,9 @@ fn reduced<T: Number + Memory, R: Number + Memory, F: Function<(T,), R>, O: Func
     out: &mut Own<R>,
 ) {
     let number = at.index() as u64;
-    // The last group whose first piece is not behind this one.
-    let mut start = 0_usize;
-    let mut end = firsts.len() - 1;
-    while end - start > 1 {
-        let middle = start + (end - start) / 2;
-        if firsts[middle] <= number {
-            start = middle;
-        } else {
-            end = middle;
-        }
-    }
-    let from = starts[start] + (number - firsts[start]) * piece;
-    let last = starts[start + 1];
+    let group = last_not_above(firsts, firsts.len() - 1, number);
+    let from = starts[group] + (number - firsts[group]) * piece;
+    let last = starts[group + 1];
     let to = if from + piece < last { from + piece } else { last };
     let mut all = F::call((values[from as usize],));
     for k in from + 1..to {
@@ -82,31 +68,25 @@ fn differences(at: At<1>, starts: &Anywhere<u64>, out: &mut Own<u64>) {
 
 /// Where each run of equal elements begins, of sorted ones, and behind all where they end.
 fn run_starts<T: SortKey, D: Device>(sorted: &VirtualArray<T, D>) -> Result<VirtualArray<u64, D>> {
-    let len = sorted.len();
-    let numbers = sorted.alike::<u64>(len, INTERNAL)?;
-    if len == 0 {
+    if sorted.is_empty() {
         return sorted.alike(1, INTERNAL);
     }
-    let given = Given::default().all(sorted, 0, len).result(numbers.as_target(INTERNAL), len);
-    given.run::<begins<T::KeyBits>>()?;
+    let numbers = sorted.alike::<u64>(sorted.len(), INTERNAL)?;
+    Given::default().all(sorted).result(&numbers).run::<begins<T::KeyBits>>()?;
     let runs = numbers.prefix_sum(..)? as usize;
     let wanted = sorted.alike::<u64>(runs + 1, INTERNAL)?;
     wanted.transform(.., Field::<u64, u64>::whole().set(index() + 1))?;
-    search(&Linearly::all(&numbers), &Linearly::all(&wanted), Side::Left)
+    numbers.search_sorted(&wanted, Side::Left)
 }
 
 pub(super) fn unique<T: SortKey, S: Store<Element = T>>(
-    of: &Linearly<'_, S>,
+    of: Section<'_, S>,
 ) -> Result<VirtualArray<T, S::Device>> {
-    let sorted = of.store.alike::<T>(of.len, INTERNAL)?;
-    if of.len == 0 {
-        return Ok(sorted);
-    }
-    let by_host = || copy_by_host(&sorted, &(0..of.len), of.store, Linear { start: of.start, len: of.len });
-    copy_elements(sorted.as_target(INTERNAL), &(0..of.len), of.operand(), of.start, by_host)?;
-    sort(&sorted, &(0..of.len), None, false)?;
+    let sorted = of.store().alike::<T>(of.len(), INTERNAL)?;
+    sorted.copy_from(0, of)?;
+    sorted.sort(..)?;
     let starts = run_starts(&sorted)?;
-    take(&Linearly::all(&sorted), &Linearly::of(&starts, ..starts.len() - 1)?)
+    sorted.take(starts.section(..starts.len() - 1)?)
 }
 
 /// Numbers that groups can be [reduced](Groups::sum) of.
@@ -170,13 +150,14 @@ pub struct Groups<K: SortKey, D: Device> {
 }
 
 pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
-    of: Linearly<'_, S>,
+    of: Section<'_, S>,
     key: &K,
 ) -> Result<Groups<K::Key, S::Device>> {
-    let (order, sorted) = argsort_keys(of, key)?;
+    let mut ordered = KeyOrdering::new(of)?;
+    let sorted = ordered.by_one(key)?;
     let starts = run_starts(&sorted)?;
-    let keys = take(&Linearly::all(&sorted), &Linearly::of(&starts, ..starts.len() - 1)?)?;
-    Ok(Groups { keys, starts, order })
+    let keys = sorted.take(starts.section(..starts.len() - 1)?)?;
+    Ok(Groups { keys, starts, order: ordered.into_wide()? })
 }
 
 impl<K: SortKey, D: Device> Groups<K, D> {
@@ -217,8 +198,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
     pub fn counts(&self) -> Result<VirtualArray<u64, D>> {
         let out = self.keys.alike::<u64>(self.len(), INTERNAL)?;
         if !self.is_empty() {
-            let given = Given::default().all(&self.starts, 0, self.starts.len());
-            given.result(out.as_target(INTERNAL), out.len()).run::<differences>()?;
+            Given::default().all(&self.starts).result(&out).run::<differences>()?;
         }
         Ok(out)
     }
@@ -268,7 +248,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         if self.is_empty() {
             return self.keys.alike(0, INTERNAL);
         }
-        let values = take(&Linearly::all(values), &Linearly::all(&self.order))?;
+        let values = section(values, ..)?.take(&self.order)?;
         let (mut out, mut starts) = self.level::<_, R, F, O>(&values, &self.starts)?;
         while out.len() > self.len() {
             (out, starts) = self.level::<R, R, converted<R, R>, O>(&out, &starts)?;
@@ -283,13 +263,11 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         starts: &VirtualArray<u64, D>,
     ) -> Result<(VirtualArray<R, D>, VirtualArray<u64, D>)> {
         let firsts = starts.alike::<u64>(starts.len(), INTERNAL)?;
-        let given = Given::default().value(PIECE).all(starts, 0, starts.len());
-        given.result(firsts.as_target(INTERNAL), firsts.len()).run::<pieces>()?;
+        Given::default().value(PIECE).all(starts).result(&firsts).run::<pieces>()?;
         let count = firsts.exclusive_prefix_sum(..)? as usize;
         let out = starts.alike::<R>(count, INTERNAL)?;
-        let given = Given::default().value(PIECE).all(starts, 0, starts.len());
-        let given = given.all(&firsts, 0, firsts.len()).all(values, 0, values.len());
-        given.result(out.as_target(INTERNAL), count).run::<reduced<T, R, F, O>>()?;
+        let given = Given::default().value(PIECE).all(starts).all(&firsts).all(values);
+        given.result(&out).run::<reduced<T, R, F, O>>()?;
         Ok((out, firsts))
     }
 }

@@ -2,17 +2,17 @@
 
 use backend_api::Device;
 
-use super::Linearly;
-use super::take::{TakeIndex, take};
+use super::Order as _;
 use crate::array::VirtualArray;
 use crate::base::element::{Element, Field};
 use crate::base::error::Result;
 use crate::ops::compute::Plan;
-use crate::ops::executor::Operand;
+use crate::ops::executor::{Operand, ResultStore};
 use crate::ops::expr::{Assignment, Expr, FieldType, IntoExpr as _, index};
+use crate::ops::launch::operand;
 use crate::ops::sort::{SortKey, sort};
 use crate::ops::view::sealed::Sealed;
-use crate::ops::view::{INTERNAL, QueryMut as _, Store, StoreMut as _};
+use crate::ops::view::{INTERNAL, Linear, Section, Store, View};
 
 /// What elements are sorted by: a [single key](SingleKey), or a tuple of up to four.
 ///
@@ -33,7 +33,7 @@ use crate::ops::view::{INTERNAL, QueryMut as _, Store, StoreMut as _};
 pub trait SortBy<T>: Sealed {
     /// Has positions sorted by it.
     #[doc(hidden)]
-    fn order<S: Store<Element = T>, P: Position>(&self, ordering: &mut Ordering<'_, S, P>) -> Result<()>;
+    fn order<S: Store<Element = T>>(&self, ordered: &mut KeyOrdering<'_, S>) -> Result<()>;
 }
 
 /// One key: a field or another expression of a number, or one that is [descending](Descending).
@@ -80,11 +80,8 @@ impl<T, F> Sealed for Field<T, F> {}
 macro_rules! single {
     ($([$($T:tt)*] $Key:ty, $Number:ty, |$key:ident| $of:expr;)*) => { $(
         impl<$($T)*> SortBy<T> for $Key {
-            fn order<S: Store<Element = T>, P: Position>(
-                &self,
-                ordering: &mut Ordering<'_, S, P>,
-            ) -> Result<()> {
-                ordering.by(self).map(drop)
+            fn order<S: Store<Element = T>>(&self, ordered: &mut KeyOrdering<'_, S>) -> Result<()> {
+                ordered.by_one(self).map(drop)
             }
         }
 
@@ -110,11 +107,8 @@ single! {
 macro_rules! several {
     ($($($K:ident $number:tt),*;)*) => { $(
         impl<T, $($K: SortBy<T>),*> SortBy<T> for ($($K,)*) {
-            fn order<S: Store<Element = T>, P: Position>(
-                &self,
-                ordering: &mut Ordering<'_, S, P>,
-            ) -> Result<()> {
-                $(self.$number.order(ordering)?;)*
+            fn order<S: Store<Element = T>>(&self, ordered: &mut KeyOrdering<'_, S>) -> Result<()> {
+                $(self.$number.order(ordered)?;)*
                 Ok(())
             }
         }
@@ -127,106 +121,87 @@ several! {
     D 3, C 2, B 1, A 0;
 }
 
-/// Numbers of positions.
-#[doc(hidden)]
-pub trait Position: TakeIndex + SortKey {}
-impl Position for u32 {}
-impl Position for u64 {}
-
-/// Positions of elements, in the order of the keys so far.
+/// OrderedPositions of elements, in the order of the keys so far.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Ordering<'a, S: Store, P: Position> {
-    of: Linearly<'a, S>,
-    positions: VirtualArray<P, S::Device>,
+pub struct KeyOrdering<'a, S: Store> {
+    of: Section<'a, S>,
+    positions: OrderedPositions<S::Device>,
     is_begun: bool,
 }
 
-impl<'a, S: Store, P: Position> Ordering<'a, S, P> {
-    fn new(of: Linearly<'a, S>) -> Result<Self> {
-        let positions = of.store.alike::<P>(of.len, INTERNAL)?;
-        positions.transform(.., Field::<P, P>::whole().set(index::<P>().converted::<P>()))?;
+/// OrderedPositions as numbers of 32 bits, if they are that low.
+#[derive(Debug)]
+enum OrderedPositions<D: Device> {
+    Narrow(VirtualArray<u32, D>),
+    Wide(VirtualArray<u64, D>),
+}
+
+impl<'a, S: Store> KeyOrdering<'a, S> {
+    /// Those of elements as they are.
+    pub(super) fn new(of: Section<'a, S>) -> Result<Self> {
+        let positions = if of.len() <= 1 << 32 {
+            OrderedPositions::Narrow(evaluated(of, index().converted::<u32>())?)
+        } else {
+            OrderedPositions::Wide(evaluated(of, index())?)
+        };
         Ok(Self { of, positions, is_begun: false })
     }
 
+    /// Those of elements in the order of keys.
+    pub(super) fn by(of: Section<'a, S>, keys: &impl SortBy<S::Element>) -> Result<Self> {
+        let mut ordered = Self::new(of)?;
+        keys.order(&mut ordered)?;
+        Ok(ordered)
+    }
+
     /// Sorts them by one key more, which counts more than those before; the keys in their order.
-    fn by<K: SingleKey<S::Element>>(&mut self, key: &K) -> Result<VirtualArray<K::Key, S::Device>> {
+    pub(super) fn by_one<K: SingleKey<S::Element>>(
+        &mut self,
+        key: &K,
+    ) -> Result<VirtualArray<K::Key, S::Device>> {
         let (expr, is_descending) = key.key();
-        let mut keys = evaluated(&self.of, expr)?;
+        let mut keys = evaluated(self.of, expr)?;
         if self.is_begun {
-            keys = take(&Linearly::all(&keys), &Linearly::all(&self.positions))?;
+            keys = self.take_from(&keys)?;
         }
-        let positions = Operand::changed(self.positions.as_target(INTERNAL), 0);
-        sort(&keys, &(0..self.of.len), Some(positions), is_descending)?;
+        let positions: &dyn ResultStore = match &self.positions {
+            OrderedPositions::Narrow(positions) => positions,
+            OrderedPositions::Wide(positions) => positions,
+        };
+        sort(&keys, &(0..keys.len()), Some(Operand::changed(positions, 0)), is_descending)?;
         self.is_begun = true;
         Ok(keys)
+    }
+
+    /// The elements of a view in this order.
+    pub(super) fn take_from<'v, V: View<'v, Shape = Linear, Index = usize>>(
+        &self,
+        of: V,
+    ) -> Result<VirtualArray<V::Element, S::Device>> {
+        match &self.positions {
+            OrderedPositions::Narrow(positions) => of.take(positions),
+            OrderedPositions::Wide(positions) => of.take(positions),
+        }
+    }
+
+    pub(super) fn into_wide(self) -> Result<VirtualArray<u64, S::Device>> {
+        match self.positions {
+            OrderedPositions::Narrow(positions) => {
+                evaluated(Section::from(&positions), Field::<u32, u32>::whole().cast::<u64>())
+            }
+            OrderedPositions::Wide(positions) => Ok(positions),
+        }
     }
 }
 
 /// The value of an expression for each element.
 pub(super) fn evaluated<S: Store, F: SortKey>(
-    of: &Linearly<'_, S>,
+    of: Section<'_, S>,
     expr: Expr<S::Element, F>,
 ) -> Result<VirtualArray<F, S::Device>> {
-    let values = of.store.alike::<F>(of.len, INTERNAL)?;
+    let values = of.store().alike::<F>(of.len(), INTERNAL)?;
     let assignments: Vec<Assignment<()>> = vec![expr.beside().assigned::<F>(0, 0)];
-    values.as_target(INTERNAL).change(&[of.beside()], &(0..of.len), &Plan::new(None, assignments)?)?;
+    values.change(&[operand(of)], &(0..of.len()), &Plan::new(None, assignments)?)?;
     Ok(values)
-}
-
-/// Whether positions are numbers of 32 bits.
-fn is_narrow(len: usize) -> bool {
-    len <= 1 << 32
-}
-
-/// Positions in the order of keys.
-pub(super) fn argsort<S: Store>(
-    of: Linearly<'_, S>,
-    keys: &impl SortBy<S::Element>,
-) -> Result<VirtualArray<u64, S::Device>> {
-    if is_narrow(of.len) {
-        let mut ordering = Ordering::<S, u32>::new(of)?;
-        keys.order(&mut ordering)?;
-        return wide(&ordering.positions);
-    }
-    let mut ordering = Ordering::<S, u64>::new(of)?;
-    keys.order(&mut ordering)?;
-    Ok(ordering.positions)
-}
-
-type PositionsAndKeys<K, D> = (VirtualArray<u64, D>, VirtualArray<K, D>);
-
-/// Positions in the order of one key, and the keys in their order.
-pub(super) fn argsort_keys<S: Store, K: SingleKey<S::Element>>(
-    of: Linearly<'_, S>,
-    key: &K,
-) -> Result<PositionsAndKeys<K::Key, S::Device>> {
-    if is_narrow(of.len) {
-        let mut ordering = Ordering::<S, u32>::new(of)?;
-        let keys = ordering.by(key)?;
-        return Ok((wide(&ordering.positions)?, keys));
-    }
-    let mut ordering = Ordering::<S, u64>::new(of)?;
-    let keys = ordering.by(key)?;
-    Ok((ordering.positions, keys))
-}
-
-/// The elements in the order of keys.
-pub(super) fn sorted<S: Store>(
-    of: Linearly<'_, S>,
-    keys: &impl SortBy<S::Element>,
-) -> Result<VirtualArray<S::Element, S::Device>> {
-    if is_narrow(of.len) {
-        let mut ordering = Ordering::<S, u32>::new(of)?;
-        keys.order(&mut ordering)?;
-        return take(&of, &Linearly::all(&ordering.positions));
-    }
-    let mut ordering = Ordering::<S, u64>::new(of)?;
-    keys.order(&mut ordering)?;
-    take(&of, &Linearly::all(&ordering.positions))
-}
-
-fn wide<D: Device>(narrow: &VirtualArray<u32, D>) -> Result<VirtualArray<u64, D>> {
-    let own: Expr<u32, u32> = Field::<u32, u32>::whole().into_expr();
-    evaluated(&Linearly::all(narrow), own.converted::<u64>())
 }

@@ -4,15 +4,13 @@
 use backend_api::Device;
 use vmarray_kernel::{Anywhere, At, Own, kernel};
 
-use super::Linearly;
-use super::keys::{SingleKey, argsort_keys, evaluated};
-use super::searches::{Side, search};
+use super::Order as _;
+use super::keys::{KeyOrdering, SingleKey, evaluated};
+use super::searches::{Side, last_not_above};
 use crate::array::VirtualArray;
-use crate::base::element::Field;
 use crate::base::error::Result;
-use crate::ops::expr::index;
 use crate::ops::launch::Given;
-use crate::ops::view::{INTERNAL, QueryMut as _, Store, StoreMut as _, ViewMut as _};
+use crate::ops::view::{INTERNAL, Section, Store, View as _, ViewMut as _};
 
 /// Which pairs [`matches`](super::Order::matches) has.
 ///
@@ -72,40 +70,24 @@ impl KeyMatches<crate::AnyDevice> {
     pub const NONE: u64 = u64::MAX;
 }
 
-/// How many pairs an element has.
+/// How many pairs an element has: of those that match, at most so many; else so many.
 #[kernel(crate = vmarray_kernel)]
-fn pairs(is_inner: bool, is_left: bool, is_semi: bool, first: &Own<u64>, end: &Own<u64>, out: &mut Own<u64>) {
+fn pairs(most: u64, without: u64, first: &Own<u64>, end: &Own<u64>, out: &mut Own<u64>) {
     let count = end.get() - first.get();
-    let mut of_all = count;
-    if is_left && count == 0 || is_semi && count > 0 {
-        of_all = 1;
-    } else if !is_inner && !is_left && !is_semi {
-        of_all = if count == 0 { 1 } else { 0 };
-    }
-    out.set(of_all);
+    out.set(if count == 0 { without } else { count.min(most) });
 }
 
 /// Which element each pair is of: the last one whose pairs do not begin behind it.
 #[kernel(crate = vmarray_kernel)]
 fn lefts(at: At<1>, begins: &Anywhere<u64>, out: &mut Own<u64>) {
-    let pair = at.index() as u64;
-    let mut start = 0_usize;
-    let mut end = begins.len();
-    while end - start > 1 {
-        let middle = start + (end - start) / 2;
-        if begins[middle] <= pair {
-            start = middle;
-        } else {
-            end = middle;
-        }
-    }
-    out.set(start as u64);
+    out.set(last_not_above(begins, begins.len(), at.index() as u64) as u64);
 }
 
-/// The other element of each pair.
+/// The other element of each pair, if there is one.
 #[kernel(crate = vmarray_kernel)]
 fn rights(
     at: At<1>,
+    none: u64,
     begins: &Anywhere<u64>,
     firsts: &Anywhere<u64>,
     ends: &Anywhere<u64>,
@@ -115,16 +97,12 @@ fn rights(
 ) {
     let own = left.get() as usize;
     let place = firsts[own] + at.index() as u64 - begins[own];
-    if place < ends[own] {
-        out.set(order[place as usize]);
-    } else {
-        out.set(18446744073709551615_u64);
-    }
+    out.set(if place < ends[own] { order[place as usize] } else { none });
 }
 
 pub(super) fn matches<S: Store, O: Store, K, L>(
-    of: &Linearly<'_, S>,
-    other: Linearly<'_, O>,
+    of: Section<'_, S>,
+    other: Section<'_, O>,
     (key, other_key): (&K, &L),
     kind: MatchKind,
 ) -> Result<KeyMatches<S::Device>>
@@ -132,39 +110,37 @@ where
     K: SingleKey<S::Element>,
     L: SingleKey<O::Element, Key = K::Key>,
 {
-    let none = |len| of.store.alike::<u64>(len, INTERNAL);
-    if of.len == 0 {
-        return Ok(KeyMatches { left: none(0)?, right: none(0)? });
+    let numbers = |len| of.store().alike::<u64>(len, INTERNAL);
+    if of.is_empty() {
+        return Ok(KeyMatches { left: numbers(0)?, right: numbers(0)? });
     }
     let keys = evaluated(of, key.key().0)?;
-    let (order, sorted) = argsort_keys(other, &other_key.key().0)?;
-    let sorted = Linearly::all(&sorted);
-    let (firsts, ends) = (
-        search(&sorted, &Linearly::all(&keys), Side::Left)?,
-        search(&sorted, &Linearly::all(&keys), Side::Right)?,
-    );
+    let mut ordered = KeyOrdering::new(other)?;
+    let sorted = ordered.by_one(&other_key.key().0)?;
+    let order = ordered.into_wide()?;
+    let firsts = sorted.search_sorted(&keys, Side::Left)?;
+    let ends = sorted.search_sorted(&keys, Side::Right)?;
     drop(keys);
-    let begins = none(of.len)?;
-    let given = [MatchKind::Inner, MatchKind::Left, MatchKind::Semi].map(|one| one == kind);
-    let given = given.into_iter().fold(Given::default(), Given::value);
-    let given = given.own(&firsts, 0, of.len).own(&ends, 0, of.len);
-    given.result(begins.as_target(INTERNAL), of.len).run::<pairs>()?;
+    let (most, without) = match kind {
+        MatchKind::Inner => (u64::MAX, 0),
+        MatchKind::Left => (u64::MAX, 1),
+        MatchKind::Semi => (1, 0),
+        MatchKind::Anti => (0, 1),
+    };
+    let begins = numbers(of.len())?;
+    let given = Given::default().value(most).value(without).own(&firsts).own(&ends);
+    given.result(&begins).run::<pairs>()?;
     let count = begins.exclusive_prefix_sum(..)? as usize;
-    let left = none(count)?;
-    let has_right = matches!(kind, MatchKind::Inner | MatchKind::Left);
-    let right = none(if has_right { count } else { 0 })?;
+    let left = numbers(count)?;
+    let right = numbers(if matches!(kind, MatchKind::Inner | MatchKind::Left) { count } else { 0 })?;
     if count > 0 {
-        let given = Given::default().all(&begins, 0, of.len);
-        given.result(left.as_target(INTERNAL), count).run::<lefts>()?;
+        Given::default().all(&begins).result(&left).run::<lefts>()?;
     }
-    if count > 0 && has_right {
-        if order.is_empty() {
-            right.transform(.., Field::<u64, u64>::whole().set(index() - index() + u64::MAX))?;
-        } else {
-            let given = Given::default().all(&begins, 0, of.len).all(&firsts, 0, of.len);
-            let given = given.all(&ends, 0, of.len).all(&order, 0, order.len()).own(&left, 0, count);
-            given.result(right.as_target(INTERNAL), count).run::<rights>()?;
-        }
+    if order.is_empty() {
+        right.fill(.., KeyMatches::NONE)?;
+    } else if !right.is_empty() {
+        let given = Given::default().value(KeyMatches::NONE).all(&begins).all(&firsts).all(&ends);
+        given.all(&order).own(&left).result(&right).run::<rights>()?;
     }
     Ok(KeyMatches { left, right })
 }

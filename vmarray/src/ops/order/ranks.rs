@@ -2,15 +2,15 @@
 
 use std::collections::HashSet;
 
+use backend_api::wrap::SplitMix64;
 use vmarray_kernel::{Anywhere, At, Memory, Number, Own, kernel};
 
-use super::Linearly;
 use super::searches::{in_order, ordered};
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::expr::{Expr, index};
 use crate::ops::sort::{KeyBits, KeyOrder, SortKey};
-use crate::ops::view::{Query as _, Store, View};
+use crate::ops::view::{Query as _, Section, Store, View as _};
 
 /// Bits that are decided by one reading: a histogram of as many bins as can be.
 const DIGIT_BITS: u32 = 12;
@@ -28,13 +28,12 @@ fn descends<B: Number + Memory>(
 }
 
 /// Whether elements are in ascending order.
-pub(super) fn is_sorted<T: SortKey, S: Store<Element = T>>(of: &Linearly<'_, S>) -> Result<bool> {
-    if of.len < 2 {
+pub(super) fn is_sorted<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>) -> Result<bool> {
+    if of.len() < 2 {
         return Ok(true);
     }
-    let given = ordered::<T>().all(of.operand(), of.start, of.len);
-    let count = given.own(of.operand(), of.start, of.len - 1).count::<descends<T::KeyBits>>()?;
-    Ok(count == 0)
+    let given = ordered::<T>().all(of).own(of.section(..of.len() - 1)?);
+    Ok(given.count::<descends<T::KeyBits>>()? == 0)
 }
 
 /// The unsigned number that is ordered as an element is.
@@ -55,10 +54,7 @@ fn of_key<T: SortKey>(key: u64) -> T {
 }
 
 /// The unsigned number of the element with a rank.
-fn key_of_rank<'a, T: SortKey, V>(of: V, mut rank: u64) -> Result<u64>
-where
-    V: View<'a, Element = T, Index = usize>,
-{
+fn key_of_rank<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, mut rank: u64) -> Result<u64> {
     let bits = 8 * T::KeyBits::BYTES as u32;
     let (mut known, mut rest) = (0_u64, bits);
     while rest > 0 {
@@ -83,10 +79,7 @@ where
     Ok(known)
 }
 
-pub(super) fn select_nth<'a, T: SortKey, V>(of: V, nth: usize) -> Result<T>
-where
-    V: View<'a, Element = T, Index = usize>,
-{
+pub(super) fn select_nth<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, nth: usize) -> Result<T> {
     if nth >= of.len() {
         return Err(ErrorKind::IndexOutside { index: nth, len: of.len() }.into());
     }
@@ -94,10 +87,7 @@ where
 }
 
 /// The greatest elements, in descending order.
-pub(super) fn top_k<'a, T: SortKey, V>(of: V, count: usize) -> Result<Vec<T>>
-where
-    V: View<'a, Element = T, Index = usize>,
-{
+pub(super) fn top_k<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, count: usize) -> Result<Vec<T>> {
     let count = count.min(of.len());
     if count == 0 {
         return Ok(Vec::new());
@@ -112,52 +102,31 @@ where
     Ok(greatest)
 }
 
-/// Random bits for each index of elements (finalizer of SplitMix64: Steele, Lea, Flood, "Fast Splittable
-/// Pseudorandom Number Generators", 2014).
+/// Random bits for each index of elements: the finalizer of SplitMix64.
 pub(super) fn random_bits<T: Element>(seed: u64) -> Expr<T, u64> {
-    let begun = mixed(seed);
-    let mut bits = index::<T>() * GOLDEN + begun;
-    for (shift, factor) in MIXERS {
+    let mut bits = index::<T>() * SplitMix64::STEP + SplitMix64::new(seed).next();
+    for (shift, factor) in SplitMix64::MIXERS {
         bits = (bits.clone() ^ (bits >> shift)) * factor;
     }
     bits.clone() ^ (bits >> 31)
 }
 
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-const MIXERS: [(u64, u64); 2] = [(30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)];
-
-fn mixed(number: u64) -> u64 {
-    let mut bits = number.wrapping_add(GOLDEN);
-    for (shift, factor) in MIXERS {
-        bits = (bits ^ bits >> shift).wrapping_mul(factor);
-    }
-    bits ^ bits >> 31
-}
-
 /// So many different elements, in a random order: R. Floyd's sampling (J. Bentley, R. Floyd, "A Sample of
 /// Brilliance", 1987), put in a random order by a swap for each.
-pub(super) fn sample<'a, V>(of: V, count: usize, seed: u64) -> Result<Vec<V::Element>>
-where
-    V: View<'a, Index = usize>,
-{
+pub(super) fn sample<S: Store>(of: Section<'_, S>, count: usize, seed: u64) -> Result<Vec<S::Element>> {
     if count > of.len() {
         return Err(ErrorKind::IndexOutside { index: count - 1, len: of.len() }.into());
     }
-    let mut number = seed;
-    let mut below = |end: usize| {
-        number = number.wrapping_add(GOLDEN);
-        // The high half of a product, which is as good as even for lengths that are.
-        ((u128::from(mixed(number)) * end as u128) >> 64) as usize
-    };
+    let mut random = SplitMix64::new(seed.wrapping_add(SplitMix64::STEP));
     let (mut chosen, mut known) = (Vec::with_capacity(count), HashSet::with_capacity(count));
     for end in of.len() - count..of.len() {
-        let at = below(end + 1);
+        let at = random.index(end + 1);
         let at = if known.insert(at) { at } else { end };
         known.insert(at);
         chosen.push(at);
     }
     for at in (1..count).rev() {
-        chosen.swap(at, below(at + 1));
+        chosen.swap(at, random.index(at + 1));
     }
     of.gather(&chosen)
 }

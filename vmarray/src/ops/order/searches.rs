@@ -4,12 +4,11 @@
 
 use vmarray_kernel::{Anywhere, At, Memory, Number, Own, kernel};
 
-use super::Linearly;
 use crate::array::VirtualArray;
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::launch::Given;
 use crate::ops::sort::{KeyOrder, SortKey};
-use crate::ops::view::{INTERNAL, Store, StoreMut as _};
+use crate::ops::view::{INTERNAL, Section, Store, View as _};
 
 /// Where an element belongs that is equal to some of the sorted ones: see
 /// [`search_sorted`](super::Order::search_sorted).
@@ -35,6 +34,22 @@ pub enum Side {
 pub(super) fn in_order<B: Number>(bits: B, flip: u64, flip_negative: u64) -> u64 {
     let wide = bits as u64;
     if (wide >> (B::BITS - 1)) & 1 == 1 { wide ^ flip ^ flip_negative } else { wide ^ flip }
+}
+
+/// The last of the first so many numbers, which ascend, that is not above one; the first if all are.
+#[kernel(crate = vmarray_kernel)]
+pub(super) fn last_not_above(of: &Anywhere<u64>, len: usize, number: u64) -> usize {
+    let mut start = 0_usize;
+    let mut end = len;
+    while end - start > 1 {
+        let middle = start + (end - start) / 2;
+        if of[middle] <= number {
+            start = middle;
+        } else {
+            end = middle;
+        }
+    }
+    start
 }
 
 /// How many sorted elements come before one.
@@ -105,30 +120,27 @@ pub(super) fn ordered<'a, T: SortKey>() -> Given<'a> {
 }
 
 pub(super) fn search<T: SortKey, S: Store<Element = T>, N: Store<Element = T>>(
-    sorted: &Linearly<'_, S>,
-    others: &Linearly<'_, N>,
+    sorted: Section<'_, S>,
+    others: Section<'_, N>,
     side: Side,
 ) -> Result<VirtualArray<u64, N::Device>> {
-    let out = others.store.alike::<u64>(others.len, INTERNAL)?;
-    if others.len > 0 && sorted.len > 0 {
-        let given = ordered::<T>().value(side == Side::Right).all(sorted.operand(), sorted.start, sorted.len);
-        let given = given.own(others.operand(), others.start, others.len);
-        given.result(out.as_target(INTERNAL), out.len()).run::<places<T::KeyBits>>()?;
+    let out = others.store().alike::<u64>(others.len(), INTERNAL)?;
+    if !others.is_empty() && !sorted.is_empty() {
+        let given = ordered::<T>().value(side == Side::Right).all(sorted).own(others);
+        given.result(&out).run::<places<T::KeyBits>>()?;
     }
     Ok(out)
 }
 
 pub(super) fn merge<T: SortKey, S: Store<Element = T>, O: Store<Element = T>>(
-    first: &Linearly<'_, S>,
-    second: &Linearly<'_, O>,
+    first: Section<'_, S>,
+    second: Section<'_, O>,
 ) -> Result<VirtualArray<T, S::Device>> {
     let too_long = ErrorKind::TooLong { elements: u64::MAX, element_bytes: size_of::<T>() };
-    let len = first.len.checked_add(second.len).ok_or(too_long)?;
-    let out = first.store.alike::<T>(len, INTERNAL)?;
+    let len = first.len().checked_add(second.len()).ok_or(too_long)?;
+    let out = first.store().alike::<T>(len, INTERNAL)?;
     if len > 0 {
-        let given = ordered::<T>().all(first.operand(), first.start, first.len);
-        let given = given.all(second.operand(), second.start, second.len);
-        given.result(out.as_target(INTERNAL), len).run::<merged<T::KeyBits>>()?;
+        ordered::<T>().all(first).all(second).result(&out).run::<merged<T::KeyBits>>()?;
     }
     Ok(out)
 }

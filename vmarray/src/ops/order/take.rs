@@ -1,16 +1,16 @@
 //! Elements by the indices that another array has.
 
 use bytemuck::{Pod, Zeroable};
-use vmarray_kernel::{Anywhere, Field, KernelType, Layout, Memory, Number, Own, kernel};
+use vmarray_kernel::{Anywhere, Field, KernelType, Layout, Memory, Number, Own, Scalar as _, kernel};
 
-use super::Linearly;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::launch::Given;
+use crate::ops::sort::is_refusal;
 use crate::ops::view::sealed::Sealed;
-use crate::ops::view::{INTERNAL, Store, StoreMut as _};
+use crate::ops::view::{INTERNAL, Section, Store, View as _};
 
 /// Longer elements are copied by lists of indices.
 const BYTES_MAX: usize = 128;
@@ -100,21 +100,19 @@ fn taken<T: Memory, I: Number + Memory>(of: &Anywhere<T>, indices: &Own<I>, out:
 }
 
 /// The elements with these indices, on the devices of the indices.
-pub(super) fn take<T: Element, S: Store<Element = T>, I: TakeIndex, J: Store<Element = I>>(
-    of: &Linearly<'_, S>,
-    indices: &Linearly<'_, J>,
-) -> Result<VirtualArray<T, J::Device>> {
-    let out = indices.store.alike::<T>(indices.len, INTERNAL)?;
-    if indices.len == 0 {
+pub(super) fn take<S: Store, J: Store<Element: TakeIndex>>(
+    of: Section<'_, S>,
+    indices: Section<'_, J>,
+) -> Result<VirtualArray<S::Element, J::Device>> {
+    let out = indices.store().alike::<S::Element>(indices.len(), INTERNAL)?;
+    if indices.is_empty() {
         return Ok(out);
     }
-    if size_of::<T>() <= BYTES_MAX {
-        let given = Given::default().all(of.operand(), of.start, of.len);
-        let given = given.own(indices.operand(), indices.start, indices.len);
-        let done = given.result(out.as_target(INTERNAL), out.len()).run::<taken<Plain<T>, I>>();
-        match done {
+    if size_of::<S::Element>() <= BYTES_MAX {
+        let given = Given::default().all(of).own(indices).result(&out);
+        match given.run::<taken<Plain<S::Element>, J::Element>>() {
             Err(error) if error.device_error().is_some_and(is_refusal) => {}
-            done => return done.map(|()| out).map_err(|error| listed(error, of.len)),
+            done => return done.map(|()| out).map_err(|error| listed(error, of.len())),
         }
     }
     by_lists(of, indices, &out)?;
@@ -131,26 +129,22 @@ fn listed(error: Error, len: usize) -> Error {
     }
 }
 
-fn is_refusal(error: &backend_api::Error) -> bool {
-    matches!(error.kind(), backend_api::ErrorKind::Unsupported | backend_api::ErrorKind::OutOfMemory)
-}
-
-fn by_lists<T: Element, S: Store<Element = T>, I: TakeIndex, J: Store<Element = I>>(
-    of: &Linearly<'_, S>,
-    indices: &Linearly<'_, J>,
-    out: &VirtualArray<T, J::Device>,
+fn by_lists<S: Store, J: Store<Element: TakeIndex>>(
+    of: Section<'_, S>,
+    indices: Section<'_, J>,
+    out: &VirtualArray<S::Element, J::Device>,
 ) -> Result<()> {
-    let at_once = LISTED_AT_ONCE.min(indices.len).min((64 << 20) / size_of::<T>() + 1);
-    let (mut numbers, mut values) = (zeroed_vec::<I>(at_once)?, zeroed_vec::<T>(at_once)?);
-    for start in (0..indices.len).step_by(at_once) {
-        let here = at_once.min(indices.len - start);
-        indices.store.read_at(indices.start + start, &mut numbers[..here], INTERNAL)?;
+    let at_once = LISTED_AT_ONCE.min(indices.len()).min((64 << 20) / size_of::<S::Element>() + 1);
+    let (mut numbers, mut values) = (zeroed_vec(at_once)?, zeroed_vec(at_once)?);
+    for start in (0..indices.len()).step_by(at_once) {
+        let here = at_once.min(indices.len() - start);
+        indices.read(start, &mut numbers[..here])?;
         let list: Vec<usize> = numbers[..here].iter().map(|number| number.to_value() as usize).collect();
-        if let Some(at) = list.iter().position(|index| *index >= of.len) {
+        if let Some(at) = list.iter().position(|index| *index >= of.len()) {
             let (position, index) = (start + at, list[at]);
-            return Err(ErrorKind::ListedIndexOutside { position, index, len: of.len }.into());
+            return Err(ErrorKind::ListedIndexOutside { position, index, len: of.len() }.into());
         }
-        of.store.gather_within(of.start..of.start + of.len, &list, &mut values[..here], INTERNAL)?;
+        of.gather_into(&list, &mut values[..here])?;
         out.write_range(start, &values[..here])?;
     }
     Ok(())

@@ -133,6 +133,6 @@ fn kernel(
 }
 
 /// Whether a device has said that it cannot do something, or has too little memory.
-pub(super) fn is_refusal(error: &backend_api::Error) -> bool {
+pub(crate) fn is_refusal(error: &backend_api::Error) -> bool {
     matches!(error.kind(), DeviceErrorKind::Unsupported | DeviceErrorKind::OutOfMemory)
 }
