@@ -59,7 +59,43 @@ template <class K> void run(u64 count) {
     CHECK(cudaFree(scratch));
 }
 
+// The same of keys with values that are as long.
+template <class K> void run_pairs(u64 count) {
+    K *keys, *beside, *values, *values_beside;
+    void *scratch;
+    size_t scratch_bytes = 0;
+    for (K **memory : {&keys, &beside, &values, &values_beside})
+        CHECK(cudaMalloc(memory, count * sizeof(K)));
+    cub::DoubleBuffer<K> none(keys, beside), no_values(values, values_beside);
+    CHECK(cub::DeviceRadixSort::SortPairs(nullptr, scratch_bytes, none, no_values, count));
+    CHECK(cudaMalloc(&scratch, scratch_bytes));
+    cudaEvent_t start, end;
+    CHECK(cudaEventCreate(&start));
+    CHECK(cudaEventCreate(&end));
+    float times[5];
+    for (int turn = 0; turn < 6; turn++) {
+        cub::DoubleBuffer<K> buffers(keys, beside), value_buffers(values, values_beside);
+        fill<<<2048, 256>>>(keys, count);
+        CHECK(cudaEventRecord(start));
+        CHECK(cub::DeviceRadixSort::SortPairs(scratch, scratch_bytes, buffers, value_buffers, count));
+        CHECK(cudaEventRecord(end));
+        CHECK(cudaEventSynchronize(end));
+        if (turn > 0)
+            CHECK(cudaEventElapsedTime(&times[turn - 1], start, end));
+    }
+    std::sort(times, times + 5);
+    printf("pairs u%d, %llu keys: %.2f ms, %.0f M/s\n", (int)sizeof(K) * 8, count, times[2],
+           count / times[2] / 1e3);
+    for (K *memory : {keys, beside, values, values_beside})
+        CHECK(cudaFree(memory));
+    CHECK(cudaFree(scratch));
+}
+
 int main() {
+    run_pairs<unsigned>(1ull << 28);
+    run_pairs<u64>(1ull << 27);
+    run_pairs<unsigned>(1ull << 32);
+    run_pairs<u64>(1ull << 31);
     run<unsigned>(1ull << 26);
     run<u64>(1ull << 25);
     run<unsigned>(1ull << 32);

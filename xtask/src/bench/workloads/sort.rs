@@ -1,4 +1,5 @@
-//! Sorting: whole arrays of random keys, keys that are all equal, and keys of few values.
+//! Sorting: whole arrays of random keys, keys that are all equal, and keys of few values; random keys with
+//! values.
 //!
 //! `sort.cu`, beside this, is the same by CUB, to be compiled and run by hand.
 
@@ -36,6 +37,10 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         if 21 * (bytes as u64 / 10) > room {
             continue;
         }
+        if 42 * (bytes as u64 / 10) < room {
+            with_values::<u32>(bench, bytes, |bits| (bits >> 32).cast())?;
+            with_values::<u64>(bench, bytes, |bits| bits)?;
+        }
         for (kind, mask) in [("random", u64::MAX), ("equal", 0), ("two-values", 1 << 63)] {
             if kind == "random" || bytes == short {
                 one::<u32>(bench, bytes, kind, mask, |bits| (bits >> 32).cast())?;
@@ -53,6 +58,28 @@ fn mixed<T: Element>() -> Expr<T, u64> {
         bits = (bits.clone() ^ (bits >> shift)) * factor;
     }
     bits.clone() ^ (bits >> 31)
+}
+
+/// Keys with values that are as long.
+fn with_values<T: SortKey + FieldType<Value = T>>(
+    bench: &mut Bench,
+    bytes: usize,
+    of: impl Fn(Expr<T, u64>) -> Expr<T, T>,
+) -> Result<()> {
+    let setup = bench.setup.clone();
+    let kind = format!("u{}/{}", 8 * size_of::<T>(), size(bytes));
+    let own = || Field::<T, T>::whole();
+    bench.row(format!("sort/pairs/{kind}"), Unit::MegaPerSecond, |_, row| {
+        let array = || setup.array::<T>(bytes / size_of::<T>(), None, 64 << 20);
+        let (keys, values) = (array()?, array()?);
+        row.ours(&keys, || {
+            keys.transform(.., own().set(of(mixed())))?;
+            timed(setup.threads, || {
+                keys.sort_with(.., &values)?;
+                Ok(keys.len() as f64)
+            })
+        })
+    })
 }
 
 fn one<T: SortKey + FieldType<Value = T> + Ord + RadixKey>(
