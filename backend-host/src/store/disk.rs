@@ -77,6 +77,15 @@ impl FileDisk {
     }
 }
 
+impl Drop for FileDisk {
+    /// Gives the lock up. To close the file does not, as long as a process that another thread has just forked
+    /// has it open, too.
+    fn drop(&mut self) {
+        // Closing it may still do.
+        let _ = self.0.unlock();
+    }
+}
+
 impl Disk for FileDisk {
     #[cfg(unix)]
     fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()> {
@@ -163,5 +172,25 @@ impl Disk for FileDisk {
 
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_closed_is_free_though_a_forked_process_has_it_open() {
+        let path = std::env::temp_dir().join(format!("vmarray-lock-{}", std::process::id()));
+        let disk = FileDisk::create(&path).unwrap();
+        // As in a process that was forked and has not begun its own program.
+        let inherited = disk.0.try_clone().unwrap();
+        let refused = FileDisk::open(&path, true).map(drop).map_err(|cause| cause.kind());
+        assert_eq!(refused, Err(io::ErrorKind::WouldBlock));
+        drop(disk);
+        let opened = FileDisk::open(&path, false).map(drop);
+        drop(inherited);
+        std::fs::remove_file(&path).unwrap();
+        opened.unwrap();
     }
 }
