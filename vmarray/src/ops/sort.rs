@@ -1,7 +1,12 @@
-//! Sorting: in the memory of the device that has all elements, else through RAM.
+//! Sorting: in the memory of the devices that have the elements, else through RAM.
 
 mod by_pieces;
+#[cfg(test)]
+mod card_model;
+mod in_place;
+mod merge;
 mod on_device;
+mod on_devices;
 mod on_host;
 mod onesweep;
 
@@ -10,7 +15,8 @@ use std::ops::Range;
 
 use vmarray_kernel::{Memory, Number};
 
-pub(crate) use self::on_device::{DeviceSort, can_sort, sort_on_device};
+pub(crate) use self::on_device::{DeviceSort, Share, can_sort};
+pub(crate) use self::on_devices::{Dealing, sort_on_devices};
 pub(crate) use self::onesweep::is_refusal;
 use crate::base::element::Element;
 use crate::base::error::Result;

@@ -674,10 +674,11 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// Sorts the elements of a range in ascending order: floats in their total order, in which `-0.0` comes
     /// before `0.0`, and NaNs without a sign behind all others.
     ///
-    /// On a CUDA card (compute capability 7.0 and later) that has all elements of the array, they are sorted
-    /// where they lie, by a radix sort that takes as much of the card's memory beside them. Elsewhere, and if
-    /// there is no such memory, pieces of up to 1 GiB are sorted in RAM by all cores, which takes up to twice
-    /// as much of it, and merged in place.
+    /// On CUDA cards (compute capability 7.0 and later) they are sorted where they lie. It takes as much of each
+    /// card's memory beside them; what several channels have is sorted by each, and then merged, if their
+    /// cards reach each other's memory. An array on one card that has no such memory is sorted in place by
+    /// way of 0.1 to 9.2 GiB of it, whatever there is. Elsewhere, and if there is less, pieces of up to 1 GiB
+    /// are sorted in RAM by all cores, which takes up to twice as much of it, and merged in place.
     ///
     /// On a card the range is held as a whole meanwhile: other threads wait for it. Elsewhere others must not
     /// write to the range meanwhile, or what comes out is not said.
@@ -726,9 +727,11 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// with them: the first of `values` is beside the first one of the range. Elements that are equal stay
     /// in their order, and so do their values.
     ///
-    /// Values can be plain data of any type. Those of 4 and 8 bytes are moved by the card that has them and
-    /// the elements, which takes as much of its memory beside them. Others, and those elsewhere, go through
-    /// RAM.
+    /// Values can be plain data of any type. Those of 4 and 8 bytes are moved by the cards that have them and
+    /// the elements, which takes as much of their memory beside them, if each channel has the values of its
+    /// own elements: both arrays are on the same devices, and if these are several channels, they have pages
+    /// of as many elements, and begin at the same place within a turn of pages. Others, and those elsewhere,
+    /// go through RAM.
     ///
     /// ```
     /// # use vmarray::prelude::*;

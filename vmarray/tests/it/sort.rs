@@ -119,16 +119,22 @@ fn check_with<K: SortKey + Ord + Debug, V: Element + PartialEq + Debug>(
 ) {
     let mut random = Numbers::new(seed);
     let len = if random.below(2) == 0 { LENGTHS[random.below(12)] } else { random.below(20_000) };
-    let (before, after) = (random.below(3) * random.below(900), random.below(9));
+    let chosen = devices(1 + random.below(5));
+    // Half of them have the values of each key's channel in the same channel.
+    let (page_len, rows) = (1 + random.below(5000), random.below(3));
+    let (before, values_page_len) = if random.below(2) == 0 {
+        (rows * chosen.len() * page_len, page_len)
+    } else {
+        (rows * random.below(900), 1 + random.below(5000))
+    };
+    let after = random.below(9);
     let mask = [u64::MAX, 3 << 61 | 1, 0][random.below(3)];
     let keys: Vec<K> = (0..len).map(|_| key(random.next() << 16 & mask)).collect();
     let values: Vec<V> = (0..len).map(&value).collect();
-    let chosen = devices(1 + random.below(3) / 2);
-    let of =
-        |page_len| VirtualArray::<K>::builder(before + len + 1).devices(chosen.clone()).page_len(page_len);
-    let array = of(1 + random.below(5000)).build().unwrap();
-    let beside = VirtualArray::<V>::builder(len + after).devices(chosen.clone());
-    let beside = beside.page_len(1 + random.below(5000)).build().unwrap();
+    let array = VirtualArray::<K>::builder(before + len + 1).devices(chosen.clone()).page_len(page_len);
+    let array = array.build().unwrap();
+    let beside = VirtualArray::<V>::builder(len + after).devices(chosen).page_len(values_page_len);
+    let beside = beside.build().unwrap();
     array.write(before, &keys).unwrap();
     beside.write(0, &values).unwrap();
     array.sort_with(before..before + len, beside.section_mut(..len).unwrap()).unwrap();

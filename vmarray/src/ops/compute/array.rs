@@ -24,7 +24,7 @@ use crate::ops::executor::{
 };
 use crate::ops::gather;
 use crate::ops::shift::interrupted;
-use crate::ops::sort::{DeviceSort, KeyOrder, can_sort, sort_on_device};
+use crate::ops::sort::{Dealing, DeviceSort, KeyOrder, Share, can_sort, sort_on_devices};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Store, StoreMut, View as _};
 
@@ -416,33 +416,49 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
         values: Option<Operand<'_>>,
         order: KeyOrder,
     ) -> Result<bool> {
-        let [channel] = self.pager().channels() else { return Ok(false) };
-        if !can_sort(channel.device(), size_of::<T>(), values.map(|values| values.stride())) {
+        let (pager, value_bytes) = (self.pager(), values.map(|values| values.stride()));
+        let devices: Vec<_> = pager.channels().iter().map(|channel| channel.device()).collect();
+        let are_joined =
+            || devices.iter().all(|one| devices.iter().all(|two| reach(one, two) == Reach::Maps));
+        if !devices.iter().all(|device| can_sort(device, size_of::<T>(), value_bytes)) || !are_joined() {
             return Ok(false);
         }
-        let (mut claims, mut beside) = (vec![(self.pager(), self.touched_pages(range))], None);
+        let (mut claims, mut beside) = (vec![(pager, self.touched_pages(range))], None);
         if let Some(values) = values {
-            let Some(pager) = values.store.pager().filter(|pager| !std::ptr::eq(*pager, self.pager())) else {
+            let Some(other) = values.store.pager().filter(|other| !std::ptr::eq(*other, pager)) else {
                 return Ok(false);
             };
-            let [other] = pager.channels() else { return Ok(false) };
-            if !Arc::ptr_eq(other.device(), channel.device()) {
+            let (own, others) = (pager.channels(), other.channels());
+            let are_alike = own.len() == others.len()
+                && own.iter().zip(others).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()));
+            let page_len = other.page_bytes() / values.stride();
+            let dealt = own.len() * page_len;
+            // Of several channels each is to have the values of its own keys.
+            let go_together = page_len == self.page_len() && values.start % dealt == range.start % dealt;
+            if !are_alike || own.len() > 1 && !go_together {
                 return Ok(false);
             }
-            let (stride, count) = (values.stride() as u64, range.len() as u64);
-            let start = other.slot_memory().plus(values.start as u64 * stride);
-            let last = (values.start + range.len()) as u64 * stride;
-            let page_bytes = pager.page_bytes() as u64;
-            claims.push((pager, values.start as u64 * stride / page_bytes..last.div_ceil(page_bytes)));
-            beside = Some((Elements { start, count, stride }, &other.queues));
+            let range = values.start..values.start + range.len();
+            claims.push((other, (range.start / page_len) as u64..range.end.div_ceil(page_len) as u64));
+            beside = Some((other, page_len, range, values.stride() as u64));
         }
         let mut claimed = Pager::claim_homes(&claims)?;
-        let mut run = self.run(&[], 0, &self.elements_in_channel(0, range));
-        let queues = beside.map(|(_, queues)| queues);
-        run.lane.neighbours.extend(queues);
-        run.lane.written.extend(queues);
-        let values = beside.map(|(elements, _)| elements);
-        match sort_on_device(&run.lane, run.columns[0], values, order, || claimed.begin_write()) {
+        let share = |number: usize| {
+            let own = self.elements_in_channel(number, range);
+            let ArrayRun { mut lane, columns, .. } = self.run(&[], number, &own);
+            let values = beside.as_ref().map(|(other, page_len, range, stride)| {
+                let channel = &other.channels()[number];
+                lane.neighbours.push(&channel.queues);
+                lane.written.push(&channel.queues);
+                let within = within_channel((number, devices.len()), *page_len, range);
+                let start = channel.slot_memory().plus(within.start * stride);
+                Elements { start, count: within.end - within.start, stride: *stride }
+            });
+            Share { lane, channel: number as u64, first: own.start, keys: columns[0], values }
+        };
+        let shares: Vec<_> = (0..devices.len()).map(share).filter(|share| share.keys.count > 0).collect();
+        let dealing = Dealing { page_len: self.page_len(), channels: devices.len(), start: range.start };
+        match sort_on_devices(&shares, dealing, order, || claimed.begin_write()) {
             DeviceSort::Done => Ok(true),
             DeviceSort::Refused => Ok(false),
             DeviceSort::Failed(error) => Err(error),

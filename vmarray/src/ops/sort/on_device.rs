@@ -1,4 +1,4 @@
-//! Sorting in a device's memory, digit by digit, from the least significant one on.
+//! Sorting what one channel has in its device's memory, digit by digit, from the least significant one on.
 //!
 //! Each pass moves all keys from one memory to another, where they are in the order of one digit more. The
 //! next pass begins when that one is known to have succeeded: until then the keys are where they were. Keys
@@ -10,12 +10,11 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{Kernel, Report};
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceKind, DeviceSpan, Elements, Fill, Launch, Queue, Ticket, Transfer,
+    View,
 };
 
 use super::KeyOrder;
-use super::onesweep::{
-    COUNTING_BLOCK, DIGITS, MoveKernel, STATE_HEADER_BYTES, count_kernel, is_refusal, move_kernel,
-};
+use super::onesweep::{COUNTING_BLOCK, DIGITS, MoveKernel, STATE_HEADER_BYTES, count_kernel, move_kernel};
 use crate::base::error::{Error, Result};
 use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
@@ -34,7 +33,7 @@ const ALIGN: u64 = 256;
 #[derive(Debug)]
 pub(crate) enum DeviceSort {
     Done,
-    /// The device cannot do it, or has no memory for it. Nothing was changed.
+    /// A device cannot do it, or has no memory for it. Nothing was changed.
     Refused,
     /// The keys are in some order.
     Failed(Error),
@@ -49,33 +48,28 @@ pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: 
     is_card && move_kernel(key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
 }
 
-/// Sorts keys that lie side by side, which nobody else uses, and with them values, of which there are as
-/// many; says when they are about to be written to.
-pub(crate) fn sort_on_device(
-    lane: &impl Lane,
-    keys: Elements<'_>,
-    values: Option<Elements<'_>>,
-    order: KeyOrder,
-    begin_write: impl FnOnce(),
-) -> DeviceSort {
-    let kernels = (count_kernel(keys.stride), move_kernel(keys.stride, values.map(|values| values.stride)));
-    let (Some(count), Some(moves)) = kernels else { return DeviceSort::Refused };
-    match Sorter::new(lane, (keys, values), order, (count, moves)) {
-        Ok(sorter) => {
-            let outcome = sorter.run(begin_write);
-            lane.keep(sorter.host);
-            outcome
-        }
-        Err(error) if error.device_error().is_some_and(is_refusal) => DeviceSort::Refused,
-        Err(error) => DeviceSort::Failed(error),
-    }
+/// What a channel has of the keys that are sorted, and of their values. It lies side by side, and nobody else
+/// uses it.
+pub(crate) struct Share<'a, L> {
+    pub lane: L,
+    pub channel: u64,
+    /// The number of the first key in the channel.
+    pub first: u64,
+    pub keys: Elements<'a>,
+    pub values: Option<Elements<'a>>,
 }
 
-struct Sorter<'a, L> {
-    lane: &'a L,
-    keys: Elements<'a>,
-    values: Option<Elements<'a>>,
-    order: KeyOrder,
+/// Where keys are, and their values.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct KeysPlace<'a> {
+    pub keys: DeviceSpan<'a>,
+    pub values: Option<DeviceSpan<'a>>,
+}
+
+/// Sorts keys of a share that are in some memory of its device, by way of other memory.
+pub(super) struct Sorter<'a, L> {
+    pub share: &'a Share<'a, L>,
+    pub order: KeyOrder,
     count: &'a Kernel,
     moves: &'a MoveKernel,
     /// Numbers of digits, and states of tiles.
@@ -85,25 +79,18 @@ struct Sorter<'a, L> {
     host: PinnedPiece,
 }
 
-/// Where keys are, and their values.
-#[derive(Clone, Copy, PartialEq)]
-struct KeysPlace<'a> {
-    keys: DeviceSpan<'a>,
-    values: Option<DeviceSpan<'a>>,
-}
-
-impl<'a, L: Lane> Sorter<'a, L> {
-    fn new(
-        lane: &'a L,
-        (keys, values): (Elements<'a>, Option<Elements<'a>>),
-        order: KeyOrder,
-        (count, moves): (&'a Kernel, &'a MoveKernel),
-    ) -> Result<Self> {
+impl<'a, L: Lane + Sync> Sorter<'a, L> {
+    /// # Errors
+    /// A [refusal](is_refusal) of the device, and others.
+    pub fn new(share: &'a Share<'a, L>, order: KeyOrder) -> Result<Self> {
+        let keys = share.keys;
+        let kernels = (count_kernel(keys.stride), move_kernel(keys.stride, share.values.map(|of| of.stride)));
+        let (Some(count), Some(moves)) = kernels else { return Err(refusal().into()) };
         let states = (Self::words(keys.stride) * 8).next_multiple_of(ALIGN);
         let of_states = Self::state_bytes(moves, keys.count.min(Self::at_once(moves)));
-        let memory = DeviceBuffer::new(lane.device(), states + of_states, Commit::Lazy)?;
-        let host = lane.buffer((Self::words(keys.stride) * 8 + Report::BYTES) as usize)?;
-        Ok(Self { lane, keys, values, order, count, moves, memory, states, host })
+        let memory = DeviceBuffer::new(share.lane.device(), states + of_states, Commit::Lazy)?;
+        let host = share.lane.buffer((Self::words(keys.stride) * 8 + Report::BYTES) as usize)?;
+        Ok(Self { share, order, count, moves, memory, states, host })
     }
 
     /// The numbers of all digits, and two times where keys of each value of one begin.
@@ -119,164 +106,200 @@ impl<'a, L: Lane> Sorter<'a, L> {
         STATE_HEADER_BYTES + keys.div_ceil(moves.tile) * DIGITS as u64 * 4
     }
 
-    /// Bytes of keys and values beside one another, and where the values begin.
-    fn beside_bytes(&self) -> (u64, u64) {
-        let keys = (self.keys.count * self.keys.stride).next_multiple_of(ALIGN);
-        (keys + self.values.map_or(0, |values| values.count * values.stride), keys)
+    /// Gives back what the lane has lent.
+    pub fn end(self) {
+        self.share.lane.keep(self.host);
     }
 
-    fn home(&self) -> KeysPlace<'a> {
-        KeysPlace { keys: self.keys.start, values: self.values.map(|values| values.start) }
+    pub fn home(&self) -> KeysPlace<'a> {
+        let Share { keys, values, .. } = self.share;
+        KeysPlace { keys: keys.start, values: values.map(|values| values.start) }
     }
 
-    fn run(&self, begin_write: impl FnOnce()) -> DeviceSort {
-        // Of long arrays it takes as long to get memory for as to count.
-        let (device, (bytes, values)) = (self.lane.device(), self.beside_bytes());
-        let (counts, beside) = std::thread::scope(|scope| {
-            let allocate = || DeviceBuffer::new(device, bytes, Commit::Lazy);
-            let beside = std::thread::Builder::new().spawn_scoped(scope, allocate);
-            let counts = self.count();
-            let beside =
-                beside.map_or_else(|_| allocate(), |thread| thread.join().unwrap_or_else(|_| allocate()));
-            (counts, beside)
-        });
-        let (counts, beside) = match (counts, beside) {
-            (Ok(Some(counts)), Ok(beside)) => (counts, beside),
-            (Ok(None), _) => return DeviceSort::Refused,
-            (Err(error), _) | (_, Err(error)) if is_refusal(&error) => return DeviceSort::Refused,
-            (Err(error), _) | (_, Err(error)) => return DeviceSort::Failed(error.into()),
-        };
-        begin_write();
-        let beside = KeysPlace { keys: beside.at(0), values: self.values.map(|_| beside.at(values)) };
-        let mut from_to = (self.home(), beside);
+    /// Memory for so many keys and values.
+    pub fn memory_for(&self, count: u64) -> backend_api::Result<KeysMemory> {
+        let values = self.share.values.map(|of| of.stride);
+        let values_begin = (count * self.share.keys.stride).next_multiple_of(ALIGN);
+        let bytes = values_begin + values.map_or(0, |stride| count * stride);
+        let memory = DeviceBuffer::new(self.share.lane.device(), bytes, Commit::Lazy)?;
+        Ok(KeysMemory { memory, values: values.map(|_| values_begin) })
+    }
+
+    /// The place of a key so many further on.
+    pub fn further<'p>(&self, place: KeysPlace<'p>, by: u64) -> KeysPlace<'p> {
+        let Share { keys, values, .. } = self.share;
+        let values = place.values.zip(*values).map(|(place, of)| place.plus(by * of.stride));
+        KeysPlace { keys: place.keys.plus(by * keys.stride), values }
+    }
+
+    /// How many keys have each value of each digit.
+    ///
+    /// # Errors
+    /// A [refusal](is_refusal), if the device does not take the kernels; and others.
+    pub fn counts(&self, at: KeysPlace<'_>, keys: u64) -> backend_api::Result<Vec<u64>> {
+        let (words, stride) = (Self::words(self.share.keys.stride), self.share.keys.stride);
+        let counted = stride * DIGITS as u64;
+        let blocks = keys.div_ceil(COUNTED_BY_BLOCK).min(COUNTING_BLOCKS);
+        let numbers = Elements { start: self.memory.at(0), count: words, stride: 8 };
+        let items = blocks * u64::from(COUNTING_BLOCK);
+        let views = [Elements { start: at.keys, count: keys, stride }.into(), numbers.into()];
+        let fill = Fill { to: self.memory.at(0), bytes: words * 8, pattern: &[0] };
+        self.done(0, &mut |queue| queue.fill(&fill))?;
+        self.launch(self.count, items, &views, &[keys, self.order.flip, self.order.flip_negative])?;
+        let (from, to) = (self.memory.at(0), self.host.at(0));
+        self.done(0, &mut |queue| queue.submit(&[Transfer::Download { from, to, bytes: counted * 8 }]))?;
+        let mut report = [0_u64; Report::BYTES as usize / 8];
+        self.host.read(words as usize * 8, bytemuck::cast_slice_mut(&mut report));
+        let mut counts = vec![0; counted as usize];
+        self.host.read(0, bytemuck::cast_slice_mut(&mut counts));
+        if Report::from_words(report).failures == 0 { Ok(counts) } else { Err(refusal()) }
+    }
+
+    /// Sorts so many keys, which have these [counts](Self::counts), by way of memory beside them; says where
+    /// they are then.
+    ///
+    /// # Errors
+    /// Those of the device, and where the keys are, in some order.
+    pub fn sort<'p>(
+        &self,
+        keys: u64,
+        counts: &[u64],
+        from: KeysPlace<'p>,
+        beside: KeysPlace<'p>,
+    ) -> std::result::Result<KeysPlace<'p>, (KeysPlace<'p>, backend_api::Error)> {
+        let mut from_to = (from, beside);
         for (place, counts) in counts.chunks_exact(DIGITS).enumerate() {
-            if counts.contains(&self.keys.count) {
-                continue;
-            }
-            match self.pass(place as u64, counts, from_to) {
-                Ok(()) => {}
-                Err(error) if from_to.0 == self.home() && is_refusal(&error) => return DeviceSort::Refused,
+            if !counts.contains(&keys) {
                 // What it has read is as it was.
-                Err(error) => return self.failed(from_to.0, error),
+                self.pass(place as u64, counts, from_to).map_err(|error| (from_to.0, error))?;
+                from_to = (from_to.1, from_to.0);
             }
-            from_to = (from_to.1, from_to.0);
         }
-        match self.bring_home(from_to.0) {
-            Ok(()) => DeviceSort::Done,
-            Err(error) => self.failed(from_to.0, error),
-        }
+        Ok(from_to.0)
     }
 
-    /// After a failure: the keys are in a place.
-    fn failed(&self, at: KeysPlace<'_>, error: backend_api::Error) -> DeviceSort {
-        match self.bring_home(at) {
-            Ok(()) => DeviceSort::Failed(error.into()),
-            Err(_) => DeviceSort::Lost(error.into()),
+    /// Copies so many keys, and their values, each to where it is to be: in any order, so that no memory is
+    /// among the places of both kinds.
+    pub fn copy(&self, copies: &[(KeysPlace<'_>, KeysPlace<'_>, u64)]) -> backend_api::Result<()> {
+        let Share { keys: of_keys, values: of_values, .. } = self.share;
+        let mut transfers = Vec::new();
+        for (from, to, keys) in copies.iter().filter(|(from, to, _)| from != to) {
+            let bytes = keys * of_keys.stride;
+            transfers.push(Transfer::Internal { from: from.keys, to: to.keys, bytes });
+            if let (Some(of), Some(from), Some(to)) = (of_values, from.values, to.values) {
+                transfers.push(Transfer::Internal { from, to, bytes: keys * of.stride });
+            }
         }
-    }
-
-    /// Copies keys and values to where they belong, if they are in the memory beside it.
-    fn bring_home(&self, from: KeysPlace<'_>) -> backend_api::Result<()> {
-        let to = self.home();
-        if from == to {
+        if transfers.is_empty() {
             return Ok(());
         }
-        let bytes = self.keys.count * self.keys.stride;
-        let mut copies = vec![Transfer::Internal { from: from.keys, to: to.keys, bytes }];
-        if let (Some(values), Some(from)) = (self.values, from.values) {
-            let bytes = values.count * values.stride;
-            copies.push(Transfer::Internal { from, to: values.start, bytes });
-        }
-        self.done(&mut |queue| queue.submit(&copies))
+        self.done(copies.iter().map(|(.., keys)| keys).sum(), &mut |queue| queue.submit(&transfers))
+    }
+
+    /// Launches a kernel for so many items, in the queue of what changes the keys. What the next one reads to
+    /// know where to write is there then.
+    pub fn launch(
+        &self,
+        kernel: &Kernel,
+        items: u64,
+        views: &[View<'_>],
+        params: &[u64],
+    ) -> backend_api::Result<()> {
+        let report = self.host.at(Self::words(self.share.keys.stride) * 8);
+        let launch = Launch { views, params, ..Launch::new(kernel, items, Geometry::plain(0), report) };
+        self.done(views.iter().map(View::count).max().unwrap_or(0), &mut |queue| queue.launch(&launch))
+    }
+
+    /// One of the keys, which are in a place, as it is ordered.
+    pub fn key_at(&self, place: KeysPlace<'_>, number: u64) -> backend_api::Result<u64> {
+        let bytes = self.share.keys.stride;
+        let from = self.further(place, number).keys;
+        let copy = Transfer::Download { from, to: self.host.at(0), bytes };
+        self.done(1, &mut |queue| queue.submit(&[copy]))?;
+        let mut word = [0; 8];
+        self.host.read(0, &mut word[..bytes as usize]);
+        let bits = u64::from_le_bytes(word);
+        Ok(match bytes {
+            1 => self.order.key(bits as u8),
+            2 => self.order.key(bits as u16),
+            4 => self.order.key(bits as u32),
+            _ => self.order.key(bits),
+        })
     }
 
     /// Has work done in the queue of what changes the keys.
     fn done(
         &self,
+        keys_moved: u64,
         work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>,
     ) -> backend_api::Result<()> {
-        let ticket = self.lane.submit(RunAccess::Change, work)?;
-        let of_each = self.keys.stride + self.values.map_or(0, |values| values.stride);
-        recording::sized(ticket, 1, || 2 * self.keys.count * of_each);
-        self.lane.wait(ticket)
+        let Share { lane, keys, values, .. } = self.share;
+        let ticket = lane.submit(RunAccess::Change, work)?;
+        let of_each = keys.stride + values.map_or(0, |values| values.stride);
+        recording::sized(ticket, 1, || 2 * keys_moved * of_each);
+        lane.wait(ticket)
     }
 
-    /// How many keys have each value of each digit; none if the device does not take the kernels.
-    fn count(&self) -> backend_api::Result<Option<Vec<u64>>> {
-        let (words, stride) = (Self::words(self.keys.stride), self.keys.stride);
-        let counted = stride * DIGITS as u64;
-        let blocks = self.keys.count.div_ceil(COUNTED_BY_BLOCK).min(COUNTING_BLOCKS);
-        let report = self.host.at(words * 8);
-        let numbers = Elements { start: self.memory.at(0), count: words, stride: 8 };
-        let views = [self.keys.into(), numbers.into()];
-        let params = [self.keys.count, self.order.flip, self.order.flip_negative];
-        let items = blocks * u64::from(COUNTING_BLOCK);
-        let launch = Launch {
-            views: &views,
-            params: &params,
-            ..Launch::new(self.count, items, Geometry::plain(0), report)
-        };
-        self.done(&mut |queue| {
-            queue.fill(&Fill { to: self.memory.at(0), bytes: words * 8, pattern: &[0] })?;
-            queue.launch(&launch)?;
-            let (from, to) = (self.memory.at(0), self.host.at(0));
-            queue.submit(&[Transfer::Download { from, to, bytes: counted * 8 }])
-        })?;
-        let mut report = [0_u64; Report::BYTES as usize / 8];
-        self.host.read(words as usize * 8, bytemuck::cast_slice_mut(&mut report));
-        let mut counts = vec![0; counted as usize];
-        self.host.read(0, bytemuck::cast_slice_mut(&mut counts));
-        Ok((Report::from_words(report).failures == 0).then_some(counts))
-    }
-
-    /// Moves all keys and values, by one digit.
-    fn pass(
+    /// Moves keys, which have these counts of one digit, and their values, by this digit.
+    pub fn pass(
         &self,
         place: u64,
         counts: &[u64],
         (from, to): (KeysPlace<'_>, KeysPlace<'_>),
     ) -> backend_api::Result<()> {
-        let (count, stride, digits) = (self.keys.count, self.keys.stride, DIGITS as u64);
-        let mut next = 0;
+        let Share { keys: Elements { stride, .. }, values, .. } = *self.share;
+        let (digits, mut next) = (DIGITS as u64, 0);
         let starts = counts.iter().map(|count| {
             next += count;
             next - count
         });
         let starts: Vec<u64> = starts.collect();
+        let count = next;
         self.host.write(0, bytemuck::cast_slice(&starts));
-        let report = self.host.at(Self::words(stride) * 8);
         let numbers =
             |place: u64| Elements { start: self.memory.at(place * digits * 8), count: digits, stride: 8 };
         let (mut starts, mut ends) = (numbers(stride), numbers(stride + 1));
         let states = (self.memory.bytes() - self.states) / 4;
         let states = Elements { start: self.memory.at(self.states), count: states, stride: 4 };
         let keys_to = Elements { start: to.keys, count, stride };
-        self.done(&mut |queue| {
-            let upload = Transfer::Upload { from: self.host.at(0), to: starts.start, bytes: digits * 8 };
-            let mut last = queue.submit(&[upload])?;
-            let mut first = 0;
-            while first < count {
-                let here = Self::at_once(self.moves).min(count - first);
-                let bytes = Self::state_bytes(self.moves, here);
-                queue.fill(&Fill { to: states.start, bytes, pattern: &[0] })?;
-                let keys = Elements { start: from.keys.plus(first * stride), count: here, stride };
-                let mut views = vec![keys.into(), keys_to.into(), starts.into(), ends.into(), states.into()];
-                if let (Some(from), Some(to), Some(of)) = (from.values, to.values, self.values) {
-                    let values = Elements { start: from.plus(first * of.stride), count: here, ..of };
-                    views.push(values.into());
-                    views.push(Elements { start: to, ..of }.into());
-                }
-                let params = [here, 8 * place, self.order.flip, self.order.flip_negative];
-                let items = here.div_ceil(self.moves.tile) * u64::from(self.moves.block);
-                last = queue.launch(&Launch {
-                    views: &views,
-                    params: &params,
-                    ..Launch::new(&self.moves.kernel, items, Geometry::plain(0), report)
-                })?;
-                (starts, ends) = (ends, starts);
-                first += here;
+        let upload = Transfer::Upload { from: self.host.at(0), to: starts.start, bytes: digits * 8 };
+        self.done(0, &mut |queue| queue.submit(&[upload]))?;
+        let mut first = 0;
+        while first < count {
+            let here = Self::at_once(self.moves).min(count - first);
+            let bytes = Self::state_bytes(self.moves, here);
+            let fill = Fill { to: states.start, bytes, pattern: &[0] };
+            self.done(0, &mut |queue| queue.fill(&fill))?;
+            let keys = Elements { start: from.keys.plus(first * stride), count: here, stride };
+            let mut views = vec![keys.into(), keys_to.into(), starts.into(), ends.into(), states.into()];
+            if let (Some(from), Some(to), Some(of)) = (from.values, to.values, values) {
+                let values = Elements { start: from.plus(first * of.stride), count: here, ..of };
+                views.push(values.into());
+                views.push(Elements { start: to, count, ..of }.into());
             }
-            Ok(last)
-        })
+            let params = [here, 8 * place, self.order.flip, self.order.flip_negative];
+            let items = here.div_ceil(self.moves.tile) * u64::from(self.moves.block);
+            self.launch(&self.moves.kernel, items, &views, &params)?;
+            (starts, ends) = (ends, starts);
+            first += here;
+        }
+        Ok(())
     }
+}
+
+/// Memory of a device for keys, and for values behind them.
+pub(super) struct KeysMemory {
+    memory: DeviceBuffer<dyn Device>,
+    values: Option<u64>,
+}
+
+impl KeysMemory {
+    pub fn place(&self) -> KeysPlace<'_> {
+        KeysPlace { keys: self.memory.at(0), values: self.values.map(|begin| self.memory.at(begin)) }
+    }
+}
+
+/// What a device says that does not take the text of a kernel.
+fn refusal() -> backend_api::Error {
+    backend_api::Error::new(backend_api::ErrorKind::Unsupported, "sort")
 }

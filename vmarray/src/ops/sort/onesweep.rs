@@ -12,6 +12,11 @@ pub(super) const COUNTING_BLOCK: u32 = 256;
 /// Bytes of the states of a pass before those of its tiles.
 pub(super) const STATE_HEADER_BYTES: u64 = 64;
 
+/// Elements of the tiles by which runs are merged, as in `merge.h`.
+pub(super) const MERGE_TILE: u64 = 17 * MERGING_BLOCK;
+/// Threads of a block that merges, or that gathers elements.
+pub(super) const MERGING_BLOCK: u64 = 256;
+
 /// A kernel that moves keys by one digit, and values with them.
 ///
 /// Views: keys, where to, where those of each value of the digit go, the same for the keys that come after,
@@ -41,17 +46,66 @@ pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static Kernel> {
 /// The kernel for keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes, or none.
 pub(super) fn move_kernel(key_bytes: u64, value_bytes: Option<u64>) -> Option<&'static MoveKernel> {
     static ALL: [[OnceLock<Option<MoveKernel>>; 3]; 4] = [const { [const { OnceLock::new() }; 3] }; 4];
-    let key = key_type(key_bytes)?;
-    let value = match value_bytes {
-        None => None,
-        Some(4) => Some(Type::U32),
-        Some(8) => Some(Type::U64),
-        Some(_) => return None,
-    };
+    let (key, value) = (key_type(key_bytes)?, value_type(value_bytes)?);
     let of_key = &ALL[key_bytes.ilog2() as usize];
     of_key[value.map_or(0, |value| value.bytes() as usize / 4)]
         .get_or_init(|| MoveKernel::new(key, value))
         .as_ref()
+}
+
+/// Kernels that merge two runs into one.
+#[derive(Debug)]
+pub(super) struct MergeKernels {
+    /// Finds where tiles begin and end in the first run. An item is a tile. Views: the keys of both runs, and
+    /// two numbers a tile. Parameters: the six of a [`Dealt`](super::merge::Dealt), the lengths of the
+    /// runs, the two words of the order.
+    pub find: Kernel,
+    /// Writes tiles, each by a block. Views: the keys of both runs, the two numbers a tile, where to, and if
+    /// there are values, these of both runs and where to. Parameters: the same, and if there are values, the
+    /// bytes of one.
+    pub merge: Kernel,
+}
+
+/// The kernels that merge keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes, or none.
+pub(super) fn merge_kernels(key_bytes: u64, value_bytes: Option<u64>) -> Option<&'static MergeKernels> {
+    static ALL: [[OnceLock<Option<MergeKernels>>; 3]; 4] = [const { [const { OnceLock::new() }; 3] }; 4];
+    let (key, value) = (key_type(key_bytes)?, value_type(value_bytes)?);
+    let made = || {
+        let (runs, numbers) = ([view(Access::Read, key), view(Access::Read, key)], Type::U64);
+        let (text, block) = (merges_text(key), (MERGING_BLOCK as u32, 0));
+        let views = [&runs[..], &[view(Access::Append, numbers)]].concat();
+        let find = kernel("find_splits_of", text, block, views, 10).ok()?;
+        let mut views = [&runs[..], &[view(Access::Read, numbers), view(Access::Append, key)]].concat();
+        let Some(value) = value else {
+            return Some(MergeKernels { find, merge: kernel("merge_keys_of", text, block, views, 10).ok()? });
+        };
+        views.extend([Access::Read, Access::Read, Access::Append].map(|access| view(access, value)));
+        Some(MergeKernels { find, merge: kernel("merge_pairs_of", text, block, views, 11).ok()? })
+    };
+    let of_key = &ALL[key_bytes.ilog2() as usize];
+    of_key[value.map_or(0, |value| value.bytes() as usize / 4)].get_or_init(made).as_ref()
+}
+
+/// The kernel that brings elements of 1, 2, 4 or 8 bytes from a channel to where they are among all. Views:
+/// these, and where to. Parameters: the six of a [`Dealt`](super::merge::Dealt).
+pub(super) fn gather_kernel(bytes: u64) -> Option<&'static Kernel> {
+    static ALL: [OnceLock<Option<Kernel>>; 4] = [const { OnceLock::new() }; 4];
+    let of = key_type(bytes)?;
+    let made = || {
+        let views = vec![view(Access::Read, of), view(Access::Append, of)];
+        kernel("gather_share_of", merges_text(of), (MERGING_BLOCK as u32, 0), views, 6).ok()
+    };
+    ALL[bytes.ilog2() as usize].get_or_init(made).as_ref()
+}
+
+/// The type of values of 4 or 8 bytes, or of none; none for others.
+fn value_type(bytes: Option<u64>) -> Option<Option<Type>> {
+    match bytes {
+        None => Some(None),
+        Some(4) => Some(Some(Type::U32)),
+        Some(8) => Some(Some(Type::U64)),
+        Some(_) => None,
+    }
 }
 
 fn key_type(bytes: u64) -> Option<Type> {
@@ -70,6 +124,15 @@ fn keys_text(key: Type) -> &'static str {
         2 => include_str!("onesweep/keys_2.ptx"),
         4 => include_str!("onesweep/keys_4.ptx"),
         _ => include_str!("onesweep/keys_8.ptx"),
+    }
+}
+
+fn merges_text(key: Type) -> &'static str {
+    match key.bytes() {
+        1 => include_str!("onesweep/merge_1.ptx"),
+        2 => include_str!("onesweep/merge_2.ptx"),
+        4 => include_str!("onesweep/merge_4.ptx"),
+        _ => include_str!("onesweep/merge_8.ptx"),
     }
 }
 
@@ -124,10 +187,10 @@ fn kernel(
         code,
         ..Body::default()
     };
-    // SAFETY: it takes two, five or seven views, the number of items, and as many words as there are
-    // parameters. It reads the elements of views, and writes to those of views that are declared so, since
-    // `on_device`, which alone launches it, gives it numbers that are inside of them. It waits for blocks
-    // that began before it, and for nothing else, so it ends.
+    // SAFETY: it takes as many views and words as are stated here, and the number of items between them. It
+    // reads the elements of views, and writes to those of views that are declared so, since `on_devices`,
+    // which alone launches it, gives it numbers that are inside of them. It waits for blocks that began
+    // before it, and for nothing else, so it ends.
     let text = unsafe { Code::new(name) }.ptx(text).with_shared_bytes(shared_bytes);
     Ok(Kernel::new(body)?.named(name).with_code(text))
 }

@@ -28,24 +28,16 @@ template <class K> __global__ void fill(K *keys, u64 count) {
     }
 }
 
-template <class K> void run(u64 count) {
-    K *keys, *beside;
-    void *scratch;
-    size_t scratch_bytes = 0;
-    CHECK(cudaMalloc(&keys, count * sizeof(K)));
-    CHECK(cudaMalloc(&beside, count * sizeof(K)));
-    cub::DoubleBuffer<K> none(keys, beside);
-    CHECK(cub::DeviceRadixSort::SortKeys(nullptr, scratch_bytes, none, count));
-    CHECK(cudaMalloc(&scratch, scratch_bytes));
+// Says how long a sort of keys takes that are filled anew for each turn.
+template <class K, class Sort> void measure(const char *what, K *keys, u64 count, Sort sort) {
     cudaEvent_t start, end;
     CHECK(cudaEventCreate(&start));
     CHECK(cudaEventCreate(&end));
     float times[5];
     for (int turn = 0; turn < 6; turn++) {
-        cub::DoubleBuffer<K> buffers(keys, beside);
         fill<<<2048, 256>>>(keys, count);
         CHECK(cudaEventRecord(start));
-        CHECK(cub::DeviceRadixSort::SortKeys(scratch, scratch_bytes, buffers, count));
+        CHECK(sort());
         CHECK(cudaEventRecord(end));
         CHECK(cudaEventSynchronize(end));
         // The first one is for the driver.
@@ -53,52 +45,40 @@ template <class K> void run(u64 count) {
             CHECK(cudaEventElapsedTime(&times[turn - 1], start, end));
     }
     std::sort(times, times + 5);
-    printf("u%d, %llu keys: %.2f ms, %.0f M/s\n", (int)sizeof(K) * 8, count, times[2], count / times[2] / 1e3);
-    CHECK(cudaFree(keys));
-    CHECK(cudaFree(beside));
-    CHECK(cudaFree(scratch));
+    printf("%s u%d, %llu keys: %.2f ms, %.0f M/s\n", what, (int)sizeof(K) * 8, count, times[2],
+           count / times[2] / 1e3);
 }
 
-// The same of keys with values that are as long.
-template <class K> void run_pairs(u64 count) {
-    K *keys, *beside, *values, *values_beside;
-    void *scratch;
-    size_t scratch_bytes = 0;
-    for (K **memory : {&keys, &beside, &values, &values_beside})
-        CHECK(cudaMalloc(memory, count * sizeof(K)));
-    cub::DoubleBuffer<K> none(keys, beside), no_values(values, values_beside);
-    CHECK(cub::DeviceRadixSort::SortPairs(nullptr, scratch_bytes, none, no_values, count));
-    CHECK(cudaMalloc(&scratch, scratch_bytes));
-    cudaEvent_t start, end;
-    CHECK(cudaEventCreate(&start));
-    CHECK(cudaEventCreate(&end));
-    float times[5];
-    for (int turn = 0; turn < 6; turn++) {
-        cub::DoubleBuffer<K> buffers(keys, beside), value_buffers(values, values_beside);
-        fill<<<2048, 256>>>(keys, count);
-        CHECK(cudaEventRecord(start));
-        CHECK(cub::DeviceRadixSort::SortPairs(scratch, scratch_bytes, buffers, value_buffers, count));
-        CHECK(cudaEventRecord(end));
-        CHECK(cudaEventSynchronize(end));
-        if (turn > 0)
-            CHECK(cudaEventElapsedTime(&times[turn - 1], start, end));
+// Sorts keys, or keys with values that are as long.
+template <class K> void run(u64 count, bool with_values) {
+    K *keys, *beside, *values = nullptr, *values_beside = nullptr;
+    CHECK(cudaMalloc(&keys, count * sizeof(K)));
+    CHECK(cudaMalloc(&beside, count * sizeof(K)));
+    if (with_values) {
+        CHECK(cudaMalloc(&values, count * sizeof(K)));
+        CHECK(cudaMalloc(&values_beside, count * sizeof(K)));
     }
-    std::sort(times, times + 5);
-    printf("pairs u%d, %llu keys: %.2f ms, %.0f M/s\n", (int)sizeof(K) * 8, count, times[2],
-           count / times[2] / 1e3);
-    for (K *memory : {keys, beside, values, values_beside})
+    void *scratch = nullptr;
+    size_t scratch_bytes = 0;
+    auto sort = [&] {
+        cub::DoubleBuffer<K> of_keys(keys, beside), of_values(values, values_beside);
+        return with_values ? cub::DeviceRadixSort::SortPairs(scratch, scratch_bytes, of_keys, of_values, count)
+                           : cub::DeviceRadixSort::SortKeys(scratch, scratch_bytes, of_keys, count);
+    };
+    // Without memory it says how much it takes.
+    CHECK(sort());
+    CHECK(cudaMalloc(&scratch, scratch_bytes));
+    measure(with_values ? "pairs" : "keys", keys, count, sort);
+    for (void *memory : {(void *)keys, (void *)beside, (void *)values, (void *)values_beside, scratch})
         CHECK(cudaFree(memory));
-    CHECK(cudaFree(scratch));
 }
 
 int main() {
-    run_pairs<unsigned>(1ull << 28);
-    run_pairs<u64>(1ull << 27);
-    run_pairs<unsigned>(1ull << 32);
-    run_pairs<u64>(1ull << 31);
-    run<unsigned>(1ull << 26);
-    run<u64>(1ull << 25);
-    run<unsigned>(1ull << 32);
-    run<u64>(1ull << 31);
-    run<u64>(1ull << 33);
+    for (bool with_values : {true, false}) {
+        run<unsigned>(1ull << 28, with_values);
+        run<u64>(1ull << 27, with_values);
+        run<unsigned>(1ull << 32, with_values);
+        run<u64>(1ull << 31, with_values);
+    }
+    run<u64>(1ull << 33, false);
 }

@@ -1,0 +1,250 @@
+//! Sorts on cards without a card: a device that carries out their kernels in RAM, and says that it is one.
+
+use std::sync::Arc;
+
+use backend_api::kernel::{self, Access, Report};
+use backend_api::wrap::{Fault, Faulty, Operation, SplitMix64};
+use backend_api::{
+    Device, DeviceInfo, DeviceKind, DeviceSpan, ErrorKind as DeviceErrorKind, HostBuffer, HostMemory, Launch,
+    QueueHandle, Result, Ticket, Transfer,
+};
+
+use crate::ErrorKind;
+use crate::host::HostDevice;
+use crate::prelude::*;
+
+#[derive(Debug)]
+struct CardModel {
+    inner: Arc<dyn Device>,
+    info: DeviceInfo,
+}
+
+impl CardModel {
+    fn new() -> Self {
+        let inner: Arc<dyn Device> = Arc::new(HostDevice::new(64 << 20).unwrap());
+        let mut info = inner.info().clone();
+        info.kind = DeviceKind::DiscreteGpu;
+        Self { inner, info }
+    }
+
+    fn host(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
+        HostBuffer::new(&self.inner, bytes.max(1), HostMemory::Pageable)
+    }
+}
+
+/// The elements of a view, as words.
+fn words(bytes: &[u8], stride: u64) -> Vec<u64> {
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    };
+    bytes.chunks_exact(stride as usize).map(word).collect()
+}
+
+/// Carries out a kernel of sorts: the words of its views, the bytes of one of their elements, and parameters.
+fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
+    let bits = 8 * strides[0];
+    let ordered = |flips: &[u64], word: u64| {
+        let sign = ((word << (64 - bits)) as i64 >> 63) as u64;
+        (word ^ flips[0] ^ (sign & flips[1])) & (u64::MAX >> (64 - bits))
+    };
+    match entry {
+        "count_digits_of" => {
+            for word in std::mem::take(&mut views[0]) {
+                let key = ordered(&params[1..], word);
+                (0..strides[0])
+                    .for_each(|digit| views[1][(digit << 8 | key >> (8 * digit) & 255) as usize] += 1);
+            }
+        }
+        "move_keys_of" | "move_pairs_of" => {
+            let mut next = views[2].clone();
+            for at in 0..params[0] as usize {
+                let digit = ordered(&params[2..], views[0][at]) >> params[1] & 255;
+                let to = next[digit as usize] as usize;
+                next[digit as usize] += 1;
+                views[1][to] = views[0][at];
+                if let [.., values, values_to] = &mut views[5..] {
+                    values_to[to] = values[at];
+                }
+            }
+            views[3] = next;
+        }
+        "find_splits_of" => {}
+        // With the number of each element of a channel among all.
+        "merge_keys_of" | "merge_pairs_of" | "gather_share_of" => {
+            let &[first, count, page_len, channels, channel, base] = &params[..6] else { unreachable!() };
+            let number = |own: u64| {
+                let dealt = (own / page_len * channels + channel) * page_len + own % page_len;
+                dealt.wrapping_sub(base) as usize
+            };
+            if entry == "gather_share_of" {
+                for own in 0..count {
+                    views[1][number(first + own)] = views[0][own as usize];
+                }
+                return;
+            }
+            let lengths = [params[6], params[7]].map(|len| len as usize);
+            let from = (0..2).flat_map(|run| (0..lengths[run]).map(move |at| (run, at)));
+            let mut merged: Vec<(usize, usize)> = from.collect();
+            merged.sort_by_key(|&(run, at)| ordered(&params[8..], views[run][at]));
+            for own in 0..count {
+                let (run, at) = merged[number(first + own)];
+                views[3][own as usize] = views[run][at];
+                if entry == "merge_pairs_of" {
+                    views[6][own as usize] = views[4 + run][at];
+                }
+            }
+        }
+        other => panic!("no kernel of sorts: {other}"),
+    }
+}
+
+/// Where a view begins, and its bytes.
+fn place<'a>(view: &kernel::View<'a>) -> (DeviceSpan<'a>, u64) {
+    match *view {
+        kernel::View::Run(elements) => (elements.start, elements.count * elements.stride),
+        kernel::View::Dealt { .. } => panic!("sorts have views that are runs"),
+    }
+}
+
+// SAFETY: all but launches is passed on as it is, and these are copies to and from memory of the inner device
+// in the queue that they are for.
+unsafe impl Device for CardModel {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn reaches(&self, other: &DeviceInfo) -> backend_api::Reach {
+        if *other == self.info { backend_api::Reach::Maps } else { backend_api::Reach::No }
+    }
+
+    fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
+        let entry = launch.kernel.code().expect("kernels of sorts have code").entry();
+        let strides: Vec<u64> = launch.views.iter().map(kernel::View::stride).collect();
+        let mut views = Vec::new();
+        for view in launch.views {
+            let (start, bytes) = place(view);
+            let host = self.host(bytes as usize)?;
+            let copy = Transfer::Download { from: start, to: host.at(0), bytes };
+            self.inner.wait(self.inner.submit(queue, &[copy])?)?;
+            let mut read = vec![0; bytes as usize];
+            host.read(0, &mut read);
+            views.push(words(&read, view.stride()));
+        }
+        run(entry, &mut views, &strides, launch.params);
+        let declared = &launch.kernel.body().views;
+        for ((view, words), decl) in launch.views.iter().zip(views).zip(declared) {
+            if decl.access != Access::Read {
+                let (to, bytes) = place(view);
+                let host = self.host(bytes as usize)?;
+                let stride = view.stride() as usize;
+                let bytes_of = |word: u64| word.to_le_bytes().into_iter().take(stride);
+                host.write(0, &words.into_iter().flat_map(bytes_of).collect::<Vec<u8>>());
+                let copy = Transfer::Upload { from: host.at(0), to, bytes };
+                self.inner.wait(self.inner.submit(queue, &[copy])?)?;
+            }
+        }
+        // The report, of which all is zero.
+        let zeroes = backend_api::DeviceBuffer::new(&self.inner, Report::BYTES, backend_api::Commit::Lazy)?;
+        let fill = backend_api::Fill { to: zeroes.at(0), bytes: Report::BYTES, pattern: &[0] };
+        self.inner.fill(queue, &fill)?;
+        let copy = Transfer::Download { from: zeroes.at(0), to: launch.report, bytes: Report::BYTES };
+        let ticket = self.inner.submit(queue, &[copy])?;
+        self.inner.wait(ticket)?;
+        Ok(ticket)
+    }
+
+    backend_api::forward! { self => self.inner;
+        memory create_queue release_queue allocate allocate_extensible extend release
+        allocate_host import_host release_host wipe_on_release sync submit fill search gather scatter compute
+        prepare prepare_launches kernel_facts
+        poll wait wake order_after
+    }
+}
+
+/// Keys of several kinds: any, few, those of one bucket but some, in order.
+fn keys(random: &mut SplitMix64, len: usize, kind: usize) -> Vec<u64> {
+    let key = |at: usize| match kind % 5 {
+        0 => random.next(),
+        1 => random.next() % 3,
+        2 if random.next() % 50 > 0 => 7 << 56 | random.next() >> 12,
+        3 => (len - at) as u64,
+        4 => random.next() % 300 << 48,
+        _ => random.next(),
+    };
+    (0..len).map(key).collect()
+}
+
+#[test]
+fn channels_that_reach_each_other_and_little_room_are_sorted_on_devices() {
+    let mut random = SplitMix64::new(11);
+    for round in 0..60 {
+        // More than 20 000 of one channel are sorted in place.
+        let channels = [1, 1, 2, 3, 4, 5][round % 6];
+        let len = if channels == 1 { 20_001 + random.index(60_000) } else { random.index(20_000) };
+        let device = Arc::new(Faulty::new(CardModel::new()));
+        let page_len = 1 + random.index(1500);
+        let before = channels * page_len * random.index(2);
+        let array = |len| {
+            let devices = (0..channels).map(|_| Arc::clone(&device));
+            VirtualArray::<u64>::builder(len).devices(devices).page_len(page_len).build()
+        };
+        let (of_keys, of_values) = (array(before + len).unwrap(), array(len + 3).unwrap());
+        let unsorted = keys(&mut random, len, round / 6);
+        of_keys.write(before, &unsorted).unwrap();
+        let mut expected: Vec<(u64, u64)> = unsorted.iter().copied().zip(0..).collect();
+        let bytes = of_keys.stats().total().bytes_from_device;
+        if round % 2 == 0 {
+            of_keys.sort(before..).unwrap();
+            expected.sort_unstable();
+        } else {
+            of_values.write(0, &(0..len as u64).collect::<Vec<_>>()).unwrap();
+            of_keys.sort_with(before.., of_values.section_mut(..len).unwrap()).unwrap();
+            expected.sort_by_key(|(key, _)| *key);
+            let values: Vec<u64> = expected.iter().map(|(_, value)| *value).collect();
+            assert!(of_values.to_vec(..len).unwrap() == values, "round {round}: {len} values");
+        }
+        assert_eq!(of_keys.stats().total().bytes_from_device, bytes, "round {round}: through RAM");
+        let sorted: Vec<u64> = expected.into_iter().map(|(key, _)| key).collect();
+        assert!(
+            of_keys.to_vec(before..).unwrap() == sorted,
+            "round {round}: {len} keys, {channels} channels"
+        );
+    }
+}
+
+#[test]
+fn what_fails_leaves_the_keys_in_some_order() {
+    let mut random = SplitMix64::new(12);
+    let (mut failed, mut lost) = (0, 0);
+    for round in 0..300 {
+        let channels = 1 + round % 3;
+        let len = if channels == 1 { 20_001 + random.index(40_000) } else { 5000 };
+        let device = Arc::new(Faulty::new(CardModel::new()));
+        let devices = (0..channels).map(|_| Arc::clone(&device));
+        let array = VirtualArray::<u64>::builder(len).devices(devices).page_len(700);
+        let array = array.build().unwrap();
+        let mut expected = keys(&mut random, len, round);
+        array.write(0, &expected).unwrap();
+        array.flush(..).unwrap();
+        let operation = [Operation::Launch, Operation::Submit, Operation::Fill][random.index(3)];
+        let fault = Fault::new(operation, DeviceErrorKind::CopyFailed).on_call(1 + random.next() % 60);
+        device.inject(if round % 2 == 0 { fault } else { fault.reported_later() });
+        let outcome = array.sort(..);
+        device.clear();
+        let found = array.to_vec(..).unwrap();
+        expected.sort_unstable();
+        match outcome {
+            Ok(()) => assert!(found == expected, "round {round}"),
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted { .. }) => lost += 1,
+            Err(_) => {
+                failed += 1;
+                let mut found = found;
+                found.sort_unstable();
+                assert!(found == expected, "round {round}: {channels} channels, {operation:?}");
+            }
+        }
+    }
+    assert!(failed > 50 && lost == 0, "{failed} failed, {lost} lost");
+}

@@ -1,0 +1,319 @@
+//! Sorting keys beside which a device has too little memory for as many again: in place, by way of at most
+//! 10 GiB of it.
+//!
+//! Keys are dealt to buckets by their most significant digit, a piece of them at a time. A bucket is a list
+//! of *blocks*, which are where the piece was, or where earlier ones were; those that are not full are as
+//! many as there are buckets, and for these there are blocks elsewhere. Then one bucket after the other is
+//! brought together, sorted, and written to where it belongs, once what is there has moved to blocks that
+//! have become free. Buckets that are too long are written as they are, and dealt once more.
+//!
+//! After M. Axtmann, S. Witt, D. Ferizovic, P. Sanders, "In-Place Parallel Super Scalar Samplesort (IPSSSSo)",
+//! 2017, whose blocks are put in order before buckets are sorted.
+
+use std::ops::Range;
+
+use super::KeyOrder;
+use super::on_device::{DeviceSort, KeysMemory, KeysPlace, Share, Sorter};
+use super::onesweep::{DIGITS, is_refusal};
+use crate::ops::executor::Lane;
+
+/// Bytes of keys and values that are sorted at once, at most and at least; twice that is used beside them.
+const PIECE_BYTES: Range<u64> = if cfg!(test) { 32 << 10..64 << 10 } else { 64 << 20..4 << 30 };
+/// So many blocks are a piece.
+const BLOCKS_OF_PIECE: u64 = if cfg!(test) { 64 } else { 1024 };
+/// Blocks beside the keys: one for each bucket, which may be the last of it, and those where ends of what is
+/// sorted lie within blocks.
+const SPARE_BLOCKS: u64 = DIGITS as u64 + 3;
+/// Buckets are sorted together that have so much of a piece, at most.
+const TOGETHER: u64 = 16;
+
+/// Sorts the keys of a share.
+pub(super) fn sort<L: Lane + Sync>(share: &Share<'_, L>, order: KeyOrder) -> DeviceSort {
+    let sorter = match Sorter::new(share, order) {
+        Ok(sorter) => sorter,
+        Err(error) if error.device_error().is_some_and(is_refusal) => return DeviceSort::Refused,
+        Err(error) => return DeviceSort::Failed(error),
+    };
+    let outcome = with_memory(&sorter);
+    sorter.end();
+    outcome
+}
+
+fn with_memory<L: Lane + Sync>(sorter: &Sorter<'_, L>) -> DeviceSort {
+    let Share { keys, values, .. } = sorter.share;
+    let of_each = keys.stride + values.map_or(0, |values| values.stride);
+    let mut piece_bytes = PIECE_BYTES.end;
+    let (block, memory) = loop {
+        let block = piece_bytes / of_each / BLOCKS_OF_PIECE;
+        let piece = block * BLOCKS_OF_PIECE;
+        let wanted = [piece, piece, SPARE_BLOCKS * block];
+        let memory: backend_api::Result<Vec<KeysMemory>> =
+            wanted.into_iter().map(|keys| sorter.memory_for(keys)).collect();
+        match memory {
+            Ok(memory) => break (block, memory),
+            Err(error) if !is_refusal(&error) => return DeviceSort::Failed(error.into()),
+            Err(_) if piece_bytes / 2 < PIECE_BYTES.start => return DeviceSort::Refused,
+            Err(_) => piece_bytes /= 2,
+        }
+    };
+    let [pieces @ .., spare] = &memory[..] else { return DeviceSort::Refused };
+    let mut sort = InPlace {
+        sorter,
+        block,
+        piece: block * BLOCKS_OF_PIECE,
+        beside: [pieces[0].place(), pieces[1].place()],
+        spare: spare.place(),
+        failure: None,
+    };
+    let mut ranges = vec![0..keys.count];
+    while let Some(range) = ranges.pop() {
+        match sort.range(&range) {
+            Ok(longer) => ranges.extend(longer),
+            Err(error) => return DeviceSort::Lost(error.into()),
+        }
+        if let Some(error) = sort.failure {
+            return DeviceSort::Failed(error.into());
+        }
+    }
+    DeviceSort::Done
+}
+
+struct InPlace<'s, 'a, L> {
+    sorter: &'s Sorter<'a, L>,
+    /// Keys of a block, and of a piece.
+    block: u64,
+    piece: u64,
+    /// Memory for two pieces, and for the blocks beside the keys.
+    beside: [KeysPlace<'s>; 2],
+    spare: KeysPlace<'s>,
+    /// What has failed first: from then on keys are only brought together.
+    failure: Option<backend_api::Error>,
+}
+
+/// Keys that are in some blocks, of which all but the last are full.
+#[derive(Clone, Default)]
+struct Bucket {
+    blocks: Vec<usize>,
+    keys: u64,
+}
+
+/// The buckets of a range, and which blocks are free. Blocks of the range come first, and then the others.
+struct Buckets {
+    first: u64,
+    of_range: usize,
+    all: Vec<Bucket>,
+    free: Vec<usize>,
+}
+
+impl<'s, L: Lane + Sync> InPlace<'s, '_, L> {
+    /// Sorts a range, or puts it into parts that follow one another and are still to be sorted.
+    ///
+    /// # Errors
+    /// After those, keys are lost.
+    fn range(&mut self, range: &Range<u64>) -> backend_api::Result<Vec<Range<u64>>> {
+        let (home, keys) = (self.sorter.further(self.sorter.home(), range.start), range.end - range.start);
+        let counts = match self.sorter.counts(home, keys) {
+            Ok(counts) => counts,
+            Err(error) => {
+                self.failure = Some(error);
+                return Ok(Vec::new());
+            }
+        };
+        if keys <= self.piece {
+            let sorted = self.sorter.sort(keys, &counts, home, self.beside[0]);
+            let at = self.place_of(sorted);
+            self.copy(&[(at, home, keys)])?;
+            return Ok(Vec::new());
+        }
+        let digits = counts.chunks_exact(DIGITS).enumerate();
+        let Some((digit, counts)) = digits.rev().find(|(_, counts)| !counts.contains(&keys)) else {
+            return Ok(Vec::new());
+        };
+        let mut buckets = Buckets {
+            first: range.start,
+            of_range: (keys / self.block) as usize,
+            all: vec![Bucket::default(); DIGITS],
+            free: Vec::new(),
+        };
+        buckets.free.extend((0..SPARE_BLOCKS as usize).map(|spare| buckets.of_range + spare));
+        self.deal(&mut buckets, digit, keys)?;
+        self.collect(buckets, counts)
+    }
+
+    /// Notes a failure of what leaves keys where they are; says where that is.
+    fn place_of<'p>(
+        &mut self,
+        sorted: Result<KeysPlace<'p>, (KeysPlace<'p>, backend_api::Error)>,
+    ) -> KeysPlace<'p> {
+        sorted.unwrap_or_else(|(at, error)| {
+            self.failure.get_or_insert(error);
+            at
+        })
+    }
+
+    /// Copies keys that are nowhere else: once more, if that fails.
+    fn copy(&mut self, copies: &[(KeysPlace<'_>, KeysPlace<'_>, u64)]) -> backend_api::Result<()> {
+        self.sorter.copy(copies).or_else(|error| {
+            self.failure.get_or_insert(error);
+            self.sorter.copy(copies)
+        })
+    }
+
+    fn place(&self, buckets: &Buckets, block: usize) -> KeysPlace<'s> {
+        match block.checked_sub(buckets.of_range) {
+            Some(spare) => self.sorter.further(self.spare, spare as u64 * self.block),
+            None => self.home(buckets.first + block as u64 * self.block),
+        }
+    }
+
+    fn home(&self, key: u64) -> KeysPlace<'s> {
+        self.sorter.further(self.sorter.home(), key)
+    }
+
+    /// Deals so many keys to buckets, by a digit: less if something fails.
+    fn deal(&mut self, buckets: &mut Buckets, digit: usize, keys: u64) -> backend_api::Result<()> {
+        let mut dealt = 0;
+        while dealt < keys && self.failure.is_none() {
+            let here = self.piece.min(keys - dealt);
+            let from = self.home(buckets.first + dealt);
+            let counts = self.sorter.counts(from, here).and_then(|counts| {
+                let counts = &counts[digit * DIGITS..][..DIGITS];
+                self.sorter.pass(digit as u64, counts, (from, self.beside[0])).map(|()| counts.to_vec())
+            });
+            let counts = match counts {
+                Ok(counts) => counts,
+                // They are as they were.
+                Err(error) => {
+                    self.failure.get_or_insert(error);
+                    break;
+                }
+            };
+            let freed = (dealt / self.block) as usize..((dealt + here) / self.block) as usize;
+            buckets.free.extend(freed.rev());
+            let (mut copies, mut at) = (Vec::new(), 0);
+            for (number, mut rest) in counts.into_iter().enumerate() {
+                while rest > 0 {
+                    let filled = buckets.all[number].keys % self.block;
+                    if filled == 0 {
+                        let block = buckets.free.pop().expect("as many are free as keys were taken from");
+                        buckets.all[number].blocks.push(block);
+                    }
+                    let bucket = &mut buckets.all[number];
+                    let block = bucket.blocks[bucket.blocks.len() - 1];
+                    let moved = rest.min(self.block - filled);
+                    bucket.keys += moved;
+                    let to = self.sorter.further(self.place(buckets, block), filled);
+                    copies.push((self.sorter.further(self.beside[0], at), to, moved));
+                    (at, rest) = (at + moved, rest - moved);
+                }
+            }
+            self.copy(&copies)?;
+            dealt += here;
+        }
+        Ok(())
+    }
+
+    /// Sorts the keys of buckets, and writes them to where they belong; says which of them are still to be
+    /// sorted. After a failure it leaves them in any order.
+    fn collect(&mut self, mut buckets: Buckets, counts: &[u64]) -> backend_api::Result<Vec<Range<u64>>> {
+        let (mut longer, mut to, mut number) = (Vec::new(), 0, 0);
+        while number < DIGITS {
+            // Some that are short, or a single one.
+            let (mut keys, first) = (counts[number], number);
+            number += 1;
+            while number < DIGITS && keys + counts[number] <= self.piece / TOGETHER {
+                keys += counts[number];
+                number += 1;
+            }
+            if keys > self.piece || self.failure.is_some() {
+                for of in first..number {
+                    let mut bucket = std::mem::take(&mut buckets.all[of]);
+                    let start = to;
+                    to = self.write_unsorted(&mut buckets, &mut bucket, to)?;
+                    longer.push(buckets.first + start..buckets.first + to);
+                }
+                continue;
+            }
+            if keys == 0 {
+                continue;
+            }
+            let mut at = 0;
+            for of in first..number {
+                let mut bucket = std::mem::take(&mut buckets.all[of]);
+                at += self.bring(&mut buckets, &mut bucket, at)?;
+            }
+            let home = self.home(buckets.first + to);
+            self.vacate(&mut buckets, to..to + keys, &mut Bucket::default())?;
+            let counted = self.sorter.counts(self.beside[0], keys);
+            let sorted = match counted {
+                Ok(counts) => self.sorter.sort(keys, &counts, self.beside[0], self.beside[1]),
+                Err(error) => Err((self.beside[0], error)),
+            };
+            let at = self.place_of(sorted);
+            self.copy(&[(at, home, keys)])?;
+            to += keys;
+        }
+        Ok(longer)
+    }
+
+    /// Brings keys of a bucket, up to the end of a piece, behind others that are beside; says how many.
+    fn bring(&mut self, buckets: &mut Buckets, bucket: &mut Bucket, at: u64) -> backend_api::Result<u64> {
+        let whole = ((self.piece - at) / self.block) as usize;
+        let taken = if bucket.keys <= self.piece - at { bucket.blocks.len() } else { whole };
+        let (mut copies, mut brought) = (Vec::new(), 0);
+        for block in bucket.blocks.drain(..taken) {
+            let keys = self.block.min(bucket.keys);
+            copies.push((
+                self.place(buckets, block),
+                self.sorter.further(self.beside[0], at + brought),
+                keys,
+            ));
+            buckets.free.push(block);
+            (brought, bucket.keys) = (brought + keys, bucket.keys - keys);
+        }
+        self.copy(&copies)?;
+        Ok(brought)
+    }
+
+    /// Writes the keys of a bucket to where they belong, in some order; says where those after them do.
+    fn write_unsorted(
+        &mut self,
+        buckets: &mut Buckets,
+        bucket: &mut Bucket,
+        mut to: u64,
+    ) -> backend_api::Result<u64> {
+        while bucket.keys > 0 {
+            let keys = self.bring(buckets, bucket, 0)?;
+            self.vacate(buckets, to..to + keys, bucket)?;
+            self.copy(&[(self.beside[0], self.home(buckets.first + to), keys)])?;
+            to += keys;
+        }
+        Ok(to)
+    }
+
+    /// Moves away what is where keys are about to be written: blocks of other buckets, and of this one. What
+    /// is before has been written.
+    fn vacate(
+        &mut self,
+        buckets: &mut Buckets,
+        keys: Range<u64>,
+        bucket: &mut Bucket,
+    ) -> backend_api::Result<()> {
+        let end = (keys.end.div_ceil(self.block) as usize).min(buckets.of_range);
+        buckets.free.retain(|block| *block >= end);
+        let mut moves = Vec::new();
+        let Buckets { all, free, .. } = buckets;
+        for of in all.iter_mut().chain([bucket]) {
+            for (at, block) in of.blocks.iter_mut().enumerate().filter(|(_, block)| **block < end) {
+                let to = free.pop().expect("blocks are free in the place of those that are brought");
+                let filled = self.block.min(of.keys - at as u64 * self.block);
+                moves.push((std::mem::replace(block, to), to, filled));
+            }
+        }
+        let copies: Vec<_> = moves
+            .into_iter()
+            .map(|(from, to, keys)| (self.place(buckets, from), self.place(buckets, to), keys))
+            .collect();
+        self.copy(&copies)
+    }
+}

@@ -1,0 +1,169 @@
+//! How sorted runs that lie in several pieces are merged: parts of the result, each of which comes from one
+//! piece of either run, and where its elements are.
+
+use std::ops::Range;
+
+use super::onesweep::MERGE_TILE;
+
+/// Elements of one channel, counted from its first slot on, among all that are dealt out to channels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Dealt {
+    pub first: u64,
+    pub count: u64,
+    pub page_len: u64,
+    /// Page `p` is that of channel `p % channels`.
+    pub channels: u64,
+    pub channel: u64,
+    /// The number, among all, of the one that counts as 0.
+    pub base: u64,
+}
+
+impl Dealt {
+    /// Elements that lie side by side, of which that with a number counts as the first of all.
+    pub fn side_by_side(first: u64, count: u64, base: u64) -> Self {
+        Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }
+    }
+
+    /// How many tiles they are written by, of which none goes across pages.
+    pub fn tiles(&self) -> u64 {
+        let tile = |own: u64| {
+            own / self.page_len * self.page_len.div_ceil(MERGE_TILE) + own % self.page_len / MERGE_TILE
+        };
+        if self.count == 0 { 0 } else { tile(self.first + self.count - 1) - tile(self.first) + 1 }
+    }
+
+    /// What kernels are told of them.
+    pub fn params(&self) -> [u64; 6] {
+        [self.first, self.count, self.page_len, self.channels, self.channel, self.base]
+    }
+}
+
+/// Part of the result of a merge: elements of one piece of the first run, and of one of the second.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct MergePart {
+    /// Of each run the number of the piece, and which of its elements.
+    pub from: [(usize, Range<u64>); 2],
+    /// Where they begin in the result.
+    pub base: u64,
+}
+
+impl MergePart {
+    pub fn len(&self) -> u64 {
+        self.from.iter().map(|(_, range)| range.end - range.start).sum()
+    }
+}
+
+/// The parts of a merge of two runs, of whose pieces the lengths are given. `key` tells a key of one of
+/// them, by the number of the piece and its number there.
+///
+/// # Errors
+/// Those of `key`.
+pub(super) fn parts_of<E>(
+    runs: [&[u64]; 2],
+    mut key: impl FnMut(usize, usize, u64) -> Result<u64, E>,
+) -> Result<Vec<MergePart>, E> {
+    // Of elements of one run: which piece, and the number in it; the last piece has its end.
+    let find = |run: usize, mut number: u64| {
+        let last = runs[run].len() - 1;
+        let mut piece = 0;
+        while piece < last && number >= runs[run][piece] {
+            number -= runs[run][piece];
+            piece += 1;
+        }
+        (piece, number)
+    };
+    let lengths: [u64; 2] = runs.map(|pieces| pieces.iter().sum());
+    let mut cuts = vec![[0, 0], lengths];
+    for run in 0..2 {
+        let mut place = 0;
+        for len in &runs[run][..runs[run].len() - 1] {
+            place += len;
+            let (piece, number) = find(run, place);
+            let own = key(run, piece, number)?;
+            // Of equal keys, those of the first run come first.
+            let (mut low, mut high) = (0, lengths[1 - run]);
+            while low < high {
+                let middle = low.midpoint(high);
+                let (piece, number) = find(1 - run, middle);
+                let other = key(1 - run, piece, number)?;
+                if other < own || run == 1 && other == own { low = middle + 1 } else { high = middle }
+            }
+            cuts.push(if run == 0 { [place, low] } else { [low, place] });
+        }
+    }
+    cuts.sort_unstable();
+    cuts.dedup();
+    let part = |ends: &[[u64; 2]]| {
+        let [start, end] = [ends[0], ends[1]];
+        let from = [0, 1].map(|run| {
+            let (piece, number) = find(run, start[run]);
+            (piece, number..number + end[run] - start[run])
+        });
+        MergePart { from, base: start[0] + start[1] }
+    };
+    Ok(cuts.windows(2).map(part).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use backend_api::wrap::SplitMix64;
+
+    use super::*;
+
+    #[test]
+    fn parts_make_up_the_merge_and_each_is_of_one_piece_of_either_run() {
+        let mut random = SplitMix64::new(5);
+        for round in 0..2000 {
+            let most = [2, 10, 1000][round % 3];
+            let runs: [Vec<Vec<u64>>; 2] = [0, 1].map(|_| {
+                let mut keys: Vec<u64> = (0..1 + random.index(30)).map(|_| random.next() % most).collect();
+                keys.sort_unstable();
+                let mut pieces = Vec::new();
+                while !keys.is_empty() {
+                    let rest = keys.split_off(1 + random.index(keys.len()));
+                    pieces.push(std::mem::replace(&mut keys, rest));
+                }
+                pieces
+            });
+            let lengths =
+                runs.each_ref().map(|run| run.iter().map(|piece| piece.len() as u64).collect::<Vec<_>>());
+            let key = |run: usize, piece: usize, number: u64| {
+                Ok::<_, Infallible>(runs[run][piece][number as usize])
+            };
+            let parts = parts_of([&lengths[0], &lengths[1]], key).unwrap();
+            // Keys and the runs they are of.
+            let mut found = Vec::new();
+            for part in &parts {
+                assert_eq!(part.base, found.len() as u64);
+                let mut here = Vec::new();
+                for (run, (piece, range)) in part.from.iter().enumerate() {
+                    let keys = &runs[run][*piece][range.start as usize..range.end as usize];
+                    here.extend(keys.iter().map(|key| (*key, run)));
+                }
+                here.sort_unstable();
+                assert_eq!(part.len(), here.len() as u64);
+                found.extend(here);
+            }
+            let mut expected: Vec<(u64, usize)> = [0, 1]
+                .iter()
+                .flat_map(|&run| runs[run].concat().into_iter().map(move |key| (key, run)))
+                .collect();
+            expected.sort_unstable();
+            assert_eq!(found, expected, "{runs:?}");
+        }
+    }
+
+    #[test]
+    fn tiles_do_not_go_across_pages() {
+        let dealt = |first, count, page_len| Dealt { page_len, ..Dealt::side_by_side(first, count, 0) };
+        assert_eq!(dealt(0, 1, 1000).tiles(), 1);
+        assert_eq!(dealt(999, 2, 1000).tiles(), 2);
+        assert_eq!(dealt(0, MERGE_TILE + 1, 1 << 62).tiles(), 2);
+        assert_eq!(dealt(MERGE_TILE - 1, 2, 1 << 62).tiles(), 2);
+        // Two of each page, and the last of one before.
+        assert_eq!(dealt(MERGE_TILE, 2 * MERGE_TILE + 1, MERGE_TILE + 1).tiles(), 4);
+        assert_eq!(dealt(5, 0, 7).tiles(), 0);
+    }
+}

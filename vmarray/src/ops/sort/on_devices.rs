@@ -1,0 +1,390 @@
+//! Sorting in the memory of devices that reach each other. Each channel sorts what it has; what two of them
+//! have is then merged in one exchange: both write their part of the result, and read what they need of
+//! it where it lies. Several channels take as many exchanges as pairs of pairs do.
+//!
+//! Keys lie at home or in memory beside it, and each step brings them from one to the other; the last one
+//! deals them out to the pages they belong to. Until a step is known to have succeeded for all, keys are
+//! where it read them.
+//!
+//! Keys with values are first dealt to channels by their order, so that equal ones stay in it.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use backend_api::{Commit, Device, DeviceBuffer, Elements, View};
+use parking_lot::Mutex;
+
+use super::KeyOrder;
+use super::in_place;
+use super::merge::{Dealt, MergePart, parts_of};
+use super::on_device::{DeviceSort, KeysMemory, KeysPlace, Share, Sorter};
+use super::onesweep::{MERGING_BLOCK, gather_kernel, is_refusal, merge_kernels};
+use crate::base::error::Result;
+use crate::base::scoped_threads::each;
+use crate::ops::compute::within_channel;
+use crate::ops::executor::Lane;
+
+/// Keys of a share beside which there is as much memory, at most.
+const BESIDE_MAX: u64 = if cfg!(test) { 20_000 } else { u64::MAX };
+
+/// How the elements of a store are dealt out: page `p` to channel `p % channels`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dealing {
+    pub page_len: usize,
+    pub channels: usize,
+    /// The first that is sorted.
+    pub start: usize,
+}
+
+impl Dealing {
+    /// Those of the elements with these numbers, from the first that is sorted on, that a channel has.
+    fn of_channel(&self, channel: u64, numbers: &Range<u64>) -> Dealt {
+        let Self { page_len, channels, start } = *self;
+        let indices = start + numbers.start as usize..start + numbers.end as usize;
+        let own = within_channel((channel as usize, channels), page_len, &indices);
+        Dealt {
+            first: own.start,
+            count: own.end - own.start,
+            page_len: page_len as u64,
+            channels: channels as u64,
+            channel,
+            base: indices.start as u64,
+        }
+    }
+}
+
+/// Sorts keys, and their values, by what all channels have of them; says when they are about to be written
+/// to. There is one share at least, and none without keys; all devices map each other's memory.
+pub(crate) fn sort_on_devices<L: Lane + Sync>(
+    shares: &[Share<'_, L>],
+    dealing: Dealing,
+    order: KeyOrder,
+    begin_write: impl FnOnce(),
+) -> DeviceSort {
+    let is_dealt = shares.len() > 1 && shares[0].values.is_some();
+    let made = of_each(shares.len(), |number| ShareSorter::new(&shares[number], order, !is_dealt));
+    let (mut sorters, mut failure) = (Vec::new(), None);
+    for sorter in made {
+        match sorter {
+            Ok(sorter) => sorters.push(sorter),
+            Err(error) => failure = Some(error),
+        }
+    }
+    let outcome = match failure {
+        Some(error) if error.device_error().is_some_and(is_refusal) => match shares {
+            [share] => {
+                begin_write();
+                in_place::sort(share, order)
+            }
+            _ => DeviceSort::Refused,
+        },
+        Some(error) => DeviceSort::Failed(error),
+        None => {
+            begin_write();
+            let at = sorters.iter().map(ShareSorter::home).collect();
+            SortedShares { sorters: &sorters, dealing, at }.run(is_dealt)
+        }
+    };
+    sorters.into_iter().for_each(|sorter| sorter.sorter.end());
+    outcome
+}
+
+/// What sorts the keys of a share, from its home to memory beside it and back.
+struct ShareSorter<'a, L> {
+    sorter: Sorter<'a, L>,
+    beside: KeysMemory,
+    /// If they were counted.
+    counts: Option<Vec<u64>>,
+}
+
+impl<'a, L: Lane + Sync> ShareSorter<'a, L> {
+    /// Gets memory, and counts digits meanwhile, if that is wanted.
+    fn new(share: &'a Share<'a, L>, order: KeyOrder, counts: bool) -> Result<Self> {
+        let (sorter, keys) = (Sorter::new(share, order)?, share.keys.count);
+        // Of long arrays it takes as long to get memory for as to count.
+        let (beside, counts) = std::thread::scope(|scope| {
+            let allocate = || if keys > BESIDE_MAX { Err(no_room()) } else { sorter.memory_for(keys) };
+            let beside = std::thread::Builder::new().spawn_scoped(scope, allocate);
+            let counts = counts.then(|| sorter.counts(sorter.home(), keys)).transpose();
+            (
+                beside.map_or_else(|_| allocate(), |thread| thread.join().unwrap_or_else(|_| allocate())),
+                counts,
+            )
+        });
+        match beside.and_then(|beside| Ok((beside, counts?))) {
+            Ok((beside, counts)) => Ok(Self { sorter, beside, counts }),
+            Err(error) => {
+                sorter.end();
+                Err(error.into())
+            }
+        }
+    }
+
+    fn home(&self) -> KeysPlace<'_> {
+        self.sorter.home()
+    }
+
+    fn beside(&self) -> KeysPlace<'_> {
+        self.beside.place()
+    }
+
+    fn other_than(&self, place: KeysPlace<'_>) -> KeysPlace<'_> {
+        if place == self.home() { self.beside() } else { self.home() }
+    }
+
+    /// Sorts the keys, which are in one of both places; says in which they are then, also if it fails.
+    fn sort<'s>(
+        &'s self,
+        from: KeysPlace<'s>,
+    ) -> std::result::Result<KeysPlace<'s>, (KeysPlace<'s>, backend_api::Error)> {
+        let keys = self.sorter.share.keys.count;
+        let counts = match &self.counts {
+            Some(counts) => Ok(Cow::Borrowed(counts)),
+            None => self.sorter.counts(from, keys).map(Cow::Owned),
+        };
+        self.sorter.sort(keys, &counts.map_err(|error| (from, error))?, from, self.other_than(from))
+    }
+
+    /// Copies the keys to where they are to be, unless they are there.
+    fn bring(&self, from: KeysPlace<'_>, to: KeysPlace<'_>) -> backend_api::Result<()> {
+        self.sorter.copy(&[(from, to, self.sorter.share.keys.count)])
+    }
+}
+
+/// What `work` gives for each number below an end, by as many threads.
+fn of_each<R: Send>(end: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    let results: Vec<Mutex<Option<R>>> = (0..end).map(|_| Mutex::default()).collect();
+    each(end, end, |number| *results[number].lock() = Some(work(number)));
+    results.into_iter().filter_map(Mutex::into_inner).collect()
+}
+
+/// Runs that are merged: shares that follow one another, and those after them.
+type Merge = [Range<usize>; 2];
+
+/// The merges that make one run of so many, two at a time.
+fn levels(shares: usize) -> Vec<Vec<Merge>> {
+    let (mut runs, mut levels) = ((0..shares).map(|share| share..share + 1).collect::<Vec<_>>(), Vec::new());
+    while runs.len() > 1 {
+        let merges = runs.chunks_exact(2).map(|pair| [pair[0].clone(), pair[1].clone()]);
+        levels.push(merges.collect());
+        runs = runs.chunks(2).map(|pair| pair[0].start..pair[pair.len() - 1].end).collect();
+    }
+    levels
+}
+
+struct SortedShares<'s, 'a, L> {
+    sorters: &'s [ShareSorter<'a, L>],
+    dealing: Dealing,
+    /// Where the keys of each are.
+    at: Vec<KeysPlace<'s>>,
+}
+
+impl<'s, L: Lane + Sync> SortedShares<'s, '_, L> {
+    fn run(mut self, is_dealt: bool) -> DeviceSort {
+        let Err(error) = self.sort(is_dealt) else { return DeviceSort::Done };
+        let home = of_each(self.at.len(), |number| {
+            self.sorters[number].bring(self.at[number], self.sorters[number].home())
+        });
+        match home.into_iter().collect::<backend_api::Result<Vec<_>>>() {
+            // Where shares are dealt, equal keys are no longer in their order.
+            Ok(_) if is_refusal(&error) && !is_dealt => DeviceSort::Refused,
+            Ok(_) => DeviceSort::Failed(error.into()),
+            Err(_) => DeviceSort::Lost(error.into()),
+        }
+    }
+
+    fn sort(&mut self, is_dealt: bool) -> backend_api::Result<()> {
+        let (sorters, levels) = (self.sorters, levels(self.sorters.len()));
+        if is_dealt {
+            self.step(|this, number| this.gather(number), |_| true)?;
+        }
+        let sorted = of_each(sorters.len(), |number| sorters[number].sort(self.at[number]));
+        let mut failure = Ok(());
+        for (at, sorted) in self.at.iter_mut().zip(sorted) {
+            *at = sorted.unwrap_or_else(|(place, error)| {
+                failure = Err(error);
+                place
+            });
+        }
+        failure?;
+        // So that the last merge writes home.
+        let is_merged =
+            |merges: &&Vec<Merge>, number| merges.iter().any(|merge| all_of(merge).contains(&number));
+        let is_away = |this: &Self, number: usize| {
+            let steps = levels.iter().filter(|merges| is_merged(merges, number)).count();
+            (this.at[number] == sorters[number].home()) == (steps % 2 == 1)
+        };
+        let moved: Vec<bool> = (0..sorters.len()).map(|number| is_away(self, number)).collect();
+        let bring = |this: &Self, number: usize| {
+            let at = this.at[number];
+            sorters[number].bring(at, sorters[number].other_than(at))
+        };
+        self.step(bring, |number| moved[number])?;
+        for (level, merges) in levels.iter().enumerate() {
+            let is_last = level + 1 == levels.len();
+            let merges: Vec<(&Merge, Vec<MergePart>)> = merges
+                .iter()
+                .map(|merge| Ok((merge, self.parts(merge)?)))
+                .collect::<backend_api::Result<_>>()?;
+            let merge_of = |number| merges.iter().find(|(merge, _)| all_of(merge).contains(&number));
+            let merge = |this: &Self, number| match merge_of(number) {
+                Some((merge, parts)) => this.merge(number, merge, parts, is_last),
+                None => Ok(()),
+            };
+            self.step(merge, |number| merge_of(number).is_some())?;
+        }
+        Ok(())
+    }
+
+    /// Has keys of some shares written to the place where they are not; all of them by all threads.
+    fn step(
+        &mut self,
+        work: impl Fn(&Self, usize) -> backend_api::Result<()> + Sync,
+        is_moved: impl Fn(usize) -> bool + Sync,
+    ) -> backend_api::Result<()>
+    where
+        Self: Sync,
+    {
+        let this = &*self;
+        let done =
+            of_each(this.at.len(), |number| if is_moved(number) { work(this, number) } else { Ok(()) });
+        done.into_iter().collect::<backend_api::Result<Vec<()>>>()?;
+        for (number, at) in self.at.iter_mut().enumerate().filter(|(number, _)| is_moved(*number)) {
+            *at = self.sorters[number].other_than(*at);
+        }
+        Ok(())
+    }
+
+    fn count(&self, number: usize) -> u64 {
+        self.sorters[number].sorter.share.keys.count
+    }
+
+    fn counts(&self, shares: &Range<usize>) -> Vec<u64> {
+        shares.clone().map(|number| self.count(number)).collect()
+    }
+
+    /// Brings a share what it has in the order of all elements, from where these are at home.
+    fn gather(&self, number: usize) -> backend_api::Result<()> {
+        let (sorter, count) = (&self.sorters[number], self.count(number));
+        let first: u64 = self.counts(&(0..number)).iter().sum();
+        let to = sorter.beside();
+        for Share { channel, first: start, keys, values, .. } in
+            self.sorters.iter().map(|other| other.sorter.share)
+        {
+            let dealt = self.dealing.of_channel(*channel, &(first..first + count));
+            let columns = [(Some(*keys), Some(to.keys)), (*values, to.values)];
+            for (from, to) in columns.into_iter().filter_map(|(from, to)| from.zip(to)) {
+                let kernel = gather_kernel(from.stride).ok_or_else(unknown)?;
+                let here = from.start.plus((dealt.first - start) * from.stride);
+                let views = [
+                    Elements { start: here, count: dealt.count, ..from },
+                    Elements { start: to, count, ..from },
+                ];
+                // Blocks take more than one element a thread.
+                let items = dealt.count.div_ceil(MERGING_BLOCK).min(1 << 14) * MERGING_BLOCK;
+                if items > 0 {
+                    sorter.sorter.launch(kernel, items, &views.map(View::from), &dealt.params())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts of a merge, each of which comes from one share of either run.
+    fn parts(&self, merge: &Merge) -> backend_api::Result<Vec<MergePart>> {
+        let counts = merge.each_ref().map(|shares| self.counts(shares));
+        let mut parts = parts_of([&counts[0], &counts[1]], |run, piece, number| {
+            let share = merge[run].start + piece;
+            self.sorters[share].sorter.key_at(self.at[share], number)
+        })?;
+        for part in &mut parts {
+            part.from.iter_mut().zip(merge).for_each(|((piece, _), shares)| *piece += shares.start);
+        }
+        Ok(parts)
+    }
+
+    /// Has a share write its part of a merge. Of the last merge that is what its channel has at home; of
+    /// others, what follows on what the shares before it have.
+    fn merge(
+        &self,
+        number: usize,
+        merge: &Merge,
+        parts: &[MergePart],
+        is_last: bool,
+    ) -> backend_api::Result<()> {
+        let sorter = &self.sorters[number];
+        let Share { keys, values, channel, first, lane } = sorter.sorter.share;
+        let kernels = merge_kernels(keys.stride, values.map(|of| of.stride)).ok_or_else(unknown)?;
+        let before: u64 = self.counts(&(merge[0].start..number)).iter().sum();
+        let dealt = |part: &MergePart| {
+            if is_last {
+                let dealt = self.dealing.of_channel(*channel, &(part.base..part.base + part.len()));
+                return (dealt, dealt.first - first);
+            }
+            let start = part.base.max(before);
+            let end = (part.base + part.len()).min(before + keys.count);
+            let own = start.saturating_sub(before);
+            let count = end.saturating_sub(start);
+            (Dealt::side_by_side(own, count, part.base.wrapping_sub(before)), own)
+        };
+        let parts: Vec<(&MergePart, Dealt, u64)> = parts
+            .iter()
+            .map(|part| (part, dealt(part)))
+            .filter(|(_, (dealt, _))| dealt.count > 0)
+            .map(|(part, (dealt, own))| (part, dealt, own))
+            .collect();
+        let tiles: u64 = parts.iter().map(|(_, dealt, _)| dealt.tiles()).sum();
+        let splits = DeviceBuffer::<dyn Device>::new(lane.device(), tiles * 16, Commit::Lazy)?;
+        let to = sorter.other_than(self.at[number]);
+        let (KeyOrder { flip, flip_negative }, mut tile) = (sorter.sorter.order, 0);
+        let (mut finding, mut merging) = (Vec::new(), Vec::new());
+        for (part, dealt, own) in parts {
+            let (runs, count, tiles) = (&part.from, dealt.count, dealt.tiles());
+            let lengths = runs.each_ref().map(|(_, range)| range.end - range.start);
+            // In the place of an empty run stands the other one, of which nothing is taken.
+            let read = [0, 1].map(|run| &runs[if lengths[run] == 0 { 1 - run } else { run }]);
+            let read = read.map(|(share, range)| {
+                let place = self.sorters[*share].sorter.further(self.at[*share], range.start);
+                (place, range.end - range.start)
+            });
+            let to = sorter.sorter.further(to, own);
+            let splits = Elements { start: splits.at(tile * 16), count: 2 * tiles, stride: 8 };
+            let keys_read =
+                read.map(|(place, count)| View::from(Elements { start: place.keys, count, ..*keys }));
+            let mut views = vec![keys_read[0], keys_read[1], splits.into()];
+            let mut params = dealt.params().to_vec();
+            params.extend([lengths[0], lengths[1], flip, flip_negative]);
+            finding.push((tiles, views.clone(), params.clone()));
+            views.push(Elements { start: to.keys, count, ..*keys }.into());
+            if let Some(of) = values {
+                let values = read.into_iter().chain([(to, count)]).filter_map(|(place, count)| {
+                    Some(View::from(Elements { start: place.values?, count, ..*of }))
+                });
+                views.extend(values);
+                params.push(of.stride);
+            }
+            merging.push((tiles * MERGING_BLOCK, views, params));
+            tile += tiles;
+        }
+        for (kernel, launches) in [(&kernels.find, finding), (&kernels.merge, merging)] {
+            for (items, views, params) in launches {
+                sorter.sorter.launch(kernel, items, &views, &params)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The shares of both runs.
+fn all_of([one, two]: &Merge) -> Range<usize> {
+    one.start..two.end
+}
+
+fn no_room() -> backend_api::Error {
+    backend_api::Error::new(backend_api::ErrorKind::OutOfMemory, "sort")
+}
+
+/// No share is without elements, and keys of its length were sorted.
+fn unknown() -> backend_api::Error {
+    backend_api::Error::new(backend_api::ErrorKind::Unsupported, "sort")
+}

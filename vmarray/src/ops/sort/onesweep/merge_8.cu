@@ -1,0 +1,2 @@
+#include "merge.h"
+MERGES(8)
