@@ -191,7 +191,7 @@ fn what_is_noted_is_there() {
     drop(Volume::create(Box::new(disk.clone()), plan).unwrap());
     let mut least = 0;
     for round in 0..losses() / 50 {
-        let mut random = SplitMix64::new(round);
+        let mut random = SplitMix64::new(first_seed() + round);
         disk.0.lock().calls_left = u64::MAX;
         let volume = Volume::open(Box::new(disk.clone()), false).unwrap();
         let [found, ..] = volume.note();
@@ -286,7 +286,16 @@ fn the_log_grows_with_the_store() {
 
 /// How many losses a test makes: a few thousand, or what the environment says.
 fn losses() -> u64 {
-    std::env::var("VMARRAY_POWER_LOSSES").ok().and_then(|count| count.parse().ok()).unwrap_or(2000)
+    number("VMARRAY_POWER_LOSSES").unwrap_or(2000)
+}
+
+/// The first seed, so that several processes share the work: what the environment says.
+fn first_seed() -> u64 {
+    number("VMARRAY_POWER_SEED").unwrap_or(0)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 /// A store that is used until the power fails, again and again.
@@ -362,7 +371,7 @@ impl Round {
 #[test]
 fn what_was_committed_survives_losses_of_power() {
     let mut left = losses();
-    let mut seed = 0;
+    let mut seed = first_seed();
     while left > 0 {
         seed += 1;
         let mut round = Round::new(seed, seed % 4 > 0);
@@ -471,7 +480,7 @@ fn pages_are_whole_while_threads_write() {
 #[test]
 fn a_disk_that_lies_gives_errors_or_older_pages() {
     let (mut errors, mut wrong) = (0, 0);
-    for seed in 0..losses() / 20 {
+    for seed in (first_seed()..).take(losses() as usize / 20) {
         let mut round = Round::new(seed, true);
         let zeroes = vec![0; round.page_bytes];
         let mut history = vec![vec![zeroes.clone()]; round.pages as usize];

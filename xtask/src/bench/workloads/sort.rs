@@ -24,13 +24,19 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         return Ok(());
     }
     let setup = bench.setup.clone();
-    let room = setup.devices.iter().map(|device| device.memory().map_or(0, |memory| memory.free_bytes)).sum();
+    let room: u64 =
+        setup.devices.iter().map(|device| device.memory().map_or(0, |memory| memory.free_bytes)).sum();
     let has_card = setup.devices.iter().any(|device| device.info().kind == DeviceKind::DiscreteGpu);
     let short = setup.medium_bytes / 4;
     let mut sizes = vec![short];
     if has_card && !setup.quick {
         // 2^32 keys of 32 bits, and 2^33 of 64 bits.
         sizes.extend([16 << 30, 64 << 30]);
+    }
+    if has_card && !setup.quick && setup.devices.len() == 1 {
+        // What leaves no room for as many again, and as much as sorting in place takes.
+        let most = room.saturating_sub(14 << 30) >> 30 << 30;
+        one::<u64>(bench, most as usize, "in-place", u64::MAX, |bits| bits)?;
     }
     for bytes in sizes {
         // As much again is used to sort.
