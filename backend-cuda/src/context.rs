@@ -10,6 +10,7 @@ use cudarc::driver::sys;
 use parking_lot::Mutex;
 
 use crate::driver::{Code, ContextHandle, Driver, Outcome, StreamHandle, check};
+use crate::kept::Kept;
 
 /// A context: the card's primary one, which is held as long as this lives, or one that the program made.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Context {
     /// Other contexts, by what tells them apart, and whether kernels and copies of this one reach memory
     /// there.
     peers: Mutex<Vec<(u64, bool)>>,
+    /// Memory that was given back a moment ago.
+    pub(crate) kept: Kept,
 }
 
 thread_local! {
@@ -53,6 +56,7 @@ impl Context {
             generation,
             wiper: OnceLock::new(),
             peers: Mutex::default(),
+            kept: Kept::default(),
         }
     }
 
@@ -95,6 +99,10 @@ impl Context {
 
     pub(crate) fn ordinal(&self) -> c_int {
         self.ordinal
+    }
+
+    pub(crate) fn is_primary(&self) -> bool {
+        self.is_primary
     }
 
     /// What it is called where nothing more is known.
@@ -223,18 +231,27 @@ impl Context {
         }
     }
 
-    /// Bytes that are free, and all bytes.
+    /// Has the driver find memory: once more without what is kept, if there is too little of it.
+    pub(crate) fn find_memory(&self, mut find: impl FnMut() -> Outcome) -> Outcome {
+        match find() {
+            Err(Code::OUT_OF_MEMORY) if self.kept.give_all_back(self) => find(),
+            outcome => outcome,
+        }
+    }
+
+    /// Bytes that are free, those that are kept among them, and all bytes.
     pub(crate) fn memory(&self) -> Outcome<(u64, u64)> {
         let _current = self.enter()?;
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: writes two integers.
         check(unsafe { (self.driver.table.mem_get_info)(&raw mut free, &raw mut total) })?;
-        Ok((free as u64, total as u64))
+        Ok((free as u64 + self.kept.bytes(), total as u64))
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
+        self.kept.give_all_back(self);
         if let Some(stream) = self.wiper.take() {
             self.destroy(stream);
         }

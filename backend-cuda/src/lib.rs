@@ -48,6 +48,7 @@ mod fake;
 mod host_memory;
 #[cfg(feature = "cust")]
 mod interop;
+mod kept;
 mod kernel;
 mod memory;
 mod names;

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::context::Context;
 use crate::driver::{Outcome, StreamHandle, check};
+use crate::kept::Kept;
 use crate::queue::Queue;
 use crate::reserved::Reserved;
 
@@ -18,6 +19,8 @@ pub(crate) struct DeviceMemory {
     context: Arc<Context>,
     pub(crate) address: u64,
     bytes: AtomicU64,
+    /// How many the driver gave, which may be more.
+    allocated: u64,
     /// What it lies in, if it can be extended, and how long it may become.
     reserved: Option<(Reserved, u64)>,
     /// Queues of other devices that were given a place in it.
@@ -27,19 +30,26 @@ pub(crate) struct DeviceMemory {
 impl DeviceMemory {
     /// Memory with unspecified contents. Nothing is allocated for 0 bytes.
     pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Outcome<Self> {
+        if let Some((address, allocated)) = context.kept.take(bytes) {
+            let mut memory = Self::at(context, address, bytes);
+            memory.allocated = allocated;
+            return Ok(memory);
+        }
         let mut address = 0;
         if bytes > 0 {
             let _current = context.enter()?;
             let wanted = usize::try_from(bytes).unwrap_or(usize::MAX);
             // SAFETY: writes one address.
-            check(unsafe { (context.driver.table.mem_alloc)(&raw mut address, wanted) })?;
+            let find = || check(unsafe { (context.driver.table.mem_alloc)(&raw mut address, wanted) });
+            context.find_memory(find)?;
         }
         Ok(Self::at(context, address, bytes))
     }
 
     fn at(context: &Arc<Context>, address: u64, bytes: u64) -> Self {
-        let (bytes, visitors) = (AtomicU64::new(bytes), Mutex::default());
-        Self { context: Arc::clone(context), address, bytes, reserved: None, visitors }
+        let (allocated, visitors) = (bytes, Mutex::default());
+        let (context, bytes) = (Arc::clone(context), AtomicU64::new(bytes));
+        Self { context, address, bytes, allocated, reserved: None, visitors }
     }
 
     /// Memory that can become `most` bytes long, of which `most_here` are worth addresses.
@@ -135,11 +145,7 @@ impl Drop for DeviceMemory {
         if self.reserved.is_some() {
             return;
         }
-        let freed = self.context.enter().and_then(|_current| {
-            // SAFETY: the address came from `mem_alloc`, and the owner made sure that nothing is in flight.
-            check(unsafe { (self.context.driver.table.mem_free)(self.address) })
-        });
-        if let Err(code) = freed {
+        if let Err(code) = Kept::keep(&self.context, self.address, self.allocated) {
             tracing::debug!(?code, bytes, "device memory was not given back: the device is lost");
         }
     }

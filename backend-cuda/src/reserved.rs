@@ -132,8 +132,10 @@ impl Reserved {
         let Some(more) = whole.checked_sub(pieces.bytes).filter(|more| *more > 0) else { return Ok(()) };
         let _current = self.context.enter()?;
         let (properties, mut handle) = (AllocationProperties::on(self.context.ordinal()), 0);
-        // SAFETY: writes one handle; the properties are read.
-        check(unsafe { (calls.create)(&raw mut handle, more, &raw const properties, 0) })?;
+        self.context.find_memory(|| {
+            // SAFETY: writes one handle; the properties are read.
+            check(unsafe { (calls.create)(&raw mut handle, more, &raw const properties, 0) })
+        })?;
         let address = self.address + pieces.bytes as u64;
         // SAFETY: the addresses were set aside, and have no memory yet; the handle is as long.
         let mut mapped = check(unsafe { (calls.map)(address, more, 0, handle, 0) });

@@ -13,6 +13,7 @@ use std::hint::black_box;
 use vmarray::Element;
 use vmarray::device::{Device, DeviceKind};
 use vmarray::expr::{Expr, FieldType, index};
+use vmarray::order::MatchKind;
 use vmarray::prelude::*;
 use vmarray::views::SortKey;
 
@@ -32,6 +33,9 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     if has_card && !setup.quick {
         // 2^32 keys of 32 bits, and 2^33 of 64 bits.
         sizes.extend([16 << 30, 64 << 30]);
+    }
+    if !setup.quick || !has_card {
+        orders(bench, short.min(setup.medium_bytes / 16))?;
     }
     if has_card && !setup.quick && setup.devices.len() == 1 {
         // What leaves no room for as many again, and as much as sorting in place takes.
@@ -64,6 +68,39 @@ fn mixed<T: Element>() -> Expr<T, u64> {
         bits = (bits.clone() ^ (bits >> shift)) * factor;
     }
     bits.clone() ^ (bits >> 31)
+}
+
+/// What is made of sorts, of random keys of 32 bits: their order, their different values, groups of some 64 and
+/// their sums, and pairs of which most keys have one.
+fn orders(bench: &mut Bench, bytes: usize) -> Result<()> {
+    let (setup, len) = (bench.setup.clone(), bytes / 4);
+    let own = Field::<u32, u32>::whole;
+    let made = |most: u64| -> Result<VirtualArray<u32>> {
+        let array = setup.array::<u32>(len, None, 64 << 20)?;
+        array.transform(.., own().set(((mixed() >> 32) % most).cast()))?;
+        Ok(array)
+    };
+    let kinds = ["argsort", "sort_by_key", "unique", "group_by", "matches"];
+    for kind in kinds {
+        bench.row(format!("sort/{kind}/u32/{}", size(bytes)), Unit::MegaPerSecond, |_, row| {
+            let array = made(if kind == "group_by" { len as u64 / 64 } else { len as u64 })?;
+            let other = if kind == "matches" { Some(made(len as u64)?) } else { None };
+            row.ours(&array, || {
+                timed(setup.threads, || {
+                    let found = match (kind, &other) {
+                        ("argsort", _) => array.argsort(.., own())?.len(),
+                        ("sort_by_key", _) => array.sort_by_key(.., own() & 0xFFFF_u32).map(|()| len)?,
+                        ("unique", _) => array.unique(..)?.len(),
+                        (_, Some(other)) => array.matches(other, own(), own(), MatchKind::Inner)?.left.len(),
+                        _ => array.group_by(.., own())?.sum(&array)?.len(),
+                    };
+                    black_box(found);
+                    Ok(len as f64)
+                })
+            })
+        })?;
+    }
+    Ok(())
 }
 
 /// Keys with values that are as long.

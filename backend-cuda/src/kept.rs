@@ -1,0 +1,154 @@
+//! Memory that was given back a moment ago, kept for who asks for as much next.
+//!
+//! The driver takes some 2.5 ms to find a GiB and 1 ms to take it back, which is as long as a sort of it takes.
+//! So long pieces are kept for two seconds. They count as free: whoever finds no memory otherwise gets
+//! theirs.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::context::Context;
+use crate::driver::{Outcome, check};
+
+/// Shorter pieces are given back at once.
+const KEPT_BYTES_MIN: u64 = 64 << 20;
+const KEPT_FOR: Duration = Duration::from_secs(2);
+
+/// What is kept of a context's memory.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The one that was given back first comes first.
+    pieces: Vec<Piece>,
+    /// Whether a thread gives them back in time.
+    is_watched: bool,
+}
+
+#[derive(Debug)]
+struct Piece {
+    address: u64,
+    bytes: u64,
+    since: Instant,
+}
+
+impl Kept {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state.lock().pieces.iter().map(|piece| piece.bytes).sum()
+    }
+
+    /// Memory for so many bytes, and how many it has: an eighth more, at most.
+    pub(crate) fn take(&self, bytes: u64) -> Option<(u64, u64)> {
+        let mut state = self.state.lock();
+        let fits = |piece: &Piece| (bytes..=bytes.saturating_add(bytes / 8)).contains(&piece.bytes);
+        let pieces = state.pieces.iter().enumerate().filter(|(_, piece)| fits(piece));
+        let (best, _) = pieces.min_by_key(|(_, piece)| piece.bytes)?;
+        let Piece { address, bytes, .. } = state.pieces.remove(best);
+        Some((address, bytes))
+    }
+
+    /// Keeps memory that the driver gave out in a context, on which nothing is in flight, or gives it back.
+    pub(crate) fn keep(context: &Arc<Context>, address: u64, bytes: u64) -> Outcome {
+        // A context of the program may end as soon as the device is dropped.
+        if bytes < KEPT_BYTES_MIN || !context.is_primary() {
+            return free(context, address);
+        }
+        let mut state = context.kept.state.lock();
+        if !state.is_watched {
+            let weak = Arc::downgrade(context);
+            let watch = move || {
+                while let Some(wait) = weak.upgrade().and_then(|context| context.kept.give_back_old(&context))
+                {
+                    std::thread::sleep(wait);
+                }
+            };
+            let thread = std::thread::Builder::new().name("vmarray-cuda-kept".into()).spawn(watch);
+            if thread.is_err() {
+                drop(state);
+                return free(context, address);
+            }
+            state.is_watched = true;
+        }
+        state.pieces.push(Piece { address, bytes, since: Instant::now() });
+        Ok(())
+    }
+
+    /// Gives back what was kept long enough; says when there is more to do, if there is anything left.
+    fn give_back_old(&self, context: &Context) -> Option<Duration> {
+        let mut state = self.state.lock();
+        let is_young = |piece: &Piece| piece.since.elapsed() < KEPT_FOR;
+        let old = state.pieces.iter().position(is_young).unwrap_or(state.pieces.len());
+        let old: Vec<Piece> = state.pieces.drain(..old).collect();
+        let next = state.pieces.first().map(|piece| KEPT_FOR.saturating_sub(piece.since.elapsed()));
+        state.is_watched = next.is_some();
+        drop(state);
+        give_back(context, old);
+        next
+    }
+
+    /// Gives all of it back; says whether there was any.
+    pub(crate) fn give_all_back(&self, context: &Context) -> bool {
+        let all = std::mem::take(&mut self.state.lock().pieces);
+        let had_any = !all.is_empty();
+        give_back(context, all);
+        had_any
+    }
+}
+
+fn give_back(context: &Context, pieces: Vec<Piece>) {
+    for Piece { address, bytes, .. } in pieces {
+        if let Err(code) = free(context, address) {
+            tracing::debug!(?code, bytes, "device memory was not given back: the device is lost");
+        }
+    }
+}
+
+fn free(context: &Context, address: u64) -> Outcome {
+    let _current = context.enter()?;
+    // SAFETY: the address came from `mem_alloc`, whoever owned it made sure that nothing is in flight, and it
+    // is freed once: it was taken out of what is kept, or never was in it.
+    check(unsafe { (context.driver.table.mem_free)(address) })
+}
+
+#[cfg(test)]
+mod tests {
+    use backend_api::{Commit, Device, DeviceBuffer, ErrorKind};
+
+    use crate::fake::{device, driven};
+    use crate::options::Options;
+
+    #[test]
+    fn long_pieces_are_kept_count_as_free_and_go_to_who_asks_for_as_much() {
+        const BYTES: u64 = 80 << 20;
+        let device = device(&Options::new());
+        let memory = |bytes| DeviceBuffer::new(&device, bytes, Commit::Lazy);
+        let freed = || driven(|_| ()).freed.0 as u64;
+        let (before, first) = (device.memory().unwrap().free_bytes, memory(BYTES).unwrap());
+        driven(|driven| driven.freed = (0, 0));
+        drop(first);
+        assert_eq!(freed(), 0, "it is kept");
+        // The driver here always says the same.
+        assert_eq!(device.memory().unwrap().free_bytes, before + BYTES);
+        // A little less takes it, much less does not.
+        let (shorter, other) = (memory(BYTES - 100).unwrap(), memory(BYTES / 2).unwrap());
+        drop(shorter);
+        assert_eq!(freed(), 0);
+        drop(other);
+        assert_eq!(freed(), BYTES / 2, "too short to be kept");
+        // Who finds no memory otherwise has it given back.
+        driven(|driven| driven.no_bytes_above = Some(1));
+        assert_eq!(memory(2 * BYTES).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        driven(|driven| driven.no_bytes_above = None);
+        assert_eq!(freed(), BYTES / 2 + BYTES);
+        // A device that goes takes it along.
+        drop(memory(BYTES).unwrap());
+        driven(|driven| driven.freed = (0, 0));
+        drop(device);
+        assert_eq!(freed(), BYTES);
+    }
+}
