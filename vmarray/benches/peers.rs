@@ -8,11 +8,11 @@
 //! brackets, the ratio of ours to it in the same round, as a median; on Linux, behind a slash, the same of
 //! the processors' time, which counts on a machine that does other work meanwhile.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
-use std::time::Instant;
+mod in_turns;
 
+use std::sync::Arc;
+
+use in_turns::{Python, Work, compare};
 use rayon::prelude::*;
 use vmarray::boundary::Symmetric;
 use vmarray::host::HostDevice;
@@ -28,9 +28,6 @@ const RADIUS: usize = 8;
 /// Elements that a thread of a peer takes at a time.
 const PART: usize = 1 << 18;
 
-/// What is done once, and gives a number to compare.
-type Work<'a> = Box<dyn FnMut() -> f64 + 'a>;
-
 fn main() {
     let words: Vec<u32> = (0..COUNT as u32).map(hashed).collect();
     let floats: Vec<f32> = words.iter().map(|word| (word >> 8) as f32 / (1 << 24) as f32).collect();
@@ -40,7 +37,8 @@ fn main() {
     let (u32s, f32s) = (array(&words), array(&floats));
     let (image, blurred) = (picture(), picture());
     image.write_box(.., &floats[..SIDE * SIDE]).expect("room for all");
-    let mut python = Python::start();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers.py");
+    let mut python = Python::start(script, &[&THREADS, &COUNT, &SIDE]);
     for row in ROWS {
         if !wanted.is_empty() && !wanted.iter().any(|part| row.contains(part.as_str())) {
             continue;
@@ -293,119 +291,4 @@ fn weigh<'a>(
         *to = sums;
     }
     rest.iter_mut().enumerate().for_each(|(at, to)| *to = weigh(first + at));
-}
-
-/// Measures all in turns and prints the row.
-fn compare(row: &str, mut works: Vec<(String, Work<'_>)>, python: Option<&mut Python>) {
-    let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(11);
-    let mut python = python;
-    let there: Vec<String> = python.iter().flat_map(|python| python.peers(row)).collect();
-    let names: Vec<String> =
-        works.iter().map(|(name, _)| name.clone()).chain(there.iter().cloned()).collect();
-    let mut times: Vec<Vec<[f64; 2]>> = vec![Vec::new(); names.len()];
-    // The first round is a warm-up.
-    for round in 0..=rounds {
-        let mut results = Vec::new();
-        for (_, work) in &mut works {
-            let (start, used) = (Instant::now(), processor_seconds());
-            let result = work();
-            results.push(([start.elapsed().as_secs_f64(), processor_seconds() - used], result));
-        }
-        if let Some(python) = python.as_mut() {
-            results.extend(there.iter().map(|peer| python.run(peer, row)));
-        }
-        let expected = results[0].1;
-        for (number, (seconds, result)) in results.into_iter().enumerate() {
-            let near = (result - expected).abs() <= expected.abs() * 1e-3;
-            assert!(near, "{row}: {} gives {result} instead of {expected}", names[number]);
-            if round > 0 {
-                times[number].push(seconds);
-            }
-        }
-    }
-    print!("{row:18}");
-    for (name, of) in names.iter().zip(&times) {
-        let least = |kind: usize| of.iter().map(|time| time[kind] * 1e3).fold(f64::INFINITY, f64::min);
-        let ratio =
-            |kind: usize| median(times[0].iter().zip(of).map(|(ours, other)| ours[kind] / other[kind]));
-        print!("  {name} {:.1}/{:.1} ms", least(0), least(1));
-        if name != "vmarray" {
-            print!(" ({:.2}/{:.2})", ratio(0), ratio(1));
-        }
-    }
-    println!();
-}
-
-/// What all threads have used of the processors; 0 where that is not told.
-fn processor_seconds() -> f64 {
-    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let told = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
-    let nanoseconds = told.filter_map(|told| told.split(' ').next()?.parse::<u64>().ok());
-    nanoseconds.sum::<u64>() as f64 / 1e9
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// An interpreter that works when it is told to.
-struct Python {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-    /// Lines of `peer row`.
-    works: Vec<String>,
-}
-
-impl Python {
-    fn start() -> Option<Self> {
-        let program = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
-        let mut command = Command::new(program);
-        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers.py"));
-        command.args([THREADS, COUNT, SIDE].map(|number| number.to_string()));
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
-        let (to, from) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
-        let mut python = Self { child, to, from, works: Vec::new() };
-        loop {
-            match python.line() {
-                None => {
-                    println!("Python or NumPy is missing: rayon is the only peer");
-                    return None;
-                }
-                Some(line) if line.is_empty() => return Some(python),
-                Some(line) => python.works.push(line),
-            }
-        }
-    }
-
-    fn line(&mut self) -> Option<String> {
-        let mut line = String::new();
-        let read = self.from.read_line(&mut line).ok()?;
-        (read > 0).then(|| line.trim().to_owned())
-    }
-
-    /// Who does the work of a row.
-    fn peers(&self, row: &str) -> Vec<String> {
-        let peers = self.works.iter().filter_map(|line| line.split_once(' '));
-        peers.filter(|(_, of)| *of == row).map(|(peer, _)| peer.to_owned()).collect()
-    }
-
-    /// Seconds, those of the processors, and the result.
-    fn run(&mut self, peer: &str, row: &str) -> ([f64; 2], f64) {
-        writeln!(self.to, "{peer} {row}").expect("Python listens");
-        let line = self.line().expect("Python answers");
-        let mut numbers = line.split(' ').map(|number| number.parse().expect("a number"));
-        let mut next = || numbers.next().expect("three numbers");
-        ([next(), next()], next())
-    }
-}
-
-impl Drop for Python {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
 }

@@ -17,6 +17,8 @@ pub(crate) mod published;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod recording;
+#[cfg(not(loom))]
+pub(crate) mod reused;
 pub(crate) mod scoped_threads;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]

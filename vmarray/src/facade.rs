@@ -170,7 +170,8 @@ pub mod index_set {
     //! arrays.
 
     pub use crate::index_sets::{
-        Combination, CombinationChunks, Combine, Dimension, IndexSetRows, PagedIndexSet, Tuples,
+        Combination, CombinationChunks, Combine, Dimension, IndexSetColumns, IndexSetRows, PagedIndexSet,
+        Tuples,
     };
 }
 

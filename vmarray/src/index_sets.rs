@@ -3,6 +3,8 @@
 #[forbid(unsafe_code)]
 mod chunks;
 #[forbid(unsafe_code)]
+mod columns;
+#[forbid(unsafe_code)]
 mod combination;
 #[forbid(unsafe_code)]
 mod combine;
@@ -37,12 +39,14 @@ use std::collections::HashSet;
 use std::iter::FusedIterator;
 
 pub use chunks::CombinationChunks;
+pub use columns::IndexSetColumns;
 pub use combination::Combination;
 pub use combine::Combine;
 pub use paged::PagedIndexSet;
 pub use source::Tuples;
 
 use crate::base::error::{ErrorKind, Result};
+use crate::base::reused;
 
 /// The label of a column: which dimension of a space its values are indices of.
 ///
@@ -123,28 +127,6 @@ impl IndexSet {
         Ok(set)
     }
 
-    /// A set of the tuples that the given columns make up: the first values of all columns are the first
-    /// tuple. Copies them.
-    ///
-    /// # Errors
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedColumn`](ErrorKind::RaggedColumn) if a
-    /// column is not as long as the first one; [`NoMemory`](ErrorKind::NoMemory).
-    pub fn from_columns<C: AsRef<[u64]>>(columns: impl IntoIterator<Item = (Dimension, C)>) -> Result<Self> {
-        let (labels, columns): (Vec<Dimension>, Vec<C>) = columns.into_iter().unzip();
-        let dimensions = distinct(labels)?;
-        let (width, len) = (dimensions.len(), columns.first().map_or(0, |column| column.as_ref().len()));
-        let mut values = crate::base::memory::zeroed_vec(count_of(len, width)?)?;
-        for (at, column) in columns.iter().enumerate() {
-            let column = column.as_ref();
-            if column.len() != len {
-                let dimension = dimensions[at];
-                return Err(ErrorKind::RaggedColumn { dimension, expected: len, got: column.len() }.into());
-            }
-            values[at..].iter_mut().step_by(width).zip(column).for_each(|(to, &from)| *to = from);
-        }
-        Ok(Self { dimensions, values, len })
-    }
-
     /// A set of the tuples that lie in a vector one after the other. Copies nothing.
     ///
     /// # Errors
@@ -213,7 +195,8 @@ impl IndexSet {
         IndexSetRows { values: &self.values, width: self.width(), len: self.len }
     }
 
-    /// The values of a dimension, in the order of the tuples.
+    /// The values of a dimension, in the order of the tuples. [`to_columns`](Self::to_columns) copies all
+    /// dimensions by all threads.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension).
@@ -230,8 +213,15 @@ impl IndexSet {
 
 /// All values, tuple after tuple, without a copy.
 impl From<IndexSet> for Vec<u64> {
-    fn from(set: IndexSet) -> Self {
-        set.values
+    fn from(mut set: IndexSet) -> Self {
+        std::mem::take(&mut set.values)
+    }
+}
+
+/// Keeps the memory of a long set for what is made later.
+impl Drop for IndexSet {
+    fn drop(&mut self) {
+        reused::keep(std::mem::take(&mut self.values));
     }
 }
 

@@ -82,6 +82,15 @@ pub(crate) fn prefetch(address: usize, bytes: usize) {
     let _ = (address, bytes, BYTES_MAX);
 }
 
+/// Tells the processor that the lines of some elements will be read, soon but not next.
+#[inline(always)]
+pub(crate) fn prefetch_slice<T>(elements: &[T]) {
+    const LINE: usize = 64;
+    let start = elements.as_ptr().addr();
+    let skipped = start % LINE;
+    prefetch(start - skipped, size_of_val(elements) + skipped);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use super::engine::{Engine, Piece, Walk};
 use super::keys::FoldedMultiply;
 use super::{IndexSet, Tuples, count_of};
 use crate::base::error::Result;
-use crate::base::memory::zeroed_vec_large;
+use crate::base::reused::unspecified_vec;
 
 /// The results of a [`Combination`](super::Combination) in sets of some length. Ends after the first error.
 ///
@@ -66,7 +66,7 @@ impl<'c, 'a, A: Tuples + ?Sized, B: Tuples + ?Sized> CombinationChunks<'c, 'a, A
     pub(super) fn chunk(&mut self) -> Result<IndexSet> {
         let merge = self.engine.merge();
         let (width, len) = (merge.width(), self.tuples.min(self.left));
-        let mut values = zeroed_vec_large(count_of(len, width)?)?;
+        let mut values = unspecified_vec(count_of(len, width)?)?;
         let mut done = 0;
         while width > 0 && done < len {
             let piece = self.piece()?;

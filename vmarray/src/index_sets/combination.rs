@@ -6,6 +6,7 @@ use std::ops::Range;
 use backend_api::Device;
 
 use super::chunks::CombinationChunks;
+use super::columns::{self, IndexSetColumns, to_columns};
 use super::engine::{Engine, Limits, Piece};
 use super::keys::FoldedMultiply;
 use super::merge::Merge;
@@ -90,6 +91,32 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         CombinationChunks::new(&self.engine, usize::MAX, self.threads).chunk()
     }
 
+    /// All results in columns, written by all threads without a set between.
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, index_set::Combine};
+    /// let a = IndexSet::from_rows([0, 1], [[0, 7], [1, 8]])?;
+    /// let b = IndexSet::from_columns([(1, [8, 7]), (2, [5, 4])])?;
+    /// let columns = Combine::new(&a, &b).run()?.to_columns()?;
+    /// assert_eq!(columns.column(2)?, [4, 5]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`to_index_set`](Self::to_index_set).
+    pub fn to_columns(&self) -> Result<IndexSetColumns> {
+        let mut columns = IndexSetColumns::unspecified(self.dimensions().to_vec(), self.len())?;
+        let (mut rest, mut walk) = (columns.slices(), None);
+        for number in 0..self.engine.pieces() {
+            let len = self.engine.len_of(number);
+            let own = rest.iter_mut().filter_map(|rest| rest.split_off_mut(..len)).collect();
+            if len > 0 {
+                write_columns(&*self.engine.piece(number, &mut walk)?, own, self.threads)?;
+            }
+        }
+        Ok(columns)
+    }
+
     /// All results in sets of `tuples` tuples each (at least one), the last one shorter. One of them is in
     /// memory at a time.
     pub fn chunks(&self, tuples: usize) -> CombinationChunks<'_, 'a, A, B> {
@@ -148,6 +175,20 @@ pub(super) fn emit_from(
     let parts = into.chunks_mut(at_once * width).zip((first..).step_by(at_once));
     threads::for_each(threads, parts, |(into, first)| {
         piece.emit(first, into);
+        Ok(())
+    })
+}
+
+/// Writes all results of a piece to columns, by parts that are in the caches of a core in rows.
+fn write_columns(piece: &Piece<'_>, columns: Vec<&mut [u64]>, threads: usize) -> Result<()> {
+    /// How much a thread writes at a time.
+    const VALUES: usize = 64 << 10;
+    let width = columns.len();
+    let parts = columns::parts(columns, VALUES.checked_div(width).unwrap_or(1).max(1));
+    threads::for_each_with(threads, parts, Vec::new, |rows: &mut Vec<u64>, (first, mut columns)| {
+        rows.resize(columns.first().map_or(0, |column| column.len()) * width, 0);
+        piece.emit(first, rows);
+        to_columns(rows, &mut columns);
         Ok(())
     })
 }

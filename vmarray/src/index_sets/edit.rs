@@ -41,10 +41,11 @@ impl IndexSet {
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`LengthMismatch`](ErrorKind::LengthMismatch)
     /// if there are not as many labels as columns.
-    pub fn relabel(self, dimensions: impl IntoIterator<Item = Dimension>) -> Result<Self> {
+    pub fn relabel(mut self, dimensions: impl IntoIterator<Item = Dimension>) -> Result<Self> {
         let dimensions = distinct(dimensions)?;
         expect_len("the list of labels", self.width(), dimensions.len())?;
-        Ok(Self { dimensions, ..self })
+        self.dimensions = dimensions;
+        Ok(self)
     }
 
     /// Sorts the tuples: by the first column, equal ones by the second column, and so on. Up to eight columns

@@ -1,10 +1,10 @@
 //! Results written, from any one on.
 
-use super::runs::{TupleRun, TupleRuns};
+use super::runs::{AHEAD, TupleRun, TupleRuns};
 use super::source::Block;
 use super::threads;
 use crate::base::error::{ErrorKind, Result};
-use crate::base::memory::zeroed_vec;
+use crate::base::memory::{prefetch_slice, zeroed_vec};
 
 /// The runs of how many tuples are added up.
 const STEP: usize = 1024;
@@ -118,6 +118,10 @@ impl Matches {
         let (rows, rests) = (a.values().as_chunks::<A>().0, rest.as_chunks::<R>().0);
         let mut results = into.chunks_exact_mut(A + R);
         self.for_each_run(first, results.len(), |tuple, run| {
+            if tuple + AHEAD < a.len() {
+                let ahead = self.run(tuple + AHEAD);
+                prefetch_slice(&rests[ahead.start..ahead.start + ahead.len.min(1)]);
+            }
             let row = rows[tuple];
             // The results come second, or `zip` would take one more of them than there are partners.
             for (rest, result) in rests[run.start..run.start + run.len].iter().zip(results.by_ref()) {

@@ -8,7 +8,8 @@ use super::keys::{Coder, KeyHash};
 use super::source::Block;
 use super::threads;
 use crate::base::error::Result;
-use crate::base::memory::{zeroed_vec, zeroed_vec_large};
+use crate::base::memory::zeroed_vec;
+use crate::base::reused::Reused;
 
 /// A tuple without its values.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -57,7 +58,7 @@ pub(super) struct Partitions {
 
 #[derive(Debug, Default)]
 struct PartitionSegment {
-    entries: Vec<PartitionEntry>,
+    entries: Reused<PartitionEntry>,
     /// Where partitions start, and the end.
     starts: Vec<u32>,
 }
@@ -113,11 +114,12 @@ impl PartitionSegment {
         for partition in 0..fanout.partitions() {
             starts[partition + 1] += starts[partition];
         }
-        let mut entries = zeroed_vec_large::<PartitionEntry>(starts[fanout.partitions()] as usize)?;
+        let mut entries = Reused::<PartitionEntry>::unspecified(starts[fanout.partitions()] as usize)?;
+        let to = &mut *entries;
         let mut next = starts.clone();
         coder.for_each::<H>(block, keys, tuples, |tuple, key| {
             let next = &mut next[fanout.partition(key.hash)];
-            entries[*next as usize] = PartitionEntry { code: key.code, tuple: tuple as u64 };
+            to[*next as usize] = PartitionEntry { code: key.code, tuple: tuple as u64 };
             *next += 1;
         });
         Ok(Self { entries, starts })

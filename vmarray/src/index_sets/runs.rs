@@ -8,7 +8,7 @@
 //! and Kersten, "Cache-conscious radix-decluster projections", VLDB 2004. Partners lie side by side, so each
 //! is found by one address for the whole group.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::keys::{Coder, KeyHash};
 use super::merge::Merge;
@@ -16,7 +16,11 @@ use super::partition::{Fanout, PartitionEntry, Partitions};
 use super::source::Block;
 use super::threads;
 use crate::base::error::{ErrorKind, Result};
-use crate::base::memory::{zeroed_vec, zeroed_vec_large};
+use crate::base::memory::{prefetch_slice, prefetch_write, zeroed_vec};
+use crate::base::reused::{Reused, as_atomics};
+
+/// What lies in no order is asked for so many tuples before it is used.
+pub(super) const AHEAD: usize = 16;
 
 /// The second set's tuples, or a block of them, by key.
 #[derive(Debug)]
@@ -26,7 +30,7 @@ pub(super) struct Index {
     /// One for each partition.
     tables: Vec<Table>,
     /// What of the tuples goes into results, key by key; within a key in the order of the tuples.
-    rest: Vec<u64>,
+    rest: Reused<u64>,
 }
 
 /// A hash table of keys, with open addressing.
@@ -54,24 +58,31 @@ pub(super) struct TupleRun {
     pub(super) len: usize,
 }
 
-/// The runs of all tuples of the first set, or of a strip of it. Atomic only because threads write them in no
-/// order.
+/// The runs of all tuples of the first set, or of a strip of it.
 #[derive(Debug)]
-pub(super) struct TupleRuns(Vec<AtomicU64>);
+pub(super) struct TupleRuns(Reused<u64>);
 
 impl TupleRuns {
     #[inline(always)]
     pub(super) fn get(&self, tuple: usize) -> TupleRun {
-        let bits = self.0[tuple].load(Ordering::Relaxed);
-        TupleRun { start: (bits >> 32) as usize, len: bits as u32 as usize }
+        TupleRun::of_bits(self.0[tuple])
     }
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
+}
 
-    fn set(&self, tuple: usize, key: &Key) {
-        self.0[tuple].store(u64::from(key.start) << 32 | u64::from(key.len), Ordering::Relaxed);
+impl TupleRun {
+    #[inline(always)]
+    fn of_bits(bits: u64) -> Self {
+        Self { start: (bits >> 32) as usize, len: bits as u32 as usize }
+    }
+}
+
+impl Key {
+    fn run_bits(&self) -> u64 {
+        u64::from(self.start) << 32 | u64::from(self.len)
     }
 }
 
@@ -85,9 +96,9 @@ impl Index {
         let fanout = Fanout::for_tuples(block.len());
         let partitions = Partitions::of::<H>(block, &merge.b_keys, &coder, fanout, threads)?;
         let width = merge.b_rest.len();
-        let mut rest = zeroed_vec_large::<u64>(super::count_of(block.len(), width)?)?;
+        let mut rest = Reused::<u64>::unspecified(super::count_of(block.len(), width)?)?;
         let mut tables: Vec<Table> = (0..fanout.partitions()).map(|_| Table::default()).collect();
-        let mut left = rest.as_mut_slice();
+        let mut left = &mut *rest;
         let mut base = 0;
         let items: Vec<_> = tables
             .iter_mut()
@@ -138,9 +149,16 @@ impl Index {
         threads: usize,
     ) -> Result<TupleRuns> {
         let partitions = Partitions::of::<H>(a, &merge.a_keys, &self.coder, self.fanout, threads)?;
-        let runs = TupleRuns(zeroed_vec_large(a.len())?);
+        let mut runs = Reused::zeroed(a.len())?;
+        // Written by threads in no order.
+        let to = as_atomics(&mut runs);
         threads::for_each(threads, self.tables.iter().enumerate(), |(number, table)| {
-            for entry in partitions.partition(number).flatten() {
+            let entries = partitions.partition(number).flatten();
+            let mut ahead = entries.clone().skip(AHEAD);
+            for entry in entries {
+                if let Some(entry) = ahead.next() {
+                    prefetch_write(&to[entry.tuple as usize]);
+                }
                 let same = |example: u32| {
                     self.is_exact() || {
                         let (a, b) = (a.row(entry.tuple as usize), b.row(example as usize));
@@ -149,12 +167,12 @@ impl Index {
                 };
                 let hash = self.coder.hash_of::<H>(entry.code);
                 if let Some(key) = table.find(entry.code, hash, same) {
-                    runs.set(entry.tuple as usize, key);
+                    to[entry.tuple as usize].store(key.run_bits(), Ordering::Relaxed);
                 }
             }
             Ok(())
         })?;
-        Ok(runs)
+        Ok(TupleRuns(runs))
     }
 }
 
@@ -219,7 +237,7 @@ impl Table {
     /// Gives each key its place, from `base` on, and copies there what of its tuples goes into results.
     fn lay_out<'e>(
         &mut self,
-        entries: impl Iterator<Item = &'e PartitionEntry>,
+        entries: impl Iterator<Item = &'e PartitionEntry> + Clone,
         block: &Block<'_>,
         merge: &Merge,
         base: u32,
@@ -236,11 +254,17 @@ impl Table {
         }
         let width = merge.b_rest.len();
         // `start` runs to the end of each key's tuples, and is set back afterwards.
+        let rows = block.values();
+        let row_of = |entry: &PartitionEntry| &rows[entry.tuple as usize * block.width()..][..block.width()];
+        let mut ahead = entries.clone().skip(AHEAD);
         for (entry, &number) in entries.zip(key_of) {
+            if let Some(entry) = ahead.next() {
+                prefetch_slice(row_of(entry));
+            }
             let key = &mut self.keys[number as usize];
             let to = &mut rest[(key.start - base) as usize * width..][..width];
             key.start += 1;
-            let row = block.row(entry.tuple as usize);
+            let row = row_of(entry);
             to.iter_mut().zip(&merge.b_rest).for_each(|(to, &at)| *to = row[at]);
         }
         self.keys.iter_mut().for_each(|key| key.start -= key.len);

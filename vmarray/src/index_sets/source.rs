@@ -1,11 +1,10 @@
 //! Where tuples come from: RAM, or an array of pages.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use super::{Dimension, IndexSet, threads};
 use crate::base::error::Result;
-use crate::base::memory::zeroed_vec_large;
+use crate::base::reused::Reused;
 
 /// Tuples that can be combined: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a source of
 /// your own, which any number of threads may read at a time.
@@ -81,9 +80,15 @@ impl Tuples for IndexSet {
 /// Tuples in RAM, lent or owned. Tuples of no dimensions have a number only.
 #[derive(Debug)]
 pub(super) struct Block<'a> {
-    values: Cow<'a, [u64]>,
+    values: BlockValues<'a>,
     width: usize,
     len: usize,
+}
+
+#[derive(Debug)]
+enum BlockValues<'a> {
+    Lent(&'a [u64]),
+    Owned(Reused<u64>),
 }
 
 impl<'a> Block<'a> {
@@ -97,16 +102,16 @@ impl<'a> Block<'a> {
         const VALUES: usize = 128 << 10;
         let (width, len) = (source.dimensions().len(), tuples.len());
         if let Some(values) = source.in_memory() {
-            let values = Cow::Borrowed(&values[tuples.start * width..tuples.end * width]);
+            let values = BlockValues::Lent(&values[tuples.start * width..tuples.end * width]);
             return Ok(Self { values, width, len });
         }
-        let mut values = zeroed_vec_large(super::count_of(len, width)?)?;
+        let mut values = Reused::unspecified(super::count_of(len, width)?)?;
         if let Some(at_once) = VALUES.checked_div(width) {
             let at_once = at_once.max(1);
             let parts = values.chunks_mut(at_once * width).zip((tuples.start..).step_by(at_once));
             threads::for_each(threads, parts, |(into, first)| source.read_tuples(first, into))?;
         }
-        Ok(Self { values: Cow::Owned(values), width, len })
+        Ok(Self { values: BlockValues::Owned(values), width, len })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -118,21 +123,24 @@ impl<'a> Block<'a> {
     }
 
     pub(super) fn values(&self) -> &[u64] {
-        &self.values
+        match &self.values {
+            BlockValues::Lent(values) => values,
+            BlockValues::Owned(values) => values,
+        }
     }
 
     #[inline(always)]
     pub(super) fn row(&self, number: usize) -> &[u64] {
-        &self.values[number * self.width..][..self.width]
+        &self.values()[number * self.width..][..self.width]
     }
 
     /// Gives the memory back. No tuple may be asked for afterwards.
     pub(super) fn forget(&mut self) {
-        self.values = Cow::Owned(Vec::new());
+        self.values = BlockValues::Lent(&[]);
     }
 
     /// Whether the tuples are its own, and dropping it gives memory back.
     pub(super) fn is_owned(&self) -> bool {
-        matches!(self.values, Cow::Owned(_))
+        matches!(self.values, BlockValues::Owned(_))
     }
 }

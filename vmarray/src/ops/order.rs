@@ -5,6 +5,7 @@
 //! is given.
 
 mod groups;
+mod in_ram;
 mod keys;
 mod matches;
 mod ranks;

@@ -1,17 +1,23 @@
 //! Distinct elements, and elements in groups.
 
+use std::sync::OnceLock;
+
 use backend_api::Device;
+use bytemuck::{cast_slice, cast_slice_mut};
 use vmarray_kernel::{Anywhere, At, Function, Memory, Number, Own, kernel};
 
-use super::keys::{KeyOrdering, SingleKey};
+use super::in_ram::{self, EqualRuns};
+use super::keys::{KeyOrdering, SingleKey, evaluated};
 use super::searches::{Side, last_not_above};
 use super::{Order as _, section};
 use crate::array::VirtualArray;
 use crate::base::element::Field;
 use crate::base::error::{Result, expect_len};
+use crate::base::reused::Reused;
+use crate::base::scoped_threads::CORES;
 use crate::ops::expr::index;
 use crate::ops::launch::{Given, added, converted, greater, lesser};
-use crate::ops::sort::SortKey;
+use crate::ops::sort::{KeyOrder, SortKey, bytes_in_ram, sort_in_ram, sort_pairs_in_ram};
 use crate::ops::view::{INTERNAL, Linear, QueryMut as _, Section, Store, View, ViewMut as _};
 
 /// Elements that one item reduces.
@@ -83,10 +89,29 @@ pub(super) fn unique<T: SortKey, S: Store<Element = T>>(
     of: Section<'_, S>,
 ) -> Result<VirtualArray<T, S::Device>> {
     let sorted = of.store().alike::<T>(of.len(), INTERNAL)?;
+    if in_ram::is_better(&sorted, size_of::<T>() * of.len()) {
+        return unique_in_ram(of);
+    }
     sorted.copy_from(0, of)?;
     sorted.sort(..)?;
     let starts = run_starts(&sorted)?;
     sorted.take(starts.section(..starts.len() - 1)?)
+}
+
+fn unique_in_ram<T: SortKey, S: Store<Element = T>>(
+    of: Section<'_, S>,
+) -> Result<VirtualArray<T, S::Device>> {
+    let (mut elements, mut beside) =
+        (Reused::<T>::unspecified(of.len())?, Reused::<T>::unspecified(of.len())?);
+    of.read(0, &mut elements)?;
+    let keys: &mut [T::KeyBits] = cast_slice_mut(&mut elements);
+    sort_in_ram(keys, cast_slice_mut(&mut beside), KeyOrder::of::<T>(false), *CORES)?;
+    let runs = EqualRuns::of(keys)?;
+    let distinct: &mut [T::KeyBits] = &mut cast_slice_mut(&mut beside)[..runs.len()];
+    runs.write(distinct, |at| keys[at])?;
+    let out = of.store().alike::<T>(distinct.len(), INTERNAL)?;
+    out.write_range(0, cast_slice(distinct))?;
+    Ok(out)
 }
 
 /// Numbers that groups can be [reduced](Groups::sum) of.
@@ -138,7 +163,7 @@ groupable! {
 /// assert_eq!(groups.min(&sales)?.to_vec(..)?, [-1.0, 1.5, 0.5]);
 /// assert_eq!(groups.max(&sales)?.to_vec(..)?, [2.0, 4.0, 0.5]);
 /// // The elements of a group.
-/// let (order, starts) = (groups.order(), groups.starts());
+/// let (order, starts) = (groups.order()?, groups.starts());
 /// assert_eq!(order.to_vec(starts.get(1)? as usize..starts.get(2)? as usize)?, [0, 2]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
@@ -146,18 +171,56 @@ groupable! {
 pub struct Groups<K: SortKey, D: Device> {
     keys: VirtualArray<K, D>,
     starts: VirtualArray<u64, D>,
-    order: VirtualArray<u64, D>,
+    order: GroupOrder<D>,
+}
+
+/// The indices of elements, group by group.
+#[derive(Debug)]
+enum GroupOrder<D: Device> {
+    OnDevices(VirtualArray<u64, D>),
+    /// As an array once somebody asks.
+    InRam(Reused<u32>, OnceLock<VirtualArray<u64, D>>),
 }
 
 pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
     of: Section<'_, S>,
     key: &K,
 ) -> Result<Groups<K::Key, S::Device>> {
+    let (expr, is_descending) = key.key();
+    let keys = evaluated(of, expr)?;
+    if of.len() <= u32::MAX as usize && in_ram::is_better(&keys, (size_of::<K::Key>() + 4) * of.len()) {
+        return group_in_ram(&keys, is_descending);
+    }
     let mut ordered = KeyOrdering::new(of)?;
-    let sorted = ordered.by_one(key)?;
+    let sorted = ordered.by_keys(keys, is_descending)?;
     let starts = run_starts(&sorted)?;
     let keys = sorted.take(starts.section(..starts.len() - 1)?)?;
-    Ok(Groups { keys, starts, order: ordered.into_wide()? })
+    Ok(Groups { keys, starts, order: GroupOrder::OnDevices(ordered.into_wide()?) })
+}
+
+fn group_in_ram<K: SortKey, D: Device>(
+    keys: &VirtualArray<K, D>,
+    is_descending: bool,
+) -> Result<Groups<K, D>> {
+    let len = keys.len();
+    let (mut sorted, mut positions) = (Reused::<K>::unspecified(len)?, in_ram::positions(len)?);
+    keys.read(0, &mut sorted)?;
+    let sorted: &mut [K::KeyBits] = cast_slice_mut(&mut sorted);
+    sort_pairs_in_ram(sorted, &mut positions, KeyOrder::of::<K>(is_descending), *CORES)?;
+    let runs = EqualRuns::of(sorted)?;
+    let mut distinct = Reused::<K::KeyBits>::unspecified(runs.len())?;
+    let mut starts = Reused::<u64>::unspecified(runs.len() + 1)?;
+    runs.write(&mut distinct, |at| sorted[at])?;
+    runs.write(&mut starts[..runs.len()], |at| at as u64)?;
+    starts[runs.len()] = len as u64;
+    let groups = Groups {
+        keys: keys.alike(runs.len(), INTERNAL)?,
+        starts: keys.alike(starts.len(), INTERNAL)?,
+        order: GroupOrder::InRam(positions, OnceLock::new()),
+    };
+    groups.keys.write_range(0, cast_slice(&distinct))?;
+    groups.starts.write_range(0, &starts)?;
+    Ok(groups)
 }
 
 impl<K: SortKey, D: Device> Groups<K, D> {
@@ -185,10 +248,31 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         &self.starts
     }
 
-    /// The indices of the elements, group by group, those of a group in ascending order.
-    #[must_use]
-    pub fn order(&self) -> &VirtualArray<u64, D> {
-        &self.order
+    /// The indices of the elements, group by group, those of a group in ascending order. Where no device is a
+    /// card they are in RAM, in 4 bytes each, until this is called.
+    ///
+    /// # Errors
+    /// Those of devices, and of [building arrays](crate::Builder::build).
+    pub fn order(&self) -> Result<&VirtualArray<u64, D>> {
+        match &self.order {
+            GroupOrder::OnDevices(order) => Ok(order),
+            GroupOrder::InRam(positions, made) => match made.get() {
+                Some(order) => Ok(order),
+                None => {
+                    let order = self.keys.alike(positions.len(), INTERNAL)?;
+                    in_ram::write_wide(positions, &order)?;
+                    Ok(made.get_or_init(|| order))
+                }
+            },
+        }
+    }
+
+    /// How many elements there are in all.
+    fn elements(&self) -> usize {
+        match &self.order {
+            GroupOrder::OnDevices(order) => order.len(),
+            GroupOrder::InRam(positions, _) => positions.len(),
+        }
     }
 
     /// How many elements each group has.
@@ -244,11 +328,23 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         F: Function<(V::Element,), R>,
         O: Function<(R, R), R>,
     {
-        expect_len("the values", self.order.len(), values.len())?;
+        expect_len("the values", self.elements(), values.len())?;
         if self.is_empty() {
             return self.keys.alike(0, INTERNAL);
         }
-        let values = section(values, ..)?.take(&self.order)?;
+        let values = section(values, ..)?;
+        if let GroupOrder::InRam(order, _) = &self.order
+            && size_of::<V::Element>() * values.len() <= bytes_in_ram()
+        {
+            let mut read = Reused::<V::Element>::unspecified(values.len())?;
+            values.read(0, &mut read)?;
+            let starts = self.starts.to_vec(..)?;
+            let found = in_ram::reduced::<_, R, F, O>(PIECE as usize, &read, order, &starts)?;
+            let out = self.keys.alike(self.len(), INTERNAL)?;
+            out.write_range(0, &found)?;
+            return Ok(out);
+        }
+        let values = values.take(self.order()?)?;
         let (mut out, mut starts) = self.level::<_, R, F, O>(&values, &self.starts)?;
         while out.len() > self.len() {
             (out, starts) = self.level::<R, R, converted<R, R>, O>(&out, &starts)?;

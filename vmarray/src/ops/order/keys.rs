@@ -161,7 +161,15 @@ impl<'a, S: Store> KeyOrdering<'a, S> {
         key: &K,
     ) -> Result<VirtualArray<K::Key, S::Device>> {
         let (expr, is_descending) = key.key();
-        let mut keys = evaluated(self.of, expr)?;
+        self.by_keys(evaluated(self.of, expr)?, is_descending)
+    }
+
+    /// As [`by_one`](Self::by_one), by the values of the key.
+    pub(super) fn by_keys<K: SortKey>(
+        &mut self,
+        mut keys: VirtualArray<K, S::Device>,
+        is_descending: bool,
+    ) -> Result<VirtualArray<K, S::Device>> {
         if self.is_begun {
             keys = self.take_from(&keys)?;
         }

@@ -10,13 +10,15 @@
 mod stream;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_api::backends::ram::SystemMemory;
+use bytemuck::cast_slice_mut;
 
 use super::{KeyOrder, SortKey, on_host};
 use crate::base::error::Result;
-use crate::base::memory::zeroed_vec_large;
-use crate::base::scoped_threads::CORES;
+use crate::base::reused::Reused;
+use crate::base::scoped_threads::{CORES, each};
 use crate::ops::executor::Operand;
 use crate::ops::shift::interrupted;
 use crate::ops::view::{INTERNAL, StoreMut};
@@ -27,6 +29,13 @@ const PIECE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 30 };
 /// What is tried at least.
 const PIECE_BYTES_MIN: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
+/// How many bytes are worked on in RAM at once, with as many again beside them.
+pub(crate) fn bytes_in_ram() -> usize {
+    let free = if cfg!(test) { None } else { SystemMemory::of_linux() };
+    let quarter = free.map_or(0, |free| usize::try_from(free.usable_bytes() / 4).unwrap_or(usize::MAX));
+    PIECE_BYTES.max(quarter)
+}
+
 /// Sorts the elements of a range of a store, and values beside them by the same order.
 pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     store: &S,
@@ -34,13 +43,14 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     values: Option<Operand<'_>>,
     order: KeyOrder,
 ) -> Result<()> {
+    if is_in_order(store, range, order)? {
+        return Ok(());
+    }
     let stride = values.map_or(0, |values| values.stride());
     let of_each = size_of::<T>() + stride;
-    let free = if cfg!(test) { None } else { SystemMemory::of_linux() };
-    let quarter = free.map_or(0, |free| usize::try_from(free.usable_bytes() / 4).unwrap_or(usize::MAX));
     // Values are put in their order by numbers of 32 bits.
     let most = if stride == 0 { usize::MAX } else { u32::MAX as usize };
-    let mut piece = range.len().min((PIECE_BYTES.max(quarter) / of_each).clamp(2, most));
+    let mut piece = range.len().min((bytes_in_ram() / of_each).clamp(2, most));
     let (piece, beside) = loop {
         match PieceMemory::new(piece, stride).and_then(|one| Ok((one, PieceMemory::new(piece, stride)?))) {
             Err(_) if piece * of_each / 2 >= PIECE_BYTES_MIN => piece /= 2,
@@ -66,21 +76,54 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     Ok(())
 }
 
+/// Whether elements are in an order already. Of those that are not, some are read.
+fn is_in_order<T: SortKey, S: StoreMut<Element = T>>(
+    store: &S,
+    range: &Range<usize>,
+    order: KeyOrder,
+) -> Result<bool> {
+    /// What is read first, and at most, in elements.
+    const FIRST: usize = 4 << 10;
+    const MOST: usize = 512 << 10;
+    /// What a thread compares at a time.
+    const PART: usize = 32 << 10;
+    let key = |element: &T| order.key::<T::KeyBits>(bytemuck::cast(*element));
+    let mut read = Reused::<T>::unspecified(range.len().min(MOST + 1))?;
+    let (mut start, mut at_once) = (range.start, FIRST);
+    while start + 1 < range.end {
+        // The first of what comes next as well.
+        let read = &mut read[..(range.end - start).min(at_once + 1)];
+        store.read_at(start, read, INTERNAL)?;
+        let (read, are_sorted) = (&*read, AtomicBool::new(true));
+        each(*CORES, read.len().div_ceil(PART), |number| {
+            let part = &read[number * PART..read.len().min((number + 1) * PART + 1)];
+            if !part.is_sorted_by(|one, two| key(one) <= key(two)) {
+                are_sorted.store(false, Ordering::Relaxed);
+            }
+        });
+        if !are_sorted.into_inner() {
+            return Ok(false);
+        }
+        (start, at_once) = (start + at_once, MOST.min(4 * at_once));
+    }
+    Ok(true)
+}
+
 /// Memory for a piece: keys, and bytes of values.
 struct PieceMemory<T> {
-    keys: Vec<T>,
-    values: Vec<u8>,
+    keys: Reused<T>,
+    values: Reused<u8>,
 }
 
 impl<T> Default for PieceMemory<T> {
     fn default() -> Self {
-        Self { keys: Vec::new(), values: Vec::new() }
+        Self { keys: Reused::default(), values: Reused::default() }
     }
 }
 
 impl<T: SortKey> PieceMemory<T> {
     fn new(len: usize, stride: usize) -> Result<Self> {
-        Ok(Self { keys: zeroed_vec_large(len)?, values: zeroed_vec_large(len * stride)? })
+        Ok(Self { keys: Reused::unspecified(len)?, values: Reused::unspecified(len * stride)? })
     }
 
     fn first(&mut self, len: usize, stride: usize) -> SomeRows<'_, T> {
@@ -137,13 +180,24 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         let stride = self.stride();
         let (mut rows, others) = (piece.first(range.len(), stride), beside.first(range.len(), stride));
         let done = self.read(range.start, &mut rows).and_then(|()| {
-            let keys: &mut [T::KeyBits] = bytemuck::cast_slice_mut(rows.keys);
+            let keys: &mut [T::KeyBits] = cast_slice_mut(rows.keys);
             if stride == 0 {
-                on_host::sort(keys, bytemuck::cast_slice_mut(others.keys), self.order, *CORES)?;
+                on_host::sort(keys, cast_slice_mut(others.keys), self.order, *CORES)?;
                 return self.write_all(range.start, &rows);
             }
-            let mut numbers: Vec<u32> = zeroed_vec_large(keys.len())?;
-            (0..).zip(&mut numbers).for_each(|(number, to)| *to = number);
+            if let 4 | 8 = stride {
+                match stride {
+                    4 => {
+                        on_host::sort_pairs(keys, cast_slice_mut::<_, u32>(rows.values), self.order, *CORES)?
+                    }
+                    _ => {
+                        on_host::sort_pairs(keys, cast_slice_mut::<_, u64>(rows.values), self.order, *CORES)?
+                    }
+                }
+                return self.write_all(range.start, &rows);
+            }
+            let mut numbers = Reused::<u32>::unspecified(keys.len())?;
+            (0..).zip(&mut *numbers).for_each(|(number, to)| *to = number);
             on_host::sort_pairs(keys, &mut numbers, self.order, *CORES)?;
             permute(rows.values, others.values, stride, &numbers);
             self.write_all(range.start, &SomeRows { keys: rows.keys, values: others.values })
@@ -243,8 +297,11 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
             let (mut of_one, mut of_two) = (piece.first(here, stride), beside.first(here, stride));
             self.read(one + at, &mut of_one)?;
             self.read(two + at, &mut of_two)?;
-            self.write_all(one + at, &of_two)?;
-            self.write_all(two + at, &of_one)
+            let swapped = self.write(one + at, &of_two).and_then(|()| self.write(two + at, &of_one));
+            // Both are in RAM: what was begun is undone, both times.
+            let Err(error) = swapped else { return Ok(()) };
+            let back = [(one + at, &of_one), (two + at, &of_two)].map(|(at, rows)| self.write_all(at, rows));
+            back.into_iter().collect::<Result<()>>().and(Err(error))
         });
         (self.piece, self.beside) = (piece, beside);
         done
@@ -262,8 +319,10 @@ fn permute(from: &[u8], to: &mut [u8], stride: usize, numbers: &[u32]) {
 mod tests {
     use std::sync::Arc;
 
-    use backend_api::wrap::SplitMix64;
+    use backend_api::wrap::{Fault, Faulty, Operation, SplitMix64};
 
+    use super::*;
+    use crate::host::HostDevice;
     use crate::prelude::*;
 
     #[test]
@@ -288,6 +347,77 @@ mod tests {
             assert_eq!(array.to_vec(5..len + 5).unwrap(), values);
             assert_eq!(array.to_vec(len + 5..).unwrap(), [0; 4]);
         }
+    }
+
+    /// Does some work to keys and values again and again, where so many calls in a row fail, the first of
+    /// them later each time, until it is not reached. No row may be lost. Says how often the work has failed.
+    fn failing(
+        rows: &[(u32, u64)],
+        in_a_row: u64,
+        work: impl Fn(
+            &VirtualArray<u32, Faulty<HostDevice>>,
+            &VirtualArray<u64, Faulty<HostDevice>>,
+        ) -> Result<()>,
+        check: impl Fn(&[(u32, u64)]) -> bool,
+    ) -> usize {
+        let (unsorted, numbers): (Vec<u32>, Vec<u64>) = rows.iter().copied().unzip();
+        let (mut call, mut failures) = (1, 0);
+        loop {
+            let device = Arc::new(Faulty::new(HostDevice::new(1 << 20).unwrap()));
+            let keys = VirtualArray::<u32>::builder(rows.len()).devices([Arc::clone(&device)]).page_len(33);
+            let values = VirtualArray::<u64>::builder(rows.len()).devices([Arc::clone(&device)]).page_len(40);
+            let keys = keys.cache_bytes(800).build().unwrap();
+            let values = values.cache_bytes(1600).build().unwrap();
+            keys.write(0, &unsorted).unwrap();
+            values.write(0, &numbers).unwrap();
+            for later in 0..in_a_row {
+                let fault = Fault::new(Operation::Submit, crate::device::ErrorKind::CopyFailed);
+                device.inject(fault.on_call(call + later));
+            }
+            let done = work(&keys, &values);
+            device.clear();
+            let found = keys.to_vec(..).unwrap().into_iter().zip(values.to_vec(..).unwrap());
+            let mut found: Vec<(u32, u64)> = found.collect();
+            if done.is_ok() {
+                assert!(check(&found), "call {call}");
+            }
+            if device.injected() == 0 {
+                done.unwrap();
+                return failures;
+            }
+            failures += usize::from(done.is_err());
+            found.sort_unstable_by_key(|row| row.1);
+            assert!(found == rows, "call {call}: {done:?}");
+            call += 1 + call / 20;
+        }
+    }
+
+    fn random_rows(len: u64) -> Vec<(u32, u64)> {
+        let mut random = SplitMix64::new(5);
+        (0..len).map(|at| (random.next() as u32 % 100, at)).collect()
+    }
+
+    #[test]
+    fn a_sort_that_fails_loses_nothing() {
+        let sort = |keys: &VirtualArray<u32, _>, values: &VirtualArray<u64, _>| keys.sort_with(.., values);
+        // Equal keys stay in their order, too.
+        let failures = failing(&random_rows(1500), 1, sort, |rows| rows.is_sorted());
+        assert!(failures > 20, "{failures}");
+    }
+
+    #[test]
+    fn elements_that_change_places_are_not_lost_even_if_a_copy_fails_twice() {
+        let rows = random_rows(600);
+        let swap = |keys: &VirtualArray<u32, _>, values: &VirtualArray<u64, _>| {
+            let memory = || PieceMemory::new(70, 8);
+            let values = Some(Operand::changed(values, 0));
+            let (order, piece, beside) = (KeyOrder::of::<u32>(false), memory()?, memory()?);
+            BySorting { store: keys, first: 0, values, order, piece, beside }.swap(20, 320, 250)
+        };
+        let expected: Vec<_> =
+            [&rows[..20], &rows[320..570], &rows[270..320], &rows[20..270], &rows[570..]].concat();
+        let failures = failing(&rows, 2, swap, |found| found == expected);
+        assert!(failures > 5, "{failures}");
     }
 
     #[test]

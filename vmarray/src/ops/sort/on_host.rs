@@ -19,7 +19,8 @@ use self::rows::{Columns, KeyRow};
 use self::survey::{BitWindow, InOrder};
 use super::{KeyBits, KeyOrder};
 use crate::base::error::Result;
-use crate::base::memory::{zeroed_vec, zeroed_vec_large};
+use crate::base::memory::zeroed_vec;
+use crate::base::reused::Reused;
 use crate::base::scoped_threads;
 
 /// What has fewer rows is compared.
@@ -61,7 +62,7 @@ pub(crate) fn sort_pairs<K: KeyBits, V: Pod + Send + Sync>(
     threads: usize,
 ) -> Result<()> {
     assert_eq!(keys.len(), values.len(), "a value for each key");
-    let mut beside = zeroed_vec_large(keys.len())?;
+    let mut beside = Reused::unspecified(keys.len())?;
     run(Columns { keys, values }, &mut beside, order, threads)
 }
 

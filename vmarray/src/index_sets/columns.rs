@@ -1,0 +1,164 @@
+//! Index sets from and to columns, by all threads.
+
+use super::{Dimension, IndexSet, count_of, distinct, threads};
+use crate::base::error::{ErrorKind, Result};
+use crate::base::reused::{self, unspecified_vec};
+use crate::base::scoped_threads::CORES;
+
+/// Tuples of a block, which is in the first cache of a core in rows while columns are read or written.
+const BLOCK: usize = 256;
+/// What a thread converts at a time, in tuples.
+const AT_ONCE: usize = 16 << 10;
+/// Fewer tuples are not worth a second thread.
+const TOGETHER: usize = 64 << 10;
+
+fn threads_for(len: usize) -> usize {
+    if len < TOGETHER { 1 } else { *CORES }
+}
+
+/// The columns of an [`IndexSet`], each in memory of its own.
+///
+/// Made by [`to_columns`](IndexSet::to_columns) of a set, and of a
+/// [`Combination`](super::Combination::to_columns) without the set between.
+///
+/// ```
+/// use vmarray::IndexSet;
+/// let columns = IndexSet::from_rows([7, 0], [[1, 2], [3, 4]])?.to_columns()?;
+/// assert!(columns.len() == 2 && !columns.is_empty() && columns.dimensions() == [7, 0]);
+/// assert_eq!(columns.column(0)?, [2, 4]);
+/// assert_eq!(IndexSet::from_columns(columns.iter())?.values(), [1, 2, 3, 4]);
+/// assert_eq!(columns.into_vecs(), [[1, 3], [2, 4]]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexSetColumns {
+    dimensions: Vec<Dimension>,
+    columns: Vec<Vec<u64>>,
+    len: usize,
+}
+
+impl IndexSetColumns {
+    /// Columns whose values are any.
+    pub(super) fn unspecified(dimensions: Vec<Dimension>, len: usize) -> Result<Self> {
+        let columns = dimensions.iter().map(|_| unspecified_vec(len)).collect::<Result<_>>()?;
+        Ok(Self { dimensions, columns, len })
+    }
+
+    /// The labels of the columns.
+    #[must_use]
+    pub fn dimensions(&self) -> &[Dimension] {
+        &self.dimensions
+    }
+
+    /// How many tuples the columns make up.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no tuple.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The values of a dimension.
+    ///
+    /// # Errors
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension).
+    pub fn column(&self, dimension: Dimension) -> Result<&[u64]> {
+        let found = self.iter().find(|(label, _)| *label == dimension);
+        found.map(|(_, column)| column).ok_or_else(|| ErrorKind::UnknownDimension { dimension }.into())
+    }
+
+    /// Each dimension with its values.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Dimension, &[u64])> {
+        self.dimensions.iter().copied().zip(self.columns.iter().map(Vec::as_slice))
+    }
+
+    /// The columns as vectors, without a copy.
+    #[must_use]
+    pub fn into_vecs(mut self) -> Vec<Vec<u64>> {
+        std::mem::take(&mut self.columns)
+    }
+
+    pub(super) fn slices(&mut self) -> Vec<&mut [u64]> {
+        self.columns.iter_mut().map(Vec::as_mut_slice).collect()
+    }
+}
+
+/// Keeps the memory of long columns for what is made later.
+impl Drop for IndexSetColumns {
+    fn drop(&mut self) {
+        self.columns.drain(..).for_each(reused::keep);
+    }
+}
+
+/// Parts of columns, of so many tuples: where each begins, and its columns.
+pub(super) fn parts(
+    columns: Vec<&mut [u64]>,
+    tuples: usize,
+) -> impl Iterator<Item = (usize, Vec<&mut [u64]>)> {
+    let starts = (0..columns.first().map_or(0, |column| column.len())).step_by(tuples);
+    let mut columns: Vec<_> = columns.into_iter().map(|column| column.chunks_mut(tuples)).collect();
+    starts.map(move |start| (start, columns.iter_mut().filter_map(Iterator::next).collect()))
+}
+
+/// Copies tuples to columns.
+pub(super) fn to_columns(rows: &[u64], columns: &mut [&mut [u64]]) {
+    let width = columns.len();
+    for (number, rows) in rows.chunks(BLOCK * width).enumerate() {
+        for (at, column) in columns.iter_mut().enumerate() {
+            let to = &mut column[number * BLOCK..][..rows.len() / width];
+            to.iter_mut().zip(rows[at..].iter().step_by(width)).for_each(|(to, from)| *to = *from);
+        }
+    }
+}
+
+impl IndexSet {
+    /// A set of the tuples that the given columns make up: the first values of all columns are the first
+    /// tuple. Copies them, by all threads.
+    ///
+    /// # Errors
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedColumn`](ErrorKind::RaggedColumn) if a
+    /// column is not as long as the first one; [`NoMemory`](ErrorKind::NoMemory).
+    pub fn from_columns<C: AsRef<[u64]>>(columns: impl IntoIterator<Item = (Dimension, C)>) -> Result<Self> {
+        let (labels, columns): (Vec<Dimension>, Vec<C>) = columns.into_iter().unzip();
+        let dimensions = distinct(labels)?;
+        let columns: Vec<&[u64]> = columns.iter().map(AsRef::as_ref).collect();
+        let (width, len) = (dimensions.len(), columns.first().map_or(0, |column| column.len()));
+        if let Some(at) = columns.iter().position(|column| column.len() != len) {
+            let (dimension, got) = (dimensions[at], columns[at].len());
+            return Err(ErrorKind::RaggedColumn { dimension, expected: len, got }.into());
+        }
+        let mut values = unspecified_vec(count_of(len, width)?)?;
+        if width > 0 {
+            let parts = values.chunks_mut(AT_ONCE * width).zip((0..).step_by(AT_ONCE));
+            threads::for_each(threads_for(len), parts, |(rows, start)| {
+                for (rows, start) in rows.chunks_mut(BLOCK * width).zip((start..).step_by(BLOCK)) {
+                    for (at, column) in columns.iter().enumerate() {
+                        let to = rows[at..].iter_mut().step_by(width);
+                        to.zip(&column[start..]).for_each(|(to, from)| *to = *from);
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(Self::assemble(dimensions, values, len))
+    }
+
+    /// The columns, each in memory of its own. Copies them, by all threads.
+    ///
+    /// # Errors
+    /// [`NoMemory`](ErrorKind::NoMemory).
+    pub fn to_columns(&self) -> Result<IndexSetColumns> {
+        let mut columns = IndexSetColumns::unspecified(self.dimensions().to_vec(), self.len())?;
+        let (width, threads) = (self.dimensions().len(), threads_for(self.len()));
+        threads::for_each(threads, parts(columns.slices(), AT_ONCE), |(start, mut columns)| {
+            let tuples = columns.first().map_or(0, |column| column.len());
+            to_columns(&self.values()[start * width..][..tuples * width], &mut columns);
+            Ok(())
+        })?;
+        Ok(columns)
+    }
+}

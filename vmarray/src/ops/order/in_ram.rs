@@ -1,0 +1,171 @@
+//! Distinct elements and groups in RAM: where devices are no cards, and their work would be the processors'
+//! in any case. What comes out is the same to the bit.
+
+use std::ops::Range;
+
+use backend_api::{Device, DeviceKind};
+use parking_lot::Mutex;
+use vmarray_kernel::Function;
+
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
+use crate::base::reused::Reused;
+use crate::base::scoped_threads::{CORES, together};
+use crate::ops::sort::{SortKey, bytes_in_ram};
+
+/// What a thread takes at a time, in elements.
+const PART: usize = if cfg!(test) { 100 } else { 64 << 10 };
+
+/// Whether work on an array's devices is better done in RAM, which takes so many bytes of it.
+pub(super) fn is_better<T: Element, D: Device>(array: &VirtualArray<T, D>, bytes: usize) -> bool {
+    let kinds = array.pager().channels().iter().map(|channel| channel.device().info().kind);
+    let is_card = |kind| matches!(kind, DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu);
+    !kinds.into_iter().any(is_card) && bytes <= bytes_in_ram()
+}
+
+/// Has all items worked on, by all threads.
+fn for_each<I>(items: impl Iterator<Item = I> + Send, work: impl Fn(I) -> Result<()> + Sync) -> Result<()> {
+    let (items, result) = (Mutex::new(items), Mutex::new(Ok(())));
+    together(*CORES, || {
+        loop {
+            let Some(item) = items.lock().next() else { break };
+            if let Err(error) = work(item) {
+                *result.lock() = Err(error);
+            }
+        }
+    });
+    result.into_inner()
+}
+
+/// Runs of equal elements among sorted ones.
+pub(super) struct EqualRuns<'a, B> {
+    sorted: &'a [B],
+    /// How many begin in each part.
+    begun: Vec<usize>,
+}
+
+impl<'a, B: Copy + PartialEq + Sync> EqualRuns<'a, B> {
+    pub(super) fn of(sorted: &'a [B]) -> Result<Self> {
+        let mut begun = vec![0; sorted.len().div_ceil(PART)];
+        for_each(begun.iter_mut().zip((0..).step_by(PART)), |(begun, start): (_, usize)| {
+            let part = &sorted[start.saturating_sub(1)..sorted.len().min(start + PART)];
+            *begun = usize::from(start == 0) + part.windows(2).filter(|pair| pair[0] != pair[1]).count();
+            Ok(())
+        })?;
+        Ok(Self { sorted, begun })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.begun.iter().sum()
+    }
+
+    /// Writes what belongs to where each run begins.
+    pub(super) fn write<R: Copy + Send>(&self, into: &mut [R], of: impl Fn(usize) -> R + Sync) -> Result<()> {
+        let mut rest = into;
+        let parts = self.begun.iter().zip((0..).step_by(PART)).map(|(begun, start)| {
+            let (own, others) = std::mem::take(&mut rest).split_at_mut(*begun);
+            rest = others;
+            (own, start)
+        });
+        for_each(parts, |(own, start): (&mut [R], usize)| {
+            let mut next = 0;
+            for at in start..self.sorted.len().min(start + PART) {
+                // What does not begin one is written as well, and over that what does.
+                let Some(to) = own.get_mut(next) else { break };
+                let is_begin = at == 0 || self.sorted[at] != self.sorted[at - 1];
+                *to = if is_begin { of(at) } else { *to };
+                next += usize::from(is_begin);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The numbers from 0 on.
+pub(super) fn positions(len: usize) -> Result<Reused<u32>> {
+    let mut positions = Reused::<u32>::unspecified(len)?;
+    for_each(positions.chunks_mut(PART).zip((0..).step_by(PART)), |(positions, first)| {
+        positions.iter_mut().zip(first..).for_each(|(position, number)| *position = number);
+        Ok(())
+    })?;
+    Ok(positions)
+}
+
+/// Copies numbers of 32 bits to an array of wider ones.
+pub(super) fn write_wide<D: Device>(numbers: &[u32], to: &VirtualArray<u64, D>) -> Result<()> {
+    for_each(numbers.chunks(PART).zip((0..).step_by(PART)), |(numbers, start)| {
+        let wide: Vec<u64> = numbers.iter().map(|number| u64::from(*number)).collect();
+        to.write_range(start, &wide)
+    })
+}
+
+/// Reduces groups as kernels do: pieces of so many elements, one after the other, then what these became,
+/// likewise.
+pub(super) fn reduced<T, R, F, O>(piece: usize, values: &[T], order: &[u32], starts: &[u64]) -> Result<Vec<R>>
+where
+    T: SortKey,
+    R: SortKey,
+    F: Function<(T,), R>,
+    O: Function<(R, R), R>,
+{
+    fn all<R, O: Function<(R, R), R>>(values: impl Iterator<Item = R>) -> Option<R> {
+        values.reduce(|all, value| O::call((all, value)))
+    }
+    let mut pieces = GroupPieces::of(piece, starts.iter().map(|start| *start as usize).collect());
+    let value = |at: &u32| F::call((values[*at as usize],));
+    let mut found = pieces.reduce(order, |part| all::<R, O>(part.iter().map(value)))?;
+    while found.len() + 1 > starts.len() {
+        pieces = GroupPieces::of(piece, pieces.firsts);
+        found = pieces.reduce(&found, |values| all::<R, O>(values.iter().copied()))?;
+    }
+    Ok(found)
+}
+
+/// Groups in pieces.
+struct GroupPieces {
+    piece: usize,
+    /// Where each group begins, and the end.
+    starts: Vec<usize>,
+    /// The number of each group's first piece, and the end.
+    firsts: Vec<usize>,
+}
+
+impl GroupPieces {
+    fn of(piece: usize, starts: Vec<usize>) -> Self {
+        let mut firsts = vec![0; starts.len()];
+        for group in 1..starts.len() {
+            firsts[group] = firsts[group - 1] + (starts[group] - starts[group - 1]).div_ceil(piece);
+        }
+        Self { piece, starts, firsts }
+    }
+
+    /// One result for each piece of elements.
+    fn reduce<E: Sync, R: SortKey>(
+        &self,
+        elements: &[E],
+        reduce: impl Fn(&[E]) -> Option<R> + Sync,
+    ) -> Result<Vec<R>> {
+        let count = self.firsts[self.firsts.len() - 1];
+        let mut results = zeroed_vec::<R>(count)?;
+        let at_once = (PART * count / elements.len().max(1)).max(1);
+        for_each(results.chunks_mut(at_once).zip((0..).step_by(at_once)), |(results, first)| {
+            let mut group = self.firsts.partition_point(|start| *start <= first) - 1;
+            for (result, number) in results.iter_mut().zip(first..) {
+                *result = reduce(&elements[self.piece_of(&mut group, number)]).expect("pieces are not empty");
+            }
+            Ok(())
+        })?;
+        Ok(results)
+    }
+
+    /// The elements of a piece, of a group or of one behind it.
+    fn piece_of(&self, group: &mut usize, number: usize) -> Range<usize> {
+        while self.firsts[*group + 1] <= number {
+            *group += 1;
+        }
+        let start = self.starts[*group] + (number - self.firsts[*group]) * self.piece;
+        start..self.starts[*group + 1].min(start + self.piece)
+    }
+}
