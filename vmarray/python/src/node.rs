@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use pyo3::Python;
+use vmarray::device::expr::Type;
 
 use crate::copies;
 use crate::element::{Kind, Unit};
@@ -36,6 +37,12 @@ pub enum Node {
     Literal {
         kind: Kind,
         bytes: Vec<u8>,
+    },
+    /// 64 random bits for each item, by its number among the items that are written to: for expressions that
+    /// are written to a new array at once.
+    Random {
+        start: u64,
+        options: Options,
     },
     Apply {
         operation: Operation,
@@ -82,6 +89,7 @@ impl Node {
             Self::View(_) => Size { operations: 0, leaves: 1 },
             Self::Lazy(lazy) => lazy.current_size(),
             Self::Literal { .. } => Size::default(),
+            Self::Random { .. } => Size { operations: 1, leaves: 0 },
             Self::Apply { operands, .. } => {
                 let own = Size { operations: 1, leaves: 0 };
                 operands.iter().fold(own, |size, (operand, _)| size.with(operand.size()))
@@ -94,7 +102,7 @@ impl Node {
         match self {
             Self::View(view) => view.handle.is_read_by(lazy),
             Self::Lazy(inner) => inner.each_source(|node| node.announce(lazy)),
-            Self::Literal { .. } => {}
+            Self::Literal { .. } | Self::Random { .. } => {}
             Self::Apply { operands, .. } => operands.iter().for_each(|(operand, _)| operand.announce(lazy)),
         }
     }
@@ -104,6 +112,7 @@ impl Node {
             Self::View(view) => view.kind,
             Self::Lazy(lazy) => lazy.kind,
             Self::Literal { kind, .. } | Self::Apply { kind, .. } => *kind,
+            Self::Random { .. } => Kind::Number(Type::U64),
         }
     }
 
@@ -113,6 +122,7 @@ impl Node {
             Self::View(view) => Some(view.handle.options.clone()),
             Self::Lazy(lazy) => lazy.options(),
             Self::Literal { .. } => None,
+            Self::Random { options, .. } => Some(options.clone()),
             Self::Apply { operands, .. } => operands.iter().find_map(|(operand, _)| operand.options()),
         }
     }
@@ -239,7 +249,6 @@ impl Lazy {
 
     fn made(&self, shape: &[usize], options: Options) -> Result<View> {
         let len = shape.iter().product::<usize>() * (self.itemsize / self.unit.bytes());
-        let options = Options { max_len: None, page_bytes: None, ..options };
         let handle = Handle::new(self.unit, len, options, &Place::Memory)?;
         Ok(View { handle, geometry: Geometry::contiguous(shape, self.itemsize), kind: self.kind })
     }
@@ -314,7 +323,7 @@ pub fn copied(view: &View, shape: &[usize]) -> Result<View> {
         },
     );
     let unit = if itemsize % unit.bytes() == 0 { unit } else { Unit::U8 };
-    let options = Options { max_len: None, page_bytes: None, ..view.handle.options.clone() };
+    let options = view.handle.options.clone();
     let handle = Handle::new(unit, from.bytes() / unit.bytes(), options, &Place::Memory)?;
     let geometry = Geometry::contiguous(shape, itemsize);
     copies::copy((&handle, &geometry), (&view.handle, &from))?;
@@ -323,7 +332,6 @@ pub fn copied(view: &View, shape: &[usize]) -> Result<View> {
 
 /// The elements that values of a kind are kept as.
 fn unit_of(kind: Kind) -> Unit {
-    use vmarray::device::expr::Type;
     match kind {
         Kind::Bool | Kind::Bytes | Kind::Number(Type::U8 | Type::Bool) => Unit::U8,
         Kind::Half => Unit::F16,

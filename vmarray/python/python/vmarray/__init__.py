@@ -9,6 +9,7 @@ Examples
 (np.int64(998001), array([999]))
 """
 
+from . import random
 from ._array import (
     Array,
     arange,
@@ -25,6 +26,20 @@ from ._array import (
     zeros,
 )
 from ._core import Device, __version__, devices
+from ._order import (
+    Groups,
+    argsort,
+    bincount,
+    group_by,
+    histogram,
+    median,
+    percentile,
+    quantile,
+    searchsorted,
+    take,
+    top_k,
+    unique,
+)
 from ._errors import (
     ClosedError,
     DeviceError,
@@ -45,22 +60,35 @@ __all__ = [
     "Error",
     "FileError",
     "ForkedError",
+    "Groups",
     "InvalidError",
     "NoDeviceError",
     "OutOfMemoryError",
     "OutsideError",
     "__version__",
     "arange",
+    "argsort",
     "array",
     "asarray",
+    "bincount",
     "create",
     "devices",
     "empty",
     "from_dlpack",
     "full",
+    "group_by",
+    "histogram",
+    "median",
     "ones",
     "open",
+    "percentile",
+    "quantile",
+    "random",
+    "searchsorted",
     "sort",
+    "take",
+    "top_k",
+    "unique",
     "where",
     "zeros",
 ]

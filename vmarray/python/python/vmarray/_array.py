@@ -229,8 +229,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """A view, an item, or a copy of items, as of NumPy's arrays.
 
         Integers, slices, ellipses, ``None`` and names of fields make views. Arrays of integers or bools give the
-        items as an array of NumPy; a mask that is an `Array` of the same shape gives an `Array`, whose items are
-        selected when they are needed.
+        items as an array of NumPy. Keys that are an `Array` give an `Array`: a mask of the same shape selects
+        items when they are needed, integers for an array of one axis take them on the devices.
         """
         if isinstance(key, str) or (isinstance(key, list) and key and all(isinstance(one, str) for one in key)):
             if self.dtype.names is None:
@@ -241,6 +241,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return Array._of(self._core.basic([*map(str, key)] if isinstance(key, list) else str(key)))
         if isinstance(key, Array) and key.dtype == np.bool_ and key.shape == self.shape and self.ndim:
             return Array._of(self._core.select(key._core))
+        if isinstance(key, Array) and key.dtype.kind in "iu" and key.ndim and self.ndim == 1:
+            return self.take(key)
         key = self._key(key)
         if _indexing.is_basic(key):
             # Of an array of one integer NumPy makes a copy.
@@ -350,6 +352,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_function__(self, function: Any, types: Any, args: tuple, given: dict) -> Any:
         from ._functions import FUNCTIONS
 
+        if function not in FUNCTIONS:
+            from . import _order
+
+            FUNCTIONS.update(_order.FUNCTIONS)
         if function not in FUNCTIONS:
             name = f"{function.__module__}.{function.__name__}"
             raise TypeError(
@@ -544,6 +550,22 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         from ._functions import sort_in_place
 
         sort_in_place(self, axis)
+
+    def argsort(self, axis: Any = -1) -> Array:
+        """The indices that would sort the items along an axis; equal ones stay in their order."""
+        return np.argsort(self, axis)
+
+    def searchsorted(self, values: Any, side: str = "left", sorter: Any = None) -> Any:
+        """Where values belong among the items, which are sorted."""
+        from ._order import searchsorted
+
+        return searchsorted(self, values, side, sorter)
+
+    def take(self, indices: Any, axis: int | None = None, mode: str = "raise") -> Any:
+        """The items at indices, on the devices."""
+        from ._order import take
+
+        return take(self, indices, axis, mode=mode)
 
     # Growth and files.
 
