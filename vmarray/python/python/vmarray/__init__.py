@@ -9,6 +9,8 @@ Examples
 (np.int64(998001), array([999]))
 """
 
+import sys
+
 from . import random
 from ._array import (
     Array,
@@ -26,6 +28,7 @@ from ._array import (
     zeros,
 )
 from ._core import Device, __version__, devices
+from ._files import load, open_zarr, save, to_zarr
 from ._order import (
     Groups,
     argsort,
@@ -78,17 +81,25 @@ __all__ = [
     "full",
     "group_by",
     "histogram",
+    "load",
     "median",
     "ones",
     "open",
+    "open_zarr",
     "percentile",
     "quantile",
     "random",
+    "save",
     "searchsorted",
     "sort",
     "take",
+    "to_zarr",
     "top_k",
     "unique",
     "where",
     "zeros",
 ]
+
+if "distributed" in sys.modules:
+    # Workers are sent arrays before they are sent what makes some.
+    from . import dask

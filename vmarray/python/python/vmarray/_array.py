@@ -32,6 +32,11 @@ def _is_number(value: object) -> bool:
     return not isinstance(value, Array) and np.ndim(value) == 0
 
 
+def _is_known(value: object) -> bool:
+    """Whether it is for this class to say what comes of an operation with a value."""
+    return isinstance(value, (Array, np.ndarray, np.generic)) or not hasattr(value, "__array_ufunc__")
+
+
 def _spread(value: Any, shape: tuple, message: str) -> np.ndarray:
     """A value for each item of a shape, which the message is given where that cannot be."""
     value = np.asarray(value)
@@ -347,15 +352,19 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Any:
         from ._functions import called
 
+        if not all(map(_is_known, (*inputs, *given.get("out", ())))):
+            return NotImplemented
         return called(ufunc, method, inputs, given)
 
     def __array_function__(self, function: Any, types: Any, args: tuple, given: dict) -> Any:
         from ._functions import FUNCTIONS
 
+        if not all(issubclass(one, (Array, np.ndarray, np.generic)) for one in types):
+            return NotImplemented
         if function not in FUNCTIONS:
-            from . import _order
+            from . import _order, _shapes
 
-            FUNCTIONS.update(_order.FUNCTIONS)
+            FUNCTIONS.update(_order.FUNCTIONS | _shapes.FUNCTIONS)
         if function not in FUNCTIONS:
             name = f"{function.__module__}.{function.__name__}"
             raise TypeError(
@@ -405,8 +414,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def transpose(self, *axes: Any) -> Array:
         """A view with the axes in another order."""
-        axes = axes[0] if len(axes) == 1 else axes
-        return Array._of(self._core.by_method("transpose", (axes,) if axes else ()))
+        axes = axes[0] if len(axes) == 1 else axes or None
+        return Array._of(self._core.by_method("transpose", () if axes is None else (axes,)))
 
     def swapaxes(self, one: int, other: int) -> Array:
         """A view with two axes exchanged."""
@@ -517,6 +526,28 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         if not self.ndim:
             raise ValueError("Calling nonzero on 0d arrays is not allowed.")
         return np.unravel_index(self.find(), self.shape)
+
+    def repeat(self, repeats: Any, axis: int | None = None) -> Array:
+        """Each item several times."""
+        return np.repeat(self, repeats, axis)
+
+    def cumsum(self, axis: int | None = None, dtype: Any = None) -> Array:
+        """Sums of the items up to each, along an axis: by NumPy, a piece at a time."""
+        return np.cumsum(self, axis, dtype)
+
+    def cumprod(self, axis: int | None = None, dtype: Any = None) -> Array:
+        """Products of the items up to each, along an axis: by NumPy, a piece at a time."""
+        return np.cumprod(self, axis, dtype)
+
+    @property
+    def real(self) -> Array:
+        """The real parts, as a copy unless the items are real."""
+        return np.real(self)
+
+    @property
+    def imag(self) -> Array:
+        """The imaginary parts, as a copy."""
+        return np.imag(self)
 
     def find(self, limit: int | None = None) -> np.ndarray:
         """The numbers of the first items, in order, that are not zero: found on the devices.

@@ -398,6 +398,7 @@ FUNCTIONS: dict = {
     np.empty_like: _like(0),
     np.ones_like: _like(1),
     np.full_like: full_like,
+    np.transpose: lambda array, axes=None: array.transpose(axes),
     np.shape: lambda array: array.shape,
     np.ndim: lambda array: array.ndim,
     np.size: lambda array, axis=None: array.size if axis is None else array.shape[axis],
@@ -406,7 +407,7 @@ FUNCTIONS: dict = {
     **{
         getattr(np, name): _method(name)
         for name in (
-            "sum prod mean var std min max any all argmin argmax nonzero ravel transpose swapaxes squeeze diagonal "
+            "sum prod mean var std min max any all argmin argmax nonzero ravel swapaxes squeeze diagonal "
             "round reshape"
         ).split()
     },
