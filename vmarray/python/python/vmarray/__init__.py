@@ -29,6 +29,7 @@ from ._array import (
 )
 from ._core import Device, __version__, devices
 from ._files import load, open_zarr, save, to_zarr
+from ._kernel import kernel
 from ._order import (
     Groups,
     argsort,
@@ -50,6 +51,7 @@ from ._errors import (
     FileError,
     ForkedError,
     InvalidError,
+    KernelError,
     NoDeviceError,
     OutOfMemoryError,
     OutsideError,
@@ -65,6 +67,7 @@ __all__ = [
     "ForkedError",
     "Groups",
     "InvalidError",
+    "KernelError",
     "NoDeviceError",
     "OutOfMemoryError",
     "OutsideError",
@@ -81,6 +84,7 @@ __all__ = [
     "full",
     "group_by",
     "histogram",
+    "kernel",
     "load",
     "median",
     "ones",
