@@ -14,8 +14,8 @@ use crate::lower::{Lowering, Root};
 use crate::operations::Operation;
 use crate::store::{Asked, Options, Place, Reduced, interrupted};
 
-/// The most operations of an expression, each of which takes up to 18 instructions of 256.
-const OPERATIONS_MAX: usize = 12;
+/// The most instructions of an expression, about, of the 256 that there may be.
+const INSTRUCTIONS_MAX: usize = 216;
 /// The most views of an expression: those that devices take beside a result.
 const LEAVES_MAX: usize = 7;
 /// How many selected items are copied at once.
@@ -55,7 +55,7 @@ pub enum Node {
 /// How large an expression is.
 #[derive(Clone, Copy, Default)]
 pub struct Size {
-    operations: usize,
+    instructions: usize,
     leaves: usize,
 }
 
@@ -86,12 +86,16 @@ enum State {
 impl Node {
     pub fn size(&self) -> Size {
         match self {
-            Self::View(_) => Size { operations: 0, leaves: 1 },
+            Self::View(_) => Size { instructions: 0, leaves: 1 },
             Self::Lazy(lazy) => lazy.current_size(),
             Self::Literal { .. } => Size::default(),
-            Self::Random { .. } => Size { operations: 1, leaves: 0 },
-            Self::Apply { operands, .. } => {
-                let own = Size { operations: 1, leaves: 0 };
+            Self::Random { .. } => Size { instructions: 14, leaves: 0 },
+            Self::Apply { operation, operands, .. } => {
+                let own = Size {
+                    instructions: operation
+                        .instructions(operands.last().map_or(Kind::Bool, |(_, kind)| *kind)),
+                    leaves: 0,
+                };
                 operands.iter().fold(own, |size, (operand, _)| size.with(operand.size()))
             }
         }
@@ -141,11 +145,11 @@ impl Node {
 impl Size {
     /// Both, beneath one more operation.
     pub fn with(self, other: Self) -> Self {
-        Self { operations: self.operations + other.operations, leaves: self.leaves + other.leaves }
+        Self { instructions: self.instructions + other.instructions, leaves: self.leaves + other.leaves }
     }
 
     pub fn is_too_large(self) -> bool {
-        self.operations > OPERATIONS_MAX || self.leaves > LEAVES_MAX
+        self.instructions > INSTRUCTIONS_MAX || self.leaves > LEAVES_MAX
     }
 }
 
@@ -170,7 +174,7 @@ impl Lazy {
         let kind = value.kind();
         let (first, second) = (Arc::clone(&value), Arc::clone(&mask));
         let state = Mutex::new(State::Selection { value, mask, of });
-        let size = Size { operations: 0, leaves: 1 };
+        let size = Size { instructions: 0, leaves: 1 };
         let lazy = Arc::new(Self { shape: Vec::new(), kind, unit, itemsize, size, state });
         first.announce(&lazy);
         second.announce(&lazy);
@@ -179,7 +183,7 @@ impl Lazy {
 
     fn current_size(&self) -> Size {
         match self.state.try_lock().as_deref() {
-            Ok(State::Done(_)) => Size { operations: 0, leaves: 1 },
+            Ok(State::Done(_)) => Size { instructions: 0, leaves: 1 },
             // Who computes it has not ended yet.
             _ => self.size,
         }

@@ -76,6 +76,45 @@ impl Operation {
     }
 }
 
+impl Operation {
+    /// How many instructions it takes at most, about: with those that convert operands to a kind, and the result.
+    pub fn instructions(self, kind: Kind) -> usize {
+        use Operation as O;
+        match self {
+            O::Add
+            | O::Subtract
+            | O::Multiply
+            | O::Divide
+            | O::Negative
+            | O::Positive
+            | O::Absolute
+            | O::BitwiseAnd
+            | O::BitwiseOr
+            | O::BitwiseXor
+            | O::LogicalAnd
+            | O::LogicalOr
+            | O::LogicalXor
+            | O::LogicalNot
+            | O::Equal
+            | O::NotEqual
+            | O::Less
+            | O::LessEqual
+            | O::Greater
+            | O::GreaterEqual
+            | O::Square
+            | O::Sqrt
+            | O::Where => {
+                if kind == Kind::Half {
+                    9
+                } else {
+                    5
+                }
+            }
+            _ => 18,
+        }
+    }
+}
+
 /// What SplitMix64 adds to its state for each number (Steele, Lea and Flood, 2014).
 const SPLIT_MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// By how many places it shifts that down, and by what it multiplies it then.

@@ -381,6 +381,13 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        raise AttributeError(
+            "the items lie on devices page by page, in no one piece of memory that could be shown; give away a copy: "
+            "numpy.asarray(array), or numpy.from_dlpack(array)"
+        )
+
     def __reduce__(self) -> Any:
         if self._path is None:
             raise TypeError(
@@ -452,6 +459,30 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """Computes it now, if it was not computed yet; returns itself."""
         self._core.compute()
         return self
+
+    async def compute_async(self) -> Array:
+        """Computes it on a thread, while other tasks of ``asyncio`` go on; returns itself.
+
+        Examples
+        --------
+        >>> import asyncio, vmarray as vm
+        >>> async def main():
+        ...     one, other = vm.arange(1000) * 2, vm.arange(1000) + 1
+        ...     await asyncio.gather(one.compute_async(), other.compute_async())
+        ...     return one.is_pending, other.is_pending
+        >>> asyncio.run(main())
+        (False, False)
+        """
+        import asyncio
+
+        await asyncio.to_thread(self._core.compute)
+        return self
+
+    async def read_async(self) -> np.ndarray:
+        """The items as an array of NumPy, copied by a thread, while other tasks of ``asyncio`` go on."""
+        import asyncio
+
+        return await asyncio.to_thread(self._core.read)
 
     # Reductions, and order.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,8 @@ _THREADS = min(8, 2 * (os.cpu_count() or 1))
 
 def _in_parallel(work: Any, pieces: Iterable, total: int, progress: Any) -> None:
     """Has threads do work for each piece, which tells how many bytes it were, and an object as of ``tqdm`` know."""
+    from concurrent.futures import ThreadPoolExecutor
+
     if progress is not None:
         progress.reset(total=total)
     with ThreadPoolExecutor(_THREADS) as pool:
