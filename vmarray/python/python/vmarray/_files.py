@@ -145,7 +145,7 @@ def open_zarr(store: Any, *, progress: Any = None, **options: Any) -> Array:
     >>> path = os.path.join(tempfile.mkdtemp(), "a.zarr")
     >>> vm.to_zarr(vm.arange(12).reshape(3, 4), path, chunks=(2, 4))
     >>> vm.open_zarr(path).sum(axis=0)
-    Array([12, 15, 18, 21])
+    Array([12, 15, 18, 21], dtype=int64)
     """
     source = zarr_array(store)
     array = _array.empty(source.shape, source.dtype, **options)

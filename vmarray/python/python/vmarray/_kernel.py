@@ -433,6 +433,6 @@ def kernel(function: Any) -> Kernel:
     ...     middle = (x[-1] + x[0] + x[1]) / 3
     ...     return middle if abs(x - middle) < limit else x
     >>> smooth(vm.array([1.0, 2, 3, 40, 5]), 5.0, boundary="edge")
-    Array([ 1.33333333,  2.        ,  3.        , 40.        ,  5.        ])
+    Array([ 1.33333333,  2.        ,  3.        , 40.        ,  5.        ], dtype=float64)
     """
     return Kernel(function)

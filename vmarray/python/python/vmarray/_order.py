@@ -46,7 +46,7 @@ def argsort(array: Array, axis: Any = -1, kind: Any = None, order: Any = None, *
     --------
     >>> import vmarray as vm
     >>> vm.argsort(vm.array([30, 10, 20]))
-    Array([1, 2, 0])
+    Array([1, 2, 0], dtype=int64)
     """
     if order is not None:
         raise TypeError("argsort of vmarray.Array takes no order; sort by a field, array[name]")
@@ -68,7 +68,7 @@ def searchsorted(sorted_array: Any, values: Any, side: str = "left", sorter: Any
     --------
     >>> import vmarray as vm
     >>> vm.searchsorted(vm.array([1, 3, 5]), [0, 3, 9])
-    Array([0, 1, 3])
+    Array([0, 1, 3], dtype=int64)
     """
     if side not in ("left", "right"):
         raise ValueError(f"side is 'left' or 'right', not {side!r}")
@@ -102,7 +102,7 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     --------
     >>> import vmarray as vm
     >>> vm.take(vm.arange(10) ** 2, [3, -1])
-    Array([ 9, 81])
+    Array([ 9, 81], dtype=int64)
     """
     if out is not None:
         raise TypeError("take of vmarray.Array takes no out")
@@ -191,7 +191,7 @@ def unique(
     --------
     >>> import vmarray as vm
     >>> vm.unique(vm.array([3, 1, 3, 2]), return_counts=True)
-    (Array([1, 2, 3]), Array([1, 1, 2]))
+    (Array([1, 2, 3], dtype=int64), Array([1, 1, 2], dtype=int64))
     """
     array = _array.asarray(array)
     if axis is not None and array.ndim != 1:
@@ -212,7 +212,7 @@ class Groups:
     >>> import vmarray as vm
     >>> groups = vm.group_by(vm.array([20, 10, 20]))
     >>> groups.keys, groups.counts, groups.sum([1, 2, 3])
-    (Array([10, 20]), Array([1, 2]), Array([2, 4]))
+    (Array([10, 20], dtype=int64), Array([1, 2], dtype=int64), Array([2, 4], dtype=int64))
     """
 
     def __init__(self, keys: Any) -> None:
@@ -294,7 +294,7 @@ def group_by(keys: Any) -> Groups:
     >>> import vmarray as vm
     >>> city, income = vm.array([2, 1, 2, 2]), vm.array([10.0, 20.0, 30.0, 50.0])
     >>> vm.group_by(city).mean(income)
-    Array([20., 30.])
+    Array([20., 30.], dtype=float64)
     """
     return Groups(keys)
 

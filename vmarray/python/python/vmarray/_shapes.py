@@ -278,7 +278,7 @@ def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = Fal
     --------
     >>> import numpy as np, vmarray as vm
     >>> np.isin(vm.arange(5), [3, 1])
-    Array([False,  True, False,  True, False])
+    Array([False,  True, False,  True, False], dtype=bool)
     """
     array = _array.asarray(array, **_array._beside(among))
     among = _array.asarray(among, **_array._beside(array))
