@@ -113,6 +113,37 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self.size * self.itemsize
 
     @property
+    def device(self) -> _core.Device | tuple[_core.Device, ...]:
+        """The device that it lies on, or several."""
+        devices = self.devices
+        return devices[0] if len(devices) == 1 else tuple(devices)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
+        """A copy on other devices; itself, if they are the same."""
+        devices = device if isinstance(device, (list, tuple)) else [device]
+        if isinstance(device, str):
+            devices = _core.devices(device)
+        if [*devices] == self.devices:
+            return self
+        result = empty(self.shape, self.dtype, devices=list(devices))
+        result[...] = self
+        return result
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        from . import array_api
+
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"there is no version {api_version!r} of the array API standard here")
+        return array_api
+
+    @property
+    def mT(self) -> Array:  # noqa: N802
+        """A view with the last two axes exchanged."""
+        if self.ndim < 2:
+            raise ValueError("matrix transpose with ndim < 2 is undefined")
+        return self.swapaxes(-1, -2)
+
+    @property
     def T(self) -> Array:  # noqa: N802
         """A view with the axes in the opposite order."""
         return self.transpose()
@@ -373,10 +404,12 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             )
         return FUNCTIONS[function](*args, **given)
 
-    def __dlpack__(self, *, copy: bool | None = None, **given: Any) -> Any:
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
         if copy is False:
             raise BufferError("the items may be on several devices: what is given away is a copy in RAM")
-        return self._core.read().__dlpack__(**given)
+        return self._core.read().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)

@@ -151,7 +151,7 @@ class UniqueResult(NamedTuple):
 
     values: Array
     indices: Array | None
-    inverse: Array | None
+    inverse_indices: Array | None
     counts: Array | None
 
 
@@ -225,7 +225,7 @@ class Groups:
         elif keys.dtype.kind == "i" and keys.dtype.isnative:
             numbers = (keys.astype(np.int64) ^ np.int64(-(2**63))).astype(np.uint64)
         else:
-            numbers = _uniques(keys, False, True, False).inverse.astype(np.uint64)
+            numbers = _uniques(keys, False, True, False).inverse_indices.astype(np.uint64)
         self._len, self._grouped = len(keys), _core.grouped(numbers._core)
         order, starts = self._grouped.order(), self._grouped.starts()
         #: The indices of items, group by group.
