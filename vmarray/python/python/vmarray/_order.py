@@ -116,15 +116,17 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     kind = indices.dtype if isinstance(indices, Array) else np.asarray(indices).dtype
     if kind.kind not in "iu" and not (kind.kind == "f" and not np.size(indices)):
         raise TypeError(f"Cannot cast array data from {kind!r} to {np.dtype(np.intp)!r} according to the rule 'safe'")
-    if not extent and np.size(indices):
+    rest = (array.shape[: own % array.ndim], array.shape[own % array.ndim + 1 :])
+    is_empty = not np.size(indices) or 0 in (*rest[0], *rest[1])
+    if not extent and not is_empty:
         raise IndexError("cannot do a non-empty take from an empty axes.")
+    if is_empty and (not extent or not np.size(indices)):
+        return _array.zeros((*rest[0], *shape, *rest[1]), array.dtype, **_array._beside(array))
     if not shape:
         index = operator.index(np.asarray(indices)[()])
         index = index % extent if mode == "wrap" else min(max(index, 0), extent - 1) if mode == "clip" else index
         return array[(slice(None),) * (own % array.ndim) + (index,)]
     indices = _array.asarray(indices, **_array._beside(array)).astype(np.intp, copy=False)
-    if not indices.size:
-        return _array.zeros((*array.shape[: own % array.ndim], *shape, *array.shape[own % array.ndim + 1 :]), array.dtype)
     if mode == "wrap":
         indices = indices % extent
     elif mode == "clip":
