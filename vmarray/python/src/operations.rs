@@ -77,7 +77,7 @@ impl Operation {
 }
 
 impl Operation {
-    /// How many instructions it takes at most, about: with those that convert operands to a kind, and the result.
+    /// How many instructions it takes at most, about, with those that convert operands to a kind.
     pub fn instructions(self, kind: Kind) -> usize {
         use Operation as O;
         match self {
@@ -222,8 +222,8 @@ impl Code {
         }
     }
 
-    /// 64 random bits for each element, by its index: the numbers of SplitMix64, whose state is `start` before
-    /// the first.
+    /// 64 random bits for each element, by its index: the numbers of SplitMix64, whose state is `start`
+    /// before the first.
     pub fn random(&mut self, start: u64) -> Value {
         let (index, step) = (self.push(Instruction::Index), self.literal(Type::U64, SPLIT_MIX_STEP));
         let (steps, start) = (self.binary(Binary::Mul, index, step), self.literal(Type::U64, start));

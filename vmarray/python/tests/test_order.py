@@ -69,12 +69,12 @@ def test_take(data, shape, dtype, seed):
     indices = np.random.default_rng(seed).integers(-most, most, data.draw(st.sampled_from([(), (5,), (2, 3), (0,)])))
     for given_indices in (indices, vm.asarray(indices)):
         for mode in ("raise", "wrap", "clip"):
+            if not own.size and indices.size and (own.ndim > 1 or mode == "wrap"):
+                continue  # Whether NumPy looks at indices depends on which axes are empty; 2.1 never ends.
             (ours, error), (numpys, wanted) = (
                 outcome(lambda: np.take(vm.asarray(own), given_indices, axis, mode=mode)),
                 outcome(lambda: np.take(own, indices, axis, mode=mode)),
             )
-            if not own.size and indices.size and np.ndim(own) > 1:
-                continue  # Whether NumPy looks at indices depends on which axes are empty.
             assert error == wanted, (mode, indices)
             if error is None:
                 same(ours, numpys)

@@ -23,7 +23,7 @@ SAME = {
     "hstack": lambda np, a, n: np.hstack([a, a]),
     "dstack": lambda np, a, n: np.dstack([a, a]),
     "column_stack": lambda np, a, n: np.column_stack([a, a]),
-    "append": lambda np, a, n: np.append(a, a, [None, 0, 1][n % 3]),
+    "append": lambda np, a, n: np.append(a, a, [None, 0, 1][n % 3] if a.ndim else None),
     "repeat": lambda np, a, n: np.repeat(a, n % 4, [None, 0, -1][n % 3]),
     "tile": lambda np, a, n: np.tile(a, [2, (2, 1), (1, 0, 3), 1][n % 4]),
     "roll": lambda np, a, n: np.roll(a, n % 9 - 4, [None, 0, (0, -1)][n % 3]),
