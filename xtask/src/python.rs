@@ -12,8 +12,8 @@ use xshell::{Shell, cmd};
 
 /// What builds a wheel.
 const BUILDERS: [&str; 2] = ["maturin>=1.8,<2", "ziglang"];
-/// What a wheel is tested with.
-const TESTERS: [&str; 2] = ["pytest>=8", "hypothesis>=6"];
+/// What of the package is installed with it to test it: all that it works with.
+const EXTRA: &str = "[test]";
 /// The package.
 const MANIFEST: &str = "vmarray/python/Cargo.toml";
 /// The most bytes of a wheel.
@@ -73,7 +73,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         let environment = folder.join("environment");
         cmd!(sh, "{python} -m venv --clear {environment}").run()?;
         let python = inside(&environment);
-        cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check {wheel} {TESTERS...}").run()?;
+        cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check {wheel}{EXTRA}").run()?;
         // Not from the sources, which lie in the folder above.
         let _folder = sh.push_dir("vmarray/python/tests");
         cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider .").run()?;

@@ -17,7 +17,7 @@ use crate::element::{self, Kind, Unit};
 use crate::fault::{Result, raised};
 use crate::geometry::Geometry;
 use crate::handle::Handle;
-use crate::lower::{Lowering, Root};
+use crate::lower::Lowering;
 use crate::node::{self, Lazy, Node, View};
 use crate::operations::Operation;
 use crate::store::{Asked, Options, Place, Reduced, interrupted};
@@ -27,7 +27,7 @@ use crate::store::{Asked, Options, Place, Reduced, interrupted};
 const NOWHERE: usize = 1 << 46;
 
 /// Bytes of arrays of NumPy that are copied from, while others keep them alive.
-struct Bytes {
+pub struct Bytes {
     start: *const u8,
     len: usize,
 }
@@ -39,7 +39,7 @@ unsafe impl Sync for Bytes {}
 
 impl Bytes {
     /// The items of an array that is contiguous.
-    fn of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
+    pub fn of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
         if !array.is_c_contiguous() {
             return Err(PyValueError::new_err("the array is not contiguous"));
         }
@@ -51,7 +51,7 @@ impl Bytes {
 
     /// # Safety
     /// The array is alive for as long as the slice is used, and nobody writes to it meanwhile.
-    unsafe fn get<'a>(&self) -> &'a [u8] {
+    pub unsafe fn get<'a>(&self) -> &'a [u8] {
         if self.len == 0 {
             return &[];
         }
@@ -61,7 +61,7 @@ impl Bytes {
 
     /// # Safety
     /// The array is alive for as long as the slice is used, and nobody else knows of it.
-    unsafe fn get_mut<'a>(&self) -> &'a mut [u8] {
+    pub unsafe fn get_mut<'a>(&self) -> &'a mut [u8] {
         if self.len == 0 {
             return &mut [];
         }
@@ -71,7 +71,7 @@ impl Bytes {
 }
 
 #[derive(Clone)]
-enum Body {
+pub enum Body {
     View(Arc<Handle>),
     Lazy(Arc<Lazy>),
 }
@@ -81,15 +81,15 @@ enum Body {
 /// What is here is what the class ``vmarray.Array`` is written with. It is not for programs.
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Core {
-    body: Body,
+    pub body: Body,
     /// An array of NumPy of the same shape, strides and dtype, at an address of nothing. Of a selection, once
     /// its items are counted.
     grid: PyOnceLock<Py<PyUntypedArray>>,
-    descr: Py<PyArrayDescr>,
+    pub descr: Py<PyArrayDescr>,
 }
 
 /// A description of a shape by NumPy.
-fn grid<'py>(
+pub fn grid<'py>(
     py: Python<'py>,
     descr: &Bound<'py, PyArrayDescr>,
     shape: &[usize],
@@ -126,7 +126,7 @@ fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
 }
 
 /// A new array of NumPy for results.
-fn new_array<'py>(
+pub fn new_array<'py>(
     py: Python<'py>,
     shape: &[usize],
     descr: &Bound<'py, PyArrayDescr>,
@@ -136,7 +136,7 @@ fn new_array<'py>(
 }
 
 /// What is made of the options that Python gives.
-fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit: Unit) -> PyResult<Options> {
+pub fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit: Unit) -> PyResult<Options> {
     let get = |name: &str| given.get_item(name).map(|value| value.filter(|value| !value.is_none()));
     let number = |name: &str| get(name)?.map(|value| value.extract::<usize>()).transpose();
     let per_item = itemsize / unit.bytes();
@@ -150,7 +150,7 @@ fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit: Uni
 }
 
 /// An array of nothing for a shape and a dtype, whose own shape, if it has one, is added.
-fn described<'py>(
+pub fn described<'py>(
     py: Python<'py>,
     shape: &[usize],
     dtype: &Bound<'py, PyAny>,
@@ -163,7 +163,7 @@ fn described<'py>(
 }
 
 /// Has work done while other threads of Python go on.
-fn off<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+pub fn off<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     Ok(py.detach(work)?)
 }
 
@@ -225,7 +225,7 @@ pub fn open(
 }
 
 impl Core {
-    fn new(body: Body, grid: Bound<'_, PyUntypedArray>) -> Self {
+    pub fn new(body: Body, grid: Bound<'_, PyUntypedArray>) -> Self {
         let (py, descr) = (grid.py(), grid.dtype().unbind());
         let known = PyOnceLock::new();
         let _ = known.set(py, grid.unbind());
@@ -242,12 +242,12 @@ impl Core {
         Ok(made.bind(py))
     }
 
-    fn kind(&self, py: Python<'_>) -> Kind {
+    pub fn kind(&self, py: Python<'_>) -> Kind {
         Kind::of(self.descr.bind(py))
     }
 
     /// Its items, which are computed if they are not there. Blocks.
-    fn view(&self, py: Python<'_>) -> PyResult<View> {
+    pub fn view(&self, py: Python<'_>) -> PyResult<View> {
         let (geometry, kind) = (geometry(self.grid(py)?), self.kind(py));
         let handle = match &self.body {
             Body::View(handle) => Arc::clone(handle),
@@ -257,7 +257,7 @@ impl Core {
     }
 
     /// The same, to be written to.
-    fn writable(&self, py: Python<'_>) -> PyResult<View> {
+    pub fn writable(&self, py: Python<'_>) -> PyResult<View> {
         // SAFETY: the array is alive.
         let flags = unsafe { (*self.grid(py)?.as_array_ptr()).fields.flags };
         if flags & npyffi::NPY_ARRAY_WRITEABLE == 0 {
@@ -269,7 +269,7 @@ impl Core {
     }
 
     /// It as an operand, not computed yet.
-    fn node(&self, py: Python<'_>) -> PyResult<Arc<Node>> {
+    pub fn node(&self, py: Python<'_>) -> PyResult<Arc<Node>> {
         Ok(Arc::new(match &self.body {
             Body::View(_) => Node::View(self.view(py)?),
             Body::Lazy(lazy) => Node::Lazy(Arc::clone(lazy)),
@@ -296,7 +296,7 @@ impl Core {
         off(py, || Lowering::new(&shape, None).ask(&node, None, asked))
     }
 
-    fn shape_of(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+    pub fn shape_of(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
         Ok(self.grid(py)?.shape().to_vec())
     }
 }
@@ -545,20 +545,6 @@ impl Core {
             Lowering::new(&shape, None).find(&node, 0..shape.iter().product(), limit)
         })?;
         Ok(PyArray1::from_iter(py, found.into_iter().map(|place| place as i64)))
-    }
-
-    /// Sorts the items in place; `false` if devices have no order of them, or they do not lie side by side.
-    fn sort(&self, py: Python<'_>, is_descending: bool) -> PyResult<bool> {
-        let view = self.writable(py)?;
-        let unit = view.handle.unit.bytes();
-        if view.kind == Kind::Bytes || Root::of(&view).is_none() || view.geometry.itemsize != unit {
-            return Ok(false);
-        }
-        let (first, count) = (view.geometry.offset / unit, view.geometry.count());
-        off(py, || {
-            view.handle.settle(None)?;
-            Ok(view.handle.open()?.sort(first..first + count, is_descending)?)
-        })
     }
 
     /// Adds items at the end of the store, which the array shows whole, along its only axis.

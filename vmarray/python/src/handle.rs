@@ -27,27 +27,35 @@ pub struct Handle {
 }
 
 /// An array that is in use, and stays open meanwhile.
-pub struct Open {
+pub type Open = Owned<dyn Elements>;
+
+/// What has threads and devices, which a process that was forked off has not.
+pub struct Owned<T: ?Sized> {
     /// None when it is being dropped.
-    elements: Option<Box<dyn Elements>>,
+    inner: Option<Box<T>>,
     process: u32,
 }
 
-impl Drop for Open {
+impl<T: ?Sized> Owned<T> {
+    pub fn new(inner: Box<T>) -> Self {
+        Self { inner: Some(inner), process: std::process::id() }
+    }
+}
+
+impl<T: ?Sized> Drop for Owned<T> {
     fn drop(&mut self) {
-        let elements = self.elements.take();
+        let inner = self.inner.take();
         if self.process != std::process::id() {
-            // A process that was forked off has neither the threads nor the devices of the other one.
-            std::mem::forget(elements);
+            std::mem::forget(inner);
         }
     }
 }
 
-impl Deref for Open {
-    type Target = dyn Elements;
+impl<T: ?Sized> Deref for Owned<T> {
+    type Target = T;
 
-    fn deref(&self) -> &Self::Target {
-        self.elements.as_deref().expect("it is there until it is dropped")
+    fn deref(&self) -> &T {
+        self.inner.as_deref().expect("it is there until it is dropped")
     }
 }
 
@@ -59,9 +67,15 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Handle {
     /// Makes an array of so many elements. Blocks.
     pub fn new(unit: Unit, len: usize, options: Options, place: &Place) -> Result<Arc<Self>> {
-        let (elements, process) = (Some(build(unit, len, &options, place)?), std::process::id());
-        let open = Mutex::new(Some(Arc::new(Open { elements, process })));
-        Ok(Arc::new(Self { open, unit, options, process, pending: Mutex::default() }))
+        let elements = build(unit, len, &options, place)?;
+        Ok(Self::of(unit, elements, options))
+    }
+
+    /// An array of elements that are there.
+    pub fn of(unit: Unit, elements: Box<dyn Elements>, options: Options) -> Arc<Self> {
+        let open = Mutex::new(Some(Arc::new(Owned::new(elements))));
+        let options = Options { max_len: None, page_bytes: None, ..options };
+        Arc::new(Self { open, unit, options, process: std::process::id(), pending: Mutex::default() })
     }
 
     /// The array, if it can be used.

@@ -10,6 +10,7 @@ mod handle;
 mod lower;
 mod node;
 mod operations;
+mod ordered;
 mod store;
 
 use pyo3::prelude::*;
@@ -23,5 +24,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(array::open, module)?)?;
     module.add_function(wrap_pyfunction!(array::apply, module)?)?;
     module.add_function(wrap_pyfunction!(device::devices, module)?)?;
+    ordered::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -13,6 +13,7 @@ use crate::fault::Result;
 use crate::handle::Handle;
 use crate::node::{Node, View, as_row, copied};
 use crate::operations::Code;
+use crate::ordered::Bins;
 use crate::store::{self, Asked, Reduced};
 
 /// So many bytes devices work on between two looks at signals.
@@ -81,6 +82,7 @@ impl<'s> Lowering<'s> {
                 None => self.view(&lazy.view()?)?,
             },
             Node::Literal { kind, bytes } => self.literal(*kind, bytes),
+            Node::Random { start, .. } => self.code.random(*start),
             Node::Apply { operation, operands, .. } => {
                 let mut values = Vec::with_capacity(operands.len());
                 for (operand, kind) in operands {
@@ -228,6 +230,18 @@ impl<'s> Lowering<'s> {
             Asked::FloatExtreme { .. } => Reduced::FloatAt(None),
             Asked::IntExtreme { .. } | Asked::First => Reduced::IntAt(None),
         }))
+    }
+
+    /// How many values of an expression there are in each bin.
+    pub fn histogram(mut self, node: &Arc<Node>, bins: Bins) -> Result<Vec<u64>> {
+        let code = self.question(node, None, Asked::FloatSum)?;
+        let mut counts = vec![0; bins.count];
+        self.run(|elements, range, others| {
+            let part = elements.histogram(range, others, &code, bins)?;
+            counts.iter_mut().zip(part).for_each(|(count, more)| *count += more);
+            Ok(())
+        })?;
+        Ok(counts)
     }
 
     /// The first items of a range that meet a condition, counted from its start.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use pyo3::Python;
+use vmarray::device::expr::Type;
 
 use crate::copies;
 use crate::element::{Kind, Unit};
@@ -13,8 +14,8 @@ use crate::lower::{Lowering, Root};
 use crate::operations::Operation;
 use crate::store::{Asked, Options, Place, Reduced, interrupted};
 
-/// The most operations of an expression, each of which takes up to 18 instructions of 256.
-const OPERATIONS_MAX: usize = 12;
+/// The most instructions of an expression, about, of the 256 that there may be.
+const INSTRUCTIONS_MAX: usize = 216;
 /// The most views of an expression: those that devices take beside a result.
 const LEAVES_MAX: usize = 7;
 /// How many selected items are copied at once.
@@ -37,6 +38,12 @@ pub enum Node {
         kind: Kind,
         bytes: Vec<u8>,
     },
+    /// 64 random bits for each item, by its number among the items that are written to: for expressions that
+    /// are written to a new array at once.
+    Random {
+        start: u64,
+        options: Options,
+    },
     Apply {
         operation: Operation,
         /// What the operands are converted to, each.
@@ -48,7 +55,7 @@ pub enum Node {
 /// How large an expression is.
 #[derive(Clone, Copy, Default)]
 pub struct Size {
-    operations: usize,
+    instructions: usize,
     leaves: usize,
 }
 
@@ -79,11 +86,16 @@ enum State {
 impl Node {
     pub fn size(&self) -> Size {
         match self {
-            Self::View(_) => Size { operations: 0, leaves: 1 },
+            Self::View(_) => Size { instructions: 0, leaves: 1 },
             Self::Lazy(lazy) => lazy.current_size(),
             Self::Literal { .. } => Size::default(),
-            Self::Apply { operands, .. } => {
-                let own = Size { operations: 1, leaves: 0 };
+            Self::Random { .. } => Size { instructions: 14, leaves: 0 },
+            Self::Apply { operation, operands, .. } => {
+                let own = Size {
+                    instructions: operation
+                        .instructions(operands.last().map_or(Kind::Bool, |(_, kind)| *kind)),
+                    leaves: 0,
+                };
                 operands.iter().fold(own, |size, (operand, _)| size.with(operand.size()))
             }
         }
@@ -94,7 +106,7 @@ impl Node {
         match self {
             Self::View(view) => view.handle.is_read_by(lazy),
             Self::Lazy(inner) => inner.each_source(|node| node.announce(lazy)),
-            Self::Literal { .. } => {}
+            Self::Literal { .. } | Self::Random { .. } => {}
             Self::Apply { operands, .. } => operands.iter().for_each(|(operand, _)| operand.announce(lazy)),
         }
     }
@@ -104,6 +116,7 @@ impl Node {
             Self::View(view) => view.kind,
             Self::Lazy(lazy) => lazy.kind,
             Self::Literal { kind, .. } | Self::Apply { kind, .. } => *kind,
+            Self::Random { .. } => Kind::Number(Type::U64),
         }
     }
 
@@ -113,6 +126,7 @@ impl Node {
             Self::View(view) => Some(view.handle.options.clone()),
             Self::Lazy(lazy) => lazy.options(),
             Self::Literal { .. } => None,
+            Self::Random { options, .. } => Some(options.clone()),
             Self::Apply { operands, .. } => operands.iter().find_map(|(operand, _)| operand.options()),
         }
     }
@@ -131,11 +145,11 @@ impl Node {
 impl Size {
     /// Both, beneath one more operation.
     pub fn with(self, other: Self) -> Self {
-        Self { operations: self.operations + other.operations, leaves: self.leaves + other.leaves }
+        Self { instructions: self.instructions + other.instructions, leaves: self.leaves + other.leaves }
     }
 
     pub fn is_too_large(self) -> bool {
-        self.operations > OPERATIONS_MAX || self.leaves > LEAVES_MAX
+        self.instructions > INSTRUCTIONS_MAX || self.leaves > LEAVES_MAX
     }
 }
 
@@ -160,7 +174,7 @@ impl Lazy {
         let kind = value.kind();
         let (first, second) = (Arc::clone(&value), Arc::clone(&mask));
         let state = Mutex::new(State::Selection { value, mask, of });
-        let size = Size { operations: 0, leaves: 1 };
+        let size = Size { instructions: 0, leaves: 1 };
         let lazy = Arc::new(Self { shape: Vec::new(), kind, unit, itemsize, size, state });
         first.announce(&lazy);
         second.announce(&lazy);
@@ -169,7 +183,7 @@ impl Lazy {
 
     fn current_size(&self) -> Size {
         match self.state.try_lock().as_deref() {
-            Ok(State::Done(_)) => Size { operations: 0, leaves: 1 },
+            Ok(State::Done(_)) => Size { instructions: 0, leaves: 1 },
             // Who computes it has not ended yet.
             _ => self.size,
         }
@@ -239,7 +253,6 @@ impl Lazy {
 
     fn made(&self, shape: &[usize], options: Options) -> Result<View> {
         let len = shape.iter().product::<usize>() * (self.itemsize / self.unit.bytes());
-        let options = Options { max_len: None, page_bytes: None, ..options };
         let handle = Handle::new(self.unit, len, options, &Place::Memory)?;
         Ok(View { handle, geometry: Geometry::contiguous(shape, self.itemsize), kind: self.kind })
     }
@@ -314,7 +327,7 @@ pub fn copied(view: &View, shape: &[usize]) -> Result<View> {
         },
     );
     let unit = if itemsize % unit.bytes() == 0 { unit } else { Unit::U8 };
-    let options = Options { max_len: None, page_bytes: None, ..view.handle.options.clone() };
+    let options = view.handle.options.clone();
     let handle = Handle::new(unit, from.bytes() / unit.bytes(), options, &Place::Memory)?;
     let geometry = Geometry::contiguous(shape, itemsize);
     copies::copy((&handle, &geometry), (&view.handle, &from))?;
@@ -323,7 +336,6 @@ pub fn copied(view: &View, shape: &[usize]) -> Result<View> {
 
 /// The elements that values of a kind are kept as.
 fn unit_of(kind: Kind) -> Unit {
-    use vmarray::device::expr::Type;
     match kind {
         Kind::Bool | Kind::Bytes | Kind::Number(Type::U8 | Type::Bool) => Unit::U8,
         Kind::Half => Unit::F16,

@@ -76,6 +76,50 @@ impl Operation {
     }
 }
 
+impl Operation {
+    /// How many instructions it takes at most, about, with those that convert operands to a kind.
+    pub fn instructions(self, kind: Kind) -> usize {
+        use Operation as O;
+        match self {
+            O::Add
+            | O::Subtract
+            | O::Multiply
+            | O::Divide
+            | O::Negative
+            | O::Positive
+            | O::Absolute
+            | O::BitwiseAnd
+            | O::BitwiseOr
+            | O::BitwiseXor
+            | O::LogicalAnd
+            | O::LogicalOr
+            | O::LogicalXor
+            | O::LogicalNot
+            | O::Equal
+            | O::NotEqual
+            | O::Less
+            | O::LessEqual
+            | O::Greater
+            | O::GreaterEqual
+            | O::Square
+            | O::Sqrt
+            | O::Where => {
+                if kind == Kind::Half {
+                    9
+                } else {
+                    5
+                }
+            }
+            _ => 18,
+        }
+    }
+}
+
+/// What SplitMix64 adds to its state for each number (Steele, Lea and Flood, 2014).
+const SPLIT_MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+/// By how many places it shifts that down, and by what it multiplies it then.
+const SPLIT_MIX: [(u64, u64); 3] = [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb), (31, 1)];
+
 /// A list of instructions that grows, none of them twice.
 #[derive(Default)]
 pub struct Code {
@@ -176,6 +220,24 @@ impl Code {
             }
             _ => self.cast_type(of, own, wanted),
         }
+    }
+
+    /// 64 random bits for each element, by its index: the numbers of SplitMix64, whose state is `start`
+    /// before the first.
+    pub fn random(&mut self, start: u64) -> Value {
+        let (index, step) = (self.push(Instruction::Index), self.literal(Type::U64, SPLIT_MIX_STEP));
+        let (steps, start) = (self.binary(Binary::Mul, index, step), self.literal(Type::U64, start));
+        let mut bits = self.binary(Binary::Add, steps, start);
+        for (places, factor) in SPLIT_MIX {
+            let places = self.literal(Type::U64, places);
+            let high = self.binary(Binary::Shr, bits, places);
+            bits = self.binary(Binary::Xor, bits, high);
+            if factor != 1 {
+                let factor = self.literal(Type::U64, factor);
+                bits = self.binary(Binary::Mul, bits, factor);
+            }
+        }
+        bits
     }
 
     /// Whether a value, of a float or of a number that is none, is a NaN.

@@ -8,11 +8,11 @@ use vmarray::bytemuck;
 use vmarray::compute::AnyColumn;
 use vmarray::device::expr::{Program, Value};
 use vmarray::expr::{Assignment, Expr, Filtered, IntoFiltered, Number, Scalar};
-use vmarray::views::SortKey;
 use vmarray::{Element, Footprint, VirtualArray, prelude::*};
 
 use crate::element::Unit;
 use crate::fault::Result;
+use crate::ordered::{Bins, Ordered};
 use crate::with_unit;
 
 /// A value of a program, of those rows alone that meet a condition.
@@ -84,8 +84,20 @@ pub trait Elements: Send + Sync {
         code: &Code,
         limit: usize,
     ) -> vmarray::Result<Vec<usize>>;
-    /// Sorts a range; `false` if elements of this type have no order.
-    fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<bool>;
+    /// How many values of a range there are in each bin.
+    fn histogram<'a>(
+        &'a self,
+        range: Range<usize>,
+        others: &[AnyColumn<'a>],
+        code: &Code,
+        bins: Bins,
+    ) -> vmarray::Result<Vec<u64>>;
+    /// What elements can be asked that have an order.
+    fn ordered(&self) -> Option<&dyn Ordered>;
+    /// The elements of a range that a list of `u64`s has the indices of; `None` if the list is of others.
+    fn take(&self, range: Range<usize>, list: &dyn Elements) -> vmarray::Result<Option<Box<dyn Elements>>>;
+    /// Puts a range in a random order, which a number stands for.
+    fn shuffle(&self, range: Range<usize>, seed: u64) -> vmarray::Result<()>;
     fn flush(&self) -> vmarray::Result<()>;
     fn sync(&self) -> vmarray::Result<()>;
     fn footprint(&self) -> Footprint;
@@ -94,42 +106,39 @@ pub trait Elements: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// How a type is sorted, if it is.
-trait MaybeSorted: Element {
-    fn sort(_: &VirtualArray<Self>, _: Range<usize>, _: bool) -> vmarray::Result<bool> {
-        Ok(false)
+/// Types of elements, of which some have an order.
+pub trait MaybeOrdered: Element {
+    fn ordered(_: &Typed<Self>) -> Option<&dyn Ordered> {
+        None
     }
 }
 
-fn sorted<T: SortKey + Element>(
-    of: &VirtualArray<T>,
-    range: Range<usize>,
-    is_descending: bool,
-) -> vmarray::Result<bool> {
-    if is_descending { of.sort_descending(range) } else { of.sort(range) }.map(|()| true)
-}
-
-macro_rules! sorted {
+macro_rules! ordered {
     ($($T:ty)*) => { $(
-        impl MaybeSorted for $T {
-            fn sort(of: &VirtualArray<Self>, range: Range<usize>, is_descending: bool) -> vmarray::Result<bool> {
-                sorted(of, range, is_descending)
+        impl MaybeOrdered for $T {
+            fn ordered(of: &Typed<Self>) -> Option<&dyn Ordered> {
+                Some(of)
             }
         }
     )* };
 }
-sorted!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
-impl MaybeSorted for vmarray::half::f16 {}
-impl MaybeSorted for vmarray::num_complex::Complex<f32> {}
-impl MaybeSorted for vmarray::num_complex::Complex<f64> {}
-impl<const N: usize> MaybeSorted for [u8; N] where [u8; N]: Element {}
+ordered!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+impl MaybeOrdered for vmarray::half::f16 {}
+impl MaybeOrdered for vmarray::num_complex::Complex<f32> {}
+impl MaybeOrdered for vmarray::num_complex::Complex<f64> {}
+impl<const N: usize> MaybeOrdered for [u8; N] where [u8; N]: Element {}
 
 /// An array of a type, as one of any type.
-struct Typed<T: Element> {
-    array: VirtualArray<T>,
+pub struct Typed<T: Element> {
+    pub array: VirtualArray<T>,
 }
 
-impl<T: Element> Typed<T> {
+impl<T: MaybeOrdered> Typed<T> {
+    /// An array as one of any type.
+    pub fn boxed(array: VirtualArray<T>) -> Box<dyn Elements> {
+        Box::new(Self { array })
+    }
+
     /// Has a function work on elements in the place of bytes, which are copied if they are not aligned.
     fn of_bytes<R>(bytes: &[u8], work: impl FnOnce(&[T]) -> R) -> R {
         match bytemuck::try_cast_slice(bytes) {
@@ -153,7 +162,7 @@ impl<T: Element> Typed<T> {
     }
 }
 
-impl<T: MaybeSorted> Elements for Typed<T> {
+impl<T: MaybeOrdered> Elements for Typed<T> {
     fn len(&self) -> usize {
         self.array.len()
     }
@@ -244,8 +253,29 @@ impl<T: MaybeSorted> Elements for Typed<T> {
         Ok(joined.find_where(.., condition(code)?, limit)?.indices)
     }
 
-    fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<bool> {
-        T::sort(&self.array, range, is_descending)
+    fn histogram<'a>(
+        &'a self,
+        range: Range<usize>,
+        others: &[AnyColumn<'a>],
+        code: &Code,
+        bins: Bins,
+    ) -> vmarray::Result<Vec<u64>> {
+        let joined = &self.array.section(range)?.join(others)?;
+        let (bin, is_inside) = bins.of(Expr::from_program(&code.program, code.value)?);
+        joined.histogram(.., bin.only_where(is_inside), bins.count)
+    }
+
+    fn ordered(&self) -> Option<&dyn Ordered> {
+        T::ordered(self)
+    }
+
+    fn take(&self, range: Range<usize>, list: &dyn Elements) -> vmarray::Result<Option<Box<dyn Elements>>> {
+        let Some(list) = list.as_any().downcast_ref::<Typed<u64>>() else { return Ok(None) };
+        Ok(Some(Self::boxed(self.array.section(range)?.take(&list.array)?)))
+    }
+
+    fn shuffle(&self, range: Range<usize>, seed: u64) -> vmarray::Result<()> {
+        (&self.array).shuffle(range, seed)
     }
 
     fn flush(&self) -> vmarray::Result<()> {
@@ -330,7 +360,7 @@ pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> Result
             Place::Open(files, false) => builder.open(files)?,
             Place::Open(files, true) => builder.open_read_only(files)?,
         };
-        Ok(Box::new(Typed { array }))
+        Ok(Typed::boxed(array))
     })
 }
 

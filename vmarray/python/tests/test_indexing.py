@@ -126,3 +126,12 @@ def test_masks_of_the_package_select_on_devices(masked):
     chosen = array[array > 10]
     array[...] = 1
     same(chosen, own[own > 10])
+
+
+def test_masks_of_no_items():
+    for shape, mask in (((3,), (0,)), ((3, 2), (0, 2)), ((3, 2), (3, 0)), ((3, 2), (0, 5)), ((3, 2), (0,))):
+        own, mask = np.arange(np.prod(shape)).reshape(shape), np.zeros(mask, bool)
+        (ours, error), (numpys, wanted) = outcome(lambda: vm.asarray(own)[mask]), outcome(lambda: own[mask])
+        assert error == wanted
+        if error is None:
+            same(ours, numpys)

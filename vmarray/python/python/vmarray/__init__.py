@@ -9,6 +9,9 @@ Examples
 (np.int64(998001), array([999]))
 """
 
+import sys
+
+from . import random
 from ._array import (
     Array,
     arange,
@@ -25,6 +28,22 @@ from ._array import (
     zeros,
 )
 from ._core import Device, __version__, devices
+from ._files import load, open_zarr, save, to_zarr
+from ._kernel import kernel
+from ._order import (
+    Groups,
+    argsort,
+    bincount,
+    group_by,
+    histogram,
+    median,
+    percentile,
+    quantile,
+    searchsorted,
+    take,
+    top_k,
+    unique,
+)
 from ._errors import (
     ClosedError,
     DeviceError,
@@ -32,6 +51,7 @@ from ._errors import (
     FileError,
     ForkedError,
     InvalidError,
+    KernelError,
     NoDeviceError,
     OutOfMemoryError,
     OutsideError,
@@ -45,22 +65,45 @@ __all__ = [
     "Error",
     "FileError",
     "ForkedError",
+    "Groups",
     "InvalidError",
+    "KernelError",
     "NoDeviceError",
     "OutOfMemoryError",
     "OutsideError",
     "__version__",
     "arange",
+    "argsort",
     "array",
     "asarray",
+    "bincount",
     "create",
     "devices",
     "empty",
     "from_dlpack",
     "full",
+    "group_by",
+    "histogram",
+    "kernel",
+    "load",
+    "median",
     "ones",
     "open",
+    "open_zarr",
+    "percentile",
+    "quantile",
+    "random",
+    "save",
+    "searchsorted",
     "sort",
+    "take",
+    "to_zarr",
+    "top_k",
+    "unique",
     "where",
     "zeros",
 ]
+
+if "distributed" in sys.modules:
+    # Workers are sent arrays before they are sent what makes some.
+    from . import dask

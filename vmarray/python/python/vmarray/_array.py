@@ -32,6 +32,11 @@ def _is_number(value: object) -> bool:
     return not isinstance(value, Array) and np.ndim(value) == 0
 
 
+def _is_known(value: object) -> bool:
+    """Whether it is for this class to say what comes of an operation with a value."""
+    return isinstance(value, (Array, np.ndarray, np.generic)) or not hasattr(value, "__array_ufunc__")
+
+
 def _spread(value: Any, shape: tuple, message: str) -> np.ndarray:
     """A value for each item of a shape, which the message is given where that cannot be."""
     value = np.asarray(value)
@@ -106,6 +111,37 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def nbytes(self) -> int:
         """How many bytes all items have."""
         return self.size * self.itemsize
+
+    @property
+    def device(self) -> _core.Device | tuple[_core.Device, ...]:
+        """The device that it lies on, or several."""
+        devices = self.devices
+        return devices[0] if len(devices) == 1 else tuple(devices)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
+        """A copy on other devices; itself, if they are the same."""
+        devices = device if isinstance(device, (list, tuple)) else [device]
+        if isinstance(device, str):
+            devices = _core.devices(device)
+        if [*devices] == self.devices:
+            return self
+        result = empty(self.shape, self.dtype, devices=list(devices))
+        result[...] = self
+        return result
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        from . import array_api
+
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"there is no version {api_version!r} of the array API standard here")
+        return array_api
+
+    @property
+    def mT(self) -> Array:  # noqa: N802
+        """A view with the last two axes exchanged."""
+        if self.ndim < 2:
+            raise ValueError("matrix transpose with ndim < 2 is undefined")
+        return self.swapaxes(-1, -2)
 
     @property
     def T(self) -> Array:  # noqa: N802
@@ -229,8 +265,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """A view, an item, or a copy of items, as of NumPy's arrays.
 
         Integers, slices, ellipses, ``None`` and names of fields make views. Arrays of integers or bools give the
-        items as an array of NumPy; a mask that is an `Array` of the same shape gives an `Array`, whose items are
-        selected when they are needed.
+        items as an array of NumPy. Keys that are an `Array` give an `Array`: a mask of the same shape selects
+        items when they are needed, integers for an array of one axis take them on the devices.
         """
         if isinstance(key, str) or (isinstance(key, list) and key and all(isinstance(one, str) for one in key)):
             if self.dtype.names is None:
@@ -241,6 +277,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return Array._of(self._core.basic([*map(str, key)] if isinstance(key, list) else str(key)))
         if isinstance(key, Array) and key.dtype == np.bool_ and key.shape == self.shape and self.ndim:
             return Array._of(self._core.select(key._core))
+        if isinstance(key, Array) and key.dtype.kind in "iu" and key.ndim and self.ndim == 1:
+            return self.take(key)
         key = self._key(key)
         if _indexing.is_basic(key):
             # Of an array of one integer NumPy makes a copy.
@@ -345,11 +383,19 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Any:
         from ._functions import called
 
+        if not all(map(_is_known, (*inputs, *given.get("out", ())))):
+            return NotImplemented
         return called(ufunc, method, inputs, given)
 
     def __array_function__(self, function: Any, types: Any, args: tuple, given: dict) -> Any:
         from ._functions import FUNCTIONS
 
+        if not all(issubclass(one, (Array, np.ndarray, np.generic)) for one in types):
+            return NotImplemented
+        if function not in FUNCTIONS:
+            from . import _order, _shapes
+
+            FUNCTIONS.update(_order.FUNCTIONS | _shapes.FUNCTIONS)
         if function not in FUNCTIONS:
             name = f"{function.__module__}.{function.__name__}"
             raise TypeError(
@@ -358,13 +404,22 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             )
         return FUNCTIONS[function](*args, **given)
 
-    def __dlpack__(self, *, copy: bool | None = None, **given: Any) -> Any:
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
         if copy is False:
             raise BufferError("the items may be on several devices: what is given away is a copy in RAM")
-        return self._core.read().__dlpack__(**given)
+        return self._core.read().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        raise AttributeError(
+            "the items lie on devices page by page, in no one piece of memory that could be shown; give away a copy: "
+            "numpy.asarray(array), or numpy.from_dlpack(array)"
+        )
 
     def __reduce__(self) -> Any:
         if self._path is None:
@@ -399,8 +454,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def transpose(self, *axes: Any) -> Array:
         """A view with the axes in another order."""
-        axes = axes[0] if len(axes) == 1 else axes
-        return Array._of(self._core.by_method("transpose", (axes,) if axes else ()))
+        axes = axes[0] if len(axes) == 1 else axes or None
+        return Array._of(self._core.by_method("transpose", () if axes is None else (axes,)))
 
     def swapaxes(self, one: int, other: int) -> Array:
         """A view with two axes exchanged."""
@@ -437,6 +492,30 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """Computes it now, if it was not computed yet; returns itself."""
         self._core.compute()
         return self
+
+    async def compute_async(self) -> Array:
+        """Computes it on a thread, while other tasks of ``asyncio`` go on; returns itself.
+
+        Examples
+        --------
+        >>> import asyncio, vmarray as vm
+        >>> async def main():
+        ...     one, other = vm.arange(1000) * 2, vm.arange(1000) + 1
+        ...     await asyncio.gather(one.compute_async(), other.compute_async())
+        ...     return one.is_pending, other.is_pending
+        >>> asyncio.run(main())
+        (False, False)
+        """
+        import asyncio
+
+        await asyncio.to_thread(self._core.compute)
+        return self
+
+    async def read_async(self) -> np.ndarray:
+        """The items as an array of NumPy, copied by a thread, while other tasks of ``asyncio`` go on."""
+        import asyncio
+
+        return await asyncio.to_thread(self._core.read)
 
     # Reductions, and order.
 
@@ -512,6 +591,28 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             raise ValueError("Calling nonzero on 0d arrays is not allowed.")
         return np.unravel_index(self.find(), self.shape)
 
+    def repeat(self, repeats: Any, axis: int | None = None) -> Array:
+        """Each item several times."""
+        return np.repeat(self, repeats, axis)
+
+    def cumsum(self, axis: int | None = None, dtype: Any = None) -> Array:
+        """Sums of the items up to each, along an axis: by NumPy, a piece at a time."""
+        return np.cumsum(self, axis, dtype)
+
+    def cumprod(self, axis: int | None = None, dtype: Any = None) -> Array:
+        """Products of the items up to each, along an axis: by NumPy, a piece at a time."""
+        return np.cumprod(self, axis, dtype)
+
+    @property
+    def real(self) -> Array:
+        """The real parts, as a copy unless the items are real."""
+        return np.real(self)
+
+    @property
+    def imag(self) -> Array:
+        """The imaginary parts, as a copy."""
+        return np.imag(self)
+
     def find(self, limit: int | None = None) -> np.ndarray:
         """The numbers of the first items, in order, that are not zero: found on the devices.
 
@@ -544,6 +645,22 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         from ._functions import sort_in_place
 
         sort_in_place(self, axis)
+
+    def argsort(self, axis: Any = -1) -> Array:
+        """The indices that would sort the items along an axis; equal ones stay in their order."""
+        return np.argsort(self, axis)
+
+    def searchsorted(self, values: Any, side: str = "left", sorter: Any = None) -> Any:
+        """Where values belong among the items, which are sorted."""
+        from ._order import searchsorted
+
+        return searchsorted(self, values, side, sorter)
+
+    def take(self, indices: Any, axis: int | None = None, mode: str = "raise") -> Any:
+        """The items at indices, on the devices."""
+        from ._order import take
+
+        return take(self, indices, axis, mode=mode)
 
     # Growth and files.
 

@@ -44,5 +44,9 @@ class ClosedError(Error, ValueError):
     """The array was closed."""
 
 
+class KernelError(Error, SyntaxError):
+    """A kernel has what kernels cannot have; the error is at its line."""
+
+
 class ForkedError(Error, RuntimeError):
     """The array was made before this process was forked off."""

@@ -239,19 +239,32 @@ def argument(which: str, array: Array, axis=None, out=None, keepdims=False) -> A
         return _given(_extreme(which, array)[0], np.intp, array, out, keepdims)
     if axis is None:
         return argument(which, array.reshape(-1), 0, out, False)
+    return lines(lambda part, own: function(part, own, keepdims=True), array, axis, np.intp, keepdims, out)
+
+
+def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = True, out: Any = None) -> Any:
+    """What a function of NumPy gives of each line along an axis: as many items again, or one, which is left out
+    unless dimensions are kept. Lines have room in RAM."""
     (own,) = np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
-    result = np.empty(kept, np.intp)
+    result = None
     # Whole lines, some at a time.
-    for block in _ufuncs.blocks(kept, max(1, _ufuncs.PIECE // array.shape[own])):
+    for block in _ufuncs.blocks(kept, max(1, _ufuncs.PIECE // max(1, array.shape[own]))):
         key = (*block[:own], slice(None), *block[own:])
-        result[block] = function(np.asarray(array[key]), own)
-    if keepdims:
-        result = np.expand_dims(result, own)
+        part = function(np.asarray(array[key]), own)
+        if result is None:
+            shape = (*kept[:own], part.shape[own], *kept[own:])
+            result = _array._result(shape, dtype, **_array._beside(array))
+        result[key] = part
+    if result is None:
+        given = function(np.empty(array.shape, array.dtype), own)
+        result = _array.asarray(given.astype(dtype, copy=False), **_array._beside(array))
+    if not keepdims:
+        result = result.squeeze(own)
     if out is not None:
-        out[...] = result
+        out[...] = np.asarray(result)
         return out
-    return result[()] if result.ndim == 0 else _array.asarray(result, **_array._beside(array))
+    return result if result.ndim else np.asarray(result)[()]
 
 
 def truth(ufunc: np.ufunc, array: Array, axis=None, out=None, keepdims=False) -> Any:
@@ -309,7 +322,7 @@ def sort_in_place(array: Array, axis: int) -> None:
         if array.dtype.kind == "f" and np.isnan(array)._core.reduce("first") is not None:
             # Those with a sign would come first.
             array._assign(where_of(np.isnan(array), np.asarray(np.nan, array.dtype), array))
-        if array._core.sort(False):
+        if _core.sort(array._core, False):
             return
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
     for block in _ufuncs.blocks(kept, max(1, _ufuncs.PIECE // max(1, array.shape[own]))):
@@ -385,6 +398,7 @@ FUNCTIONS: dict = {
     np.empty_like: _like(0),
     np.ones_like: _like(1),
     np.full_like: full_like,
+    np.transpose: lambda array, axes=None: array.transpose(axes),
     np.shape: lambda array: array.shape,
     np.ndim: lambda array: array.ndim,
     np.size: lambda array, axis=None: array.size if axis is None else array.shape[axis],
@@ -393,7 +407,7 @@ FUNCTIONS: dict = {
     **{
         getattr(np, name): _method(name)
         for name in (
-            "sum prod mean var std min max any all argmin argmax nonzero ravel transpose swapaxes squeeze diagonal "
+            "sum prod mean var std min max any all argmin argmax nonzero ravel swapaxes squeeze diagonal "
             "round reshape"
         ).split()
     },

@@ -102,7 +102,7 @@ def positions(key: tuple, shape: tuple, strides: tuple, offset: int) -> np.ndarr
             arrays = [part]
             if part.dtype.kind == "b":
                 for own, extent in zip(range(axis, axis + part.ndim), part.shape):
-                    if extent != shape[own]:
+                    if extent not in (0, shape[own]):
                         raise IndexError(
                             f"boolean index did not match indexed array along axis {own}; size of axis is "
                             f"{shape[own]} but size of corresponding boolean axis is {extent}"

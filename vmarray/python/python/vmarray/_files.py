@@ -1,0 +1,192 @@
+"""Files that other programs use: NumPy's, and Zarr stores. Neither has to fit into RAM."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from . import _array, _ufuncs
+from ._array import Array
+
+#: How many items of a file are copied at once by each thread.
+_PIECE = 1 << 22
+#: How many threads copy: work is in the system and in what compresses.
+_THREADS = min(8, 2 * (os.cpu_count() or 1))
+
+
+def _in_parallel(work: Any, pieces: Iterable, total: int, progress: Any) -> None:
+    """Has threads do work for each piece, which tells how many bytes it were, and an object as of ``tqdm`` know."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    if progress is not None:
+        progress.reset(total=total)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        tasks = [pool.submit(work, one) for one in pieces]
+        try:
+            for task in tasks:
+                done = task.result()
+                if progress is not None:
+                    progress.update(done)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def save(path: str | os.PathLike, array: Any, *, progress: Any = None) -> None:
+    """Writes an array to a new file in NumPy's format, which ``numpy.load`` and `load` read.
+
+    The file has its name when it is whole; until then ``.unfinished`` is added to it.
+
+    Parameters
+    ----------
+    path : path
+        The file, which is replaced if it is there.
+    array : array
+        Of any dtype of items of a fixed number of bytes.
+    progress : optional
+        An object as of ``tqdm``, that is told how many bytes were written.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, vmarray as vm
+    >>> path = os.path.join(tempfile.mkdtemp(), "a.npy")
+    >>> vm.save(path, vm.arange(10) ** 2)
+    >>> np.load(path)[3], vm.load(path)[3]
+    (np.int64(9), np.int64(9))
+    """
+    array = _array.asarray(array).compute()
+    path = os.fspath(path)
+    unfinished = path + ".unfinished"
+    strides = np.cumprod((array.itemsize, *array.shape[:0:-1]))[::-1] if array.ndim else ()
+    try:
+        with open(unfinished, "wb") as file:
+            header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+            np.lib.format.write_array_header_2_0(file, header)
+            begin = file.tell()
+
+            def work(block: tuple) -> int:
+                part = np.asarray(array[block]) if array.ndim else np.asarray(array)
+                start = begin + sum((one.start or 0) * stride for one, stride in zip(block, strides))
+                left = memoryview(part.reshape(-1).view(np.uint8))
+                while left:
+                    written = os.pwrite(file.fileno(), left, int(start))
+                    left, start = left[written:], start + written
+                return part.nbytes
+
+            file.flush()
+            _in_parallel(work, _ufuncs.blocks(array.shape, _PIECE), array.nbytes, progress)
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+
+
+def load(path: str | os.PathLike, *, progress: Any = None, **options: Any) -> Array:
+    """Reads a file of NumPy's into a new array; see `empty` for the options, and `save`.
+
+    Parameters
+    ----------
+    path : path
+        A ``.npy`` file.
+    progress : optional
+        An object as of ``tqdm``, that is told how many bytes were read.
+    """
+    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(mapped, np.ndarray):
+        raise ValueError(f"{os.fspath(path)} has several arrays; load one by numpy.load, and give it to asarray")
+    array = _array.empty(mapped.shape, mapped.dtype, **options)
+
+    def work(block: tuple) -> int:
+        array[block] = mapped[block]
+        return mapped[block].nbytes
+
+    _in_parallel(work, _ufuncs.blocks(array.shape, _PIECE), array.nbytes, progress)
+    return array
+
+
+def zarr_array(store: Any) -> Any:
+    """An array of the package ``zarr``: itself, or that of a path or store."""
+    if hasattr(store, "chunks") and hasattr(store, "shape"):
+        return store
+    import zarr
+
+    return zarr.open_array(store, mode="r")
+
+
+def chunk_of(array: Any) -> tuple[int, ...]:
+    """What is read and written at once of an array of ``zarr``: its shards, or else its chunks."""
+    return tuple(getattr(array, "shards", None) or array.chunks)
+
+
+def _grid(shape: tuple, chunk: tuple) -> Iterable[tuple]:
+    for outer in np.ndindex(*(-(-extent // step) for extent, step in zip(shape, chunk))):
+        yield tuple(slice(n * step, min(n * step + step, extent)) for n, step, extent in zip(outer, chunk, shape))
+
+
+def open_zarr(store: Any, *, progress: Any = None, **options: Any) -> Array:
+    """Reads a Zarr array into a new array, chunk by chunk, some at once; see `empty` for the options.
+
+    Needs the package ``zarr``, which knows all compressions and places: folders, archives, servers.
+
+    Parameters
+    ----------
+    store : str, path, store or zarr.Array
+        What ``zarr.open_array`` takes, or an array of ``zarr``.
+    progress : optional
+        An object as of ``tqdm``, that is told how many bytes were read.
+
+    Examples
+    --------
+    >>> import os, tempfile, vmarray as vm
+    >>> path = os.path.join(tempfile.mkdtemp(), "a.zarr")
+    >>> vm.to_zarr(vm.arange(12).reshape(3, 4), path, chunks=(2, 4))
+    >>> vm.open_zarr(path).sum(axis=0)
+    Array([12, 15, 18, 21], dtype=int64)
+    """
+    source = zarr_array(store)
+    array = _array.empty(source.shape, source.dtype, **options)
+
+    def work(block: tuple) -> int:
+        part = np.asarray(source[block])
+        array[block] = part
+        return part.nbytes
+
+    _in_parallel(work, _grid(array.shape, chunk_of(source)), array.nbytes, progress)
+    return array
+
+
+def to_zarr(
+    array: Any, store: Any, *, chunks: Any = "auto", shards: Any = None, progress: Any = None, **given: Any
+) -> None:
+    """Writes an array to a new Zarr array, chunk by chunk, some at once; see `open_zarr`.
+
+    Parameters
+    ----------
+    array : array
+        What is written.
+    store : str, path or store
+        What ``zarr.create_array`` takes.
+    chunks, shards : tuple of int, optional
+        How many items along each axis are compressed, and put to one file, together.
+    progress : optional
+        An object as of ``tqdm``, that is told how many bytes were written.
+    **given
+        More that ``zarr.create_array`` takes: ``compressors``, ``overwrite``, ``name``, ``attributes``, ...
+    """
+    import zarr
+
+    array = _array.asarray(array).compute()
+    target = zarr.create_array(
+        store, shape=array.shape, dtype=array.dtype, chunks=chunks, shards=shards, **given
+    )
+
+    def work(block: tuple) -> int:
+        part = np.asarray(array[block]) if array.ndim else np.asarray(array)
+        target[block] = part
+        return part.nbytes
+
+    _in_parallel(work, _grid(array.shape, chunk_of(target)), array.nbytes, progress)

@@ -1,0 +1,438 @@
+"""Kernels: Python functions of numbers, read from their syntax trees and computed for all items at once.
+
+The tree is carried out on expressions in the place of numbers: both ways of a condition are computed, and one is
+chosen; loops with known limits are unrolled. What comes of it is lowered as any other expression.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import math
+import operator
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from . import _array
+from ._array import Array
+from ._errors import KernelError
+from ._shapes import pad
+
+_BINARY = {
+    ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.true_divide,
+    ast.FloorDiv: np.floor_divide, ast.Mod: np.remainder, ast.Pow: np.power, ast.BitAnd: np.bitwise_and,
+    ast.BitOr: np.bitwise_or, ast.BitXor: np.bitwise_xor, ast.LShift: np.left_shift, ast.RShift: np.right_shift,
+}  # fmt: skip
+_OF_NUMBERS = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
+}  # fmt: skip
+_COMPARED = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
+#: Functions of the module ``math`` that NumPy calls by another name.
+_MATH = {
+    "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan", "atan2": "arctan2",
+    "atanh": "arctanh", "pow": "power",
+}  # fmt: skip
+_STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.For, ast.Return, ast.Pass, ast.Expr)
+_EXPRESSIONS = (
+    ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Name, ast.Constant, ast.Subscript,
+    ast.Attribute, ast.Tuple,
+)  # fmt: skip
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is known before anything is computed."""
+    return isinstance(value, (bool, int, float, complex, np.generic))
+
+
+class _Neighbours:
+    """An array that a kernel has the items of: each, and those beside it."""
+
+    def __init__(self, own: Any, at: Any) -> None:
+        self.own, self.at = own, at
+
+
+class _Run:
+    """A kernel that is carried out once."""
+
+    def __init__(self, kernel: Kernel, known: dict[str, Any]) -> None:
+        self.kernel, self.known = kernel, known
+
+    def fail(self, node: Any, text: str) -> Any:
+        raise self.kernel.error(node, text)
+
+    def block(self, statements: list, scope: dict) -> Any:
+        """Carries out statements; gives what is returned, if that is so."""
+        for number, one in enumerate(statements):
+            if isinstance(one, ast.Return):
+                return self.expression(one.value, scope) if one.value is not None else self.fail(one, "a kernel returns a value")
+            if isinstance(one, ast.If):
+                condition = self.truth(one.test, scope)
+                if _is_number(condition):
+                    return self.block([*(one.body if condition else one.orelse), *statements[number + 1 :]], scope)
+                if any(isinstance(inner, ast.Return) for inner in ast.walk(one)):
+                    rest = statements[number + 1 :]
+                    yes, no = (self.block([*way, *rest], dict(scope)) for way in (one.body, one.orelse))
+                    if yes is None or no is None:
+                        self.fail(one, "a kernel returns a value on all ways")
+                    return self.chosen(one, condition, yes, no)
+                yes, no = dict(scope), dict(scope)
+                self.block(one.body, yes)
+                self.block(one.orelse, no)
+                for name in {*yes, *no}:
+                    if name in yes and name in no:
+                        same = yes[name] is no[name]
+                        scope[name] = yes[name] if same else self.chosen(one, condition, yes[name], no[name])
+                    else:
+                        scope.pop(name, None)
+            elif isinstance(one, ast.For):
+                self.loop(one, scope)
+            else:
+                self.assignment(one, scope)
+        return None
+
+    def loop(self, node: ast.For, scope: dict) -> None:
+        call = node.iter
+        if node.orelse or not isinstance(node.target, ast.Name):
+            self.fail(node, "a loop has one name and no else")
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "range":
+            self.fail(node, "a loop goes over range(...)")
+        limits = [self.expression(one, scope) for one in call.args]
+        if call.keywords or not all(isinstance(one, (int, np.integer)) for one in limits):
+            self.fail(node, "the limits of a loop are integers that are known before it")
+        for number in range(*map(int, limits)):
+            scope[node.target.id] = number
+            self.block(node.body, scope)
+
+    def assignment(self, node: Any, scope: dict) -> None:
+        if isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            return
+        if isinstance(node, ast.Expr) or (isinstance(node, ast.AnnAssign) and node.value is None):
+            self.fail(node, "an expression by itself does nothing")
+        if isinstance(node, ast.AugAssign):
+            value = self.binary(node, node.op, self.expression(_loaded(node.target), scope), self.expression(node.value, scope))
+            return self.named(node.target, value, scope)
+        value = self.expression(node.value, scope)
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            self.named(target, value, scope)
+
+    def named(self, target: Any, value: Any, scope: dict) -> None:
+        if isinstance(target, ast.Tuple) and isinstance(value, tuple) and len(target.elts) == len(value):
+            for one, part in zip(target.elts, value):
+                self.named(one, part, scope)
+        elif isinstance(target, ast.Name):
+            scope[target.id] = value
+        else:
+            self.fail(target, "values are given to names alone; return what items are to be")
+
+    def chosen(self, node: Any, condition: Any, yes: Any, no: Any) -> Any:
+        if isinstance(yes, tuple) or isinstance(no, tuple):
+            if not (isinstance(yes, tuple) and isinstance(no, tuple) and len(yes) == len(no)):
+                self.fail(node, "both ways give as many values")
+            return tuple(self.chosen(node, condition, *both) for both in zip(yes, no))
+        return np.where(condition, self.value(node, yes), self.value(node, no))
+
+    def value(self, node: Any, value: Any) -> Any:
+        """What an operation takes: of an array with neighbours the item itself."""
+        if isinstance(value, _Neighbours):
+            return value.at(())
+        if isinstance(value, tuple):
+            self.fail(node, "a tuple is no number")
+        return value
+
+    def truth(self, node: Any, scope: dict) -> Any:
+        value = self.value(node, self.expression(node, scope))
+        if _is_number(value):
+            return bool(value)
+        return value if value.dtype == np.bool_ else value != 0
+
+    def binary(self, node: Any, op: Any, left: Any, right: Any) -> Any:
+        left, right = self.value(node, left), self.value(node, right)
+        if type(op) not in _BINARY:
+            self.fail(node, f"kernels have no operator {type(op).__name__}")
+        try:
+            if _is_number(left) and _is_number(right):
+                return _OF_NUMBERS[type(op)](left, right)
+            return _BINARY[type(op)](left, right)
+        except (TypeError, OverflowError, ZeroDivisionError) as error:
+            raise self.kernel.error(node, str(error)) from error
+
+    def expression(self, node: Any, scope: dict) -> Any:
+        work = getattr(self, "of_" + type(node).__name__.lower(), None)
+        return work(node, scope) if work else self.fail(node, f"kernels have no {type(node).__name__}")
+
+    def of_constant(self, node: ast.Constant, scope: dict) -> Any:
+        return node.value if _is_number(node.value) else self.fail(node, f"{node.value!r} is no number")
+
+    def of_name(self, node: ast.Name, scope: dict) -> Any:
+        if node.id in scope:
+            return scope[node.id]
+        value = self.known.get(node.id, self)
+        if value is self:
+            self.fail(node, f"{node.id} has no value here on all ways")
+        return value if _is_number(value) else self.fail(node, f"{node.id} is neither a parameter nor a number")
+
+    def of_attribute(self, node: ast.Attribute, scope: dict) -> Any:
+        value = self.named_outside(node)
+        return value if _is_number(value) else self.fail(node, f"{ast.unparse(node)} is no number")
+
+    def of_tuple(self, node: ast.Tuple, scope: dict) -> tuple:
+        return tuple(self.value(one, self.expression(one, scope)) for one in node.elts)
+
+    def of_binop(self, node: ast.BinOp, scope: dict) -> Any:
+        return self.binary(node, node.op, self.expression(node.left, scope), self.expression(node.right, scope))
+
+    def of_unaryop(self, node: ast.UnaryOp, scope: dict) -> Any:
+        if isinstance(node.op, ast.Not):
+            value = self.truth(node.operand, scope)
+            return not value if _is_number(value) else ~value
+        value = self.value(node, self.expression(node.operand, scope))
+        try:
+            if isinstance(node.op, ast.Invert):
+                return ~value
+            return -value if isinstance(node.op, ast.USub) else +value
+        except TypeError as error:
+            raise self.kernel.error(node, str(error)) from error
+
+    def of_boolop(self, node: ast.BoolOp, scope: dict) -> Any:
+        is_and, result = isinstance(node.op, ast.And), None
+        for one in node.values:
+            value = self.truth(one, scope)
+            if result is None or (_is_number(result) and result == is_and):
+                result = value
+            elif not _is_number(result) and not (_is_number(value) and value == is_and):
+                result = (np.logical_and if is_and else np.logical_or)(result, value)
+            if _is_number(result) and result != is_and:
+                return result
+        return result
+
+    def of_compare(self, node: ast.Compare, scope: dict) -> Any:
+        values = [self.value(one, self.expression(one, scope)) for one in (node.left, *node.comparators)]
+        result: Any = True
+        for op, left, right in zip(node.ops, values, values[1:]):
+            if type(op) not in _COMPARED:
+                self.fail(node, f"kernels have no operator {type(op).__name__}")
+            one = _COMPARED[type(op)](left, right)
+            if _is_number(result):
+                result = one if result else result
+            else:
+                result = np.logical_and(result, one)
+        return result
+
+    def of_ifexp(self, node: ast.IfExp, scope: dict) -> Any:
+        condition = self.truth(node.test, scope)
+        if _is_number(condition):
+            return self.expression(node.body if condition else node.orelse, scope)
+        return self.chosen(node, condition, self.expression(node.body, scope), self.expression(node.orelse, scope))
+
+    def of_subscript(self, node: ast.Subscript, scope: dict) -> Any:
+        value = self.expression(node.value, scope)
+        key = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        offsets = [self.expression(one, scope) for one in key]
+        if not all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in offsets):
+            self.fail(node, "the number of a neighbour is an integer that is known beforehand")
+        if isinstance(value, tuple):
+            return value[offsets[0]]
+        if not isinstance(value, _Neighbours):
+            self.fail(node, "neighbours are those of items of parameters that are arrays")
+        if len(offsets) != value.own.ndim:
+            self.fail(node, f"a neighbour has an integer for each of {value.own.ndim} axes")
+        return value.at(tuple(map(int, offsets)))
+
+    def named_outside(self, node: Any) -> Any:
+        """What a name with dots means where the function was written."""
+        if isinstance(node, ast.Name):
+            return self.known.get(node.id)
+        if isinstance(node, ast.Attribute):
+            return getattr(self.named_outside(node.value), node.attr, None)
+        return None
+
+    def of_call(self, node: ast.Call, scope: dict) -> Any:
+        function, name = self.named_outside(node.func), ast.unparse(node.func)
+        if node.keywords:
+            self.fail(node, "functions in kernels take no keywords")
+        arguments = [self.expression(one, scope) for one in node.args]
+        if isinstance(function, Kernel):
+            return function.carried_out(arguments)
+        values = [self.value(one, argument) for one, argument in zip(node.args, arguments)]
+        try:
+            if function in (min, max) and len(values) > 1:
+                if all(map(_is_number, values)):
+                    return function(values)
+                return functools.reduce(np.minimum if function is min else np.maximum, values)
+            if function is abs:
+                return abs(*values)
+            if function is round and len(values) == 1:
+                return np.rint(*values)
+            if function in (bool, int, float) or (isinstance(function, type) and issubclass(function, np.generic)):
+                (value,) = values
+                return function(value) if _is_number(value) else value.astype(function)
+            if function is np.where and len(values) == 3:
+                return np.where(*values)
+            module = getattr(function, "__module__", None)
+            if module == "math" and all(map(_is_number, values)):
+                return function(*values)
+            if module == "math":
+                function = getattr(np, _MATH.get(function.__name__, function.__name__), None)
+            if isinstance(function, np.ufunc) and function.nout == 1 and len(values) == function.nin:
+                return function(*values)
+        except (TypeError, ValueError) as error:
+            raise self.kernel.error(node, str(error)) from error
+        return self.fail(node, f"{name} is no function of kernels: take those of NumPy and math for each item, or kernels")
+
+
+def _loaded(target: Any) -> Any:
+    return ast.copy_location(ast.Name(target.id, ast.Load()), target) if isinstance(target, ast.Name) else target
+
+
+class Kernel:
+    """A function of items that is computed for all items of arrays at once: see `kernel`."""
+
+    def __init__(self, function: Any) -> None:
+        functools.update_wrapper(self, function)
+        lines, self._first = inspect.getsourcelines(function)
+        self._lines, self._file = lines, inspect.getsourcefile(function) or "?"
+        (self._tree,) = ast.parse(textwrap.dedent("".join(lines))).body
+        self._function = function
+        self._indent = len(lines[0]) - len(lines[0].lstrip())
+        given = self._tree.args
+        if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
+            raise self.error(self._tree, "parameters of kernels have names, and no stars")
+        self._check(self._tree.body)
+
+    def error(self, node: Any, text: str) -> KernelError:
+        """An error at the line of a part of the function."""
+        number = node.lineno - 1
+        line = self._lines[number] if number < len(self._lines) else ""
+        place = (self._file, self._first + number, node.col_offset + self._indent + 1, line)
+        return KernelError(text, place)
+
+    def _check(self, statements: list) -> None:
+        """Refuses what no kernel has, whether it is reached or not."""
+        for one in statements:
+            if not isinstance(one, _STATEMENTS):
+                raise self.error(one, f"kernels have no {type(one).__name__}: assign, return, branch by if, loop over range")
+            for child in ast.iter_child_nodes(one):
+                if isinstance(child, ast.stmt):
+                    self._check([child])
+                elif isinstance(one, ast.AnnAssign) and child is one.annotation:
+                    continue
+                elif isinstance(child, ast.expr) and not (isinstance(one, ast.Expr) and isinstance(child, ast.Constant)):
+                    for inner in ast.walk(child):
+                        if isinstance(inner, ast.expr) and not isinstance(inner, _EXPRESSIONS):
+                            raise self.error(inner, f"kernels have no {type(inner).__name__}")
+
+    def carried_out(self, arguments: list) -> Any:
+        names = [one.arg for one in self._tree.args.args]
+        outside = inspect.getclosurevars(self._function)
+        known = {**outside.builtins, **outside.globals, **outside.nonlocals}
+        try:
+            bound = inspect.signature(self._function).bind(*arguments)
+        except TypeError as error:
+            raise TypeError(f"{self.__name__}() {error}") from None
+        bound.apply_defaults()
+        scope = {name: bound.arguments[name] for name in names}
+        result = _Run(self, known).block(self._tree.body, scope)
+        if result is None:
+            raise self.error(self._tree, "a kernel returns a value")
+        return result
+
+    def __call__(self, *arguments: Any, boundary: str = "constant", fill: Any = 0) -> Any:
+        arrays = [_array.asarray(one, **_array._beside(*arguments)) if np.ndim(one) else one for one in arguments]
+        arrays = [one.item() if isinstance(one, (Array, np.ndarray)) and not one.ndim else one for one in arrays]
+        shape = np.broadcast_shapes(*(one.shape for one in arrays if isinstance(one, Array)))
+        # Which neighbours there are is found out by items that are all alike.
+        asked: set[tuple] = {(0,) * len(shape)}
+
+        def sample(array: Array) -> _Neighbours:
+            one = np.ones(1, array.dtype)
+
+            def at(offsets: tuple) -> np.ndarray:
+                asked.add(offsets or (0,) * len(shape))
+                return one
+
+            return _Neighbours(array, at)
+
+        with np.errstate(all="ignore"):
+            result = self.carried_out([sample(one) if isinstance(one, Array) else one for one in arrays])
+        if not any(isinstance(one, Array) for one in arrays):
+            return result
+        if len(asked) == 1:
+            result = self.carried_out([_Neighbours(one, lambda _, one=one: one) if isinstance(one, Array) else one for one in arrays])
+            return _each(result, lambda one: _spread_out(one, shape, arrays))
+        return self._beside(arrays, shape, asked, {"mode": boundary} | ({"constant_values": fill} if boundary == "constant" else {}))
+
+    def _beside(self, arrays: list, shape: tuple, asked: set, mode: dict) -> Any:
+        """With neighbours: these are at the same distance for all items, once arrays have a border."""
+        borders = [(max(0, -min(axis)), max(0, max(axis))) for axis in zip(*asked)]
+        wide = tuple(extent + before + after for extent, (before, after) in zip(shape, borders))
+        strides = [math.prod(wide[number + 1 :]) for number in range(len(wide))]
+        first = sum(before * stride for (before, _), stride in zip(borders, strides))
+        count = sum((extent - 1) * stride for extent, stride in zip(shape, strides)) + 1 if math.prod(shape) else 0
+
+        def bordered(array: Array) -> _Neighbours:
+            flat = pad(array._fitted(shape), borders, **mode).reshape(-1)
+
+            def at(offsets: tuple) -> Array:
+                start = first + sum(offset * stride for offset, stride in zip(offsets, strides))
+                return flat[start : start + count]
+
+            return _Neighbours(array, at)
+
+        result = self.carried_out([bordered(one) if isinstance(one, Array) else one for one in arrays])
+
+        def cut(one: Any) -> Array:
+            one = _spread_out(one, (count,), arrays)
+            whole = _array._result((shape[0] * strides[0],), one.dtype, **_array._beside(*arrays))
+            whole[:count] = one
+            inner = whole.reshape((shape[0], *wide[1:]))[tuple(slice(extent) for extent in shape)]
+            return inner if len(shape) == 1 else inner.copy()
+
+        return _each(result, cut)
+
+
+def _each(result: Any, work: Any) -> Any:
+    return tuple(map(work, result)) if isinstance(result, tuple) else work(result)
+
+
+def _spread_out(value: Any, shape: tuple, arrays: list) -> Array:
+    """A result for each item."""
+    if isinstance(value, _Neighbours):
+        value = value.at(())
+    if isinstance(value, Array):
+        return value if value.shape == shape else np.broadcast_to(value, shape)
+    return _array.full(shape, value, **_array._beside(*arrays))
+
+
+def kernel(function: Any) -> Kernel:
+    """Makes a function of numbers one of arrays, which devices compute for all items at once.
+
+    The function is read from its source, not run. It has assignments to names, ``if``, ``for`` over ``range`` of
+    known integers, ``return`` of a value or several; arithmetic, comparisons, ``and``, ``or``, ``not``; functions of
+    NumPy and ``math`` for one item, ``abs``, ``min``, ``max``, ``int``, ``float``, ``bool``; other kernels; numbers
+    from outside. Anything else is a `KernelError` at its line.
+
+    A parameter that is given an array stands for an item of it, and with integers in brackets, one for each axis, for
+    the item that is so far away: ``x[-1, 0]`` is the one above. Types are NumPy's; both ways of an ``if`` are computed.
+
+    The result is called with arrays, which are broadcast, and numbers. What is beyond the edges says ``boundary``, a
+    mode of ``numpy.pad`` that repeats items, or ``"constant"``, with the value ``fill``.
+
+    Examples
+    --------
+    >>> import vmarray as vm
+    >>> @vm.kernel
+    ... def smooth(x, limit):
+    ...     middle = (x[-1] + x[0] + x[1]) / 3
+    ...     return middle if abs(x - middle) < limit else x
+    >>> smooth(vm.array([1.0, 2, 3, 40, 5]), 5.0, boundary="edge")
+    Array([ 1.33333333,  2.        ,  3.        , 40.        ,  5.        ], dtype=float64)
+    """
+    return Kernel(function)

@@ -1,0 +1,458 @@
+"""More of NumPy's functions: shapes, arrays put together, sums that go on, and reductions that leave out NaNs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _array, _ufuncs
+from ._array import Array
+from ._functions import concatenate, reduced, where_of
+from ._order import searchsorted, take, unique
+
+_axes_of = np.lib.array_utils.normalize_axis_tuple
+
+
+def _axis_of(axis: Any, ndim: int) -> int:
+    return _axes_of(axis, ndim)[0]
+
+
+# Views.
+
+
+def expand_dims(array: Array, axis: Any) -> Array:
+    """A view with axes of one item more: as ``numpy.expand_dims``."""
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    own = _axes_of(tuple(axes), array.ndim + len(axes))
+    return array[tuple(None if number in own else slice(None) for number in range(array.ndim + len(axes))) + (...,)]
+
+
+def moveaxis(array: Array, source: Any, destination: Any) -> Array:
+    """A view with axes at other places: as ``numpy.moveaxis``."""
+    source, destination = _axes_of(source, array.ndim, "source"), _axes_of(destination, array.ndim, "destination")
+    if len(source) != len(destination):
+        raise ValueError("`source` and `destination` arguments must have the same number of elements")
+    order = [number for number in range(array.ndim) if number not in source]
+    for to, of in sorted(zip(destination, source)):
+        order.insert(to, of)
+    return array.transpose(order)
+
+
+def flip(array: Array, axis: Any = None) -> Array:
+    """A view in the opposite order: as ``numpy.flip``."""
+    axes = range(array.ndim) if axis is None else _axes_of(axis, array.ndim)
+    return array[tuple(slice(None, None, -1) if number in axes else slice(None) for number in range(array.ndim)) + (...,)]
+
+
+def _flipped(axis: int) -> Any:
+    def work(array: Array) -> Array:
+        if array.ndim <= axis:
+            raise ValueError(f"Input must be >= {axis + 1}-d.")
+        return flip(array, axis)
+
+    return work
+
+
+def rot90(array: Array, k: int = 1, axes: Any = (0, 1)) -> Array:
+    """A view turned by right angles: as ``numpy.rot90``."""
+    one, other = (_axis_of(axis, array.ndim) for axis in axes)
+    if one == other:
+        raise ValueError(f"Axes must be different. (axes={tuple(axes)} and ndim={array.ndim}).")
+    k %= 4
+    if k == 2:
+        return flip(flip(array, one), other)
+    if k == 3:
+        return flip(array.swapaxes(one, other), other)
+    return flip(array, other).swapaxes(one, other) if k else array[...]
+
+
+def atleast(count: int) -> Any:
+    """``numpy.atleast_1d`` and others."""
+
+    def work(*arrays: Any) -> Any:
+        results = []
+        for one in arrays:
+            one = _array.asarray(one, **_array._beside(*arrays))
+            if count == 3 and one.ndim in (1, 2):
+                one = one[None, :, None] if one.ndim == 1 else one[..., None]
+            while one.ndim < count:
+                one = one[None]
+            results.append(one)
+        return tuple(results) if len(results) > 1 else results[0]
+
+    return work
+
+
+def broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple:
+    """Views of one shape: as ``numpy.broadcast_arrays``."""
+    shape = np.broadcast_shapes(*(np.shape(one) for one in arrays))
+    return tuple(np.broadcast_to(one, shape) for one in arrays)
+
+
+def array_split(array: Array, sections: Any, axis: int = 0) -> list:
+    """Views one after the other: as ``numpy.array_split``."""
+    own = _axis_of(axis, array.ndim)
+    extent = array.shape[own]
+    if np.ndim(sections) == 0:
+        count = operator.index(sections)
+        if count <= 0:
+            raise ValueError("number sections must be larger than 0.")
+        each, more = divmod(extent, count)
+        ends = np.cumsum([each + 1] * more + [each] * (count - more)).tolist()
+        starts = [0, *ends[:-1]]
+    else:
+        starts, ends = [0, *sections], [*sections, extent]
+    before = (slice(None),) * own
+    return [array[(*before, slice(start, end), ...)] for start, end in zip(starts, ends)]
+
+
+def split(array: Array, sections: Any, axis: int = 0) -> list:
+    """Views of the same length: as ``numpy.split``."""
+    if np.ndim(sections) == 0 and array.shape[axis] % operator.index(sections):
+        raise ValueError("array split does not result in an equal division")
+    return array_split(array, sections, axis)
+
+
+# Copies.
+
+
+def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Array:
+    """Arrays of one shape along a new axis: as ``numpy.stack``."""
+    arrays = list(arrays)
+    arrays = [_array.asarray(one, **_array._beside(*arrays)) for one in arrays]
+    if len({one.shape for one in arrays}) > 1:
+        raise ValueError("all input arrays must have the same shape")
+    return concatenate([expand_dims(one, axis) for one in arrays], _axis_of(axis, arrays[0].ndim + 1), out, dtype=dtype, casting=casting)
+
+
+def _stacked(count: int, axis: int) -> Any:
+    def work(arrays: Any, *, dtype: Any = None, casting: str = "same_kind") -> Array:
+        arrays = list(arrays)
+        arrays = [atleast(count)(_array.asarray(one, **_array._beside(*arrays))) for one in arrays]
+        return concatenate(arrays, min(axis, arrays[0].ndim - 1), dtype=dtype, casting=casting)
+
+    return work
+
+
+def column_stack(arrays: Any) -> Array:
+    """Rows as columns: as ``numpy.column_stack``."""
+    arrays = list(arrays)
+    arrays = [_array.asarray(one, **_array._beside(*arrays)) for one in arrays]
+    return concatenate([one if one.ndim > 1 else atleast(1)(one)[:, None] for one in arrays], 1)
+
+
+def append(array: Any, values: Any, axis: int | None = None) -> Array:
+    """A copy with more items: as ``numpy.append``."""
+    return concatenate([one if isinstance(one, Array) else np.asarray(one) for one in (array, values)], axis)
+
+
+def repeat(array: Array, repeats: Any, axis: int | None = None) -> Array:
+    """Each item several times: as ``numpy.repeat``."""
+    array = array.reshape(-1) if axis is None else array
+    own = _axis_of(axis or 0, array.ndim)
+    return take(array, np.repeat(np.arange(array.shape[own]), np.asarray(repeats)), own)
+
+
+def tile(array: Array, reps: Any) -> Array:
+    """All items several times: as ``numpy.tile``."""
+    reps = tuple(reps) if isinstance(reps, Sequence) or np.ndim(reps) else (operator.index(reps),)
+    ndim = max(array.ndim, len(reps))
+    shape, reps = (1,) * (ndim - array.ndim) + array.shape, (1,) * (ndim - len(reps)) + reps
+    result = _array._result(tuple(e * r for e, r in zip(shape, reps)), array.dtype, **_array._beside(array))
+    array = array.reshape(shape)
+    if result.size:
+        for at in np.ndindex(*reps):
+            result[tuple(slice(n * e, (n + 1) * e) for n, e in zip(at, shape))] = array
+    return result
+
+
+def roll(array: Array, shift: Any, axis: Any = None) -> Array:
+    """Items moved along axes, the last ones to the beginning: as ``numpy.roll``."""
+    if axis is None:
+        return roll(array.reshape(-1), shift, 0).reshape(array.shape)
+    shifts, axes = np.broadcast_arrays(shift, np.asarray(_axes_of(axis, array.ndim, allow_duplicate=True)))
+    for own, by in zip(axes.ravel().tolist(), shifts.ravel().tolist()):
+        extent, before = array.shape[own], (slice(None),) * own
+        if extent and by % extent:
+            at = extent - by % extent
+            array = concatenate([array[(*before, slice(at, None))], array[(*before, slice(at))]], own)
+    return array.copy()
+
+
+def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> Array:
+    """An array with more items around it: as ``numpy.pad``, by the modes that repeat items, or one value."""
+    if mode not in ("constant", "edge", "reflect", "symmetric", "wrap", "empty") or set(given) - {"constant_values"}:
+        raise TypeError(f"pad of vmarray.Array has not mode {mode!r} with {sorted(given)}")
+    # Which items: by NumPy, along each axis.
+    widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist() if not isinstance(pad_width, dict) else [
+        np.broadcast_to(pad_width.get(n, pad_width.get(n - array.ndim, 0)), 2).tolist() for n in range(array.ndim)
+    ]
+    if any(one < 0 for both in widths for one in both):
+        raise ValueError("index can't contain negative values")
+    if mode in ("constant", "empty"):
+        values = np.broadcast_to(np.asarray(given.get("constant_values", 0)), (array.ndim, 2))
+        shape = tuple(before + extent + after for extent, (before, after) in zip(array.shape, widths))
+        result = _array._result(shape, array.dtype, **_array._beside(array))
+        for own, (before, after) in enumerate(widths):
+            # Later axes have the corners.
+            inner = (slice(None),) * own
+            if before:
+                result[(*inner, slice(0, before))] = values[own, 0]
+            if after:
+                result[(*inner, slice(shape[own] - after, None))] = values[own, 1]
+        result[tuple(slice(before, before + extent) for extent, (before, _) in zip(array.shape, widths)) + (...,)] = array
+        return result
+    result = array.copy()
+    for own, both in enumerate(widths):
+        if any(both):
+            result = take(result, np.pad(np.arange(array.shape[own]), both, mode), own)
+    return result
+
+
+# Sums that go on, and differences.
+
+
+def _accumulated(ufunc: np.ufunc) -> Any:
+    def work(array: Array, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+        if out is not None:
+            raise TypeError(f"{ufunc.__name__}.accumulate of vmarray.Array takes no out")
+        if axis is None:
+            array, axis = array.reshape(-1), 0
+        own = _axis_of(axis, array.ndim)
+        # Integers shorter than a word are added as words, as NumPy's functions do and its ufuncs do not.
+        kind = ufunc.reduce(np.empty(0, array.dtype)).dtype if dtype is None else np.dtype(dtype)
+        result = _array._result(array.shape, kind, **_array._beside(array))
+        carried: dict = {}
+        for block in _ufuncs.blocks(array.shape):
+            part = ufunc.accumulate(np.asarray(array[block]), own, kind)
+            line = (*block[:own], *block[own + 1 :])
+            key = tuple((one.start, one.stop) for one in line)
+            if key in carried:
+                part = ufunc(carried[key], part)
+            if block[own] != slice(None):
+                carried[key] = part[(slice(None),) * own + (slice(-1, None),)]
+            result[block] = part
+        return result
+
+    return work
+
+
+cumsum, cumprod = _accumulated(np.add), _accumulated(np.multiply)
+
+
+def diff(array: Array, n: int = 1, axis: int = -1) -> Array:
+    """What each item is more than the one before it: as ``numpy.diff``."""
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n!r}")
+    own = _axis_of(axis, array.ndim)
+    before = (slice(None),) * own
+    work = np.not_equal if array.dtype == np.bool_ else np.subtract
+    for _ in range(n):
+        array = work(array[(*before, slice(1, None))], array[(*before, slice(None, -1))])
+    return array
+
+
+# Comparisons.
+
+
+def isclose(one: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+    """Whether items are nearly the same: as ``numpy.isclose``."""
+    if np.result_type(one, other).kind not in "fc" and isinstance(other, Array) and other.dtype.kind in "biu":
+        other = other.astype(float)
+    near = (abs(one - other) <= atol + rtol * abs(other)) & np.isfinite(other) | (one == other)
+    return near | (np.isnan(one) & np.isnan(other)) if equal_nan else near
+
+
+def allclose(one: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Whether all items are nearly the same: as ``numpy.allclose``."""
+    return bool(np.all(isclose(one, other, rtol, atol, equal_nan)))
+
+
+def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> Array:
+    """Whether each item is one of others: as ``numpy.isin``, by a search in these on the devices.
+
+    Examples
+    --------
+    >>> import numpy as np, vmarray as vm
+    >>> np.isin(vm.arange(5), [3, 1])
+    Array([False,  True, False,  True, False], dtype=bool)
+    """
+    array = _array.asarray(array, **_array._beside(among))
+    among = _array.asarray(among, **_array._beside(array))
+    common = np.result_type(array.dtype, among.dtype)
+    known, array = unique(among.astype(common, copy=False)), array.astype(common, copy=False)
+    if not len(known):
+        found = _array.zeros(array.shape, bool, **_array._beside(array))
+    else:
+        at = searchsorted(known, array).clip(0, len(known) - 1)
+        found = take(known, at) == array
+    return ~found if invert else found
+
+
+def nan_to_num(array: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
+    """Numbers in the place of NaNs and infinities: as ``numpy.nan_to_num``."""
+    if array.dtype.kind != "f":
+        return array.copy()
+    limits = np.finfo(array.dtype)
+    kind = array.dtype.type
+    result = where_of(np.isnan(array), kind(nan), array)
+    result = where_of(array == np.inf, kind(limits.max if posinf is None else posinf), result)
+    result = where_of(array == -np.inf, kind(limits.min if neginf is None else neginf), result)
+    if not copy:
+        array[...] = result
+        return array
+    return result
+
+
+# Reductions.
+
+
+def ptp(array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    """The greatest item less the least: as ``numpy.ptp``."""
+    return np.subtract(array.max(axis, keepdims=keepdims), array.min(axis, keepdims=keepdims), **({} if out is None else {"out": out}))
+
+
+def average(array: Array, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+    """The mean, or that of items with weights: as ``numpy.average``."""
+    array = _array.asarray(array, **_array._beside(weights))
+    if weights is None:
+        result = array.mean(axis, keepdims=keepdims)
+        total = result * 0 + array.size / max(1, np.size(result))
+    else:
+        if np.shape(weights) != array.shape:
+            if axis is None:
+                raise TypeError("Axis must be specified when shapes of a and weights differ.")
+            own = _axis_of(axis, array.ndim)
+            if np.shape(weights) != (array.shape[own],):
+                raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
+            weights = weights.reshape((-1,) + (1,) * (array.ndim - own - 1)) if isinstance(weights, Array) else np.reshape(
+                weights, (-1,) + (1,) * (array.ndim - own - 1)
+            )
+            weights = np.broadcast_to(weights, array.shape)
+        total = np.sum(weights, axis=axis, keepdims=keepdims)
+        if np.any(total == 0):
+            raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+        result = (array * weights).sum(axis, keepdims=keepdims) / total
+    return (result, total) if returned else result
+
+
+def _without(array: Array, value: Any) -> Array:
+    return where_of(np.isnan(array), np.asarray(value, array.dtype), array) if array.dtype.kind in "fc" else array
+
+
+def nansum(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    """The sum without NaNs: as ``numpy.nansum``."""
+    return _without(array, 0).sum(axis, dtype, out, keepdims)
+
+
+def nanprod(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    """The product without NaNs: as ``numpy.nanprod``."""
+    return _without(array, 1).prod(axis, dtype, out, keepdims)
+
+
+def nanmean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    """The mean without NaNs: as ``numpy.nanmean``."""
+    if array.dtype.kind not in "fc":
+        return array.mean(axis, dtype, out, keepdims)
+    kind = array.dtype if dtype is None else np.dtype(dtype)
+    wide = np.result_type(kind, np.float32) if kind == np.float16 else kind
+    count = np.logical_not(np.isnan(array)).sum(axis, keepdims=keepdims)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        result = np.true_divide(nansum(array, axis, wide, None, keepdims), count).astype(kind)
+    if out is not None:
+        out[...] = np.asarray(result)
+        return out
+    return result
+
+
+def nanvar(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+    """The variance without NaNs: as ``numpy.nanvar``, in 64 bits."""
+    if array.dtype.kind not in "fc":
+        return array.var(axis, dtype, out, ddof, keepdims)
+    kind = array.dtype if dtype is None else np.dtype(dtype)
+    middle = nanmean(array, axis, float, None, True)
+    apart = array.astype(float, copy=False) - (middle if isinstance(middle, Array) else np.asarray(middle))
+    count = np.logical_not(np.isnan(array)).sum(axis, keepdims=keepdims) - ddof
+    with np.errstate(invalid="ignore", divide="ignore"):
+        result = np.true_divide(nansum(np.square(apart), axis, float, None, keepdims), count)
+        result = np.where(count > 0, result, np.nan) if not isinstance(count, Array) else where_of(count > 0, result, np.nan)
+    result = result.astype(kind)
+    if out is not None:
+        out[...] = np.asarray(result)
+        return out
+    return result[()] if isinstance(result, np.ndarray) else result
+
+
+def nanstd(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+    """The deviation without NaNs: as ``numpy.nanstd``."""
+    return np.sqrt(nanvar(array, axis, dtype, out, ddof, keepdims))
+
+
+def _nanextreme(ufunc: np.ufunc, name: str) -> Any:
+    def work(array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        if array.dtype.kind != "f":
+            return getattr(array, name)(axis, out, keepdims)
+        return reduced(ufunc, array, axis, None, out, keepdims)
+
+    return work
+
+
+def _imaginary(part: str) -> Any:
+    def work(array: Array) -> Array:
+        if array.dtype.kind != "c":
+            return array if part == "real" else _array.zeros(array.shape, array.dtype, **_array._beside(array))
+        kind = np.empty(0, array.dtype).real.dtype
+        return _ufuncs.by_pieces(lambda one: getattr(one, part), [array], array.shape, (kind,))[0]
+
+    return work
+
+
+FUNCTIONS: dict = {
+    np.expand_dims: expand_dims,
+    np.moveaxis: moveaxis,
+    np.flip: flip,
+    np.fliplr: _flipped(1),
+    np.flipud: _flipped(0),
+    np.rot90: rot90,
+    np.atleast_1d: atleast(1),
+    np.atleast_2d: atleast(2),
+    np.atleast_3d: atleast(3),
+    np.broadcast_arrays: broadcast_arrays,
+    np.array_split: array_split,
+    np.split: split,
+    np.stack: stack,
+    np.vstack: _stacked(2, 0),
+    np.hstack: _stacked(1, 1),
+    np.dstack: _stacked(3, 2),
+    np.column_stack: column_stack,
+    np.append: append,
+    np.repeat: repeat,
+    np.tile: tile,
+    np.roll: roll,
+    np.pad: pad,
+    np.cumsum: cumsum,
+    np.cumprod: cumprod,
+    np.diff: diff,
+    np.isclose: isclose,
+    np.allclose: allclose,
+    np.isin: isin,
+    np.nan_to_num: nan_to_num,
+    np.ptp: ptp,
+    np.average: average,
+    np.nansum: nansum,
+    np.nanprod: nanprod,
+    np.nanmean: nanmean,
+    np.nanvar: nanvar,
+    np.nanstd: nanstd,
+    np.nanmin: _nanextreme(np.fmin, "min"),
+    np.nanmax: _nanextreme(np.fmax, "max"),
+    np.real: _imaginary("real"),
+    np.imag: _imaginary("imag"),
+    np.iscomplexobj: lambda array: array.dtype.kind == "c",
+    np.isrealobj: lambda array: array.dtype.kind != "c",
+    np.result_type: lambda *given: np.result_type(*(one.dtype if isinstance(one, Array) else one for one in given)),
+    np.can_cast: lambda of, to, casting="safe": np.can_cast(of.dtype if isinstance(of, Array) else of, to, casting),
+}

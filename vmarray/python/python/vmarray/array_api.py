@@ -1,0 +1,294 @@
+"""The namespace of the array API standard (2024.12): functions of arrays by the names and rules of the standard.
+
+What NumPy has by the same name is NumPy's, which asks the arrays. Without linear algebra, Fourier transforms, and
+what shows memory of devices: see the README.
+
+Examples
+--------
+>>> import vmarray as vm
+>>> xp = vm.arange(3).__array_namespace__()
+>>> xp.concat([xp.arange(2), xp.linspace(0, 1, 3)])
+Array([0. , 1. , 0. , 0.5, 1. ], dtype=float64)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy import (  # noqa: F401
+    bool,
+    complex64,
+    complex128,
+    e,
+    finfo,
+    float32,
+    float64,
+    iinfo,
+    inf,
+    int8,
+    int16,
+    int32,
+    int64,
+    isdtype,
+    nan,
+    newaxis,
+    pi,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+
+from . import _array, _core, _order, _shapes
+from ._array import Array
+
+__array_api_version__ = "2024.12"
+
+
+def __getattr__(name: str) -> Any:
+    """What NumPy has by that name."""
+    if name.startswith("_") or name in ("linalg", "fft", "random"):
+        raise AttributeError(f"the namespace of vmarray has no {name}")
+    return getattr(np, name)
+
+
+def __array_namespace_info__() -> _Info:
+    """What there is: dtypes, devices, and what is not possible."""
+    return _Info()
+
+
+class _Info:
+    def capabilities(self) -> dict:
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> Any:
+        return None
+
+    def default_dtypes(self, *, device: Any = None) -> dict:
+        return np.__array_namespace_info__().default_dtypes()
+
+    def devices(self) -> list:
+        return [None, *_core.devices()]
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict:
+        return np.__array_namespace_info__().dtypes(kind=kind)
+
+
+def _options(device: Any) -> dict:
+    return {} if device is None else {"devices": list(device) if isinstance(device, tuple) else device}
+
+
+# Creation.
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Array:
+    """Values as an array."""
+    if isinstance(obj, Array) and not copy:
+        return obj if dtype is None or dtype == obj.dtype else obj.astype(dtype)
+    if copy is False:
+        raise ValueError("values of others are copied; leave `copy` out")
+    return _array.array(obj, dtype, **_options(device))
+
+
+def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Array:
+    """Numbers that follow one another."""
+    limits = (0, start, step) if stop is None else (start, stop, step)
+    return asarray(np.arange(*limits, dtype=dtype), device=device)
+
+
+def linspace(
+    start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: Any = True
+) -> Array:
+    """Numbers at the same distance."""
+    return asarray(np.linspace(start, stop, num, dtype=dtype, endpoint=endpoint), device=device)
+
+
+def eye(rows: int, cols: Any = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Array:
+    """Ones on a diagonal."""
+    return asarray(np.eye(rows, cols, k, dtype or float64), device=device)
+
+
+def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
+    """An array that is to be written to."""
+    return _array.empty(shape, dtype or float64, **_options(device))
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
+    """An array of zeroes."""
+    return _array.zeros(shape, dtype or float64, **_options(device))
+
+
+def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
+    """An array of ones."""
+    return _array.ones(shape, dtype or float64, **_options(device))
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Array:
+    """An array of one value."""
+    return _array.full(shape, fill_value, dtype, **_options(device))
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:
+    """A copy of what another package has."""
+    if copy is False:
+        raise BufferError("values of others are copied; leave `copy` out")
+    return _array.from_dlpack(x, **_options(device))
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list:
+    """Views of rows along each axis."""
+    arrays = [one.reshape(-1) for one in arrays]
+    count = len(arrays)
+    order = [1, 0, *range(2, count)] if indexing == "xy" and count > 1 else list(range(count))
+    shaped = [one[tuple(slice(None) if n == order[number] else None for n in range(count))] for number, one in enumerate(arrays)]
+    return broadcast_arrays(*shaped)
+
+
+def broadcast_arrays(*arrays: Any) -> list:
+    """Views of one shape."""
+    return list(_shapes.broadcast_arrays(*arrays))
+
+
+def _triangle(keeps: Any) -> Any:
+    def work(x: Array, /, *, k: int = 0) -> Array:
+        if x.ndim < 2:
+            raise ValueError("a triangle has two axes")
+        rows, columns = (_array.arange(extent) for extent in x.shape[-2:])
+        return np.where(keeps(columns[None, :] - rows[:, None], k), x, np.zeros((), x.dtype))
+
+    return work
+
+
+tril, triu = _triangle(np.less_equal), _triangle(np.greater_equal)
+
+
+# Types, shapes and order.
+
+
+def astype(x: Array, dtype: Any, /, *, copy: Any = True, device: Any = None) -> Array:
+    """The items as another type."""
+    if np.dtype(x.dtype).kind == "c" and np.dtype(dtype).kind in "iuf":
+        raise TypeError("complex numbers are not converted to real ones; take their real parts")
+    return asarray(x).astype(dtype, copy)
+
+
+def can_cast(from_: Any, to: Any, /) -> Any:
+    """Whether all values of one type are values of another."""
+    return np.can_cast(from_.dtype if isinstance(from_, Array) else from_, to)
+
+
+def result_type(*arrays_and_dtypes: Any) -> np.dtype:
+    """The type that results have."""
+    return np.result_type(*(one.dtype if isinstance(one, Array) else one for one in arrays_and_dtypes))
+
+
+def reshape(x: Array, /, shape: Any, *, copy: Any = None) -> Array:
+    """The same items in another shape."""
+    if copy is False and x._core.reshaped(shape) is None:
+        raise ValueError("the items do not lie so that another shape is a view; leave `copy` out")
+    return x.copy().reshape(shape) if copy else x.reshape(shape)
+
+
+def unstack(x: Array, /, *, axis: int = 0) -> tuple:
+    """Views without an axis."""
+    own = np.lib.array_utils.normalize_axis_index(axis, x.ndim)
+    return tuple(x[(*(slice(None),) * own, number, ...)] for number in range(x.shape[own]))
+
+
+def permute_dims(x: Array, /, axes: tuple) -> Array:
+    """A view with the axes in another order."""
+    return x.transpose(axes)
+
+
+def matrix_transpose(x: Array, /) -> Array:
+    """A view with the last two axes exchanged."""
+    if x.ndim < 2:
+        raise ValueError("a matrix has two axes")
+    return x.swapaxes(-1, -2)
+
+
+def concat(arrays: Any, /, *, axis: Any = 0) -> Array:
+    """Arrays one after the other."""
+    return np.concatenate(list(arrays), axis=axis)
+
+
+def argsort(x: Array, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Array:
+    """The indices that would sort an array."""
+    if not descending:
+        return _order.argsort(x, axis)
+    # Of the opposite order the opposite: equal items stay in theirs.
+    extent = x.shape[axis]
+    return extent - 1 - np.flip(_order.argsort(np.flip(x, axis), axis), axis)
+
+
+def sort(x: Array, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Array:
+    """The items in order."""
+    result = _array.sort(x, axis)
+    return np.flip(result, axis).copy() if descending else result
+
+
+def searchsorted(x1: Array, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Array:
+    """Where items belong."""
+    return _order.searchsorted(x1, x2, side, sorter)
+
+
+def clip(x: Any, /, min: Any = None, max: Any = None) -> Array:
+    """The items, those outside of a range as its ends."""
+    return np.clip(x, min, max)
+
+
+def count_nonzero(x: Array, /, *, axis: Any = None, keepdims: Any = False) -> Any:
+    """How many items are not zero."""
+    count = np.count_nonzero(x, axis, keepdims=keepdims)
+    return np.intp(count) if isinstance(count, int) else count
+
+
+def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Array:
+    """What each item is more than the one before it."""
+    parts = [one for one in (prepend, x, append) if one is not None]
+    return _shapes.diff(np.concatenate(parts, axis) if len(parts) > 1 else x, n, axis)
+
+
+def unique_all(x: Array, /) -> Any:
+    """Different items, where each is first, which one each item is, and how many there are."""
+    return _order.UniqueResult(*_order._uniques(x, True, True, True))
+
+
+def cumulative_sum(x: Array, /, *, axis: Any = None, dtype: Any = None, include_initial: Any = False) -> Array:
+    """Sums of the items up to each."""
+    return _cumulated(np.cumsum, x, axis, dtype, include_initial, 0)
+
+
+def cumulative_prod(x: Array, /, *, axis: Any = None, dtype: Any = None, include_initial: Any = False) -> Array:
+    """Products of the items up to each."""
+    return _cumulated(np.cumprod, x, axis, dtype, include_initial, 1)
+
+
+def _cumulated(function: Any, x: Array, axis: Any, dtype: Any, include_initial: Any, initial: int) -> Array:
+    if axis is None and x.ndim != 1:
+        raise ValueError("an array of several axes is cumulated along one; give it")
+    own = np.lib.array_utils.normalize_axis_index(axis or 0, x.ndim)
+    result = function(x, own, dtype)
+    if not include_initial:
+        return result
+    return np.pad(result, [(int(n == own), 0) for n in range(x.ndim)], constant_values=initial)
+
+
+def std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False) -> Any:
+    """The deviation."""
+    return x.std(axis, ddof=correction, keepdims=keepdims)
+
+
+def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False) -> Any:
+    """The variance."""
+    return x.var(axis, ddof=correction, keepdims=keepdims)
+
+
+def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
+    """Items at indices in each line."""
+    own = np.lib.array_utils.normalize_axis_index(axis, x.ndim)
+    shape = indices.shape
+    key = [np.arange(extent).reshape(tuple(-1 if n == number else 1 for n in range(len(shape)))) for number, extent in enumerate(shape)]
+    key[own] = np.asarray(indices)
+    return asarray(x[tuple(key)])

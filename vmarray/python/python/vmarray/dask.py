@@ -1,0 +1,157 @@
+"""Arrays of ``dask.array``: over an array of this process, and over arrays of the workers of a cluster.
+
+Chunks on workers are arrays of this package: each lies on the devices of its worker, and what ``dask`` does with it
+- expressions, reductions, ``map_blocks``, ``map_overlap`` - is computed there. Results and edges travel, as bytes.
+A worker that is lost is none of this module's business: ``dask`` reads its chunks again elsewhere, or computes them.
+
+Examples
+--------
+>>> import os, tempfile, vmarray as vm
+>>> import vmarray.dask
+>>> path = os.path.join(tempfile.mkdtemp(), "a.zarr")
+>>> vm.to_zarr(vm.arange(100).reshape(10, 10), path, chunks=(5, 10))
+>>> x = vmarray.dask.from_zarr(path)
+>>> x.chunks, type(x._meta).__name__
+(((5, 5), (10,)), 'Array')
+>>> int((x * 2 + 1).sum().compute())
+10000
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.chunk_types import register_chunk_type
+from dask.base import normalize_token
+from dask.sizeof import sizeof
+
+from . import _array, _files
+from ._array import Array
+
+__all__ = ["from_dask", "from_zarr", "to_dask", "to_zarr"]
+
+register_chunk_type(Array)
+
+
+@normalize_token.register(Array)
+def _token(array: Array) -> Any:
+    # Items may change at any time: no two are known to be alike.
+    return "vmarray", uuid.uuid4().hex
+
+
+@sizeof.register(Array)
+def _sizeof(array: Array) -> int:
+    return array.nbytes
+
+
+def _register_messages() -> None:
+    try:
+        from distributed.protocol import dask_deserialize, dask_serialize
+    except ImportError:
+        return
+
+    @dask_serialize.register(Array)
+    def _sent(array: Array) -> tuple:
+        items = np.asarray(array)
+        header = {"shape": items.shape, "dtype": np.lib.format.dtype_to_descr(items.dtype)}
+        return header, [memoryview(items.reshape(-1).view(np.uint8))]
+
+    @dask_deserialize.register(Array)
+    def _received(header: dict, frames: list) -> Array:
+        dtype = np.lib.format.descr_to_dtype(header["dtype"])
+        items = b"".join(bytes(one) for one in frames) if len(frames) != 1 else frames[0]
+        return _array.asarray(np.frombuffer(items, dtype).reshape(header["shape"]))
+
+
+_register_messages()
+
+
+class _Reference:
+    """An array in a file, which each process opens when it reads of it first."""
+
+    def __init__(self, array: Array) -> None:
+        array.sync()
+        self.path, self.dtype, self.shape, self.ndim = array._path, array.dtype, array.shape, array.ndim
+        self._own: Array | None = array
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "_own": None}
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        array = self._own
+        return np.asarray((_opened(self.path, self.dtype, self.shape) if array is None else array)[key])
+
+
+@functools.lru_cache(maxsize=64)
+def _opened(path: str, dtype: np.dtype, shape: tuple) -> Array:
+    return _array.open(path, dtype=dtype, shape=shape, mode="r")
+
+
+def to_dask(array: Array, chunks: Any = "auto") -> da.Array:
+    """A ``dask.array`` of the items of an array of this process, read when they are needed, by any threads.
+
+    Of an array that is in a file, as it is there now, processes read by themselves: it is pickled by its name, and
+    must not be open for writing meanwhile.
+
+    Parameters
+    ----------
+    array : Array
+        Where items come from. It is not copied; do not write to it until all is computed.
+    chunks : optional
+        As of ``dask.array.from_array``.
+
+    Examples
+    --------
+    >>> import vmarray as vm, vmarray.dask
+    >>> x = vmarray.dask.to_dask(vm.arange(1000), chunks=100)
+    >>> x.numblocks, int(x.sum().compute())
+    ((10,), 499500)
+    """
+    array = _array.asarray(array).compute()
+    source = array if array._path is None else _Reference(array)
+    return da.from_array(
+        source, chunks, name=f"vmarray-{uuid.uuid4().hex}", lock=False, asarray=True, meta=np.empty((0,) * array.ndim, array.dtype)
+    )
+
+
+def _loaded(store: Any, options: dict, block_info: Any = None) -> Array:
+    place = tuple(slice(*one) for one in block_info[None]["array-location"])
+    return _array.asarray(np.asarray(_files.zarr_array(store)[place]), **options)
+
+
+def _meta(ndim: int, dtype: Any) -> Array:
+    return _array.empty((0,) * ndim, dtype, devices="host")
+
+
+def from_zarr(store: Any, chunks: Any = None, **options: Any) -> da.Array:
+    """A ``dask.array`` of a Zarr array, each chunk of which is an array on the devices of the worker that reads it.
+
+    Parameters
+    ----------
+    store : str, path or zarr.Array
+        Where it is; all workers have to reach it.
+    chunks : optional
+        As of ``dask.array``; by default the shards of the store, or else its chunks, so that each is read once.
+    **options
+        Of the arrays of workers; see `vmarray.empty`. Which devices a worker has by default, its environment says.
+    """
+    source = _files.zarr_array(store)
+    chunks = da.core.normalize_chunks(_files.chunk_of(source) if chunks is None else chunks, source.shape, dtype=source.dtype)
+    return da.map_blocks(
+        _loaded, store, options, chunks=chunks, dtype=source.dtype, meta=_meta(source.ndim, source.dtype),
+        name=f"vmarray-zarr-{uuid.uuid4().hex}",
+    )
+
+
+def from_dask(x: da.Array, **options: Any) -> da.Array:
+    """The chunks of a ``dask.array`` as arrays on the devices of the workers that have them."""
+    return x.map_blocks(_array.asarray, dtype=x.dtype, meta=_meta(x.ndim, x.dtype), **options)
+
+
+def to_zarr(x: da.Array, store: Any, **given: Any) -> Any:
+    """Writes a ``dask.array`` to a Zarr array, each chunk by the worker that has it: as ``dask.array.to_zarr``."""
+    return x.map_blocks(np.asarray, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype)).to_zarr(store, **given)

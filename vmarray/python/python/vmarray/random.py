@@ -1,0 +1,250 @@
+"""Random numbers, computed where an array lies: as of ``numpy.random``, with other numbers.
+
+Examples
+--------
+>>> import vmarray as vm
+>>> rng = vm.random.default_rng(7)
+>>> a = rng.normal(10, 2, size=100_000)
+>>> bool(abs(a.mean() - 10) < 0.05), bool(abs(a.std() - 2) < 0.05)
+(True, True)
+>>> vm.random.default_rng(7).integers(6, size=5) + 1
+Array([3, 5, 4, 4, 4], dtype=int64)
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from typing import Any
+
+import numpy as np
+
+from . import _array, _core
+from ._array import Array
+
+__all__ = ["Generator", "default_rng"]
+
+_MASK = 2**64 - 1
+#: What SplitMix64 adds to its state for each number.
+_STEP = 0x9E3779B97F4A7C15
+#: How many items are computed at once: devices number them anew in each piece.
+_PIECE = 1 << 27
+
+
+def _mixed(state: int) -> int:
+    """The number that SplitMix64 makes of the state after one."""
+    bits = (state + _STEP) & _MASK
+    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
+    return bits ^ (bits >> 31)
+
+
+def default_rng(seed: int | None = None, **options: Any) -> Generator:
+    """A generator of random numbers; the same seed gives the same ones, on all devices.
+
+    Parameters
+    ----------
+    seed : int, optional
+        A number that is not negative; by default one that nobody knows.
+    devices, cache_bytes, ... :
+        Options of the arrays that it makes; see `vmarray.empty`.
+    """
+    return Generator(seed, **options)
+
+
+class Generator:
+    """Makes arrays of random numbers, on the devices that these lie on.
+
+    Each number is a hash (SplitMix64) of its place in a row of 2^64 numbers, where the seed says which row begins:
+    so devices compute all at once. Not for secrets.
+    """
+
+    def __init__(self, seed: int | None = None, **options: Any) -> None:
+        seed = int.from_bytes(os.urandom(8), "little") if seed is None else operator.index(seed)
+        if seed < 0:
+            raise ValueError("expected non-negative integer")
+        self._state = 0
+        while seed or not self._state:
+            self._state = _mixed(self._state ^ (seed & _MASK))
+            seed >>= 64
+        self._options = _array._checked(options)
+
+    def _next(self, count: int = 1) -> int:
+        """The state before the next so many numbers, which nobody else gets."""
+        state = self._state
+        self._state = (state + count * _STEP) & _MASK
+        return state
+
+    def _made(self, size: Any, dtype: np.dtype, draws: int, make: Any) -> Any:
+        """An array of what a function makes of arrays of random bits, so many for each item."""
+        shape = () if size is None else _array._as_tuple(size)
+        result = _array.empty(shape or 1, dtype, **self._options)
+        flat, states = result.reshape(-1), [self._next(result.size) for _ in range(draws)]
+        for start in range(0, flat.size, _PIECE):
+            part = flat[start : start + _PIECE]
+            bits = [_core.random(part.shape, (one + start * _STEP) & _MASK, self._options) for one in states]
+            part._assign(make(*(Array._of(one) for one in bits)))
+        return result[0] if size is None else result
+
+    def random(self, size: Any = None, dtype: Any = float) -> Any:
+        """Floats from 0 to below 1, each a multiple of 2^-53, or of 2^-24 for ``float32``.
+
+        Examples
+        --------
+        >>> import vmarray as vm
+        >>> a = vm.random.default_rng(1).random((1000, 1000), "float32")
+        >>> bool(0 <= a.min()), bool(a.max() < 1)
+        (True, True)
+        """
+        return self._made(size, _float(dtype), 1, lambda bits: _unit(bits, _float(dtype)))
+
+    def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
+        """Floats from one number to below another."""
+        low, high = float(low), float(high)
+        if not np.isfinite(high - low):
+            raise OverflowError("high - low range exceeds valid bounds")
+        return self._made(size, np.dtype(float), 1, lambda bits: _unit(bits) * (high - low) + low)
+
+    def integers(
+        self, low: int, high: int | None = None, size: Any = None, dtype: Any = np.int64, endpoint: bool = False
+    ) -> Any:
+        """Integers from one number to below another, or up to it; each as probable as any other but for 2^-32.
+
+        Examples
+        --------
+        >>> import vmarray as vm
+        >>> dice = vm.random.default_rng(3).integers(1, 6, size=60_000, endpoint=True)
+        >>> bool((vm.bincount(dice)[1:] > 9_000).all())
+        True
+        """
+        low, high = (0, low) if high is None else (low, high)
+        low, last, kind = operator.index(low), operator.index(high) - (not endpoint), np.dtype(dtype)
+        if kind == np.bool_:
+            return self.integers(low, last, size, np.uint8, True) != 0
+        limits = np.iinfo(kind)
+        if low < limits.min:
+            raise ValueError(f"low is out of bounds for {kind}")
+        if last > limits.max:
+            raise ValueError(f"high is out of bounds for {kind}")
+        if last < low:
+            raise ValueError("low > high" if endpoint else "low >= high")
+        span = last - low + 1
+
+        def make(bits: Array) -> Array:
+            if span <= 2**32:
+                # The upper half as a share of all.
+                numbers = (bits >> np.uint64(32)) * np.uint64(span) >> np.uint64(32)
+            else:
+                numbers = bits % np.uint64(span) if span <= _MASK else bits
+            return (numbers + np.uint64(low & _MASK)).astype(kind)
+
+        return self._made(size, kind, 1, make)
+
+    def standard_normal(self, size: Any = None, dtype: Any = float) -> Any:
+        """Floats of the normal distribution around 0 with a deviation of 1, by the method of Box and Muller."""
+        return self._normal(0.0, 1.0, size, _float(dtype))
+
+    def normal(self, loc: float = 0.0, scale: float = 1.0, size: Any = None) -> Any:
+        """Floats of the normal distribution around a number with a deviation."""
+        if scale < 0:
+            raise ValueError("scale < 0")
+        return self._normal(float(loc), float(scale), size, np.dtype(float))
+
+    def _normal(self, loc: float, scale: float, size: Any, kind: np.dtype) -> Any:
+        def make(one: Array, other: Array) -> Array:
+            # The first one is never 0.
+            radius = np.sqrt(np.log(1.0 - _unit(one)) * -2.0)
+            return (radius * np.cos(_unit(other) * (2 * np.pi)) * scale + loc).astype(kind)
+
+        return self._made(size, kind, 2, make)
+
+    def exponential(self, scale: float = 1.0, size: Any = None) -> Any:
+        """Floats of the exponential distribution with a mean."""
+        if scale < 0:
+            raise ValueError("scale < 0")
+        return self._made(size, np.dtype(float), 1, lambda bits: np.log(1.0 - _unit(bits)) * -float(scale))
+
+    def shuffle(self, array: Array, axis: int = 0) -> None:
+        """Puts the items of an array, along its first axis, in a random order, in place."""
+        if not isinstance(array, Array):
+            raise TypeError("shuffle takes a vmarray.Array; use numpy.random for other sequences")
+        seed = self._next()
+        if array.ndim == 1 and axis in (0, -1) and _core.shuffle(array._core, seed):
+            return
+        array[...] = self._ordered(array, seed, axis)
+
+    def permutation(self, x: Any, axis: int = 0) -> Array:
+        """The numbers below one, or the items of an array, in a random order.
+
+        Examples
+        --------
+        >>> import vmarray as vm
+        >>> p = vm.random.default_rng(5).permutation(1000)
+        >>> bool((vm.sort(p) == vm.arange(1000)).all())
+        True
+        """
+        if np.ndim(x) == 0:
+            result = _array.arange(operator.index(x), **self._options)
+            self.shuffle(result)
+            return result
+        array = _array.array(x, **(self._options or _array._beside(x)))
+        self.shuffle(array, axis)
+        return array
+
+    def _ordered(self, array: Array, seed: int, axis: int) -> Array:
+        order = _array.arange(array.shape[axis], **_array._beside(array))
+        _core.shuffle(order._core, seed)
+        return array.take(order, axis)
+
+    def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
+        """Items of an array, or numbers below one, chosen at random: with probabilities, or each as any other.
+
+        Examples
+        --------
+        >>> import vmarray as vm
+        >>> rng = vm.random.default_rng(11)
+        >>> a = rng.choice([10, 20], 10_000, p=[0.9, 0.1])
+        >>> bool(8_800 < (a == 10).sum() < 9_200), len(rng.choice(100, 30, replace=False))
+        (True, 30)
+        """
+        count = operator.index(a) if np.ndim(a) == 0 else np.shape(a)[0]
+        shape = () if size is None else _array._as_tuple(size)
+        wanted = int(np.prod(shape))
+        if count <= 0 and wanted:
+            raise ValueError("a must be a positive integer unless no samples are taken")
+        if p is not None:
+            if not replace:
+                raise TypeError("choice takes no probabilities without replacement")
+            shares = np.cumsum(np.asarray(p, float))
+            if np.shape(p) != (count,):
+                raise ValueError("a and p must have same size")
+            if np.min(p) < 0 or not abs(shares[-1] - 1) < 1e-8:
+                raise ValueError("probabilities do not sum to 1" if np.min(p) >= 0 else "probabilities are not non-negative")
+            shares[-1] = 1.0
+            from ._order import searchsorted
+
+            uniform = _array.asarray(self.random(shape or 1))
+            chosen = searchsorted(_array.asarray(shares, **_array._beside(uniform)), uniform, "right")
+            chosen = chosen.clip(0, count - 1)
+        elif replace:
+            chosen = self.integers(count, size=shape or 1)
+        else:
+            if wanted > count:
+                raise ValueError("Cannot take a larger sample than population when replace is False")
+            chosen = self.permutation(count)[: max(wanted, 1)].reshape(shape or 1)
+        if np.ndim(a):
+            chosen = _array.asarray(a, **(self._options or _array._beside(a))).take(chosen, 0)
+        return chosen[0] if size is None else chosen
+
+
+def _float(dtype: Any) -> np.dtype:
+    kind = np.dtype(dtype)
+    if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise TypeError(f"Unsupported dtype {kind} for random")
+    return kind
+
+
+def _unit(bits: Array, kind: np.dtype = np.dtype(float)) -> Array:
+    """Random bits as floats from 0 to below 1."""
+    digits = np.finfo(kind).nmant + 1
+    return (bits >> np.uint64(64 - digits)).astype(kind) * kind.type(2.0**-digits)

@@ -1,0 +1,382 @@
+//! What is made of the order of numbers: sorts and positions in their order, searches, distinct numbers and
+//! groups; and random orders, histograms, and random bits. See `_order.py` for what programs see.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+use numpy::prelude::*;
+use numpy::{PyArrayDescr, PyUntypedArray, dtype};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use vmarray::expr::Expr;
+use vmarray::order::{Groupable, Groups, Side};
+use vmarray::views::{SortKey, View as _};
+use vmarray::{AnyDevice, Field, VirtualArray, prelude::*};
+
+use crate::array::{Body, Core, grid, new_array, off, options};
+use crate::element::{Kind, Unit};
+use crate::handle::{Handle, Owned};
+use crate::lower::{Lowering, Root};
+use crate::node::{Lazy, Node, View, as_row};
+use crate::store::{Elements, MaybeOrdered, Options, Typed};
+
+/// Bins of the same width from `first` to `last`, which the last one includes; edges between them are
+/// `first + number * step`.
+#[derive(Clone, Copy, Debug)]
+pub struct Bins {
+    pub count: usize,
+    first: f64,
+    last: f64,
+    step: f64,
+    precision: Precision,
+}
+
+/// How edges of bins are computed.
+#[derive(Clone, Copy, Debug)]
+enum Precision {
+    Double,
+    /// In 64 bits, rounded to 32.
+    Rounded,
+    Single,
+}
+
+impl Bins {
+    /// The bin of each value, and whether it has one. A first guess is put right by the edges beside it.
+    pub fn of<R>(self, value: Expr<R, f64>) -> (Expr<R, u32>, Expr<R, bool>) {
+        let most = (self.count - 1) as f64;
+        let scale = self.count as f64 / (self.last - self.first);
+        let guess = ((value.clone() - self.first) * scale).floor().max(0.0).min(most);
+        let is_below = value.clone().lt(self.edge(guess.clone()));
+        let is_above = value.clone().ge(self.edge(guess.clone() + 1.0)) & guess.clone().lt(most);
+        let bin = is_above.select(guess.clone() + 1.0, is_below.select(guess.clone() - 1.0, guess));
+        let is_inside = value.clone().ge(self.first) & value.le(self.last);
+        (bin.max(0.0).cast(), is_inside)
+    }
+
+    fn edge<R>(self, number: Expr<R, f64>) -> Expr<R, f64> {
+        match self.precision {
+            Precision::Double => number * self.step + self.first,
+            Precision::Rounded => (number * self.step + self.first).cast::<f32>().cast(),
+            Precision::Single => (number.cast::<f32>() * self.step as f32 + self.first as f32).cast(),
+        }
+    }
+}
+
+/// What elements can be asked that are numbers. Places are counted from the start of the range.
+pub trait Ordered {
+    fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<()>;
+    /// The places of elements in their order, as `u64`; equal ones stay in theirs.
+    fn argsort(&self, range: Range<usize>) -> vmarray::Result<Box<dyn Elements>>;
+    /// The different elements, in their order.
+    fn unique(&self, range: Range<usize>) -> vmarray::Result<Box<dyn Elements>>;
+    /// Where elements belong among sorted ones of the same type, as `u64`; `None` if these are of another.
+    fn search(
+        &self,
+        range: Range<usize>,
+        sorted: (&dyn Elements, Range<usize>),
+        side: Side,
+    ) -> vmarray::Result<Option<Box<dyn Elements>>>;
+    /// The bytes of the element that would be at a place if they were sorted.
+    fn nth(&self, range: Range<usize>, nth: usize) -> vmarray::Result<Vec<u8>>;
+    /// Elements with the same number in groups; `None` if they are no `u64`.
+    fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>>;
+    /// Sums, or extremes, of elements in groups: the type of the result, and these.
+    fn by_group(
+        &self,
+        range: Range<usize>,
+        groups: &Groups<u64, AnyDevice>,
+        what: &str,
+    ) -> vmarray::Result<Box<dyn Elements>>;
+}
+
+impl<T> Ordered for Typed<T>
+where
+    T: SortKey + Groupable + MaybeOrdered,
+    T::Sum: MaybeOrdered,
+{
+    fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<()> {
+        let array = &self.array;
+        if is_descending { array.sort_descending(range) } else { array.sort(range) }
+    }
+
+    fn argsort(&self, range: Range<usize>) -> vmarray::Result<Box<dyn Elements>> {
+        Ok(Typed::boxed((&self.array).argsort(range, Field::<T, T>::whole())?))
+    }
+
+    fn unique(&self, range: Range<usize>) -> vmarray::Result<Box<dyn Elements>> {
+        Ok(Self::boxed((&self.array).unique(range)?))
+    }
+
+    fn search(
+        &self,
+        range: Range<usize>,
+        (sorted, of): (&dyn Elements, Range<usize>),
+        side: Side,
+    ) -> vmarray::Result<Option<Box<dyn Elements>>> {
+        let Some(sorted) = sorted.as_any().downcast_ref::<Self>() else { return Ok(None) };
+        let found = sorted.array.section(of)?.search_sorted(self.array.section(range)?, side)?;
+        Ok(Some(Typed::boxed(found)))
+    }
+
+    fn nth(&self, range: Range<usize>, nth: usize) -> vmarray::Result<Vec<u8>> {
+        Ok(vmarray::bytemuck::bytes_of(&(&self.array).select_nth(range, nth)?).to_vec())
+    }
+
+    fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>> {
+        let array: &dyn Any = &self.array;
+        let Some(numbers) = array.downcast_ref::<VirtualArray<u64>>() else { return Ok(None) };
+        numbers.group_by(range, Field::<u64, u64>::whole()).map(Some)
+    }
+
+    fn by_group(
+        &self,
+        range: Range<usize>,
+        groups: &Groups<u64, AnyDevice>,
+        what: &str,
+    ) -> vmarray::Result<Box<dyn Elements>> {
+        let values = self.array.section(range)?;
+        Ok(match what {
+            "sum" => Typed::boxed(groups.sum(values)?),
+            "min" => Self::boxed(groups.min(values)?),
+            _ => Self::boxed(groups.max(values)?),
+        })
+    }
+}
+
+/// The items of an array, side by side, one in each element; `None` if they are of no such type. Computes
+/// and copies what does not lie so.
+fn row(py: Python<'_>, of: &Core) -> PyResult<Option<(View, Range<usize>)>> {
+    let (node, shape) = (of.node(py)?, of.shape_of(py)?);
+    let view = off(py, || as_row(&node, &shape))?;
+    let Some(_) = Root::of(&view) else { return Ok(None) };
+    let unit = view.handle.unit.bytes();
+    if unit != view.geometry.itemsize {
+        return Ok(None);
+    }
+    let (first, count) = (view.geometry.offset / unit, view.geometry.count());
+    Ok(Some((view, first..first + count)))
+}
+
+/// A new array of elements that were computed on the devices of another one.
+fn made(
+    py: Python<'_>,
+    elements: Box<dyn Elements>,
+    descr: &Bound<'_, PyArrayDescr>,
+    beside: &View,
+) -> PyResult<Core> {
+    let len = elements.len();
+    let handle = Handle::of(Unit::of(descr), elements, beside.handle.options.clone());
+    Ok(Core::new(Body::View(handle), grid(py, descr, &[len])?))
+}
+
+/// Has a question asked about the order of items; `None` if they have none.
+fn asked<T: Send>(
+    py: Python<'_>,
+    of: &Core,
+    ask: impl FnOnce(&dyn Ordered, Range<usize>) -> vmarray::Result<T> + Send,
+) -> PyResult<Option<(T, View)>> {
+    if of.kind(py) == Kind::Bool || of.kind(py) == Kind::Bytes {
+        return Ok(None);
+    }
+    let Some((view, range)) = row(py, of)? else { return Ok(None) };
+    let answer = off(py, || {
+        let open = view.handle.open()?;
+        open.ordered().map(|ordered| Ok(ask(ordered, range)?)).transpose()
+    })?;
+    Ok(answer.map(|answer| (answer, view)))
+}
+
+/// Sorts the items in place; `false` if devices have no order of them, or they do not lie side by side.
+#[pyfunction]
+fn sort(py: Python<'_>, of: &Core, is_descending: bool) -> PyResult<bool> {
+    let view = of.writable(py)?;
+    let unit = view.handle.unit.bytes();
+    if view.kind == Kind::Bytes || Root::of(&view).is_none() || view.geometry.itemsize != unit {
+        return Ok(false);
+    }
+    let (first, count) = (view.geometry.offset / unit, view.geometry.count());
+    off(py, || {
+        let open = view.handle.open()?;
+        let Some(ordered) = open.ordered() else { return Ok(false) };
+        view.handle.settle(None)?;
+        ordered.sort(first..first + count, is_descending)?;
+        Ok(true)
+    })
+}
+
+/// The places of items in their order, as ``uint64``; `None` if devices have no order of them.
+#[pyfunction]
+fn argsort(py: Python<'_>, of: &Core) -> PyResult<Option<Core>> {
+    let answer = asked(py, of, |ordered, range| ordered.argsort(range))?;
+    answer.map(|(places, view)| made(py, places, &dtype::<u64>(py), &view)).transpose()
+}
+
+/// The different items, in their order; `None` if devices have none.
+#[pyfunction]
+fn unique(py: Python<'_>, of: &Core) -> PyResult<Option<Core>> {
+    let answer = asked(py, of, |ordered, range| ordered.unique(range))?;
+    answer.map(|(items, view)| made(py, items, of.descr.bind(py), &view)).transpose()
+}
+
+/// Where items belong among sorted ones of the same dtype, as ``uint64``; `None` if devices have no order.
+#[pyfunction]
+fn search(py: Python<'_>, of: &Core, sorted: &Core, is_right: bool) -> PyResult<Option<Core>> {
+    let Some((others, of_others)) = row(py, sorted)? else { return Ok(None) };
+    let side = if is_right { Side::Right } else { Side::Left };
+    let open = others.handle.open()?;
+    let answer = asked(py, of, |ordered, range| ordered.search(range, (&**open, of_others), side))?;
+    let Some((Some(places), view)) = answer else { return Ok(None) };
+    Ok(Some(made(py, places, &dtype::<u64>(py), &view)?))
+}
+
+/// The items that would be at these places if all were sorted; `None` if devices have no order.
+#[pyfunction]
+fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
+    let answer = asked(py, of, |ordered, range| {
+        places.iter().map(|place| ordered.nth(range.clone(), *place)).collect::<vmarray::Result<Vec<_>>>()
+    })?;
+    let Some((items, _)) = answer else { return Ok(None) };
+    let array = new_array(py, &[items.len()], of.descr.bind(py))?;
+    let bytes = crate::array::Bytes::of(&array)?;
+    // SAFETY: the array is new and held here; nobody else knows of it.
+    unsafe { bytes.get_mut() }.copy_from_slice(&items.concat());
+    Ok(Some(array))
+}
+
+/// The items at the places that an array of ``uint64`` has; `None` if they are of several elements each.
+#[pyfunction]
+fn take(py: Python<'_>, of: &Core, places: &Core) -> PyResult<Option<Core>> {
+    let (Some((view, range)), Some((list, listed))) = (row(py, of)?, row(py, places)?) else {
+        return Ok(None);
+    };
+    let items = off(py, || {
+        let (open, list) = (view.handle.open()?, list.handle.open()?);
+        if listed != (0..list.len()) {
+            return Ok(None);
+        }
+        Ok(open.take(range, &**list)?)
+    })?;
+    items.map(|items| made(py, items, of.descr.bind(py), &view)).transpose()
+}
+
+/// Puts the items in a random order, which a number stands for; `false` if they do not lie side by side, or
+/// are of several elements each.
+#[pyfunction]
+fn shuffle(py: Python<'_>, of: &Core, seed: u64) -> PyResult<bool> {
+    let view = of.writable(py)?;
+    let unit = view.handle.unit.bytes();
+    if Root::of(&view).is_none() || view.geometry.itemsize != unit {
+        return Ok(false);
+    }
+    let (first, count) = (view.geometry.offset / unit, view.geometry.count());
+    off(py, || {
+        view.handle.settle(None)?;
+        view.handle.open()?.shuffle(first..first + count, seed)?;
+        Ok(true)
+    })
+}
+
+/// How many items there are in each of bins of the same width, whose edges are computed as in ``precision``.
+#[pyfunction]
+fn histogram(
+    py: Python<'_>,
+    of: &Core,
+    count: usize,
+    limits: (f64, f64),
+    step: f64,
+    precision: &str,
+) -> PyResult<Vec<u64>> {
+    let (node, shape) = (of.node(py)?, of.shape_of(py)?);
+    let precision = match precision {
+        "single" => Precision::Single,
+        "rounded" => Precision::Rounded,
+        _ => Precision::Double,
+    };
+    let bins = Bins { count, first: limits.0, last: limits.1, step, precision };
+    off(py, || Lowering::new(&shape, None).histogram(&node.settled(true)?, bins))
+}
+
+/// An expression of 64 random bits for each item of a shape. It is to be computed before anything else is
+/// done with it than operations with numbers and with its like.
+#[pyfunction]
+fn random(py: Python<'_>, shape: Vec<usize>, start: u64, given: &Bound<'_, PyDict>) -> PyResult<Core> {
+    let options: Options = options(py, given, 8, Unit::U64)?;
+    let lazy = Lazy::new(Arc::new(Node::Random { start, options }), shape.clone(), Unit::U64, 8);
+    Ok(Core::new(Body::Lazy(lazy), grid(py, &dtype::<u64>(py), &shape)?))
+}
+
+/// Items with the same number, in groups.
+#[pyclass(frozen, module = "vmarray._core")]
+struct Grouped {
+    groups: Owned<Groups<u64, AnyDevice>>,
+    beside: View,
+}
+
+/// Groups of items whose numbers of 64 bits are the same; `None` if they are no ``uint64``.
+#[pyfunction]
+fn grouped(py: Python<'_>, of: &Core) -> PyResult<Option<Grouped>> {
+    let answer = asked(py, of, |ordered, range| ordered.grouped(range))?;
+    let Some((Some(groups), beside)) = answer else { return Ok(None) };
+    Ok(Some(Grouped { groups: Owned::new(Box::new(groups)), beside }))
+}
+
+impl Grouped {
+    fn copied(&self, py: Python<'_>, of: &VirtualArray<u64>) -> PyResult<Core> {
+        let (descr, options) = (dtype::<u64>(py), self.beside.handle.options.clone());
+        let handle = off(py, || {
+            let handle = Handle::new(Unit::U64, of.len(), options, &crate::store::Place::Memory)?;
+            let open = handle.open()?;
+            if let Some(to) = open.as_any().downcast_ref::<Typed<u64>>() {
+                (&to.array).copy_from(0, of)?;
+            }
+            Ok(handle)
+        })?;
+        Ok(Core::new(Body::View(handle), grid(py, &descr, &[of.len()])?))
+    }
+}
+
+#[pymethods]
+impl Grouped {
+    /// The places of items, group by group, in their order within each.
+    fn order(&self, py: Python<'_>) -> PyResult<Core> {
+        self.beside.handle.open()?;
+        self.copied(py, self.groups.order())
+    }
+
+    /// Where in that order each group begins, and where the last one ends.
+    fn starts(&self, py: Python<'_>) -> PyResult<Core> {
+        self.beside.handle.open()?;
+        self.copied(py, self.groups.starts())
+    }
+
+    /// Sums or extremes of values beside the items, group by group; `None` if they are no numbers. Sums have
+    /// 64 bits.
+    fn reduced(&self, py: Python<'_>, values: &Core, what: &str) -> PyResult<Option<Core>> {
+        let answer = asked(py, values, |ordered, range| ordered.by_group(range, &self.groups, what))?;
+        let Some((items, view)) = answer else { return Ok(None) };
+        let own = values.descr.bind(py);
+        let descr = match (what, own.kind()) {
+            ("sum", b'u') => dtype::<u64>(py),
+            ("sum", b'i') => dtype::<i64>(py),
+            ("sum", _) => dtype::<f64>(py),
+            _ => own.clone(),
+        };
+        made(py, items, &descr, &view).map(Some)
+    }
+}
+
+/// Makes all of it known to Python.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Grouped>()?;
+    module.add_function(wrap_pyfunction!(sort, module)?)?;
+    module.add_function(wrap_pyfunction!(argsort, module)?)?;
+    module.add_function(wrap_pyfunction!(unique, module)?)?;
+    module.add_function(wrap_pyfunction!(search, module)?)?;
+    module.add_function(wrap_pyfunction!(nth, module)?)?;
+    module.add_function(wrap_pyfunction!(take, module)?)?;
+    module.add_function(wrap_pyfunction!(shuffle, module)?)?;
+    module.add_function(wrap_pyfunction!(histogram, module)?)?;
+    module.add_function(wrap_pyfunction!(random, module)?)?;
+    module.add_function(wrap_pyfunction!(grouped, module)?)
+}

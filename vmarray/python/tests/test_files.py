@@ -1,0 +1,80 @@
+"""Files of other programs beside what these make of them, and progress."""
+
+import os
+
+import numpy as np
+import pytest
+from conftest import ALL, same, seeds, shapes, values
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vmarray as vm
+
+zarr = pytest.importorskip("zarr")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("files")
+
+
+class Progress:
+    """What is used of ``tqdm``."""
+
+    def reset(self, total):
+        self.total, self.n = total, 0
+
+    def update(self, n):
+        self.n += n
+
+
+@given(shapes, st.sampled_from(ALL), seeds, st.booleans())
+def test_npy_both_ways(folder, shape, dtype, seed, is_fortran):
+    own, path = values(shape, dtype, seed), folder / "a.npy"
+    vm.save(path, vm.asarray(own).T)
+    same(np.load(path), own.T)
+    np.save(path, np.asarray(own, order="F" if is_fortran else "C"))
+    same(vm.load(path), own)
+    assert os.listdir(folder).count("a.npy.unfinished") == 0
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f2", "c8", "?", "u1"])
+@pytest.mark.parametrize("shards", [None, (6, 8)])
+def test_zarr_both_ways(tmp_path, dtype, shards):
+    own = values((13, 17), np.dtype(dtype), 5)
+    progress = Progress()
+    vm.to_zarr(vm.asarray(own), tmp_path / "a.zarr", chunks=(3, 4), shards=shards, progress=progress)
+    assert progress.n == progress.total == own.nbytes
+    store = zarr.open_array(tmp_path / "a.zarr", mode="r")
+    assert store.chunks == (3, 4)
+    same(store[...], own)
+    progress = Progress()
+    same(vm.open_zarr(tmp_path / "a.zarr", progress=progress), own)
+    assert progress.n == progress.total == own.nbytes
+    same(vm.open_zarr(store, devices="host"), own)
+
+
+def test_files_in_pieces(tmp_path, monkeypatch):
+    from vmarray import _files
+
+    monkeypatch.setattr(_files, "_PIECE", 7)
+    own = np.arange(3 * 5 * 4).reshape(3, 5, 4)
+    progress = Progress()
+    vm.save(tmp_path / "a.npy", vm.asarray(own), progress=progress)
+    assert progress.n == own.nbytes
+    same(np.load(tmp_path / "a.npy"), own)
+    same(vm.load(tmp_path / "a.npy", progress=progress), own)
+    assert progress.n == progress.total == own.nbytes
+
+
+def test_what_cannot_be_read_is_said(tmp_path):
+    np.savez(tmp_path / "several.npz", a=np.zeros(3))
+    with pytest.raises(ValueError, match="several arrays"):
+        vm.load(tmp_path / "several.npz")
+    with pytest.raises(FileNotFoundError):
+        vm.load(tmp_path / "none.npy")
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(ValueError):
+        vm.load(tmp_path / "objects.npy")
+    with pytest.raises(FileNotFoundError):
+        vm.open_zarr(tmp_path / "none.zarr")
