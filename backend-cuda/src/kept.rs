@@ -1,7 +1,7 @@
 //! Memory that was given back a moment ago, kept for who asks for as much next.
 //!
-//! The driver takes some 2.5 ms to find a GiB and 1 ms to take it back, which is as long as a sort of it takes.
-//! So long pieces are kept for two seconds. They count as free: whoever finds no memory otherwise gets
+//! The driver takes some 2.5 ms to find a GiB and 1 ms to take it back, which is as long as a sort of it
+//! takes. So long pieces are kept for two seconds. They count as free: whoever finds no memory otherwise gets
 //! theirs.
 
 use std::sync::Arc;

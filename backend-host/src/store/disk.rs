@@ -78,8 +78,8 @@ impl FileDisk {
 }
 
 impl Drop for FileDisk {
-    /// Gives the lock up. To close the file does not, as long as a process that another thread has just forked
-    /// has it open, too.
+    /// Gives the lock up. To close the file does not, as long as a process that another thread has just
+    /// forked has it open, too.
     fn drop(&mut self) {
         // Closing it may still do.
         let _ = self.0.unlock();

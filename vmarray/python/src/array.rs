@@ -412,6 +412,19 @@ impl Core {
         Ok(array)
     }
 
+    /// The same into a contiguous array of its shape and dtype, which nobody else uses meanwhile.
+    fn read_into(&self, py: Python<'_>, into: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
+        let (view, bytes) = (self.view(py)?, Bytes::of(into)?);
+        if bytes.len != view.geometry.bytes() {
+            return Err(PyValueError::new_err("the array has another length"));
+        }
+        off(py, || {
+            // SAFETY: the caller's reference keeps the array alive; as everywhere where NumPy's arrays are
+            // used without Python's lock, programs do not use it meanwhile.
+            copies::read(&view.handle, &view.geometry, unsafe { bytes.get_mut() })
+        })
+    }
+
     /// Writes the items of a contiguous array of its shape and dtype.
     fn write(&self, py: Python<'_>, from: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
         let (view, bytes) = (self.writable(py)?, Bytes::of(from)?);
@@ -461,6 +474,39 @@ impl Core {
             Ok(())
         })?;
         Ok(array)
+    }
+
+    /// The items of an array of one axis that have these indices, those below 0 from the end, as an array of
+    /// NumPy; nothing if an item is not one element.
+    fn gather_items<'py>(
+        &self,
+        py: Python<'py>,
+        indices: PyReadonlyArray1<'py, i64>,
+    ) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
+        let (view, indices) = (self.view(py)?, indices.as_slice()?);
+        let Some((first, step)) = view.geometry.elements(view.handle.unit.bytes()) else { return Ok(None) };
+        let extent = view.geometry.shape[0] as i64;
+        let array = new_array(py, &[indices.len()], self.descr.bind(py))?;
+        let bytes = Bytes::of(&array)?;
+        off(py, || {
+            let place = |index: &i64| {
+                let number = if *index < 0 { index + extent } else { *index };
+                if (0..extent).contains(&number) {
+                    return Ok((first as i64 + number * step as i64) as usize);
+                }
+                let told = format!("index {index} is out of bounds for axis 0 with size {extent}");
+                Err(PyIndexError::new_err(told).into())
+            };
+            let places = indices.iter().map(place).collect::<Result<Vec<usize>>>()?;
+            // SAFETY: the array is new and held here; nobody else knows of it.
+            let parts = unsafe { bytes.get_mut() }.chunks_mut(LISTED * view.geometry.itemsize);
+            for (part, places) in parts.zip(places.chunks(LISTED)) {
+                view.handle.open()?.gather(places, part)?;
+                interrupted()?;
+            }
+            Ok(())
+        })?;
+        Ok(Some(array))
     }
 
     /// Writes the items that begin at these bytes; of those that are there several times the last one stays.

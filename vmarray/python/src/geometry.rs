@@ -14,6 +14,15 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// Of items along one axis that are an element of so many bytes each: the number of the first one, and how
+    /// many further the next one is.
+    pub fn elements(&self, unit: usize) -> Option<(usize, isize)> {
+        let &[stride] = &self.strides[..] else { return None };
+        let unit_of = unit as isize;
+        let is_one = self.itemsize == unit && self.offset % unit == 0 && stride % unit_of == 0;
+        is_one.then(|| (self.offset / unit, stride / unit_of))
+    }
+
     /// Items side by side, the last axis first.
     pub fn contiguous(shape: &[usize], itemsize: usize) -> Self {
         let mut strides = vec![0; shape.len()];

@@ -135,3 +135,30 @@ def test_masks_of_no_items():
         assert error == wanted
         if error is None:
             same(ours, numpys)
+
+
+def test_lists_of_items_of_views_with_steps():
+    a, n = vm.arange(1000), np.arange(1000)
+    keys = np.random.default_rng(5).integers(-100, 100, (7, 9))
+    for view, own in [(a[::-3], n[::-3]), (a[300:700:2], n[300:700:2]), (a[990:490:-5], n[990:490:-5])]:
+        for key in (keys, keys.astype("i2"), keys[:, ::2], keys[:0]):
+            assert np.array_equal(view[key], own[key])
+        for key in (np.array([0, len(own)]), np.array([[-len(own) - 1]])):
+            with pytest.raises(IndexError) as expected:
+                own[key]
+            with pytest.raises(IndexError) as found:
+                view[key]
+            assert str(found.value) == str(expected.value)
+
+
+def test_arrays_of_numpy_are_read_into():
+    a = vm.arange(60, dtype="i4").reshape(6, 10)
+    out = np.zeros((3, 5), "i4")
+    assert a[::2, 5:].read_into(out) is out
+    assert np.array_equal(out, np.arange(60, dtype="i4").reshape(6, 10)[::2, 5:])
+    assert (a[::2, 5:] * 2).read_into(out)[2, 4] == 98
+    read_only = np.zeros((3, 5), "i4")
+    read_only.flags.writeable = False
+    for wrong in (np.zeros((3, 4), "i4"), np.zeros((3, 5), "i8"), np.zeros((5, 3), "i4").T, read_only, [[0] * 5] * 3):
+        with pytest.raises(ValueError):
+            a[::2, 5:].read_into(wrong)

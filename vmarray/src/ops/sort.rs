@@ -16,7 +16,7 @@ use std::ops::Range;
 use vmarray_kernel::{Memory, Number};
 
 pub(crate) use self::by_pieces::bytes_in_ram;
-pub(crate) use self::on_device::{DeviceSort, Share, can_sort};
+pub(crate) use self::on_device::{ChannelShare, DeviceSort, can_sort};
 pub(crate) use self::on_devices::{Dealing, sort_on_devices};
 pub(crate) use self::on_host::{sort as sort_in_ram, sort_pairs as sort_pairs_in_ram};
 pub(crate) use self::onesweep::is_refusal;

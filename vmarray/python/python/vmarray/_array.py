@@ -279,6 +279,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return Array._of(self._core.select(key._core))
         if isinstance(key, Array) and key.dtype.kind in "iu" and key.ndim and self.ndim == 1:
             return self.take(key)
+        if type(key) is np.ndarray and key.ndim and key.dtype.kind == "i" and self.ndim == 1:
+            found = self._core.gather_items(np.ascontiguousarray(key, np.int64).ravel())
+            if found is not None:
+                return found.reshape(key.shape)
         key = self._key(key)
         if _indexing.is_basic(key):
             # Of an array of one integer NumPy makes a copy.
@@ -510,6 +514,33 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
         await asyncio.to_thread(self._core.compute)
         return self
+
+    def read_into(self, out: np.ndarray) -> np.ndarray:
+        """Copies the items into an array of NumPy, and returns it.
+
+        An array that is used again is filled at the speed of the bus; memory of a new one, as ``numpy.asarray``
+        makes it, has to be found by the system first, which takes several times as long.
+
+        Parameters
+        ----------
+        out
+            A C-contiguous, writable array of the same shape and dtype. Nobody may use it meanwhile.
+
+        Examples
+        --------
+        >>> import numpy as np, vmarray as vm
+        >>> a, out, total = vm.arange(10), np.empty(5, "i8"), 0
+        >>> for start in range(0, 10, 5):
+        ...     total += int(a[start : start + 5].read_into(out).sum())
+        >>> total
+        45
+        """
+        if not isinstance(out, np.ndarray) or out.dtype != self.dtype or out.shape != self.shape:
+            raise ValueError(f"out must be an array of NumPy of shape {self.shape} and dtype {self.dtype}")
+        if not (out.flags.c_contiguous and out.flags.writeable):
+            raise ValueError("out must be C-contiguous and writable: numpy.ascontiguousarray makes a copy that is")
+        self._core.read_into(out)
+        return out
 
     async def read_async(self) -> np.ndarray:
         """The items as an array of NumPy, copied by a thread, while other tasks of ``asyncio`` go on."""

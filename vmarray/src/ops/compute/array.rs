@@ -24,7 +24,7 @@ use crate::ops::executor::{
 };
 use crate::ops::gather;
 use crate::ops::shift::interrupted;
-use crate::ops::sort::{Dealing, DeviceSort, KeyOrder, Share, can_sort, sort_on_devices};
+use crate::ops::sort::{ChannelShare, Dealing, DeviceSort, KeyOrder, can_sort, sort_on_devices};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Store, StoreMut, View as _};
 
@@ -454,7 +454,7 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
                 let start = channel.slot_memory().plus(within.start * stride);
                 Elements { start, count: within.end - within.start, stride: *stride }
             });
-            Share { lane, channel: number as u64, first: own.start, keys: columns[0], values }
+            ChannelShare { lane, channel: number as u64, first: own.start, keys: columns[0], values }
         };
         let shares: Vec<_> = (0..devices.len()).map(share).filter(|share| share.keys.count > 0).collect();
         let dealing = Dealing { page_len: self.page_len(), channels: devices.len(), start: range.start };

@@ -7,13 +7,13 @@
 //! brought together, sorted, and written to where it belongs, once what is there has moved to blocks that
 //! have become free. Buckets that are too long are written as they are, and dealt once more.
 //!
-//! After M. Axtmann, S. Witt, D. Ferizovic, P. Sanders, "In-Place Parallel Super Scalar Samplesort (IPSSSSo)",
-//! 2017, whose blocks are put in order before buckets are sorted.
+//! After M. Axtmann, S. Witt, D. Ferizovic, P. Sanders, "In-Place Parallel Super Scalar Samplesort
+//! (IPSSSSo)", 2017, whose blocks are put in order before buckets are sorted.
 
 use std::ops::Range;
 
 use super::KeyOrder;
-use super::on_device::{DeviceSort, KeysMemory, KeysPlace, Share, Sorter};
+use super::on_device::{ChannelShare, DeviceSort, KeysMemory, KeysPlace, Sorter};
 use super::onesweep::{DIGITS, is_refusal};
 use crate::ops::executor::Lane;
 
@@ -28,7 +28,7 @@ const SPARE_BLOCKS: u64 = DIGITS as u64 + 3;
 const TOGETHER: u64 = 16;
 
 /// Sorts the keys of a share.
-pub(super) fn sort<L: Lane + Sync>(share: &Share<'_, L>, order: KeyOrder) -> DeviceSort {
+pub(super) fn sort<L: Lane + Sync>(share: &ChannelShare<'_, L>, order: KeyOrder) -> DeviceSort {
     let sorter = match Sorter::new(share, order) {
         Ok(sorter) => sorter,
         Err(error) if error.device_error().is_some_and(is_refusal) => return DeviceSort::Refused,
@@ -40,7 +40,7 @@ pub(super) fn sort<L: Lane + Sync>(share: &Share<'_, L>, order: KeyOrder) -> Dev
 }
 
 fn with_memory<L: Lane + Sync>(sorter: &Sorter<'_, L>) -> DeviceSort {
-    let Share { keys, values, .. } = sorter.share;
+    let ChannelShare { keys, values, .. } = sorter.share;
     let of_each = keys.stride + values.map_or(0, |values| values.stride);
     let mut piece_bytes = PIECE_BYTES.end;
     let (block, memory) = loop {
@@ -65,7 +65,7 @@ fn with_memory<L: Lane + Sync>(sorter: &Sorter<'_, L>) -> DeviceSort {
         spare: spare.place(),
         failure: None,
     };
-    let mut ranges = vec![0..keys.count];
+    let mut ranges: Vec<Range<u64>> = std::iter::once(0..keys.count).collect();
     while let Some(range) = ranges.pop() {
         match sort.range(&range) {
             Ok(longer) => ranges.extend(longer),
@@ -92,7 +92,7 @@ struct InPlace<'s, 'a, L> {
 
 /// Keys that are in some blocks, of which all but the last are full.
 #[derive(Clone, Default)]
-struct Bucket {
+struct BlockList {
     blocks: Vec<usize>,
     keys: u64,
 }
@@ -101,7 +101,7 @@ struct Bucket {
 struct Buckets {
     first: u64,
     of_range: usize,
-    all: Vec<Bucket>,
+    all: Vec<BlockList>,
     free: Vec<usize>,
 }
 
@@ -132,7 +132,7 @@ impl<'s, L: Lane + Sync> InPlace<'s, '_, L> {
         let mut buckets = Buckets {
             first: range.start,
             of_range: (keys / self.block) as usize,
-            all: vec![Bucket::default(); DIGITS],
+            all: vec![BlockList::default(); DIGITS],
             free: Vec::new(),
         };
         buckets.free.extend((0..SPARE_BLOCKS as usize).map(|spare| buckets.of_range + spare));
@@ -243,7 +243,7 @@ impl<'s, L: Lane + Sync> InPlace<'s, '_, L> {
                 at += self.bring(&mut buckets, &mut bucket, at)?;
             }
             let home = self.home(buckets.first + to);
-            self.vacate(&mut buckets, to..to + keys, &mut Bucket::default())?;
+            self.vacate(&mut buckets, to..to + keys, &mut BlockList::default())?;
             let counted = self.sorter.counts(self.beside[0], keys);
             let sorted = match counted {
                 Ok(counts) => self.sorter.sort(keys, &counts, self.beside[0], self.beside[1]),
@@ -257,7 +257,7 @@ impl<'s, L: Lane + Sync> InPlace<'s, '_, L> {
     }
 
     /// Brings keys of a bucket, up to the end of a piece, behind others that are beside; says how many.
-    fn bring(&mut self, buckets: &mut Buckets, bucket: &mut Bucket, at: u64) -> backend_api::Result<u64> {
+    fn bring(&mut self, buckets: &mut Buckets, bucket: &mut BlockList, at: u64) -> backend_api::Result<u64> {
         let whole = ((self.piece - at) / self.block) as usize;
         let taken = if bucket.keys <= self.piece - at { bucket.blocks.len() } else { whole };
         let (mut copies, mut brought) = (Vec::new(), 0);
@@ -279,7 +279,7 @@ impl<'s, L: Lane + Sync> InPlace<'s, '_, L> {
     fn write_unsorted(
         &mut self,
         buckets: &mut Buckets,
-        bucket: &mut Bucket,
+        bucket: &mut BlockList,
         mut to: u64,
     ) -> backend_api::Result<u64> {
         while bucket.keys > 0 {
@@ -297,7 +297,7 @@ impl<'s, L: Lane + Sync> InPlace<'s, '_, L> {
         &mut self,
         buckets: &mut Buckets,
         keys: Range<u64>,
-        bucket: &mut Bucket,
+        bucket: &mut BlockList,
     ) -> backend_api::Result<()> {
         let end = (keys.end.div_ceil(self.block) as usize).min(buckets.of_range);
         buckets.free.retain(|block| *block >= end);

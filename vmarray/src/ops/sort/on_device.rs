@@ -50,7 +50,7 @@ pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: 
 
 /// What a channel has of the keys that are sorted, and of their values. It lies side by side, and nobody else
 /// uses it.
-pub(crate) struct Share<'a, L> {
+pub(crate) struct ChannelShare<'a, L> {
     pub lane: L,
     pub channel: u64,
     /// The number of the first key in the channel.
@@ -68,7 +68,7 @@ pub(super) struct KeysPlace<'a> {
 
 /// Sorts keys of a share that are in some memory of its device, by way of other memory.
 pub(super) struct Sorter<'a, L> {
-    pub share: &'a Share<'a, L>,
+    pub share: &'a ChannelShare<'a, L>,
     pub order: KeyOrder,
     count: &'a Kernel,
     moves: &'a MoveKernel,
@@ -82,7 +82,7 @@ pub(super) struct Sorter<'a, L> {
 impl<'a, L: Lane + Sync> Sorter<'a, L> {
     /// # Errors
     /// A [refusal](is_refusal) of the device, and others.
-    pub fn new(share: &'a Share<'a, L>, order: KeyOrder) -> Result<Self> {
+    pub fn new(share: &'a ChannelShare<'a, L>, order: KeyOrder) -> Result<Self> {
         let keys = share.keys;
         let kernels = (count_kernel(keys.stride), move_kernel(keys.stride, share.values.map(|of| of.stride)));
         let (Some(count), Some(moves)) = kernels else { return Err(refusal().into()) };
@@ -112,7 +112,7 @@ impl<'a, L: Lane + Sync> Sorter<'a, L> {
     }
 
     pub fn home(&self) -> KeysPlace<'a> {
-        let Share { keys, values, .. } = self.share;
+        let ChannelShare { keys, values, .. } = self.share;
         KeysPlace { keys: keys.start, values: values.map(|values| values.start) }
     }
 
@@ -127,7 +127,7 @@ impl<'a, L: Lane + Sync> Sorter<'a, L> {
 
     /// The place of a key so many further on.
     pub fn further<'p>(&self, place: KeysPlace<'p>, by: u64) -> KeysPlace<'p> {
-        let Share { keys, values, .. } = self.share;
+        let ChannelShare { keys, values, .. } = self.share;
         let values = place.values.zip(*values).map(|(place, of)| place.plus(by * of.stride));
         KeysPlace { keys: place.keys.plus(by * keys.stride), values }
     }
@@ -181,7 +181,7 @@ impl<'a, L: Lane + Sync> Sorter<'a, L> {
     /// Copies so many keys, and their values, each to where it is to be: in any order, so that no memory is
     /// among the places of both kinds.
     pub fn copy(&self, copies: &[(KeysPlace<'_>, KeysPlace<'_>, u64)]) -> backend_api::Result<()> {
-        let Share { keys: of_keys, values: of_values, .. } = self.share;
+        let ChannelShare { keys: of_keys, values: of_values, .. } = self.share;
         let mut transfers = Vec::new();
         for (from, to, keys) in copies.iter().filter(|(from, to, _)| from != to) {
             let bytes = keys * of_keys.stride;
@@ -233,7 +233,7 @@ impl<'a, L: Lane + Sync> Sorter<'a, L> {
         keys_moved: u64,
         work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>,
     ) -> backend_api::Result<()> {
-        let Share { lane, keys, values, .. } = self.share;
+        let ChannelShare { lane, keys, values, .. } = self.share;
         let ticket = lane.submit(RunAccess::Change, work)?;
         let of_each = keys.stride + values.map_or(0, |values| values.stride);
         recording::sized(ticket, 1, || 2 * keys_moved * of_each);
@@ -247,7 +247,7 @@ impl<'a, L: Lane + Sync> Sorter<'a, L> {
         counts: &[u64],
         (from, to): (KeysPlace<'_>, KeysPlace<'_>),
     ) -> backend_api::Result<()> {
-        let Share { keys: Elements { stride, .. }, values, .. } = *self.share;
+        let ChannelShare { keys: Elements { stride, .. }, values, .. } = *self.share;
         let (digits, mut next) = (DIGITS as u64, 0);
         let starts = counts.iter().map(|count| {
             next += count;

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::KeyOrder;
 use super::in_place;
 use super::merge::{Dealt, MergePart, parts_of};
-use super::on_device::{DeviceSort, KeysMemory, KeysPlace, Share, Sorter};
+use super::on_device::{ChannelShare, DeviceSort, KeysMemory, KeysPlace, Sorter};
 use super::onesweep::{MERGING_BLOCK, gather_kernel, is_refusal, merge_kernels};
 use crate::base::error::Result;
 use crate::base::scoped_threads::each;
@@ -25,7 +25,7 @@ use crate::ops::compute::within_channel;
 use crate::ops::executor::Lane;
 
 /// Keys of a share beside which there is as much memory, at most.
-const BESIDE_MAX: u64 = if cfg!(test) { 20_000 } else { u64::MAX };
+const BESIDE_MAX: u64 = if cfg!(test) { 20_000 } else { 1 << 62 };
 
 /// How the elements of a store are dealt out: page `p` to channel `p % channels`.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ impl Dealing {
 /// Sorts keys, and their values, by what all channels have of them; says when they are about to be written
 /// to. There is one share at least, and none without keys; all devices map each other's memory.
 pub(crate) fn sort_on_devices<L: Lane + Sync>(
-    shares: &[Share<'_, L>],
+    shares: &[ChannelShare<'_, L>],
     dealing: Dealing,
     order: KeyOrder,
     begin_write: impl FnOnce(),
@@ -99,7 +99,7 @@ struct ShareSorter<'a, L> {
 
 impl<'a, L: Lane + Sync> ShareSorter<'a, L> {
     /// Gets memory, and counts digits meanwhile, if that is wanted.
-    fn new(share: &'a Share<'a, L>, order: KeyOrder, counts: bool) -> Result<Self> {
+    fn new(share: &'a ChannelShare<'a, L>, order: KeyOrder, counts: bool) -> Result<Self> {
         let (sorter, keys) = (Sorter::new(share, order)?, share.keys.count);
         // Of long arrays it takes as long to get memory for as to count.
         let (beside, counts) = std::thread::scope(|scope| {
@@ -268,7 +268,7 @@ impl<'s, L: Lane + Sync> SortedShares<'s, '_, L> {
         let (sorter, count) = (&self.sorters[number], self.count(number));
         let first: u64 = self.counts(&(0..number)).iter().sum();
         let to = sorter.beside();
-        for Share { channel, first: start, keys, values, .. } in
+        for ChannelShare { channel, first: start, keys, values, .. } in
             self.sorters.iter().map(|other| other.sorter.share)
         {
             let dealt = self.dealing.of_channel(*channel, &(first..first + count));
@@ -313,7 +313,7 @@ impl<'s, L: Lane + Sync> SortedShares<'s, '_, L> {
         is_last: bool,
     ) -> backend_api::Result<()> {
         let sorter = &self.sorters[number];
-        let Share { keys, values, channel, first, lane } = sorter.sorter.share;
+        let ChannelShare { keys, values, channel, first, lane } = sorter.sorter.share;
         let kernels = merge_kernels(keys.stride, values.map(|of| of.stride)).ok_or_else(unknown)?;
         let before: u64 = self.counts(&(merge[0].start..number)).iter().sum();
         let dealt = |part: &MergePart| {

@@ -70,8 +70,8 @@ fn mixed<T: Element>() -> Expr<T, u64> {
     bits.clone() ^ (bits >> 31)
 }
 
-/// What is made of sorts, of random keys of 32 bits: their order, their different values, groups of some 64 and
-/// their sums, and pairs of which most keys have one.
+/// What is made of sorts, of random keys of 32 bits: their order, their different values, groups of some 64
+/// and their sums, and pairs of which most keys have one.
 fn orders(bench: &mut Bench, bytes: usize) -> Result<()> {
     let (setup, len) = (bench.setup.clone(), bytes / 4);
     let own = Field::<u32, u32>::whole;

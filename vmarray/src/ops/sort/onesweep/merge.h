@@ -2,7 +2,7 @@
 // found by bisection beforehand, so that blocks know nothing of each other (O. Green, R. McColl, D. Bader, "GPU Merge
 // Path: A GPU Merging Algorithm", 2012). Runs may lie in the memory of other cards.
 //
-// Elements of the result are dealt out to channels by pages, and a launch writes those of one channel: see `Share`.
+// Elements of the result are dealt out to channels by pages, and a launch writes those of one channel: see `DealtShare`.
 //
 // Of equal keys, those of the first run come first. Keys are ordered as those of onesweep.h.
 
@@ -14,7 +14,7 @@
 const u32 EACH = 17, TILE = THREADS * EACH;
 
 // Elements of one channel, counted from its first slot on: where they are among all that are dealt out.
-struct Share {
+struct DealtShare {
     u64 first, count;           // which elements of the channel
     u64 page_len;               // elements of a page
     u64 channels, channel;      // page p is that of channel p % channels, slot p / channels
@@ -26,10 +26,10 @@ struct Share {
 };
 
 // A part of a page that a block writes. Tiles do not go across pages: what is beside them is elsewhere.
-struct Tile {
+struct MergeTile {
     u64 first, end;
 
-    METHOD Tile(const Share &share, u64 tile) {
+    METHOD MergeTile(const DealtShare &share, u64 tile) {
         u64 of_page = (share.page_len + TILE - 1) / TILE;
         tile += share.first / share.page_len * of_page + share.first % share.page_len / TILE;
         u64 page = tile / of_page * share.page_len, within = tile % of_page * TILE;
@@ -61,11 +61,11 @@ struct Runs {
 };
 
 // For each tile, how many elements before it, and before its end, are from the first run.
-template <u32 K> INLINE void find_splits(const Runs &runs, const Share &share, u64 splits, u64 tiles) {
+template <u32 K> INLINE void find_splits(const Runs &runs, const DealtShare &share, u64 splits, u64 tiles) {
     u64 t = (u64)block() * THREADS + thread();
     if (t >= tiles)
         return;
-    Tile tile(share, t);
+    MergeTile tile(share, t);
     auto key = [&](u32 run, u64 place) {
         return in_order<K>(runs.flip, runs.flip_negative, load<K>((run ? runs.second : runs.first) + place * K));
     };
@@ -85,14 +85,14 @@ template <u32 V> INLINE void place_values(u64 first, u64 second, u64 to, u32 of_
 
 // Values have four bytes or eight.
 template <u32 K, bool HAS_VALUES>
-INLINE void merge(const Runs &runs, u64 to, const Share &share, u64 splits, u64 values, u64 other_values, u64 values_to,
+INLINE void merge(const Runs &runs, u64 to, const DealtShare &share, u64 splits, u64 values, u64 other_values, u64 values_to,
                   u32 value_bytes) {
     __shared__ word<K> keys_here[TILE];
     __shared__ u16 sources_here[HAS_VALUES ? TILE : 1];
     SHARED word<K> *keys = (SHARED word<K> *)keys_here;
     SHARED u16 *sources = (SHARED u16 *)sources_here;
     u32 t = thread();
-    Tile tile(share, block());
+    MergeTile tile(share, block());
     u64 first = load<8>(splits + (u64)block() * 16), second = share.number(tile.first) - first;
     u32 count = (u32)(tile.end - tile.first), of_first = (u32)(load<8>(splits + (u64)block() * 16 + 8) - first);
     u64 from = runs.first + first * K, other = runs.second + second * K;
@@ -145,12 +145,12 @@ INLINE void merge(const Runs &runs, u64 to, const Share &share, u64 splits, u64 
 }
 
 // Elements of a channel go to where they are among all: `to` has those from `share.base` on.
-template <u32 K> INLINE void gather_share(u64 from, u64 to, const Share &share) {
+template <u32 K> INLINE void gather_share(u64 from, u64 to, const DealtShare &share) {
     for (u64 j = (u64)block() * THREADS + thread(); j < share.count; j += (u64)blocks() * THREADS)
         store<K>(to + share.number(share.first + j) * K, load<K>(from + j * K));
 }
 
-#define SHARE Share{own_first, own_count, page_len, channels, channel, base}
+#define SHARE DealtShare{own_first, own_count, page_len, channels, channel, base}
 #define MERGES(K)                                                                                                    \
     KERNEL find_splits_of(u64 first, u64 second, u64 splits, u64 items, u64 own_first, u64 own_count, u64 page_len,  \
                           u64 channels, u64 channel, u64 base, u64 of_first, u64 of_second, u64 flip,                \
