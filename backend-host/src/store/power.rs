@@ -374,7 +374,7 @@ fn what_was_committed_survives_losses_of_power() {
     let mut seed = first_seed();
     while left > 0 {
         seed += 1;
-        let mut round = Round::new(seed, seed % 4 > 0);
+        let mut round = Round::new(seed, !seed.is_multiple_of(4));
         let platter = round.disk.clone();
         // What may be found: the last commit, and what later ones that failed were to store.
         let mut allowed = vec![Contents { pages: Vec::new(), note: [0; 3] }];

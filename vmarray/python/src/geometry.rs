@@ -14,8 +14,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Of items along one axis that are an element of so many bytes each: the number of the first one, and how
-    /// many further the next one is.
+    /// Of items along one axis that are an element of so many bytes each: the number of the first one, and
+    /// how many further the next one is.
     pub fn elements(&self, unit: usize) -> Option<(usize, isize)> {
         let &[stride] = &self.strides[..] else { return None };
         let unit_of = unit as isize;

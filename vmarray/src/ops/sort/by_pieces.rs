@@ -331,7 +331,7 @@ mod tests {
         for round in 0..60 {
             // Up to 20 pieces of 512 elements.
             let len = random.index(10_000);
-            let device = || Arc::new(crate::host::HostDevice::new(1 << 20).unwrap());
+            let device = || Arc::new(HostDevice::new(1 << 20).unwrap());
             let array = VirtualArray::<u32>::builder(len + 9).devices([device(), device()]).page_len(33);
             let array = array.build().unwrap();
             let most = [2, 300, u32::MAX][round % 3];
@@ -425,7 +425,7 @@ mod tests {
         let mut random = SplitMix64::new(4);
         for round in 0..40 {
             let len = random.index(3000);
-            let device = || Arc::new(crate::host::HostDevice::new(1 << 20).unwrap());
+            let device = || Arc::new(HostDevice::new(1 << 20).unwrap());
             let keys = VirtualArray::<i16>::builder(len).devices([device(), device()]).page_len(33);
             let values = VirtualArray::<[u8; 7]>::builder(len + 2).devices([device()]).page_len(40);
             let (keys, values) = (keys.build().unwrap(), values.build().unwrap());

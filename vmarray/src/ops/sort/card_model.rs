@@ -168,9 +168,9 @@ fn keys(random: &mut SplitMix64, len: usize, kind: usize) -> Vec<u64> {
     let key = |at: usize| match kind % 5 {
         0 => random.next(),
         1 => random.next() % 3,
-        2 if random.next() % 50 > 0 => 7 << 56 | random.next() >> 12,
+        2 if !random.next().is_multiple_of(50) => 7 << 56 | random.next() >> 12,
         3 => (len - at) as u64,
-        4 => random.next() % 300 << 48,
+        4 => (random.next() % 300) << 48,
         _ => random.next(),
     };
     (0..len).map(key).collect()
