@@ -151,7 +151,7 @@ def append(array: Any, values: Any, axis: int | None = None) -> Array:
 
 def repeat(array: Array, repeats: Any, axis: int | None = None) -> Array:
     """Each item several times: as ``numpy.repeat``."""
-    array = array.reshape(-1) if axis is None else array
+    array = array.reshape(-1) if axis is None or not array.ndim else array
     own = _axis_of(axis or 0, array.ndim)
     return take(array, np.repeat(np.arange(array.shape[own]), np.asarray(repeats)), own)
 
