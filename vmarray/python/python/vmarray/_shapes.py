@@ -58,7 +58,9 @@ def _flipped(axis: int) -> Any:
 
 def rot90(array: Array, k: int = 1, axes: Any = (0, 1)) -> Array:
     """A view turned by right angles: as ``numpy.rot90``."""
-    one, other = (_axis_of(axis, array.ndim) for axis in axes)
+    if any(not -array.ndim <= axis < array.ndim for axis in axes):
+        raise ValueError(f"Axes={tuple(axes)} out of range for array of ndim={array.ndim}.")
+    one, other = (axis % array.ndim for axis in axes)
     if one == other:
         raise ValueError(f"Axes must be different. (axes={tuple(axes)} and ndim={array.ndim}).")
     k %= 4
@@ -151,7 +153,7 @@ def append(array: Any, values: Any, axis: int | None = None) -> Array:
 
 def repeat(array: Array, repeats: Any, axis: int | None = None) -> Array:
     """Each item several times: as ``numpy.repeat``."""
-    array = array.reshape(-1) if axis is None else array
+    array = array.reshape(-1) if axis is None or not array.ndim else array
     own = _axis_of(axis or 0, array.ndim)
     return take(array, np.repeat(np.arange(array.shape[own]), np.asarray(repeats)), own)
 
