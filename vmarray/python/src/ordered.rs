@@ -341,7 +341,8 @@ impl Grouped {
     /// The places of items, group by group, in their order within each.
     fn order(&self, py: Python<'_>) -> PyResult<Core> {
         self.beside.handle.open()?;
-        self.copied(py, self.groups.order())
+        let order = off(py, || Ok(self.groups.order()?))?;
+        self.copied(py, order)
     }
 
     /// Where in that order each group begins, and where the last one ends.
