@@ -105,6 +105,11 @@ impl Context {
         self.is_primary
     }
 
+    /// Whether both stand for the same context of the driver.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        std::ptr::eq(self.driver, other.driver) && self.handle == other.handle
+    }
+
     /// What it is called where nothing more is known.
     pub(crate) fn name(&self) -> String {
         format!("CUDA device {}", self.ordinal)
@@ -234,7 +239,7 @@ impl Context {
     /// Has the driver find memory: once more without what is kept, if there is too little of it.
     pub(crate) fn find_memory(&self, mut find: impl FnMut() -> Outcome) -> Outcome {
         match find() {
-            Err(Code::OUT_OF_MEMORY) if self.kept.give_all_back(self) => find(),
+            Err(Code::OUT_OF_MEMORY) if Kept::give_all_back_of(self) => find(),
             outcome => outcome,
         }
     }
@@ -245,7 +250,7 @@ impl Context {
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: writes two integers.
         check(unsafe { (self.driver.table.mem_get_info)(&raw mut free, &raw mut total) })?;
-        Ok((free as u64 + self.kept.bytes(), total as u64))
+        Ok((free as u64 + Kept::bytes_of(self), total as u64))
     }
 }
 

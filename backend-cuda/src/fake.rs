@@ -676,6 +676,11 @@ pub(crate) fn device(options: &Options) -> Arc<CudaDevice> {
     device_on(driver(false), options)
 }
 
+/// Another device of the same card.
+pub(crate) fn again(device: &CudaDevice) -> Arc<CudaDevice> {
+    card_on(device.core.context.driver, device.core.context.ordinal(), &Options::new())
+}
+
 /// The same with a driver that copies batches.
 pub(crate) fn device_with_batches(options: &Options) -> Arc<CudaDevice> {
     device_on(driver(true), options)

@@ -4,7 +4,7 @@
 //! takes. So long pieces are kept for two seconds. They count as free: whoever finds no memory otherwise gets
 //! theirs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -16,7 +16,10 @@ use crate::driver::{Outcome, check};
 const KEPT_BYTES_MIN: u64 = 64 << 20;
 const KEPT_FOR: Duration = Duration::from_secs(2);
 
-/// What is kept of a context's memory.
+/// Contexts that keep, or have kept, memory.
+static KEEPERS: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
+
+/// What is kept of a context's memory, by the devices that were opened with it.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     state: Mutex<State>,
@@ -37,9 +40,17 @@ struct Piece {
     since: Instant,
 }
 
+/// All that keep memory of the same context.
+fn keepers_of(context: &Context) -> Vec<Arc<Context>> {
+    let keepers = KEEPERS.lock();
+    keepers.iter().filter_map(Weak::upgrade).filter(|keeper| keeper.is_same_as(context)).collect()
+}
+
 impl Kept {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.state.lock().pieces.iter().map(|piece| piece.bytes).sum()
+    /// How much is kept of a context's memory, whichever device has had it.
+    pub(crate) fn bytes_of(context: &Context) -> u64 {
+        let bytes = |kept: &Self| kept.state.lock().pieces.iter().map(|piece| piece.bytes).sum::<u64>();
+        keepers_of(context).iter().map(|keeper| bytes(&keeper.kept)).sum()
     }
 
     /// Memory for so many bytes, and how many it has: an eighth more, at most.
@@ -73,6 +84,11 @@ impl Kept {
                 return free(context, address);
             }
             state.is_watched = true;
+            let mut keepers = KEEPERS.lock();
+            keepers.retain(|other| {
+                other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), Arc::as_ptr(context))
+            });
+            keepers.push(Arc::downgrade(context));
         }
         state.pieces.push(Piece { address, bytes, since: Instant::now() });
         Ok(())
@@ -89,6 +105,11 @@ impl Kept {
         drop(state);
         give_back(context, old);
         next
+    }
+
+    /// Gives back all that is kept of a context's memory; says whether there was any.
+    pub(crate) fn give_all_back_of(context: &Context) -> bool {
+        keepers_of(context).iter().fold(false, |had_any, keeper| keeper.kept.give_all_back(keeper) || had_any)
     }
 
     /// Gives all of it back; says whether there was any.
@@ -145,6 +166,14 @@ mod tests {
         assert_eq!(memory(2 * BYTES).unwrap_err().kind(), ErrorKind::OutOfMemory);
         driven(|driven| driven.no_bytes_above = None);
         assert_eq!(freed(), BYTES / 2 + BYTES);
+        // Also if another device of the card has kept it.
+        let second = crate::fake::again(&device);
+        drop(memory(BYTES).unwrap());
+        assert_eq!(second.memory().unwrap().free_bytes, before + BYTES);
+        driven(|driven| (driven.freed, driven.no_bytes_above) = ((0, 0), Some(1)));
+        assert!(DeviceBuffer::new(&second, BYTES, Commit::Lazy).is_err());
+        driven(|driven| driven.no_bytes_above = None);
+        assert_eq!(freed(), BYTES);
         // A device that goes takes it along.
         drop(memory(BYTES).unwrap());
         driven(|driven| driven.freed = (0, 0));
