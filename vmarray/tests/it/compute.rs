@@ -370,3 +370,48 @@ fn long_lists_of_matches_are_asked_for_in_parts() {
         }
     }
 }
+
+/// Of one channel elements lie side by side, however long pages are, and wherever a range begins.
+#[test]
+fn what_is_read_elsewhere_in_the_channel_of_one_device_is_not_copied() {
+    let mut random = Numbers::new(9);
+    for round in 0..60 {
+        let device = Arc::new(Counting::new(host()));
+        let mut shape = || Shape {
+            page_len: 1 + random.below(90),
+            channels: vec![1],
+            frames: 2 + random.below(4),
+            ..Shape::default()
+        };
+        let x: VirtualArray<u64, _> = shape().describe(700, vec![Arc::clone(&device)]).build().unwrap();
+        let y: VirtualArray<u16, _> = shape().describe(900, vec![Arc::clone(&device)]).build().unwrap();
+        let values: Vec<u16> = (0..900).map(|_| random.next() as u16).collect();
+        y.write(0, &values).unwrap();
+        let len = 1 + random.below(300);
+        let (to, from) = (random.below(400), random.below(600));
+        let (own, other) = (x.section_mut(to..to + len).unwrap(), y.section(from..from + len).unwrap());
+        // What is in the cache alone is written home; else nothing is copied to or from devices.
+        y.flush(..).unwrap();
+        device.reset();
+        let joined = own.join((other,)).unwrap();
+        let (one, two) = joined.rows();
+        joined
+            .transform(.., one.set(Field::whole(), two.get(Field::whole()).cast::<u64>() + index()))
+            .unwrap();
+        let sum = joined.sum(.., two.get(Field::whole()).cast::<u64>() + one.get(Field::whole())).unwrap();
+        let work = device.counts().work;
+        assert_eq!((work.uploads, work.internals), (0, 0), "round {round}");
+        let expected: Vec<u64> =
+            values[from..from + len].iter().zip(0..).map(|(value, at)| u64::from(*value) + at).collect();
+        assert_eq!(x.to_vec(to..to + len).unwrap(), expected, "round {round}");
+        let read = values[from..from + len].iter().map(|value| i128::from(*value));
+        assert_eq!(sum, read.chain(expected.iter().map(|value| i128::from(*value))).sum::<i128>());
+        // The same array at another place is read as it was before.
+        let by = 1 + random.below(5);
+        let before = x.to_vec(..).unwrap();
+        let joined = x.section_mut(by..).unwrap().join((x.section(..700 - by).unwrap(),)).unwrap();
+        let (one, two) = joined.rows();
+        joined.transform(.., one.set(Field::whole(), two.get(Field::whole()))).unwrap();
+        assert_eq!(x.to_vec(by..).unwrap(), before[..700 - by]);
+    }
+}

@@ -41,8 +41,25 @@ pub(super) struct ArrayLane<'a> {
 pub(super) struct Beside<'a> {
     pub pager: &'a Pager,
     stride: usize,
+    /// Where the run's own element and the one beside it begin to be counted, in elements.
+    start: usize,
+    own_start: usize,
     /// Whether they are changed.
     pub is_changed: bool,
+}
+
+impl Beside<'_> {
+    /// Whether its elements have the same places in pages of as many elements.
+    pub fn is_alike(&self, page_len: usize) -> bool {
+        self.start == self.own_start && page_len == self.pager.page_bytes() / self.stride
+    }
+
+    /// Its pages that have the elements beside a range.
+    pub fn pages(&self, range: &Range<usize>) -> Range<u64> {
+        let page_len = self.pager.page_bytes() / self.stride;
+        let of = |index: usize| self.start + (index - self.own_start);
+        (of(range.start) / page_len) as u64..of(range.end).div_ceil(page_len) as u64
+    }
 }
 
 impl<'a> ArrayLane<'a> {
@@ -161,9 +178,9 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
             let lane = ArrayLane::of(&self.pager().channels()[0]);
             return StagedRows::new(&lane, self, others, range).ask(question);
         };
-        let (pages, dealt) = (self.touched_pages(range), question.dealt());
-        let beside_and_own = beside.iter().map(|other| other.pager).chain([self.pager()]);
-        let all: Vec<_> = beside_and_own.map(|pager| (pager, pages.clone())).chain(dealt.clone()).collect();
+        let (own, dealt) = ((self.pager(), self.touched_pages(range)), question.dealt());
+        let beside_and_own = beside.iter().map(|other| (other.pager, other.pages(range))).chain([own]);
+        let all: Vec<_> = beside_and_own.chain(dealt.clone()).collect();
         let mut attempts = 0;
         read_all(&all, &mut || {
             attempts += 1;
@@ -303,15 +320,19 @@ impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Where the elements of another are homed, if each lies at the same place of the same channel of the
-    /// same device as the one of this array that it is beside.
+    /// same device as the one of this array that it is beside. Of arrays that have one channel each of the
+    /// same device, what is only read may lie at any other place.
     pub(super) fn beside<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Beside<'a>> {
         let (own, pager, stride) = (self.pager().channels(), other.store.pager()?, other.stride());
         let channels = pager.channels();
-        let is_alike = other.start == first
-            && self.page_len() == pager.page_bytes() / stride
+        let is_changed = other.target.is_some();
+        let beside = Beside { pager, stride, start: other.start, own_start: first, is_changed };
+        // What is changed is not to be read at another place meanwhile.
+        let is_anywhere = own.len() == 1 && !is_changed && !std::ptr::eq(pager, self.pager());
+        let is_beside = (is_anywhere || beside.is_alike(self.page_len()))
             && own.len() == channels.len()
             && own.iter().zip(channels).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()));
-        is_alike.then_some(Beside { pager, stride, is_changed: other.target.is_some() })
+        is_beside.then_some(beside)
     }
 
     /// Elements of a channel, counted in it, and those of others beside them.
@@ -321,10 +342,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         channel: usize,
         within: &Range<u64>,
     ) -> ArrayRun<'a> {
-        let others = beside.iter().map(|other| (other.pager, other.stride));
-        let columns = [(self.pager(), size_of::<T>())].into_iter().chain(others);
-        let columns = columns.map(|(pager, stride)| {
-            let start = pager.channels()[channel].slot_memory().plus(within.start * stride as u64);
+        let others = beside.iter().map(|other| {
+            let further = (within.start + other.start as u64).wrapping_sub(other.own_start as u64);
+            (other.pager, other.stride, further)
+        });
+        let columns = [(self.pager(), size_of::<T>(), within.start)].into_iter().chain(others);
+        let columns = columns.map(|(pager, stride, first)| {
+            let start = pager.channels()[channel].slot_memory().plus(first * stride as u64);
             Elements { start, count: within.end - within.start, stride: stride as u64 }
         });
         let (channels, page_len) = (self.pager().channels(), self.page_len() as u64);

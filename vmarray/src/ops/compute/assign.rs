@@ -40,10 +40,15 @@ pub(super) fn assign<T: Element, D: Device>(
     change: &dyn Change,
 ) -> Result<()> {
     let (mut beside, mut staged) = (Vec::new(), Vec::new());
+    let is_changed = |pager: &Pager| {
+        let mut changed = others.iter().filter(|other| other.target.is_some());
+        changed.any(|other| other.store.pager().is_some_and(|changed| std::ptr::eq(changed, pager)))
+    };
     for (column, other) in (1..).zip(others) {
         match array.beside(other, range.start) {
-            Some(other) => beside.push(other),
-            None => staged.push((column, *other)),
+            // What is changed is not to be read at another place meanwhile.
+            Some(one) if one.is_alike(array.page_len()) || !is_changed(one.pager) => beside.push(one),
+            _ => staged.push((column, *other)),
         }
     }
     if change.is_for_some_devices() {
@@ -213,7 +218,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
             }
             pager.evict(&pages)?;
         }
-        self.beside.iter().try_for_each(|other| other.pager.settle(&pages))?;
+        self.beside.iter().try_for_each(|other| other.pager.settle(&other.pages(range)))?;
         self.change.dealt().iter().try_for_each(|(pager, pages)| pager.settle(pages))
     }
 
