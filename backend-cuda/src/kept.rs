@@ -109,7 +109,11 @@ impl Kept {
 
     /// Gives back all that is kept of a context's memory; says whether there was any.
     pub(crate) fn give_all_back_of(context: &Context) -> bool {
-        keepers_of(context).iter().fold(false, |had_any, keeper| keeper.kept.give_all_back(keeper) || had_any)
+        let mut had_any = false;
+        for keeper in keepers_of(context) {
+            had_any |= keeper.kept.give_all_back(&keeper);
+        }
+        had_any
     }
 
     /// Gives all of it back; says whether there was any.
