@@ -246,11 +246,17 @@ impl Context {
 
     /// Bytes that are free, those that are kept among them, and all bytes.
     pub(crate) fn memory(&self) -> Outcome<(u64, u64)> {
+        let (free, total) = self.memory_of_driver()?;
+        Ok((free + Kept::bytes_of(self), total))
+    }
+
+    /// Bytes that the driver has to give out, and all bytes.
+    pub(crate) fn memory_of_driver(&self) -> Outcome<(u64, u64)> {
         let _current = self.enter()?;
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: writes two integers.
         check(unsafe { (self.driver.table.mem_get_info)(&raw mut free, &raw mut total) })?;
-        Ok((free as u64 + Kept::bytes_of(self), total as u64))
+        Ok((free as u64, total as u64))
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The driver takes some 2.5 ms to find a GiB and 1 ms to take it back, which is as long as a sort of it
 //! takes. So long pieces are kept for two seconds. They count as free: whoever finds no memory otherwise gets
-//! theirs.
+//! theirs. The driver itself, and other programs, must not miss them: it takes memory for launches and
+//! streams, and answers with any error if there is none. So nothing is kept of a card that is nearly full.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ use crate::driver::{Outcome, check};
 /// Shorter pieces are given back at once.
 const KEPT_BYTES_MIN: u64 = 64 << 20;
 const KEPT_FOR: Duration = Duration::from_secs(2);
+/// One of so many parts of a card's memory has to be left to the driver.
+const LEFT_PART: u64 = 32;
 
 /// Contexts that keep, or have kept, memory.
 static KEEPERS: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
@@ -66,7 +69,8 @@ impl Kept {
     /// Keeps memory that the driver gave out in a context, on which nothing is in flight, or gives it back.
     pub(crate) fn keep(context: &Arc<Context>, address: u64, bytes: u64) -> Outcome {
         // A context of the program may end as soon as the device is dropped.
-        if bytes < KEPT_BYTES_MIN || !context.is_primary() {
+        let leaves_room = || context.memory_of_driver().is_ok_and(|(free, total)| free >= total / LEFT_PART);
+        if bytes < KEPT_BYTES_MIN || !context.is_primary() || !leaves_room() {
             return free(context, address);
         }
         let mut state = context.kept.state.lock();
@@ -178,6 +182,12 @@ mod tests {
         assert!(DeviceBuffer::new(&second, BYTES, Commit::Lazy).is_err());
         driven(|driven| driven.no_bytes_above = None);
         assert_eq!(freed(), BYTES);
+        // Of a card that is nearly full nothing is kept.
+        let last = memory(BYTES).unwrap();
+        driven(|driven| (driven.freed, driven.is_full) = ((0, 0), true));
+        drop(last);
+        assert_eq!(freed(), BYTES);
+        driven(|driven| driven.is_full = false);
         // A device that goes takes it along.
         drop(memory(BYTES).unwrap());
         driven(|driven| driven.freed = (0, 0));

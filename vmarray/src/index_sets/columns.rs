@@ -149,6 +149,14 @@ impl IndexSet {
 
     /// The columns, each in memory of its own. Copies them, by all threads.
     ///
+    /// ```
+    /// use vmarray::IndexSet;
+    /// let set = IndexSet::from_columns([(3, [10, 20]), (1, [7, 8])])?;
+    /// let columns = set.to_columns()?;
+    /// assert_eq!(columns.column(1)?, [7, 8]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`NoMemory`](ErrorKind::NoMemory).
     pub fn to_columns(&self) -> Result<IndexSetColumns> {
