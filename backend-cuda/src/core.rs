@@ -131,7 +131,7 @@ impl Core {
             Err(Code::NOT_READY | Code::OUT_OF_MEMORY) => {}
             Err(code) => self.lose(code),
             // All work up to `newest` and its marks were in the stream before it was found empty.
-            Ok(()) if queue.is_reached(newest) => {}
+            Ok(()) if queue.is_reached_soon(newest) => {}
             Ok(()) => self.lose(Code::UNKNOWN),
         }
     }

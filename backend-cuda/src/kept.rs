@@ -2,8 +2,8 @@
 //!
 //! The driver takes some 2.5 ms to find a GiB and 1 ms to take it back, which is as long as a sort of it
 //! takes. So long pieces are kept for two seconds. They count as free: whoever finds no memory otherwise gets
-//! theirs. The driver itself, and other programs, must not miss them: it takes memory for launches and
-//! streams, and answers with any error if there is none. So nothing is kept of a card that is nearly full.
+//! theirs. The driver, which takes memory for launches and streams, must not miss them: nothing is kept of a
+//! card that is nearly full.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
