@@ -30,6 +30,19 @@ pub enum DeviceKind {
     Simulated,
 }
 
+impl DeviceKind {
+    /// Whether it is a graphics card, or a part of the processor that is one.
+    ///
+    /// ```
+    /// use backend_api::DeviceKind;
+    /// assert!(DeviceKind::IntegratedGpu.is_gpu() && !DeviceKind::Cpu.is_gpu());
+    /// ```
+    #[must_use]
+    pub const fn is_gpu(self) -> bool {
+        matches!(self, Self::DiscreteGpu | Self::IntegratedGpu)
+    }
+}
+
 impl fmt::Display for DeviceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -27,3 +27,6 @@ pub(crate) mod read_ahead;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod redundancy;
+#[cfg(not(loom))]
+#[forbid(unsafe_code)]
+pub(crate) mod shared_work;

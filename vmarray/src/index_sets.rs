@@ -29,8 +29,6 @@ mod source;
 #[cfg(feature = "host")]
 #[forbid(unsafe_code)]
 mod stored;
-#[forbid(unsafe_code)]
-mod threads;
 
 #[cfg(test)]
 mod tests;

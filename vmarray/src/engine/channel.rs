@@ -70,7 +70,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
 use backend_api::numa::OnNode;
-use backend_api::{Commit, Device, DeviceBuffer, DeviceKind, DeviceSpan, HostBuffer, HostMemory, HostSpan};
+use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostMemory, HostSpan};
 use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
 
@@ -327,10 +327,9 @@ impl Channel {
     /// Has memory for lists and stages made in the background, for arrays on cards that are large: the first
     /// call that needs it takes as long as later ones then.
     fn reserve_pinned(&self) {
-        let is_card = matches!(self.device.info().kind, DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu);
         let bytes =
             (self.slots.bytes() / RESERVED_SHARE).min(RESERVED_BYTES / u64::from(self.layout.channels));
-        if is_card && bytes >= RESERVED_BYTES_MIN {
+        if self.device.info().kind.is_gpu() && bytes >= RESERVED_BYTES_MIN {
             let (pinned, node) = (Arc::clone(&self.pinned), self.device.info().numa_node);
             // Without the thread the first calls make it.
             let _ = thread::Builder::new().name("vmarray-reserve".into()).spawn(move || {

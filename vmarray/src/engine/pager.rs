@@ -239,6 +239,13 @@ impl Pager {
         &self.channels
     }
 
+    /// Whether pages of both are dealt out to channels of the same devices, in the same order.
+    pub(crate) fn is_dealt_like(&self, other: &Self) -> bool {
+        let (own, others) = (self.channels(), other.channels());
+        own.len() == others.len()
+            && own.iter().zip(others).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()))
+    }
+
     /// The same with channels whose devices are of this.
     pub(crate) fn with_redundancy(mut self, redundancy: Redundancy) -> Self {
         self.redundancy = redundancy;

@@ -1,9 +1,10 @@
 //! Index sets from and to columns, by all threads.
 
-use super::{Dimension, IndexSet, count_of, distinct, threads};
+use super::{Dimension, IndexSet, count_of, distinct};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::reused::{self, unspecified_vec};
 use crate::base::scoped_threads::CORES;
+use crate::engine::shared_work;
 
 /// Tuples of a block, which is in the first cache of a core in rows while columns are read or written.
 const BLOCK: usize = 256;
@@ -134,7 +135,7 @@ impl IndexSet {
         let mut values = unspecified_vec(count_of(len, width)?)?;
         if width > 0 {
             let parts = values.chunks_mut(AT_ONCE * width).zip((0..).step_by(AT_ONCE));
-            threads::for_each(threads_for(len), parts, |(rows, start)| {
+            shared_work::for_each(threads_for(len), parts, |(rows, start)| {
                 for (rows, start) in rows.chunks_mut(BLOCK * width).zip((start..).step_by(BLOCK)) {
                     for (at, column) in columns.iter().enumerate() {
                         let to = rows[at..].iter_mut().step_by(width);
@@ -162,7 +163,7 @@ impl IndexSet {
     pub fn to_columns(&self) -> Result<IndexSetColumns> {
         let mut columns = IndexSetColumns::unspecified(self.dimensions().to_vec(), self.len())?;
         let (width, threads) = (self.dimensions().len(), threads_for(self.len()));
-        threads::for_each(threads, parts(columns.slices(), AT_ONCE), |(start, mut columns)| {
+        shared_work::for_each(threads, parts(columns.slices(), AT_ONCE), |(start, mut columns)| {
             let tuples = columns.first().map_or(0, |column| column.len());
             to_columns(&self.values()[start * width..][..tuples * width], &mut columns);
             Ok(())

@@ -10,13 +10,14 @@ use super::columns::{self, IndexSetColumns, to_columns};
 use super::engine::{Engine, Limits, Piece};
 use super::keys::FoldedMultiply;
 use super::merge::Merge;
-use super::{Dimension, IndexSet, PagedIndexSet, Tuples, count_of, threads};
+use super::{Dimension, IndexSet, PagedIndexSet, Tuples, count_of};
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
+use crate::engine::shared_work;
 use crate::ops::view::{Linear, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
@@ -173,7 +174,7 @@ pub(super) fn emit_from(
     const VALUES: usize = 128 << 10;
     let at_once = (VALUES / width).max(1);
     let parts = into.chunks_mut(at_once * width).zip((first..).step_by(at_once));
-    threads::for_each(threads, parts, |(into, first)| {
+    shared_work::for_each(threads, parts, |(into, first)| {
         piece.emit(first, into);
         Ok(())
     })
@@ -185,7 +186,7 @@ fn write_columns(piece: &Piece<'_>, columns: Vec<&mut [u64]>, threads: usize) ->
     const VALUES: usize = 64 << 10;
     let width = columns.len();
     let parts = columns::parts(columns, VALUES.checked_div(width).unwrap_or(1).max(1));
-    threads::for_each_with(threads, parts, Vec::new, |rows: &mut Vec<u64>, (first, mut columns)| {
+    shared_work::for_each_with(threads, parts, Vec::new, |rows: &mut Vec<u64>, (first, mut columns)| {
         rows.resize(columns.first().map_or(0, |column| column.len()) * width, 0);
         piece.emit(first, rows);
         to_columns(rows, &mut columns);
@@ -202,7 +203,7 @@ fn write_piece<D: Device>(
     range: Range<usize>,
 ) -> Result<()> {
     let pages = array.page_of(range.start)..array.page_of(range.end - 1) + 1;
-    threads::for_each_with(threads, pages, Vec::new, |buffer: &mut Vec<u64>, page| {
+    shared_work::for_each_with(threads, pages, Vec::new, |buffer: &mut Vec<u64>, page| {
         let page = array.page_range(page);
         let part = page.start.max(range.start)..page.end.min(range.end);
         // The tuples that touch the page, and what of the first one lies before it.

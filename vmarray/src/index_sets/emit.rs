@@ -2,9 +2,9 @@
 
 use super::runs::{AHEAD, TupleRun, TupleRuns};
 use super::source::Block;
-use super::threads;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::{prefetch_slice, zeroed_vec};
+use crate::engine::shared_work;
 
 /// The runs of how many tuples are added up.
 const STEP: usize = 1024;
@@ -35,7 +35,7 @@ impl Matches {
         /// How many sums a thread does at a time.
         const AT_ONCE: usize = 64;
         let sums = before.chunks_mut(AT_ONCE).zip((0..).step_by(AT_ONCE));
-        threads::for_each(threads, sums, |(sums, first)| {
+        shared_work::for_each(threads, sums, |(sums, first)| {
             for (number, sum) in sums.iter_mut().enumerate() {
                 let start = (first + number) * STEP;
                 *sum = (start..runs.len().min(start + STEP)).map(|tuple| runs.get(tuple).len).sum();

@@ -5,8 +5,8 @@ use std::ops::Range;
 use parking_lot::Mutex;
 
 use super::source::Block;
-use super::threads;
 use crate::base::error::Result;
+use crate::engine::shared_work;
 
 /// How values become a hash. Any function is right; a good one spreads its results over all bits.
 pub(super) trait KeyHash: Send + Sync {
@@ -75,7 +75,7 @@ impl Coder {
             }
             Ok(())
         };
-        threads::for_each_with(threads, parts, Vec::new, work)?;
+        shared_work::for_each_with(threads, parts, Vec::new, work)?;
         Ok(Self::of_bounds(&bounds.into_inner()))
     }
 

@@ -6,10 +6,10 @@ use bytemuck::{Pod, Zeroable};
 
 use super::keys::{Coder, KeyHash};
 use super::source::Block;
-use super::threads;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::reused::Reused;
+use crate::engine::shared_work;
 
 /// A tuple without its values.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -80,7 +80,7 @@ impl Partitions {
         let mut segments: Vec<PartitionSegment> =
             shares.clone().map(|_| PartitionSegment::default()).collect();
         let items = segments.iter_mut().zip(shares);
-        threads::for_each(threads, items, |(segment, tuples)| {
+        shared_work::for_each(threads, items, |(segment, tuples)| {
             *segment = PartitionSegment::of::<H>(block, keys, coder, fanout, tuples)?;
             Ok(())
         })?;

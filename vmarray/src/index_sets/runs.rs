@@ -14,10 +14,10 @@ use super::keys::{Coder, KeyHash};
 use super::merge::Merge;
 use super::partition::{Fanout, PartitionEntry, Partitions};
 use super::source::Block;
-use super::threads;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::{prefetch_slice, prefetch_write, zeroed_vec};
 use crate::base::reused::{Reused, as_atomics};
+use crate::engine::shared_work;
 
 /// What lies in no order is asked for so many tuples before it is used.
 pub(super) const AHEAD: usize = 16;
@@ -111,7 +111,7 @@ impl Index {
                 (number, table, (base - len) as u32, rest)
             })
             .collect();
-        threads::for_each_with(threads, items, Vec::new, |key_of, (number, table, base, rest)| {
+        shared_work::for_each_with(threads, items, Vec::new, |key_of, (number, table, base, rest)| {
             let entries = || partitions.partition(number).flatten();
             let same = |a: u32, b: u32| {
                 coder.is_exact() || {
@@ -152,7 +152,7 @@ impl Index {
         let mut runs = Reused::zeroed(a.len())?;
         // Written by threads in no order.
         let to = as_atomics(&mut runs);
-        threads::for_each(threads, self.tables.iter().enumerate(), |(number, table)| {
+        shared_work::for_each(threads, self.tables.iter().enumerate(), |(number, table)| {
             let entries = partitions.partition(number).flatten();
             let mut ahead = entries.clone().skip(AHEAD);
             for entry in entries {

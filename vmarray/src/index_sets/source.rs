@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use super::{Dimension, IndexSet, threads};
+use super::{Dimension, IndexSet};
 use crate::base::error::Result;
 use crate::base::reused::Reused;
+use crate::engine::shared_work;
 
 /// Tuples that can be combined: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a source of
 /// your own, which any number of threads may read at a time.
@@ -109,7 +110,7 @@ impl<'a> Block<'a> {
         if let Some(at_once) = VALUES.checked_div(width) {
             let at_once = at_once.max(1);
             let parts = values.chunks_mut(at_once * width).zip((tuples.start..).step_by(at_once));
-            threads::for_each(threads, parts, |(into, first)| source.read_tuples(first, into))?;
+            shared_work::for_each(threads, parts, |(into, first)| source.read_tuples(first, into))?;
         }
         Ok(Self { values: BlockValues::Owned(values), width, len })
     }

@@ -51,14 +51,17 @@ pub(super) struct Beside<'a> {
 impl Beside<'_> {
     /// Whether its elements have the same places in pages of as many elements.
     pub fn is_alike(&self, page_len: usize) -> bool {
-        self.start == self.own_start && page_len == self.pager.page_bytes() / self.stride
+        self.start == self.own_start && page_len == self.page_len()
+    }
+
+    fn page_len(&self) -> usize {
+        self.pager.page_bytes() / self.stride
     }
 
     /// Its pages that have the elements beside a range.
     pub fn pages(&self, range: &Range<usize>) -> Range<u64> {
-        let page_len = self.pager.page_bytes() / self.stride;
         let of = |index: usize| self.start + (index - self.own_start);
-        (of(range.start) / page_len) as u64..of(range.end).div_ceil(page_len) as u64
+        (of(range.start) / self.page_len()) as u64..of(range.end).div_ceil(self.page_len()) as u64
     }
 }
 
@@ -323,16 +326,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// same device as the one of this array that it is beside. Of arrays that have one channel each of the
     /// same device, what is only read may lie at any other place.
     pub(super) fn beside<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Beside<'a>> {
-        let (own, pager, stride) = (self.pager().channels(), other.store.pager()?, other.stride());
-        let channels = pager.channels();
+        let (own, pager, stride) = (self.pager(), other.store.pager()?, other.stride());
         let is_changed = other.target.is_some();
         let beside = Beside { pager, stride, start: other.start, own_start: first, is_changed };
         // What is changed is not to be read at another place meanwhile.
-        let is_anywhere = own.len() == 1 && !is_changed && !std::ptr::eq(pager, self.pager());
-        let is_beside = (is_anywhere || beside.is_alike(self.page_len()))
-            && own.len() == channels.len()
-            && own.iter().zip(channels).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()));
-        is_beside.then_some(beside)
+        let is_anywhere = own.channels().len() == 1 && !is_changed && !std::ptr::eq(pager, own);
+        let is_beside = is_anywhere || beside.is_alike(self.page_len());
+        (is_beside && own.is_dealt_like(pager)).then_some(beside)
     }
 
     /// Elements of a channel, counted in it, and those of others beside them.
@@ -452,14 +452,11 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             let Some(other) = values.store.pager().filter(|other| !std::ptr::eq(*other, pager)) else {
                 return Ok(false);
             };
-            let (own, others) = (pager.channels(), other.channels());
-            let are_alike = own.len() == others.len()
-                && own.iter().zip(others).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()));
             let page_len = other.page_bytes() / values.stride();
-            let dealt = own.len() * page_len;
+            let dealt = devices.len() * page_len;
             // Of several channels each is to have the values of its own keys.
             let go_together = page_len == self.page_len() && values.start % dealt == range.start % dealt;
-            if !are_alike || own.len() > 1 && !go_together {
+            if !pager.is_dealt_like(other) || devices.len() > 1 && !go_together {
                 return Ok(false);
             }
             let range = values.start..values.start + range.len();

@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-use backend_api::{Device, DeviceKind};
-use parking_lot::Mutex;
+use backend_api::Device;
 use vmarray_kernel::Function;
 
 use crate::array::VirtualArray;
@@ -12,7 +11,8 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::reused::Reused;
-use crate::base::scoped_threads::{CORES, together};
+use crate::base::scoped_threads::CORES;
+use crate::engine::shared_work::for_each;
 use crate::ops::sort::{SortKey, bytes_in_ram};
 
 /// What a thread takes at a time, in elements.
@@ -20,23 +20,8 @@ const PART: usize = if cfg!(test) { 100 } else { 64 << 10 };
 
 /// Whether work on an array's devices is better done in RAM, which takes so many bytes of it.
 pub(super) fn is_better<T: Element, D: Device>(array: &VirtualArray<T, D>, bytes: usize) -> bool {
-    let kinds = array.pager().channels().iter().map(|channel| channel.device().info().kind);
-    let is_card = |kind| matches!(kind, DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu);
-    !kinds.into_iter().any(is_card) && bytes <= bytes_in_ram()
-}
-
-/// Has all items worked on, by all threads.
-fn for_each<I>(items: impl Iterator<Item = I> + Send, work: impl Fn(I) -> Result<()> + Sync) -> Result<()> {
-    let (items, result) = (Mutex::new(items), Mutex::new(Ok(())));
-    together(*CORES, || {
-        loop {
-            let Some(item) = items.lock().next() else { break };
-            if let Err(error) = work(item) {
-                *result.lock() = Err(error);
-            }
-        }
-    });
-    result.into_inner()
+    let mut channels = array.pager().channels().iter();
+    !channels.any(|channel| channel.device().info().kind.is_gpu()) && bytes <= bytes_in_ram()
 }
 
 /// Runs of equal elements among sorted ones.
@@ -49,7 +34,7 @@ pub(super) struct EqualRuns<'a, B> {
 impl<'a, B: Copy + PartialEq + Sync> EqualRuns<'a, B> {
     pub(super) fn of(sorted: &'a [B]) -> Result<Self> {
         let mut begun = vec![0; sorted.len().div_ceil(PART)];
-        for_each(begun.iter_mut().zip((0..).step_by(PART)), |(begun, start): (_, usize)| {
+        for_each(*CORES, begun.iter_mut().zip((0..).step_by(PART)), |(begun, start): (_, usize)| {
             let part = &sorted[start.saturating_sub(1)..sorted.len().min(start + PART)];
             *begun = usize::from(start == 0) + part.windows(2).filter(|pair| pair[0] != pair[1]).count();
             Ok(())
@@ -69,7 +54,7 @@ impl<'a, B: Copy + PartialEq + Sync> EqualRuns<'a, B> {
             rest = others;
             (own, start)
         });
-        for_each(parts, |(own, start): (&mut [R], usize)| {
+        for_each(*CORES, parts, |(own, start): (&mut [R], usize)| {
             let mut next = 0;
             for at in start..self.sorted.len().min(start + PART) {
                 // What does not begin one is written as well, and over that what does.
@@ -86,7 +71,7 @@ impl<'a, B: Copy + PartialEq + Sync> EqualRuns<'a, B> {
 /// The numbers from 0 on.
 pub(super) fn positions(len: usize) -> Result<Reused<u32>> {
     let mut positions = Reused::<u32>::unspecified(len)?;
-    for_each(positions.chunks_mut(PART).zip((0..).step_by(PART)), |(positions, first)| {
+    for_each(*CORES, positions.chunks_mut(PART).zip((0..).step_by(PART)), |(positions, first)| {
         positions.iter_mut().zip(first..).for_each(|(position, number)| *position = number);
         Ok(())
     })?;
@@ -95,7 +80,7 @@ pub(super) fn positions(len: usize) -> Result<Reused<u32>> {
 
 /// Copies numbers of 32 bits to an array of wider ones.
 pub(super) fn write_wide<D: Device>(numbers: &[u32], to: &VirtualArray<u64, D>) -> Result<()> {
-    for_each(numbers.chunks(PART).zip((0..).step_by(PART)), |(numbers, start)| {
+    for_each(*CORES, numbers.chunks(PART).zip((0..).step_by(PART)), |(numbers, start)| {
         let wide: Vec<u64> = numbers.iter().map(|number| u64::from(*number)).collect();
         to.write_range(start, &wide)
     })
@@ -150,7 +135,7 @@ impl GroupPieces {
         let count = self.firsts[self.firsts.len() - 1];
         let mut results = zeroed_vec::<R>(count)?;
         let at_once = (PART * count / elements.len().max(1)).max(1);
-        for_each(results.chunks_mut(at_once).zip((0..).step_by(at_once)), |(results, first)| {
+        for_each(*CORES, results.chunks_mut(at_once).zip((0..).step_by(at_once)), |(results, first)| {
             let mut group = self.firsts.partition_point(|start| *start <= first) - 1;
             for (result, number) in results.iter_mut().zip(first..) {
                 *result = reduce(&elements[self.piece_of(&mut group, number)]).expect("pieces are not empty");

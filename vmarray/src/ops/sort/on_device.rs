@@ -9,8 +9,7 @@ use std::sync::Arc;
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Kernel, Report};
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceKind, DeviceSpan, Elements, Fill, Launch, Queue, Ticket, Transfer,
-    View,
+    Commit, Device, DeviceBuffer, DeviceSpan, Elements, Fill, Launch, Queue, Ticket, Transfer, View,
 };
 
 use super::KeyOrder;
@@ -44,8 +43,8 @@ pub(crate) enum DeviceSort {
 /// Whether it is worth an attempt to sort keys of so many bytes on a device, with values of so many or none.
 pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: Option<usize>) -> bool {
     // Others would have to run the body of the kernels to say that they do not take its text.
-    let is_card = matches!(device.info().kind, DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu);
-    is_card && move_kernel(key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
+    device.info().kind.is_gpu()
+        && move_kernel(key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
 }
 
 /// What a channel has of the keys that are sorted, and of their values. It lies side by side, and nobody else
@@ -299,7 +298,7 @@ impl KeysMemory {
     }
 }
 
-/// What a device says that does not take the text of a kernel.
-fn refusal() -> backend_api::Error {
+/// What is said of a device that does not take the text of a kernel, or has no room beside what is sorted.
+pub(super) fn refusal() -> backend_api::Error {
     backend_api::Error::new(backend_api::ErrorKind::Unsupported, "sort")
 }

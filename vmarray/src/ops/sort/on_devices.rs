@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::KeyOrder;
 use super::in_place;
 use super::merge::{Dealt, MergePart, parts_of};
-use super::on_device::{ChannelShare, DeviceSort, KeysMemory, KeysPlace, Sorter};
+use super::on_device::{ChannelShare, DeviceSort, KeysMemory, KeysPlace, Sorter, refusal};
 use super::onesweep::{MERGING_BLOCK, gather_kernel, is_refusal, merge_kernels};
 use crate::base::error::Result;
 use crate::base::scoped_threads::each;
@@ -103,7 +103,7 @@ impl<'a, L: Lane + Sync> ShareSorter<'a, L> {
         let (sorter, keys) = (Sorter::new(share, order)?, share.keys.count);
         // Of long arrays it takes as long to get memory for as to count.
         let (beside, counts) = std::thread::scope(|scope| {
-            let allocate = || if keys > BESIDE_MAX { Err(no_room()) } else { sorter.memory_for(keys) };
+            let allocate = || if keys > BESIDE_MAX { Err(refusal()) } else { sorter.memory_for(keys) };
             let beside = std::thread::Builder::new().spawn_scoped(scope, allocate);
             let counts = counts.then(|| sorter.counts(sorter.home(), keys)).transpose();
             (
@@ -208,13 +208,10 @@ impl<'s, L: Lane + Sync> SortedShares<'s, '_, L> {
         }
         failure?;
         // So that the last merge writes home.
-        let is_merged =
-            |merges: &&Vec<Merge>, number| merges.iter().any(|merge| all_of(merge).contains(&number));
-        let is_away = |this: &Self, number: usize| {
-            let steps = levels.iter().filter(|merges| is_merged(merges, number)).count();
-            (this.at[number] == sorters[number].home()) == (steps % 2 == 1)
-        };
-        let moved: Vec<bool> = (0..sorters.len()).map(|number| is_away(self, number)).collect();
+        let steps = |number| levels.iter().flatten().filter(|merge| all_of(merge).contains(&number)).count();
+        let moved: Vec<bool> = (0..sorters.len())
+            .map(|number| (self.at[number] == sorters[number].home()) == (steps(number) % 2 == 1))
+            .collect();
         let bring = |this: &Self, number: usize| {
             let at = this.at[number];
             sorters[number].bring(at, sorters[number].other_than(at))
@@ -274,7 +271,7 @@ impl<'s, L: Lane + Sync> SortedShares<'s, '_, L> {
             let dealt = self.dealing.of_channel(*channel, &(first..first + count));
             let columns = [(Some(*keys), Some(to.keys)), (*values, to.values)];
             for (from, to) in columns.into_iter().filter_map(|(from, to)| from.zip(to)) {
-                let kernel = gather_kernel(from.stride).ok_or_else(unknown)?;
+                let kernel = gather_kernel(from.stride).ok_or_else(refusal)?;
                 let here = from.start.plus((dealt.first - start) * from.stride);
                 let views = [
                     Elements { start: here, count: dealt.count, ..from },
@@ -314,7 +311,7 @@ impl<'s, L: Lane + Sync> SortedShares<'s, '_, L> {
     ) -> backend_api::Result<()> {
         let sorter = &self.sorters[number];
         let ChannelShare { keys, values, channel, first, lane } = sorter.sorter.share;
-        let kernels = merge_kernels(keys.stride, values.map(|of| of.stride)).ok_or_else(unknown)?;
+        let kernels = merge_kernels(keys.stride, values.map(|of| of.stride)).ok_or_else(refusal)?;
         let before: u64 = self.counts(&(merge[0].start..number)).iter().sum();
         let dealt = |part: &MergePart| {
             if is_last {
@@ -327,19 +324,14 @@ impl<'s, L: Lane + Sync> SortedShares<'s, '_, L> {
             let count = end.saturating_sub(start);
             (Dealt::side_by_side(own, count, part.base.wrapping_sub(before)), own)
         };
-        let parts: Vec<(&MergePart, Dealt, u64)> = parts
-            .iter()
-            .map(|part| (part, dealt(part)))
-            .filter(|(_, (dealt, _))| dealt.count > 0)
-            .map(|(part, (dealt, own))| (part, dealt, own))
-            .collect();
-        let tiles: u64 = parts.iter().map(|(_, dealt, _)| dealt.tiles()).sum();
-        let splits = DeviceBuffer::<dyn Device>::new(lane.device(), tiles * 16, Commit::Lazy)?;
-        let to = sorter.other_than(self.at[number]);
-        let (KeyOrder { flip, flip_negative }, mut tile) = (sorter.sorter.order, 0);
-        let (mut finding, mut merging) = (Vec::new(), Vec::new());
-        for (part, dealt, own) in parts {
+        let (to, KeyOrder { flip, flip_negative }) =
+            (sorter.other_than(self.at[number]), sorter.sorter.order);
+        for part in parts {
+            let (dealt, own) = dealt(part);
             let (runs, count, tiles) = (&part.from, dealt.count, dealt.tiles());
+            if count == 0 {
+                continue;
+            }
             let lengths = runs.each_ref().map(|(_, range)| range.end - range.start);
             // In the place of an empty run stands the other one, of which nothing is taken.
             let read = [0, 1].map(|run| &runs[if lengths[run] == 0 { 1 - run } else { run }]);
@@ -348,13 +340,14 @@ impl<'s, L: Lane + Sync> SortedShares<'s, '_, L> {
                 (place, range.end - range.start)
             });
             let to = sorter.sorter.further(to, own);
-            let splits = Elements { start: splits.at(tile * 16), count: 2 * tiles, stride: 8 };
+            let splits = DeviceBuffer::<dyn Device>::new(lane.device(), tiles * 16, Commit::Lazy)?;
+            let splits = Elements { start: splits.at(0), count: 2 * tiles, stride: 8 };
             let keys_read =
                 read.map(|(place, count)| View::from(Elements { start: place.keys, count, ..*keys }));
             let mut views = vec![keys_read[0], keys_read[1], splits.into()];
             let mut params = dealt.params().to_vec();
             params.extend([lengths[0], lengths[1], flip, flip_negative]);
-            finding.push((tiles, views.clone(), params.clone()));
+            sorter.sorter.launch(&kernels.find, tiles, &views, &params)?;
             views.push(Elements { start: to.keys, count, ..*keys }.into());
             if let Some(of) = values {
                 let values = read.into_iter().chain([(to, count)]).filter_map(|(place, count)| {
@@ -363,13 +356,7 @@ impl<'s, L: Lane + Sync> SortedShares<'s, '_, L> {
                 views.extend(values);
                 params.push(of.stride);
             }
-            merging.push((tiles * MERGING_BLOCK, views, params));
-            tile += tiles;
-        }
-        for (kernel, launches) in [(&kernels.find, finding), (&kernels.merge, merging)] {
-            for (items, views, params) in launches {
-                sorter.sorter.launch(kernel, items, &views, &params)?;
-            }
+            sorter.sorter.launch(&kernels.merge, tiles * MERGING_BLOCK, &views, &params)?;
         }
         Ok(())
     }
@@ -378,13 +365,4 @@ impl<'s, L: Lane + Sync> SortedShares<'s, '_, L> {
 /// The shares of both runs.
 fn all_of([one, two]: &Merge) -> Range<usize> {
     one.start..two.end
-}
-
-fn no_room() -> backend_api::Error {
-    backend_api::Error::new(backend_api::ErrorKind::OutOfMemory, "sort")
-}
-
-/// No share is without elements, and keys of its length were sorted.
-fn unknown() -> backend_api::Error {
-    backend_api::Error::new(backend_api::ErrorKind::Unsupported, "sort")
 }

@@ -38,19 +38,14 @@ pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static Kernel> {
         let views = vec![view(Access::Read, key), view(Access::Atomic, Type::U64)];
         kernel("count_digits_of", keys_text(key), (COUNTING_BLOCK, 0), views, 3).ok()
     };
-    static ALL: [OnceLock<Option<Kernel>>; 4] = [const { OnceLock::new() }; 4];
-    let key = key_type(key_bytes)?;
-    ALL[key_bytes.ilog2() as usize].get_or_init(|| made(key)).as_ref()
+    static ALL: OfLengths<Kernel> = OfLengths::new();
+    ALL.get(key_bytes, None, |key, _| made(key))
 }
 
 /// The kernel for keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes, or none.
 pub(super) fn move_kernel(key_bytes: u64, value_bytes: Option<u64>) -> Option<&'static MoveKernel> {
-    static ALL: [[OnceLock<Option<MoveKernel>>; 3]; 4] = [const { [const { OnceLock::new() }; 3] }; 4];
-    let (key, value) = (key_type(key_bytes)?, value_type(value_bytes)?);
-    let of_key = &ALL[key_bytes.ilog2() as usize];
-    of_key[value.map_or(0, |value| value.bytes() as usize / 4)]
-        .get_or_init(|| MoveKernel::new(key, value))
-        .as_ref()
+    static ALL: OfLengths<MoveKernel> = OfLengths::new();
+    ALL.get(key_bytes, value_bytes, MoveKernel::new)
 }
 
 /// Kernels that merge two runs into one.
@@ -68,9 +63,8 @@ pub(super) struct MergeKernels {
 
 /// The kernels that merge keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes, or none.
 pub(super) fn merge_kernels(key_bytes: u64, value_bytes: Option<u64>) -> Option<&'static MergeKernels> {
-    static ALL: [[OnceLock<Option<MergeKernels>>; 3]; 4] = [const { [const { OnceLock::new() }; 3] }; 4];
-    let (key, value) = (key_type(key_bytes)?, value_type(value_bytes)?);
-    let made = || {
+    static ALL: OfLengths<MergeKernels> = OfLengths::new();
+    ALL.get(key_bytes, value_bytes, |key, value| {
         let (runs, numbers) = ([view(Access::Read, key), view(Access::Read, key)], Type::U64);
         let (text, block) = (merges_text(key), (MERGING_BLOCK as u32, 0));
         let views = [&runs[..], &[view(Access::Append, numbers)]].concat();
@@ -81,21 +75,38 @@ pub(super) fn merge_kernels(key_bytes: u64, value_bytes: Option<u64>) -> Option<
         };
         views.extend([Access::Read, Access::Read, Access::Append].map(|access| view(access, value)));
         Some(MergeKernels { find, merge: kernel("merge_pairs_of", text, block, views, 11).ok()? })
-    };
-    let of_key = &ALL[key_bytes.ilog2() as usize];
-    of_key[value.map_or(0, |value| value.bytes() as usize / 4)].get_or_init(made).as_ref()
+    })
 }
 
 /// The kernel that brings elements of 1, 2, 4 or 8 bytes from a channel to where they are among all. Views:
 /// these, and where to. Parameters: the six of a [`Dealt`](super::merge::Dealt).
 pub(super) fn gather_kernel(bytes: u64) -> Option<&'static Kernel> {
-    static ALL: [OnceLock<Option<Kernel>>; 4] = [const { OnceLock::new() }; 4];
-    let of = key_type(bytes)?;
-    let made = || {
+    static ALL: OfLengths<Kernel> = OfLengths::new();
+    ALL.get(bytes, None, |of, _| {
         let views = vec![view(Access::Read, of), view(Access::Append, of)];
         kernel("gather_share_of", merges_text(of), (MERGING_BLOCK as u32, 0), views, 6).ok()
-    };
-    ALL[bytes.ilog2() as usize].get_or_init(made).as_ref()
+    })
+}
+
+/// What is made once for keys of each length, with values of 4 or 8 bytes, or none.
+struct OfLengths<T>([[OnceLock<Option<T>>; 3]; 4]);
+
+impl<T> OfLengths<T> {
+    const fn new() -> Self {
+        Self([const { [const { OnceLock::new() }; 3] }; 4])
+    }
+
+    fn get(
+        &self,
+        key_bytes: u64,
+        value_bytes: Option<u64>,
+        make: impl FnOnce(Type, Option<Type>) -> Option<T>,
+    ) -> Option<&T> {
+        let (key, value) = (key_type(key_bytes)?, value_type(value_bytes)?);
+        let of_key = &self.0[key_bytes.ilog2() as usize];
+        let of_both = &of_key[value.map_or(0, |value| value.bytes() as usize / 4)];
+        of_both.get_or_init(|| make(key, value)).as_ref()
+    }
 }
 
 /// The type of values of 4 or 8 bytes, or of none; none for others.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backend_api::own_files::OwnFolder;
-use backend_api::{DeviceInfo, DeviceKind, Route, Routing};
+use backend_api::{DeviceInfo, Route, Routing};
 
 use super::Profile;
 
@@ -71,8 +71,7 @@ impl Kept<'_> {
 /// Where profiles are kept; nowhere for what stands in for a card, whose identity means nothing to the next
 /// process.
 fn folder_for(info: &DeviceInfo) -> Option<PathBuf> {
-    let is_card = matches!(info.kind, DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu);
-    if is_card { folder(|name| std::env::var_os(name).map(PathBuf::from)) } else { None }
+    if info.kind.is_gpu() { folder(|name| std::env::var_os(name).map(PathBuf::from)) } else { None }
 }
 
 fn folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
@@ -183,7 +182,7 @@ fn parse_table(letters: &str, mut set: impl FnMut(usize, u64, Option<Route>)) ->
 mod tests {
     use std::fs;
 
-    use backend_api::own_files;
+    use backend_api::{DeviceKind, own_files};
 
     use super::*;
 

@@ -292,11 +292,9 @@ impl Session<'_> {
             let (Some(own), Some(others)) = (of.pager(), self.stores[other.number].pager()) else {
                 return false;
             };
-            let (own, others) = (own.channels(), others.channels());
             self.stores[other.number].page_len() == of.page_len()
                 && other.stored.range().start == range.start
-                && own.len() == others.len()
-                && own.iter().zip(others).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()))
+                && own.is_dealt_like(others)
         };
         let mut others = taken.iter().filter(|taken| !taken.is_around());
         if let Some(other) = others.find(|other| !other.is_own() || !is_alike(other)) {

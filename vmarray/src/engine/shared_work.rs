@@ -11,7 +11,7 @@ use crate::engine::guards;
 ///
 /// Threads that the system refuses to start are done without. A thread that holds guards works alone: others
 /// could not know that they must not wait for those. A panic of `work` is passed on.
-pub(super) fn for_each<I>(
+pub(crate) fn for_each<I>(
     threads: usize,
     items: impl IntoIterator<Item = I, IntoIter: Send>,
     work: impl Fn(I) -> Result<()> + Sync,
@@ -20,7 +20,7 @@ pub(super) fn for_each<I>(
 }
 
 /// As [`for_each`], where each thread has scratch memory of its own.
-pub(super) fn for_each_with<I, S>(
+pub(crate) fn for_each_with<I, S>(
     threads: usize,
     items: impl IntoIterator<Item = I, IntoIter: Send>,
     scratch_of: impl Fn() -> S + Sync,
