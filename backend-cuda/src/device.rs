@@ -807,6 +807,17 @@ mod tests {
     }
 
     #[test]
+    fn an_event_that_is_late_is_no_loss() {
+        let scene = Scene::new(0);
+        let ticket = scene.submit();
+        fake::driven(|driven| driven.late_events = 1000);
+        let core = &scene.device.core;
+        core.examine(&core.queue("test", ticket.queue).unwrap());
+        assert_eq!(fake::driven(|_| ()).late_events, 0, "somebody asked until it was reached");
+        scene.device.wait(ticket).unwrap();
+    }
+
+    #[test]
     fn many_threads_wait_for_tickets_of_one_queue() {
         let scene = Scene::new(0);
         scene.stream().open(0);

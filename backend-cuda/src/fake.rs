@@ -91,6 +91,8 @@ pub(crate) struct Driven {
     /// How many calls are answered with a shortage: to note an event, and to ask for a stream.
     pub(crate) short_records: usize,
     pub(crate) short_questions: usize,
+    /// How many questions find an event pending, whatever its stream has done.
+    pub(crate) late_events: usize,
     /// Whether the card is too full for another stream, and for which pieces of memory.
     pub(crate) no_streams: bool,
     pub(crate) no_bytes_above: Option<usize>,
@@ -114,6 +116,7 @@ thread_local! {
         Cell::new(Driven {
             short_records: 0,
             short_questions: 0,
+            late_events: 0,
             no_streams: false,
             no_bytes_above: None,
             short_maps: 0,
@@ -253,6 +256,10 @@ unsafe extern "C" fn event_record(event: EventHandle, stream: StreamHandle) -> u
 }
 
 unsafe extern "C" fn event_query(event: EventHandle) -> u32 {
+    if DRIVEN.get().late_events > 0 {
+        driven(|driven| driven.late_events -= 1);
+        return NOT_READY;
+    }
     // SAFETY: the event is alive, and so is the stream in which it was recorded.
     let event = unsafe { &*event.0.cast::<FakeEvent>() };
     let stream = std::ptr::with_exposed_provenance_mut(event.stream.load(Ordering::Acquire));
