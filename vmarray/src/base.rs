@@ -12,6 +12,8 @@ pub(crate) mod imported;
 pub(crate) mod memory;
 pub(crate) mod past_caches;
 #[cfg(not(loom))]
+pub(crate) mod progress;
+#[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod published;
 #[cfg(not(loom))]

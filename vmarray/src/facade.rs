@@ -232,7 +232,13 @@ pub mod file {
     //! What arrays in files need beside [`Builder::create`](crate::Builder::create) and
     //! [`open`](crate::Builder::open). See [the guide](crate::guide::files).
 
-    pub use crate::ops::saved::{Progress, SaveOptions};
+    pub use crate::ops::saved::SaveOptions;
+}
+
+pub mod progress {
+    //! How far work that takes long has come, and how it is stopped.
+
+    pub use crate::base::progress::{Progress, with_progress};
 }
 
 pub mod explain {

@@ -10,7 +10,8 @@ use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::ops::saved::{self, Progress, Told};
+use crate::base::progress::Progress;
+use crate::ops::saved::{self, Told};
 use crate::ops::view::View as _;
 use crate::setup::any::AnyDevice;
 

@@ -15,6 +15,7 @@ use crate::array::stored::LINEAR;
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
+use crate::base::progress::Progress;
 use crate::base::scoped_threads;
 use crate::engine::pager::{PageSaver, Pager, Snapshot};
 use crate::ops::view::{View, ViewMut};
@@ -23,29 +24,6 @@ use crate::ops::view::{View, ViewMut};
 const PIECE_BYTES: usize = 4 << 20;
 /// How many threads copy: enough to keep a bus and a drive busy at the same time.
 const THREADS: usize = 4;
-
-/// How far a snapshot has come.
-///
-/// ```
-/// use std::ops::ControlFlow;
-/// use vmarray::{file::{Progress, SaveOptions}, prelude::*};
-/// # let path = std::env::temp_dir().join(format!("vmarray-progress-{}", std::process::id()));
-/// let array = VirtualArray::<u32>::builder(10_000_000).build()?;
-/// let said = array.save_with(&path, SaveOptions::new(), |Progress { done_bytes, all_bytes, .. }| {
-///     if done_bytes * 2 < all_bytes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-/// });
-/// assert_eq!(*said.unwrap_err().kind(), vmarray::ErrorKind::Cancelled);
-/// assert!(!path.exists());
-/// # Ok::<(), vmarray::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// How much is copied.
-    pub done_bytes: u64,
-    /// How much there is.
-    pub all_bytes: u64,
-}
 
 /// How an array is [saved](VirtualArray::save_with).
 ///

@@ -17,6 +17,7 @@ use bytemuck::cast_slice_mut;
 
 use super::{KeyOrder, SortKey, on_host};
 use crate::base::error::Result;
+use crate::base::progress::{Steps, in_steps};
 use crate::base::reused::Reused;
 use crate::base::scoped_threads::{CORES, each};
 use crate::ops::executor::Operand;
@@ -58,22 +59,25 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
         }
     };
     let len = piece.keys.len();
-    let mut sorting = BySorting { store, first: range.start, values, order, piece, beside };
-    let mut starts: Vec<usize> = range.clone().step_by(len).collect();
-    for start in &starts {
-        sorting.sort_piece(*start..(start + len).min(range.end))?;
-    }
-    starts.push(range.end);
-    while starts.len() > 2 {
-        for at in (0..starts.len() - 2).step_by(2) {
-            sorting.merge(starts[at], starts[at + 1], starts[at + 2])?;
+    let rounds = 1 + range.len().div_ceil(len).next_power_of_two().ilog2() as usize;
+    in_steps((range.len() * of_each * rounds) as u64, |steps| {
+        let mut sorting = BySorting { store, first: range.start, values, order, steps, piece, beside };
+        let mut starts: Vec<usize> = range.clone().step_by(len).collect();
+        for start in &starts {
+            sorting.sort_piece(*start..(start + len).min(range.end))?;
         }
-        // Those that are merged begin where every other one began.
-        let last = starts.len() - 1;
-        starts =
-            starts.iter().enumerate().filter(|(at, _)| at % 2 == 0 || *at == last).map(|(_, s)| *s).collect();
-    }
-    Ok(())
+        starts.push(range.end);
+        while starts.len() > 2 {
+            for at in (0..starts.len() - 2).step_by(2) {
+                sorting.merge(starts[at], starts[at + 1], starts[at + 2])?;
+            }
+            // Those that are merged begin where every other one began.
+            let last = starts.len() - 1;
+            let is_kept = |at: usize| at.is_multiple_of(2) || at == last;
+            starts = (0..=last).filter(|at| is_kept(*at)).map(|at| starts[at]).collect();
+        }
+        Ok(())
+    })
 }
 
 /// Whether elements are in an order already. Of those that are not, some are read.
@@ -143,6 +147,7 @@ struct BySorting<'a, T: SortKey, S> {
     first: usize,
     values: Option<Operand<'a>>,
     order: KeyOrder,
+    steps: &'a Steps,
     piece: PieceMemory<T>,
     beside: PieceMemory<T>,
 }
@@ -158,6 +163,11 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
 
     fn stride(&self) -> usize {
         self.values.map_or(0, |values| values.stride())
+    }
+
+    /// Tells that so many elements are about to be moved.
+    fn tell(&self, len: usize) -> Result<()> {
+        self.steps.tell((len * (size_of::<T>() + self.stride())) as u64)
     }
 
     fn read(&self, place: usize, into: &mut SomeRows<'_, T>) -> Result<()> {
@@ -176,6 +186,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
     }
 
     fn sort_piece(&mut self, range: Range<usize>) -> Result<()> {
+        self.tell(range.len())?;
         let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
         let stride = self.stride();
         let (mut rows, others) = (piece.first(range.len(), stride), beside.first(range.len(), stride));
@@ -253,6 +264,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
     }
 
     fn merge_in_ram(&mut self, start: usize, middle: usize, end: usize) -> Result<()> {
+        self.tell(end - start)?;
         let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
         let stride = self.stride();
         let (mut both, merged) = (piece.first(end - start, stride), beside.first(end - start, stride));
@@ -294,6 +306,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         let (at_once, stride) = (piece.keys.len(), self.stride());
         let done = (0..len).step_by(at_once).try_for_each(|at| {
             let here = at_once.min(len - at);
+            self.tell(0)?;
             let (mut of_one, mut of_two) = (piece.first(here, stride), beside.first(here, stride));
             self.read(one + at, &mut of_one)?;
             self.read(two + at, &mut of_two)?;
@@ -412,7 +425,9 @@ mod tests {
             let memory = || PieceMemory::new(70, 8);
             let values = Some(Operand::changed(values, 0));
             let (order, piece, beside) = (KeyOrder::of::<u32>(false), memory()?, memory()?);
-            BySorting { store: keys, first: 0, values, order, piece, beside }.swap(20, 320, 250)
+            in_steps(0, |steps| {
+                BySorting { store: keys, first: 0, values, order, steps, piece, beside }.swap(20, 320, 250)
+            })
         };
         let expected: Vec<_> =
             [&rows[..20], &rows[320..570], &rows[270..320], &rows[20..270], &rows[570..]].concat();

@@ -1,5 +1,6 @@
 //! Sorts on cards without a card: a device that carries out their kernels in RAM, and says that it is one.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use backend_api::kernel::{self, Access, Report};
@@ -12,6 +13,7 @@ use backend_api::{
 use crate::ErrorKind;
 use crate::host::HostDevice;
 use crate::prelude::*;
+use crate::progress::with_progress;
 
 #[derive(Debug)]
 struct CardModel {
@@ -21,9 +23,13 @@ struct CardModel {
 
 impl CardModel {
     fn new() -> Self {
+        Self::of(DeviceKind::DiscreteGpu)
+    }
+
+    fn of(kind: DeviceKind) -> Self {
         let inner: Arc<dyn Device> = Arc::new(HostDevice::new(64 << 20).unwrap());
         let mut info = inner.info().clone();
-        info.kind = DeviceKind::DiscreteGpu;
+        info.kind = kind;
         Self { inner, info }
     }
 
@@ -247,4 +253,55 @@ fn what_fails_leaves_the_keys_in_some_order() {
         }
     }
     assert!(failed > 50 && lost == 0, "{failed} failed, {lost} lost");
+}
+
+#[test]
+fn sorts_tell_how_far_they_are_and_stop_when_the_program_says_so() {
+    let mut random = SplitMix64::new(13);
+    // On devices, in place, and through RAM.
+    let (card, other) = (DeviceKind::DiscreteGpu, DeviceKind::Cpu);
+    let kinds = [(1, 5000, card), (3, 5000, card), (1, 30_000, card), (2, 3000, other)];
+    for (kind, (channels, len, of)) in kinds.into_iter().enumerate() {
+        let unsorted = keys(&mut random, len, 0);
+        let mut sorted: Vec<(u64, u64)> = unsorted.iter().copied().zip(0..).collect();
+        sorted.sort_unstable();
+        let mut stops = 0;
+        loop {
+            let device = Arc::new(CardModel::of(of));
+            let array = || {
+                let devices = (0..channels).map(|_| Arc::clone(&device));
+                VirtualArray::<u64>::builder(len).devices(devices).page_len(700).build().unwrap()
+            };
+            let (of_keys, of_values, has_values) = (array(), array(), stops % 2 == 1);
+            of_keys.write(0, &unsorted).unwrap();
+            of_values.write(0, &(0..len as u64).collect::<Vec<_>>()).unwrap();
+            let mut told = Vec::new();
+            let outcome = with_progress(
+                |progress| {
+                    told.push(progress);
+                    if told.len() > stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                },
+                || if has_values { of_keys.sort_with(.., &of_values) } else { of_keys.sort(..) },
+            );
+            let done: Vec<u64> = told.iter().map(|progress| progress.done_bytes).collect();
+            assert!(done.is_sorted(), "{done:?}");
+            let mut found: Vec<(u64, u64)> =
+                of_keys.to_vec(..).unwrap().into_iter().zip(of_values.to_vec(..).unwrap()).collect();
+            if outcome.is_ok() {
+                assert!(told.last().is_some_and(|last| last.done_bytes == last.all_bytes), "{told:?}");
+                assert!(stops > 2, "kind {kind}: told {stops} times");
+                break;
+            }
+            assert_eq!(*outcome.unwrap_err().kind(), ErrorKind::Cancelled, "kind {kind}, stop {stops}");
+            if has_values {
+                found.sort_unstable();
+            } else {
+                let mut of_keys: Vec<u64> = found.iter().map(|(key, _)| *key).collect();
+                of_keys.sort_unstable();
+                found = of_keys.into_iter().zip(sorted.iter().map(|(_, value)| *value)).collect();
+            }
+            assert!(found == sorted, "kind {kind}, stop {stops}");
+            stops += 1 + stops / 3;
+        }
+    }
 }

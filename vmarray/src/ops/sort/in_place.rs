@@ -15,6 +15,7 @@ use std::ops::Range;
 use super::KeyOrder;
 use super::on_device::{ChannelShare, DeviceSort, KeysMemory, KeysPlace, Sorter};
 use super::onesweep::{DIGITS, is_refusal};
+use crate::base::progress::Steps;
 use crate::ops::executor::Lane;
 
 /// Bytes of keys and values that are sorted at once, at most and at least; twice that is used beside them.
@@ -28,8 +29,12 @@ const SPARE_BLOCKS: u64 = DIGITS as u64 + 3;
 const TOGETHER: u64 = 16;
 
 /// Sorts the keys of a share.
-pub(super) fn sort<L: Lane + Sync>(share: &ChannelShare<'_, L>, order: KeyOrder) -> DeviceSort {
-    let sorter = match Sorter::new(share, order) {
+pub(super) fn sort<L: Lane + Sync>(
+    share: &ChannelShare<'_, L>,
+    order: KeyOrder,
+    steps: &Steps,
+) -> DeviceSort {
+    let sorter = match Sorter::new(share, order, steps) {
         Ok(sorter) => sorter,
         Err(error) if error.device_error().is_some_and(is_refusal) => return DeviceSort::Refused,
         Err(error) => return DeviceSort::Failed(error),
@@ -40,8 +45,7 @@ pub(super) fn sort<L: Lane + Sync>(share: &ChannelShare<'_, L>, order: KeyOrder)
 }
 
 fn with_memory<L: Lane + Sync>(sorter: &Sorter<'_, L>) -> DeviceSort {
-    let ChannelShare { keys, values, .. } = sorter.share;
-    let of_each = keys.stride + values.map_or(0, |values| values.stride);
+    let (keys, of_each) = (sorter.share.keys, sorter.share.bytes_of_each());
     let mut piece_bytes = PIECE_BYTES.end;
     let (block, memory) = loop {
         let block = piece_bytes / of_each / BLOCKS_OF_PIECE;

@@ -15,6 +15,7 @@ use backend_api::{
 use super::KeyOrder;
 use super::onesweep::{COUNTING_BLOCK, DIGITS, MoveKernel, STATE_HEADER_BYTES, count_kernel, move_kernel};
 use crate::base::error::{Error, Result};
+use crate::base::progress::Steps;
 use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
 use crate::ops::executor::{Lane, RunAccess};
@@ -58,6 +59,13 @@ pub(crate) struct ChannelShare<'a, L> {
     pub values: Option<Elements<'a>>,
 }
 
+impl<L> ChannelShare<'_, L> {
+    /// How many bytes a key has, and its value.
+    pub(super) fn bytes_of_each(&self) -> u64 {
+        self.keys.stride + self.values.map_or(0, |values| values.stride)
+    }
+}
+
 /// Where keys are, and their values.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct KeysPlace<'a> {
@@ -69,6 +77,7 @@ pub(super) struct KeysPlace<'a> {
 pub(super) struct Sorter<'a, L> {
     pub share: &'a ChannelShare<'a, L>,
     pub order: KeyOrder,
+    steps: &'a Steps,
     count: &'a Kernel,
     moves: &'a MoveKernel,
     /// Numbers of digits, and states of tiles.
@@ -81,7 +90,7 @@ pub(super) struct Sorter<'a, L> {
 impl<'a, L: Lane + Sync> Sorter<'a, L> {
     /// # Errors
     /// A [refusal](is_refusal) of the device, and others.
-    pub fn new(share: &'a ChannelShare<'a, L>, order: KeyOrder) -> Result<Self> {
+    pub fn new(share: &'a ChannelShare<'a, L>, order: KeyOrder, steps: &'a Steps) -> Result<Self> {
         let keys = share.keys;
         let kernels = (count_kernel(keys.stride), move_kernel(keys.stride, share.values.map(|of| of.stride)));
         let (Some(count), Some(moves)) = kernels else { return Err(refusal().into()) };
@@ -89,7 +98,7 @@ impl<'a, L: Lane + Sync> Sorter<'a, L> {
         let of_states = Self::state_bytes(moves, keys.count.min(Self::at_once(moves)));
         let memory = DeviceBuffer::new(share.lane.device(), states + of_states, Commit::Lazy)?;
         let host = share.lane.buffer((Self::words(keys.stride) * 8 + Report::BYTES) as usize)?;
-        Ok(Self { share, order, count, moves, memory, states, host })
+        Ok(Self { share, order, steps, count, moves, memory, states, host })
     }
 
     /// The numbers of all digits, and two times where keys of each value of one begin.
@@ -168,7 +177,9 @@ impl<'a, L: Lane + Sync> Sorter<'a, L> {
     ) -> std::result::Result<KeysPlace<'p>, (KeysPlace<'p>, backend_api::Error)> {
         let mut from_to = (from, beside);
         for (place, counts) in counts.chunks_exact(DIGITS).enumerate() {
-            if !counts.contains(&keys) {
+            if counts.contains(&keys) {
+                self.tell(keys).map_err(|error| (from_to.0, error))?;
+            } else {
                 // What it has read is as it was.
                 self.pass(place as u64, counts, from_to).map_err(|error| (from_to.0, error))?;
                 from_to = (from_to.1, from_to.0);
@@ -232,11 +243,19 @@ impl<'a, L: Lane + Sync> Sorter<'a, L> {
         keys_moved: u64,
         work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>,
     ) -> backend_api::Result<()> {
-        let ChannelShare { lane, keys, values, .. } = self.share;
+        let lane = &self.share.lane;
         let ticket = lane.submit(RunAccess::Change, work)?;
-        let of_each = keys.stride + values.map_or(0, |values| values.stride);
-        recording::sized(ticket, 1, || 2 * keys_moved * of_each);
+        recording::sized(ticket, 1, || 2 * keys_moved * self.share.bytes_of_each());
         lane.wait(ticket)
+    }
+
+    /// Tells that so many keys are about to be moved.
+    ///
+    /// # Errors
+    /// One of the device, for lack of a better one, if the program wants no more.
+    pub fn tell(&self, keys: u64) -> backend_api::Result<()> {
+        let told = self.steps.tell(keys * self.share.bytes_of_each());
+        told.map_err(|_| backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "sort"))
     }
 
     /// Moves keys, which have these counts of one digit, and their values, by this digit.
@@ -266,6 +285,7 @@ impl<'a, L: Lane + Sync> Sorter<'a, L> {
         let mut first = 0;
         while first < count {
             let here = Self::at_once(self.moves).min(count - first);
+            self.tell(here)?;
             let bytes = Self::state_bytes(self.moves, here);
             let fill = Fill { to: states.start, bytes, pattern: &[0] };
             self.done(0, &mut |queue| queue.fill(&fill))?;

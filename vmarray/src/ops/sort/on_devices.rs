@@ -19,7 +19,8 @@ use super::in_place;
 use super::merge::{Dealt, MergePart, parts_of};
 use super::on_device::{ChannelShare, DeviceSort, KeysMemory, KeysPlace, Sorter, refusal};
 use super::onesweep::{MERGING_BLOCK, gather_kernel, is_refusal, merge_kernels};
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::progress::{Steps, in_steps};
 use crate::base::scoped_threads::each;
 use crate::ops::compute::within_channel;
 use crate::ops::executor::Lane;
@@ -61,8 +62,30 @@ pub(crate) fn sort_on_devices<L: Lane + Sync>(
     order: KeyOrder,
     begin_write: impl FnOnce(),
 ) -> DeviceSort {
+    let of_each = shares[0].bytes_of_each();
+    let bytes: u64 = shares.iter().map(|share| share.keys.count * of_each).sum();
+    // What deals keys to the other channels is not told of.
+    let rounds = shares[0].keys.stride + levels(shares.len()).len() as u64;
+    let sorted =
+        in_steps(bytes * rounds, |steps| match sort_in_steps(shares, dealing, order, steps, begin_write) {
+            DeviceSort::Done => Ok(DeviceSort::Done),
+            DeviceSort::Failed(_) if steps.is_cancelled() => {
+                Err(DeviceSort::Failed(ErrorKind::Cancelled.into()))
+            }
+            other => Err(other),
+        });
+    sorted.unwrap_or_else(|other| other)
+}
+
+fn sort_in_steps<L: Lane + Sync>(
+    shares: &[ChannelShare<'_, L>],
+    dealing: Dealing,
+    order: KeyOrder,
+    steps: &Steps,
+    begin_write: impl FnOnce(),
+) -> DeviceSort {
     let is_dealt = shares.len() > 1 && shares[0].values.is_some();
-    let made = of_each(shares.len(), |number| ShareSorter::new(&shares[number], order, !is_dealt));
+    let made = of_each(shares.len(), |number| ShareSorter::new(&shares[number], order, !is_dealt, steps));
     let (mut sorters, mut failure) = (Vec::new(), None);
     for sorter in made {
         match sorter {
@@ -74,7 +97,7 @@ pub(crate) fn sort_on_devices<L: Lane + Sync>(
         Some(error) if error.device_error().is_some_and(is_refusal) => match shares {
             [share] => {
                 begin_write();
-                in_place::sort(share, order)
+                in_place::sort(share, order, steps)
             }
             _ => DeviceSort::Refused,
         },
@@ -99,8 +122,8 @@ struct ShareSorter<'a, L> {
 
 impl<'a, L: Lane + Sync> ShareSorter<'a, L> {
     /// Gets memory, and counts digits meanwhile, if that is wanted.
-    fn new(share: &'a ChannelShare<'a, L>, order: KeyOrder, counts: bool) -> Result<Self> {
-        let (sorter, keys) = (Sorter::new(share, order)?, share.keys.count);
+    fn new(share: &'a ChannelShare<'a, L>, order: KeyOrder, counts: bool, steps: &'a Steps) -> Result<Self> {
+        let (sorter, keys) = (Sorter::new(share, order, steps)?, share.keys.count);
         // Of long arrays it takes as long to get memory for as to count.
         let (beside, counts) = std::thread::scope(|scope| {
             let allocate = || if keys > BESIDE_MAX { Err(refusal()) } else { sorter.memory_for(keys) };
@@ -332,6 +355,7 @@ impl<'s, L: Lane + Sync> SortedShares<'s, '_, L> {
             if count == 0 {
                 continue;
             }
+            sorter.sorter.tell(count)?;
             let lengths = runs.each_ref().map(|(_, range)| range.end - range.start);
             // In the place of an empty run stands the other one, of which nothing is taken.
             let read = [0, 1].map(|run| &runs[if lengths[run] == 0 { 1 - run } else { run }]);

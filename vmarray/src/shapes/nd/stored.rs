@@ -10,7 +10,8 @@ use super::{Geometry, NdArray, NdBuilder, NdLayout, NdView};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::ops::saved::{self, Progress, SaveOptions};
+use crate::base::progress::Progress;
+use crate::ops::saved::{self, SaveOptions};
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Has the elements stay that were written before, of an array in files: [`VirtualArray::sync`].

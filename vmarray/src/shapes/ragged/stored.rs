@@ -13,8 +13,9 @@ use crate::array::VirtualArray;
 use crate::array::stored::StoredRows;
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::base::progress::Progress;
 use crate::engine::pager::{Pager, StoredLength};
-use crate::ops::saved::{self, Progress, SaveOptions, Told};
+use crate::ops::saved::{self, SaveOptions, Told};
 use crate::ops::view::View as _;
 
 /// What writes down how many rows there are in files.

@@ -1,0 +1,147 @@
+//! How far work that takes long has come, told to the program, which may stop it.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::base::error::{ErrorKind, Result};
+
+/// How far work has come: a snapshot that is saved, or a [sort](with_progress).
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use vmarray::{file::SaveOptions, prelude::*, progress::Progress};
+/// # let path = std::env::temp_dir().join(format!("vmarray-progress-{}", std::process::id()));
+/// let array = VirtualArray::<u32>::builder(10_000_000).build()?;
+/// let said = array.save_with(&path, SaveOptions::new(), |Progress { done_bytes, all_bytes, .. }| {
+///     if done_bytes * 2 < all_bytes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+/// });
+/// assert_eq!(*said.unwrap_err().kind(), vmarray::ErrorKind::Cancelled);
+/// assert!(!path.exists());
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// How many bytes are done, each as often as it is moved.
+    pub done_bytes: u64,
+    /// How many there are to do. What turns out to be needless counts as done.
+    pub all_bytes: u64,
+}
+
+/// Who is told, by one thread at a time.
+type Teller<'a> = Mutex<&'a mut (dyn FnMut(Progress) -> ControlFlow<()> + Send)>;
+
+thread_local! {
+    /// Who is told of the work of this thread. It lives longer than what this refers to it by.
+    static TELLER: Cell<Option<&'static Teller<'static>>> = const { Cell::new(None) };
+}
+
+/// Puts back who was told before.
+struct Before(Option<&'static Teller<'static>>);
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        TELLER.set(self.0);
+    }
+}
+
+/// Does some work of the calling thread, and tells how far the sorts in it have come: `progress` is called
+/// before the first step of each and after every few GiB or less, by any thread, one at a time. Sorts are
+/// [`sort`](crate::views::ViewMut::sort), [`sort_with`](crate::views::ViewMut::sort_with), and what
+/// [`Order`](crate::prelude::Order) and [`OrderMut`](crate::prelude::OrderMut) have that sorts; of several
+/// in one call each counts from 0.
+///
+/// If `progress` breaks, the sort ends with [`Cancelled`](ErrorKind::Cancelled) as soon as what is in flight
+/// is done: the elements are in some order then, none is lost, and values are still beside their keys.
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use vmarray::{prelude::*, progress::with_progress};
+///
+/// let array = VirtualArray::<u32>::new(3)?;
+/// array.write(0, &[3, 1, 2])?;
+/// let mut percent = 0;
+/// let sorted = with_progress(
+///     |progress| {
+///         percent = 100 * progress.done_bytes / progress.all_bytes;
+///         ControlFlow::Continue(())
+///     },
+///     || array.sort(..),
+/// );
+/// sorted?;
+/// assert_eq!((percent, array.to_vec(..)?), (100, vec![1, 2, 3]));
+///
+/// array.set(0, 4)?;
+/// let stopped = with_progress(|_| ControlFlow::Break(()), || array.sort(..));
+/// assert_eq!(*stopped.unwrap_err().kind(), vmarray::ErrorKind::Cancelled);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub fn with_progress<R>(
+    mut progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    work: impl FnOnce() -> R,
+) -> R {
+    let teller: Teller<'_> = Mutex::new(&mut progress);
+    // SAFETY: `Before` takes the reference away before `teller` and `progress` go, also if `work` panics.
+    // Others get it by `in_steps` alone, on this thread, while `work` runs, and for no longer than that.
+    let teller = unsafe { std::mem::transmute::<&Teller<'_>, &'static Teller<'static>>(&teller) };
+    let _before = Before(TELLER.replace(Some(teller)));
+    work()
+}
+
+/// Does work that is told of.
+///
+/// # Errors
+/// Those of the work.
+pub(crate) fn in_steps<R, E>(
+    all_bytes: u64,
+    work: impl FnOnce(&Steps) -> std::result::Result<R, E>,
+) -> std::result::Result<R, E> {
+    let steps = Steps {
+        teller: TELLER.get(),
+        done_bytes: AtomicU64::new(0),
+        all_bytes: all_bytes.max(1),
+        is_cancelled: AtomicBool::new(false),
+    };
+    let done = work(&steps)?;
+    // It is too late to stop.
+    let _ = steps.tell(u64::MAX);
+    Ok(done)
+}
+
+/// The steps of some work.
+pub(crate) struct Steps {
+    teller: Option<&'static Teller<'static>>,
+    done_bytes: AtomicU64,
+    all_bytes: u64,
+    is_cancelled: AtomicBool,
+}
+
+impl Steps {
+    /// Tells of so many bytes more.
+    ///
+    /// # Errors
+    /// [`Cancelled`](ErrorKind::Cancelled), from then on each time.
+    pub(crate) fn tell(&self, bytes: u64) -> Result<()> {
+        let Some(teller) = self.teller else { return Ok(()) };
+        let mut progress = teller.lock();
+        if self.is_cancelled() {
+            return Err(ErrorKind::Cancelled.into());
+        }
+        let done_bytes = self.done_bytes.load(Ordering::Relaxed).saturating_add(bytes).min(self.all_bytes);
+        self.done_bytes.store(done_bytes, Ordering::Relaxed);
+        // What it sorts itself is not told of.
+        let _before = Before(TELLER.replace(None));
+        if progress(Progress { done_bytes, all_bytes: self.all_bytes }).is_break() {
+            self.is_cancelled.store(true, Ordering::Relaxed);
+            return Err(ErrorKind::Cancelled.into());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+}
