@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::setup::any::in_ram;
 
 /// How much of an array on channels of these devices is cached in RAM, at most.
-const CACHE_BYTES: usize = 64 << 20;
+const CACHE_BYTES: usize = 1 << 20;
 
 /// An array of zeroes whose pages, of so many elements each, are dealt out to channels of these devices: in
 /// RAM in the place of files, which hold what they were made for and nothing else.

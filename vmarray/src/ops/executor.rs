@@ -39,7 +39,7 @@ pub(crate) use beside::ReadOperand;
 pub(crate) use copy::{copies_within, copy_elements};
 pub use fetch::PastHost;
 pub(crate) use staged::StagedRows;
-pub use write::{Change, Operand, OperandStore, ResultStore};
+pub use write::{Change, Operand, OperandStore, ResultStore, ShareWork};
 pub(crate) use write::{Outcome, RefusedRun, STAGED_BYTES, Writing, in_parts};
 
 /// What device-side work does with the elements of its runs.

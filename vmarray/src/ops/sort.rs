@@ -4,6 +4,7 @@ mod by_pieces;
 #[cfg(test)]
 mod card_model;
 mod in_place;
+mod look_back;
 mod merge;
 mod on_device;
 mod on_devices;
@@ -12,12 +13,17 @@ mod onesweep;
 
 use std::fmt::Debug;
 use std::ops::Range;
+use std::sync::Arc;
 
+use backend_api::Device;
 use vmarray_kernel::{Memory, Number};
 
 pub(crate) use self::by_pieces::bytes_in_ram;
-pub(crate) use self::on_device::{ChannelShare, DeviceSort, can_sort};
-pub(crate) use self::on_devices::{Dealing, sort_on_devices};
+pub(crate) use self::look_back::{LookBack, look_back};
+use self::on_device::can_sort;
+pub use self::on_device::{ChannelShare, DeviceOutcome};
+pub use self::on_devices::Dealing;
+use self::on_devices::sort_on_devices;
 pub(crate) use self::on_host::{sort as sort_in_ram, sort_pairs as sort_pairs_in_ram};
 pub(crate) use self::onesweep::is_refusal;
 use crate::base::element::Element;
@@ -155,7 +161,15 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
         pager.expect_writable()?;
         pager.expect_no_guards()?;
     }
-    if target.sort_in_place(range, values, order)? {
+    let value_bytes = values.map(|values| values.stride());
+    let can_sort = |device: &Arc<dyn Device>| can_sort(device, size_of::<T>(), value_bytes);
+    let sorted = target.change_on_devices(
+        range,
+        values.map(|values| (values, range.len())),
+        &can_sort,
+        &mut |shares, dealing, begin_write| sort_on_devices(shares, dealing, order, begin_write),
+    );
+    if sorted? {
         return Ok(());
     }
     by_pieces::sort::<T, S>(store, range, values, order)

@@ -20,11 +20,11 @@ use crate::engine::links::reach;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{
     AskedRun, Change, Collecting, Examination, Lane, Operand, OperandStore, PastHost, Question, ResultStore,
-    Run, RunAccess, StagedRows, distinct,
+    Run, RunAccess, ShareWork, StagedRows, distinct,
 };
 use crate::ops::gather;
 use crate::ops::shift::interrupted;
-use crate::ops::sort::{ChannelShare, Dealing, DeviceSort, KeyOrder, can_sort, sort_on_devices};
+use crate::ops::sort::{ChannelShare, Dealing, DeviceOutcome};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Store, StoreMut, View as _};
 
@@ -434,40 +434,41 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
         assign(self, others, range, change)
     }
 
-    fn sort_in_place(
+    fn change_on_devices(
         &self,
         range: &Range<usize>,
-        values: Option<Operand<'_>>,
-        order: KeyOrder,
+        beside: Option<(Operand<'_>, usize)>,
+        can_do: &dyn Fn(&Arc<dyn Device>) -> bool,
+        work: ShareWork<'_>,
     ) -> Result<bool> {
-        let (pager, value_bytes) = (self.pager(), values.map(|values| values.stride()));
+        let pager = self.pager();
         let devices: Vec<_> = pager.channels().iter().map(|channel| channel.device()).collect();
         let are_joined =
             || devices.iter().all(|one| devices.iter().all(|two| reach(one, two) == Reach::Maps));
-        if !devices.iter().all(|device| can_sort(device, size_of::<T>(), value_bytes)) || !are_joined() {
+        if !devices.iter().copied().all(can_do) || !are_joined() {
             return Ok(false);
         }
-        let (mut claims, mut beside) = (vec![(pager, self.touched_pages(range))], None);
-        if let Some(values) = values {
-            let Some(other) = values.store.pager().filter(|other| !std::ptr::eq(*other, pager)) else {
+        let (mut claims, mut values) = (vec![(pager, self.touched_pages(range))], None);
+        if let Some((beside, len)) = beside {
+            let Some(other) = beside.store.pager().filter(|other| !std::ptr::eq(*other, pager)) else {
                 return Ok(false);
             };
-            let page_len = other.page_bytes() / values.stride();
+            let page_len = other.page_bytes() / beside.stride();
             let dealt = devices.len() * page_len;
             // Of several channels each is to have the values of its own keys.
-            let go_together = page_len == self.page_len() && values.start % dealt == range.start % dealt;
+            let go_together = page_len == self.page_len() && beside.start % dealt == range.start % dealt;
             if !pager.is_dealt_like(other) || devices.len() > 1 && !go_together {
                 return Ok(false);
             }
-            let range = values.start..values.start + range.len();
+            let range = beside.start..beside.start + len;
             claims.push((other, (range.start / page_len) as u64..range.end.div_ceil(page_len) as u64));
-            beside = Some((other, page_len, range, values.stride() as u64));
+            values = Some((other, page_len, range, beside.stride() as u64));
         }
         let mut claimed = Pager::claim_homes(&claims)?;
         let share = |number: usize| {
             let own = self.elements_in_channel(number, range);
             let ArrayRun { mut lane, columns, .. } = self.run(&[], number, &own);
-            let values = beside.as_ref().map(|(other, page_len, range, stride)| {
+            let values = values.as_ref().map(|(other, page_len, range, stride)| {
                 let channel = &other.channels()[number];
                 lane.neighbours.push(&channel.queues);
                 lane.written.push(&channel.queues);
@@ -475,15 +476,16 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
                 let start = channel.slot_memory().plus(within.start * stride);
                 Elements { start, count: within.end - within.start, stride: *stride }
             });
+            let lane = Box::new(lane);
             ChannelShare { lane, channel: number as u64, first: own.start, keys: columns[0], values }
         };
         let shares: Vec<_> = (0..devices.len()).map(share).filter(|share| share.keys.count > 0).collect();
         let dealing = Dealing { page_len: self.page_len(), channels: devices.len(), start: range.start };
-        match sort_on_devices(&shares, dealing, order, || claimed.begin_write()) {
-            DeviceSort::Done => Ok(true),
-            DeviceSort::Refused => Ok(false),
-            DeviceSort::Failed(error) => Err(error),
-            DeviceSort::Lost(error) => Err(interrupted(error, 0..0, range.clone())),
+        match work(&shares, dealing, &mut || claimed.begin_write()) {
+            DeviceOutcome::Done => Ok(true),
+            DeviceOutcome::Refused => Ok(false),
+            DeviceOutcome::Failed(error) => Err(error),
+            DeviceOutcome::Lost(error) => Err(interrupted(error, 0..0, range.clone())),
         }
     }
 }

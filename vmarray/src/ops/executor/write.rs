@@ -15,7 +15,7 @@ use crate::base::recording;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
-use crate::ops::sort::KeyOrder;
+use crate::ops::sort::{ChannelShare, Dealing, DeviceOutcome};
 
 /// How many bytes of each column are copied at a time to where they are to be beside the others.
 pub(crate) const STAGED_BYTES: usize = 16 << 20;
@@ -102,6 +102,9 @@ pub trait OperandStore: Sync {
     fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }
 
+/// Changes what channels have of elements, none of which is without any, and says before when it is about to.
+pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Dealing, &mut dyn FnMut()) -> DeviceOutcome;
+
 /// A store whose elements are changed.
 pub trait ResultStore: OperandStore {
     /// Writes elements as bytes, on the same terms.
@@ -110,15 +113,17 @@ pub trait ResultStore: OperandStore {
     /// Changes the elements of a range, with those of others beside them.
     fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()>;
 
-    /// Sorts the elements of a range in the memory of the device that has them, and others beside them by the
-    /// same order, if one device has all of them and can do it; else changes nothing, and says so.
-    fn sort_in_place(
+    /// Has work done in the memory of the devices that have the elements of a range, and so many of another
+    /// store beside them, if they are such that can do it and reach each other; else changes nothing, and says
+    /// so.
+    fn change_on_devices(
         &self,
         range: &Range<usize>,
-        values: Option<Operand<'_>>,
-        order: KeyOrder,
+        beside: Option<(Operand<'_>, usize)>,
+        can_do: &dyn Fn(&Arc<dyn Device>) -> bool,
+        work: ShareWork<'_>,
     ) -> Result<bool> {
-        let _ = (range, values, order);
+        let _ = (range, beside, can_do, work);
         Ok(false)
     }
 }

@@ -6,6 +6,8 @@
 //! it: two reads and a write of all elements. Harris, Sengupta, Owens, "Parallel Prefix Sum (Scan) with
 //! CUDA", GPU Gems 3, chapter 39; within 32 lanes the steps of Hillis and Steele.
 //!
+//! Integers of one card are read and written once: see [`look_back`].
+//!
 //! A group works on a block, so pages have to be of whole blocks. Elements of others go through the host, a
 //! piece at a time, and so do all where a device has no groups that long.
 
@@ -29,12 +31,15 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::ops::executor::{Examination, Operand, OperandStore, ResultStore};
+use crate::ops::sort::{LookBack, look_back};
 
 use block::{BlockSums, block_sums_on_host, written_on_host};
 pub use number::PrefixSummed;
 
 /// Elements of a block, and items of a group.
 const BLOCK: usize = 1024;
+/// So many elements are worth a launch that looks back.
+const LOOK_BACK_MIN: usize = if cfg!(test) { 2 } else { 4 << 10 };
 /// Bytes that go through the host at a time.
 pub(crate) const PIECE_BYTES: usize = 4 << 20;
 
@@ -159,6 +164,12 @@ impl Scan<'_> {
     /// Writes them.
     pub fn run<T: PrefixSummed>(&self) -> Result<()> {
         let Range { start, end } = self.range;
+        if T::IS_EXACT && self.row == 0 && end - start >= LOOK_BACK_MIN {
+            let work = LookBack::SumUp { is_exclusive: self.is_exclusive };
+            if look_back(self.store, &self.range, None, work)?.is_some() {
+                return Ok(());
+            }
+        }
         let mut carried = Carried::<T> { sum: T::Sum::default(), index: 0, row: self.row };
         // Blocks that have begun before belong to no group.
         let head = start..start.next_multiple_of(BLOCK).min(end);

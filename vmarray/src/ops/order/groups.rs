@@ -11,13 +11,17 @@ use super::keys::{KeyOrdering, SingleKey, evaluated};
 use super::searches::{Side, last_not_above};
 use super::{Order as _, section};
 use crate::array::VirtualArray;
-use crate::base::element::Field;
+use crate::array::alike::alike;
+use crate::base::element::{Element, Field};
 use crate::base::error::{Result, expect_len};
 use crate::base::reused::Reused;
 use crate::base::scoped_threads::CORES;
+use crate::ops::executor::{OperandStore as _, ResultStore};
 use crate::ops::expr::index;
 use crate::ops::launch::{Given, added, converted, greater, lesser};
-use crate::ops::sort::{KeyOrder, SortKey, bytes_in_ram, sort_in_ram, sort_pairs_in_ram};
+use crate::ops::sort::{
+    KeyOrder, LookBack, SortKey, bytes_in_ram, is_refusal, look_back, sort_in_ram, sort_pairs_in_ram,
+};
 use crate::ops::view::{INTERNAL, Linear, QueryMut as _, Section, Store, View, ViewMut as _};
 
 /// Elements that one item reduces.
@@ -72,10 +76,52 @@ fn differences(at: At<1>, starts: &Anywhere<u64>, out: &mut Own<u64>) {
     out.set(starts[at.index() + 1] - starts[at.index()]);
 }
 
+/// What is listed of each run of equal elements, of sorted ones, and so many numbers more; if they are on
+/// cards of which one has room for them all.
+fn listed_runs<T: SortKey, U: Element, D: Device>(
+    sorted: &VirtualArray<T, D>,
+    more: usize,
+    list: impl Fn(u64) -> LookBack,
+) -> Result<Option<VirtualArray<U, D>>> {
+    let Some((device, _)) =
+        sorted.devices().first().copied().filter(|(device, _)| device.info().kind.is_gpu())
+    else {
+        return Ok(None);
+    };
+    let is_dealt = sorted.pager().channels().len() > 1;
+    let gathered = if is_dealt {
+        match alike::<T, D>(&[device], sorted.page_len(), sorted.len()) {
+            Err(error) if error.device_error().is_some_and(is_refusal) => return Ok(None),
+            gathered => Some(gathered?),
+        }
+    } else {
+        None
+    };
+    if let Some(gathered) = &gathered {
+        gathered.copy_from(0, sorted)?;
+    }
+    let (from, range) = (gathered.as_ref().unwrap_or(sorted), 0..sorted.len());
+    let Some(runs) = look_back(from, &range, None, list(0))? else { return Ok(None) };
+    let listed = from.alike::<U>(runs as usize + more, INTERNAL)?;
+    let room = Some((&listed as &dyn ResultStore, listed.len()));
+    if look_back(from, &range, room, list(listed.len() as u64))?.is_none() {
+        return Ok(None);
+    }
+    if !is_dealt {
+        return Ok(Some(listed));
+    }
+    let dealt = sorted.alike::<U>(listed.len(), INTERNAL)?;
+    dealt.copy_from(0, &listed)?;
+    Ok(Some(dealt))
+}
+
 /// Where each run of equal elements begins, of sorted ones, and behind all where they end.
 fn run_starts<T: SortKey, D: Device>(sorted: &VirtualArray<T, D>) -> Result<VirtualArray<u64, D>> {
     if sorted.is_empty() {
         return sorted.alike(1, INTERNAL);
+    }
+    if let Some(starts) = listed_runs(sorted, 1, |room| LookBack::ListStarts { room })? {
+        return Ok(starts);
     }
     let numbers = sorted.alike::<u64>(sorted.len(), INTERNAL)?;
     Given::default().all(sorted).result(&numbers).run::<begins<T::KeyBits>>()?;
@@ -94,6 +140,9 @@ pub(super) fn unique<T: SortKey, S: Store<Element = T>>(
     }
     sorted.copy_from(0, of)?;
     sorted.sort(..)?;
+    if let Some(distinct) = listed_runs(&sorted, 0, |room| LookBack::ListDistinct { room })? {
+        return Ok(distinct);
+    }
     let starts = run_starts(&sorted)?;
     sorted.take(starts.section(..starts.len() - 1)?)
 }

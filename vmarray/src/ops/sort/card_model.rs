@@ -1,9 +1,10 @@
 //! Sorts on cards without a card: a device that carries out their kernels in RAM, and says that it is one.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use backend_api::kernel::{self, Access, Report};
+use backend_api::kernel::{self, Access, Code, Report};
 use backend_api::wrap::{Fault, Faulty, Operation, SplitMix64};
 use backend_api::{
     Device, DeviceInfo, DeviceKind, DeviceSpan, ErrorKind as DeviceErrorKind, HostBuffer, HostMemory, Launch,
@@ -76,6 +77,26 @@ fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
             }
             views[3] = next;
         }
+        "sum_up_of" => {
+            let mut sum = 0_u64;
+            for word in &mut views[0] {
+                let before = sum;
+                sum = sum.wrapping_add(*word);
+                *word = if params[1] == 1 { before } else { sum };
+            }
+            views[1][1] = sum;
+        }
+        "list_starts_of" | "list_distinct_of" => {
+            let begins = |at: &usize| *at == 0 || views[0][*at] != views[0][*at - 1];
+            let starts: Vec<usize> = (0..params[0] as usize).filter(begins).collect();
+            let mut listed: Vec<u64> = starts.iter().map(|at| views[0][*at]).collect();
+            if entry == "list_starts_of" {
+                listed = starts.iter().map(|at| *at as u64).chain([params[0]]).collect();
+            }
+            let room = listed.len().min(params[1] as usize);
+            views[1][..room].copy_from_slice(&listed[..room]);
+            views[2][1] = starts.len() as u64;
+        }
         "find_splits_of" => {}
         // With the number of each element of a channel among all.
         "merge_keys_of" | "merge_pairs_of" | "gather_share_of" => {
@@ -126,7 +147,9 @@ unsafe impl Device for CardModel {
     }
 
     fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
-        let entry = launch.kernel.code().expect("kernels of sorts have code").entry();
+        let Some(entry) = launch.kernel.code().map(Code::entry) else {
+            return self.inner.launch(queue, launch);
+        };
         let strides: Vec<u64> = launch.views.iter().map(kernel::View::stride).collect();
         let mut views = Vec::new();
         for view in launch.views {
@@ -217,6 +240,46 @@ fn channels_that_reach_each_other_and_little_room_are_sorted_on_devices() {
             of_keys.to_vec(before..).unwrap() == sorted,
             "round {round}: {len} keys, {channels} channels"
         );
+    }
+}
+
+#[test]
+fn runs_and_prefix_sums_are_found_on_cards() {
+    let mut random = SplitMix64::new(14);
+    for round in 0..40 {
+        let (channels, len) = ([1, 1, 2, 3][round % 4], random.index(9000));
+        let device = Arc::new(CardModel::new());
+        let devices = (0..channels).map(|_| Arc::clone(&device));
+        let array = VirtualArray::<u32>::builder(len).devices(devices).page_len(1 + random.index(700));
+        let array = array.build().unwrap();
+        let most = [1, 5, 4000, u32::MAX][round / 4 % 4];
+        let mut elements: Vec<u32> = (0..len).map(|_| random.next() as u32 % most).collect();
+        array.write(0, &elements).unwrap();
+        let mut expected = BTreeMap::<u32, Vec<u64>>::new();
+        for (index, element) in (0..).zip(&elements) {
+            expected.entry(*element).or_default().push(index);
+        }
+        let (keys, order): (Vec<u32>, Vec<Vec<u64>>) = expected.into_iter().unzip();
+        let mut starts = vec![0];
+        starts.extend(order.iter().scan(0, |end, of| {
+            *end += of.len() as u64;
+            Some(*end)
+        }));
+        assert!(array.unique(..).unwrap().to_vec(..).unwrap() == keys, "round {round}");
+        let groups = array.group_by(.., Field::<u32, u32>::whole()).unwrap();
+        assert!(groups.keys().to_vec(..).unwrap() == keys, "round {round}");
+        assert!(groups.starts().to_vec(..).unwrap() == starts, "round {round}");
+        assert!(groups.order().unwrap().to_vec(..).unwrap() == order.concat(), "round {round}");
+        let (start, is_exclusive) = (random.index(len + 1), round % 3 == 0);
+        let mut sum = 0_u32;
+        for element in &mut elements[start..] {
+            let before = sum;
+            sum = sum.wrapping_add(*element);
+            *element = if is_exclusive { before } else { sum };
+        }
+        let all = if is_exclusive { array.exclusive_prefix_sum(start..) } else { array.prefix_sum(start..) };
+        assert_eq!(all.unwrap(), sum, "round {round}");
+        assert!(array.to_vec(..).unwrap() == elements, "round {round}");
     }
 }
 

@@ -13,10 +13,9 @@
 use std::ops::Range;
 
 use super::KeyOrder;
-use super::on_device::{ChannelShare, DeviceSort, KeysMemory, KeysPlace, Sorter};
+use super::on_device::{ChannelShare, DeviceOutcome, KeysMemory, KeysPlace, Sorter};
 use super::onesweep::{DIGITS, is_refusal};
 use crate::base::progress::Steps;
-use crate::ops::executor::Lane;
 
 /// Bytes of keys and values that are sorted at once, at most and at least; twice that is used beside them.
 const PIECE_BYTES: Range<u64> = if cfg!(test) { 32 << 10..64 << 10 } else { 64 << 20..4 << 30 };
@@ -29,22 +28,18 @@ const SPARE_BLOCKS: u64 = DIGITS as u64 + 3;
 const TOGETHER: u64 = 16;
 
 /// Sorts the keys of a share.
-pub(super) fn sort<L: Lane + Sync>(
-    share: &ChannelShare<'_, L>,
-    order: KeyOrder,
-    steps: &Steps,
-) -> DeviceSort {
+pub(super) fn sort(share: &ChannelShare<'_>, order: KeyOrder, steps: &Steps) -> DeviceOutcome {
     let sorter = match Sorter::new(share, order, steps) {
         Ok(sorter) => sorter,
-        Err(error) if error.device_error().is_some_and(is_refusal) => return DeviceSort::Refused,
-        Err(error) => return DeviceSort::Failed(error),
+        Err(error) if error.device_error().is_some_and(is_refusal) => return DeviceOutcome::Refused,
+        Err(error) => return DeviceOutcome::Failed(error),
     };
     let outcome = with_memory(&sorter);
     sorter.end();
     outcome
 }
 
-fn with_memory<L: Lane + Sync>(sorter: &Sorter<'_, L>) -> DeviceSort {
+fn with_memory(sorter: &Sorter<'_>) -> DeviceOutcome {
     let (keys, of_each) = (sorter.share.keys, sorter.share.bytes_of_each());
     let mut piece_bytes = PIECE_BYTES.end;
     let (block, memory) = loop {
@@ -55,12 +50,12 @@ fn with_memory<L: Lane + Sync>(sorter: &Sorter<'_, L>) -> DeviceSort {
             wanted.into_iter().map(|keys| sorter.memory_for(keys)).collect();
         match memory {
             Ok(memory) => break (block, memory),
-            Err(error) if !is_refusal(&error) => return DeviceSort::Failed(error.into()),
-            Err(_) if piece_bytes / 2 < PIECE_BYTES.start => return DeviceSort::Refused,
+            Err(error) if !is_refusal(&error) => return DeviceOutcome::Failed(error.into()),
+            Err(_) if piece_bytes / 2 < PIECE_BYTES.start => return DeviceOutcome::Refused,
             Err(_) => piece_bytes /= 2,
         }
     };
-    let [pieces @ .., spare] = &memory[..] else { return DeviceSort::Refused };
+    let [pieces @ .., spare] = &memory[..] else { return DeviceOutcome::Refused };
     let mut sort = InPlace {
         sorter,
         block,
@@ -73,17 +68,17 @@ fn with_memory<L: Lane + Sync>(sorter: &Sorter<'_, L>) -> DeviceSort {
     while let Some(range) = ranges.pop() {
         match sort.range(&range) {
             Ok(longer) => ranges.extend(longer),
-            Err(error) => return DeviceSort::Lost(error.into()),
+            Err(error) => return DeviceOutcome::Lost(error.into()),
         }
         if let Some(error) = sort.failure {
-            return DeviceSort::Failed(error.into());
+            return DeviceOutcome::Failed(error.into());
         }
     }
-    DeviceSort::Done
+    DeviceOutcome::Done
 }
 
-struct InPlace<'s, 'a, L> {
-    sorter: &'s Sorter<'a, L>,
+struct InPlace<'s, 'a> {
+    sorter: &'s Sorter<'a>,
     /// Keys of a block, and of a piece.
     block: u64,
     piece: u64,
@@ -109,7 +104,7 @@ struct Buckets {
     free: Vec<usize>,
 }
 
-impl<'s, L: Lane + Sync> InPlace<'s, '_, L> {
+impl<'s> InPlace<'s, '_> {
     /// Sorts a range, or puts it into parts that follow one another and are still to be sorted.
     ///
     /// # Errors

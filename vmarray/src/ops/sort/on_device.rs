@@ -31,7 +31,7 @@ const ALIGN: u64 = 256;
 
 /// What came of an attempt.
 #[derive(Debug)]
-pub(crate) enum DeviceSort {
+pub enum DeviceOutcome {
     Done,
     /// A device cannot do it, or has no memory for it. Nothing was changed.
     Refused,
@@ -50,8 +50,8 @@ pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: 
 
 /// What a channel has of the keys that are sorted, and of their values. It lies side by side, and nobody else
 /// uses it.
-pub(crate) struct ChannelShare<'a, L> {
-    pub lane: L,
+pub struct ChannelShare<'a> {
+    pub(crate) lane: Box<dyn Lane + Sync + 'a>,
     pub channel: u64,
     /// The number of the first key in the channel.
     pub first: u64,
@@ -59,7 +59,13 @@ pub(crate) struct ChannelShare<'a, L> {
     pub values: Option<Elements<'a>>,
 }
 
-impl<L> ChannelShare<'_, L> {
+impl std::fmt::Debug for ChannelShare<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChannelShare").field("channel", &self.channel).finish_non_exhaustive()
+    }
+}
+
+impl ChannelShare<'_> {
     /// How many bytes a key has, and its value.
     pub(super) fn bytes_of_each(&self) -> u64 {
         self.keys.stride + self.values.map_or(0, |values| values.stride)
@@ -74,8 +80,8 @@ pub(super) struct KeysPlace<'a> {
 }
 
 /// Sorts keys of a share that are in some memory of its device, by way of other memory.
-pub(super) struct Sorter<'a, L> {
-    pub share: &'a ChannelShare<'a, L>,
+pub(super) struct Sorter<'a> {
+    pub share: &'a ChannelShare<'a>,
     pub order: KeyOrder,
     steps: &'a Steps,
     count: &'a Kernel,
@@ -87,10 +93,10 @@ pub(super) struct Sorter<'a, L> {
     host: PinnedPiece,
 }
 
-impl<'a, L: Lane + Sync> Sorter<'a, L> {
+impl<'a> Sorter<'a> {
     /// # Errors
     /// A [refusal](is_refusal) of the device, and others.
-    pub fn new(share: &'a ChannelShare<'a, L>, order: KeyOrder, steps: &'a Steps) -> Result<Self> {
+    pub fn new(share: &'a ChannelShare<'a>, order: KeyOrder, steps: &'a Steps) -> Result<Self> {
         let keys = share.keys;
         let kernels = (count_kernel(keys.stride), move_kernel(keys.stride, share.values.map(|of| of.stride)));
         let (Some(count), Some(moves)) = kernels else { return Err(refusal().into()) };

@@ -17,20 +17,19 @@ use parking_lot::Mutex;
 use super::KeyOrder;
 use super::in_place;
 use super::merge::{Dealt, MergePart, parts_of};
-use super::on_device::{ChannelShare, DeviceSort, KeysMemory, KeysPlace, Sorter, refusal};
+use super::on_device::{ChannelShare, DeviceOutcome, KeysMemory, KeysPlace, Sorter, refusal};
 use super::onesweep::{MERGING_BLOCK, gather_kernel, is_refusal, merge_kernels};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::progress::{Steps, in_steps};
 use crate::base::scoped_threads::each;
 use crate::ops::compute::within_channel;
-use crate::ops::executor::Lane;
 
 /// Keys of a share beside which there is as much memory, at most.
 const BESIDE_MAX: u64 = if cfg!(test) { 20_000 } else { 1 << 62 };
 
 /// How the elements of a store are dealt out: page `p` to channel `p % channels`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dealing {
+pub struct Dealing {
     pub page_len: usize,
     pub channels: usize,
     /// The first that is sorted.
@@ -56,34 +55,34 @@ impl Dealing {
 
 /// Sorts keys, and their values, by what all channels have of them; says when they are about to be written
 /// to. There is one share at least, and none without keys; all devices map each other's memory.
-pub(crate) fn sort_on_devices<L: Lane + Sync>(
-    shares: &[ChannelShare<'_, L>],
+pub(crate) fn sort_on_devices(
+    shares: &[ChannelShare<'_>],
     dealing: Dealing,
     order: KeyOrder,
     begin_write: impl FnOnce(),
-) -> DeviceSort {
+) -> DeviceOutcome {
     let of_each = shares[0].bytes_of_each();
     let bytes: u64 = shares.iter().map(|share| share.keys.count * of_each).sum();
     // What deals keys to the other channels is not told of.
     let rounds = shares[0].keys.stride + levels(shares.len()).len() as u64;
     let sorted =
         in_steps(bytes * rounds, |steps| match sort_in_steps(shares, dealing, order, steps, begin_write) {
-            DeviceSort::Done => Ok(DeviceSort::Done),
-            DeviceSort::Failed(_) if steps.is_cancelled() => {
-                Err(DeviceSort::Failed(ErrorKind::Cancelled.into()))
+            DeviceOutcome::Done => Ok(DeviceOutcome::Done),
+            DeviceOutcome::Failed(_) if steps.is_cancelled() => {
+                Err(DeviceOutcome::Failed(ErrorKind::Cancelled.into()))
             }
             other => Err(other),
         });
     sorted.unwrap_or_else(|other| other)
 }
 
-fn sort_in_steps<L: Lane + Sync>(
-    shares: &[ChannelShare<'_, L>],
+fn sort_in_steps(
+    shares: &[ChannelShare<'_>],
     dealing: Dealing,
     order: KeyOrder,
     steps: &Steps,
     begin_write: impl FnOnce(),
-) -> DeviceSort {
+) -> DeviceOutcome {
     let is_dealt = shares.len() > 1 && shares[0].values.is_some();
     let made = of_each(shares.len(), |number| ShareSorter::new(&shares[number], order, !is_dealt, steps));
     let (mut sorters, mut failure) = (Vec::new(), None);
@@ -99,9 +98,9 @@ fn sort_in_steps<L: Lane + Sync>(
                 begin_write();
                 in_place::sort(share, order, steps)
             }
-            _ => DeviceSort::Refused,
+            _ => DeviceOutcome::Refused,
         },
-        Some(error) => DeviceSort::Failed(error),
+        Some(error) => DeviceOutcome::Failed(error),
         None => {
             begin_write();
             let at = sorters.iter().map(ShareSorter::home).collect();
@@ -113,16 +112,16 @@ fn sort_in_steps<L: Lane + Sync>(
 }
 
 /// What sorts the keys of a share, from its home to memory beside it and back.
-struct ShareSorter<'a, L> {
-    sorter: Sorter<'a, L>,
+struct ShareSorter<'a> {
+    sorter: Sorter<'a>,
     beside: KeysMemory,
     /// If they were counted.
     counts: Option<Vec<u64>>,
 }
 
-impl<'a, L: Lane + Sync> ShareSorter<'a, L> {
+impl<'a> ShareSorter<'a> {
     /// Gets memory, and counts digits meanwhile, if that is wanted.
-    fn new(share: &'a ChannelShare<'a, L>, order: KeyOrder, counts: bool, steps: &'a Steps) -> Result<Self> {
+    fn new(share: &'a ChannelShare<'a>, order: KeyOrder, counts: bool, steps: &'a Steps) -> Result<Self> {
         let (sorter, keys) = (Sorter::new(share, order, steps)?, share.keys.count);
         // Of long arrays it takes as long to get memory for as to count.
         let (beside, counts) = std::thread::scope(|scope| {
@@ -195,24 +194,24 @@ fn levels(shares: usize) -> Vec<Vec<Merge>> {
     levels
 }
 
-struct SortedShares<'s, 'a, L> {
-    sorters: &'s [ShareSorter<'a, L>],
+struct SortedShares<'s, 'a> {
+    sorters: &'s [ShareSorter<'a>],
     dealing: Dealing,
     /// Where the keys of each are.
     at: Vec<KeysPlace<'s>>,
 }
 
-impl<'s, L: Lane + Sync> SortedShares<'s, '_, L> {
-    fn run(mut self, is_dealt: bool) -> DeviceSort {
-        let Err(error) = self.sort(is_dealt) else { return DeviceSort::Done };
+impl<'s> SortedShares<'s, '_> {
+    fn run(mut self, is_dealt: bool) -> DeviceOutcome {
+        let Err(error) = self.sort(is_dealt) else { return DeviceOutcome::Done };
         let home = of_each(self.at.len(), |number| {
             self.sorters[number].bring(self.at[number], self.sorters[number].home())
         });
         match home.into_iter().collect::<backend_api::Result<Vec<_>>>() {
             // Where shares are dealt, equal keys are no longer in their order.
-            Ok(_) if is_refusal(&error) && !is_dealt => DeviceSort::Refused,
-            Ok(_) => DeviceSort::Failed(error.into()),
-            Err(_) => DeviceSort::Lost(error.into()),
+            Ok(_) if is_refusal(&error) && !is_dealt => DeviceOutcome::Refused,
+            Ok(_) => DeviceOutcome::Failed(error.into()),
+            Err(_) => DeviceOutcome::Lost(error.into()),
         }
     }
 

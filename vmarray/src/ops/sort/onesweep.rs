@@ -88,6 +88,44 @@ pub(super) fn gather_kernel(bytes: u64) -> Option<&'static Kernel> {
     })
 }
 
+/// Kernels whose blocks wait for what those before them have found: see [`LookBack`](super::LookBack).
+///
+/// Views: elements, those that are listed if any are, states. Parameters: elements, and whether sums are
+/// exclusive, or how many are listed.
+#[derive(Debug)]
+pub(super) struct LookBackKernels {
+    pub sum_up: Kernel,
+    pub list_starts: Kernel,
+    pub list_distinct: Kernel,
+}
+
+/// Threads of a block of these, and its elements, as in `look_back.h`.
+pub(super) const LOOK_BACK_BLOCK: u64 = 256;
+pub(super) const LOOK_BACK_TILE: u64 = 16 * LOOK_BACK_BLOCK;
+
+/// The kernels for elements of 1, 2, 4 or 8 bytes.
+pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> {
+    static ALL: OfLengths<LookBackKernels> = OfLengths::new();
+    ALL.get(bytes, None, |of, _| {
+        let text = match of.bytes() {
+            1 => include_str!("onesweep/look_back_1.ptx"),
+            2 => include_str!("onesweep/look_back_2.ptx"),
+            4 => include_str!("onesweep/look_back_4.ptx"),
+            _ => include_str!("onesweep/look_back_8.ptx"),
+        };
+        let made = |name, views: &[(Access, Type)]| {
+            let states = view(Access::Atomic, Type::U64);
+            let views = views.iter().map(|(access, of)| view(*access, *of)).chain([states]).collect();
+            kernel(name, text, (LOOK_BACK_BLOCK as u32, 0), views, 2).ok()
+        };
+        Some(LookBackKernels {
+            sum_up: made("sum_up_of", &[(Access::Atomic, of)])?,
+            list_starts: made("list_starts_of", &[(Access::Read, of), (Access::Append, Type::U64)])?,
+            list_distinct: made("list_distinct_of", &[(Access::Read, of), (Access::Append, of)])?,
+        })
+    })
+}
+
 /// What is made once for keys of each length, with values of 4 or 8 bytes, or none.
 struct OfLengths<T>([[OnceLock<Option<T>>; 3]; 4]);
 

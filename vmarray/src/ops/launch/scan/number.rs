@@ -22,6 +22,9 @@ use crate::base::element::Element;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait PrefixSummed: Number<Native = Self> + expr::Number + Memory + Element {
+    /// Whether sums are those of the bits, in whatever order they are added up.
+    #[doc(hidden)]
+    const IS_EXACT: bool;
     /// What sums of blocks are added up in.
     #[doc(hidden)]
     type Sum: Clone + Default;
@@ -66,6 +69,7 @@ macro_rules! integers {
         }
 
         impl PrefixSummed for $T {
+            const IS_EXACT: bool = true;
             type Sum = $T;
             type ToBits = $to_bits;
 
@@ -98,6 +102,7 @@ macro_rules! floats {
         }
 
         impl PrefixSummed for $T {
+            const IS_EXACT: bool = false;
             type Sum = Compensated;
             type ToBits = $to_bits;
 

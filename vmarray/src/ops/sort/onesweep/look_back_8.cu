@@ -1,0 +1,2 @@
+#include "look_back.h"
+LOOKS_BACK(8)
