@@ -62,7 +62,8 @@ fn look_back_in(share: &ChannelShare<'_>, work: LookBack) -> Result<u64> {
     let (lane, of) = (&share.lane, share.keys);
     let Some(kernels) = look_back_kernels(of.stride) else { return Err(refusal().into()) };
     let bytes = STATE_BYTES.0 + of.count.div_ceil(LOOK_BACK_TILE) * STATE_BYTES.1;
-    let memory = DeviceBuffer::<dyn Device>::new(lane.device(), bytes, Commit::Lazy)?;
+    // And a list without room.
+    let memory = DeviceBuffer::<dyn Device>::new(lane.device(), bytes + 8, Commit::Lazy)?;
     let states = Elements { start: memory.at(0), count: bytes / 8, stride: 8 };
     let mut views = vec![View::from(of), View::from(states)];
     let (kernel, word) = match work {
@@ -71,8 +72,8 @@ fn look_back_in(share: &ChannelShare<'_>, work: LookBack) -> Result<u64> {
         LookBack::ListDistinct { room } => (&kernels.list_distinct, room),
     };
     if !matches!(work, LookBack::SumUp { .. }) {
-        // Where there is no room nothing is written.
-        views.insert(1, share.values.map_or(View::from(states), View::from));
+        let nothing = Elements { start: memory.at(bytes), count: 1, stride: 8 };
+        views.insert(1, share.values.unwrap_or(nothing).into());
     }
     let host = lane.buffer(REPORT_AT + Report::BYTES as usize)?;
     let done = |work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>| {
