@@ -19,6 +19,8 @@ use backend_api::Device;
 use vmarray_kernel::{Memory, Number};
 
 pub(crate) use self::by_pieces::bytes_in_ram;
+#[cfg(test)]
+pub(crate) use self::card_model::CardModel;
 pub(crate) use self::look_back::{LookBack, look_back};
 use self::on_device::can_sort;
 pub use self::on_device::{ChannelShare, DeviceOutcome};

@@ -21,6 +21,7 @@ mod section;
 mod sets;
 #[forbid(unsafe_code)]
 mod shape;
+mod sort;
 #[cfg(feature = "host")]
 #[forbid(unsafe_code)]
 mod stored;

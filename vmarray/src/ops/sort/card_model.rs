@@ -17,7 +17,7 @@ use crate::prelude::*;
 use crate::progress::with_progress;
 
 #[derive(Debug)]
-struct CardModel {
+pub(crate) struct CardModel {
     inner: Arc<dyn Device>,
     info: DeviceInfo,
 }
@@ -27,7 +27,7 @@ impl CardModel {
         Self::of(DeviceKind::DiscreteGpu)
     }
 
-    fn of(kind: DeviceKind) -> Self {
+    pub(crate) fn of(kind: DeviceKind) -> Self {
         let inner: Arc<dyn Device> = Arc::new(HostDevice::new(64 << 20).unwrap());
         let mut info = inner.info().clone();
         info.kind = kind;

@@ -20,6 +20,7 @@ use crate::ops::gather::equal_lengths;
 use crate::ops::launch::{
     Lines, PIECE_BYTES, PrefixSummed, Scan, added, changed, converted, counted, greater, lesser, scan_lines,
 };
+use crate::ops::sort::SortKey;
 use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut};
 
 /// A [`View`] of a box of several dimensions: `M` axes of a store of `N`.
@@ -383,6 +384,33 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         Self: View<'a, Element: PrefixSummed>,
     {
         prefix_sums(self, axis, true)
+    }
+
+    /// Sorts the elements of each line along an axis in ascending order, floats in their total one.
+    ///
+    /// Of a whole array that is not tiled, lines of numbers of 4 and 8 bytes are sorted by the cards that have
+    /// them, by two stable sorts: that takes memory on them for as many elements twice, for as many numbers
+    /// of 8 bytes, and while it sorts for both again. Others, and those for which there is less memory, go
+    /// through RAM, some MiB at a time, at least one line with those beside it.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let table = NdArray::<i32, 2>::new([2, 3])?;
+    /// table.write_box(.., &[3, 1, 2, 0, 5, -1])?;
+    /// table.sort_axis(1)?;
+    /// assert_eq!(table.to_vec(..)?, [1, 2, 3, -1, 0, 5]);
+    /// table.sort_axis(0)?;
+    /// assert_eq!(table.to_vec(..)?, [-1, 0, 3, 1, 2, 5]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), and as [`sort`](ViewMut::sort).
+    fn sort_axis(self, axis: usize) -> Result<()>
+    where
+        Self: View<'a, Element: SortKey>,
+    {
+        super::sort::sort_axis(self, axis)
     }
 
     /// Copies an `ndarray` view, whatever its strides, to the box of its shape at a start. As
