@@ -681,8 +681,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// to 1 GiB are sorted in RAM by all cores, which takes up to twice as much of it, and merged in place.
     ///
     /// On a card the range is held as a whole meanwhile: other threads wait for it. Elsewhere others must not
-    /// write to the range meanwhile, or what comes out is not said. How far it has come is told, and it can be
-    /// stopped: see [`with_progress`](crate::progress::with_progress).
+    /// write to the range meanwhile, or what comes out is not said. How far it has come is told, and it can
+    /// be stopped: see [`with_progress`](crate::progress::with_progress).
     ///
     /// ```
     /// # use vmarray::prelude::*;

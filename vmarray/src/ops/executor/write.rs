@@ -114,8 +114,8 @@ pub trait ResultStore: OperandStore {
     fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()>;
 
     /// Has work done in the memory of the devices that have the elements of a range, and so many of another
-    /// store beside them, if they are such that can do it and reach each other; else changes nothing, and says
-    /// so.
+    /// store beside them, if they are such that can do it and reach each other; else changes nothing, and
+    /// says so.
     fn change_on_devices(
         &self,
         range: &Range<usize>,

@@ -193,7 +193,7 @@ mod tests {
         for round in 0..24 {
             let kind = [DeviceKind::DiscreteGpu, DeviceKind::Cpu][round % 2];
             let extents: [usize; 3] = from_fn(|_| 1 + random.index(15));
-            let devices = vec![Arc::new(CardModel::of(kind)); 1 + round % 3];
+            let devices = (0..1 + round % 3).map(|_| Arc::new(CardModel::of(kind))).collect::<Vec<_>>();
             let bounds = (round % 4 == 3).then(|| {
                 from_fn(|at| {
                     let start = random.index(extents[at]);

@@ -388,9 +388,9 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
 
     /// Sorts the elements of each line along an axis in ascending order, floats in their total one.
     ///
-    /// Of a whole array that is not tiled, lines of numbers of 4 and 8 bytes are sorted by the cards that have
-    /// them, by two stable sorts: that takes memory on them for as many elements twice, for as many numbers
-    /// of 8 bytes, and while it sorts for both again. Others, and those for which there is less memory, go
+    /// Of a whole array that is not tiled, lines of numbers of 4 and 8 bytes are sorted by the cards that
+    /// have them, by two stable sorts: that takes memory on them for as many elements twice, for as many
+    /// numbers of 8 bytes, and while it sorts for both again. Others, and those for which there is less memory, go
     /// through RAM, some MiB at a time, at least one line with those beside it.
     ///
     /// ```
