@@ -390,8 +390,8 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     ///
     /// Of a whole array that is not tiled, lines of numbers of 4 and 8 bytes are sorted by the cards that
     /// have them, by two stable sorts: that takes memory on them for as many elements twice, for as many
-    /// numbers of 8 bytes, and while it sorts for both again. Others, and those for which there is less memory, go
-    /// through RAM, some MiB at a time, at least one line with those beside it.
+    /// numbers of 8 bytes, and while it sorts for both again. Others, and those for which there is less
+    /// memory, go through RAM, some MiB at a time, at least one line with those beside it.
     ///
     /// ```
     /// # use vmarray::prelude::*;
