@@ -9,6 +9,8 @@ mod combination;
 #[forbid(unsafe_code)]
 mod combine;
 #[forbid(unsafe_code)]
+mod cut;
+#[forbid(unsafe_code)]
 mod edit;
 #[forbid(unsafe_code)]
 mod emit;
@@ -18,6 +20,8 @@ mod engine;
 mod keys;
 #[forbid(unsafe_code)]
 mod merge;
+#[forbid(unsafe_code)]
+mod on_devices;
 #[forbid(unsafe_code)]
 mod paged;
 #[forbid(unsafe_code)]

@@ -12,6 +12,10 @@ use crate::setup::any::in_ram;
 
 /// How much of an array on channels of these devices is cached in RAM, at most.
 const CACHE_BYTES: usize = 64 << 20;
+/// Elements of a page of an array that is worked with: whole blocks of prefix sums.
+const SCRATCH_PAGE_LEN: usize = if cfg!(test) { 1 << 10 } else { 1 << 13 };
+/// Pages of it that are cached for each channel.
+const SCRATCH_FRAMES: usize = 4;
 
 /// An array of zeroes whose pages, of so many elements each, are dealt out to channels of these devices: in
 /// RAM in the place of files, which hold what they were made for and nothing else.
@@ -19,6 +23,25 @@ pub(crate) fn alike<U: Element, D: Device>(
     channels: &[&Arc<dyn Device>],
     page_len: usize,
     len: usize,
+) -> Result<VirtualArray<U, D>> {
+    cached(channels, page_len, len, CACHE_BYTES)
+}
+
+/// As [`alike`], of what is worked with on devices and then forgotten: hardly anything of it is cached, since
+/// to lock 16 MiB of RAM takes longer than to sort as much on a card.
+pub(crate) fn scratch<U: Element, D: Device>(
+    channels: &[&Arc<dyn Device>],
+    len: usize,
+) -> Result<VirtualArray<U, D>> {
+    let frames = SCRATCH_FRAMES * channels.len();
+    cached(channels, SCRATCH_PAGE_LEN, len, frames * SCRATCH_PAGE_LEN * size_of::<U>())
+}
+
+fn cached<U: Element, D: Device>(
+    channels: &[&Arc<dyn Device>],
+    page_len: usize,
+    len: usize,
+    cache_bytes: usize,
 ) -> Result<VirtualArray<U, D>> {
     let (mut named, mut turns) = (Vec::<&Arc<dyn Device>>::new(), Vec::new());
     for device in channels {
@@ -33,7 +56,7 @@ pub(crate) fn alike<U: Element, D: Device>(
         _ => Ok(Arc::clone(device)),
     };
     let devices = named.into_iter().map(in_place).collect::<Result<_>>()?;
-    let settings = Settings::cached(CACHE_BYTES);
+    let settings = Settings::cached(cache_bytes);
     let pages = len.div_ceil(page_len) as u64;
     turns.truncate((pages as usize).max(1));
     let homes = Homes {
