@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backend_api::{Device, DeviceKind};
+use backend_api::{Device, DeviceKind, HostMemory};
 
 use crate::array::VirtualArray;
 use crate::array::builder::{Builder, CommonSettings, Homes, OpenDevices, Settings};
@@ -24,24 +24,25 @@ pub(crate) fn alike<U: Element, D: Device>(
     page_len: usize,
     len: usize,
 ) -> Result<VirtualArray<U, D>> {
-    cached(channels, page_len, len, CACHE_BYTES)
+    of_settings(channels, page_len, len, Settings::of_result(CACHE_BYTES, HostMemory::Pinned))
 }
 
-/// As [`alike`], of what is worked with on devices and then forgotten: hardly anything of it is cached, since
-/// to lock 16 MiB of RAM takes longer than to sort as much on a card.
+/// As [`alike`], of what is worked with on devices and then forgotten: hardly anything of it is cached, and in
+/// memory that is not page-locked, since that takes longer than to sort as much on a card.
 pub(crate) fn scratch<U: Element, D: Device>(
     channels: &[&Arc<dyn Device>],
     len: usize,
 ) -> Result<VirtualArray<U, D>> {
     let frames = SCRATCH_FRAMES * channels.len();
-    cached(channels, SCRATCH_PAGE_LEN, len, frames * SCRATCH_PAGE_LEN * size_of::<U>())
+    let settings = Settings::of_result(frames * SCRATCH_PAGE_LEN * size_of::<U>(), HostMemory::Pageable);
+    of_settings(channels, SCRATCH_PAGE_LEN, len, settings)
 }
 
-fn cached<U: Element, D: Device>(
+fn of_settings<U: Element, D: Device>(
     channels: &[&Arc<dyn Device>],
     page_len: usize,
     len: usize,
-    cache_bytes: usize,
+    settings: Settings,
 ) -> Result<VirtualArray<U, D>> {
     let (mut named, mut turns) = (Vec::<&Arc<dyn Device>>::new(), Vec::new());
     for device in channels {
@@ -56,7 +57,6 @@ fn cached<U: Element, D: Device>(
         _ => Ok(Arc::clone(device)),
     };
     let devices = named.into_iter().map(in_place).collect::<Result<_>>()?;
-    let settings = Settings::cached(cache_bytes);
     let pages = len.div_ceil(page_len) as u64;
     turns.truncate((pages as usize).max(1));
     let homes = Homes {

@@ -34,7 +34,7 @@ const WIDTH_MAX: usize = u64::BITS as usize;
 /// The tuples of a part of a set have numbers of 32 bits.
 const TUPLES_MAX: usize = u32::MAX as usize - 1;
 /// Results that are written at a time: what each is of takes four bytes.
-const RESULTS_AT_ONCE: usize = if cfg!(test) { 1000 } else { 1 << 25 };
+const RESULTS_AT_ONCE: usize = if cfg!(test) { 20_000 } else { 1 << 25 };
 
 /// The values of a column and their complements, the least of which say what the column spans.
 #[kernel(crate = vmarray_kernel)]
