@@ -31,6 +31,8 @@ use crate::ops::view::{INTERNAL, Store as _, ViewMut as _};
 
 /// Dimensions of a second set, at most: a bit says of each whether it is of results.
 const WIDTH_MAX: usize = u64::BITS as usize;
+/// Dimensions of a first set, at most, so that results have places of 32 bits.
+const A_WIDTH_MAX: usize = 1 << 16;
 /// The tuples of a part of a set have numbers of 32 bits.
 const TUPLES_MAX: usize = u32::MAX as usize - 1;
 /// Results that are written at a time: what each is of takes four bytes.
@@ -126,14 +128,14 @@ fn lefts(at: At<1>, first: usize, begins: &Anywhere<u64>, out: &mut Own<u32>) {
 }
 
 /// A value of a result, each of which has so many: those of a tuple of the first set, and of one of the second
-/// set those whose bits are set.
+/// set those whose bits are set. Its place is found in 32 bits, since cards divide them in a tenth of the time.
 #[kernel(crate = vmarray_kernel)]
 fn written(
     at: At<1>,
     first: usize,
-    width: usize,
+    width: u32,
     a_first: usize,
-    a_width: usize,
+    a_width: u32,
     b_first: usize,
     b_width: usize,
     b_rest: u64,
@@ -145,17 +147,18 @@ fn written(
     order: &Anywhere<u32>,
     out: &mut Own<u64>,
 ) {
-    let result = at.index() / width;
-    let column = at.index() - result * width;
-    let left = lefts[result] as usize;
+    let item = at.index() as u32;
+    let result = item / width;
+    let column = item - result * width;
+    let left = lefts[result as usize] as usize;
     if column < a_width {
-        out.set(a[(a_first + left) * a_width + column]);
+        out.set(a[(a_first + left) * a_width as usize + column as usize]);
     } else {
         let mut rest = b_rest;
         for _ in a_width..column {
             rest &= rest - 1;
         }
-        let partner = firsts[left] as usize + (first + result - begins[left] as usize);
+        let partner = firsts[left] as usize + (first + result as usize - begins[left] as usize);
         let right = order[partner] as usize;
         out.set(b[(b_first + right) * b_width + rest.trailing_zeros() as usize]);
     }
@@ -168,7 +171,7 @@ pub(super) fn is_better<T: Element, D: Device>(merge: &Merge, like: &VirtualArra
 }
 
 fn can_combine(merge: &Merge) -> bool {
-    merge.a_width > 0 && (1..=WIDTH_MAX).contains(&merge.b_width)
+    (1..=A_WIDTH_MAX).contains(&merge.a_width) && (1..=WIDTH_MAX).contains(&merge.b_width)
 }
 
 /// The results in an array on the devices of one that there is, whose pages are as long. About so many bytes
@@ -459,14 +462,15 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> Join<'a,
     ) -> Result<()> {
         let (merge, width) = (self.merge, self.merge.width());
         let DeviceMatches { rows, firsts, begins, total } = matches;
-        let of_results = self.scratch::<u32>(RESULTS_AT_ONCE.min(*total))?;
+        let at_once = RESULTS_AT_ONCE.min(u32::MAX as usize / width).min((*total).max(1));
+        let of_results = self.scratch::<u32>(at_once)?;
         let rest = merge.b_rest.iter().fold(0_u64, |bits, column| bits | 1 << column);
-        for first in (0..*total).step_by(RESULTS_AT_ONCE) {
-            let here = RESULTS_AT_ONCE.min(total - first);
+        for first in (0..*total).step_by(at_once) {
+            let here = at_once.min(total - first);
             let given = Given::default().value(first).all(begins);
             given.result_in(&of_results, 0..here).run::<lefts>()?;
-            let given = Given::default().value(first).value(width);
-            let given = given.value(rows.first()).value(merge.a_width);
+            let given = Given::default().value(first).value(width as u32);
+            let given = given.value(rows.first()).value(merge.a_width as u32);
             let given = given.value(groups.rows.first()).value(merge.b_width).value(rest);
             let given = groups.rows.given(rows.given(given)).all(&of_results).all(begins).all(firsts);
             let start = (first_of_all + first) * width;
