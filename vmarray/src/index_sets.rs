@@ -33,6 +33,8 @@ mod source;
 #[cfg(feature = "host")]
 #[forbid(unsafe_code)]
 mod stored;
+#[forbid(unsafe_code)]
+mod tuple_groups;
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +48,7 @@ pub use combination::Combination;
 pub use combine::Combine;
 pub use paged::PagedIndexSet;
 pub use source::Tuples;
+pub use tuple_groups::TupleGroups;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::reused;

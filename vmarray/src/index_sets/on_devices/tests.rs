@@ -1,5 +1,6 @@
 //! Joins on devices against those of the host, and what they cost.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use backend_api::wrap::{Counting, Fault, Faulty, Operation, SplitMix64};
@@ -51,6 +52,34 @@ fn random<const N: usize>(
     IndexSet::from_values(dimensions, values).unwrap()
 }
 
+/// Groups by some columns, in turned order, as a map has them, and sums of the first column.
+fn grouped_as_in_maps<D: Device>(set: &IndexSet, paged: &PagedIndexSet<D>) {
+    let (dimensions, width) = (set.dimensions(), set.dimensions().len());
+    for count in [0, 1, width.min(2), width] {
+        let by: Vec<Dimension> = dimensions.iter().rev().take(count).copied().collect();
+        let mut expected = BTreeMap::<Vec<u64>, Vec<u64>>::new();
+        for (number, row) in set.rows().enumerate() {
+            let key = row.iter().rev().take(count).copied().collect();
+            expected.entry(key).or_default().push(number as u64);
+        }
+        let found = paged.group_by(by.iter().copied()).unwrap();
+        let (tuples, groups) = (found.tuples(), found.by_number());
+        assert_eq!(
+            (tuples.dimensions(), tuples.len(), groups.len()),
+            (&by[..], expected.len(), expected.len())
+        );
+        let keys: Vec<u64> = expected.keys().flatten().copied().collect();
+        assert_eq!(tuples.to_index_set(..).unwrap().values(), keys);
+        let order: Vec<u64> = expected.values().flatten().copied().collect();
+        assert_eq!(groups.order().unwrap().to_vec(..).unwrap(), order);
+        let first = |number: &u64| set.values()[*number as usize * width];
+        let sum = |numbers: &Vec<u64>| numbers.iter().map(first).fold(0_u64, u64::wrapping_add);
+        let sums: Vec<u64> = expected.values().map(sum).collect();
+        let column = paged.column(dimensions[0]).unwrap();
+        assert_eq!(groups.sum(&column).unwrap().to_vec(..).unwrap(), sums);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -61,8 +90,9 @@ proptest! {
         page_len in 1_usize..80,
         memory_bytes in 0_usize..4000,
     ) {
-        let Ok(merge) = Merge::on_common(a.dimensions(), b.dimensions()) else { return Ok(()) };
         let devices = devices(channels);
+        grouped_as_in_maps(&a, &paged(&a, &devices, page_len));
+        let Ok(merge) = Merge::on_common(a.dimensions(), b.dimensions()) else { return Ok(()) };
         let expected = nested_loops(&a, &b, &merge);
         let (of_a, of_b) = (paged(&a, &devices, page_len), paged(&b, &devices, 64));
         let found = on_devices(&of_a, &of_b, None).unwrap();
@@ -105,6 +135,7 @@ fn cards_combine_as_the_host_does() {
             let card = Arc::new(CardModel::new());
             let cards = vec![card; channels];
             let (of_a, of_b) = (paged(&a, &cards, 96), paged(&b, &cards, 1000));
+            grouped_as_in_maps(&a, &of_a);
             assert!(of_a.combine(&of_b).unwrap().to_index_set(..).unwrap() == expected, "kind {kind}");
             assert!(of_a.combine(&b).unwrap().to_index_set(..).unwrap() == expected, "kind {kind}");
             let elsewhere = paged(&b, &devices(1), 500);
@@ -132,6 +163,8 @@ fn empty_sets_and_products_are_combined_on_devices() {
     let (of_some, of_other) = (paged(&some, &card, 64), paged(&other, &card, 64));
     let pairs = Combine::product(&of_some, &of_other).run_on_devices_of(of_some.array()).unwrap();
     assert_eq!(pairs.to_index_set(..).unwrap().values(), [3, 4, 1, 3, 4, 2, 3, 5, 1, 3, 5, 2]);
+    assert_eq!(of_some.group_by([1, 1]).unwrap_err().kind(), &ErrorKind::DuplicateDimension { dimension: 1 });
+    assert_eq!(of_some.column(7).unwrap_err().kind(), &ErrorKind::UnknownDimension { dimension: 7 });
     let refused = of_some.combine(&of_other).unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::NoCommonDimension);
 }
