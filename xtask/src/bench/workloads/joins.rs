@@ -1,9 +1,10 @@
 //! Joins of two index sets on the devices that have them: tuples of four columns, two of them common; beside
-//! the same in RAM.
+//! the same in RAM. And groups of one by two columns.
 
 use super::Bench;
 use crate::bench::measure::{Unit, timed};
 use crate::bench::results::Role;
+use crate::bench::setup::Setup;
 use anyhow::{Result, ensure};
 use vmarray::IndexSet;
 use vmarray::device::wrap::SplitMix64;
@@ -18,7 +19,26 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     for kind in ["uniform", "skewed", "unique"] {
         one(bench, kind, log2)?;
     }
-    Ok(())
+    bench.row(format!("join/group_by/2^{log2}"), Unit::Microseconds, |bench, row| {
+        let [set, _] = sets("uniform", log2)?;
+        let set = paged(&bench.setup, &set)?;
+        let mut groups = None;
+        row.ours(set.array(), || {
+            groups = None;
+            timed(1, || {
+                groups = Some(set.group_by([0, 2])?);
+                Ok(1.0)
+            })
+        })
+    })
+}
+
+/// A set on the devices, with nothing in its cache.
+fn paged(setup: &Setup, set: &IndexSet) -> Result<PagedIndexSet> {
+    let array = setup.array::<u64>(set.values().len(), None, 64 << 20)?;
+    array.write(0, set.values())?;
+    array.evict(..)?;
+    Ok(PagedIndexSet::new(set.dimensions().iter().copied(), array)?)
 }
 
 /// Two sets, of which the first one has skewed keys, if any has.
@@ -42,13 +62,7 @@ fn one(bench: &mut Bench, kind: &str, log2: u32) -> Result<()> {
     let setup = bench.setup.clone();
     bench.row(format!("join/{kind}/2^{log2}"), Unit::Microseconds, |_, row| {
         let [a, b] = sets(kind, log2)?;
-        let paged = |set: &IndexSet| -> Result<PagedIndexSet> {
-            let array = setup.array::<u64>(set.values().len(), None, 64 << 20)?;
-            array.write(0, set.values())?;
-            array.evict(..)?;
-            Ok(PagedIndexSet::new(set.dimensions().iter().copied(), array)?)
-        };
-        let (on_devices, of_b) = (paged(&a)?, paged(&b)?);
+        let (on_devices, of_b) = (paged(&setup, &a)?, paged(&setup, &b)?);
         let expected = a.combine(&b)?;
         let merged = on_devices.combine(&of_b)?;
         println!("    {} results", merged.len());
