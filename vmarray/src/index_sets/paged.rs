@@ -84,7 +84,8 @@ impl<D: Device> PagedIndexSet<D> {
     }
 
     /// Merges each pair of tuples that agree on the dimensions that both sets have, on the devices that have
-    /// this set, where the results stay: [`Combine::run_on_devices_of`].
+    /// this set, where the results stay: [`Combine::run_on_devices_of`], which says what of the other one is
+    /// copied.
     ///
     /// # Errors
     /// As there.
