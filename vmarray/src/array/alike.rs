@@ -27,8 +27,8 @@ pub(crate) fn alike<U: Element, D: Device>(
     of_settings(channels, page_len, len, Settings::of_result(CACHE_BYTES, HostMemory::Pinned))
 }
 
-/// As [`alike`], of what is worked with on devices and then forgotten: hardly anything of it is cached, and in
-/// memory that is not page-locked, since that takes longer than to sort as much on a card.
+/// As [`alike`], of what is worked with on devices and then forgotten: hardly anything of it is cached, and
+/// in memory that is not page-locked, since that takes longer than to sort as much on a card.
 pub(crate) fn scratch<U: Element, D: Device>(
     channels: &[&Arc<dyn Device>],
     len: usize,

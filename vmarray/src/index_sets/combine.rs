@@ -127,15 +127,16 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
 
     /// Finds the results on the devices of an array, which has nothing else to do with it, and writes them to
     /// a new array there, whose pages have as many elements. Sets in arrays on the same single card, opened
-    /// once for all of them, are read where they are: nothing of it goes through the host, and worked with are
-    /// 20 bytes of the card's memory for a tuple of the first set, 24 for one of the second, and up to 128 MiB.
+    /// once for all of them, are read where they are: nothing of it goes through the host, and worked with
+    /// are 20 bytes of the card's memory for a tuple of the first set, 24 for one of the second, and up to
+    /// 128 MiB.
     ///
     /// Sets that lie elsewhere, in files or in RAM, are copied to the devices a part at a time, and
     /// [`memory_bytes`](Self::memory_bytes) says how much of the devices' memory is used: the order is that
-    /// of blocks, then, as [above](Self#order). On several devices each has a copy of what is known of a part.
-    /// Without cards, for sets that cards have no memory for, and second sets of more than 64 dimensions, this
-    /// is [`run`](Self::run) and [`write_to`](Combination::write_to). Others must not write to the sets
-    /// meanwhile.
+    /// of blocks, then, as [above](Self#order). On several devices each has a copy of what is known of a
+    /// part. Without cards, for sets that cards have no memory for, and second sets of more than 64
+    /// dimensions, this is [`run`](Self::run) and [`write_to`](Combination::write_to). Others must not write
+    /// to the sets meanwhile.
     ///
     /// ```
     /// use vmarray::{IndexSet, VirtualArray, index_set::{Combine, Tuples}};

@@ -1,7 +1,7 @@
-//! Joins and groups on the devices that have the tuples. Keys of the second set are sorted with the numbers of their
-//! tuples, each key of the first set is searched there, the prefix sums of what was found say where results
-//! begin, and each value of a result is written by an item of its own. No step but sums of blocks of 1024
-//! counts goes through the host.
+//! Joins and groups on the devices that have the tuples. Keys of the second set are sorted with the numbers
+//! of their tuples, each key of the first set is searched there, the prefix sums of what was found say where
+//! results begin, and each value of a result is written by an item of its own. No step but sums of blocks of
+//! 1024 counts goes through the host.
 //!
 //! The common values become one number, as on the host: their place in a box. Where that has too many
 //! places, values, or the numbers made so far, are replaced by their ranks among those of the second set.
@@ -71,8 +71,8 @@ fn lefts(at: At<1>, first: usize, begins: &Anywhere<u64>, out: &mut Own<u32>) {
     out.set(last_not_above(begins, begins.len(), (first + at.index()) as u64) as u32);
 }
 
-/// A value of a result, each of which has so many: those of a tuple of the first set, and of one of the second
-/// set those whose bits are set. Its place is found in 32 bits, since cards divide them in a tenth of the time.
+/// A value of a result, each of which has so many: those of a tuple of the first set, and of one of the
+/// second set those whose bits are set. Its place is found in 32 bits, which cards divide faster than 64.
 #[kernel(crate = vmarray_kernel)]
 fn written(
     at: At<1>,

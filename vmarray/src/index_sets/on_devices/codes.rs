@@ -113,8 +113,8 @@ pub(super) enum CodeStep<D: Device> {
     RankOf { key: usize, distinct: VirtualArray<u64, D>, scale: u64 },
 }
 
-/// Tuples by the codes of some of their values: in the order of these values, and of the tuples where they are
-/// equal.
+/// Tuples by the codes of some of their values: in the order of these values, and of the tuples where they
+/// are equal.
 pub(super) struct DeviceGroups<'a, D: Device> {
     pub rows: DeviceRows<'a, D>,
     pub steps: Vec<CodeStep<D>>,

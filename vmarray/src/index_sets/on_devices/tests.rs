@@ -1,7 +1,7 @@
 //! Joins on devices against those of the host, and what they cost.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use backend_api::wrap::{Counting, Fault, Faulty, Operation, SplitMix64};
 use backend_api::{Device, ErrorKind as DeviceErrorKind};
@@ -18,10 +18,11 @@ use crate::{AnyDevice, Discovery, ErrorKind};
 
 /// Host RAM, or the devices that the environment variable `VMARRAY_TEST_DEVICES` names, in turn.
 fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
-    let named = match std::env::var("VMARRAY_TEST_DEVICES") {
+    static NAMED: OnceLock<Vec<Arc<AnyDevice>>> = OnceLock::new();
+    let named = NAMED.get_or_init(|| match std::env::var("VMARRAY_TEST_DEVICES") {
         Ok(wishes) => Discovery::new().select(&wishes).unwrap().allow_duplicates(true).open().unwrap(),
         Err(_) => Vec::new(),
-    };
+    });
     let host = || Arc::new(AnyDevice::from(HostDevice::new(1 << 30).unwrap()));
     (0..count).map(|number| named.get(number % named.len().max(1)).map_or_else(host, Arc::clone)).collect()
 }
@@ -106,8 +107,8 @@ proptest! {
     }
 }
 
-/// Sets of some thousand tuples: of uniform and skewed keys, of keys each of which is there once, all of which
-/// are the same, and none of which has a partner.
+/// Sets of some thousand tuples: of uniform and skewed keys, of keys each of which is there once, all of
+/// which are the same, and none of which has a partner.
 fn large(kind: usize, random_numbers: &mut SplitMix64) -> (IndexSet, IndexSet) {
     let mut set = |dimensions, seed: u64| {
         random(random_numbers, dimensions, 3000, |bits, at| match kind {

@@ -108,8 +108,8 @@ fn place<'a>(view: &kernel::View<'a>) -> (DeviceSpan<'a>, u64) {
     }
 }
 
-// SAFETY: all but launches of sorts is passed on as it is, and these are copies to and from memory of the inner device
-// in the queue that they are for.
+// SAFETY: all but launches of sorts is passed on as it is, and these are copies to and from memory of the
+// inner device in the queue that they are for.
 unsafe impl Device for CardModel {
     fn info(&self) -> &DeviceInfo {
         &self.info
