@@ -1,5 +1,5 @@
-//! Two index sets of 2^22 tuples combined: in memory, into an array of pages with little RAM, and with the
-//! inputs in arrays, too.
+//! Two index sets of 2^22 tuples combined: in memory, into an array of pages with little RAM, with the inputs
+//! in arrays, too, and on the devices that have these, if one is a card.
 //!
 //! Both have four columns of values from 0 to 1000, two of them with dimensions in common; about 17.5 million
 //! tuples come out.
@@ -45,8 +45,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Error>> {
-    let [mut counted, mut memory, mut paged, mut paged_again, mut all_paged] = [const { Vec::new() }; 5];
-    let in_pages = |set| PagedIndexSet::from_index_set(set, |array| array.cache_bytes(CACHE_BYTES));
+    let [mut counted, mut memory, mut paged, mut paged_again, mut all_paged, mut on_devices] =
+        [const { Vec::new() }; 6];
+    // The same devices, opened once, so that one set is read where the other one lies.
+    let devices = vmarray::devices()?;
+    let in_pages = |set| {
+        let describe = |array: Builder<u64>| array.devices(devices.clone()).cache_bytes(CACHE_BYTES);
+        PagedIndexSet::from_index_set(set, describe)
+    };
     let (paged_a, paged_b) = (in_pages(a)?, in_pages(b)?);
     let mut digest = None;
     for _ in 0..REPETITIONS {
@@ -90,6 +96,15 @@ fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Err
             tuples_in_pages = tuples_in_pages.wrapping_add(sum_of(&part));
         }
         assert_eq!(tuples, tuples_in_pages, "the same results");
+
+        let start = Instant::now();
+        let set = paged_a.combine(&paged_b)?;
+        on_devices.push(start.elapsed());
+        let mut in_pages = 0;
+        for page in set.array().pages() {
+            in_pages = page?.iter().fold(in_pages, next);
+        }
+        assert_eq!(in_memory, (set.len(), in_pages), "the same results in the same order");
     }
     let (len, digest) = digest.unwrap_or_default();
     println!("{threads} threads: {len} results, {} MiB, digest {digest:016x}", (len * 6 * 8) >> 20);
@@ -99,6 +114,7 @@ fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Err
         ("in a new array", &mut paged),
         ("in an array once more", &mut paged_again),
         ("inputs in arrays, too", &mut all_paged),
+        ("on their devices", &mut on_devices),
     ] {
         times.sort_unstable();
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;

@@ -171,7 +171,7 @@ pub mod index_set {
 
     pub use crate::index_sets::{
         Combination, CombinationChunks, Combine, Dimension, IndexSetColumns, IndexSetRows, PagedIndexSet,
-        Tuples,
+        TupleGroups, Tuples,
     };
 }
 

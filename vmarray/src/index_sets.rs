@@ -9,6 +9,8 @@ mod combination;
 #[forbid(unsafe_code)]
 mod combine;
 #[forbid(unsafe_code)]
+mod cut;
+#[forbid(unsafe_code)]
 mod edit;
 #[forbid(unsafe_code)]
 mod emit;
@@ -18,6 +20,8 @@ mod engine;
 mod keys;
 #[forbid(unsafe_code)]
 mod merge;
+#[forbid(unsafe_code)]
+mod on_devices;
 #[forbid(unsafe_code)]
 mod paged;
 #[forbid(unsafe_code)]
@@ -29,6 +33,8 @@ mod source;
 #[cfg(feature = "host")]
 #[forbid(unsafe_code)]
 mod stored;
+#[forbid(unsafe_code)]
+mod tuple_groups;
 
 #[cfg(test)]
 mod tests;
@@ -42,6 +48,7 @@ pub use combination::Combination;
 pub use combine::Combine;
 pub use paged::PagedIndexSet;
 pub use source::Tuples;
+pub use tuple_groups::TupleGroups;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::reused;

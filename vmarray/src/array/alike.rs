@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backend_api::{Device, DeviceKind};
+use backend_api::{Device, DeviceKind, HostMemory};
 
 use crate::array::VirtualArray;
 use crate::array::builder::{Builder, CommonSettings, Homes, OpenDevices, Settings};
@@ -11,7 +11,11 @@ use crate::base::error::Result;
 use crate::setup::any::in_ram;
 
 /// How much of an array on channels of these devices is cached in RAM, at most.
-const CACHE_BYTES: usize = 1 << 20;
+const CACHE_BYTES: usize = 64 << 20;
+/// Elements of a page of an array that is worked with: whole blocks of prefix sums.
+const SCRATCH_PAGE_LEN: usize = if cfg!(test) { 1 << 10 } else { 1 << 13 };
+/// Pages of it that are cached for each channel.
+const SCRATCH_FRAMES: usize = 4;
 
 /// An array of zeroes whose pages, of so many elements each, are dealt out to channels of these devices: in
 /// RAM in the place of files, which hold what they were made for and nothing else.
@@ -19,6 +23,26 @@ pub(crate) fn alike<U: Element, D: Device>(
     channels: &[&Arc<dyn Device>],
     page_len: usize,
     len: usize,
+) -> Result<VirtualArray<U, D>> {
+    of_settings(channels, page_len, len, Settings::of_result(CACHE_BYTES, HostMemory::Pinned))
+}
+
+/// As [`alike`], of what is worked with on devices and then forgotten: hardly anything of it is cached, and
+/// in memory that is not page-locked, since that takes longer than to sort as much on a card.
+pub(crate) fn scratch<U: Element, D: Device>(
+    channels: &[&Arc<dyn Device>],
+    len: usize,
+) -> Result<VirtualArray<U, D>> {
+    let frames = SCRATCH_FRAMES * channels.len();
+    let settings = Settings::of_result(frames * SCRATCH_PAGE_LEN * size_of::<U>(), HostMemory::Pageable);
+    of_settings(channels, SCRATCH_PAGE_LEN, len, settings)
+}
+
+fn of_settings<U: Element, D: Device>(
+    channels: &[&Arc<dyn Device>],
+    page_len: usize,
+    len: usize,
+    settings: Settings,
 ) -> Result<VirtualArray<U, D>> {
     let (mut named, mut turns) = (Vec::<&Arc<dyn Device>>::new(), Vec::new());
     for device in channels {
@@ -33,7 +57,6 @@ pub(crate) fn alike<U: Element, D: Device>(
         _ => Ok(Arc::clone(device)),
     };
     let devices = named.into_iter().map(in_place).collect::<Result<_>>()?;
-    let settings = Settings::cached(CACHE_BYTES);
     let pages = len.div_ceil(page_len) as u64;
     turns.truncate((pages as usize).max(1));
     let homes = Homes {

@@ -175,6 +175,8 @@ pub(crate) struct Settings {
     read_ahead: bool,
     counts_hits: bool,
     movable: bool,
+    /// Whether host memory is taken before it is needed.
+    is_ahead: bool,
     /// The name under which statistics are published.
     published: Option<String>,
     /// What caches pages of files.
@@ -194,6 +196,7 @@ impl Default for Settings {
             read_ahead: true,
             counts_hits: false,
             movable: false,
+            is_ahead: true,
             published: None,
             #[cfg(feature = "host")]
             tier: None,
@@ -205,6 +208,12 @@ impl Settings {
     /// The usual ones, but for the size of the cache.
     pub(crate) fn cached(bytes: usize) -> Self {
         Self { cache: Cache::Bytes(bytes), ..Self::default() }
+    }
+
+    /// The same of an array that is a result, which its devices may be all that ever reads: host memory is
+    /// taken when it is needed.
+    pub(crate) fn of_result(cache_bytes: usize, memory: HostMemory) -> Self {
+        Self { memory, is_ahead: false, ..Self::cached(cache_bytes) }
     }
 
     #[cfg(feature = "host")]
@@ -635,6 +644,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             read_ahead,
             counts_hits,
             movable,
+            is_ahead,
             published,
             ..
         } = settings;
@@ -689,6 +699,7 @@ impl<T: Element, D: Device> Builder<T, D> {
                 memory,
                 fall_back,
                 commit,
+                is_ahead,
             })
         };
         let channels = turns.iter().enumerate().map(channel).collect::<Result<Vec<_>>>()?;

@@ -137,6 +137,8 @@ pub(crate) struct ChannelPlan {
     pub(crate) memory: HostMemory,
     pub(crate) fall_back: bool,
     pub(crate) commit: Commit,
+    /// Whether host memory is taken before it is needed.
+    pub(crate) is_ahead: bool,
 }
 
 /// What does not change about a channel.
@@ -200,6 +202,7 @@ pub(crate) struct Channel {
     recency: bool,
     fall_back: bool,
     commit: Commit,
+    is_ahead: bool,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -310,6 +313,7 @@ impl Channel {
             recency,
             fall_back: plan.fall_back,
             commit: plan.commit,
+            is_ahead: plan.is_ahead,
             counters,
         };
         if plan.slots_most > 0 {
@@ -319,7 +323,9 @@ impl Channel {
             while !channel.fall_back && channel.lock().frames.list.len() < frames_max {
                 channel.grow()?;
             }
-            channel.reserve_pinned();
+            if plan.is_ahead {
+                channel.reserve_pinned();
+            }
         }
         Ok(channel)
     }

@@ -13,12 +13,13 @@ use super::merge::Merge;
 use super::{Dimension, IndexSet, PagedIndexSet, Tuples, count_of};
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
+use crate::base::element::Element;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::engine::shared_work;
-use crate::ops::view::{Linear, ViewMut as _};
+use crate::ops::view::{INTERNAL, Linear, Store as _, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
 /// The merged tuples of two sets: counted, and written where they are wanted.
@@ -157,6 +158,19 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, D>,
     ) -> Result<PagedIndexSet<D>> {
         let array = describe(VirtualArray::builder(count_of(self.len(), self.width())?)).build()?;
+        self.in_array(array)
+    }
+
+    /// The same on the devices of an array that there is.
+    pub(super) fn to_alike<T: Element, D: Device>(
+        &self,
+        like: &VirtualArray<T, D>,
+    ) -> Result<PagedIndexSet<D>> {
+        self.in_array(like.alike(count_of(self.len(), self.width())?, INTERNAL)?)
+    }
+
+    /// All results in an array that is as long.
+    fn in_array<D: Device>(&self, array: VirtualArray<u64, D>) -> Result<PagedIndexSet<D>> {
         self.write_to(&array, 0)?;
         Ok(PagedIndexSet::assemble(self.dimensions().to_vec(), array, self.len()))
     }

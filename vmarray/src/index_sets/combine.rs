@@ -2,14 +2,19 @@
 
 use std::fmt;
 
+use backend_api::Device;
+
 use super::combination::Combination;
 use super::engine::Limits;
 use super::merge::Merge;
-use super::{Tuples, distinct};
+use super::{PagedIndexSet, Tuples, distinct, on_devices};
+use crate::array::VirtualArray;
+use crate::base::element::Element;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::base::scoped_threads;
+use crate::ops::sort::is_refusal;
 
 /// Merges two sets of tuples: each pair of tuples that agree on the common dimensions becomes one tuple over
 /// the union of the dimensions. A natural join, in the words of databases.
@@ -116,16 +121,66 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     /// [`TooLong`](ErrorKind::TooLong) if the results cannot be counted; [`NoMemory`](ErrorKind::NoMemory);
     /// what the sources report.
     pub fn run(self) -> Result<Combination<'a, A, B>> {
-        /// Where sources are not in RAM, their parts should leave room for others.
-        const MEMORY_BYTES: usize = 1 << 30;
+        let merge = self.merge()?;
+        self.found(merge)
+    }
+
+    /// Finds the results on the devices of an array, which has nothing else to do with it, and writes them to
+    /// a new array there, whose pages have as many elements. Sets in arrays on the same single card, opened
+    /// once for all of them, are read where they are: nothing of it goes through the host, and worked with
+    /// are 20 bytes of the card's memory for a tuple of the first set, 24 for one of the second, and up to
+    /// 128 MiB.
+    ///
+    /// Sets that lie elsewhere, in files or in RAM, are copied to the devices a part at a time, and
+    /// [`memory_bytes`](Self::memory_bytes) says how much of the devices' memory is used: the order is that
+    /// of blocks, then, as [above](Self#order). On several devices each has a copy of what is known of a
+    /// part. Without cards, for sets that cards have no memory for, and second sets of more than 64
+    /// dimensions, this is [`run`](Self::run) and [`write_to`](Combination::write_to). Others must not write
+    /// to the sets meanwhile.
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, VirtualArray, index_set::{Combine, Tuples}};
+    /// let a = IndexSet::from_rows([0, 1], [[7, 5], [8, 6], [9, 5]])?;
+    /// let b = IndexSet::from_rows([1, 2], [[5, 1], [6, 2], [5, 3]])?;
+    /// let there = VirtualArray::<u64>::builder(0).page_len(64).build()?;
+    /// let merged = Combine::new(&a, &b).memory_bytes(256).run_on_devices_of(&there)?;
+    /// assert_eq!((merged.len(), merged.dimensions()), (5, &[0, 1, 2][..]));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run) and [`Combination::write_to`]; those of devices, and of
+    /// [building arrays](crate::Builder::build). Neither set is changed.
+    pub fn run_on_devices_of<T: Element, D: Device>(
+        self,
+        array: &VirtualArray<T, D>,
+    ) -> Result<PagedIndexSet<D>> {
+        let merge = self.merge()?;
+        if on_devices::is_better(&merge, array) {
+            match on_devices::combine(self.a, self.b, &merge, self.memory_bytes, array) {
+                Err(error) if error.device_error().is_some_and(is_refusal) => {}
+                done => return done,
+            }
+        }
+        self.found(merge)?.to_alike(array)
+    }
+
+    /// How tuples of these sets merge.
+    fn merge(&self) -> Result<Merge> {
         let (a, b) = (self.a, self.b);
         // The crate's own sets have been checked, those of programs have not.
         distinct(a.dimensions().iter().copied())?;
         distinct(b.dimensions().iter().copied())?;
-        let merge = match self.is_product {
-            true => Merge::of_all(a.dimensions(), b.dimensions())?,
-            false => Merge::on_common(a.dimensions(), b.dimensions())?,
-        };
+        match self.is_product {
+            true => Merge::of_all(a.dimensions(), b.dimensions()),
+            false => Merge::on_common(a.dimensions(), b.dimensions()),
+        }
+    }
+
+    fn found(self, merge: Merge) -> Result<Combination<'a, A, B>> {
+        /// Where sources are not in RAM, their parts should leave room for others.
+        const MEMORY_BYTES: usize = 1 << 30;
+        let (a, b) = (self.a, self.b);
         let in_memory = a.in_memory().is_some() && b.in_memory().is_some();
         let default_bytes = if in_memory { usize::MAX } else { MEMORY_BYTES };
         let limits = Limits {

@@ -1,9 +1,9 @@
 //! The join of two sources, piece by piece.
 
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::sync::Arc;
 
+use super::cut::SetCut;
 use super::emit::Matches;
 use super::keys::KeyHash;
 use super::merge::Merge;
@@ -37,13 +37,6 @@ pub(super) struct Engine<'a, A: ?Sized, B: ?Sized, H> {
     hash: PhantomData<fn() -> H>,
 }
 
-/// A number of tuples cut into parts of equal length.
-#[derive(Clone, Copy, Debug)]
-struct SetCut {
-    len: usize,
-    step: usize,
-}
-
 /// A part of the join, ready to be written.
 #[derive(Debug)]
 pub(super) struct Piece<'a> {
@@ -62,17 +55,6 @@ pub(super) struct Grouped<'a> {
 
 /// Where somebody is who goes through the pieces in order: the block of the last one, by its number.
 pub(super) type Walk<'a> = Option<(usize, Arc<Grouped<'a>>)>;
-
-impl SetCut {
-    fn parts(self) -> usize {
-        self.len.div_ceil(self.step)
-    }
-
-    fn part(self, number: usize) -> Range<usize> {
-        let start = number * self.step;
-        start..self.len.min(start.saturating_add(self.step))
-    }
-}
 
 impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H> {
     /// Counts the results.
@@ -114,9 +96,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
             most = Index::TUPLES_MAX;
         }
         let cut = |len: usize, bytes: usize| {
-            let step = (memory_bytes / 2).checked_div(bytes).unwrap_or(most).clamp(1, most);
-            // Parts of equal length are no more than unequal ones.
-            SetCut { len, step: len.div_ceil(len.div_ceil(step).max(1)).max(1) }
+            SetCut::of(len, (memory_bytes / 2).checked_div(bytes).unwrap_or(most).min(most))
         };
         (cut(a.len(), strip_bytes), cut(b.len(), block_bytes))
     }

@@ -4,11 +4,12 @@ use std::ops::RangeBounds;
 
 use backend_api::Device;
 
-use super::{Dimension, IndexSet, Tuples, distinct, whole_tuples};
+use super::{Combine, Dimension, IndexSet, Tuples, distinct, whole_tuples};
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
+use crate::ops::executor::OperandStore;
 use crate::ops::view::{View as _, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
@@ -82,6 +83,26 @@ impl<D: Device> PagedIndexSet<D> {
         self.array
     }
 
+    /// Merges each pair of tuples that agree on the dimensions that both sets have, on the devices that have
+    /// this set, where the results stay: [`Combine::run_on_devices_of`], which says what of the other one is
+    /// copied.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, index_set::PagedIndexSet};
+    /// let a = IndexSet::from_rows([0, 1], [[7, 5], [8, 6], [9, 5]])?;
+    /// let b = IndexSet::from_rows([1, 2], [[5, 1], [6, 2], [5, 3]])?;
+    /// let paged = PagedIndexSet::from_index_set(&a, |array| array)?;
+    /// let merged = paged.combine(&PagedIndexSet::from_index_set(&b, |array| array)?)?;
+    /// assert_eq!(merged.to_index_set(..)?, a.combine(&b)?);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn combine(&self, other: &(impl Tuples + ?Sized)) -> Result<Self> {
+        Combine::new(self, other).run_on_devices_of(&self.array)
+    }
+
     /// A copy of consecutive tuples in RAM.
     ///
     /// # Errors
@@ -108,5 +129,9 @@ impl<D: Device> Tuples for PagedIndexSet<D> {
 
     fn read_tuples(&self, first: usize, into: &mut [u64]) -> Result<()> {
         self.array.read(first * self.dimensions.len(), into)
+    }
+
+    fn in_array(&self) -> Option<&dyn OperandStore> {
+        Some(&self.array)
     }
 }

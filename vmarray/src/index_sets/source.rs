@@ -6,6 +6,7 @@ use super::{Dimension, IndexSet};
 use crate::base::error::Result;
 use crate::base::reused::Reused;
 use crate::engine::shared_work;
+use crate::ops::executor::OperandStore;
 
 /// Tuples that can be combined: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a source of
 /// your own, which any number of threads may read at a time.
@@ -55,6 +56,12 @@ pub trait Tuples: Sync {
 
     /// All values, tuple after tuple, if they are in RAM; they are used in place then.
     fn in_memory(&self) -> Option<&[u64]> {
+        None
+    }
+
+    /// The array that they lie in, tuple after tuple, if they do.
+    #[doc(hidden)]
+    fn in_array(&self) -> Option<&dyn OperandStore> {
         None
     }
 }

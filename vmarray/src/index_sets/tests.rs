@@ -56,7 +56,7 @@ fn results<H: KeyHash>(a: &IndexSet, b: &IndexSet, merge: &Merge, limits: Limits
 }
 
 /// The results of nested loops.
-fn nested_loops(a: &IndexSet, b: &IndexSet, merge: &Merge) -> Vec<u64> {
+pub(super) fn nested_loops(a: &IndexSet, b: &IndexSet, merge: &Merge) -> Vec<u64> {
     let mut values = Vec::new();
     for a in a.rows() {
         for b in b.rows() {
@@ -69,13 +69,13 @@ fn nested_loops(a: &IndexSet, b: &IndexSet, merge: &Merge) -> Vec<u64> {
     values
 }
 
-fn sorted(values: &[u64], width: usize) -> Vec<&[u64]> {
+pub(super) fn sorted(values: &[u64], width: usize) -> Vec<&[u64]> {
     let mut rows: Vec<&[u64]> = values.chunks_exact(width).collect();
     rows.sort_unstable();
     rows
 }
 
-fn sets() -> impl Strategy<Value = (IndexSet, IndexSet)> {
+pub(super) fn sets() -> impl Strategy<Value = (IndexSet, IndexSet)> {
     // Few values, the extreme ones among them: boxes of all sizes, beyond 2^64 places too.
     let few = prop::sample::select(vec![0, 1, 2, u64::MAX / 2, u64::MAX - 1, u64::MAX]);
     let near = 1_000_u64..1_003;

@@ -35,7 +35,7 @@ pub use session::{
     Holdable, RunAsync, Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWait,
     SessionWindow,
 };
-pub(crate) use spread::{Bounds, Shown, Spread, inside};
+pub(crate) use spread::{Bounds, READ_IN_PLACE_MAX, Shown, Spread, inside};
 pub(crate) use stored::Reordered;
 pub use stored::StoredBox;
 

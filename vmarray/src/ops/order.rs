@@ -24,6 +24,7 @@ pub use groups::{Groupable, Groups};
 pub use keys::{Descending, SingleKey, SortBy};
 pub use matches::{KeyMatches, MatchKind};
 pub use searches::Side;
+pub(crate) use searches::last_not_above;
 pub use take::TakeIndex;
 
 /// A range of a view, as a section of its store.

@@ -2,7 +2,7 @@
 
 mod by_pieces;
 #[cfg(test)]
-mod card_model;
+pub(crate) mod card_model;
 mod in_place;
 mod look_back;
 mod merge;

@@ -6,7 +6,7 @@ use super::workloads::{FAMILIES, TUNING};
 use std::fmt::Write;
 
 /// What each contender is.
-pub const CONTENDERS: [(&str, &str); 33] = [
+pub const CONTENDERS: [(&str, &str); 34] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),
     ("queued", "copies of that length, one a call, many queued"),
@@ -22,6 +22,7 @@ pub const CONTENDERS: [(&str, &str); 33] = [
     ("overwrite", "plain memory filled"),
     ("update", "plain memory changed in place"),
     ("vec", "the same loop over a `Vec`"),
+    ("in-ram", "the same of what is in RAM, by all threads"),
     ("array", "the same question to an array"),
     ("whole", "the whole array instead of a part"),
     ("one-array", "one array as large as all"),

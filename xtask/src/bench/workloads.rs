@@ -11,6 +11,7 @@ mod files;
 mod find;
 mod gather;
 mod in_place;
+mod joins;
 mod kernels;
 mod limits;
 mod many;
@@ -74,6 +75,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "async", about: "Thousands of tasks on one thread", run: asynchronous::run },
     Family { name: "find", about: "Searches on the devices", run: find::run },
     Family { name: "sort", about: "Sorting, beside sorts of a `Vec`", run: sort::run },
+    Family { name: "join", about: "Joins of index sets on the devices that have them", run: joins::run },
     Family {
         name: "expressions",
         about: "Questions and writes by expressions, on the devices",

@@ -15,6 +15,8 @@ use crate::engine::page::{Deferral, Entry, PageTable, unpark};
 
 /// How much host memory is taken at once while a cache grows towards its limit; page-locking is slow.
 const CHUNK_BYTES: usize = 16 << 20;
+/// The same at first, of an array that may never be asked for any.
+const FIRST_CHUNK_BYTES: usize = 256 << 10;
 /// At least so many frames are made at a time, if they are not more than that.
 const FRAMES_LEAST: u64 = 2;
 
@@ -67,7 +69,8 @@ impl Channel {
         // No more than there are pages, which may become more: twice as many at a time as there were then.
         let pages = self.slot_bytes() / self.layout.page_bytes.max(1) as u64;
         let most = pages.saturating_sub(u64::from(have)).max(u64::from(have)).max(FRAMES_LEAST) as usize;
-        let frames = (CHUNK_BYTES / self.layout.frame_stride).min(most);
+        let chunk_bytes = if have > 0 || self.is_ahead { CHUNK_BYTES } else { FIRST_CHUNK_BYTES };
+        let frames = (chunk_bytes / self.layout.frame_stride).min(most);
         let frames = frames.clamp(1, (self.layout.frames_max - have) as usize);
         let chunk = self.pinned.make(frames * self.layout.frame_stride);
         let mut shard = self.lock();

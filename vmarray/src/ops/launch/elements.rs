@@ -1,5 +1,7 @@
 //! Launches of kernels of this crate over elements of stores, whatever their types are called there.
 
+use std::ops::Range;
+
 use backend_api::Device;
 use vmarray_kernel::{Kernel, KernelType};
 
@@ -33,14 +35,28 @@ impl<'a> Given<'a> {
     }
 
     /// All elements of a result.
-    pub(crate) fn result<T: Element, D: Device>(mut self, of: &'a VirtualArray<T, D>) -> Self {
-        self.0.push(Bound::Own(placed(Operand::changed(of, 0), of.len())));
+    pub(crate) fn result<T: Element, D: Device>(self, of: &'a VirtualArray<T, D>) -> Self {
+        self.result_in(of, 0..of.len())
+    }
+
+    /// Some of the elements of a result.
+    pub(crate) fn result_in<T: Element, D: Device>(
+        mut self,
+        of: &'a VirtualArray<T, D>,
+        range: Range<usize>,
+    ) -> Self {
+        self.0.push(Bound::Own(placed(Operand::changed(of, range.start), range.len())));
         self
     }
 
     /// Elements that each item may read.
-    pub(crate) fn all(mut self, of: impl View<'a, Shape = Linear>) -> Self {
-        self.0.push(Bound::All(placed(operand(of), of.len()), 1));
+    pub(crate) fn all(self, of: impl View<'a, Shape = Linear>) -> Self {
+        self.all_of(operand(of), of.len())
+    }
+
+    /// So many elements, from the first of an operand on, that each item may read.
+    pub(crate) fn all_of(mut self, of: Operand<'a>, len: usize) -> Self {
+        self.0.push(Bound::All(placed(of, len), 1));
         self
     }
 
@@ -50,6 +66,14 @@ impl<'a> Given<'a> {
         let wanted = Wanted::Reduced(&mut reduction);
         plan::run(&Kernels::of::<K>()?, self.0, &Options::USUAL, None, wanted)?;
         Ok(reduction.sum::<bool>())
+    }
+
+    /// Runs it, and finds the least of each scalar that its items return; nothing if there are no items.
+    pub(crate) fn least<K: Kernel>(self) -> Result<Vec<Option<u64>>> {
+        let mut reduction = Reduction::new::<K::Returned>(How::Least, K::group_len())?;
+        let wanted = Wanted::Reduced(&mut reduction);
+        plan::run(&Kernels::of::<K>()?, self.0, &Options::USUAL, None, wanted)?;
+        Ok(reduction.least())
     }
 
     /// Runs it.

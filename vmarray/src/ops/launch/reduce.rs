@@ -353,6 +353,16 @@ impl Reduction {
         R::sum(&self.parts(), INTERNAL)
     }
 
+    /// The least of each scalar, as its bits; nothing if there were no items.
+    pub fn least(self) -> Vec<Option<u64>> {
+        let types: Vec<_> = self.scalars.iter().map(|scalar| scalar.of).collect();
+        let least = |(of, parts): (Type, Vec<Partial>)| {
+            let keys = parts.iter().filter(|part| part.count > 0).map(|part| part.words[0]);
+            keys.min().map(|key| of.from_key(key))
+        };
+        types.into_iter().zip(self.parts()).map(least).collect()
+    }
+
     /// The least or greatest value of one, and the first item that has returned it.
     pub fn extreme<R: Scalar>(self) -> Option<(usize, R)> {
         let (how, start) = (self.how, self.start);

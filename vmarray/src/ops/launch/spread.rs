@@ -204,7 +204,7 @@ impl SpreadArgument<'_> {
 }
 
 /// The most channels of an array that is read where it lives: some devices are given each of them by itself.
-pub(super) const DEALT_CHANNELS_MAX: usize = 8;
+pub(crate) const READ_IN_PLACE_MAX: usize = 8;
 
 /// An array, elements of which are read where it lives.
 pub(super) struct DealtArgument<'a> {
@@ -233,7 +233,7 @@ impl<'a> DealtArgument<'a> {
         let mut channels = runs.iter().chain(pager.channels());
         let is_there = channels.all(|channel| Arc::ptr_eq(channel.device(), device));
         let range = stored.range();
-        let fits = !range.is_empty() && pager.channels().len() <= DEALT_CHANNELS_MAX;
+        let fits = !range.is_empty() && pager.channels().len() <= READ_IN_PLACE_MAX;
         let bases = pager.slot_bases();
         let (stored, len) = (stored.clone(), range.end);
         let argument = Self { number, pager, len, stored, modes, bases, stride };

@@ -272,6 +272,17 @@ fn group_in_ram<K: SortKey, D: Device>(
     Ok(groups)
 }
 
+impl<D: Device> Groups<u64, D> {
+    /// Of sorted codes of elements, and the numbers of these. The keys are the numbers of the groups.
+    pub(crate) fn numbered(sorted: &VirtualArray<u64, D>, order: &VirtualArray<u32, D>) -> Result<Self> {
+        let starts = run_starts(sorted)?;
+        let keys = sorted.alike::<u64>(starts.len() - 1, INTERNAL)?;
+        keys.transform(.., Field::<u64, u64>::whole().set(index()))?;
+        let order = evaluated(Section::from(order), Field::<u32, u32>::whole().cast::<u64>())?;
+        Ok(Self { keys, starts, order: GroupOrder::OnDevices(order) })
+    }
+}
+
 impl<K: SortKey, D: Device> Groups<K, D> {
     /// How many groups there are.
     #[must_use]

@@ -38,7 +38,7 @@ pub(super) fn in_order<B: Number>(bits: B, flip: u64, flip_negative: u64) -> u64
 
 /// The last of the first so many numbers, which ascend, that is not above one; the first if all are.
 #[kernel(crate = vmarray_kernel)]
-pub(super) fn last_not_above(of: &Anywhere<u64>, len: usize, number: u64) -> usize {
+pub(crate) fn last_not_above(of: &Anywhere<u64>, len: usize, number: u64) -> usize {
     let mut start = 0_usize;
     let mut end = len;
     while end - start > 1 {

@@ -23,7 +23,7 @@ pub(crate) struct CardModel {
 }
 
 impl CardModel {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::of(DeviceKind::DiscreteGpu)
     }
 
@@ -135,8 +135,8 @@ fn place<'a>(view: &kernel::View<'a>) -> (DeviceSpan<'a>, u64) {
     }
 }
 
-// SAFETY: all but launches is passed on as it is, and these are copies to and from memory of the inner device
-// in the queue that they are for.
+// SAFETY: all but launches of sorts is passed on as it is, and these are copies to and from memory of the
+// inner device in the queue that they are for.
 unsafe impl Device for CardModel {
     fn info(&self) -> &DeviceInfo {
         &self.info

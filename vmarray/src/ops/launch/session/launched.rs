@@ -19,7 +19,7 @@ use crate::ops::compute::within_channel;
 use crate::ops::launch::kernel::{Kernels, PreparedKernel};
 use crate::ops::launch::options::Options;
 use crate::ops::launch::plan::{expect_shape, form, is_placed, is_short};
-use crate::ops::launch::spread::{DEALT_CHANNELS_MAX, of_stored};
+use crate::ops::launch::spread::{READ_IN_PLACE_MAX, of_stored};
 use crate::ops::launch::stored::StoredBox;
 
 /// What is the same for all parts of a launch.
@@ -257,7 +257,7 @@ impl Session<'_> {
         // Of several channels a view has all elements, from the first on.
         let is_whole = |of: &TakenElements<'_>| {
             let count = self.stores[of.number].pager().map_or(1, |pager| pager.channels().len());
-            count == 1 || count <= DEALT_CHANNELS_MAX && of.skipped() == 0
+            count == 1 || count <= READ_IN_PLACE_MAX && of.skipped() == 0
         };
         let parts = if is_on_one && worked_on().all(is_whole) {
             let (lane, within) = (self.known_lane(&device), 0..range.len() as u64);
@@ -267,7 +267,7 @@ impl Session<'_> {
         };
         for of in taken.iter().filter(|of| of.is_around()) {
             let channels = self.stores[of.number].pager().map_or(1, |pager| pager.channels().len());
-            if channels > DEALT_CHANNELS_MAX {
+            if channels > READ_IN_PLACE_MAX {
                 return Err(refused(name, &too_many_channels(of.info.name, channels)));
             }
             if channels > 1 && of.skipped() > 0 {
@@ -301,7 +301,7 @@ impl Session<'_> {
             let channels =
                 |of: &TakenElements<'_>| self.stores[of.number].pager().map_or(0, |of| of.channels().len());
             let most = channels(other).max(channels(first));
-            if is_on_one && most > DEALT_CHANNELS_MAX {
+            if is_on_one && most > READ_IN_PLACE_MAX {
                 return Err(refused(name, &too_many_channels(other.info.name, most)));
             }
             let reason = match other.info.kind {
@@ -487,7 +487,7 @@ impl Session<'_> {
 
 fn too_many_channels(name: &str, channels: usize) -> String {
     format!(
-        "`{name}` has {channels} channels, and a kernel reads from {DEALT_CHANNELS_MAX} at most: build the array with \
+        "`{name}` has {channels} channels, and a kernel reads from {READ_IN_PLACE_MAX} at most: build the array with \
          fewer"
     )
 }

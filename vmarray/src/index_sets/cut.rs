@@ -1,0 +1,27 @@
+//! Sets in parts.
+
+use std::ops::Range;
+
+/// A number of tuples cut into parts of equal length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SetCut {
+    len: usize,
+    step: usize,
+}
+
+impl SetCut {
+    /// Of at most so many tuples each, and one at least.
+    pub(super) fn of(len: usize, most: usize) -> Self {
+        // Parts of equal length are no more than unequal ones.
+        Self { len, step: len.div_ceil(len.div_ceil(most.max(1)).max(1)).max(1) }
+    }
+
+    pub(super) fn parts(self) -> usize {
+        self.len.div_ceil(self.step)
+    }
+
+    pub(super) fn part(self, number: usize) -> Range<usize> {
+        let start = number * self.step;
+        start..self.len.min(start.saturating_add(self.step))
+    }
+}

@@ -1,0 +1,307 @@
+//! Joins and groups on the devices that have the tuples. Keys of the second set are sorted with the numbers
+//! of their tuples, each key of the first set is searched there, the prefix sums of what was found say where
+//! results begin, and each value of a result is written by an item of its own. No step but sums of blocks of
+//! 1024 counts goes through the host.
+//!
+//! The common values become one number, as on the host: their place in a box. Where that has too many
+//! places, values, or the numbers made so far, are replaced by their ranks among those of the second set.
+
+mod codes;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use backend_api::Device;
+use vmarray_kernel::{Anywhere, At, Own, kernel};
+
+use self::codes::{DeviceGroups, DeviceRows, TUPLES_MAX, TupleDevices};
+use super::cut::SetCut;
+use super::merge::Merge;
+use super::{Dimension, PagedIndexSet, TupleGroups, Tuples, count_of};
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::{ErrorKind, Result};
+use crate::ops::launch::Given;
+use crate::ops::order::{Groups, last_not_above};
+use crate::ops::view::{INTERNAL, Store as _, ViewMut as _};
+
+/// Dimensions of a second set, at most: a bit says of each whether it is of results.
+const WIDTH_MAX: usize = u64::BITS as usize;
+/// Dimensions of a first set, at most, so that results have places of 32 bits.
+const A_WIDTH_MAX: usize = 1 << 16;
+/// Results that are written at a time: what each is of takes four bytes.
+const RESULTS_AT_ONCE: usize = if cfg!(test) { 20_000 } else { 1 << 25 };
+
+/// Where the sorted codes begin that equal one, and in the place of this how many they are. Their end is
+/// sought in steps that become longer, as most are few.
+#[kernel(crate = vmarray_kernel)]
+fn found(sorted: &Anywhere<u64>, firsts: &mut Own<u32>, codes: &mut Own<u64>) {
+    let code = codes.get();
+    let (mut start, mut end) = (0_usize, sorted.len());
+    while start < end {
+        let middle = start + (end - start) / 2;
+        if sorted[middle] < code {
+            start = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    let first = start;
+    end = sorted.len();
+    let mut step = 1_usize;
+    while start < end {
+        let place = if step < end - start { start + step - 1 } else { end - 1 };
+        if sorted[place] == code {
+            start = place + 1;
+            step *= 2;
+        } else {
+            end = place;
+            step = (end - start) / 2 + 1;
+        }
+    }
+    firsts.set(first as u32);
+    codes.set((start - first) as u64);
+}
+
+/// The tuple of the first set that each result is of: the last one whose results do not begin behind it.
+#[kernel(crate = vmarray_kernel)]
+fn lefts(at: At<1>, first: usize, begins: &Anywhere<u64>, out: &mut Own<u32>) {
+    out.set(last_not_above(begins, begins.len(), (first + at.index()) as u64) as u32);
+}
+
+/// A value of a result, each of which has so many: those of a tuple of the first set, and of one of the
+/// second set those whose bits are set. Its place is found in 32 bits, which cards divide faster than 64.
+#[kernel(crate = vmarray_kernel)]
+fn written(
+    at: At<1>,
+    first: usize,
+    width: u32,
+    a_first: usize,
+    a_width: u32,
+    b_first: usize,
+    b_width: usize,
+    b_rest: u64,
+    a: &Anywhere<u64>,
+    b: &Anywhere<u64>,
+    lefts: &Anywhere<u32>,
+    begins: &Anywhere<u64>,
+    firsts: &Anywhere<u32>,
+    order: &Anywhere<u32>,
+    out: &mut Own<u64>,
+) {
+    let item = at.index() as u32;
+    let result = item / width;
+    let column = item - result * width;
+    let left = lefts[result as usize] as usize;
+    if column < a_width {
+        out.set(a[(a_first + left) * a_width as usize + column as usize]);
+    } else {
+        let mut rest = b_rest;
+        for _ in a_width..column {
+            rest &= rest - 1;
+        }
+        let partner = firsts[left] as usize + (first + result as usize - begins[left] as usize);
+        let right = order[partner] as usize;
+        out.set(b[(b_first + right) * b_width + rest.trailing_zeros() as usize]);
+    }
+}
+
+/// A value of what the tuples of each group agree on: of so many columns with these numbers.
+#[kernel(crate = vmarray_kernel)]
+fn of_groups(
+    at: At<1>,
+    width: usize,
+    first: usize,
+    row_width: usize,
+    columns: &Anywhere<u32>,
+    rows: &Anywhere<u64>,
+    order: &Anywhere<u64>,
+    starts: &Anywhere<u64>,
+    out: &mut Own<u64>,
+) {
+    let group = at.index() / width;
+    let column = columns[at.index() - group * width] as usize;
+    let tuple = order[starts[group] as usize] as usize;
+    out.set(rows[(first + tuple) * row_width + column]);
+}
+
+/// The values of a column of a set, by its number.
+pub(super) fn column<D: Device>(set: &PagedIndexSet<D>, column: usize) -> Result<VirtualArray<u64, D>> {
+    let (devices, array) = (TupleDevices(set.array()), set.array().alike::<u64>(set.len(), INTERNAL)?);
+    devices.write_column(&devices.rows(set, &(0..set.len()))?, column, &array)?;
+    Ok(array)
+}
+
+/// The tuples of a set in groups that agree on some columns.
+pub(super) fn group_by<D: Device>(
+    set: &PagedIndexSet<D>,
+    dimensions: Vec<Dimension>,
+    keys: &[usize],
+) -> Result<TupleGroups<D>> {
+    if set.len() > TUPLES_MAX {
+        return Err(ErrorKind::TooLong { elements: set.len() as u64, element_bytes: 8 }.into());
+    }
+    let devices = TupleDevices(set.array());
+    let DeviceGroups { rows, sorted, order, .. } = devices.group(set, &(0..set.len()), keys)?;
+    let groups = Groups::numbered(&sorted, &order)?;
+    drop((sorted, order));
+    let columns = devices.scratch::<u32>(keys.len())?;
+    columns.write(0, &keys.iter().map(|column| *column as u32).collect::<Vec<_>>())?;
+    let array = set.array().alike::<u64>(groups.len() * keys.len(), INTERNAL)?;
+    let given = Given::default().value(keys.len()).value(rows.first).value(rows.width).all(&columns);
+    let given = rows.given(given).all(groups.order()?).all(groups.starts());
+    given.result(&array).run::<of_groups>()?;
+    let tuples = PagedIndexSet::assemble(dimensions, array, groups.len());
+    Ok(TupleGroups { tuples, groups })
+}
+
+/// Whether it is worth an attempt: whether a device is a card.
+pub(super) fn is_better<T: Element, D: Device>(merge: &Merge, like: &VirtualArray<T, D>) -> bool {
+    let mut channels = like.pager().channels().iter();
+    channels.any(|channel| channel.device().info().kind.is_gpu()) && can_combine(merge)
+}
+
+fn can_combine(merge: &Merge) -> bool {
+    (1..=A_WIDTH_MAX).contains(&merge.a_width) && (1..=WIDTH_MAX).contains(&merge.b_width)
+}
+
+/// The results in an array on the devices of one that there is, whose pages are as long. About so many bytes
+/// of these devices are used beside it.
+pub(super) fn combine<A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device>(
+    a: &A,
+    b: &B,
+    merge: &Merge,
+    memory_bytes: Option<usize>,
+    like: &VirtualArray<T, D>,
+) -> Result<PagedIndexSet<D>> {
+    let join = Join::new(a, b, merge, memory_bytes, like);
+    let too_long = || ErrorKind::TooLong { elements: u64::MAX, element_bytes: 8 * merge.width() };
+    let (mut totals, mut len, mut kept) = (Vec::new(), 0_usize, None);
+    join.for_each(|grouped, found| {
+        totals.push(found.total);
+        len = len.checked_add(found.total).ok_or_else(too_long)?;
+        if join.strips.parts() * join.blocks.parts() == 1 {
+            kept = Some((grouped, found));
+        }
+        Ok(())
+    })?;
+    let array = like.alike::<u64>(count_of(len, merge.width())?, INTERNAL)?;
+    let (mut first, mut expected) = (0, totals.into_iter());
+    let mut write = |grouped: Arc<DeviceGroups<'_, D>>, found: DeviceMatches<'_, D>| {
+        let (expected, got) = (expected.next().unwrap_or(0), found.total);
+        if got != expected {
+            return Err(ErrorKind::InputChanged { expected, got }.into());
+        }
+        join.write(&grouped, &found, &array, first)?;
+        first += got;
+        Ok(())
+    };
+    match kept {
+        Some((grouped, found)) => write(grouped, found)?,
+        None => join.for_each(write)?,
+    }
+    Ok(PagedIndexSet::assemble(merge.dimensions.clone(), array, len))
+}
+
+/// Two sets, parts of which are combined on devices.
+struct Join<'a, A: ?Sized, B: ?Sized, T: Element, D: Device> {
+    a: &'a A,
+    b: &'a B,
+    merge: &'a Merge,
+    devices: TupleDevices<'a, T, D>,
+    strips: SetCut,
+    blocks: SetCut,
+}
+
+/// What the tuples of a part of the first set meet.
+struct DeviceMatches<'a, D: Device> {
+    rows: DeviceRows<'a, D>,
+    /// Of each the place of the first partner among the sorted ones, and the number of its first result.
+    firsts: VirtualArray<u32, D>,
+    begins: VirtualArray<u64, D>,
+    total: usize,
+}
+
+impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> Join<'a, A, B, T, D> {
+    fn new(
+        a: &'a A,
+        b: &'a B,
+        merge: &'a Merge,
+        memory_bytes: Option<usize>,
+        like: &'a VirtualArray<T, D>,
+    ) -> Self {
+        /// Codes, the first partners and the first results.
+        const STRIP_BYTES: usize = 8 + 4 + 8;
+        /// Codes and numbers, and both once more to be sorted.
+        const BLOCK_BYTES: usize = 2 * (8 + 4);
+        /// Where sets are elsewhere, their parts leave room for others.
+        const MEMORY_BYTES: usize = 1 << 30;
+        let (all, devices) = (TUPLES_MAX, TupleDevices(like));
+        let loaded = |is_lent: bool, width: usize| if is_lent { 0 } else { 8 * width };
+        let (a_lent, b_lent) = (devices.lent(a).is_some(), devices.lent(b).is_some());
+        let strip_bytes = STRIP_BYTES + loaded(a_lent, merge.a_width);
+        let block_bytes = BLOCK_BYTES + loaded(b_lent, merge.b_width);
+        let default_bytes = if a_lent && b_lent { usize::MAX } else { MEMORY_BYTES };
+        let half = memory_bytes.unwrap_or(default_bytes) / 2;
+        let strips = SetCut::of(a.len(), (half / strip_bytes).min(all));
+        let blocks = SetCut::of(b.len(), (half / block_bytes).min(all));
+        Self { a, b, merge, devices, strips, blocks }
+    }
+
+    /// Finds what each part of the first set meets of each part of the second one, in order.
+    fn for_each(
+        &self,
+        mut work: impl FnMut(Arc<DeviceGroups<'a, D>>, DeviceMatches<'a, D>) -> Result<()>,
+    ) -> Result<()> {
+        if self.strips.parts() == 0 {
+            return Ok(());
+        }
+        for block in (0..self.blocks.parts()).map(|number| self.blocks.part(number)) {
+            let groups = Arc::new(self.devices.group(self.b, &block, &self.merge.b_keys)?);
+            for strip in (0..self.strips.parts()).map(|number| self.strips.part(number)) {
+                let matches = self.find(&groups, &strip)?;
+                work(Arc::clone(&groups), matches)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, groups: &DeviceGroups<'_, D>, tuples: &Range<usize>) -> Result<DeviceMatches<'a, D>> {
+        let (devices, len) = (&self.devices, tuples.len());
+        let rows = devices.rows(self.a, tuples)?;
+        let (begins, firsts) = (devices.scratch::<u64>(len)?, devices.scratch::<u32>(len)?);
+        devices.code(&rows, &self.merge.a_keys, &groups.steps, &begins)?;
+        Given::default().all(&groups.sorted).result(&firsts).result(&begins).run::<found>()?;
+        let total = begins.exclusive_prefix_sum(..)? as usize;
+        Ok(DeviceMatches { rows, firsts, begins, total })
+    }
+
+    /// Writes the results of a part, of which the first one has this number.
+    fn write(
+        &self,
+        groups: &DeviceGroups<'_, D>,
+        matches: &DeviceMatches<'_, D>,
+        to: &VirtualArray<u64, D>,
+        first_of_all: usize,
+    ) -> Result<()> {
+        let (merge, width) = (self.merge, self.merge.width());
+        let DeviceMatches { rows, firsts, begins, total } = matches;
+        let at_once = RESULTS_AT_ONCE.min(u32::MAX as usize / width).min((*total).max(1));
+        let of_results = self.devices.scratch::<u32>(at_once)?;
+        let rest = merge.b_rest.iter().fold(0_u64, |bits, column| bits | 1 << column);
+        for first in (0..*total).step_by(at_once) {
+            let here = at_once.min(total - first);
+            let given = Given::default().value(first).all(begins);
+            given.result_in(&of_results, 0..here).run::<lefts>()?;
+            let given = Given::default().value(first).value(width as u32);
+            let given = given.value(rows.first).value(rows.width as u32);
+            let given = given.value(groups.rows.first).value(groups.rows.width).value(rest);
+            let given = groups.rows.given(rows.given(given)).all(&of_results).all(begins).all(firsts);
+            let start = (first_of_all + first) * width;
+            given.all(&groups.order).result_in(to, start..start + here * width).run::<written>()?;
+        }
+        Ok(())
+    }
+}

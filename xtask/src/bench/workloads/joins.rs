@@ -1,0 +1,113 @@
+//! Joins of two index sets on the devices that have them: tuples of four columns, two of them common; beside
+//! the same in RAM. And groups of one by two columns.
+
+use super::Bench;
+use crate::bench::measure::{Unit, timed};
+use crate::bench::results::Role;
+use crate::bench::setup::Setup;
+use anyhow::{Result, ensure};
+use vmarray::IndexSet;
+use vmarray::device::wrap::SplitMix64;
+use vmarray::index_set::{Dimension, PagedIndexSet, Tuples};
+use vmarray::prelude::*;
+
+/// Of uniform keys about 17.5 million results come of sets of 2^22 tuples.
+const LARGEST: u64 = 1000;
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let log2 = if bench.setup.quick { 16 } else { 22 };
+    for kind in ["uniform", "skewed", "unique"] {
+        one(bench, kind, log2)?;
+    }
+    bench.row(format!("join/group_by/2^{log2}"), Unit::Microseconds, |bench, row| {
+        let [set, _] = sets("uniform", log2)?;
+        let set = paged(&bench.setup, &set)?;
+        let mut groups = None;
+        row.ours(set.array(), || {
+            groups = None;
+            timed(1, || {
+                groups = Some(set.group_by([0, 2])?);
+                Ok(1.0)
+            })
+        })
+    })
+}
+
+/// A set on the devices, with nothing in its cache.
+fn paged(setup: &Setup, set: &IndexSet) -> Result<PagedIndexSet> {
+    let array = setup.array::<u64>(set.values().len(), None, 64 << 20)?;
+    array.write(0, set.values())?;
+    array.evict(..)?;
+    Ok(PagedIndexSet::new(set.dimensions().iter().copied(), array)?)
+}
+
+/// Two sets, of which the first one has skewed keys, if any has.
+fn sets(kind: &str, log2: u32) -> Result<[IndexSet; 2]> {
+    let mut random = SplitMix64::new(7);
+    let mut set = |dimensions: [Dimension; 4], is_first: bool| {
+        let value = |at: usize| match kind {
+            "unique" => (at as u64 / 4).wrapping_mul(0x9E37_79B1) % (1 << log2),
+            "skewed" if is_first && at % 4 < 2 => {
+                let (one, two) = (random.next() % (LARGEST + 1), random.next() % (LARGEST + 1));
+                one * two / (LARGEST + 1)
+            }
+            _ => random.next() % (LARGEST + 1),
+        };
+        IndexSet::from_values(dimensions, (0..4 << log2).map(value).collect())
+    };
+    Ok([set([0, 2, 1, 3], true)?, set([0, 2, 5, 6], false)?])
+}
+
+fn one(bench: &mut Bench, kind: &str, log2: u32) -> Result<()> {
+    let setup = bench.setup.clone();
+    bench.row(format!("join/{kind}/2^{log2}"), Unit::Microseconds, |_, row| {
+        let [a, b] = sets(kind, log2)?;
+        let (on_devices, of_b) = (paged(&setup, &a)?, paged(&setup, &b)?);
+        let expected = a.combine(&b)?;
+        let merged = on_devices.combine(&of_b)?;
+        println!("    {} results", merged.len());
+        ensure!(merged.to_index_set(..)? == expected, "the devices join otherwise than the host");
+        let (mut merged, mut in_ram) = (Some(merged), Some(expected));
+        row.measure_in_turn(&mut [
+            ("ours", Role::Ours, &mut || {
+                merged = None;
+                timed(1, || {
+                    merged = Some(on_devices.combine(&of_b)?);
+                    Ok(1.0)
+                })
+            }),
+            ("in-ram", Role::Alternative, &mut || {
+                in_ram = None;
+                timed(1, || {
+                    in_ram = Some(a.combine(&b)?);
+                    Ok(1.0)
+                })
+            }),
+        ])?;
+        #[cfg(feature = "trace")]
+        traced(&on_devices, &of_b)?;
+        Ok(())
+    })
+}
+
+/// Says what devices do for a join, and when.
+#[cfg(feature = "trace")]
+fn traced(a: &PagedIndexSet, b: &PagedIndexSet) -> Result<()> {
+    use anyhow::Context;
+    let recording = vmarray::trace::Recording::begin().context("somebody else records")?;
+    let merged = a.combine(b)?;
+    let mut json = Vec::new();
+    recording.write(&mut json)?;
+    drop(merged);
+    let trace: serde_json::Value = serde_json::from_slice(&json)?;
+    let events = trace["traceEvents"].as_array().context("a trace has events")?;
+    let number = |event: &serde_json::Value, name: &str| event[name].as_f64().unwrap_or(0.0);
+    let mut work: Vec<_> = events.iter().filter(|event| event["dur"].is_number()).collect();
+    work.sort_by(|a, b| number(a, "ts").total_cmp(&number(b, "ts")));
+    let begin = work.first().map_or(0.0, |event| number(event, "ts"));
+    for event in work {
+        let (at, long) = (number(event, "ts") - begin, number(event, "dur"));
+        println!("    traced: at {at:8.0} us {long:7.0} us {} {}", event["name"], event["args"]);
+    }
+    Ok(())
+}
