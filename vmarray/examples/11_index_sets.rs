@@ -50,8 +50,7 @@ fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Err
     // The same devices, opened once, so that one set is read where the other one lies.
     let devices = vmarray::devices()?;
     let in_pages = |set| {
-        let describe = |array: Builder<u64>| array.devices(devices.clone()).cache_bytes(CACHE_BYTES);
-        PagedIndexSet::from_index_set(set, describe)
+        PagedIndexSet::from_index_set(set, |array| array.devices(devices.clone()).cache_bytes(CACHE_BYTES))
     };
     let (paged_a, paged_b) = (in_pages(a)?, in_pages(b)?);
     let mut digest = None;
