@@ -810,10 +810,10 @@ mod tests {
     fn an_event_that_is_late_is_no_loss() {
         let scene = Scene::new(0);
         let ticket = scene.submit();
-        fake::driven(|driven| driven.late_events = 1000);
+        driven(|driven| driven.late_events = 1000);
         let core = &scene.device.core;
         core.examine(&core.queue("test", ticket.queue).unwrap());
-        assert_eq!(fake::driven(|_| ()).late_events, 0, "somebody asked until it was reached");
+        assert_eq!(driven(|_| ()).late_events, 0, "somebody asked until it was reached");
         scene.device.wait(ticket).unwrap();
     }
 
