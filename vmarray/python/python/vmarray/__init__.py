@@ -30,6 +30,7 @@ from ._array import (
 from ._core import Device, __version__, devices
 from ._files import load, open_zarr, save, to_zarr
 from ._kernel import kernel
+from ._lend import DeviceMemory
 from ._order import (
     Groups,
     argsort,
@@ -52,6 +53,7 @@ from ._errors import (
     ForkedError,
     InvalidError,
     KernelError,
+    LentError,
     NoDeviceError,
     OutOfMemoryError,
     OutsideError,
@@ -62,12 +64,14 @@ __all__ = [
     "ClosedError",
     "Device",
     "DeviceError",
+    "DeviceMemory",
     "Error",
     "FileError",
     "ForkedError",
     "Groups",
     "InvalidError",
     "KernelError",
+    "LentError",
     "NoDeviceError",
     "OutOfMemoryError",
     "OutsideError",

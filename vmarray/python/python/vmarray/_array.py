@@ -5,12 +5,15 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _core, _indexing, _ufuncs
 from ._errors import InvalidError
+
+if TYPE_CHECKING:
+    from ._lend import DeviceMemory
 
 #: How many bytes of an expression that was not computed yet are computed to be shown.
 _SHOWN_BYTES = 16 << 20
@@ -412,7 +415,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
         if copy is False:
-            raise BufferError("the items may be on several devices: what is given away is a copy in RAM")
+            raise BufferError("what is given away is a copy in RAM; `array.device_memory()` lends the items")
         return self._core.read().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -421,9 +424,42 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def __cuda_array_interface__(self) -> dict:
         raise AttributeError(
-            "the items lie on devices page by page, in no one piece of memory that could be shown; give away a copy: "
-            "numpy.asarray(array), or numpy.from_dlpack(array)"
+            "items may change and move while they are shown; lend them for as long as that takes: "
+            "`with array.device_memory() as memory`, or give away a copy: numpy.asarray(array)"
         )
+
+    def device_memory(self) -> DeviceMemory:
+        """Lends the items to other packages, which read and write them where they lie, without a copy.
+
+        What is cached of them is written to the device first. The array, its other views included, cannot be used
+        until what this gives is closed and all that was made of it is gone; then it has what was written.
+
+        All items have to lie in one piece of memory: those of an array on one device do, of one on several those of
+        a page, which has ``memory()["page_bytes"]`` bytes. Arrays in files have no such memory, nor have those with
+        checksums, nor what OpenCL has.
+
+        Returns
+        -------
+        DeviceMemory
+            To be used as ``with a.device_memory() as memory``. It knows DLPack and ``__cuda_array_interface__``.
+
+        Examples
+        --------
+        On a card ``torch.from_dlpack`` or ``cupy.from_dlpack`` take the place of ``numpy.from_dlpack``.
+
+        >>> import numpy as np, vmarray as vm
+        >>> a = vm.arange(6, devices="host").reshape(2, 3)
+        >>> with a[1].device_memory() as memory:
+        ...     row = np.from_dlpack(memory)
+        ...     row *= 10
+        ...     del row
+        >>> a
+        Array([[ 0,  1,  2],
+               [30, 40, 50]], dtype=int64)
+        """
+        from ._lend import DeviceMemory
+
+        return DeviceMemory(self._core.lend())
 
     def __reduce__(self) -> Any:
         if self._path is None:
@@ -849,7 +885,21 @@ def array(values: Any, dtype: Any = None, **options: Any) -> Array:
 
 
 def from_dlpack(values: Any, **options: Any) -> Array:
-    """A copy of what another package has in RAM and shows by DLPack; see `empty` for the options."""
+    """A copy of what another package shows by DLPack; see `empty` for the options.
+
+    Of a tensor on an NVIDIA card it lies on that card, unless the options say otherwise, and was copied there, by
+    the package of the tensor; that of one in RAM is copied once, to where it is to lie.
+
+    Examples
+    --------
+    >>> import numpy as np, vmarray as vm
+    >>> vm.from_dlpack(np.arange(3))
+    Array([0, 1, 2], dtype=int64)
+    """
+    from ._lend import copied_on_card, is_on_card
+
+    if not isinstance(values, Array) and is_on_card(values):
+        return copied_on_card(values, options)
     return asarray(np.from_dlpack(values), **options)
 
 
