@@ -12,6 +12,7 @@ mod lower;
 mod node;
 mod operations;
 mod ordered;
+mod sets;
 mod store;
 
 use pyo3::prelude::*;
@@ -22,6 +23,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<array::Core>()?;
     module.add_class::<device::Device>()?;
     module.add_class::<lend::Lent>()?;
+    module.add_class::<sets::Set>()?;
+    module.add_class::<sets::Parts>()?;
     module.add_function(wrap_pyfunction!(array::create, module)?)?;
     module.add_function(wrap_pyfunction!(array::open, module)?)?;
     module.add_function(wrap_pyfunction!(array::apply, module)?)?;

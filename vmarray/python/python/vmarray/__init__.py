@@ -45,6 +45,8 @@ from ._order import (
     top_k,
     unique,
 )
+from ._ragged import Ragged
+from ._sets import IndexSet
 from ._errors import (
     ClosedError,
     DeviceError,
@@ -69,12 +71,14 @@ __all__ = [
     "FileError",
     "ForkedError",
     "Groups",
+    "IndexSet",
     "InvalidError",
     "KernelError",
     "LentError",
     "NoDeviceError",
     "OutOfMemoryError",
     "OutsideError",
+    "Ragged",
     "__version__",
     "arange",
     "argsort",

@@ -734,8 +734,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def append(self, values: Any) -> None:
         """Adds an item or items at the end of an array of one axis, in place.
 
-        It has to show all of its elements, as `zeros` and `open` give it. With the option ``max_len`` there is
-        room for so many items from the beginning; else the array is moved as it grows.
+        It has to show all of its elements, as `zeros` and `open` give it. For how many items there is to be room
+        the option ``max_len`` says; arrays in files grow without it.
         """
         if self.ndim != 1:
             raise InvalidError(f"an array of {self.ndim} axes cannot grow; append to one of one axis")
