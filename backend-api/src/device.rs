@@ -134,8 +134,7 @@ pub enum AddressSpace {
 /// Where memory of a device lies, for other libraries of the process to use it: [`Device::addresses`].
 ///
 /// An address is a number. Who reads or writes there sees to it that the memory is not released meanwhile,
-/// and that no work of the device writes there, or, where they write, reads: queues know nothing of what others
-/// do.
+/// and that no work of the device writes there, or, where they write, reads: queues know nothing of others.
 ///
 /// ```
 /// use backend_api::{Addresses, Commit, Device, DeviceBuffer, ErrorKind};

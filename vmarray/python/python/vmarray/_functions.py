@@ -10,7 +10,7 @@ from . import _array, _core, _ufuncs
 from ._array import Array
 
 
-def called(ufunc: np.ufunc, method: str, inputs: tuple, given: dict) -> Any:
+def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """What a function of NumPy gives: ``__array_ufunc__``."""
     if method == "reduce":
         return _reduce(ufunc, *inputs, **given)
@@ -61,7 +61,7 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is
     return out
 
 
-def _computed(ufunc: np.ufunc, inputs: tuple, dtype: np.dtype | None) -> tuple:
+def _computed(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None) -> tuple[Any, ...]:
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
     types = _ufuncs.resolved(ufunc, tuple(_ufuncs.kind(one) for one in inputs), dtype)
     casts, gives = types[: ufunc.nin], types[ufunc.nin :]
@@ -75,7 +75,9 @@ def _computed(ufunc: np.ufunc, inputs: tuple, dtype: np.dtype | None) -> tuple:
     return _ufuncs.by_pieces(ufunc, list(inputs), shape, gives)
 
 
-def _on_devices(name: str, inputs: tuple, casts: tuple, gives: np.dtype, shape: tuple) -> _core.Core | None:
+def _on_devices(
+    name: str, inputs: tuple[Any, ...], casts: tuple[Any, ...], gives: np.dtype[Any], shape: tuple[Any, ...]
+) -> _core.Core | None:
     operands = []
     for one, cast in zip(inputs, casts):
         if isinstance(one, Array):
@@ -95,7 +97,9 @@ def _on_devices(name: str, inputs: tuple, casts: tuple, gives: np.dtype, shape: 
 _COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 
 
-def _reduce(ufunc: np.ufunc, array: Any, axis=0, dtype=None, out=None, keepdims=False, **given: Any) -> Any:
+def _reduce(
+    ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False, **given: Any
+) -> Any:
     if given and not (given.get("where", True) is True and given.get("initial", np._NoValue) is np._NoValue):
         raise TypeError(f"reductions of vmarray.Array take no {min(given)}; select the items before")
     out = out[0] if isinstance(out, tuple) else out
@@ -108,7 +112,7 @@ def _reduce(ufunc: np.ufunc, array: Any, axis=0, dtype=None, out=None, keepdims=
     return reduced(ufunc, array, axis, dtype, out, keepdims)
 
 
-def _axes(array: Array, axis: Any) -> tuple | None:
+def _axes(array: Array, axis: Any) -> tuple[Any, ...] | None:
     """The axes that are reduced; None for all."""
     if axis is None:
         return None
@@ -157,7 +161,7 @@ def reduced(ufunc: np.ufunc, array: Array, axis: Any, dtype: Any, out: Any, keep
     return _array.asarray(result, **_array._beside(array))
 
 
-def summed(array: Array, axis=None, dtype=None, out=None, keepdims=False) -> Any:
+def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Of all items by the devices, along axes by NumPy."""
     if _axes(array, axis) is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
         return reduced(np.add, array, axis, dtype, out, keepdims)
@@ -171,7 +175,7 @@ def summed(array: Array, axis=None, dtype=None, out=None, keepdims=False) -> Any
     return reduced(np.add, array, axis, dtype, out, keepdims)
 
 
-def mean(array: Array, axis=None, dtype=None, out=None, keepdims=False) -> Any:
+def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Of all items by the devices, along axes by NumPy."""
     kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind in "fc" else np.dtype(float)
     axes = _axes(array, axis)
@@ -189,7 +193,9 @@ def mean(array: Array, axis=None, dtype=None, out=None, keepdims=False) -> Any:
     return result
 
 
-def variance(array: Array, axis=None, dtype=None, out=None, ddof=0, keepdims=False) -> Any:
+def variance(
+    array: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False
+) -> Any:
     """The mean of the squares of differences from the mean, in 64 bits."""
     kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind == "f" else np.dtype(float)
     middle = mean(array, axis, float, None, True)
@@ -205,7 +211,7 @@ def variance(array: Array, axis=None, dtype=None, out=None, ddof=0, keepdims=Fal
     return result
 
 
-def extreme(ufunc: np.ufunc, array: Array, axis=None, out=None, keepdims=False) -> Any:
+def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Of all items by the devices, along axes by NumPy."""
     if _axes(array, axis) is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
         return reduced(ufunc, array, axis, None, out, keepdims)
@@ -216,7 +222,7 @@ def extreme(ufunc: np.ufunc, array: Array, axis=None, out=None, keepdims=False) 
     return _given(found[1], array.dtype, array, out, keepdims)
 
 
-def _extreme(which: str, array: Array) -> tuple | None:
+def _extreme(which: str, array: Array) -> tuple[Any, ...] | None:
     """Where the first extreme is, and its value; None if there are no items."""
     if array.dtype.kind != "f":
         found = array._core.reduce(f"int_{which}")
@@ -229,7 +235,7 @@ def _extreme(which: str, array: Array) -> tuple | None:
     return array._core.reduce(f"float_{which}")
 
 
-def argument(which: str, array: Array, axis=None, out=None, keepdims=False) -> Any:
+def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Of all items by the devices, along an axis by NumPy, whose lines have room in RAM."""
     array._core.compute()
     function = np.argmin if which == "min" else np.argmax
@@ -267,7 +273,7 @@ def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = T
     return result if result.ndim else np.asarray(result)[()]
 
 
-def truth(ufunc: np.ufunc, array: Array, axis=None, out=None, keepdims=False) -> Any:
+def truth(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Of all items by the devices, along axes by NumPy."""
     if _axes(array, axis) is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
         return reduced(ufunc, array, axis, None, out, keepdims)
@@ -299,9 +305,9 @@ def where_of(condition: Any, *values: Any) -> Any:
     core = _on_devices("where", inputs, (np.dtype(bool), dtype, dtype), dtype, shape)
     if core is not None:
         return Array._of(core)
-    return _ufuncs.by_pieces(
-        lambda *parts: np.where(*parts).astype(dtype, copy=False), list(inputs), shape, (dtype,)
-    )[0]
+    return _ufuncs.by_pieces(lambda *parts: np.where(*parts).astype(dtype, copy=False), list(inputs), shape, (dtype,))[
+        0
+    ]
 
 
 def clip(array: Any, min: Any = None, max: Any = None, **given: Any) -> Any:
@@ -385,7 +391,7 @@ def _method(name: str) -> Any:
 
 
 #: What NumPy's functions are for arrays of the package.
-FUNCTIONS: dict = {
+FUNCTIONS: dict[Any, Any] = {
     np.where: where_of,
     np.clip: clip,
     np.concatenate: concatenate,
@@ -407,8 +413,7 @@ FUNCTIONS: dict = {
     **{
         getattr(np, name): _method(name)
         for name in (
-            "sum prod mean var std min max any all argmin argmax nonzero ravel swapaxes squeeze diagonal "
-            "round reshape"
+            "sum prod mean var std min max any all argmin argmax nonzero ravel swapaxes squeeze diagonal round reshape"
         ).split()
     },
 }

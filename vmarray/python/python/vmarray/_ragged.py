@@ -74,7 +74,7 @@ class Ragged:
     #: Of what shows some of the rows, and so does not grow, the number of the one behind the last.
     _stop: int | None
 
-    def __init__(self, rows: Iterable[ArrayLike] = (), dtype: DTypeLike = None, **options: Any) -> None:
+    def __init__(self, rows: Iterable[ArrayLike] = (), dtype: DTypeLike | None = None, **options: Any) -> None:
         iterator = iter(rows)
         first = next(iterator, None)
         if dtype is None:
@@ -284,4 +284,3 @@ class Ragged:
         if self.values._path is not None and kind is None and not self.values.closed:
             self.sync()
         self.close()
-
