@@ -28,7 +28,7 @@ pub struct Args {
     /// on.
     #[arg(long = "with", value_name = "PYTHON")]
     pythons: Vec<String>,
-    /// How many random programs there are beside NumPy's, in all, after the tests and with the first Python.
+    /// How many random programs there are beside NumPy's, in all, after the tests, with the last Python.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     programs: usize,
     /// Builds less optimised, for the system at hand alone, and has the tests alone, with one Python: what
@@ -71,7 +71,8 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     anyhow::ensure!(bytes <= WHEEL_MAX, "the wheel has {bytes} bytes, at most {WHEEL_MAX} are wanted");
     let programs = if args.sample { 0 } else { args.programs };
     let mut tested = Vec::new();
-    for python in &pythons(sh, args) {
+    let pythons = pythons(sh, args);
+    for python in &pythons {
         let environment = folder.join("environment");
         cmd!(sh, "{python} -m venv --clear {environment}").run()?;
         let python = inside(&environment);
@@ -79,7 +80,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         // Not from the sources, which lie in the folder above.
         let _folder = sh.push_dir("vmarray/python/tests");
         cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider .").run()?;
-        if tested.is_empty() && programs > 0 {
+        if tested.len() + 1 == pythons.len() && programs > 0 {
             let programs = programs.to_string();
             cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider --programs {programs} .").run()?;
         }

@@ -34,10 +34,8 @@ def pytest_collection_modifyitems(config, items):
     random = [item for item in items if getattr(item.obj, "is_hypothesis_test", False)]
     config.hook.pytest_deselected(items=[item for item in items if item not in random])
     items[:] = random
-    each = -(-programs // max(1, len(random)))
-    profile = hypothesis.settings.get_profile("vmarray")
-    hypothesis.settings.register_profile("programs", profile, max_examples=each)
-    hypothesis.settings.load_profile("programs")
+    for item in random:
+        hypothesis.settings(max_examples=-(-programs // len(random)))(item.obj)
 
 RECORD = np.dtype([("x", "f4"), ("y", "i8"), ("z", "u1", (3,))])
 COMPUTED = [np.dtype(name) for name in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split()]
