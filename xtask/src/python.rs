@@ -24,8 +24,8 @@ const WHEEL_MAX: u64 = 15 << 20;
 /// Builds the Python package, installs it to fresh environments, and tests it there.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A Python to test with; several are tested one after the other. By default all that are found, from 3.10
-    /// on.
+    /// A Python to test with; several are tested one after the other. By default all that are found, from
+    /// 3.10 on.
     #[arg(long = "with", value_name = "PYTHON")]
     pythons: Vec<String>,
     /// How many random programs there are beside NumPy's, in all, after the tests, with the last Python.
@@ -60,12 +60,17 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         true => &["--profile", "dev"],
         false => &["--release", "--zig", "--compatibility", "manylinux_2_28"],
     };
+    // maturin asks `python3` for zig.
+    let before = std::env::var("PATH").unwrap_or_default();
+    let builder = maturin.parent().context("Python is in a folder")?;
+    let path = sh.push_env("PATH", format!("{builder}{}{before}", if cfg!(windows) { ";" } else { ":" }));
     cmd!(
         sh,
         "{maturin} -m maturin build --manifest-path {MANIFEST} --out {wheels} --locked --quiet {options...}"
     )
     .args(["--target-dir", folder.as_str()])
     .run()?;
+    drop(path);
     let wheel = sh.read_dir(&wheels)?.pop().context("maturin has built no wheel")?;
     let bytes = std::fs::metadata(&wheel)?.len();
     anyhow::ensure!(bytes <= WHEEL_MAX, "the wheel has {bytes} bytes, at most {WHEEL_MAX} are wanted");

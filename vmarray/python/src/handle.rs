@@ -5,8 +5,9 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pyo3::Python;
+use vmarray::AnyDevice;
 use vmarray::access::LentRun;
-use vmarray::device::Device as _;
+use vmarray::device::{Device as _, DeviceKind};
 
 use crate::element::Unit;
 use crate::fault::{Result, raised};
@@ -28,6 +29,8 @@ pub struct Handle {
     pub unit: Unit,
     /// How arrays are made that are computed from it.
     pub options: Options,
+    /// Whether it lies on cards, whose kernels are sooner done than a copy to RAM.
+    pub is_on_cards: bool,
     process: u32,
     /// What is computed from it later.
     pending: Mutex<Vec<Weak<Lazy>>>,
@@ -109,14 +112,23 @@ impl Handle {
     /// Makes an array of so many elements. Blocks.
     pub fn new(unit: Unit, len: usize, options: Options, place: &Place) -> Result<Arc<Self>> {
         let elements = build(unit, len, &options, place)?;
-        Ok(Self::of(unit, elements, options))
+        let is_card = |device: &Arc<AnyDevice>| device.info().kind != DeviceKind::HostMemory;
+        let is_on_cards = matches!(place, Place::Memory) && options.devices.iter().all(is_card);
+        Ok(Self::of(unit, elements, options, is_on_cards))
     }
 
     /// An array of elements that are there.
-    pub fn of(unit: Unit, elements: Box<dyn Elements>, options: Options) -> Arc<Self> {
+    pub fn of(unit: Unit, elements: Box<dyn Elements>, options: Options, is_on_cards: bool) -> Arc<Self> {
         let state = Mutex::new(State::Open(Arc::new(Owned::new(elements))));
         let options = Options { max_len: None, page_bytes: None, ..options };
-        Arc::new(Self { state, unit, options, process: std::process::id(), pending: Mutex::default() })
+        Arc::new(Self {
+            state,
+            unit,
+            options,
+            is_on_cards,
+            process: std::process::id(),
+            pending: Mutex::default(),
+        })
     }
 
     /// The array, if it can be used.

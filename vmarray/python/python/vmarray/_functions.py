@@ -162,10 +162,22 @@ def reduced(ufunc: np.ufunc, array: Array, axis: Any, dtype: Any, out: Any, keep
 
 
 def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Of all items by the devices, along axes by NumPy."""
-    if _axes(array, axis) is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
+    """Of all items by the devices, along one axis by cards; along others, and what is no number, by NumPy."""
+    axes = _axes(array, axis)
+    is_number = array.dtype.kind in "biuf" and array.dtype.isnative
+    kind = np.add.reduce(np.empty(0, array.dtype), dtype=dtype).dtype if is_number else array.dtype
+    if axes is not None and len(axes) == 1 and is_number and array.ndim > 1:
+        sums = _summed_along(array, axes[0], kind)
+        if sums is not None:
+            result = (
+                sums.reshape([1 if at == axes[0] else one for at, one in enumerate(array.shape)]) if keepdims else sums
+            )
+            if out is None:
+                return result
+            out[...] = result
+            return out
+    if axes is not None or not is_number:
         return reduced(np.add, array, axis, dtype, out, keepdims)
-    kind = np.add.reduce(np.empty(0, array.dtype), dtype=dtype).dtype
     if kind.kind in "iu" and array.dtype.kind in "biu":
         value = int(array._core.reduce("int_sum")) & (2**64 - 1)
         return _given(np.uint64(value).astype(kind), kind, array, out, keepdims)
@@ -173,6 +185,17 @@ def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, k
         with np.errstate(over="ignore"):
             return _given(np.float64(array._core.reduce("float_sum")), kind, array, out, keepdims)
     return reduced(np.add, array, axis, dtype, out, keepdims)
+
+
+def _summed_along(array: Array, axis: int, kind: np.dtype[Any], is_anywhere: bool = False) -> Array | None:
+    """Sums along an axis by the devices, in 64 bits; None if these do not have them, or are RAM alone."""
+    if kind.kind not in "iuf" or (kind.kind != "f" and array.dtype.kind == "f"):
+        return None
+    core = _core.sum_axis(array._core, axis, kind.kind == "f", is_anywhere)
+    if core is None:
+        return None
+    # Sums of NumPy begin with a zero, so that none is -0.
+    return (Array._of(core) + 0 if kind.kind == "f" else Array._of(core)).astype(kind, copy=False)
 
 
 def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
@@ -184,7 +207,7 @@ def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, kee
         with np.errstate(invalid="ignore", divide="ignore"):
             return _given(total / np.float64(count), kind, array, out, keepdims)
     wide = np.result_type(kind, np.float32) if kind == np.float16 else kind
-    total = reduced(np.add, array, axis, wide, None, keepdims)
+    total = summed(array, axis, wide, None, keepdims)
     count = array.size // max(1, np.size(total) if not isinstance(total, Array) else total.size)
     result = np.true_divide(total, count).astype(kind)
     if out is not None:
