@@ -273,8 +273,8 @@ fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<B
     Ok(Some(array))
 }
 
-/// Sums along an axis, as ``float64`` or ``int64``; `None` if devices have none of such items, or, unless it is
-/// wanted all the same, if they are none but RAM, where kernels are interpreted.
+/// Sums along an axis, as ``float64`` or ``int64``; `None` if devices have none of such items, or, unless
+/// wanted anywhere, if they are none but RAM, where kernels are interpreted.
 #[pyfunction]
 fn sum_axis(
     py: Python<'_>,
