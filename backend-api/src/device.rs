@@ -111,6 +111,61 @@ pub trait DirectReads: Send + Sync {
     }
 }
 
+/// Whose addresses a device's memory has: [`Device::addresses`].
+///
+/// ```
+/// use backend_api::{AddressSpace, Device};
+/// let device = backend_host::HostDevice::new(1 << 20)?;
+/// assert_eq!(device.addresses().unwrap().space(), AddressSpace::Host);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AddressSpace {
+    /// The process's: what a pointer is.
+    Host,
+    /// CUDA's, of memory of the card of this number, whose primary context others of the process share.
+    Cuda {
+        /// The driver's number of the card.
+        ordinal: u32,
+    },
+}
+
+/// Where memory of a device lies, for other libraries of the process to use it: [`Device::addresses`].
+///
+/// An address is a number. Who reads or writes there sees to it that the memory is not released meanwhile,
+/// and that no work of the device writes there, or, where they write, reads: queues know nothing of others.
+///
+/// ```
+/// use backend_api::{Addresses, Commit, Device, DeviceBuffer, ErrorKind};
+/// # use std::sync::Arc;
+/// let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// let memory = DeviceBuffer::new(&device, 100, Commit::Lazy)?;
+/// let addresses: &dyn Addresses = device.addresses().unwrap();
+/// let start = addresses.address(memory.at(0), 100)?;
+/// assert_eq!(addresses.address(memory.at(10), 90)?, start + 10);
+/// assert_eq!(addresses.address(memory.at(10), 91).unwrap_err().kind(), ErrorKind::InvalidArgument);
+/// addresses.synchronize()?;
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+pub trait Addresses: Send + Sync {
+    /// Whose addresses they are. It does not change while the device lives.
+    fn space(&self) -> AddressSpace;
+
+    /// The address of a place that so many bytes follow. It is the same as long as the memory is there.
+    ///
+    /// # Errors
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle), or [`InvalidArgument`](ErrorKind::InvalidArgument) for
+    /// what is not inside of the buffer.
+    fn address(&self, place: DeviceSpan<'_>, bytes: u64) -> Result<u64>;
+
+    /// Blocks until all is over that others have given to the device by now.
+    ///
+    /// # Errors
+    /// [`Lost`](ErrorKind::Lost), or what the driver says.
+    fn synchronize(&self) -> Result<()>;
+}
+
 /// A card, or a stand-in for one.
 ///
 /// What holds of all methods is in the [crate's documentation](crate); what each has to do beyond that is
@@ -455,6 +510,20 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     fn direct_reads(&self) -> Option<&dyn DirectReads> {
+        None
+    }
+
+    /// Where the device's memory lies, if other libraries can use it by its address: in RAM, and on NVIDIA's
+    /// cards. A wrapper that has to know of all writes has none. A device has them as long as it lives, or
+    /// never.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// let device = backend_host::HostDevice::new(1 << 20)?;
+    /// assert!(device.addresses().is_some());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    fn addresses(&self) -> Option<&dyn Addresses> {
         None
     }
 

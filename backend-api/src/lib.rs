@@ -149,7 +149,7 @@ pub mod wrap;
 pub mod conformance;
 
 pub use absence::{Absence, AbsenceKind, refused_library};
-pub use device::{Commit, Device, DirectReads, HostMemory, Progress};
+pub use device::{AddressSpace, Addresses, Commit, Device, DirectReads, HostMemory, Progress};
 pub use error::{DriverCode, Error, ErrorKind, Result, readable_bytes};
 pub use expr::Compute;
 pub use handle::{BufferHandle, HostAllocation, QueueHandle};

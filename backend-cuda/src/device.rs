@@ -11,9 +11,9 @@ use backend_api::backends::ram::SystemMemory;
 use backend_api::backends::{Direction, PIN_ADVICE, check_extend, check_extensible};
 use backend_api::kernel::KernelFacts;
 use backend_api::{
-    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Gather, HostAllocation,
-    HostMemory, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Reach, Request, Result, Route, Routing,
-    Scatter, Ticket, View,
+    AddressSpace, Addresses, BufferHandle, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind,
+    Extents, Gather, HostAllocation, HostMemory, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Reach,
+    Request, Result, Route, Routing, Scatter, Ticket, View,
 };
 
 use parking_lot::Mutex;
@@ -378,6 +378,24 @@ impl Drop for CudaDevice {
     }
 }
 
+impl Addresses for CudaDevice {
+    fn space(&self) -> AddressSpace {
+        AddressSpace::Cuda { ordinal: self.core.context.ordinal().unsigned_abs() }
+    }
+
+    fn address(&self, place: DeviceSpan<'_>, bytes: u64) -> Result<u64> {
+        let names = self.core.memory.lookup();
+        names.check_device("address", place, bytes).map_err(|error| self.core.here(error))?;
+        Ok(names.device_address(place))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        const OPERATION: &str = "synchronize";
+        let _current = self.core.enter(OPERATION)?;
+        self.core.context.synchronize().map_err(|code| self.core.error(OPERATION, code))
+    }
+}
+
 // SAFETY: names and ranges are checked before the driver is called, and `Lookup` keeps the memory while that
 // is done. Releasing takes the name away and then waits until every queue has done what it was given
 // (`block_all`), and until the queues of other devices that were given a place in it have (`await_visitors`).
@@ -554,6 +572,11 @@ unsafe impl Device for CudaDevice {
 
     fn release_host(&self, host: HostAllocation) {
         self.wait_and_drop(self.core.memory.remove_host(host.id()).as_ref());
+    }
+
+    fn addresses(&self) -> Option<&dyn Addresses> {
+        // Others of the process share the primary context alone.
+        self.core.context.is_primary().then_some(self)
     }
 
     backend_api::requests! { self, queue, request => self.start(queue, &request) }

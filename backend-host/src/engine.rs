@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::{
-    BufferHandle, BufferId, DeviceInfo, DeviceSpan, DirectReads, ErrorKind, Extents as _, HostAllocation,
-    HostMemory, Progress, QueueHandle, Queues, Request, Result, Ticket,
+    AddressSpace, Addresses, BufferHandle, BufferId, DeviceInfo, DeviceSpan, DirectReads, Error, ErrorKind,
+    Extents as _, HostAllocation, HostMemory, Progress, QueueHandle, Queues, Request, Result, Ticket,
 };
 
 use parking_lot::RwLock;
@@ -225,6 +225,26 @@ impl<M: Medium> DirectReads for Engine<M> {
         let _inside = self.pool.enter();
         // SAFETY: the range was checked to be inside of the memory, which is kept here.
         self.named(found.and_then(|memory| unsafe { memory.read_into(OPERATION, from.offset(), into) }))
+    }
+}
+
+impl<M: Medium> Addresses for Engine<M> {
+    fn space(&self) -> AddressSpace {
+        AddressSpace::Host
+    }
+
+    fn address(&self, place: DeviceSpan<'_>, bytes: u64) -> Result<u64> {
+        const OPERATION: &str = "address";
+        let known = self.registry.memory();
+        let checked = known.check_device(OPERATION, place, bytes);
+        let start = checked.and_then(|()| known.buffer(OPERATION, place.buffer()).map(|own| own.address()));
+        drop(known);
+        let start = self.named(start)?.ok_or_else(|| Error::new(ErrorKind::Unsupported, OPERATION));
+        Ok(self.named(start)?.addr() as u64 + place.offset())
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
     }
 }
 

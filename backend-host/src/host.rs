@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::backends::ram::SystemMemory;
 use backend_api::{
-    BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DirectReads, Error, ErrorKind, MemoryStatus, Reach,
-    Result,
+    Addresses, BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DirectReads, Error, ErrorKind,
+    MemoryStatus, Reach, Result,
 };
 
 use crate::engine::{Engine, EnginePeers};
@@ -242,6 +242,10 @@ unsafe impl Device for HostDevice {
     }
 
     fn direct_reads(&self) -> Option<&dyn DirectReads> {
+        Some(&self.engine)
+    }
+
+    fn addresses(&self) -> Option<&dyn Addresses> {
         Some(&self.engine)
     }
 

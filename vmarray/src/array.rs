@@ -18,6 +18,8 @@ pub(crate) mod growth;
 pub(crate) mod homes;
 pub(crate) mod huge;
 pub(crate) mod iter;
+#[forbid(unsafe_code)]
+pub(crate) mod lent;
 pub(crate) mod map;
 pub(crate) mod page_guard;
 #[cfg(feature = "rayon")]

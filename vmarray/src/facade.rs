@@ -83,6 +83,7 @@ pub mod access {
     pub use crate::array::byte_stream::ByteStream;
     pub use crate::array::cursor::{Cursor, CursorMut};
     pub use crate::array::iter::{Iter, Pages, PagesMut};
+    pub use crate::array::lent::{LentElements, LentRun};
     pub use crate::array::map::{MapBuffer, MapMode};
     pub use crate::array::page_guard::{PageMut, PageRef};
     pub use crate::array::registered::Registered;

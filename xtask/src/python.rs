@@ -16,20 +16,23 @@ const BUILDERS: [&str; 2] = ["maturin>=1.8,<2", "ziglang"];
 const EXTRA: &str = "[test]";
 /// The package.
 const MANIFEST: &str = "vmarray/python/Cargo.toml";
+/// Versions of Python 3 that the package is for.
+const MINORS: std::ops::RangeInclusive<u32> = 10..=14;
 /// The most bytes of a wheel.
 const WHEEL_MAX: u64 = 15 << 20;
 
 /// Builds the Python package, installs it to fresh environments, and tests it there.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A Python to test with; several are tested one after the other.
-    #[arg(long = "with", value_name = "PYTHON", default_value = "python3")]
+    /// A Python to test with; several are tested one after the other. By default all that are found, from
+    /// 3.10 on.
+    #[arg(long = "with", value_name = "PYTHON")]
     pythons: Vec<String>,
-    /// How many random examples each test has.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    examples: usize,
-    /// Builds less optimised, for the system at hand alone, and has fewer examples: what continuous
-    /// integration does.
+    /// How many random programs there are beside NumPy's, in all, after the tests, with the last Python.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    programs: usize,
+    /// Builds less optimised, for the system at hand alone, and has the tests alone, with one Python: what
+    /// continuous integration does.
     #[arg(long)]
     sample: bool,
 }
@@ -57,19 +60,24 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         true => &["--profile", "dev"],
         false => &["--release", "--zig", "--compatibility", "manylinux_2_28"],
     };
+    // maturin asks `python3` for zig.
+    let before = std::env::var("PATH").unwrap_or_default();
+    let builder = maturin.parent().context("Python is in a folder")?;
+    let path = sh.push_env("PATH", format!("{builder}{}{before}", if cfg!(windows) { ";" } else { ":" }));
     cmd!(
         sh,
         "{maturin} -m maturin build --manifest-path {MANIFEST} --out {wheels} --locked --quiet {options...}"
     )
     .args(["--target-dir", folder.as_str()])
     .run()?;
+    drop(path);
     let wheel = sh.read_dir(&wheels)?.pop().context("maturin has built no wheel")?;
     let bytes = std::fs::metadata(&wheel)?.len();
     anyhow::ensure!(bytes <= WHEEL_MAX, "the wheel has {bytes} bytes, at most {WHEEL_MAX} are wanted");
-    let examples = if args.sample { 60 } else { args.examples };
-    let _examples = sh.push_env("VMARRAY_PYTHON_EXAMPLES", examples.to_string());
+    let programs = if args.sample { 0 } else { args.programs };
     let mut tested = Vec::new();
-    for python in &args.pythons {
+    let pythons = pythons(sh, args);
+    for python in &pythons {
         let environment = folder.join("environment");
         cmd!(sh, "{python} -m venv --clear {environment}").run()?;
         let python = inside(&environment);
@@ -77,10 +85,30 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         // Not from the sources, which lie in the folder above.
         let _folder = sh.push_dir("vmarray/python/tests");
         cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider .").run()?;
+        if tested.len() + 1 == pythons.len() && programs > 0 {
+            let programs = programs.to_string();
+            cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider --programs {programs} .").run()?;
+        }
         tested.push(cmd!(sh, "{python} --version").quiet().read()?);
     }
     let mib = bytes as f64 / f64::from(1 << 20);
-    Ok(Outcome::Passed(format!("{examples} examples each on {}; a wheel of {mib:.1} MiB", tested.join(", "))))
+    Ok(Outcome::Passed(format!("{}; {programs} programs; a wheel of {mib:.1} MiB", tested.join(", "))))
+}
+
+/// Those to test with: what is asked for, or what there is.
+fn pythons(sh: &Shell, args: &Args) -> Vec<String> {
+    if !args.pythons.is_empty() {
+        return args.pythons.clone();
+    }
+    let usual = || vec!["python3".to_owned()];
+    if args.sample {
+        return usual();
+    }
+    let runs = |python: &String| {
+        cmd!(sh, "{python} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok()
+    };
+    let found: Vec<String> = MINORS.map(|minor| format!("python3.{minor}")).filter(runs).collect();
+    if found.is_empty() { usual() } else { found }
 }
 
 /// The Python that has what builds wheels, which is installed if need be.

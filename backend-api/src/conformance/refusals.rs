@@ -90,6 +90,10 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
             let refused = direct.read_directly(no_memory, &mut [0; 8]);
             assert_refused(&format!("a direct read of a buffer {what}"), refused, ErrorKind::UnknownHandle);
         }
+        if let Some(addresses) = device.addresses() {
+            let refused = addresses.address(no_memory, 8);
+            assert_refused(&format!("the address of a buffer {what}"), refused, ErrorKind::UnknownHandle);
+        }
         scene.expected.copy_within(0..8, 512);
         scene.expected[..8].fill(1);
     }

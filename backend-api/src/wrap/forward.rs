@@ -106,6 +106,9 @@ macro_rules! forward {
     (@direct_reads $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to; direct_reads() -> ::std::option::Option<&dyn $crate::DirectReads> }
     };
+    (@addresses $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; addresses() -> ::std::option::Option<&dyn $crate::Addresses> }
+    };
     (@fill $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to;
             fill(queue: &$crate::QueueHandle, fill: &$crate::Fill<'_>) -> $crate::Result<$crate::Ticket>

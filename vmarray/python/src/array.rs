@@ -17,6 +17,7 @@ use crate::element::{self, Kind, Unit};
 use crate::fault::{Result, raised};
 use crate::geometry::Geometry;
 use crate::handle::Handle;
+use crate::lend::Lent;
 use crate::lower::Lowering;
 use crate::node::{self, Lazy, Node, View};
 use crate::operations::Operation;
@@ -256,11 +257,16 @@ impl Core {
         Ok(View { handle, geometry, kind })
     }
 
-    /// The same, to be written to.
-    pub fn writable(&self, py: Python<'_>) -> PyResult<View> {
+    /// Whether it shows no item several times.
+    fn is_writable(&self, py: Python<'_>) -> PyResult<bool> {
         // SAFETY: the array is alive.
         let flags = unsafe { (*self.grid(py)?.as_array_ptr()).fields.flags };
-        if flags & npyffi::NPY_ARRAY_WRITEABLE == 0 {
+        Ok(flags & npyffi::NPY_ARRAY_WRITEABLE != 0)
+    }
+
+    /// The same, to be written to.
+    pub fn writable(&self, py: Python<'_>) -> PyResult<View> {
+        if !self.is_writable(py)? {
             return Err(PyValueError::new_err(
                 "assignment destination is read-only: it shows items several times",
             ));
@@ -620,6 +626,13 @@ impl Core {
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let view = self.view(py)?;
         off(py, || Ok(view.handle.open()?.sync()?))
+    }
+
+    /// Lends its items to others where they lie, after what is to be computed from them.
+    fn lend(&self, py: Python<'_>) -> PyResult<Lent> {
+        let (view, is_read_only) = (self.view(py)?, !self.is_writable(py)?);
+        off(py, || view.handle.settle(None))?;
+        Lent::new(py, &view.handle, view.geometry, self.descr.clone_ref(py), is_read_only)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

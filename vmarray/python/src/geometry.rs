@@ -19,7 +19,7 @@ impl Geometry {
     pub fn elements(&self, unit: usize) -> Option<(usize, isize)> {
         let &[stride] = &self.strides[..] else { return None };
         let unit_of = unit as isize;
-        let is_one = self.itemsize == unit && self.offset % unit == 0 && stride % unit_of == 0;
+        let is_one = self.itemsize == unit && self.offset.is_multiple_of(unit) && stride % unit_of == 0;
         is_one.then(|| (self.offset / unit, stride / unit_of))
     }
 

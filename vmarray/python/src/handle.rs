@@ -5,25 +5,63 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pyo3::Python;
+use vmarray::AnyDevice;
+use vmarray::access::LentRun;
+use vmarray::device::{Device as _, DeviceKind};
 
 use crate::element::Unit;
 use crate::fault::{Result, raised};
 use crate::node::Lazy;
 use crate::store::{Elements, Options, Place, build, interrupted};
 
+/// The class of exceptions and the text for a use of an array that is lent.
+const LENT: (&str, &str) = (
+    "LentError",
+    "the items are lent to another package; delete what was made of `device_memory`, such as tensors, and close it",
+);
+
 /// So many bytes are worked on between two looks at signals.
 pub const PIECE_BYTES: usize = 256 << 20;
 
 /// An array of the library.
 pub struct Handle {
-    /// None when it is closed.
-    open: Mutex<Option<Arc<Open>>>,
+    state: Mutex<State>,
     pub unit: Unit,
     /// How arrays are made that are computed from it.
     pub options: Options,
+    /// Whether it lies on cards, whose kernels are sooner done than a copy to RAM.
+    pub is_on_cards: bool,
     process: u32,
     /// What is computed from it later.
     pending: Mutex<Vec<Weak<Lazy>>>,
+}
+
+/// What can be done with an array.
+enum State {
+    Open(Arc<Open>),
+    /// Others use it where it lies.
+    Lent,
+    Closed,
+}
+
+/// An array that others use where it lies, which it may be used again after.
+pub struct Loan {
+    handle: Arc<Handle>,
+    /// None when it is being dropped.
+    open: Option<Arc<Open>>,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if self.handle.process == std::process::id() {
+            // Who has an error to tell is a stream of others, or the next use of the device.
+            let addresses = self.handle.options.devices.iter().filter_map(|device| device.addresses());
+            addresses.for_each(|addresses| drop(addresses.synchronize()));
+        }
+        if let Some(open) = self.open.take() {
+            *lock(&self.handle.state) = State::Open(open);
+        }
+    }
 }
 
 /// An array that is in use, and stays open meanwhile.
@@ -39,6 +77,12 @@ pub struct Owned<T: ?Sized> {
 impl<T: ?Sized> Owned<T> {
     pub fn new(inner: Box<T>) -> Self {
         Self { inner: Some(inner), process: std::process::id() }
+    }
+}
+
+impl<T: ?Sized> Owned<T> {
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        self.inner.as_deref_mut()
     }
 }
 
@@ -68,14 +112,23 @@ impl Handle {
     /// Makes an array of so many elements. Blocks.
     pub fn new(unit: Unit, len: usize, options: Options, place: &Place) -> Result<Arc<Self>> {
         let elements = build(unit, len, &options, place)?;
-        Ok(Self::of(unit, elements, options))
+        let is_card = |device: &Arc<AnyDevice>| device.info().kind != DeviceKind::HostMemory;
+        let is_on_cards = matches!(place, Place::Memory) && options.devices.iter().all(is_card);
+        Ok(Self::of(unit, elements, options, is_on_cards))
     }
 
     /// An array of elements that are there.
-    pub fn of(unit: Unit, elements: Box<dyn Elements>, options: Options) -> Arc<Self> {
-        let open = Mutex::new(Some(Arc::new(Owned::new(elements))));
+    pub fn of(unit: Unit, elements: Box<dyn Elements>, options: Options, is_on_cards: bool) -> Arc<Self> {
+        let state = Mutex::new(State::Open(Arc::new(Owned::new(elements))));
         let options = Options { max_len: None, page_bytes: None, ..options };
-        Arc::new(Self { open, unit, options, process: std::process::id(), pending: Mutex::default() })
+        Arc::new(Self {
+            state,
+            unit,
+            options,
+            is_on_cards,
+            process: std::process::id(),
+            pending: Mutex::default(),
+        })
     }
 
     /// The array, if it can be used.
@@ -85,27 +138,58 @@ impl Handle {
                         start processes by `multiprocessing.get_context(\"spawn\")` and make or open arrays in them";
             return Err(Python::attach(|py| raised(py, "ForkedError", text)).into());
         }
-        let open = lock(&self.open).clone();
-        open.ok_or_else(|| {
-            let text = "the array is closed; use it before `close`, or within its `with` block";
-            Python::attach(|py| raised(py, "ClosedError", text)).into()
-        })
+        let (class, text) = match &*lock(&self.state) {
+            State::Open(open) => return Ok(Arc::clone(open)),
+            State::Lent => LENT,
+            State::Closed => {
+                ("ClosedError", "the array is closed; use it before `close`, or within its `with` block")
+            }
+        };
+        Err(Python::attach(|py| raised(py, class, text)).into())
+    }
+
+    /// Lends elements to others, until the loan and all that was made of it is dropped; says where those from
+    /// the first on lie that are side by side. Blocks.
+    pub fn lend(self: &Arc<Self>, range: Range<usize>) -> Result<(Arc<Loan>, LentRun)> {
+        let mut open = self.open()?;
+        {
+            let mut state = lock(&self.state);
+            // This has one, and the state the other.
+            if !matches!(&*state, State::Open(_)) || Arc::strong_count(&open) > 2 {
+                let text = "another thread is using the array; lend it when nobody does";
+                drop(state);
+                return Err(Python::attach(|py| raised(py, "LentError", text)).into());
+            }
+            *state = State::Lent;
+        }
+        let run = match Arc::get_mut(&mut open).and_then(Owned::get_mut) {
+            Some(elements) => elements.lend(range),
+            None => unreachable!("nobody else has it, and nobody else can get it"),
+        };
+        let loan = Arc::new(Loan { handle: Arc::clone(self), open: Some(open) });
+        Ok((loan, run?))
     }
 
     /// Gives the array up, as soon as nobody uses it any more. What is pending on it is computed before.
     pub fn close(&self) -> Result<()> {
-        if lock(&self.open).is_none() {
+        if self.is_closed() {
             return Ok(());
         }
         self.settle(None)?;
+        let mut state = lock(&self.state);
+        if matches!(&*state, State::Lent) {
+            drop(state);
+            return Err(Python::attach(|py| raised(py, LENT.0, LENT.1)).into());
+        }
+        let before = std::mem::replace(&mut *state, State::Closed);
+        drop(state);
         // Without the lock: what it has may take a while to be given back.
-        let open = lock(&self.open).take();
-        drop(open);
+        drop(before);
         Ok(())
     }
 
     pub fn is_closed(&self) -> bool {
-        lock(&self.open).is_none()
+        matches!(&*lock(&self.state), State::Closed)
     }
 
     /// Remembers that an expression is computed from it.

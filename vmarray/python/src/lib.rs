@@ -7,10 +7,12 @@ mod element;
 mod fault;
 mod geometry;
 mod handle;
+mod lend;
 mod lower;
 mod node;
 mod operations;
 mod ordered;
+mod sets;
 mod store;
 
 use pyo3::prelude::*;
@@ -20,6 +22,9 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<array::Core>()?;
     module.add_class::<device::Device>()?;
+    module.add_class::<lend::Lent>()?;
+    module.add_class::<sets::Set>()?;
+    module.add_class::<sets::Parts>()?;
     module.add_function(wrap_pyfunction!(array::create, module)?)?;
     module.add_function(wrap_pyfunction!(array::open, module)?)?;
     module.add_function(wrap_pyfunction!(array::apply, module)?)?;

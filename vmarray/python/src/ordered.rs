@@ -10,6 +10,8 @@ use numpy::{PyArrayDescr, PyUntypedArray, dtype};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use vmarray::expr::Expr;
+use vmarray::kernel::PrefixSummed;
+use vmarray::nd::NdSection;
 use vmarray::order::{Groupable, Groups, Side};
 use vmarray::views::{SortKey, View as _};
 use vmarray::{AnyDevice, Field, VirtualArray, prelude::*};
@@ -19,7 +21,7 @@ use crate::element::{Kind, Unit};
 use crate::handle::{Handle, Owned};
 use crate::lower::{Lowering, Root};
 use crate::node::{Lazy, Node, View, as_row};
-use crate::store::{Elements, MaybeOrdered, Options, Typed};
+use crate::store::{Elements, MaybeOrdered, Options, Place, Typed};
 
 /// Bins of the same width from `first` to `last`, which the last one includes; edges between them are
 /// `first + number * step`.
@@ -79,6 +81,9 @@ pub trait Ordered {
     ) -> vmarray::Result<Option<Box<dyn Elements>>>;
     /// The bytes of the element that would be at a place if they were sorted.
     fn nth(&self, range: Range<usize>, nth: usize) -> vmarray::Result<Vec<u8>>;
+    /// Adds up the elements from one on along the middle one of three axes, to all of an array of `f64` or
+    /// `i64`; `false` if it is of others, or the elements are no rows of a box that all are.
+    fn sum_axis(&self, first: usize, shape: [usize; 3], into: &dyn Elements) -> vmarray::Result<bool>;
     /// Elements with the same number in groups; `None` if they are no `u64`.
     fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>>;
     /// Sums, or extremes, of elements in groups: the type of the result, and these.
@@ -92,8 +97,8 @@ pub trait Ordered {
 
 impl<T> Ordered for Typed<T>
 where
-    T: SortKey + Groupable + MaybeOrdered,
-    T::Sum: MaybeOrdered,
+    T: SortKey + Groupable + PrefixSummed + MaybeOrdered,
+    <T as Groupable>::Sum: MaybeOrdered,
 {
     fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<()> {
         let array = &self.array;
@@ -121,6 +126,29 @@ where
 
     fn nth(&self, range: Range<usize>, nth: usize) -> vmarray::Result<Vec<u8>> {
         Ok(vmarray::bytemuck::bytes_of(&(&self.array).select_nth(range, nth)?).to_vec())
+    }
+
+    fn sum_axis(&self, first: usize, shape: [usize; 3], into: &dyn Elements) -> vmarray::Result<bool> {
+        let ([outer, along, inner], len) = (shape, self.array.len());
+        let (row, of) = match outer {
+            1 => (inner, [1, len / inner, inner]),
+            _ => (along * inner, [len / (along * inner), along, inner]),
+        };
+        if !first.is_multiple_of(row) || !len.is_multiple_of(row) {
+            return Ok(false);
+        }
+        let start = if outer == 1 { [0, first / row, 0] } else { [first / row, 0, 0] };
+        let end = [start[0] + outer, start[1] + along, inner];
+        let part = NdSection::over(&self.array, of)?.section(start..end)?;
+        let into = into.as_any();
+        if let Some(into) = into.downcast_ref::<Typed<f64>>() {
+            part.sum_axis(1, NdSection::over_mut(&into.array, [outer, 1, inner])?)?;
+        } else if let Some(into) = into.downcast_ref::<Typed<i64>>() {
+            part.sum_axis(1, NdSection::over_mut(&into.array, [outer, 1, inner])?)?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>> {
@@ -166,7 +194,8 @@ fn made(
     beside: &View,
 ) -> PyResult<Core> {
     let len = elements.len();
-    let handle = Handle::of(Unit::of(descr), elements, beside.handle.options.clone());
+    let (options, is_on_cards) = (beside.handle.options.clone(), beside.handle.is_on_cards);
+    let handle = Handle::of(Unit::of(descr), elements, options, is_on_cards);
     Ok(Core::new(Body::View(handle), grid(py, descr, &[len])?))
 }
 
@@ -242,6 +271,38 @@ fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<B
     // SAFETY: the array is new and held here; nobody else knows of it.
     unsafe { bytes.get_mut() }.copy_from_slice(&items.concat());
     Ok(Some(array))
+}
+
+/// Sums along an axis, as ``float64`` or ``int64``; `None` if devices have none of such items, or, unless
+/// wanted anywhere, if they are none but RAM, where kernels are interpreted.
+#[pyfunction]
+fn sum_axis(
+    py: Python<'_>,
+    of: &Core,
+    axis: usize,
+    is_float: bool,
+    is_anywhere: bool,
+) -> PyResult<Option<Core>> {
+    let (kind, mut shape) = (of.kind(py), of.shape_of(py)?);
+    if axis >= shape.len() || !matches!(kind, Kind::Bool | Kind::Number(_)) || shape.contains(&0) {
+        return Ok(None);
+    }
+    if !is_anywhere && !of.view(py)?.handle.is_on_cards {
+        return Ok(None);
+    }
+    let Some((view, range)) = row(py, of)? else { return Ok(None) };
+    let three = [shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()];
+    shape.remove(axis);
+    let unit = if is_float { Unit::F64 } else { Unit::I64 };
+    let sums = off(py, || {
+        let options = view.handle.options.clone();
+        let sums = Handle::new(unit, three[0] * three[2], options, &Place::Memory)?;
+        let (open, into) = (view.handle.open()?, sums.open()?);
+        let Some(ordered) = open.ordered() else { return Ok(None) };
+        Ok(ordered.sum_axis(range.start, three, &**into)?.then_some(sums))
+    })?;
+    let descr = if is_float { dtype::<f64>(py) } else { dtype::<i64>(py) };
+    sums.map(|sums| Ok(Core::new(Body::View(sums), grid(py, &descr, &shape)?))).transpose()
 }
 
 /// The items at the places that an array of ``uint64`` has; `None` if they are of several elements each.
@@ -375,6 +436,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unique, module)?)?;
     module.add_function(wrap_pyfunction!(search, module)?)?;
     module.add_function(wrap_pyfunction!(nth, module)?)?;
+    module.add_function(wrap_pyfunction!(sum_axis, module)?)?;
     module.add_function(wrap_pyfunction!(take, module)?)?;
     module.add_function(wrap_pyfunction!(shuffle, module)?)?;
     module.add_function(wrap_pyfunction!(histogram, module)?)?;

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::ops::Range;
 
 use pyo3::prelude::*;
+use vmarray::access::LentRun;
 use vmarray::bytemuck;
 use vmarray::compute::AnyColumn;
 use vmarray::device::expr::{Program, Value};
@@ -98,6 +99,9 @@ pub trait Elements: Send + Sync {
     fn take(&self, range: Range<usize>, list: &dyn Elements) -> vmarray::Result<Option<Box<dyn Elements>>>;
     /// Puts a range in a random order, which a number stands for.
     fn shuffle(&self, range: Range<usize>, seed: u64) -> vmarray::Result<()>;
+    /// Lends elements of a range to others, until the array is used again: those from the first on that lie
+    /// side by side.
+    fn lend(&mut self, range: Range<usize>) -> vmarray::Result<LentRun>;
     fn flush(&self) -> vmarray::Result<()>;
     fn sync(&self) -> vmarray::Result<()>;
     fn footprint(&self) -> Footprint;
@@ -276,6 +280,11 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
 
     fn shuffle(&self, range: Range<usize>, seed: u64) -> vmarray::Result<()> {
         (&self.array).shuffle(range, seed)
+    }
+
+    fn lend(&mut self, range: Range<usize>) -> vmarray::Result<LentRun> {
+        let start = range.start;
+        self.array.lend(range)?.run(start)
     }
 
     fn flush(&self) -> vmarray::Result<()> {

@@ -18,6 +18,25 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("vmarray")
 
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--programs",
+        type=int,
+        metavar="N",
+        help="runs what has random examples alone, with so many in all",
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    if not (programs := config.getoption("--programs")):
+        return
+    random = [item for item in items if getattr(item.obj, "is_hypothesis_test", False)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in random])
+    items[:] = random
+    for item in random:
+        hypothesis.settings(max_examples=-(-programs // len(random)))(item.obj)
+
 RECORD = np.dtype([("x", "f4"), ("y", "i8"), ("z", "u1", (3,))])
 COMPUTED = [np.dtype(name) for name in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split()]
 ALL = [*COMPUTED, np.dtype("c8"), np.dtype("c16"), np.dtype(">i4"), np.dtype("M8[s]"), np.dtype("S5"), RECORD]

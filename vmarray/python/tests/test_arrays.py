@@ -19,7 +19,7 @@ import vmarray as vm
 
 
 def test_examples_of_the_documentation():
-    names = ["", "._array", "._kernel", "._order", "._shapes", ".array_api", ".random"]
+    names = ["", "._array", "._kernel", "._order", "._ragged", "._sets", "._shapes", ".array_api", ".random"]
     names += ["._files"] * bool(importlib.util.find_spec("zarr"))
     names += [".dask"] * bool(importlib.util.find_spec("dask"))
     for name in names:

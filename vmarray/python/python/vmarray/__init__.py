@@ -30,6 +30,7 @@ from ._array import (
 from ._core import Device, __version__, devices
 from ._files import load, open_zarr, save, to_zarr
 from ._kernel import kernel
+from ._lend import DeviceMemory
 from ._order import (
     Groups,
     argsort,
@@ -44,6 +45,8 @@ from ._order import (
     top_k,
     unique,
 )
+from ._ragged import Ragged
+from ._sets import IndexSet
 from ._errors import (
     ClosedError,
     DeviceError,
@@ -52,6 +55,7 @@ from ._errors import (
     ForkedError,
     InvalidError,
     KernelError,
+    LentError,
     NoDeviceError,
     OutOfMemoryError,
     OutsideError,
@@ -62,15 +66,19 @@ __all__ = [
     "ClosedError",
     "Device",
     "DeviceError",
+    "DeviceMemory",
     "Error",
     "FileError",
     "ForkedError",
     "Groups",
+    "IndexSet",
     "InvalidError",
     "KernelError",
+    "LentError",
     "NoDeviceError",
     "OutOfMemoryError",
     "OutsideError",
+    "Ragged",
     "__version__",
     "arange",
     "argsort",

@@ -5,20 +5,26 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _core, _indexing, _ufuncs
 from ._errors import InvalidError
 
+if TYPE_CHECKING:
+    from ._core import Core, Device
+    from ._lend import DeviceMemory
+
+#: NumPy, whose functions give arrays of this package for such: its stubs do not know.
+_numpy: Any = np
 #: How many bytes of an expression that was not computed yet are computed to be shown.
 _SHOWN_BYTES = 16 << 20
 #: How many items an iterator reads at once.
 _ITERATED = 1 << 16
 
 
-def _as_tuple(shape: Any) -> tuple:
+def _as_tuple(shape: Any) -> tuple[Any, ...]:
     if isinstance(shape, Iterable):
         shape = tuple(operator.index(one) for one in shape)
     else:
@@ -28,7 +34,7 @@ def _as_tuple(shape: Any) -> tuple:
     return shape
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: Any) -> bool:
     return not isinstance(value, Array) and np.ndim(value) == 0
 
 
@@ -37,7 +43,7 @@ def _is_known(value: object) -> bool:
     return isinstance(value, (Array, np.ndarray, np.generic)) or not hasattr(value, "__array_ufunc__")
 
 
-def _spread(value: Any, shape: tuple, message: str) -> np.ndarray:
+def _spread(value: Any, shape: tuple[Any, ...], message: str) -> np.ndarray[Any, Any]:
     """A value for each item of a shape, which the message is given where that cannot be."""
     value = np.asarray(value)
     while value.ndim > len(shape) and value.shape[0] == 1:
@@ -66,13 +72,15 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     """
 
     __slots__ = ("__weakref__", "_core", "_path")
+    _core: Core
+    _path: str | None
     __array_priority__ = 100.0
 
     def __init__(self) -> None:
         raise TypeError("arrays are made by vmarray.zeros, asarray, create, open and others")
 
     @classmethod
-    def _of(cls, core: _core.Core, path: str | None = None) -> Array:
+    def _of(cls, core: Core, path: str | None = None) -> Array:
         array = object.__new__(cls)
         array._core, array._path = core, path
         return array
@@ -85,7 +93,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self._core.shape
 
     @property
-    def dtype(self) -> np.dtype:
+    def dtype(self) -> np.dtype[Any]:
         """The type of the items."""
         return self._core.dtype
 
@@ -113,7 +121,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self.size * self.itemsize
 
     @property
-    def device(self) -> _core.Device | tuple[_core.Device, ...]:
+    def device(self) -> Device | tuple[Device, ...]:
         """The device that it lies on, or several."""
         devices = self.devices
         return devices[0] if len(devices) == 1 else tuple(devices)
@@ -149,7 +157,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self.transpose()
 
     @property
-    def devices(self) -> list[_core.Device]:
+    def devices(self) -> list[Device]:
         """The devices that what is computed from it lies on; it as well, unless it is in a file."""
         return self._core.devices
 
@@ -198,7 +206,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
         return int(self._single())
 
-    def _single(self) -> np.ndarray:
+    def _single(self) -> np.ndarray[Any, Any]:
         # What is not one item NumPy refuses in its own words.
         return self._core.read() if self.size == 1 else np.empty(min(self.size, 2), self.dtype)
 
@@ -239,9 +247,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             rows["shape"] = str(self.shape)
             rows["bytes"] = f"{self.nbytes:,}"
             rows["devices"] = ", ".join(device.name for device in self.devices)
-        cells = "".join(
-            f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in rows.items()
-        )
+        cells = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in rows.items())
         return f"<table>{cells}</table><pre>{html.escape(str(self))}</pre>"
 
     def _is_cheap(self) -> bool:
@@ -250,7 +256,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def _threshold(self) -> int:
         return 1000 if self.size <= 1000 else 0
 
-    def _edges(self) -> np.ndarray:
+    def _edges(self) -> np.ndarray[Any, Any]:
         """All items of a small array; of a large one those at the edges, which NumPy shows."""
         if self.size <= 1000:
             return self._core.read()
@@ -318,15 +324,15 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self._core.scatter(starts.ravel(), np.ascontiguousarray(values, self.dtype).ravel())
 
     @staticmethod
-    def _key(key: Any) -> tuple:
+    def _key(key: Any) -> tuple[Any, ...]:
         key = key if isinstance(key, tuple) else (key,)
         return tuple(np.asarray(one) if isinstance(one, Array) else one for one in key)
 
-    def _starts(self, key: tuple) -> np.ndarray:
+    def _starts(self, key: tuple[Any, ...]) -> np.ndarray[Any, Any]:
         self._core.compute()
         return _indexing.positions(key, self.shape, self._core.strides, self._core.offset)
 
-    def _converted(self, value: Any) -> np.ndarray:
+    def _converted(self, value: Any) -> np.ndarray[Any, Any]:
         """One number as an item."""
         item = np.empty((), self.dtype)
         item[...] = value
@@ -362,7 +368,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         is_native = value.dtype.isnative and self.dtype.isnative
         return is_native and kinds <= set("biuf") and np.dtype(np.float16) not in (value.dtype, self.dtype)
 
-    def _fitted(self, shape: tuple) -> Array:
+    def _fitted(self, shape: tuple[Any, ...]) -> Array:
         """A view that is broadcast to a shape."""
         if self.shape == shape:
             return self
@@ -372,13 +378,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         try:
             return Array._of(own._core.broadcast(shape))
         except ValueError:
-            raise ValueError(
-                f"could not broadcast input array from shape {self.shape} into shape {shape}"
-            ) from None
+            raise ValueError(f"could not broadcast input array from shape {self.shape} into shape {shape}") from None
 
     # What NumPy asks for.
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
             raise ValueError("the items are on devices: an array of NumPy is a copy of them; leave `copy` out")
         array = self._core.read()
@@ -391,7 +395,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return NotImplemented
         return called(ufunc, method, inputs, given)
 
-    def __array_function__(self, function: Any, types: Any, args: tuple, given: dict) -> Any:
+    def __array_function__(self, function: Any, types: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         from ._functions import FUNCTIONS
 
         if not all(issubclass(one, (Array, np.ndarray, np.generic)) for one in types):
@@ -412,18 +416,51 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
         if copy is False:
-            raise BufferError("the items may be on several devices: what is given away is a copy in RAM")
+            raise BufferError("what is given away is a copy in RAM; `array.device_memory()` lends the items")
         return self._core.read().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
     @property
-    def __cuda_array_interface__(self) -> dict:
+    def __cuda_array_interface__(self) -> dict[str, Any]:
         raise AttributeError(
-            "the items lie on devices page by page, in no one piece of memory that could be shown; give away a copy: "
-            "numpy.asarray(array), or numpy.from_dlpack(array)"
+            "items may change and move while they are shown; lend them for as long as that takes: "
+            "`with array.device_memory() as memory`, or give away a copy: numpy.asarray(array)"
         )
+
+    def device_memory(self) -> DeviceMemory:
+        """Lends the items to other packages, which read and write them where they lie, without a copy.
+
+        What is cached of them is written to the device first. The array, its other views included, cannot be used
+        until what this gives is closed and all that was made of it is gone; then it has what was written.
+
+        All items have to lie in one piece of memory: those of an array on one device do, of one on several those of
+        a page, which has ``memory()["page_bytes"]`` bytes. Arrays in files have no such memory, nor have those with
+        checksums, nor what OpenCL has.
+
+        Returns
+        -------
+        DeviceMemory
+            To be used as ``with a.device_memory() as memory``. It knows DLPack and ``__cuda_array_interface__``.
+
+        Examples
+        --------
+        On a card ``torch.from_dlpack`` or ``cupy.from_dlpack`` take the place of ``numpy.from_dlpack``.
+
+        >>> import numpy as np, vmarray as vm
+        >>> a = vm.arange(6, devices="host").reshape(2, 3)
+        >>> with a[1].device_memory() as memory:
+        ...     row = np.from_dlpack(memory)
+        ...     row *= 10
+        ...     del row
+        >>> a
+        Array([[ 0,  1,  2],
+               [30, 40, 50]], dtype=int64)
+        """
+        from ._lend import DeviceMemory
+
+        return DeviceMemory(self._core.lend())
 
     def __reduce__(self) -> Any:
         if self._path is None:
@@ -445,8 +482,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def reshape(self, *shape: Any) -> Array:
         """The same items in another shape: a view where that is possible, else a copy."""
         shape = shape[0] if len(shape) == 1 else shape
-        core = self._core.reshaped(shape)
-        return Array._of(self._core.copied().reshaped(shape) if core is None else core)
+        core = self._core.reshaped(shape) or self._core.copied().reshaped(shape)
+        assert core is not None, "a copy lies as any shape wants it"
+        return Array._of(core)
 
     def ravel(self) -> Array:
         """All items along one axis: a view where that is possible."""
@@ -458,8 +496,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def transpose(self, *axes: Any) -> Array:
         """A view with the axes in another order."""
-        axes = axes[0] if len(axes) == 1 else axes or None
-        return Array._of(self._core.by_method("transpose", () if axes is None else (axes,)))
+        order = axes[0] if len(axes) == 1 else axes or None
+        return Array._of(self._core.by_method("transpose", () if order is None else (order,)))
 
     def swapaxes(self, one: int, other: int) -> Array:
         """A view with two axes exchanged."""
@@ -515,7 +553,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         await asyncio.to_thread(self._core.compute)
         return self
 
-    def read_into(self, out: np.ndarray) -> np.ndarray:
+    def read_into(self, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Copies the items into an array of NumPy, and returns it.
 
         An array that is used again is filled at the speed of the bus; memory of a new one, as ``numpy.asarray``
@@ -542,7 +580,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self._core.read_into(out)
         return out
 
-    async def read_async(self) -> np.ndarray:
+    async def read_async(self) -> np.ndarray[Any, Any]:
         """The items as an array of NumPy, copied by a thread, while other tasks of ``asyncio`` go on."""
         import asyncio
 
@@ -550,67 +588,67 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     # Reductions, and order.
 
-    def sum(self, axis=None, dtype=None, out=None, keepdims=False) -> Any:
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """The sum of the items, or the sums along axes. Integers wrap; floats are added in 64 bits."""
         from ._functions import summed
 
         return summed(self, axis, dtype, out, keepdims)
 
-    def prod(self, axis=None, dtype=None, out=None, keepdims=False) -> Any:
+    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """The product of the items, or the products along axes: by NumPy, a piece at a time."""
         from ._functions import reduced
 
         return reduced(np.multiply, self, axis, dtype, out, keepdims)
 
-    def mean(self, axis=None, dtype=None, out=None, keepdims=False) -> Any:
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """The mean of the items, or the means along axes."""
         from ._functions import mean
 
         return mean(self, axis, dtype, out, keepdims)
 
-    def var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False) -> Any:
+    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
         """The variance of the items, or the variances along axes."""
         from ._functions import variance
 
         return variance(self, axis, dtype, out, ddof, keepdims)
 
-    def std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False) -> Any:
+    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
         """The standard deviation of the items, or those along axes."""
         from ._functions import variance
 
         return np.sqrt(variance(self, axis, dtype, out, ddof, keepdims))
 
-    def min(self, axis=None, out=None, keepdims=False) -> Any:
+    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """The least item, or those along axes. A NaN is the least, as in NumPy."""
         from ._functions import extreme
 
         return extreme(np.minimum, self, axis, out, keepdims)
 
-    def max(self, axis=None, out=None, keepdims=False) -> Any:
+    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """The greatest item, or those along axes. A NaN is the greatest, as in NumPy."""
         from ._functions import extreme
 
         return extreme(np.maximum, self, axis, out, keepdims)
 
-    def any(self, axis=None, out=None, keepdims=False) -> Any:
+    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """Whether any item is true. Stops soon after one is found."""
         from ._functions import truth
 
         return truth(np.logical_or, self, axis, out, keepdims)
 
-    def all(self, axis=None, out=None, keepdims=False) -> Any:
+    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """Whether all items are true. Stops soon after one is found that is not."""
         from ._functions import truth
 
         return truth(np.logical_and, self, axis, out, keepdims)
 
-    def argmin(self, axis=None, out=None, keepdims=False) -> Any:
+    def argmin(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """The number of the first least item, or their indices along an axis."""
         from ._functions import argument
 
         return argument("min", self, axis, out, keepdims)
 
-    def argmax(self, axis=None, out=None, keepdims=False) -> Any:
+    def argmax(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """The number of the first greatest item, or their indices along an axis."""
         from ._functions import argument
 
@@ -624,15 +662,15 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Array:
         """Each item several times."""
-        return np.repeat(self, repeats, axis)
+        return _numpy.repeat(self, repeats, axis)
 
     def cumsum(self, axis: int | None = None, dtype: Any = None) -> Array:
         """Sums of the items up to each, along an axis: by NumPy, a piece at a time."""
-        return np.cumsum(self, axis, dtype)
+        return _numpy.cumsum(self, axis, dtype)
 
     def cumprod(self, axis: int | None = None, dtype: Any = None) -> Array:
         """Products of the items up to each, along an axis: by NumPy, a piece at a time."""
-        return np.cumprod(self, axis, dtype)
+        return _numpy.cumprod(self, axis, dtype)
 
     @property
     def real(self) -> Array:
@@ -644,7 +682,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """The imaginary parts, as a copy."""
         return np.imag(self)
 
-    def find(self, limit: int | None = None) -> np.ndarray:
+    def find(self, limit: int | None = None) -> np.ndarray[Any, Any]:
         """The numbers of the first items, in order, that are not zero: found on the devices.
 
         Examples
@@ -657,7 +695,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         most = self.size if limit is None else operator.index(limit)
         return self.astype(bool, copy=False)._core.find(most)
 
-    def clip(self, min=None, max=None) -> Array:
+    def clip(self, min: Any = None, max: Any = None) -> Array:
         """The items, those outside of a range as its ends."""
         from ._functions import clip
 
@@ -666,10 +704,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def round(self, decimals: int = 0) -> Array:
         """The items rounded to whole numbers; of two, to the even one."""
         if decimals:
-            return _ufuncs.by_pieces(
-                lambda part: np.round(part, decimals), [self], self.shape, (self.dtype,)
-            )[0]
-        return np.rint(self) if self.dtype.kind == "f" else self.copy()
+            return _ufuncs.by_pieces(lambda part: np.round(part, decimals), [self], self.shape, (self.dtype,))[0]
+        return _numpy.rint(self) if self.dtype.kind == "f" else self.copy()
 
     def sort(self, axis: int = -1) -> None:
         """Sorts the items in place along an axis: those of one axis on the devices. NaNs come last."""
@@ -679,7 +715,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def argsort(self, axis: Any = -1) -> Array:
         """The indices that would sort the items along an axis; equal ones stay in their order."""
-        return np.argsort(self, axis)
+        return _numpy.argsort(self, axis)
 
     def searchsorted(self, values: Any, side: str = "left", sorter: Any = None) -> Any:
         """Where values belong among the items, which are sorted."""
@@ -698,8 +734,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def append(self, values: Any) -> None:
         """Adds an item or items at the end of an array of one axis, in place.
 
-        It has to show all of its elements, as `zeros` and `open` give it. With the option ``max_len`` there is
-        room for so many items from the beginning; else the array is moved as it grows.
+        It has to show all of its elements, as `zeros` and `open` give it. For how many items there is to be room
+        the option ``max_len`` says; arrays in files grow without it.
         """
         if self.ndim != 1:
             raise InvalidError(f"an array of {self.ndim} axes cannot grow; append to one of one axis")
@@ -737,11 +773,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self._core.memory()
 
 
-def _reopened(path: str, dtype: np.dtype, shape: tuple) -> Array:
+def _reopened(path: str, dtype: np.dtype[Any], shape: tuple[Any, ...]) -> Array:
     return open(path, dtype=dtype, shape=shape)
 
 
-def _beside(*operands: Any) -> dict:
+def _beside(*operands: Any) -> dict[str, Any]:
     """Options by which results lie where their operands do."""
     for one in operands:
         if isinstance(one, Array):
@@ -749,7 +785,7 @@ def _beside(*operands: Any) -> dict:
     return {}
 
 
-def _result(shape: tuple, dtype: Any, **options: Any) -> Array:
+def _result(shape: tuple[Any, ...], dtype: Any, **options: Any) -> Array:
     return Array._of(_core.create(tuple(shape), np.dtype(dtype), None, options))
 
 
@@ -849,11 +885,25 @@ def array(values: Any, dtype: Any = None, **options: Any) -> Array:
 
 
 def from_dlpack(values: Any, **options: Any) -> Array:
-    """A copy of what another package has in RAM and shows by DLPack; see `empty` for the options."""
+    """A copy of what another package shows by DLPack; see `empty` for the options.
+
+    Of a tensor on an NVIDIA card it lies on that card, unless the options say otherwise, and was copied there, by
+    the package of the tensor; that of one in RAM is copied once, to where it is to lie.
+
+    Examples
+    --------
+    >>> import numpy as np, vmarray as vm
+    >>> vm.from_dlpack(np.arange(3))
+    Array([0, 1, 2], dtype=int64)
+    """
+    from ._lend import copied_on_card, is_on_card
+
+    if not isinstance(values, Array) and is_on_card(values):
+        return copied_on_card(values, options)
     return asarray(np.from_dlpack(values), **options)
 
 
-def create(path: str | os.PathLike, shape: Any, dtype: Any = float, **options: Any) -> Array:
+def create(path: str | os.PathLike[str], shape: Any, dtype: Any = float, **options: Any) -> Array:
     """An array of zeroes in a new file, there again when the program has ended; see `empty` for the options.
 
     Examples
@@ -871,7 +921,9 @@ def create(path: str | os.PathLike, shape: Any, dtype: Any = float, **options: A
     return Array._of(_core.create(_as_tuple(shape), np.dtype(dtype), path, _checked(options)), path)
 
 
-def open(path: str | os.PathLike, dtype: Any = float, shape: Any = None, mode: str = "r+", **options: Any) -> Array:
+def open(
+    path: str | os.PathLike[str], dtype: Any = float, shape: Any = None, mode: str = "r+", **options: Any
+) -> Array:
     """Opens the array of a file; see `empty` for the options.
 
     Parameters
@@ -911,7 +963,7 @@ def sort(values: Array, axis: int = -1) -> Array:
 _OPTIONS = {"devices", "cache_bytes", "page_len", "max_len", "checksums"}
 
 
-def _checked(options: dict) -> dict:
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
     unknown = set(options) - _OPTIONS
     if unknown:
         raise TypeError(f"there is no option {min(unknown)!r}; there are {', '.join(sorted(_OPTIONS))}")

@@ -44,6 +44,10 @@ class ClosedError(Error, ValueError):
     """The array was closed."""
 
 
+class LentError(Error, BufferError):
+    """The items of the array are lent to another package, or cannot be lent at the moment."""
+
+
 class KernelError(Error, SyntaxError):
     """A kernel has what kernels cannot have; the error is at its line."""
 

@@ -17,7 +17,7 @@ _PIECE = 1 << 22
 _THREADS = min(8, 2 * (os.cpu_count() or 1))
 
 
-def _in_parallel(work: Any, pieces: Iterable, total: int, progress: Any) -> None:
+def _in_parallel(work: Any, pieces: Iterable[Any], total: int, progress: Any) -> None:
     """Has threads do work for each piece, which tells how many bytes it were, and an object as of ``tqdm`` know."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -35,7 +35,7 @@ def _in_parallel(work: Any, pieces: Iterable, total: int, progress: Any) -> None
             raise
 
 
-def save(path: str | os.PathLike, array: Any, *, progress: Any = None) -> None:
+def save(path: str | os.PathLike[str], array: Any, *, progress: Any = None) -> None:
     """Writes an array to a new file in NumPy's format, which ``numpy.load`` and `load` read.
 
     The file has its name when it is whole; until then ``.unfinished`` is added to it.
@@ -67,10 +67,10 @@ def save(path: str | os.PathLike, array: Any, *, progress: Any = None) -> None:
             np.lib.format.write_array_header_2_0(file, header)
             begin = file.tell()
 
-            def work(block: tuple) -> int:
+            def work(block: tuple[Any, ...]) -> int:
                 part = np.asarray(array[block]) if array.ndim else np.asarray(array)
                 start = begin + sum((one.start or 0) * stride for one, stride in zip(block, strides))
-                left = memoryview(part.reshape(-1).view(np.uint8))
+                left = part.reshape(-1).view(np.uint8).data
                 while left:
                     written = os.pwrite(file.fileno(), left, int(start))
                     left, start = left[written:], start + written
@@ -85,7 +85,7 @@ def save(path: str | os.PathLike, array: Any, *, progress: Any = None) -> None:
             os.remove(unfinished)
 
 
-def load(path: str | os.PathLike, *, progress: Any = None, **options: Any) -> Array:
+def load(path: str | os.PathLike[str], *, progress: Any = None, **options: Any) -> Array:
     """Reads a file of NumPy's into a new array; see `empty` for the options, and `save`.
 
     Parameters
@@ -100,7 +100,7 @@ def load(path: str | os.PathLike, *, progress: Any = None, **options: Any) -> Ar
         raise ValueError(f"{os.fspath(path)} has several arrays; load one by numpy.load, and give it to asarray")
     array = _array.empty(mapped.shape, mapped.dtype, **options)
 
-    def work(block: tuple) -> int:
+    def work(block: tuple[Any, ...]) -> int:
         array[block] = mapped[block]
         return mapped[block].nbytes
 
@@ -122,7 +122,7 @@ def chunk_of(array: Any) -> tuple[int, ...]:
     return tuple(getattr(array, "shards", None) or array.chunks)
 
 
-def _grid(shape: tuple, chunk: tuple) -> Iterable[tuple]:
+def _grid(shape: tuple[Any, ...], chunk: tuple[Any, ...]) -> Iterable[tuple[slice, ...]]:
     for outer in np.ndindex(*(-(-extent // step) for extent, step in zip(shape, chunk))):
         yield tuple(slice(n * step, min(n * step + step, extent)) for n, step, extent in zip(outer, chunk, shape))
 
@@ -150,7 +150,7 @@ def open_zarr(store: Any, *, progress: Any = None, **options: Any) -> Array:
     source = zarr_array(store)
     array = _array.empty(source.shape, source.dtype, **options)
 
-    def work(block: tuple) -> int:
+    def work(block: tuple[Any, ...]) -> int:
         part = np.asarray(source[block])
         array[block] = part
         return part.nbytes
@@ -180,11 +180,9 @@ def to_zarr(
     import zarr
 
     array = _array.asarray(array).compute()
-    target = zarr.create_array(
-        store, shape=array.shape, dtype=array.dtype, chunks=chunks, shards=shards, **given
-    )
+    target = zarr.create_array(store, shape=array.shape, dtype=array.dtype, chunks=chunks, shards=shards, **given)
 
-    def work(block: tuple) -> int:
+    def work(block: tuple[Any, ...]) -> int:
         part = np.asarray(array[block]) if array.ndim else np.asarray(array)
         target[block] = part
         return part.nbytes

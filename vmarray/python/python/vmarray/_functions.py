@@ -10,7 +10,7 @@ from . import _array, _core, _ufuncs
 from ._array import Array
 
 
-def called(ufunc: np.ufunc, method: str, inputs: tuple, given: dict) -> Any:
+def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """What a function of NumPy gives: ``__array_ufunc__``."""
     if method == "reduce":
         return _reduce(ufunc, *inputs, **given)
@@ -61,7 +61,7 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is
     return out
 
 
-def _computed(ufunc: np.ufunc, inputs: tuple, dtype: np.dtype | None) -> tuple:
+def _computed(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None) -> tuple[Any, ...]:
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
     types = _ufuncs.resolved(ufunc, tuple(_ufuncs.kind(one) for one in inputs), dtype)
     casts, gives = types[: ufunc.nin], types[ufunc.nin :]
@@ -75,7 +75,9 @@ def _computed(ufunc: np.ufunc, inputs: tuple, dtype: np.dtype | None) -> tuple:
     return _ufuncs.by_pieces(ufunc, list(inputs), shape, gives)
 
 
-def _on_devices(name: str, inputs: tuple, casts: tuple, gives: np.dtype, shape: tuple) -> _core.Core | None:
+def _on_devices(
+    name: str, inputs: tuple[Any, ...], casts: tuple[Any, ...], gives: np.dtype[Any], shape: tuple[Any, ...]
+) -> _core.Core | None:
     operands = []
     for one, cast in zip(inputs, casts):
         if isinstance(one, Array):
@@ -95,7 +97,9 @@ def _on_devices(name: str, inputs: tuple, casts: tuple, gives: np.dtype, shape: 
 _COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 
 
-def _reduce(ufunc: np.ufunc, array: Any, axis=0, dtype=None, out=None, keepdims=False, **given: Any) -> Any:
+def _reduce(
+    ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False, **given: Any
+) -> Any:
     if given and not (given.get("where", True) is True and given.get("initial", np._NoValue) is np._NoValue):
         raise TypeError(f"reductions of vmarray.Array take no {min(given)}; select the items before")
     out = out[0] if isinstance(out, tuple) else out
@@ -108,7 +112,7 @@ def _reduce(ufunc: np.ufunc, array: Any, axis=0, dtype=None, out=None, keepdims=
     return reduced(ufunc, array, axis, dtype, out, keepdims)
 
 
-def _axes(array: Array, axis: Any) -> tuple | None:
+def _axes(array: Array, axis: Any) -> tuple[Any, ...] | None:
     """The axes that are reduced; None for all."""
     if axis is None:
         return None
@@ -157,11 +161,23 @@ def reduced(ufunc: np.ufunc, array: Array, axis: Any, dtype: Any, out: Any, keep
     return _array.asarray(result, **_array._beside(array))
 
 
-def summed(array: Array, axis=None, dtype=None, out=None, keepdims=False) -> Any:
-    """Of all items by the devices, along axes by NumPy."""
-    if _axes(array, axis) is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
+def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    """Of all items by the devices, along one axis by cards; along others, and what is no number, by NumPy."""
+    axes = _axes(array, axis)
+    is_number = array.dtype.kind in "biuf" and array.dtype.isnative
+    kind = np.add.reduce(np.empty(0, array.dtype), dtype=dtype).dtype if is_number else array.dtype
+    if axes is not None and len(axes) == 1 and is_number and array.ndim > 1:
+        sums = _summed_along(array, axes[0], kind)
+        if sums is not None:
+            result = (
+                sums.reshape([1 if at == axes[0] else one for at, one in enumerate(array.shape)]) if keepdims else sums
+            )
+            if out is None:
+                return result
+            out[...] = result
+            return out
+    if axes is not None or not is_number:
         return reduced(np.add, array, axis, dtype, out, keepdims)
-    kind = np.add.reduce(np.empty(0, array.dtype), dtype=dtype).dtype
     if kind.kind in "iu" and array.dtype.kind in "biu":
         value = int(array._core.reduce("int_sum")) & (2**64 - 1)
         return _given(np.uint64(value).astype(kind), kind, array, out, keepdims)
@@ -171,7 +187,18 @@ def summed(array: Array, axis=None, dtype=None, out=None, keepdims=False) -> Any
     return reduced(np.add, array, axis, dtype, out, keepdims)
 
 
-def mean(array: Array, axis=None, dtype=None, out=None, keepdims=False) -> Any:
+def _summed_along(array: Array, axis: int, kind: np.dtype[Any], is_anywhere: bool = False) -> Array | None:
+    """Sums along an axis by the devices, in 64 bits; None if these do not have them, or are RAM alone."""
+    if kind.kind not in "iuf" or (kind.kind != "f" and array.dtype.kind == "f"):
+        return None
+    core = _core.sum_axis(array._core, axis, kind.kind == "f", is_anywhere)
+    if core is None:
+        return None
+    # Sums of NumPy begin with a zero, so that none is -0.
+    return (Array._of(core) + 0 if kind.kind == "f" else Array._of(core)).astype(kind, copy=False)
+
+
+def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Of all items by the devices, along axes by NumPy."""
     kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind in "fc" else np.dtype(float)
     axes = _axes(array, axis)
@@ -180,7 +207,7 @@ def mean(array: Array, axis=None, dtype=None, out=None, keepdims=False) -> Any:
         with np.errstate(invalid="ignore", divide="ignore"):
             return _given(total / np.float64(count), kind, array, out, keepdims)
     wide = np.result_type(kind, np.float32) if kind == np.float16 else kind
-    total = reduced(np.add, array, axis, wide, None, keepdims)
+    total = summed(array, axis, wide, None, keepdims)
     count = array.size // max(1, np.size(total) if not isinstance(total, Array) else total.size)
     result = np.true_divide(total, count).astype(kind)
     if out is not None:
@@ -189,7 +216,9 @@ def mean(array: Array, axis=None, dtype=None, out=None, keepdims=False) -> Any:
     return result
 
 
-def variance(array: Array, axis=None, dtype=None, out=None, ddof=0, keepdims=False) -> Any:
+def variance(
+    array: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False
+) -> Any:
     """The mean of the squares of differences from the mean, in 64 bits."""
     kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind == "f" else np.dtype(float)
     middle = mean(array, axis, float, None, True)
@@ -205,7 +234,7 @@ def variance(array: Array, axis=None, dtype=None, out=None, ddof=0, keepdims=Fal
     return result
 
 
-def extreme(ufunc: np.ufunc, array: Array, axis=None, out=None, keepdims=False) -> Any:
+def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Of all items by the devices, along axes by NumPy."""
     if _axes(array, axis) is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
         return reduced(ufunc, array, axis, None, out, keepdims)
@@ -216,7 +245,7 @@ def extreme(ufunc: np.ufunc, array: Array, axis=None, out=None, keepdims=False) 
     return _given(found[1], array.dtype, array, out, keepdims)
 
 
-def _extreme(which: str, array: Array) -> tuple | None:
+def _extreme(which: str, array: Array) -> tuple[Any, ...] | None:
     """Where the first extreme is, and its value; None if there are no items."""
     if array.dtype.kind != "f":
         found = array._core.reduce(f"int_{which}")
@@ -229,7 +258,7 @@ def _extreme(which: str, array: Array) -> tuple | None:
     return array._core.reduce(f"float_{which}")
 
 
-def argument(which: str, array: Array, axis=None, out=None, keepdims=False) -> Any:
+def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Of all items by the devices, along an axis by NumPy, whose lines have room in RAM."""
     array._core.compute()
     function = np.argmin if which == "min" else np.argmax
@@ -267,7 +296,7 @@ def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = T
     return result if result.ndim else np.asarray(result)[()]
 
 
-def truth(ufunc: np.ufunc, array: Array, axis=None, out=None, keepdims=False) -> Any:
+def truth(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Of all items by the devices, along axes by NumPy."""
     if _axes(array, axis) is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
         return reduced(ufunc, array, axis, None, out, keepdims)
@@ -299,9 +328,9 @@ def where_of(condition: Any, *values: Any) -> Any:
     core = _on_devices("where", inputs, (np.dtype(bool), dtype, dtype), dtype, shape)
     if core is not None:
         return Array._of(core)
-    return _ufuncs.by_pieces(
-        lambda *parts: np.where(*parts).astype(dtype, copy=False), list(inputs), shape, (dtype,)
-    )[0]
+    return _ufuncs.by_pieces(lambda *parts: np.where(*parts).astype(dtype, copy=False), list(inputs), shape, (dtype,))[
+        0
+    ]
 
 
 def clip(array: Any, min: Any = None, max: Any = None, **given: Any) -> Any:
@@ -385,7 +414,7 @@ def _method(name: str) -> Any:
 
 
 #: What NumPy's functions are for arrays of the package.
-FUNCTIONS: dict = {
+FUNCTIONS: dict[Any, Any] = {
     np.where: where_of,
     np.clip: clip,
     np.concatenate: concatenate,
@@ -407,8 +436,7 @@ FUNCTIONS: dict = {
     **{
         getattr(np, name): _method(name)
         for name in (
-            "sum prod mean var std min max any all argmin argmax nonzero ravel swapaxes squeeze diagonal "
-            "round reshape"
+            "sum prod mean var std min max any all argmin argmax nonzero ravel swapaxes squeeze diagonal round reshape"
         ).split()
     },
 }

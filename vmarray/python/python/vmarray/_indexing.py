@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import numpy as np
 
 
-def is_basic(key: tuple) -> bool:
+def is_basic(key: tuple[Any, ...]) -> bool:
     """Whether NumPy makes a view by a key."""
     return all(
         one is None or one is Ellipsis or isinstance(one, slice) or (not _is_bool(one) and _is_integer(one))
@@ -15,7 +16,7 @@ def is_basic(key: tuple) -> bool:
     )
 
 
-def plain(key: tuple) -> tuple:
+def plain(key: tuple[Any, ...]) -> tuple[Any, ...]:
     """A basic key with integers of Python in the place of others."""
     return tuple(
         one if one is None or one is Ellipsis or isinstance(one, slice) else operator.index(one) for one in key
@@ -36,7 +37,7 @@ def _is_integer(one: object) -> bool:
     return hasattr(one, "__index__") and not hasattr(one, "__array__")
 
 
-def _as_array(one: object) -> np.ndarray:
+def _as_array(one: object) -> np.ndarray[Any, Any]:
     array = np.asarray(one)
     if array.size == 0 and not isinstance(one, np.ndarray) and array.dtype.kind != "b":
         array = array.astype(np.intp)
@@ -50,9 +51,9 @@ def _as_array(one: object) -> np.ndarray:
     return array
 
 
-def _parts(key: tuple, shape: tuple) -> list:
+def _parts(key: tuple[Any, ...], shape: tuple[Any, ...]) -> list[Any]:
     """The parts of a key: slices, added axes, arrays of integers or bools, and where the ellipsis was."""
-    parts: list = []
+    parts: list[Any] = []
     consumed, ellipsis = 0, None
     for one in key:
         if one is Ellipsis:
@@ -74,23 +75,23 @@ def _parts(key: tuple, shape: tuple) -> list:
                 parts.append(array.astype(np.intp, copy=False))
                 consumed += 1
     if consumed > len(shape):
-        raise IndexError(
-            f"too many indices for array: array is {len(shape)}-dimensional, but {consumed} were indexed"
-        )
+        raise IndexError(f"too many indices for array: array is {len(shape)}-dimensional, but {consumed} were indexed")
     at = len(parts) if ellipsis is None else ellipsis
     # An ellipsis keeps arrays apart, though it be of no axes.
     apart = [] if ellipsis is None else [Ellipsis]
     return parts[:at] + apart + [slice(None)] * (len(shape) - consumed) + parts[at:]
 
 
-def positions(key: tuple, shape: tuple, strides: tuple, offset: int) -> np.ndarray:
+def positions(
+    key: tuple[Any, ...], shape: tuple[Any, ...], strides: tuple[Any, ...], offset: int
+) -> np.ndarray[Any, Any]:
     """Where the items begin, in bytes, that a key with arrays of integers or bools means."""
     parts = _parts(key, shape)
     axis = 0
     # For each part: None for an added axis, how far the items of a slice are, or that it is an array.
-    plain: list = []
-    advanced: list = []
-    places: list = []
+    plain: list[Any] = []
+    advanced: list[Any] = []
+    places: list[Any] = []
     for part in parts:
         if part is None or part is Ellipsis:
             plain.append(part)

@@ -68,11 +68,15 @@ class _Run:
     def fail(self, node: Any, text: str) -> Any:
         raise self.kernel.error(node, text)
 
-    def block(self, statements: list, scope: dict) -> Any:
+    def block(self, statements: list[Any], scope: dict[str, Any]) -> Any:
         """Carries out statements; gives what is returned, if that is so."""
         for number, one in enumerate(statements):
             if isinstance(one, ast.Return):
-                return self.expression(one.value, scope) if one.value is not None else self.fail(one, "a kernel returns a value")
+                return (
+                    self.expression(one.value, scope)
+                    if one.value is not None
+                    else self.fail(one, "a kernel returns a value")
+                )
             if isinstance(one, ast.If):
                 condition = self.truth(one.test, scope)
                 if _is_number(condition):
@@ -98,7 +102,7 @@ class _Run:
                 self.assignment(one, scope)
         return None
 
-    def loop(self, node: ast.For, scope: dict) -> None:
+    def loop(self, node: ast.For, scope: dict[str, Any]) -> None:
         call = node.iter
         if node.orelse or not isinstance(node.target, ast.Name):
             self.fail(node, "a loop has one name and no else")
@@ -111,19 +115,21 @@ class _Run:
             scope[node.target.id] = number
             self.block(node.body, scope)
 
-    def assignment(self, node: Any, scope: dict) -> None:
+    def assignment(self, node: Any, scope: dict[str, Any]) -> None:
         if isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             return
         if isinstance(node, ast.Expr) or (isinstance(node, ast.AnnAssign) and node.value is None):
             self.fail(node, "an expression by itself does nothing")
         if isinstance(node, ast.AugAssign):
-            value = self.binary(node, node.op, self.expression(_loaded(node.target), scope), self.expression(node.value, scope))
+            value = self.binary(
+                node, node.op, self.expression(_loaded(node.target), scope), self.expression(node.value, scope)
+            )
             return self.named(node.target, value, scope)
         value = self.expression(node.value, scope)
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             self.named(target, value, scope)
 
-    def named(self, target: Any, value: Any, scope: dict) -> None:
+    def named(self, target: Any, value: Any, scope: dict[str, Any]) -> None:
         if isinstance(target, ast.Tuple) and isinstance(value, tuple) and len(target.elts) == len(value):
             for one, part in zip(target.elts, value):
                 self.named(one, part, scope)
@@ -147,7 +153,7 @@ class _Run:
             self.fail(node, "a tuple is no number")
         return value
 
-    def truth(self, node: Any, scope: dict) -> Any:
+    def truth(self, node: Any, scope: dict[str, Any]) -> Any:
         value = self.value(node, self.expression(node, scope))
         if _is_number(value):
             return bool(value)
@@ -164,14 +170,14 @@ class _Run:
         except (TypeError, OverflowError, ZeroDivisionError) as error:
             raise self.kernel.error(node, str(error)) from error
 
-    def expression(self, node: Any, scope: dict) -> Any:
+    def expression(self, node: Any, scope: dict[str, Any]) -> Any:
         work = getattr(self, "of_" + type(node).__name__.lower(), None)
         return work(node, scope) if work else self.fail(node, f"kernels have no {type(node).__name__}")
 
-    def of_constant(self, node: ast.Constant, scope: dict) -> Any:
+    def of_constant(self, node: ast.Constant, scope: dict[str, Any]) -> Any:
         return node.value if _is_number(node.value) else self.fail(node, f"{node.value!r} is no number")
 
-    def of_name(self, node: ast.Name, scope: dict) -> Any:
+    def of_name(self, node: ast.Name, scope: dict[str, Any]) -> Any:
         if node.id in scope:
             return scope[node.id]
         value = self.known.get(node.id, self)
@@ -179,17 +185,17 @@ class _Run:
             self.fail(node, f"{node.id} has no value here on all ways")
         return value if _is_number(value) else self.fail(node, f"{node.id} is neither a parameter nor a number")
 
-    def of_attribute(self, node: ast.Attribute, scope: dict) -> Any:
+    def of_attribute(self, node: ast.Attribute, scope: dict[str, Any]) -> Any:
         value = self.named_outside(node)
         return value if _is_number(value) else self.fail(node, f"{ast.unparse(node)} is no number")
 
-    def of_tuple(self, node: ast.Tuple, scope: dict) -> tuple:
+    def of_tuple(self, node: ast.Tuple, scope: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(self.value(one, self.expression(one, scope)) for one in node.elts)
 
-    def of_binop(self, node: ast.BinOp, scope: dict) -> Any:
+    def of_binop(self, node: ast.BinOp, scope: dict[str, Any]) -> Any:
         return self.binary(node, node.op, self.expression(node.left, scope), self.expression(node.right, scope))
 
-    def of_unaryop(self, node: ast.UnaryOp, scope: dict) -> Any:
+    def of_unaryop(self, node: ast.UnaryOp, scope: dict[str, Any]) -> Any:
         if isinstance(node.op, ast.Not):
             value = self.truth(node.operand, scope)
             return not value if _is_number(value) else ~value
@@ -201,7 +207,7 @@ class _Run:
         except TypeError as error:
             raise self.kernel.error(node, str(error)) from error
 
-    def of_boolop(self, node: ast.BoolOp, scope: dict) -> Any:
+    def of_boolop(self, node: ast.BoolOp, scope: dict[str, Any]) -> Any:
         is_and, result = isinstance(node.op, ast.And), None
         for one in node.values:
             value = self.truth(one, scope)
@@ -213,7 +219,7 @@ class _Run:
                 return result
         return result
 
-    def of_compare(self, node: ast.Compare, scope: dict) -> Any:
+    def of_compare(self, node: ast.Compare, scope: dict[str, Any]) -> Any:
         values = [self.value(one, self.expression(one, scope)) for one in (node.left, *node.comparators)]
         result: Any = True
         for op, left, right in zip(node.ops, values, values[1:]):
@@ -226,13 +232,13 @@ class _Run:
                 result = np.logical_and(result, one)
         return result
 
-    def of_ifexp(self, node: ast.IfExp, scope: dict) -> Any:
+    def of_ifexp(self, node: ast.IfExp, scope: dict[str, Any]) -> Any:
         condition = self.truth(node.test, scope)
         if _is_number(condition):
             return self.expression(node.body if condition else node.orelse, scope)
         return self.chosen(node, condition, self.expression(node.body, scope), self.expression(node.orelse, scope))
 
-    def of_subscript(self, node: ast.Subscript, scope: dict) -> Any:
+    def of_subscript(self, node: ast.Subscript, scope: dict[str, Any]) -> Any:
         value = self.expression(node.value, scope)
         key = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         offsets = [self.expression(one, scope) for one in key]
@@ -254,7 +260,7 @@ class _Run:
             return getattr(self.named_outside(node.value), node.attr, None)
         return None
 
-    def of_call(self, node: ast.Call, scope: dict) -> Any:
+    def of_call(self, node: ast.Call, scope: dict[str, Any]) -> Any:
         function, name = self.named_outside(node.func), ast.unparse(node.func)
         if node.keywords:
             self.fail(node, "functions in kernels take no keywords")
@@ -285,7 +291,9 @@ class _Run:
                 return function(*values)
         except (TypeError, ValueError) as error:
             raise self.kernel.error(node, str(error)) from error
-        return self.fail(node, f"{name} is no function of kernels: take those of NumPy and math for each item, or kernels")
+        return self.fail(
+            node, f"{name} is no function of kernels: take those of NumPy and math for each item, or kernels"
+        )
 
 
 def _loaded(target: Any) -> Any:
@@ -314,22 +322,26 @@ class Kernel:
         place = (self._file, self._first + number, node.col_offset + self._indent + 1, line)
         return KernelError(text, place)
 
-    def _check(self, statements: list) -> None:
+    def _check(self, statements: list[Any]) -> None:
         """Refuses what no kernel has, whether it is reached or not."""
         for one in statements:
             if not isinstance(one, _STATEMENTS):
-                raise self.error(one, f"kernels have no {type(one).__name__}: assign, return, branch by if, loop over range")
+                raise self.error(
+                    one, f"kernels have no {type(one).__name__}: assign, return, branch by if, loop over range"
+                )
             for child in ast.iter_child_nodes(one):
                 if isinstance(child, ast.stmt):
                     self._check([child])
                 elif isinstance(one, ast.AnnAssign) and child is one.annotation:
                     continue
-                elif isinstance(child, ast.expr) and not (isinstance(one, ast.Expr) and isinstance(child, ast.Constant)):
+                elif isinstance(child, ast.expr) and not (
+                    isinstance(one, ast.Expr) and isinstance(child, ast.Constant)
+                ):
                     for inner in ast.walk(child):
                         if isinstance(inner, ast.expr) and not isinstance(inner, _EXPRESSIONS):
                             raise self.error(inner, f"kernels have no {type(inner).__name__}")
 
-    def carried_out(self, arguments: list) -> Any:
+    def carried_out(self, arguments: list[Any]) -> Any:
         names = [one.arg for one in self._tree.args.args]
         outside = inspect.getclosurevars(self._function)
         known = {**outside.builtins, **outside.globals, **outside.nonlocals}
@@ -349,12 +361,12 @@ class Kernel:
         arrays = [one.item() if isinstance(one, (Array, np.ndarray)) and not one.ndim else one for one in arrays]
         shape = np.broadcast_shapes(*(one.shape for one in arrays if isinstance(one, Array)))
         # Which neighbours there are is found out by items that are all alike.
-        asked: set[tuple] = {(0,) * len(shape)}
+        asked: set[tuple[Any, ...]] = {(0,) * len(shape)}
 
         def sample(array: Array) -> _Neighbours:
             one = np.ones(1, array.dtype)
 
-            def at(offsets: tuple) -> np.ndarray:
+            def at(offsets: tuple[Any, ...]) -> np.ndarray[Any, Any]:
                 asked.add(offsets or (0,) * len(shape))
                 return one
 
@@ -365,11 +377,17 @@ class Kernel:
         if not any(isinstance(one, Array) for one in arrays):
             return result
         if len(asked) == 1:
-            result = self.carried_out([_Neighbours(one, lambda _, one=one: one) if isinstance(one, Array) else one for one in arrays])
+            result = self.carried_out(
+                [_Neighbours(one, lambda _, one=one: one) if isinstance(one, Array) else one for one in arrays]
+            )
             return _each(result, lambda one: _spread_out(one, shape, arrays))
-        return self._beside(arrays, shape, asked, {"mode": boundary} | ({"constant_values": fill} if boundary == "constant" else {}))
+        return self._beside(
+            arrays, shape, asked, {"mode": boundary} | ({"constant_values": fill} if boundary == "constant" else {})
+        )
 
-    def _beside(self, arrays: list, shape: tuple, asked: set, mode: dict) -> Any:
+    def _beside(
+        self, arrays: list[Any], shape: tuple[Any, ...], asked: set[tuple[Any, ...]], mode: dict[str, Any]
+    ) -> Any:
         """With neighbours: these are at the same distance for all items, once arrays have a border."""
         borders = [(max(0, -min(axis)), max(0, max(axis))) for axis in zip(*asked)]
         wide = tuple(extent + before + after for extent, (before, after) in zip(shape, borders))
@@ -380,7 +398,7 @@ class Kernel:
         def bordered(array: Array) -> _Neighbours:
             flat = pad(array._fitted(shape), borders, **mode).reshape(-1)
 
-            def at(offsets: tuple) -> Array:
+            def at(offsets: tuple[Any, ...]) -> Array:
                 start = first + sum(offset * stride for offset, stride in zip(offsets, strides))
                 return flat[start : start + count]
 
@@ -402,7 +420,7 @@ def _each(result: Any, work: Any) -> Any:
     return tuple(map(work, result)) if isinstance(result, tuple) else work(result)
 
 
-def _spread_out(value: Any, shape: tuple, arrays: list) -> Array:
+def _spread_out(value: Any, shape: tuple[Any, ...], arrays: list[Any]) -> Array:
     """A result for each item."""
     if isinstance(value, _Neighbours):
         value = value.at(())

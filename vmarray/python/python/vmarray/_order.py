@@ -75,7 +75,9 @@ def searchsorted(sorted_array: Any, values: Any, side: str = "left", sorter: Any
     beside = _array._beside(sorted_array, values)
     sorted_array = _array.asarray(sorted_array, **beside)
     if sorted_array.ndim != 1:
-        raise ValueError("object too deep for desired array" if sorted_array.ndim else "an array of one axis is searched")
+        raise ValueError(
+            "object too deep for desired array" if sorted_array.ndim else "an array of one axis is searched"
+        )
     if sorter is not None:
         sorted_array = take(sorted_array, sorter)
     kind = np.result_type(sorted_array.dtype, _ufuncs.kind(values))
@@ -263,7 +265,11 @@ class Groups:
             return Array._of(core)
         # By NumPy, of the items of whole groups: those of one have room in RAM.
         kind = ufunc.reduce(np.empty(1, values.dtype)).dtype
-        result, starts, first = _array._result((len(self),), kind, **_array._beside(self.order)), np.asarray(self.starts), 0
+        result, starts, first = (
+            _array._result((len(self),), kind, **_array._beside(self.order)),
+            np.asarray(self.starts),
+            0,
+        )
         while first < len(self):
             end = max(first + 1, int(np.searchsorted(starts, starts[first] + _ufuncs.PIECE, "right")) - 1)
             part = np.asarray(take(values, self.order[int(starts[first]) : int(starts[end])]))
@@ -324,7 +330,7 @@ def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
     return result
 
 
-def _precision(edges: np.ndarray, step: float) -> str | None:
+def _precision(edges: np.ndarray[Any, Any], step: float) -> str | None:
     """How devices compute the same edges."""
     numbers, first = np.arange(len(edges) - 1), edges[0]
     ways = {"double": numbers * step + np.float64(first)}
@@ -333,7 +339,9 @@ def _precision(edges: np.ndarray, step: float) -> str | None:
     return next((way for way, own in ways.items() if np.array_equal(own, edges[:-1])), None)
 
 
-def histogram(array: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> tuple:
+def histogram(
+    array: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, ...]:
     """How many items there are between edges, and these: as ``numpy.histogram``, both as arrays of NumPy.
 
     Up to 4096 bins of one width are counted by the devices, in one pass; else NumPy does, a piece at a time.
@@ -387,7 +395,9 @@ _BETWEEN = {
 }
 
 
-def quantile(array: Any, q: Any, axis: Any = None, out: Any = None, method: str = "linear", keepdims: bool = False) -> Any:
+def quantile(
+    array: Any, q: Any, axis: Any = None, out: Any = None, method: str = "linear", keepdims: bool = False
+) -> Any:
     """The items below which shares of all are: as ``numpy.quantile``.
 
     Of all items the devices find them without a sort, each in three to six passes.
@@ -434,7 +444,9 @@ def quantile(array: Any, q: Any, axis: Any = None, out: Any = None, method: str 
     return result if result.ndim else result[()]
 
 
-def percentile(array: Any, q: Any, axis: Any = None, out: Any = None, method: str = "linear", keepdims: bool = False) -> Any:
+def percentile(
+    array: Any, q: Any, axis: Any = None, out: Any = None, method: str = "linear", keepdims: bool = False
+) -> Any:
     """As ``numpy.percentile``; see `quantile`."""
     share = np.true_divide(q, 100)
     return quantile(array, float(share) if isinstance(q, (int, float)) else share, axis, out, method, keepdims)
@@ -484,7 +496,7 @@ def _check_places(array: Array, kth: Any, axis: Any) -> None:
         raise ValueError(f"kth(={outside[0]}) out of bounds ({extent})")
 
 
-def top_k(array: Array, count: int) -> np.ndarray:
+def top_k(array: Array, count: int) -> np.ndarray[Any, Any]:
     """The greatest items, in descending order; all if there are less. A NaN is the greatest.
 
     Examples
@@ -522,7 +534,7 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Any
 
 
-FUNCTIONS: dict = {
+FUNCTIONS: dict[Any, Any] = {
     np.argsort: argsort,
     np.searchsorted: searchsorted,
     np.take: take,

@@ -44,7 +44,9 @@ def moveaxis(array: Array, source: Any, destination: Any) -> Array:
 def flip(array: Array, axis: Any = None) -> Array:
     """A view in the opposite order: as ``numpy.flip``."""
     axes = range(array.ndim) if axis is None else _axes_of(axis, array.ndim)
-    return array[tuple(slice(None, None, -1) if number in axes else slice(None) for number in range(array.ndim)) + (...,)]
+    return array[
+        tuple(slice(None, None, -1) if number in axes else slice(None) for number in range(array.ndim)) + (...,)
+    ]
 
 
 def _flipped(axis: int) -> Any:
@@ -88,13 +90,13 @@ def atleast(count: int) -> Any:
     return work
 
 
-def broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple:
+def broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[Any, ...]:
     """Views of one shape: as ``numpy.broadcast_arrays``."""
     shape = np.broadcast_shapes(*(np.shape(one) for one in arrays))
     return tuple(np.broadcast_to(one, shape) for one in arrays)
 
 
-def array_split(array: Array, sections: Any, axis: int = 0) -> list:
+def array_split(array: Array, sections: Any, axis: int = 0) -> list[Any]:
     """Views one after the other: as ``numpy.array_split``."""
     own = _axis_of(axis, array.ndim)
     extent = array.shape[own]
@@ -111,7 +113,7 @@ def array_split(array: Array, sections: Any, axis: int = 0) -> list:
     return [array[(*before, slice(start, end), ...)] for start, end in zip(starts, ends)]
 
 
-def split(array: Array, sections: Any, axis: int = 0) -> list:
+def split(array: Array, sections: Any, axis: int = 0) -> list[Any]:
     """Views of the same length: as ``numpy.split``."""
     if np.ndim(sections) == 0 and array.shape[axis] % operator.index(sections):
         raise ValueError("array split does not result in an equal division")
@@ -127,7 +129,13 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, cas
     arrays = [_array.asarray(one, **_array._beside(*arrays)) for one in arrays]
     if len({one.shape for one in arrays}) > 1:
         raise ValueError("all input arrays must have the same shape")
-    return concatenate([expand_dims(one, axis) for one in arrays], _axis_of(axis, arrays[0].ndim + 1), out, dtype=dtype, casting=casting)
+    return concatenate(
+        [expand_dims(one, axis) for one in arrays],
+        _axis_of(axis, arrays[0].ndim + 1),
+        out,
+        dtype=dtype,
+        casting=casting,
+    )
 
 
 def _stacked(count: int, axis: int) -> Any:
@@ -189,9 +197,13 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
     if mode not in ("constant", "edge", "reflect", "symmetric", "wrap", "empty") or set(given) - {"constant_values"}:
         raise TypeError(f"pad of vmarray.Array has not mode {mode!r} with {sorted(given)}")
     # Which items: by NumPy, along each axis.
-    widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist() if not isinstance(pad_width, dict) else [
-        np.broadcast_to(pad_width.get(n, pad_width.get(n - array.ndim, 0)), 2).tolist() for n in range(array.ndim)
-    ]
+    widths = (
+        np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
+        if not isinstance(pad_width, dict)
+        else [
+            np.broadcast_to(pad_width.get(n, pad_width.get(n - array.ndim, 0)), 2).tolist() for n in range(array.ndim)
+        ]
+    )
     if any(one < 0 for both in widths for one in both):
         raise ValueError("index can't contain negative values")
     if mode in ("constant", "empty"):
@@ -205,7 +217,9 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
                 result[(*inner, slice(0, before))] = values[own, 0]
             if after:
                 result[(*inner, slice(shape[own] - after, None))] = values[own, 1]
-        result[tuple(slice(before, before + extent) for extent, (before, _) in zip(array.shape, widths)) + (...,)] = array
+        result[tuple(slice(before, before + extent) for extent, (before, _) in zip(array.shape, widths)) + (...,)] = (
+            array
+        )
         return result
     result = array.copy()
     for own, both in enumerate(widths):
@@ -227,7 +241,7 @@ def _accumulated(ufunc: np.ufunc) -> Any:
         # Integers shorter than a word are added as words, as NumPy's functions do and its ufuncs do not.
         kind = ufunc.reduce(np.empty(0, array.dtype)).dtype if dtype is None else np.dtype(dtype)
         result = _array._result(array.shape, kind, **_array._beside(array))
-        carried: dict = {}
+        carried: dict[str, Any] = {}
         for block in _ufuncs.blocks(array.shape):
             part = ufunc.accumulate(np.asarray(array[block]), own, kind)
             line = (*block[:own], *block[own + 1 :])
@@ -314,10 +328,14 @@ def nan_to_num(array: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = No
 
 def ptp(array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """The greatest item less the least: as ``numpy.ptp``."""
-    return np.subtract(array.max(axis, keepdims=keepdims), array.min(axis, keepdims=keepdims), **({} if out is None else {"out": out}))
+    return np.subtract(
+        array.max(axis, keepdims=keepdims), array.min(axis, keepdims=keepdims), **({} if out is None else {"out": out})
+    )
 
 
-def average(array: Array, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+def average(
+    array: Array, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
+) -> Any:
     """The mean, or that of items with weights: as ``numpy.average``."""
     array = _array.asarray(array, **_array._beside(weights))
     if weights is None:
@@ -330,8 +348,10 @@ def average(array: Array, axis: Any = None, weights: Any = None, returned: bool 
             own = _axis_of(axis, array.ndim)
             if np.shape(weights) != (array.shape[own],):
                 raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
-            weights = weights.reshape((-1,) + (1,) * (array.ndim - own - 1)) if isinstance(weights, Array) else np.reshape(
-                weights, (-1,) + (1,) * (array.ndim - own - 1)
+            weights = (
+                weights.reshape((-1,) + (1,) * (array.ndim - own - 1))
+                if isinstance(weights, Array)
+                else np.reshape(weights, (-1,) + (1,) * (array.ndim - own - 1))
             )
             weights = np.broadcast_to(weights, array.shape)
         total = np.sum(weights, axis=axis, keepdims=keepdims)
@@ -370,7 +390,9 @@ def nanmean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, 
     return result
 
 
-def nanvar(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+def nanvar(
+    array: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
+) -> Any:
     """The variance without NaNs: as ``numpy.nanvar``, in 64 bits."""
     if array.dtype.kind not in "fc":
         return array.var(axis, dtype, out, ddof, keepdims)
@@ -380,7 +402,9 @@ def nanvar(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, d
     count = np.logical_not(np.isnan(array)).sum(axis, keepdims=keepdims) - ddof
     with np.errstate(invalid="ignore", divide="ignore"):
         result = np.true_divide(nansum(np.square(apart), axis, float, None, keepdims), count)
-        result = np.where(count > 0, result, np.nan) if not isinstance(count, Array) else where_of(count > 0, result, np.nan)
+        result = (
+            np.where(count > 0, result, np.nan) if not isinstance(count, Array) else where_of(count > 0, result, np.nan)
+        )
     result = result.astype(kind)
     if out is not None:
         out[...] = np.asarray(result)
@@ -388,7 +412,9 @@ def nanvar(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, d
     return result[()] if isinstance(result, np.ndarray) else result
 
 
-def nanstd(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+def nanstd(
+    array: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
+) -> Any:
     """The deviation without NaNs: as ``numpy.nanstd``."""
     return np.sqrt(nanvar(array, axis, dtype, out, ddof, keepdims))
 
@@ -412,7 +438,7 @@ def _imaginary(part: str) -> Any:
     return work
 
 
-FUNCTIONS: dict = {
+FUNCTIONS: dict[Any, Any] = {
     np.expand_dims: expand_dims,
     np.moveaxis: moveaxis,
     np.flip: flip,

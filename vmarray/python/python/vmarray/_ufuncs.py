@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ PIECE = 1 << 20
 
 
 @functools.lru_cache(maxsize=4096)
-def resolved(ufunc: np.ufunc, kinds: tuple, dtype: np.dtype | None) -> tuple:
+def resolved(ufunc: np.ufunc, kinds: tuple[Any, ...], dtype: np.dtype[Any] | None) -> tuple[Any, ...]:
     """The types that a function converts its operands to, and gives: by NumPy's own rules."""
     wanted = kinds + (None,) * ufunc.nout
     if dtype is None:
@@ -30,7 +31,7 @@ def kind(operand: object) -> object:
     return dtype if isinstance(dtype, np.dtype) else np.asarray(operand).dtype
 
 
-def blocks(shape: tuple, most: int = PIECE) -> Iterator[tuple]:
+def blocks(shape: tuple[Any, ...], most: int = PIECE) -> Iterator[tuple[Any, ...]]:
     """Parts of a shape, as keys, of at most so many items, in order."""
     if 0 in shape:
         return
@@ -51,11 +52,13 @@ def blocks(shape: tuple, most: int = PIECE) -> Iterator[tuple]:
             yield (*at, slice(start, min(start + step, shape[split - 1])), *rest)
 
 
-def _in_ram(number: object) -> object:
+def _in_ram(number: Any) -> Any:
     return np.asarray(number) if hasattr(number, "_core") else number
 
 
-def by_pieces(function, inputs: list, shape: tuple, dtypes: tuple) -> tuple:
+def by_pieces(
+    function: Callable[..., Any], inputs: list[Any], shape: tuple[Any, ...], dtypes: tuple[Any, ...]
+) -> tuple[Any, ...]:
     """What a function of NumPy gives for each item of a shape, as new arrays."""
     from . import _array
 
@@ -70,9 +73,11 @@ def by_pieces(function, inputs: list, shape: tuple, dtypes: tuple) -> tuple:
     return results
 
 
-def applied(name: str, operands: list, dtypes: tuple, gives: np.dtype, shape: tuple):
+def applied(
+    name: str, operands: list[Any], dtypes: tuple[Any, ...], gives: np.dtype[Any], shape: tuple[Any, ...]
+) -> _core.Core | None:
     """An operation of the devices, or None. Operands are cores, and numbers."""
-    ready = []
+    ready: list[Any] = []
     for operand, dtype in zip(operands, dtypes):
         if isinstance(operand, _core.Core):
             ready.append(operand)

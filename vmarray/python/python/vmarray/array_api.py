@@ -59,23 +59,23 @@ def __array_namespace_info__() -> _Info:
 
 
 class _Info:
-    def capabilities(self) -> dict:
+    def capabilities(self) -> dict[str, Any]:
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Any:
         return None
 
-    def default_dtypes(self, *, device: Any = None) -> dict:
+    def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
         return np.__array_namespace_info__().default_dtypes()
 
-    def devices(self) -> list:
+    def devices(self) -> list[Any]:
         return [None, *_core.devices()]
 
-    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict:
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
         return np.__array_namespace_info__().dtypes(kind=kind)
 
 
-def _options(device: Any) -> dict:
+def _options(device: Any) -> dict[str, Any]:
     return {} if device is None else {"devices": list(device) if isinstance(device, tuple) else device}
 
 
@@ -136,16 +136,19 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:
     return _array.from_dlpack(x, **_options(device))
 
 
-def meshgrid(*arrays: Any, indexing: str = "xy") -> list:
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
     """Views of rows along each axis."""
     arrays = [one.reshape(-1) for one in arrays]
     count = len(arrays)
     order = [1, 0, *range(2, count)] if indexing == "xy" and count > 1 else list(range(count))
-    shaped = [one[tuple(slice(None) if n == order[number] else None for n in range(count))] for number, one in enumerate(arrays)]
+    shaped = [
+        one[tuple(slice(None) if n == order[number] else None for n in range(count))]
+        for number, one in enumerate(arrays)
+    ]
     return broadcast_arrays(*shaped)
 
 
-def broadcast_arrays(*arrays: Any) -> list:
+def broadcast_arrays(*arrays: Any) -> list[Any]:
     """Views of one shape."""
     return list(_shapes.broadcast_arrays(*arrays))
 
@@ -178,7 +181,7 @@ def can_cast(from_: Any, to: Any, /) -> Any:
     return np.can_cast(from_.dtype if isinstance(from_, Array) else from_, to)
 
 
-def result_type(*arrays_and_dtypes: Any) -> np.dtype:
+def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     """The type that results have."""
     return np.result_type(*(one.dtype if isinstance(one, Array) else one for one in arrays_and_dtypes))
 
@@ -190,13 +193,13 @@ def reshape(x: Array, /, shape: Any, *, copy: Any = None) -> Array:
     return x.copy().reshape(shape) if copy else x.reshape(shape)
 
 
-def unstack(x: Array, /, *, axis: int = 0) -> tuple:
+def unstack(x: Array, /, *, axis: int = 0) -> tuple[Any, ...]:
     """Views without an axis."""
     own = np.lib.array_utils.normalize_axis_index(axis, x.ndim)
     return tuple(x[(*(slice(None),) * own, number, ...)] for number in range(x.shape[own]))
 
 
-def permute_dims(x: Array, /, axes: tuple) -> Array:
+def permute_dims(x: Array, /, axes: tuple[Any, ...]) -> Array:
     """A view with the axes in another order."""
     return x.transpose(axes)
 
@@ -289,6 +292,9 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
     """Items at indices in each line."""
     own = np.lib.array_utils.normalize_axis_index(axis, x.ndim)
     shape = indices.shape
-    key = [np.arange(extent).reshape(tuple(-1 if n == number else 1 for n in range(len(shape)))) for number, extent in enumerate(shape)]
+    key = [
+        np.arange(extent).reshape(tuple(-1 if n == number else 1 for n in range(len(shape))))
+        for number, extent in enumerate(shape)
+    ]
     key[own] = np.asarray(indices)
     return asarray(x[tuple(key)])

@@ -55,13 +55,13 @@ def _register_messages() -> None:
         return
 
     @dask_serialize.register(Array)
-    def _sent(array: Array) -> tuple:
+    def _sent(array: Array) -> tuple[Any, ...]:
         items = np.asarray(array)
         header = {"shape": items.shape, "dtype": np.lib.format.dtype_to_descr(items.dtype)}
         return header, [memoryview(items.reshape(-1).view(np.uint8))]
 
     @dask_deserialize.register(Array)
-    def _received(header: dict, frames: list) -> Array:
+    def _received(header: dict[str, Any], frames: list[Any]) -> Array:
         dtype = np.lib.format.descr_to_dtype(header["dtype"])
         items = b"".join(bytes(one) for one in frames) if len(frames) != 1 else frames[0]
         return _array.asarray(np.frombuffer(items, dtype).reshape(header["shape"]))
@@ -78,16 +78,16 @@ class _Reference:
         self.path, self.dtype, self.shape, self.ndim = array._path, array.dtype, array.shape, array.ndim
         self._own: Array | None = array
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_own": None}
 
-    def __getitem__(self, key: Any) -> np.ndarray:
+    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
         array = self._own
         return np.asarray((_opened(self.path, self.dtype, self.shape) if array is None else array)[key])
 
 
 @functools.lru_cache(maxsize=64)
-def _opened(path: str, dtype: np.dtype, shape: tuple) -> Array:
+def _opened(path: str, dtype: np.dtype[Any], shape: tuple[Any, ...]) -> Array:
     return _array.open(path, dtype=dtype, shape=shape, mode="r")
 
 
@@ -114,11 +114,16 @@ def to_dask(array: Array, chunks: Any = "auto") -> da.Array:
     array = _array.asarray(array).compute()
     source = array if array._path is None else _Reference(array)
     return da.from_array(
-        source, chunks, name=f"vmarray-{uuid.uuid4().hex}", lock=False, asarray=True, meta=np.empty((0,) * array.ndim, array.dtype)
+        source,
+        chunks,
+        name=f"vmarray-{uuid.uuid4().hex}",
+        lock=False,
+        asarray=True,
+        meta=np.empty((0,) * array.ndim, array.dtype),
     )
 
 
-def _loaded(store: Any, options: dict, block_info: Any = None) -> Array:
+def _loaded(store: Any, options: dict[str, Any], block_info: Any = None) -> Array:
     place = tuple(slice(*one) for one in block_info[None]["array-location"])
     return _array.asarray(np.asarray(_files.zarr_array(store)[place]), **options)
 
@@ -140,9 +145,16 @@ def from_zarr(store: Any, chunks: Any = None, **options: Any) -> da.Array:
         Of the arrays of workers; see `vmarray.empty`. Which devices a worker has by default, its environment says.
     """
     source = _files.zarr_array(store)
-    chunks = da.core.normalize_chunks(_files.chunk_of(source) if chunks is None else chunks, source.shape, dtype=source.dtype)
+    chunks = da.core.normalize_chunks(
+        _files.chunk_of(source) if chunks is None else chunks, source.shape, dtype=source.dtype
+    )
     return da.map_blocks(
-        _loaded, store, options, chunks=chunks, dtype=source.dtype, meta=_meta(source.ndim, source.dtype),
+        _loaded,
+        store,
+        options,
+        chunks=chunks,
+        dtype=source.dtype,
+        meta=_meta(source.ndim, source.dtype),
         name=f"vmarray-zarr-{uuid.uuid4().hex}",
     )
 

@@ -75,7 +75,7 @@ class Generator:
         self._state = (state + count * _STEP) & _MASK
         return state
 
-    def _made(self, size: Any, dtype: np.dtype, draws: int, make: Any) -> Any:
+    def _made(self, size: Any, dtype: np.dtype[Any], draws: int, make: Any) -> Any:
         """An array of what a function makes of arrays of random bits, so many for each item."""
         shape = () if size is None else _array._as_tuple(size)
         result = _array.empty(shape or 1, dtype, **self._options)
@@ -150,7 +150,7 @@ class Generator:
             raise ValueError("scale < 0")
         return self._normal(float(loc), float(scale), size, np.dtype(float))
 
-    def _normal(self, loc: float, scale: float, size: Any, kind: np.dtype) -> Any:
+    def _normal(self, loc: float, scale: float, size: Any, kind: np.dtype[Any]) -> Any:
         def make(one: Array, other: Array) -> Array:
             # The first one is never 0.
             radius = np.sqrt(np.log(1.0 - _unit(one)) * -2.0)
@@ -219,7 +219,9 @@ class Generator:
             if np.shape(p) != (count,):
                 raise ValueError("a and p must have same size")
             if np.min(p) < 0 or not abs(shares[-1] - 1) < 1e-8:
-                raise ValueError("probabilities do not sum to 1" if np.min(p) >= 0 else "probabilities are not non-negative")
+                raise ValueError(
+                    "probabilities do not sum to 1" if np.min(p) >= 0 else "probabilities are not non-negative"
+                )
             shares[-1] = 1.0
             from ._order import searchsorted
 
@@ -237,14 +239,14 @@ class Generator:
         return chosen[0] if size is None else chosen
 
 
-def _float(dtype: Any) -> np.dtype:
+def _float(dtype: Any) -> np.dtype[Any]:
     kind = np.dtype(dtype)
     if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise TypeError(f"Unsupported dtype {kind} for random")
     return kind
 
 
-def _unit(bits: Array, kind: np.dtype = np.dtype(float)) -> Array:
+def _unit(bits: Array, kind: np.dtype[Any] = np.dtype(float)) -> Array:
     """Random bits as floats from 0 to below 1."""
     digits = np.finfo(kind).nmant + 1
     return (bits >> np.uint64(64 - digits)).astype(kind) * kind.type(2.0**-digits)

@@ -212,6 +212,23 @@ impl Pager {
         }
     }
 
+    /// Brings pages home that nobody else uses, and waits until no work on them is under way. They stay so
+    /// until somebody uses them: absent, with contents at home.
+    pub(crate) fn settle_alone(&self, pages: Range<u64>) -> Result<()> {
+        self.settle(&pages)?;
+        self.evict(&pages)?;
+        // Of an array that is for reading alone they are so without that, and devices refuse to write.
+        for page in if self.is_read_only() { 0..0 } else { pages } {
+            self.claim_home(page, Fetch::Contents)?;
+            self.release_written(page);
+        }
+        for channel in self.channels() {
+            let all_before = channel.queues.between_all_writes(&[], &[], |queue| queue.submit(&[]))?;
+            channel.queues.wait(all_before)?;
+        }
+        Ok(())
+    }
+
     /// Says that a thread which holds guards cannot do what it wants to, which may wait for threads that wait
     /// for these.
     pub(crate) fn expect_no_guards(&self) -> Result<()> {

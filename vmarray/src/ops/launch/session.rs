@@ -22,7 +22,7 @@ use super::kernel::{Kernels, PreparedKernel};
 use super::options::{KernelLaunch, Options};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
-use crate::engine::pager::{Fetch, Pager};
+use crate::engine::pager::Pager;
 use crate::ops::compute::unsettled;
 use crate::ops::executor::STAGED_BYTES;
 use crate::ops::view::{self as views, INTERNAL, Shape};
@@ -214,18 +214,8 @@ impl<'a> Session<'a> {
     fn hold_pages(&mut self, pager: &'a Pager, len: usize, stride: usize) -> Result<HeldNumber> {
         // Not what is reserved behind them.
         let pages = 0..(len.div_ceil(pager.page_bytes() / stride) as u64).min(pager.table().len());
-        pager.settle(&pages)?;
-        pager.evict(&pages)?;
-        // Nobody else can use the array, so pages that were held once stay as they are then: absent, with
-        // contents at home, and with no copy under way.
-        // Of an array that is for reading alone they are so without that, and devices refuse to write.
-        for page in if pager.is_read_only() { 0..0 } else { pages } {
-            pager.claim_home(page, Fetch::Contents)?;
-            pager.release_written(page);
-        }
+        pager.settle_alone(pages)?;
         for channel in pager.channels() {
-            let all_before = channel.queues.between_all_writes(&[], &[], |queue| queue.submit(&[]))?;
-            channel.queues.wait(all_before)?;
             self.lane(channel.device())?;
         }
         Ok(self.store(len, stride, StoredPlace::Home(pager)))

@@ -1,0 +1,131 @@
+"""Items that other packages read and write where they lie."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._errors import ClosedError
+
+if TYPE_CHECKING:
+    from . import _core
+    from ._array import Array
+
+#: Kinds of devices, as DLPack numbers them.
+_CUDA, _CUDA_MANAGED = 2, 13
+
+
+class DeviceMemory:
+    """The items of an array, lent to other packages: of `Array.device_memory`.
+
+    It is taken by whatever knows DLPack (``torch.from_dlpack``, ``cupy.from_dlpack``, ``numpy.from_dlpack`` where
+    items lie in RAM) or ``__cuda_array_interface__`` (``numba.cuda.as_cuda_array``, ``torch.as_tensor``).
+
+    Attributes
+    ----------
+    address : int
+        Where the first item begins: in the memory of a card, as CUDA has it, or in RAM.
+    shape, dtype : tuple of int, data type
+        Those of the array.
+    strides : tuple of int
+        How many bytes it is from one item to the next along each axis.
+    """
+
+    def __init__(self, lent: _core.Lent) -> None:
+        self._lent: _core.Lent | None = lent
+        # An interface by address does not tell when it is used no more; then this object has to be gone.
+        self._shown: _core.Lent | None = None
+
+    def _used(self) -> _core.Lent:
+        if self._lent is None:
+            raise ClosedError("the items are lent no more; use them within the `with` block, or before `close`")
+        return self._lent
+
+    @property
+    def address(self) -> int:
+        return self._used().address
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._used().shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self._used().strides
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._used().dtype
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._used().device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        # No stream has to wait: all work of the library on the items was over when they were lent.
+        lent = self._used()
+        if copy or (dl_device is not None and tuple(dl_device) != lent.device):
+            raise BufferError("the items are given away where they lie; copy what they are taken as")
+        return lent.capsule(max_version is not None and max_version[0] >= 1)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        lent = self._used()
+        if lent.device[0] != _CUDA:
+            raise AttributeError("the items do not lie on an NVIDIA card; take them by numpy.from_dlpack")
+        self._shown = lent
+        return {
+            "shape": lent.shape,
+            "typestr": lent.dtype.str,
+            "descr": lent.dtype.descr,
+            "data": (lent.address, lent.is_read_only),
+            "strides": lent.strides,
+            "version": 3,
+        }
+
+    def close(self) -> None:
+        """Ends it, as the end of a ``with`` block does.
+
+        The array can be used as soon as nothing is left that was made of this: tensors of DLPack, and, if
+        ``__cuda_array_interface__`` was used, this object itself, which what was made of that refers to.
+        """
+        self._lent = None
+
+    def __enter__(self) -> DeviceMemory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._lent is None:
+            return "<vmarray.DeviceMemory closed>"
+        kind = "card" if self.__dlpack_device__()[0] == _CUDA else "RAM"
+        return f"<vmarray.DeviceMemory of shape {self.shape}, dtype {self.dtype}, in {kind} at {self.address:#x}>"
+
+
+def is_on_card(values: Any) -> bool:
+    """Whether an object that knows DLPack has its items in the memory of an NVIDIA card."""
+    return values.__dlpack_device__()[0] in (_CUDA, _CUDA_MANAGED)
+
+
+def copied_on_card(values: Any, options: dict[str, Any]) -> Array:
+    """A copy of a tensor that is on a card, by the package that it is of, which knows its streams and types."""
+    from ._array import empty
+
+    package = sys.modules[type(values).__module__.partition(".")[0]]
+    numpys = np.dtype(str(values.dtype).rpartition(".")[2])
+    options = {"devices": f"cuda:{values.__dlpack_device__()[1]}", **options}
+    array = empty(tuple(values.shape), numpys, **options)
+    if array.size:
+        with array.device_memory() as memory:
+            package.from_dlpack(memory)[...] = values
+    return array

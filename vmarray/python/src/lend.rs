@@ -1,0 +1,278 @@
+//! Items that other packages read and write where they lie: by DLPack, or by an address.
+
+use std::ffi::{CStr, c_void};
+use std::sync::Arc;
+
+use numpy::PyArrayDescr;
+use numpy::prelude::*;
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use vmarray::device::AddressSpace;
+
+use crate::fault::raised;
+use crate::geometry::Geometry;
+use crate::handle::{Handle, Loan};
+
+/// The header `dlpack.h`, version 1.
+mod dlpack {
+    use std::ffi::c_void;
+
+    pub const CPU: i32 = 1;
+    pub const CUDA: i32 = 2;
+    pub const READ_ONLY: u64 = 1;
+
+    #[repr(C)]
+    pub struct Tensor {
+        pub data: *mut c_void,
+        pub device: [i32; 2],
+        pub axes: i32,
+        pub code: u8,
+        pub bits: u8,
+        pub lanes: u16,
+        pub shape: *mut i64,
+        pub strides: *mut i64,
+        pub byte_offset: u64,
+    }
+
+    /// Up to version 0.8.
+    #[repr(C)]
+    pub struct Managed {
+        pub tensor: Tensor,
+        pub context: *mut c_void,
+        pub delete: Option<unsafe extern "C" fn(*mut Self)>,
+    }
+
+    #[repr(C)]
+    pub struct Versioned {
+        pub version: [u32; 2],
+        pub context: *mut c_void,
+        pub delete: Option<unsafe extern "C" fn(*mut Self)>,
+        pub flags: u64,
+        pub tensor: Tensor,
+    }
+}
+
+/// Items in the memory of one device, which nobody uses but who is lent them.
+///
+/// What is here is what the class ``vmarray.DeviceMemory`` is written with. It is not for programs.
+#[pyclass(frozen, module = "vmarray._core")]
+pub struct Lent {
+    loan: Arc<Loan>,
+    space: AddressSpace,
+    /// Where the first item begins.
+    address: u64,
+    geometry: Geometry,
+    descr: Py<PyArrayDescr>,
+    is_read_only: bool,
+}
+
+/// What a consumer of DLPack has of it, until it says that it is done.
+struct Given<M> {
+    managed: M,
+    _loan: Arc<Loan>,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+/// A form in which tensors are given away.
+trait Form: Sized {
+    const NAME: &'static CStr;
+    fn new(tensor: dlpack::Tensor, is_read_only: bool) -> Self;
+    fn tensor(&mut self) -> &mut dlpack::Tensor;
+    fn context(&mut self) -> &mut *mut c_void;
+}
+
+impl Form for dlpack::Managed {
+    const NAME: &'static CStr = c"dltensor";
+
+    fn new(tensor: dlpack::Tensor, _: bool) -> Self {
+        Self { tensor, context: std::ptr::null_mut(), delete: Some(delete::<Self>) }
+    }
+
+    fn tensor(&mut self) -> &mut dlpack::Tensor {
+        &mut self.tensor
+    }
+
+    fn context(&mut self) -> &mut *mut c_void {
+        &mut self.context
+    }
+}
+
+impl Form for dlpack::Versioned {
+    const NAME: &'static CStr = c"dltensor_versioned";
+
+    fn new(tensor: dlpack::Tensor, is_read_only: bool) -> Self {
+        let flags = if is_read_only { dlpack::READ_ONLY } else { 0 };
+        let (version, context) = ([1, 0], std::ptr::null_mut());
+        Self { version, context, delete: Some(delete::<Self>), flags, tensor }
+    }
+
+    fn tensor(&mut self) -> &mut dlpack::Tensor {
+        &mut self.tensor
+    }
+
+    fn context(&mut self) -> &mut *mut c_void {
+        &mut self.context
+    }
+}
+
+/// Ends what a consumer has.
+///
+/// # Safety
+/// It is what a [`capsule`] was made of, for the last time.
+unsafe extern "C" fn delete<M: Form>(managed: *mut M) {
+    // SAFETY: it has the address of what it is a part of.
+    drop(unsafe { Box::from_raw((*(*managed).context()).cast::<Given<M>>()) });
+}
+
+/// Ends what nobody has consumed.
+///
+/// # Safety
+/// Python calls it for a [`capsule`] that ends.
+unsafe extern "C" fn end<M: Form>(capsule: *mut ffi::PyObject) {
+    // SAFETY: it is a capsule. One that was consumed has another name.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) == 1 {
+            delete(ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()).cast::<M>());
+        }
+    }
+}
+
+/// A capsule of DLPack.
+fn capsule<'py, M: Form>(
+    py: Python<'py>,
+    tensor: dlpack::Tensor,
+    is_read_only: bool,
+    loan: &Arc<Loan>,
+    axes: (Vec<i64>, Vec<i64>),
+) -> PyResult<Bound<'py, PyAny>> {
+    let (shape, strides) = axes;
+    let managed = M::new(tensor, is_read_only);
+    let given = Box::into_raw(Box::new(Given { managed, _loan: Arc::clone(loan), shape, strides }));
+    // SAFETY: it was made just now. What is written are addresses of its own parts, which stay where they
+    // are.
+    unsafe {
+        *(*given).managed.context() = given.cast();
+        (*given).managed.tensor().shape = (*given).shape.as_mut_ptr();
+        (*given).managed.tensor().strides = (*given).strides.as_mut_ptr();
+        let managed = &raw mut (*given).managed;
+        let made = ffi::PyCapsule_New(managed.cast(), M::NAME.as_ptr(), Some(end::<M>));
+        if made.is_null() {
+            delete(managed);
+        }
+        Bound::from_owned_ptr_or_err(py, made)
+    }
+}
+
+impl Lent {
+    /// Lends items to others. Blocks.
+    pub fn new(
+        py: Python<'_>,
+        handle: &Arc<Handle>,
+        geometry: Geometry,
+        descr: Py<PyArrayDescr>,
+        is_read_only: bool,
+    ) -> PyResult<Self> {
+        if geometry.count() == 0 {
+            return Err(raised(py, "InvalidError", "an array without items lies nowhere"));
+        }
+        let ((first, end), unit) = (geometry.span(), handle.unit.bytes());
+        let range = first / unit..end.div_ceil(unit);
+        let (loan, run) = crate::array::off(py, || handle.lend(range.clone()))?;
+        if run.len < range.len() {
+            let text = "the items lie on several devices, page by page, in no one piece of memory; take one with \
+                        `devices=` when the array is made, or lend items of one page at a time: \
+                        `array.memory()[\"page_bytes\"]` tells how long pages are";
+            py.detach(|| drop(loan));
+            return Err(raised(py, "InvalidError", text));
+        }
+        let address = run.address + (geometry.offset - range.start * unit) as u64;
+        Ok(Self { loan, space: run.space, address, geometry, descr, is_read_only })
+    }
+
+    fn dlpack_device(&self) -> PyResult<[i32; 2]> {
+        match self.space {
+            AddressSpace::Host => Ok([dlpack::CPU, 0]),
+            AddressSpace::Cuda { ordinal } => Ok([dlpack::CUDA, ordinal as i32]),
+            _ => Err(PyBufferError::new_err("DLPack has no name for the device")),
+        }
+    }
+}
+
+#[pymethods]
+impl Lent {
+    /// The kind of device that the items lie on and its number, as DLPack has them.
+    #[getter]
+    fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.dlpack_device()?)
+    }
+
+    #[getter]
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    #[getter]
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.geometry.shape)
+    }
+
+    #[getter]
+    fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.geometry.strides)
+    }
+
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> Bound<'py, PyArrayDescr> {
+        self.descr.bind(py).clone()
+    }
+
+    /// The items as a capsule of DLPack, of version 1 or of those before.
+    fn capsule<'py>(&self, py: Python<'py>, is_versioned: bool) -> PyResult<Bound<'py, PyAny>> {
+        let (descr, itemsize) = (self.descr.bind(py), self.geometry.itemsize);
+        let code = match descr.kind() {
+            b'i' => 0,
+            b'u' => 1,
+            b'f' => 2,
+            b'c' => 5,
+            b'b' => 6,
+            _ => 255,
+        };
+        if code == 255 || descr.is_native_byteorder() == Some(false) {
+            return Err(PyBufferError::new_err(format!("DLPack has no items of dtype {descr}")));
+        }
+        if self.is_read_only && !is_versioned {
+            return Err(PyBufferError::new_err(
+                "the array shows items several times, and DLPack before version 1 has none that is only read",
+            ));
+        }
+        if self.geometry.strides.iter().any(|stride| stride % itemsize as isize != 0) {
+            return Err(PyBufferError::new_err("items of DLPack lie whole numbers of items apart"));
+        }
+        let shape = self.geometry.shape.iter().map(|extent| *extent as i64).collect::<Vec<_>>();
+        let strides = self.geometry.strides.iter().map(|stride| *stride as i64 / itemsize as i64).collect();
+        let tensor = dlpack::Tensor {
+            data: self.address as *mut c_void,
+            device: self.dlpack_device()?,
+            axes: shape.len() as i32,
+            code,
+            bits: (8 * itemsize) as u8,
+            lanes: 1,
+            shape: std::ptr::null_mut(),
+            strides: std::ptr::null_mut(),
+            byte_offset: 0,
+        };
+        let axes = (shape, strides);
+        match is_versioned {
+            true => capsule::<dlpack::Versioned>(py, tensor, self.is_read_only, &self.loan, axes),
+            false => capsule::<dlpack::Managed>(py, tensor, self.is_read_only, &self.loan, axes),
+        }
+    }
+}

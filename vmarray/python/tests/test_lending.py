@@ -1,0 +1,158 @@
+"""Items that are lent to other packages: NumPy in RAM, torch on a card, where there is one."""
+
+import gc
+
+import numpy as np
+import pytest
+from conftest import ALL, COMPUTED, seeds, shapes, values
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vmarray as vm
+
+
+def on_card():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch has no card")
+    return torch
+
+
+@given(shapes.filter(lambda shape: 0 not in shape), st.sampled_from(COMPUTED), seeds)
+def test_numpy_reads_and_writes_items_where_they_lie(shape, dtype, seed):
+    numpys, new = values(shape, dtype, seed), values(shape, dtype, seed + 1)
+    ours = vm.asarray(numpys, devices="host", page_len=5)
+    views = [lambda a: a, lambda a: a.T, lambda a: a.reshape(-1)[::-2], lambda a: a[None, ..., None]]
+    view = views[seed % 4]
+    later = ours == ours
+    with view(ours).device_memory() as memory:
+        lent = np.from_dlpack(memory)
+        assert lent.tobytes() == view(numpys).tobytes()
+        assert lent.__array_interface__["data"][0] == memory.address
+        lent[...] = view(new)
+        with pytest.raises(vm.LentError):
+            np.asarray(ours)
+        with pytest.raises(vm.LentError):
+            ours.close()
+        del lent
+    view(numpys)[...] = view(new)
+    assert np.asarray(ours).tobytes() == numpys.tobytes()
+    assert later.shape == shape
+
+
+def test_what_is_cached_is_seen_and_what_is_pending_is_as_it_was():
+    a = vm.zeros(100, "i4", devices="host", page_len=10, max_len=200)
+    a[37] = 5
+    twice = a * 2
+    with a[30:].device_memory() as memory:
+        lent = np.from_dlpack(memory)
+        assert lent[7] == 5
+        lent += 1
+        del lent
+    assert (int(a.sum()), int(a[29]), int(twice.sum())) == (75, 0, 10)
+    a.append([7])
+    with a.device_memory() as memory:
+        assert memory.shape == (101,)
+
+
+def test_an_array_is_lent_until_the_last_tensor_is_gone():
+    a = vm.arange(10, devices="host")
+    memory = a.device_memory()
+    one, other = np.from_dlpack(memory), np.from_dlpack(memory)
+    with pytest.raises(vm.LentError, match="lent"):
+        a.device_memory()
+    memory.close()
+    with pytest.raises(vm.ClosedError):
+        np.from_dlpack(memory)
+    del one
+    with pytest.raises(vm.LentError, match="delete"):
+        a[0]
+    other[0] = 9
+    del other
+    assert a[0] == 9
+    # A capsule that nobody takes.
+    memory = a.device_memory()
+    for version in (None, (1, 0)):
+        memory.__dlpack__(max_version=version)
+    del memory
+    gc.collect()
+    assert a[0] == 9
+    # The array is kept by what is made of it.
+    memory = vm.arange(1000, devices="host").device_memory()
+    kept = np.from_dlpack(memory)
+    del memory
+    gc.collect()
+    assert kept.sum() == 499_500
+
+
+def test_what_cannot_be_lent_is_refused(tmp_path):
+    cards = [vm.devices("host")[0], vm.devices("host")[0]]
+    dealt = vm.arange(100, devices=cards, page_len=10)
+    with pytest.raises(vm.InvalidError, match="page_bytes"):
+        dealt.device_memory()
+    with dealt[20:30].device_memory() as memory:
+        np.from_dlpack(memory)[...] = 0
+    assert int(dealt.sum()) == 4950 - 245
+    with vm.create(tmp_path / "a", 10) as file:
+        with pytest.raises(vm.Error, match="lend arrays on"):
+            file.device_memory()
+        assert file[0] == 0
+    with pytest.raises(vm.Error, match="checksums"):
+        vm.zeros(10, devices="host", checksums=True).device_memory()
+    with pytest.raises(vm.InvalidError):
+        vm.zeros(0, devices="host").device_memory()
+    a = vm.zeros((2, 3), devices="host")
+    with a.device_memory() as memory:
+        for wrong in ({"copy": True}, {"dl_device": (2, 0)}):
+            with pytest.raises(BufferError):
+                memory.__dlpack__(**wrong)
+        with pytest.raises(AttributeError):
+            memory.__cuda_array_interface__
+    with np.broadcast_to(a[0], (4, 3)).copy().device_memory() as memory:
+        assert np.from_dlpack(memory).flags.writeable
+    with np.broadcast_to(a, (4, 2, 3)).device_memory() as memory:
+        assert not np.from_dlpack(memory).flags.writeable
+        with pytest.raises(BufferError):
+            memory.__dlpack__()
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in ALL if dtype.kind in "MSV" or not dtype.isnative])
+def test_items_that_dlpack_does_not_have_are_refused(dtype):
+    a = vm.zeros(3, dtype, devices="host")
+    with a.device_memory() as memory, pytest.raises(BufferError, match="DLPack"):
+        np.from_dlpack(memory)
+    assert len(np.asarray(a)) == 3
+
+
+def test_torch_reads_and_writes_items_on_the_card():
+    torch = on_card()
+    a = vm.arange(1 << 20, dtype="f4", devices="cuda:0", page_len=1 << 14)
+    a[5] = -1
+    with a.device_memory() as memory:
+        tensor = torch.from_dlpack(memory)
+        assert tensor.is_cuda and tensor.data_ptr() == memory.address and tensor[5] == -1
+        # Nobody waits for the stream but the end of the loan.
+        for _ in range(100):
+            tensor += 1
+        del tensor
+    assert (a[5], a[1000], float(a.sum(dtype="f8"))) == (99, 1100, (1 << 19) * ((1 << 20) - 1) + (100 << 20) - 6)
+    part = a.reshape(1024, 1024)[1:3, ::2]
+    with part.device_memory() as memory:
+        tensor = torch.as_tensor(memory, device="cuda:0")
+        assert tensor.data_ptr() == memory.address and tensor.shape == (2, 512)
+        tensor.zero_()
+        memory.close()
+        with pytest.raises(vm.LentError):
+            a[0]
+        del tensor
+    del memory
+    assert not np.asarray(part).any() and a[1025] == 1125
+
+
+def test_tensors_of_a_card_are_copied_there():
+    torch = on_card()
+    for numpys in (np.arange(600, dtype="f4").reshape(20, 30), np.arange(6) % 2 == 0, np.zeros((0, 2), "i8")):
+        tensor = torch.from_numpy(numpys).cuda()
+        ours = vm.from_dlpack(tensor.T)
+        assert ours.dtype == numpys.dtype and np.array_equal(np.asarray(ours), numpys.T)
+        assert ours.device.backend == "cuda"

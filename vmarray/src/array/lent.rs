@@ -1,0 +1,129 @@
+//! Elements where they lie on devices, for other libraries of the process.
+
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use backend_api::{AddressSpace, Device};
+
+use crate::array::VirtualArray;
+use crate::array::range::checked;
+use crate::base::element::Element;
+use crate::base::error::{ErrorKind, Result};
+use crate::engine::pager::Pager;
+
+/// Elements of an array that other libraries read and write where they lie: from
+/// [`lend`](VirtualArray::lend).
+///
+/// Pages are dealt out to channels in turn, so of an array on one device, which has one channel, all elements
+/// lie side by side; of others those of a page do.
+///
+/// ```
+/// use vmarray::access::{LentElements, LentRun};
+/// use vmarray::prelude::*;
+/// # let card = || std::sync::Arc::new(vmarray::host::HostDevice::new(1 << 20).unwrap());
+/// let mut array = VirtualArray::<u32, _>::builder(1000).page_len(100).devices([card(), card()]).build()?;
+/// let lent: LentElements<'_> = array.lend(..)?;
+/// let run: LentRun = lent.run(230)?;
+/// assert_eq!(run.len, 70);
+/// assert_eq!(lent.run(429)?.address + 4, lent.run(230)?.address + 4 * 100);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct LentElements<'a> {
+    pager: &'a Pager,
+    range: std::ops::Range<usize>,
+    stride: usize,
+    marker: PhantomData<&'a mut ()>,
+}
+
+/// Elements that lie side by side in the memory of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LentRun {
+    /// Whose address it is.
+    pub space: AddressSpace,
+    /// Where the first one begins.
+    pub address: u64,
+    /// How many there are.
+    pub len: usize,
+}
+
+impl std::fmt::Debug for LentElements<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LentElements").field("range", &self.range).finish_non_exhaustive()
+    }
+}
+
+impl LentElements<'_> {
+    /// The elements from one on that lie side by side; its index counts from the beginning of the array.
+    ///
+    /// # Errors
+    /// [`IndexOutside`](ErrorKind::IndexOutside) of what is lent.
+    pub fn run(&self, index: usize) -> Result<LentRun> {
+        const OPERATION: &str = "lend";
+        if !self.range.contains(&index) {
+            return Err(ErrorKind::IndexOutside { index, len: self.range.end }.into());
+        }
+        let page_len = self.pager.page_bytes() / self.stride;
+        let (page, within) = (index / page_len, index % page_len);
+        let end = if self.pager.channels().len() == 1 { usize::MAX } else { (page + 1) * page_len };
+        let (channel, len) = (self.pager.channel(page as u64), self.range.end.min(end) - index);
+        let device = channel.device();
+        let addresses = device.addresses().ok_or_else(|| {
+            backend_api::Error::new(backend_api::ErrorKind::Unsupported, OPERATION)
+                .with_detail("no other library can use the memory of the device")
+                .with_advice(
+                    "lend arrays on NVIDIA's cards and in RAM, without mirrors and checksums; copy others",
+                )
+                .on(device.info())
+        })?;
+        let place = channel.home(page as u64).plus((within * self.stride) as u64);
+        let address = addresses.address(place, (len * self.stride) as u64)?;
+        Ok(LentRun { space: addresses.space(), address, len })
+    }
+
+    /// Blocks until all is over that others have given to the devices by now.
+    ///
+    /// # Errors
+    /// Those of devices.
+    pub fn synchronize(&self) -> Result<()> {
+        let all = self.pager.channels().iter().filter_map(|channel| channel.device().addresses());
+        Ok(all.map(|addresses| addresses.synchronize()).reduce(backend_api::Result::and).unwrap_or(Ok(()))?)
+    }
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Lends elements to other libraries of the process, which read and write them where they lie, without a
+    /// copy. What is cached of them is written back first, and all work of the array on them is over.
+    ///
+    /// The addresses hold until the array is used the next time, if only for reading, or dropped. Whoever has
+    /// given work on them to a device, such as kernels in a stream, waits for it until then, or has
+    /// [`synchronize`](LentElements::synchronize) do so.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// # let card = std::sync::Arc::new(vmarray::host::HostDevice::new(1 << 20)?);
+    /// let mut array = VirtualArray::<u32, _>::builder(1000).page_len(100).devices([card]).build()?;
+    /// array.set(999, 7)?;
+    /// let lent = array.lend(500..)?;
+    /// let run = lent.run(500)?;
+    /// // SAFETY: nobody uses the array, and in RAM on one device all elements lie side by side.
+    /// let numbers = unsafe { std::slice::from_raw_parts_mut(run.address as *mut u32, run.len) };
+    /// assert_eq!((numbers.len(), numbers[499]), (500, 7));
+    /// numbers.fill(3);
+    /// lent.synchronize()?;
+    /// assert_eq!((array.count(.., Field::whole(), &3)?, array.get(499)?), (500, 0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), those of
+    /// devices, and of files that are opened for reading.
+    pub fn lend(&mut self, range: impl RangeBounds<usize>) -> Result<LentElements<'_>> {
+        let range = checked(range, self.len())?;
+        let (pager, page_len) = (self.pager(), self.page_len());
+        let pages = (range.start / page_len) as u64..range.end.div_ceil(page_len) as u64;
+        pager.expect_writable()?;
+        pager.settle_alone(if range.is_empty() { 0..0 } else { pages })?;
+        Ok(LentElements { pager, range, stride: size_of::<T>(), marker: PhantomData })
+    }
+}
