@@ -4,6 +4,7 @@ import os
 
 import hypothesis
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -28,6 +29,7 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     if not (programs := config.getoption("--programs")):
         return
@@ -36,6 +38,7 @@ def pytest_collection_modifyitems(config, items):
     items[:] = random
     for item in random:
         hypothesis.settings(max_examples=-(-programs // len(random)))(item.obj)
+
 
 RECORD = np.dtype([("x", "f4"), ("y", "i8"), ("z", "u1", (3,))])
 COMPUTED = [np.dtype(name) for name in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split()]

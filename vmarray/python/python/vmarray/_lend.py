@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._core import devices
 from ._errors import ClosedError
 
 if TYPE_CHECKING:
@@ -123,7 +124,10 @@ def copied_on_card(values: Any, options: dict[str, Any]) -> Array:
 
     package = sys.modules[type(values).__module__.partition(".")[0]]
     numpys = np.dtype(str(values.dtype).rpartition(".")[2])
-    options = {"devices": f"cuda:{values.__dlpack_device__()[1]}", **options}
+    if "devices" not in options:
+        # Those that other arrays lie on, so that devices work on both together.
+        number, cards = values.__dlpack_device__()[1], [one for one in devices() if one.backend == "cuda"]
+        options = {"devices": cards[number] if number < len(cards) else f"cuda:{number}", **options}
     array = empty(tuple(values.shape), numpys, **options)
     if array.size:
         with array.device_memory() as memory:
