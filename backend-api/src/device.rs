@@ -137,11 +137,12 @@ pub enum AddressSpace {
 /// and that no work of the device writes there, or, where they write, reads: queues know nothing of others.
 ///
 /// ```
-/// use backend_api::{Addresses, Commit, Device, DeviceBuffer, ErrorKind};
+/// use backend_api::{AddressSpace, Addresses, Commit, Device, DeviceBuffer, ErrorKind};
 /// # use std::sync::Arc;
 /// let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
 /// let memory = DeviceBuffer::new(&device, 100, Commit::Lazy)?;
 /// let addresses: &dyn Addresses = device.addresses().unwrap();
+/// assert_eq!(addresses.space(), AddressSpace::Host);
 /// let start = addresses.address(memory.at(0), 100)?;
 /// assert_eq!(addresses.address(memory.at(10), 90)?, start + 10);
 /// assert_eq!(addresses.address(memory.at(10), 91).unwrap_err().kind(), ErrorKind::InvalidArgument);

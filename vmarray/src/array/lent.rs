@@ -26,6 +26,7 @@ use crate::engine::pager::Pager;
 /// let run: LentRun = lent.run(230)?;
 /// assert_eq!(run.len, 70);
 /// assert_eq!(lent.run(429)?.address + 4, lent.run(230)?.address + 4 * 100);
+/// lent.synchronize()?;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct LentElements<'a> {
@@ -36,6 +37,16 @@ pub struct LentElements<'a> {
 }
 
 /// Elements that lie side by side in the memory of one device.
+///
+/// ```
+/// use vmarray::access::LentRun;
+/// use vmarray::{device::AddressSpace, prelude::*};
+/// # let card = std::sync::Arc::new(vmarray::host::HostDevice::new(1 << 20)?);
+/// let mut array = VirtualArray::<u64, _>::builder(1000).page_len(64).devices([card]).build()?;
+/// let LentRun { space, address, len, .. } = array.lend(10..)?.run(10)?;
+/// assert_eq!((space, address % 8, len), (AddressSpace::Host, 0, 990));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LentRun {

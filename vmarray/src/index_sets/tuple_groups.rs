@@ -70,6 +70,14 @@ impl<D: Device> PagedIndexSet<D> {
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`TooLong`](ErrorKind::TooLong) for more than
     /// 2^32 - 2 tuples; those of devices, and of [building arrays](crate::Builder::build).
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, index_set::PagedIndexSet, prelude::*};
+    /// let set = IndexSet::from_rows([4, 0], [[1, 7], [2, 8], [1, 9]])?;
+    /// let groups = PagedIndexSet::from_index_set(&set, |array| array)?.group_by([4])?;
+    /// assert_eq!(groups.by_number().counts()?.to_vec(..)?, [2, 1]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn group_by(&self, dimensions: impl IntoIterator<Item = Dimension>) -> Result<TupleGroups<D>> {
         let dimensions = distinct(dimensions)?;
         let keys = dimensions.iter().map(|label| self.position(*label)).collect::<Result<Vec<_>>>()?;
