@@ -102,13 +102,28 @@ pub(crate) fn in_steps<R, E>(
     let steps = Steps {
         teller: TELLER.get(),
         done_bytes: AtomicU64::new(0),
-        all_bytes: all_bytes.max(1),
+        all_bytes,
         is_cancelled: AtomicBool::new(false),
     };
     let done = work(&steps)?;
-    // It is too late to stop.
-    let _ = steps.tell(u64::MAX);
+    if steps.done_bytes.load(Ordering::Relaxed) < all_bytes {
+        // It is too late to stop.
+        let _ = steps.tell(all_bytes);
+    }
     Ok(done)
+}
+
+/// The same, of which a function of the caller's is told.
+///
+/// # Errors
+/// Those of the work.
+#[cfg(feature = "host")]
+pub(crate) fn in_told_steps<R>(
+    all_bytes: usize,
+    progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
+    work: impl FnOnce(&Steps) -> Result<R>,
+) -> Result<R> {
+    with_progress(progress, || in_steps(all_bytes as u64, work))
 }
 
 /// The steps of some work.

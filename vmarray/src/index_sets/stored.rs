@@ -10,8 +10,8 @@ use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::base::progress::Progress;
-use crate::ops::saved::{self, Told};
+use crate::base::progress::{Progress, in_told_steps};
+use crate::ops::saved;
 use crate::ops::view::View as _;
 use crate::setup::any::AnyDevice;
 
@@ -46,8 +46,9 @@ fn save_values(
             builder = builder.page_len(page_len);
         }
         let file = builder.create_as([unfinished], &in_words(dimensions, len))?;
-        let told = Told::new(values * size_of::<u64>(), progress);
-        saved::copy(values, file.page_len(), read, &file, &told)?;
+        in_told_steps(values * size_of::<u64>(), progress, |steps| {
+            saved::copy(values, file.page_len(), read, &file, steps)
+        })?;
         file.sync()
     })
 }

@@ -13,9 +13,11 @@ use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::array::stored::LINEAR;
 use crate::base::element::{self, Element};
-use crate::base::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::base::progress::Progress;
+use crate::base::progress::{Progress, Steps, in_told_steps};
 use crate::base::scoped_threads;
 use crate::engine::pager::{PageSaver, Pager, Snapshot};
 use crate::ops::view::{View, ViewMut};
@@ -155,8 +157,8 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
             let len = snapshot.as_ref().map_or_else(|| self.len(), Snapshot::len);
             let builder = VirtualArray::<T>::builder(len).page_len(self.page_len()).cache_bytes(0);
             let file = Arc::new(builder.create_as([unfinished], shape)?);
-            let told = Told::new(len * element::Layout::<T>::BYTES, progress);
-            save_elements(self, len, &file, snapshot, &told)?;
+            let bytes = len * element::Layout::<T>::BYTES;
+            in_told_steps(bytes, progress, |steps| save_elements(self, len, &file, snapshot, steps))?;
             file.sync()
         })
     }
@@ -216,13 +218,13 @@ pub(crate) fn save_elements<T: Element, D: Device>(
     len: usize,
     to: &Arc<VirtualArray<T>>,
     snapshot: Option<Snapshot<'_>>,
-    told: &Told<impl FnMut(Progress) -> ControlFlow<()> + Send>,
+    steps: &Steps,
 ) -> Result<()> {
     let page_len = from.page_len();
     let read = |at: usize, into: &mut [T]| from.read(at, into);
-    let Some(snapshot) = snapshot else { return copy(len, page_len, read, &**to, told) };
+    let Some(snapshot) = snapshot else { return copy(len, page_len, read, &**to, steps) };
     snapshot.save_by(Box::new(ElementSaver { len, page_len, to: Arc::clone(to) }));
-    in_pieces(len, page_len, &**to, told, |piece, buffer| {
+    in_pieces(len, page_len, &**to, steps, |piece, buffer| {
         let pages = (piece.start / page_len) as u64..piece.end.div_ceil(page_len) as u64;
         for pages in snapshot.take(pages)? {
             let (start, end) = (pages.start as usize * page_len, pages.end as usize * page_len);
@@ -256,36 +258,15 @@ impl<T: Element> PageSaver for ElementSaver<T> {
     }
 }
 
-/// Who is told how far a snapshot has come, by any thread.
-pub(crate) struct Told<P> {
-    progress: Mutex<P>,
-    done_bytes: AtomicU64,
-    all_bytes: u64,
-}
-
-impl<P: FnMut(Progress) -> ControlFlow<()> + Send> Told<P> {
-    pub(crate) fn new(all_bytes: usize, progress: P) -> Self {
-        let (progress, done_bytes) = (Mutex::new(progress), AtomicU64::new(0));
-        Self { progress, done_bytes, all_bytes: all_bytes as u64 }
-    }
-
-    /// Tells of so many bytes more.
-    fn tell(&self, bytes: usize) -> Result<()> {
-        let progress = &mut *self.progress.lock();
-        let done_bytes = self.done_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        let goes_on = progress(Progress { done_bytes, all_bytes: self.all_bytes }).is_continue();
-        if goes_on { Ok(()) } else { Err(ErrorKind::Cancelled.into()) }
-    }
-}
-
 /// Copies all elements to an array of the same length.
 pub(crate) fn copy_all<T: Element, D: Device, E: Device>(
     from: &VirtualArray<T, D>,
     to: &VirtualArray<T, E>,
     progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
 ) -> Result<()> {
-    let told = Told::new(from.len() * element::Layout::<T>::BYTES, progress);
-    copy(from.len(), from.page_len(), |at, into| from.read(at, into), to, &told)
+    in_told_steps(from.len() * element::Layout::<T>::BYTES, progress, |steps| {
+        copy(from.len(), from.page_len(), |at, into| from.read(at, into), to, steps)
+    })
 }
 
 /// Copies the first `len` elements of what `read` reads to an array, in pieces of whole pages of both.
@@ -294,9 +275,9 @@ pub(crate) fn copy<T: Element, D: Device>(
     page_len: usize,
     read: impl Fn(usize, &mut [T]) -> Result<()> + Sync,
     to: &VirtualArray<T, D>,
-    told: &Told<impl FnMut(Progress) -> ControlFlow<()> + Send>,
+    steps: &Steps,
 ) -> Result<()> {
-    in_pieces(len, page_len, to, told, |piece, buffer| {
+    in_pieces(len, page_len, to, steps, |piece, buffer| {
         let part = &mut buffer[..piece.len()];
         read(piece.start, part)?;
         to.write(piece.start, part)
@@ -308,7 +289,7 @@ fn in_pieces<T: Element, D: Device>(
     len: usize,
     page_len: usize,
     to: &VirtualArray<T, D>,
-    told: &Told<impl FnMut(Progress) -> ControlFlow<()> + Send>,
+    steps: &Steps,
     copy: impl Fn(Range<usize>, &mut [T]) -> Result<()> + Sync,
 ) -> Result<()> {
     let element_bytes = element::Layout::<T>::BYTES;
@@ -323,7 +304,7 @@ fn in_pieces<T: Element, D: Device>(
                 let Some(start) = usize::try_from(start).ok().filter(|start| *start < len) else { break };
                 let count = piece.min(len - start);
                 copy(start..start + count, &mut buffer)?;
-                told.tell(count * element_bytes)?;
+                steps.tell((count * element_bytes) as u64)?;
             }
             Ok(())
         };

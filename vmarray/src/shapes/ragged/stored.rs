@@ -13,9 +13,9 @@ use crate::array::VirtualArray;
 use crate::array::stored::StoredRows;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::base::progress::Progress;
+use crate::base::progress::{Progress, Steps, in_told_steps};
 use crate::engine::pager::{Pager, StoredLength};
-use crate::ops::saved::{self, SaveOptions, Told};
+use crate::ops::saved::{self, SaveOptions};
 use crate::ops::view::View as _;
 
 /// What writes down how many rows there are in files.
@@ -218,10 +218,12 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
             let offsets = VirtualArray::builder(0).cache_bytes(0);
             let StoredRows { items, offsets, rows, kept, is_read_only } =
                 elements.create_rows(offsets, [unfinished], self.rows)?;
-            let told = told(self.total, rows, size_of::<T>(), progress);
-            copy_offsets(&self.offsets, &offsets, rows, &told)?;
-            let (items, snapshot) = (Arc::new(items), options.begin(self.items.pager())?);
-            saved::save_elements(&self.items, self.total, &items, snapshot, &told)?;
+            let items = Arc::new(items);
+            in_told_steps(bytes_of(self.total, rows, size_of::<T>()), progress, |steps| {
+                copy_offsets(&self.offsets, &offsets, rows, steps)?;
+                let snapshot = options.begin(self.items.pager())?;
+                saved::save_elements(&self.items, self.total, &items, snapshot, steps)
+            })?;
             let items = Arc::into_inner(items).expect("a snapshot that is over has none of it");
             let file = StoredRows { items, offsets, rows, kept, is_read_only };
             RaggedArray::of_files(file, self.total).sync()
@@ -229,14 +231,9 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
     }
 }
 
-/// Who is told of so many elements, and of where so many rows of them begin.
-fn told<P: FnMut(Progress) -> ControlFlow<()> + Send>(
-    total: usize,
-    rows: usize,
-    element_bytes: usize,
-    progress: P,
-) -> Told<P> {
-    Told::new(total * element_bytes + (rows + 1) * size_of::<u64>(), progress)
+/// Bytes of so many elements, and of where so many rows of them begin.
+fn bytes_of(total: usize, rows: usize, element_bytes: usize) -> usize {
+    total * element_bytes + (rows + 1) * size_of::<u64>()
 }
 
 /// Copies where so many rows begin.
@@ -244,9 +241,9 @@ fn copy_offsets<D: Device, E: Device>(
     from: &VirtualArray<u64, D>,
     to: &VirtualArray<u64, E>,
     rows: usize,
-    told: &Told<impl FnMut(Progress) -> ControlFlow<()> + Send>,
+    steps: &Steps,
 ) -> Result<()> {
-    saved::copy(rows + 1, from.page_len(), |at, into| from.read(at, into), to, told)
+    saved::copy(rows + 1, from.page_len(), |at, into| from.read(at, into), to, steps)
 }
 
 impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
@@ -378,9 +375,10 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         let (rows, total) = (file.rows, file.total);
         let offsets = Growing::in_place(self.describe_offsets(), rows + 1)?.into_array();
         let items = Growing::in_place(self.elements, total)?.into_array();
-        let told = told(total, rows, size_of::<T>(), progress);
-        copy_offsets(&file.offsets, &offsets, rows, &told)?;
-        saved::copy(total, file.items.page_len(), |at, into| file.items.read(at, into), &items, &told)?;
+        in_told_steps(bytes_of(total, rows, size_of::<T>()), progress, |steps| {
+            copy_offsets(&file.offsets, &offsets, rows, steps)?;
+            saved::copy(total, file.items.page_len(), |at, into| file.items.read(at, into), &items, steps)
+        })?;
         Ok(Ragged::of(offsets, (rows, total), items))
     }
 }
