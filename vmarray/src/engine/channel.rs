@@ -331,11 +331,10 @@ impl Channel {
     }
 
     /// Has memory for lists and stages made in the background, for arrays on cards that are large: the first
-    /// call that needs it takes as long as later ones then. No more than the cache may have.
+    /// call that needs it takes as long as later ones then.
     fn reserve_pinned(&self) {
-        let frames = self.layout.frames_max as usize * self.layout.frame_stride;
-        let most = (RESERVED_BYTES / u64::from(self.layout.channels)).min(frames as u64);
-        let bytes = (self.slots.bytes() / RESERVED_SHARE).min(most);
+        let bytes =
+            (self.slots.bytes() / RESERVED_SHARE).min(RESERVED_BYTES / u64::from(self.layout.channels));
         if self.device.info().kind.is_gpu() && bytes >= RESERVED_BYTES_MIN {
             let (pinned, node) = (Arc::clone(&self.pinned), self.device.info().numa_node);
             // Without the thread the first calls make it.
