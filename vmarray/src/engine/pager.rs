@@ -239,6 +239,11 @@ impl Pager {
         &self.channels
     }
 
+    /// Whether pages are homed on a GPU, all of them or some.
+    pub(crate) fn has_gpu(&self) -> bool {
+        self.channels.iter().any(|channel| channel.device().info().kind.is_gpu())
+    }
+
     /// Whether pages of both are dealt out to channels of the same devices, in the same order.
     pub(crate) fn is_dealt_like(&self, other: &Self) -> bool {
         let (own, others) = (self.channels(), other.channels());

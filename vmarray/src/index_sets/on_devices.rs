@@ -159,8 +159,7 @@ pub(super) fn group_by<D: Device>(
 
 /// Whether it is worth an attempt: whether a device is a card.
 pub(super) fn is_better<T: Element, D: Device>(merge: &Merge, like: &VirtualArray<T, D>) -> bool {
-    let mut channels = like.pager().channels().iter();
-    channels.any(|channel| channel.device().info().kind.is_gpu()) && can_combine(merge)
+    like.pager().has_gpu() && can_combine(merge)
 }
 
 fn can_combine(merge: &Merge) -> bool {

@@ -20,8 +20,7 @@ const PART: usize = if cfg!(test) { 100 } else { 64 << 10 };
 
 /// Whether work on an array's devices is better done in RAM, which takes so many bytes of it.
 pub(super) fn is_better<T: Element, D: Device>(array: &VirtualArray<T, D>, bytes: usize) -> bool {
-    let mut channels = array.pager().channels().iter();
-    !channels.any(|channel| channel.device().info().kind.is_gpu()) && bytes <= bytes_in_ram()
+    !array.pager().has_gpu() && bytes <= bytes_in_ram()
 }
 
 /// Runs of equal elements among sorted ones.

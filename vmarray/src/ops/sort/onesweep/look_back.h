@@ -16,20 +16,18 @@ INLINE u32 lanes_with(bool condition) {
                  : "r"((u32)condition));
     return lanes;
 }
-INLINE u64 from_other(u64 value, u32 mask) {
-    u32 low, high;
-    asm volatile("shfl.sync.bfly.b32 %0, %2, %4, 31, 0xffffffff; shfl.sync.bfly.b32 %1, %3, %4, 31, 0xffffffff;"
-                 : "=&r"(low), "=r"(high)
-                 : "r"((u32)value), "r"((u32)(value >> 32)), "r"(mask));
-    return (u64)high << 32 | low;
-}
-INLINE u64 from_lane(u64 value, u32 lane) {
-    u32 low, high;
-    asm volatile("shfl.sync.idx.b32 %0, %2, %4, 31, 0xffffffff; shfl.sync.idx.b32 %1, %3, %4, 31, 0xffffffff;"
-                 : "=&r"(low), "=r"(high)
-                 : "r"((u32)value), "r"((u32)(value >> 32)), "r"(lane));
-    return (u64)high << 32 | low;
-}
+// 64 bits from another lane, in two halves.
+#define FROM_OTHER(NAME, MODE)                                                                                      \
+    INLINE u64 NAME(u64 value, u32 which) {                                                                         \
+        u32 low, high;                                                                                              \
+        asm volatile("shfl.sync." MODE ".b32 %0, %2, %4, 31, 0xffffffff; shfl.sync." MODE                           \
+                     ".b32 %1, %3, %4, 31, 0xffffffff;"                                                             \
+                     : "=&r"(low), "=r"(high)                                                                       \
+                     : "r"((u32)value), "r"((u32)(value >> 32)), "r"(which));                                       \
+        return (u64)high << 32 | low;                                                                               \
+    }
+FROM_OTHER(from_other, "bfly")
+FROM_OTHER(from_lane, "idx")
 INLINE u64 from_lane_below(u64 value, u32 by) {
     return (u64)from_below((u32)(value >> 32), by) << 32 | from_below((u32)value, by);
 }
