@@ -51,6 +51,8 @@ pub(crate) fn look_back(
                 DeviceOutcome::Done
             }
             Err(error) if error.device_error().is_some_and(is_refusal) => DeviceOutcome::Refused,
+            // What was to be listed is new, and the elements are as they were.
+            Err(error) if !matches!(work, LookBack::SumUp { .. }) => DeviceOutcome::Failed(error),
             Err(error) => DeviceOutcome::Lost(error),
         }
     })?;
