@@ -125,7 +125,7 @@ impl Launches {
     pub(crate) fn prepare(&self, core: &Core, launches: &[(&Launch<'_>, Vec<Placed>)]) -> Result<()> {
         let mut missing: Vec<Shape> = Vec::new();
         for (launch, views) in launches {
-            if let Some(code) = foreign::code_of(launch, views) {
+            if let Some(code) = foreign::code_of(core, launch, views) {
                 if code.submission().is_none() {
                     foreign::built(core, code)?;
                 }
@@ -201,10 +201,10 @@ pub(crate) fn launch(
     views: &[Placed],
     (host, at): (&HostPiece, u64),
 ) -> Result<()> {
-    if let Some(code) = foreign::code_of(launch, views) {
+    let core = submission.core;
+    if let Some(code) = foreign::code_of(core, launch, views) {
         return foreign::launch(submission, launch, code, views, (host, at));
     }
-    let core = submission.core;
     let shape = shape_of(core, launch, views)?;
     let is_split = shape.is_split;
     let built = core.launches.get(core, shape)?;

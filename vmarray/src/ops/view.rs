@@ -674,9 +674,9 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// Sorts the elements of a range in ascending order: floats in their total order, in which `-0.0` comes
     /// before `0.0`, and NaNs without a sign behind all others.
     ///
-    /// On CUDA cards (compute capability 7.0 and later) they are sorted where they lie. It takes as much of
-    /// each card's memory beside them; what several channels have is sorted by each, and then merged, if
-    /// their cards reach each other's memory. An array on one card that has no such memory is sorted in
+    /// On cards (of CUDA from compute capability 7.0 on, and of OpenCL) they are sorted where they lie. It
+    /// takes as much of each card's memory beside them; what several channels have is sorted by each, and
+    /// then merged, if their cards reach each other's memory. An array on one card that has no such memory is sorted in
     /// place by way of 0.1 to 9.2 GiB of it, whatever there is. Elsewhere, and if there is less, pieces of up
     /// to 1 GiB are sorted in RAM by all cores, which takes up to twice as much of it, and merged in place.
     ///

@@ -16,27 +16,29 @@ use crate::queue::{Scratch, Submission};
 /// Items of a group, where the kernel does not say and the device runs so many.
 const GROUP_LEN: usize = 256;
 
-/// The texts that were built.
-pub(super) type Texts = ProgramCache<Code, Program>;
+/// The texts that were built, which may have entries for several kernels.
+pub(super) type Texts = ProgramCache<Arc<str>, Program>;
 
-/// The code of a kernel, if there is some for this device and each view is a run of elements in one piece of
-/// a buffer.
-pub(super) fn code_of<'a>(launch: &Launch<'a>, views: &[Placed]) -> Option<&'a Code> {
+/// The code of a kernel, if there is some for this device, which runs groups of so many items, and each view
+/// is a run of elements in one piece of a buffer.
+pub(super) fn code_of<'a>(core: &Core, launch: &Launch<'a>, views: &[Placed]) -> Option<&'a Code> {
     let is_run = |view: &Placed| matches!(view.bases[..], [(_, _, 1, _)]);
-    let code = launch.kernel.code().filter(|_| views.iter().all(is_run))?;
+    let group = launch.kernel.body().group_len.unwrap_or(1) as usize;
+    let is_taken = group <= core.traits.max_group && views.iter().all(is_run);
+    let code = launch.kernel.code().filter(|_| is_taken)?;
     (code.submission().is_some() || code.texts()[1].is_some()).then_some(code)
 }
 
 /// The program of a text, which is built now if it has not been.
 pub(super) fn built(core: &Core, code: &Code) -> Result<Arc<Program>> {
     let texts = &core.launches.texts;
-    if let Some(known) = texts.find(code) {
+    let text = code.texts()[1].map_or_else(|| "".into(), Arc::clone);
+    if let Some(known) = texts.find(&text) {
         return Ok(known);
     }
-    let text = code.texts()[1].map_or("", |text| text);
-    let program = core.kernels.build_foreign(core, text).map_err(|error| error.on(&core.info))?;
+    let program = core.kernels.build_foreign(core, &text).map_err(|error| error.on(&core.info))?;
     // Drivers keep the programs that commands use, so one that is forgotten may go at once.
-    Ok(texts.add(code.clone(), program).0)
+    Ok(texts.add(text, program).0)
 }
 
 /// Carries a checked launch out.

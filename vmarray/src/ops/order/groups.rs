@@ -76,6 +76,21 @@ fn differences(at: At<1>, starts: &Anywhere<u64>, out: &mut Own<u64>) {
     out.set(starts[at.index() + 1] - starts[at.index()]);
 }
 
+/// A copy of an array on the first card that it is on, if it is dealt out to several and that one has room.
+fn gathered<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Result<Option<VirtualArray<T, D>>> {
+    let first = array.devices().first().map(|(device, _)| *device);
+    let is_dealt = array.pager().channels().len() > 1;
+    let Some(device) = first.filter(|device| is_dealt && device.info().kind.is_gpu()) else {
+        return Ok(None);
+    };
+    let gathered = match alike::<T, D>(&[device], array.page_len(), array.len()) {
+        Err(error) if error.device_error().is_some_and(is_refusal) => return Ok(None),
+        gathered => gathered?,
+    };
+    gathered.copy_from(0, array)?;
+    Ok(Some(gathered))
+}
+
 /// What is listed of each run of equal elements, of sorted ones, and so many numbers more; if they are on
 /// cards of which one has room for them all.
 fn listed_runs<T: SortKey, U: Element, D: Device>(
@@ -83,31 +98,15 @@ fn listed_runs<T: SortKey, U: Element, D: Device>(
     more: usize,
     list: impl Fn(u64) -> LookBack,
 ) -> Result<Option<VirtualArray<U, D>>> {
-    let Some((device, _)) =
-        sorted.devices().first().copied().filter(|(device, _)| device.info().kind.is_gpu())
-    else {
-        return Ok(None);
-    };
-    let is_dealt = sorted.pager().channels().len() > 1;
-    let gathered = if is_dealt {
-        match alike::<T, D>(&[device], sorted.page_len(), sorted.len()) {
-            Err(error) if error.device_error().is_some_and(is_refusal) => return Ok(None),
-            gathered => Some(gathered?),
-        }
-    } else {
-        None
-    };
-    if let Some(gathered) = &gathered {
-        gathered.copy_from(0, sorted)?;
-    }
-    let (from, range) = (gathered.as_ref().unwrap_or(sorted), 0..sorted.len());
+    let (gathered, range) = (gathered(sorted)?, 0..sorted.len());
+    let from = gathered.as_ref().unwrap_or(sorted);
     let Some(runs) = look_back(from, &range, None, list(0))? else { return Ok(None) };
     let listed = from.alike::<U>(runs as usize + more, INTERNAL)?;
     let room = Some((&listed as &dyn ResultStore, listed.len()));
     if look_back(from, &range, room, list(listed.len() as u64))?.is_none() {
         return Ok(None);
     }
-    if !is_dealt {
+    if gathered.is_none() {
         return Ok(Some(listed));
     }
     let dealt = sorted.alike::<U>(listed.len(), INTERNAL)?;
@@ -405,11 +404,23 @@ impl<K: SortKey, D: Device> Groups<K, D> {
             return Ok(out);
         }
         let values = values.take(self.order()?)?;
-        let (mut out, mut starts) = self.level::<_, R, F, O>(&values, &self.starts)?;
+        // Pieces look up where they begin, which is slow from card to card.
+        let here = match gathered(&values)? {
+            Some(values) => gathered(&self.starts)?.map(|starts| (values, starts)),
+            None => None,
+        };
+        let (values, starts) =
+            here.as_ref().map_or((&values, &self.starts), |(values, starts)| (values, starts));
+        let (mut out, mut starts) = self.level::<_, R, F, O>(values, starts)?;
         while out.len() > self.len() {
             (out, starts) = self.level::<R, R, converted<R, R>, O>(&out, &starts)?;
         }
-        Ok(out)
+        if here.is_none() {
+            return Ok(out);
+        }
+        let dealt = self.keys.alike::<R>(out.len(), INTERNAL)?;
+        dealt.copy_from(0, &out)?;
+        Ok(dealt)
     }
 
     /// Reduces pieces of groups to one value each; and where the values of each group begin.

@@ -11,6 +11,7 @@ use backend_api::{
     QueueHandle, Result, Ticket, Transfer,
 };
 
+use super::{KeyOrder, SortKey};
 use crate::ErrorKind;
 use crate::host::HostDevice;
 use crate::prelude::*;
@@ -28,10 +29,22 @@ impl CardModel {
     }
 
     pub(crate) fn of(kind: DeviceKind) -> Self {
-        let inner: Arc<dyn Device> = Arc::new(HostDevice::new(64 << 20).unwrap());
+        Self::over(Arc::new(HostDevice::new(64 << 20).unwrap()), kind)
+    }
+
+    /// A device that is said to be of a kind. One of OpenCL carries the kernels out itself.
+    fn over(inner: Arc<dyn Device>, kind: DeviceKind) -> Self {
         let mut info = inner.info().clone();
         info.kind = kind;
         Self { inner, info }
+    }
+
+    /// The devices of OpenCL that there are, as cards.
+    #[cfg(feature = "opencl")]
+    fn all_in_opencl() -> Vec<Self> {
+        use crate::opencl::{Discovered, OpenClDevice, Options, devices};
+        let open = |found: &Discovered| OpenClDevice::open(found, &Options::new()).unwrap();
+        devices().iter().map(|found| Self::over(Arc::new(open(found)), DeviceKind::DiscreteGpu)).collect()
     }
 
     fn host(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
@@ -147,7 +160,9 @@ unsafe impl Device for CardModel {
     }
 
     fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
-        let Some(entry) = launch.kernel.code().map(Code::entry) else {
+        let Some(entry) =
+            launch.kernel.code().map(Code::entry).filter(|_| self.inner.info().backend != "opencl")
+        else {
             return self.inner.launch(queue, launch);
         };
         let strides: Vec<u64> = launch.views.iter().map(kernel::View::stride).collect();
@@ -245,11 +260,14 @@ fn channels_that_reach_each_other_and_little_room_are_sorted_on_devices() {
 
 #[test]
 fn runs_and_prefix_sums_are_found_on_cards() {
+    find_runs_and_prefix_sums(&Arc::new(CardModel::new()));
+}
+
+fn find_runs_and_prefix_sums(device: &Arc<CardModel>) {
     let mut random = SplitMix64::new(14);
     for round in 0..40 {
         let (channels, len) = ([1, 1, 2, 3][round % 4], random.index(9000));
-        let device = Arc::new(CardModel::new());
-        let devices = (0..channels).map(|_| Arc::clone(&device));
+        let devices = (0..channels).map(|_| Arc::clone(device));
         let array = VirtualArray::<u32>::builder(len).devices(devices).page_len(1 + random.index(700));
         let array = array.build().unwrap();
         let most = [1, 5, 4000, u32::MAX][round / 4 % 4];
@@ -280,6 +298,65 @@ fn runs_and_prefix_sums_are_found_on_cards() {
         let all = if is_exclusive { array.exclusive_prefix_sum(start..) } else { array.prefix_sum(start..) };
         assert_eq!(all.unwrap(), sum, "round {round}");
         assert!(array.to_vec(..).unwrap() == elements, "round {round}");
+    }
+}
+
+/// Sorts keys by kernels in OpenCL C, with values and without, on one channel and on several.
+#[cfg(feature = "opencl")]
+fn sort_in_opencl<K: SortKey + PartialEq, V: Element + PartialEq + std::fmt::Debug>(
+    device: &Arc<CardModel>,
+    key_of: impl Fn(u64) -> K,
+    value_of: impl Fn(u64) -> V,
+) {
+    let mut random = SplitMix64::new(15);
+    for round in 0..8 {
+        let (channels, len) = ([1, 3][round % 2], [4096, 4097, 1, random.index(20_000)][round / 2]);
+        let devices = || (0..channels).map(|_| Arc::clone(device));
+        let page_len = 1 + random.index(5000);
+        let of_keys = VirtualArray::<K>::builder(len).devices(devices()).page_len(page_len).build().unwrap();
+        let of_values =
+            VirtualArray::<V>::builder(len).devices(devices()).page_len(page_len).build().unwrap();
+        let unsorted: Vec<K> = keys(&mut random, len, round).into_iter().map(&key_of).collect();
+        let numbers: Vec<V> = (0..len as u64).map(&value_of).collect();
+        let order = KeyOrder::of::<K>(false);
+        let ordered = |key: &K| order.key::<K::KeyBits>(bytemuck::cast(*key));
+        let mut expected: Vec<(K, V)> = unsorted.iter().copied().zip(numbers.iter().copied()).collect();
+        expected.sort_by_key(|(key, _)| ordered(key));
+        let (sorted, sorted_values): (Vec<K>, Vec<V>) = expected.into_iter().unzip();
+        for has_values in [false, true] {
+            of_keys.write(0, &unsorted).unwrap();
+            of_values.write(0, &numbers).unwrap();
+            let read = of_keys.stats().total().bytes_from_device;
+            match (has_values, round % 3 == 0) {
+                (true, _) => of_keys.sort_with(.., &of_values),
+                (false, true) => of_keys.sort_descending(..),
+                (false, false) => of_keys.sort(..),
+            }
+            .unwrap();
+            assert_eq!(of_keys.stats().total().bytes_from_device, read, "round {round}: through RAM");
+            let mut found: Vec<u64> = of_keys.to_vec(..).unwrap().iter().map(ordered).collect();
+            if !has_values && round % 3 == 0 {
+                found.reverse();
+            }
+            assert!(found == sorted.iter().map(ordered).collect::<Vec<_>>(), "round {round}: {len} keys");
+            if has_values {
+                assert!(of_values.to_vec(..).unwrap() == sorted_values, "round {round}: {len} values");
+            }
+        }
+    }
+}
+
+#[cfg(feature = "opencl")]
+#[test]
+fn kernels_in_opencl_c_sort_keys_of_all_types() {
+    for device in CardModel::all_in_opencl().into_iter().map(Arc::new) {
+        sort_in_opencl(&device, |key| (key >> 56) as u8, |number| number as u32);
+        sort_in_opencl(&device, |key| (key >> 48) as i16, |number| number);
+        sort_in_opencl(&device, |key| (key >> 32) as u32, |number| number as u32);
+        sort_in_opencl(&device, |key| f32::from_bits((key >> 32) as u32), |number| number);
+        sort_in_opencl(&device, |key| key as i64, |number| number as i32);
+        sort_in_opencl(&device, |key| f64::from_bits(key.rotate_left(11)), |number| number);
+        find_runs_and_prefix_sums(&device);
     }
 }
 

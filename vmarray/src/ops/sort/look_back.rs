@@ -11,7 +11,9 @@ use backend_api::{
 };
 
 use super::on_device::{ChannelShare, DeviceOutcome, refusal};
-use super::onesweep::{LOOK_BACK_BLOCK, LOOK_BACK_TILE, is_refusal, look_back_kernels};
+use super::onesweep::{
+    LOOK_BACK_BLOCK, LOOK_BACK_OPENCL_MAX, LOOK_BACK_TILE, is_refusal, look_back_kernels, takes_opencl,
+};
 use crate::base::error::Result;
 use crate::base::recording;
 use crate::ops::executor::{Operand, ResultStore, RunAccess};
@@ -62,7 +64,9 @@ pub(crate) fn look_back(
 fn look_back_in(share: &ChannelShare<'_>, work: LookBack) -> Result<u64> {
     const REPORT_AT: usize = 8;
     let (lane, of) = (&share.lane, share.keys);
-    let Some(kernels) = look_back_kernels(of.stride) else { return Err(refusal().into()) };
+    let is_too_long = of.count >= LOOK_BACK_OPENCL_MAX && takes_opencl(lane.device());
+    let kernels = look_back_kernels(of.stride).filter(|_| !is_too_long);
+    let Some(kernels) = kernels else { return Err(refusal().into()) };
     let bytes = STATE_BYTES.0 + of.count.div_ceil(LOOK_BACK_TILE) * STATE_BYTES.1;
     // And a list without room.
     let memory = DeviceBuffer::<dyn Device>::new(lane.device(), bytes + 8, Commit::Lazy)?;

@@ -45,7 +45,7 @@ pub enum DeviceOutcome {
 pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: Option<usize>) -> bool {
     // Others would have to run the body of the kernels to say that they do not take its text.
     device.info().kind.is_gpu()
-        && move_kernel(key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
+        && move_kernel(device, key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
 }
 
 /// What a channel has of the keys that are sorted, and of their values. It lies side by side, and nobody else
@@ -98,7 +98,8 @@ impl<'a> Sorter<'a> {
     /// A [refusal](is_refusal) of the device, and others.
     pub fn new(share: &'a ChannelShare<'a>, order: KeyOrder, steps: &'a Steps) -> Result<Self> {
         let keys = share.keys;
-        let kernels = (count_kernel(keys.stride), move_kernel(keys.stride, share.values.map(|of| of.stride)));
+        let value_bytes = share.values.map(|of| of.stride);
+        let kernels = (count_kernel(keys.stride), move_kernel(share.lane.device(), keys.stride, value_bytes));
         let (Some(count), Some(moves)) = kernels else { return Err(refusal().into()) };
         let states = (Self::words(keys.stride) * 8).next_multiple_of(ALIGN);
         let of_states = Self::state_bytes(moves, keys.count.min(Self::at_once(moves)));

@@ -1,6 +1,8 @@
-//! The kernels of sorts on CUDA cards, as devices are given them.
+//! The kernels of sorts on cards, as devices are given them: PTX for CUDA, and OpenCL C.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+
+use backend_api::Device;
 
 use backend_api::ErrorKind as DeviceErrorKind;
 use backend_api::kernel::{Access, Body, Code, Kernel, Memory, Op, Reg, Type, ViewDecl};
@@ -36,16 +38,31 @@ pub(super) struct MoveKernel {
 pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static Kernel> {
     let made = |key: Type| {
         let views = vec![view(Access::Read, key), view(Access::Atomic, Type::U64)];
-        kernel("count_digits_of", keys_text(key), (COUNTING_BLOCK, 0), views, 3).ok()
+        let texts = [Some(keys_text(key)), Some(opencl_text(key, None))];
+        kernel("count_digits_of", texts, (COUNTING_BLOCK, 0), views, 3).ok()
     };
     static ALL: OfLengths<Kernel> = OfLengths::new();
     ALL.get(key_bytes, None, |key, _| made(key))
 }
 
-/// The kernel for keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes, or none.
-pub(super) fn move_kernel(key_bytes: u64, value_bytes: Option<u64>) -> Option<&'static MoveKernel> {
-    static ALL: OfLengths<MoveKernel> = OfLengths::new();
-    ALL.get(key_bytes, value_bytes, MoveKernel::new)
+/// The kernel of a device for keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes, or none.
+pub(super) fn move_kernel(
+    device: &Arc<dyn Device>,
+    key_bytes: u64,
+    value_bytes: Option<u64>,
+) -> Option<&'static MoveKernel> {
+    static PTX: OfLengths<MoveKernel> = OfLengths::new();
+    static OPENCL: OfLengths<MoveKernel> = OfLengths::new();
+    if takes_opencl(device) {
+        OPENCL.get(key_bytes, value_bytes, MoveKernel::in_opencl)
+    } else {
+        PTX.get(key_bytes, value_bytes, MoveKernel::in_ptx)
+    }
+}
+
+/// Whether kernels are given to a device in OpenCL C.
+pub(super) fn takes_opencl(device: &Arc<dyn Device>) -> bool {
+    device.info().backend == "opencl"
 }
 
 /// Kernels that merge two runs into one.
@@ -66,15 +83,19 @@ pub(super) fn merge_kernels(key_bytes: u64, value_bytes: Option<u64>) -> Option<
     static ALL: OfLengths<MergeKernels> = OfLengths::new();
     ALL.get(key_bytes, value_bytes, |key, value| {
         let (runs, numbers) = ([view(Access::Read, key), view(Access::Read, key)], Type::U64);
-        let (text, block) = (merges_text(key), (MERGING_BLOCK as u32, 0));
+        let texts = [Some(merges_text(key)), Some(opencl_text(key, value))];
+        let block = (MERGING_BLOCK as u32, 0);
         let views = [&runs[..], &[view(Access::Append, numbers)]].concat();
-        let find = kernel("find_splits_of", text, block, views, 10).ok()?;
+        let find = kernel("find_splits_of", texts.clone(), block, views, 10).ok()?;
         let mut views = [&runs[..], &[view(Access::Read, numbers), view(Access::Append, key)]].concat();
         let Some(value) = value else {
-            return Some(MergeKernels { find, merge: kernel("merge_keys_of", text, block, views, 10).ok()? });
+            return Some(MergeKernels {
+                find,
+                merge: kernel("merge_keys_of", texts, block, views, 10).ok()?,
+            });
         };
         views.extend([Access::Read, Access::Read, Access::Append].map(|access| view(access, value)));
-        Some(MergeKernels { find, merge: kernel("merge_pairs_of", text, block, views, 11).ok()? })
+        Some(MergeKernels { find, merge: kernel("merge_pairs_of", texts, block, views, 11).ok()? })
     })
 }
 
@@ -84,7 +105,8 @@ pub(super) fn gather_kernel(bytes: u64) -> Option<&'static Kernel> {
     static ALL: OfLengths<Kernel> = OfLengths::new();
     ALL.get(bytes, None, |of, _| {
         let views = vec![view(Access::Read, of), view(Access::Append, of)];
-        kernel("gather_share_of", merges_text(of), (MERGING_BLOCK as u32, 0), views, 6).ok()
+        let texts = [Some(merges_text(of)), Some(opencl_text(of, None))];
+        kernel("gather_share_of", texts, (MERGING_BLOCK as u32, 0), views, 6).ok()
     })
 }
 
@@ -102,6 +124,8 @@ pub(super) struct LookBackKernels {
 /// Threads of a block of these, and its elements, as in `look_back.h`.
 pub(super) const LOOK_BACK_BLOCK: u64 = 256;
 pub(super) const LOOK_BACK_TILE: u64 = 16 * LOOK_BACK_BLOCK;
+/// So many elements are too many for those in OpenCL C.
+pub(super) const LOOK_BACK_OPENCL_MAX: u64 = 1 << 30;
 
 /// The kernels for elements of 1, 2, 4 or 8 bytes.
 pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> {
@@ -113,10 +137,12 @@ pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> 
             4 => include_str!("onesweep/look_back_4.ptx"),
             _ => include_str!("onesweep/look_back_8.ptx"),
         };
+        // Sums would take more than a word.
+        let in_opencl = |name| (name != "sum_up_of").then(|| opencl_text(of, None));
         let made = |name, views: &[(Access, Type)]| {
             let states = view(Access::Atomic, Type::U64);
             let views = views.iter().map(|(access, of)| view(*access, *of)).chain([states]).collect();
-            kernel(name, text, (LOOK_BACK_BLOCK as u32, 0), views, 2).ok()
+            kernel(name, [Some(text.into()), in_opencl(name)], (LOOK_BACK_BLOCK as u32, 0), views, 2).ok()
         };
         Some(LookBackKernels {
             sum_up: made("sum_up_of", &[(Access::Atomic, of)])?,
@@ -167,51 +193,91 @@ fn key_type(bytes: u64) -> Option<Type> {
     })
 }
 
-fn keys_text(key: Type) -> &'static str {
-    match key.bytes() {
+/// Items of a group in OpenCL C.
+const OPENCL_BLOCK: u32 = 256;
+/// Keys of 4 bytes or less that an item moves, or values, in OpenCL C.
+const OPENCL_EACH: u32 = 16;
+
+/// All kernels for some keys and values in OpenCL C.
+fn opencl_text(key: Type, value: Option<Type>) -> Arc<str> {
+    let name = |of: Type| ["uchar", "ushort", "uint", "ulong"][of.bytes().ilog2() as usize];
+    let value_is = value.map_or_else(String::new, |value| format!("#define VALUE {}\n", name(value)));
+    let (each, merged) = (opencl_each(key, value), MERGE_TILE / MERGING_BLOCK);
+    let key_is = format!("#define KEY {}\n#define EACH {each}\n#define MERGED {merged}\n", name(key));
+    let texts = [
+        include_str!("onesweep/onesweep.cl"),
+        include_str!("onesweep/merge.cl"),
+        include_str!("onesweep/look_back.cl"),
+    ];
+    [key_is, value_is, texts.concat()].concat().into()
+}
+
+fn opencl_each(key: Type, value: Option<Type>) -> u32 {
+    OPENCL_EACH * 4 / key.bytes().max(value.map_or(0, Type::bytes)).max(4)
+}
+
+fn keys_text(key: Type) -> Arc<str> {
+    let text = match key.bytes() {
         1 => include_str!("onesweep/keys_1.ptx"),
         2 => include_str!("onesweep/keys_2.ptx"),
         4 => include_str!("onesweep/keys_4.ptx"),
         _ => include_str!("onesweep/keys_8.ptx"),
-    }
+    };
+    text.into()
 }
 
-fn merges_text(key: Type) -> &'static str {
-    match key.bytes() {
+fn merges_text(key: Type) -> Arc<str> {
+    let text = match key.bytes() {
         1 => include_str!("onesweep/merge_1.ptx"),
         2 => include_str!("onesweep/merge_2.ptx"),
         4 => include_str!("onesweep/merge_4.ptx"),
         _ => include_str!("onesweep/merge_8.ptx"),
-    }
+    };
+    text.into()
 }
 
 impl MoveKernel {
-    fn new(key: Type, value: Option<Type>) -> Option<Self> {
+    fn in_ptx(key: Type, value: Option<Type>) -> Option<Self> {
         let bytes = key.bytes();
         // As `SORT_KEYS` and `SORT_PAIRS` are told in the kernels' sources.
-        let (name, text, (block, each)) = match (bytes, value.map(Type::bytes)) {
-            (8, None) => ("move_keys_of", keys_text(key), (384, 11)),
-            (_, None) => ("move_keys_of", keys_text(key), (384, 22)),
-            (1, Some(4)) => ("move_pairs_of", include_str!("onesweep/pairs_1_4.ptx"), (512, 16)),
-            (2, Some(4)) => ("move_pairs_of", include_str!("onesweep/pairs_2_4.ptx"), (512, 16)),
-            (4, Some(4)) => ("move_pairs_of", include_str!("onesweep/pairs_4_4.ptx"), (512, 16)),
-            (_, Some(4)) => ("move_pairs_of", include_str!("onesweep/pairs_8_4.ptx"), (384, 14)),
-            (1, _) => ("move_pairs_of", include_str!("onesweep/pairs_1_8.ptx"), (384, 14)),
-            (2, _) => ("move_pairs_of", include_str!("onesweep/pairs_2_8.ptx"), (384, 14)),
-            (4, _) => ("move_pairs_of", include_str!("onesweep/pairs_4_8.ptx"), (384, 14)),
-            (_, _) => ("move_pairs_of", include_str!("onesweep/pairs_8_8.ptx"), (384, 11)),
+        let (text, (block, each)) = match (bytes, value.map(Type::bytes)) {
+            (8, None) => (keys_text(key), (384, 11)),
+            (_, None) => (keys_text(key), (384, 22)),
+            (1, Some(4)) => (include_str!("onesweep/pairs_1_4.ptx").into(), (512, 16)),
+            (2, Some(4)) => (include_str!("onesweep/pairs_2_4.ptx").into(), (512, 16)),
+            (4, Some(4)) => (include_str!("onesweep/pairs_4_4.ptx").into(), (512, 16)),
+            (_, Some(4)) => (include_str!("onesweep/pairs_8_4.ptx").into(), (384, 14)),
+            (1, _) => (include_str!("onesweep/pairs_1_8.ptx").into(), (384, 14)),
+            (2, _) => (include_str!("onesweep/pairs_2_8.ptx").into(), (384, 14)),
+            (4, _) => (include_str!("onesweep/pairs_4_8.ptx").into(), (384, 14)),
+            (_, _) => (include_str!("onesweep/pairs_8_8.ptx").into(), (384, 11)),
         };
         let tile = block * each;
         let of_each = bytes + value.map_or(0, Type::bytes);
         let shared = 8 * DIGITS as u32 + 64 + block / 32 * DIGITS as u32 * 4 + tile * of_each;
+        Self::new(key, value, [Some(text), None], (block, each, shared))
+    }
+
+    fn in_opencl(key: Type, value: Option<Type>) -> Option<Self> {
+        let of_items = (OPENCL_BLOCK, opencl_each(key, value), 0);
+        Self::new(key, value, [None, Some(opencl_text(key, value))], of_items)
+    }
+
+    fn new(
+        key: Type,
+        value: Option<Type>,
+        texts: [Option<Arc<str>>; 2],
+        (block, each, shared): (u32, u32, u32),
+    ) -> Option<Self> {
+        let name = if value.is_some() { "move_pairs_of" } else { "move_keys_of" };
         let mut views = vec![view(Access::Read, key), view(Access::Append, key)];
         views.extend([view(Access::Read, Type::U64), view(Access::Atomic, Type::U64)]);
         views.push(view(Access::Atomic, Type::U32));
         if let Some(value) = value {
             views.extend([view(Access::Read, value), view(Access::Append, value)]);
         }
-        let kernel = kernel(name, text, (block, shared), views, 4).ok()?;
-        Some(Self { kernel, block, tile: tile.into() })
+        let kernel = kernel(name, texts, (block, shared), views, 4).ok()?;
+        Some(Self { kernel, block, tile: u64::from(block * each) })
     }
 }
 
@@ -222,7 +288,7 @@ fn view(access: Access, of: Type) -> ViewDecl {
 /// A kernel that fails on devices that do not take its text, and does nothing else there.
 fn kernel(
     name: &str,
-    text: &str,
+    texts: [Option<Arc<str>>; 2],
     (group_len, shared_bytes): (u32, u32),
     views: Vec<ViewDecl>,
     params: usize,
@@ -240,8 +306,11 @@ fn kernel(
     // reads the elements of views, and writes to those of views that are declared so, since `on_devices`,
     // which alone launches it, gives it numbers that are inside of them. It waits for blocks that began
     // before it, and for nothing else, so it ends.
-    let text = unsafe { Code::new(name) }.ptx(text).with_shared_bytes(shared_bytes);
-    Ok(Kernel::new(body)?.named(name).with_code(text))
+    let mut code = unsafe { Code::new(name) }.with_shared_bytes(shared_bytes);
+    let [ptx, opencl_c] = texts;
+    code = ptx.into_iter().fold(code, |code, text| code.ptx(&text));
+    code = opencl_c.into_iter().fold(code, |code, text| code.opencl_c(&text));
+    Ok(Kernel::new(body)?.named(name).with_code(code))
 }
 
 /// Whether a device has said that it cannot do something, or has too little memory.
