@@ -6,6 +6,7 @@
 
 mod groups;
 mod in_ram;
+mod key_codes;
 mod keys;
 mod matches;
 mod ranks;

@@ -7,6 +7,7 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use vmarray_kernel::{Anywhere, At, Function, Memory, Number, Own, kernel};
 
 use super::in_ram::{self, EqualRuns};
+use super::key_codes::KeyCodes;
 use super::keys::{KeyOrdering, SingleKey, evaluated};
 use super::searches::{Side, last_not_above};
 use super::{Order as _, section};
@@ -227,7 +228,27 @@ pub struct Groups<K: SortKey, D: Device> {
 enum GroupOrder<D: Device> {
     OnDevices(VirtualArray<u64, D>),
     /// As an array once somebody asks.
-    InRam(Reused<u32>, OnceLock<VirtualArray<u64, D>>),
+    InRam(OrderInRam, OnceLock<VirtualArray<u64, D>>),
+}
+
+/// The positions of elements in RAM, group by group; or their codes, until somebody asks for the positions.
+#[derive(Debug)]
+struct OrderInRam {
+    codes: Option<KeyCodes>,
+    positions: OnceLock<Reused<u32>>,
+    len: usize,
+}
+
+impl OrderInRam {
+    fn positions(&self) -> Result<&[u32]> {
+        match (self.positions.get(), &self.codes) {
+            (None, Some(codes)) => {
+                let positions = codes.positions()?;
+                Ok(self.positions.get_or_init(|| positions))
+            }
+            (positions, _) => Ok(positions.map_or(&[], |positions| positions)),
+        }
+    }
 }
 
 pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
@@ -250,25 +271,34 @@ fn group_in_ram<K: SortKey, D: Device>(
     keys: &VirtualArray<K, D>,
     is_descending: bool,
 ) -> Result<Groups<K, D>> {
-    let len = keys.len();
-    let (mut sorted, mut positions) = (Reused::<K>::unspecified(len)?, in_ram::positions(len)?);
-    keys.read(0, &mut sorted)?;
-    let sorted: &mut [K::KeyBits] = cast_slice_mut(&mut sorted);
-    sort_pairs_in_ram(sorted, &mut positions, KeyOrder::of::<K>(is_descending), *CORES)?;
-    let runs = EqualRuns::of(sorted)?;
+    let (len, order) = (keys.len(), KeyOrder::of::<K>(is_descending));
+    let mut elements = Reused::<K>::unspecified(len)?;
+    keys.read(0, &mut elements)?;
+    let elements: &mut [K::KeyBits] = cast_slice_mut(&mut elements);
+    let groups = |distinct: &[K::KeyBits], starts: &[u64], codes, positions: Option<Reused<u32>>| {
+        let positions = positions.map_or_else(OnceLock::new, OnceLock::from);
+        let groups = Groups {
+            keys: keys.alike(distinct.len(), INTERNAL)?,
+            starts: keys.alike(starts.len(), INTERNAL)?,
+            order: GroupOrder::InRam(OrderInRam { codes, positions, len }, OnceLock::new()),
+        };
+        groups.keys.write_range(0, cast_slice(distinct))?;
+        groups.starts.write_range(0, starts)?;
+        Ok(groups)
+    };
+    if let Some((codes, distinct)) = KeyCodes::of(elements, |key| order.key(key))? {
+        let starts: Vec<u64> = codes.starts().collect();
+        return groups(&distinct, &starts, Some(codes), None);
+    }
+    let mut positions = in_ram::positions(len)?;
+    sort_pairs_in_ram(elements, &mut positions, order, *CORES)?;
+    let runs = EqualRuns::of(elements)?;
     let mut distinct = Reused::<K::KeyBits>::unspecified(runs.len())?;
     let mut starts = Reused::<u64>::unspecified(runs.len() + 1)?;
-    runs.write(&mut distinct, |at| sorted[at])?;
+    runs.write(&mut distinct, |at| elements[at])?;
     runs.write(&mut starts[..runs.len()], |at| at as u64)?;
     starts[runs.len()] = len as u64;
-    let groups = Groups {
-        keys: keys.alike(runs.len(), INTERNAL)?,
-        starts: keys.alike(starts.len(), INTERNAL)?,
-        order: GroupOrder::InRam(positions, OnceLock::new()),
-    };
-    groups.keys.write_range(0, cast_slice(&distinct))?;
-    groups.starts.write_range(0, &starts)?;
-    Ok(groups)
+    groups(&distinct, &starts, None, Some(positions))
 }
 
 impl<D: Device> Groups<u64, D> {
@@ -315,9 +345,10 @@ impl<K: SortKey, D: Device> Groups<K, D> {
     pub fn order(&self) -> Result<&VirtualArray<u64, D>> {
         match &self.order {
             GroupOrder::OnDevices(order) => Ok(order),
-            GroupOrder::InRam(positions, made) => match made.get() {
+            GroupOrder::InRam(in_ram, made) => match made.get() {
                 Some(order) => Ok(order),
                 None => {
+                    let positions = in_ram.positions()?;
                     let order = self.keys.alike(positions.len(), INTERNAL)?;
                     in_ram::write_wide(positions, &order)?;
                     Ok(made.get_or_init(|| order))
@@ -330,7 +361,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
     fn elements(&self) -> usize {
         match &self.order {
             GroupOrder::OnDevices(order) => order.len(),
-            GroupOrder::InRam(positions, _) => positions.len(),
+            GroupOrder::InRam(order, _) => order.len,
         }
     }
 
@@ -397,8 +428,14 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         {
             let mut read = Reused::<V::Element>::unspecified(values.len())?;
             values.read(0, &mut read)?;
-            let starts = self.starts.to_vec(..)?;
-            let found = in_ram::reduced::<_, R, F, O>(PIECE as usize, &read, order, &starts)?;
+            // Of integers the same comes out in any order.
+            let found = match order.codes.as_ref().filter(|_| R::FLIP_NEGATIVE == 0) {
+                Some(codes) => codes.reduced::<_, R, F, O>(&read)?,
+                None => {
+                    let starts = self.starts.to_vec(..)?;
+                    in_ram::reduced::<_, R, F, O>(PIECE as usize, &read, order.positions()?, &starts)?
+                }
+            };
             let out = self.keys.alike(self.len(), INTERNAL)?;
             out.write_range(0, &found)?;
             return Ok(out);

@@ -16,7 +16,7 @@ use crate::engine::shared_work::for_each;
 use crate::ops::sort::{SortKey, bytes_in_ram};
 
 /// What a thread takes at a time, in elements.
-const PART: usize = if cfg!(test) { 100 } else { 64 << 10 };
+pub(super) const PART: usize = if cfg!(test) { 100 } else { 64 << 10 };
 
 /// Whether work on an array's devices is better done in RAM, which takes so many bytes of it.
 pub(super) fn is_better<T: Element, D: Device>(array: &VirtualArray<T, D>, bytes: usize) -> bool {

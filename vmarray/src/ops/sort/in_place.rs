@@ -62,6 +62,7 @@ fn with_memory(sorter: &Sorter<'_>) -> DeviceOutcome {
         piece: block * BLOCKS_OF_PIECE,
         beside: [pieces[0].place(), pieces[1].place()],
         spare: spare.place(),
+        has_begun: false,
         failure: None,
     };
     let mut ranges: Vec<Range<u64>> = std::iter::once(0..keys.count).collect();
@@ -70,8 +71,10 @@ fn with_memory(sorter: &Sorter<'_>) -> DeviceOutcome {
             Ok(longer) => ranges.extend(longer),
             Err(error) => return DeviceOutcome::Lost(error.into()),
         }
-        if let Some(error) = sort.failure {
-            return DeviceOutcome::Failed(error.into());
+        match sort.failure {
+            Some(error) if is_refusal(&error) && !sort.has_begun => return DeviceOutcome::Refused,
+            Some(error) => return DeviceOutcome::Failed(error.into()),
+            None => {}
         }
     }
     DeviceOutcome::Done
@@ -85,6 +88,8 @@ struct InPlace<'s, 'a> {
     /// Memory for two pieces, and for the blocks beside the keys.
     beside: [KeysPlace<'s>; 2],
     spare: KeysPlace<'s>,
+    /// Whether the device has taken the kernels.
+    has_begun: bool,
     /// What has failed first: from then on keys are only brought together.
     failure: Option<backend_api::Error>,
 }
@@ -118,6 +123,7 @@ impl<'s> InPlace<'s, '_> {
                 return Ok(Vec::new());
             }
         };
+        self.has_begun = true;
         if keys <= self.piece {
             let sorted = self.sorter.sort(keys, &counts, home, self.beside[0]);
             let at = self.place_of(sorted);
