@@ -676,10 +676,11 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// On cards (of CUDA from compute capability 7.0 on, and of OpenCL) they are sorted where they lie. It
     /// takes as much of each card's memory beside them; what several channels have is sorted by each, and
-    /// then merged, if their cards reach each other's memory. An array on one card that has no such memory is sorted in
-    /// place by way of 0.1 to 9.2 GiB of it, whatever there is. Elsewhere, if there is less, and on cards of
-    /// OpenCL whose driver gives memory in pieces that are shorter than what a channel has, pieces of up to
-    /// 1 GiB are sorted in RAM by all cores, which takes up to twice as much of it, and merged in place.
+    /// then merged, if their cards reach each other's memory. Where there is no such memory they are sorted in
+    /// place, by the first card and by way of 0.1 to 9.2 GiB of its memory, whatever there is. Elsewhere, if
+    /// there is less, and on cards of OpenCL whose driver gives memory in pieces that are shorter than what a
+    /// channel has, pieces of up to 1 GiB are sorted in RAM by all cores, which takes up to twice as much of
+    /// it, and merged in place.
     ///
     /// On a card the range is held as a whole meanwhile: other threads wait for it. Elsewhere others must not
     /// write to the range meanwhile, or what comes out is not said. How far it has come is told, and it can

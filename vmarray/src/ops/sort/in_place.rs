@@ -1,5 +1,6 @@
-//! Sorting keys beside which a device has too little memory for as many again: in place, by way of at most
-//! 10 GiB of it.
+//! Sorting keys beside which devices have too little memory for as many again: in place, by way of at most
+//! 10 GiB of it on one of them, which does the work. What several channels have it reads and writes where it
+//! lies, page by page.
 //!
 //! Keys are dealt to buckets by their most significant digit, a piece of them at a time. A bucket is a list
 //! of *blocks*, which are where the piece was, or where earlier ones were; those that are not full are as
@@ -14,6 +15,7 @@ use std::ops::Range;
 
 use super::KeyOrder;
 use super::on_device::{ChannelShare, DeviceOutcome, KeysMemory, KeysPlace, Sorter};
+use super::on_devices::Dealing;
 use super::onesweep::{DIGITS, is_refusal};
 use crate::base::progress::Steps;
 
@@ -27,20 +29,26 @@ const SPARE_BLOCKS: u64 = DIGITS as u64 + 3;
 /// Buckets are sorted together that have so much of a piece, at most.
 const TOGETHER: u64 = 16;
 
-/// Sorts the keys of a share.
-pub(super) fn sort(share: &ChannelShare<'_>, order: KeyOrder, steps: &Steps) -> DeviceOutcome {
-    let sorter = match Sorter::new(share, order, steps) {
+/// Sorts the keys of shares, of which there is one at least.
+pub(super) fn sort(
+    shares: &[ChannelShare<'_>],
+    dealing: Dealing,
+    order: KeyOrder,
+    steps: &Steps,
+) -> DeviceOutcome {
+    let sorter = match Sorter::new(&shares[0], order, steps) {
         Ok(sorter) => sorter,
         Err(error) if error.device_error().is_some_and(is_refusal) => return DeviceOutcome::Refused,
         Err(error) => return DeviceOutcome::Failed(error),
     };
-    let outcome = with_memory(&sorter);
+    let outcome = with_memory(&sorter, Homes { shares, dealing });
     sorter.end();
     outcome
 }
 
-fn with_memory(sorter: &Sorter<'_>) -> DeviceOutcome {
-    let (keys, of_each) = (sorter.share.keys, sorter.share.bytes_of_each());
+fn with_memory(sorter: &Sorter<'_>, homes: Homes<'_, '_>) -> DeviceOutcome {
+    let of_each = sorter.share.bytes_of_each();
+    let keys: u64 = homes.shares.iter().map(|share| share.keys.count).sum();
     let mut piece_bytes = PIECE_BYTES.end;
     let (block, memory) = loop {
         let block = piece_bytes / of_each / BLOCKS_OF_PIECE;
@@ -58,6 +66,7 @@ fn with_memory(sorter: &Sorter<'_>) -> DeviceOutcome {
     let [pieces @ .., spare] = &memory[..] else { return DeviceOutcome::Refused };
     let mut sort = InPlace {
         sorter,
+        homes,
         block,
         piece: block * BLOCKS_OF_PIECE,
         beside: [pieces[0].place(), pieces[1].place()],
@@ -65,7 +74,7 @@ fn with_memory(sorter: &Sorter<'_>) -> DeviceOutcome {
         has_begun: false,
         failure: None,
     };
-    let mut ranges: Vec<Range<u64>> = std::iter::once(0..keys.count).collect();
+    let mut ranges: Vec<Range<u64>> = std::iter::once(0..keys).collect();
     while let Some(range) = ranges.pop() {
         match sort.range(&range) {
             Ok(longer) => ranges.extend(longer),
@@ -80,8 +89,45 @@ fn with_memory(sorter: &Sorter<'_>) -> DeviceOutcome {
     DeviceOutcome::Done
 }
 
+/// Where keys are at home, by their numbers.
+#[derive(Clone, Copy)]
+struct Homes<'s, 'a> {
+    shares: &'s [ChannelShare<'a>],
+    dealing: Dealing,
+}
+
+impl<'s> Homes<'s, '_> {
+    /// Where the first of so many keys from a number on is, and how many of them lie there side by side.
+    fn first_of(&self, number: u64, keys: u64) -> (KeysPlace<'s>, u64) {
+        let (share, own, here) = match self.shares {
+            [share] => (share, number, keys),
+            shares => {
+                let Dealing { page_len, channels, start } = self.dealing;
+                let (page_len, channels, at) = (page_len as u64, channels as u64, start as u64 + number);
+                let (page, within) = (at / page_len, at % page_len);
+                let share = shares.iter().find(|share| share.channel == page % channels);
+                let share = share.expect("channels with keys have a share");
+                (share, page / channels * page_len + within - share.first, keys.min(page_len - within))
+            }
+        };
+        let (of, values) = (share.keys, share.values);
+        let values = values.map(|of| of.start.plus(own * of.stride));
+        (KeysPlace { keys: of.start.plus(own * of.stride), values }, here)
+    }
+}
+
+/// Where keys are that lie one after the other.
+#[derive(Clone, Copy)]
+enum Place<'s> {
+    /// At home, from the one with a number on.
+    Home(u64),
+    Beside(KeysPlace<'s>),
+}
+
 struct InPlace<'s, 'a> {
+    /// Of the first share.
     sorter: &'s Sorter<'a>,
+    homes: Homes<'s, 'a>,
     /// Keys of a block, and of a piece.
     block: u64,
     piece: u64,
@@ -115,8 +161,8 @@ impl<'s> InPlace<'s, '_> {
     /// # Errors
     /// After those, keys are lost.
     fn range(&mut self, range: &Range<u64>) -> backend_api::Result<Vec<Range<u64>>> {
-        let (home, keys) = (self.sorter.further(self.sorter.home(), range.start), range.end - range.start);
-        let counts = match self.sorter.counts(home, keys) {
+        let keys = range.end - range.start;
+        let counts = match self.counts(range) {
             Ok(counts) => counts,
             Err(error) => {
                 self.failure = Some(error);
@@ -125,9 +171,16 @@ impl<'s> InPlace<'s, '_> {
         };
         self.has_begun = true;
         if keys <= self.piece {
-            let sorted = self.sorter.sort(keys, &counts, home, self.beside[0]);
+            let from = match self.side_by_side(range.start, keys) {
+                Ok(from) => from,
+                Err(error) => {
+                    self.failure = Some(error);
+                    return Ok(Vec::new());
+                }
+            };
+            let sorted = self.sorter.sort(keys, &counts, from, self.beside[0]);
             let at = self.place_of(sorted);
-            self.copy(&[(at, home, keys)])?;
+            self.copy(&[(Place::Beside(at), Place::Home(range.start), keys)])?;
             return Ok(Vec::new());
         }
         let digits = counts.chunks_exact(DIGITS).enumerate();
@@ -145,6 +198,32 @@ impl<'s> InPlace<'s, '_> {
         self.collect(buckets, counts)
     }
 
+    /// Keys from a number on, up to a piece, where they lie side by side: at home, or copies of them.
+    fn side_by_side(&self, number: u64, keys: u64) -> backend_api::Result<KeysPlace<'s>> {
+        let (home, here) = self.homes.first_of(number, keys);
+        if here == keys {
+            return Ok(home);
+        }
+        self.copy_once(&[(Place::Home(number), Place::Beside(self.beside[1]), keys)])?;
+        Ok(self.beside[1])
+    }
+
+    /// How many keys of a range have each value of each digit.
+    fn counts(&self, range: &Range<u64>) -> backend_api::Result<Vec<u64>> {
+        let (home, here) = self.homes.first_of(range.start, range.end - range.start);
+        if here == range.end - range.start {
+            return self.sorter.counts(home, here);
+        }
+        let mut all = Vec::new();
+        for start in range.clone().step_by(self.piece as usize) {
+            let keys = self.piece.min(range.end - start);
+            let counts = self.sorter.counts(self.side_by_side(start, keys)?, keys)?;
+            all.resize(counts.len(), 0);
+            all.iter_mut().zip(counts).for_each(|(all, own)| *all += own);
+        }
+        Ok(all)
+    }
+
     /// Notes a failure of what leaves keys where they are; says where that is.
     fn place_of<'p>(
         &mut self,
@@ -157,22 +236,34 @@ impl<'s> InPlace<'s, '_> {
     }
 
     /// Copies keys that are nowhere else: once more, if that fails.
-    fn copy(&mut self, copies: &[(KeysPlace<'_>, KeysPlace<'_>, u64)]) -> backend_api::Result<()> {
-        self.sorter.copy(copies).or_else(|error| {
+    fn copy(&mut self, copies: &[(Place<'s>, Place<'s>, u64)]) -> backend_api::Result<()> {
+        self.copy_once(copies).or_else(|error| {
             self.failure.get_or_insert(error);
-            self.sorter.copy(copies)
+            self.copy_once(copies)
         })
     }
 
-    fn place(&self, buckets: &Buckets, block: usize) -> KeysPlace<'s> {
-        match block.checked_sub(buckets.of_range) {
-            Some(spare) => self.sorter.further(self.spare, spare as u64 * self.block),
-            None => self.home(buckets.first + block as u64 * self.block),
+    fn copy_once(&self, copies: &[(Place<'s>, Place<'s>, u64)]) -> backend_api::Result<()> {
+        let mut parts = Vec::new();
+        for &(from, to, keys) in copies {
+            let mut done = 0;
+            while done < keys {
+                let [(from, here), (to, there)] = [from, to].map(|place| match place {
+                    Place::Home(number) => self.homes.first_of(number + done, keys - done),
+                    Place::Beside(place) => (self.sorter.further(place, done), keys - done),
+                });
+                parts.push((from, to, here.min(there)));
+                done += here.min(there);
+            }
         }
+        self.sorter.copy(&parts)
     }
 
-    fn home(&self, key: u64) -> KeysPlace<'s> {
-        self.sorter.further(self.sorter.home(), key)
+    fn place(&self, buckets: &Buckets, block: usize, key: u64) -> Place<'s> {
+        match block.checked_sub(buckets.of_range) {
+            Some(spare) => Place::Beside(self.sorter.further(self.spare, spare as u64 * self.block + key)),
+            None => Place::Home(buckets.first + block as u64 * self.block + key),
+        }
     }
 
     /// Deals so many keys to buckets, by a digit: less if something fails.
@@ -180,8 +271,8 @@ impl<'s> InPlace<'s, '_> {
         let mut dealt = 0;
         while dealt < keys && self.failure.is_none() {
             let here = self.piece.min(keys - dealt);
-            let from = self.home(buckets.first + dealt);
-            let counts = self.sorter.counts(from, here).and_then(|counts| {
+            let counts = self.side_by_side(buckets.first + dealt, here).and_then(|from| {
+                let counts = self.sorter.counts(from, here)?;
                 let counts = &counts[digit * DIGITS..][..DIGITS];
                 self.sorter.pass(digit as u64, counts, (from, self.beside[0])).map(|()| counts.to_vec())
             });
@@ -207,8 +298,8 @@ impl<'s> InPlace<'s, '_> {
                     let block = bucket.blocks[bucket.blocks.len() - 1];
                     let moved = rest.min(self.block - filled);
                     bucket.keys += moved;
-                    let to = self.sorter.further(self.place(buckets, block), filled);
-                    copies.push((self.sorter.further(self.beside[0], at), to, moved));
+                    let from = Place::Beside(self.sorter.further(self.beside[0], at));
+                    copies.push((from, self.place(buckets, block, filled), moved));
                     (at, rest) = (at + moved, rest - moved);
                 }
             }
@@ -247,14 +338,14 @@ impl<'s> InPlace<'s, '_> {
                 let mut bucket = std::mem::take(&mut buckets.all[of]);
                 at += self.bring(&mut buckets, &mut bucket, at)?;
             }
-            let home = self.home(buckets.first + to);
+            let home = Place::Home(buckets.first + to);
             self.vacate(&mut buckets, to..to + keys, &mut BlockList::default())?;
             let counted = self.sorter.counts(self.beside[0], keys);
             let sorted = match counted {
                 Ok(counts) => self.sorter.sort(keys, &counts, self.beside[0], self.beside[1]),
                 Err(error) => Err((self.beside[0], error)),
             };
-            let at = self.place_of(sorted);
+            let at = Place::Beside(self.place_of(sorted));
             self.copy(&[(at, home, keys)])?;
             to += keys;
         }
@@ -268,11 +359,8 @@ impl<'s> InPlace<'s, '_> {
         let (mut copies, mut brought) = (Vec::new(), 0);
         for block in bucket.blocks.drain(..taken) {
             let keys = self.block.min(bucket.keys);
-            copies.push((
-                self.place(buckets, block),
-                self.sorter.further(self.beside[0], at + brought),
-                keys,
-            ));
+            let to = Place::Beside(self.sorter.further(self.beside[0], at + brought));
+            copies.push((self.place(buckets, block, 0), to, keys));
             buckets.free.push(block);
             (brought, bucket.keys) = (brought + keys, bucket.keys - keys);
         }
@@ -290,7 +378,7 @@ impl<'s> InPlace<'s, '_> {
         while bucket.keys > 0 {
             let keys = self.bring(buckets, bucket, 0)?;
             self.vacate(buckets, to..to + keys, bucket)?;
-            self.copy(&[(self.beside[0], self.home(buckets.first + to), keys)])?;
+            self.copy(&[(Place::Beside(self.beside[0]), Place::Home(buckets.first + to), keys)])?;
             to += keys;
         }
         Ok(to)
@@ -317,7 +405,7 @@ impl<'s> InPlace<'s, '_> {
         }
         let copies: Vec<_> = moves
             .into_iter()
-            .map(|(from, to, keys)| (self.place(buckets, from), self.place(buckets, to), keys))
+            .map(|(from, to, keys)| (self.place(buckets, from, 0), self.place(buckets, to, 0), keys))
             .collect();
         self.copy(&copies)
     }

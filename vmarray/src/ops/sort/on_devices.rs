@@ -93,13 +93,12 @@ fn sort_in_steps(
         }
     }
     let outcome = match failure {
-        Some(error) if error.device_error().is_some_and(is_refusal) => match shares {
-            [share] => {
-                begin_write();
-                in_place::sort(share, order, steps)
-            }
-            _ => DeviceOutcome::Refused,
-        },
+        Some(error) if error.device_error().is_some_and(is_refusal) => {
+            // Memory that others have got.
+            sorters.drain(..).for_each(|sorter| sorter.sorter.end());
+            begin_write();
+            in_place::sort(shares, dealing, order, steps)
+        }
         Some(error) => DeviceOutcome::Failed(error),
         None => {
             begin_write();
