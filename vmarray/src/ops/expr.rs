@@ -282,6 +282,13 @@ impl<T, F: Scalar> Expr<T, F> {
         Ok((lowering.program()?, value))
     }
 
+    /// Whether the value is the whole element, as it is.
+    pub(crate) fn is_element(&self) -> bool {
+        let is_first =
+            matches!(self.list.instructions[..], [Instruction::Field { source: 0, offset: 0, .. }]);
+        is_first && size_of::<T>() == size_of::<F>()
+    }
+
     /// Adds an instruction.
     fn then<R>(mut self, instruction: Instruction) -> Expr<T, R> {
         let value = self.list.push(instruction);

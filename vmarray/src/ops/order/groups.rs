@@ -256,10 +256,17 @@ pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
     key: &K,
 ) -> Result<Groups<K::Key, S::Device>> {
     let (expr, is_descending) = key.key();
-    let keys = evaluated(of, expr)?;
-    if of.len() <= u32::MAX as usize && in_ram::is_better(&keys, (size_of::<K::Key>() + 4) * of.len()) {
-        return group_in_ram(&keys, is_descending);
+    let like = of.store().alike::<K::Key>(0, INTERNAL)?;
+    if of.len() <= u32::MAX as usize && in_ram::is_better(&like, (size_of::<K::Key>() + 4) * of.len()) {
+        let mut keys = Reused::<K::Key>::unspecified(of.len())?;
+        if expr.is_element() {
+            of.read(0, cast_slice_mut(&mut keys))?;
+        } else {
+            evaluated(of, expr)?.read(0, &mut keys)?;
+        }
+        return group_in_ram(keys, &like, is_descending);
     }
+    let keys = evaluated(of, expr)?;
     let mut ordered = KeyOrdering::new(of)?;
     let sorted = ordered.by_keys(keys, is_descending)?;
     let starts = run_starts(&sorted)?;
@@ -267,19 +274,19 @@ pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
     Ok(Groups { keys, starts, order: GroupOrder::OnDevices(ordered.into_wide()?) })
 }
 
+/// Groups of keys, in arrays that are like another one.
 fn group_in_ram<K: SortKey, D: Device>(
-    keys: &VirtualArray<K, D>,
+    mut keys: Reused<K>,
+    like: &VirtualArray<K, D>,
     is_descending: bool,
 ) -> Result<Groups<K, D>> {
     let (len, order) = (keys.len(), KeyOrder::of::<K>(is_descending));
-    let mut elements = Reused::<K>::unspecified(len)?;
-    keys.read(0, &mut elements)?;
-    let elements: &mut [K::KeyBits] = cast_slice_mut(&mut elements);
+    let elements: &mut [K::KeyBits] = cast_slice_mut(&mut keys);
     let groups = |distinct: &[K::KeyBits], starts: &[u64], codes, positions: Option<Reused<u32>>| {
         let positions = positions.map_or_else(OnceLock::new, OnceLock::from);
         let groups = Groups {
-            keys: keys.alike(distinct.len(), INTERNAL)?,
-            starts: keys.alike(starts.len(), INTERNAL)?,
+            keys: like.alike(distinct.len(), INTERNAL)?,
+            starts: like.alike(starts.len(), INTERNAL)?,
             order: GroupOrder::InRam(OrderInRam { codes, positions, len }, OnceLock::new()),
         };
         groups.keys.write_range(0, cast_slice(distinct))?;
