@@ -16,6 +16,7 @@ mod gather;
 mod home;
 #[forbid(unsafe_code)]
 mod operations;
+mod sort;
 #[forbid(unsafe_code)]
 mod staging;
 #[forbid(unsafe_code)]

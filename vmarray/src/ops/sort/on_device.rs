@@ -234,13 +234,7 @@ impl<'a> Sorter<'a> {
         self.done(1, &mut |queue| queue.submit(&[copy]))?;
         let mut word = [0; 8];
         self.host.read(0, &mut word[..bytes as usize]);
-        let bits = u64::from_le_bytes(word);
-        Ok(match bytes {
-            1 => self.order.key(bits as u8),
-            2 => self.order.key(bits as u16),
-            4 => self.order.key(bits as u32),
-            _ => self.order.key(bits),
-        })
+        Ok(self.order.key_of_word(u64::from_le_bytes(word), bytes))
     }
 
     /// Has work done in the queue of what changes the keys.

@@ -1,0 +1,295 @@
+//! Where elements are while they are sorted by way of cards: in memory that is cut into *areas* of as many
+//! strips as there are areas with elements, each of which is as long as a piece.
+//!
+//! ```text
+//! | spare areas | elements: area by area, filled up with padding | spare strips |
+//!   0 .. lanes    lanes .. lanes + strips                          as many as the spare areas have
+//! ```
+
+use std::iter::once;
+use std::ops::Range;
+
+/// How many pieces there are, if a strip is no shorter than it should be.
+const STRIPS: usize = if cfg!(test) { 8 } else { 128 };
+/// And how many there are for each card, at least: for each, two pieces of RAM are needed.
+const STRIPS_OF_LANE: usize = if cfg!(test) { 4 } else { 32 };
+/// More than so many are no longer told apart in no time.
+const STRIPS_MAX: usize = if cfg!(test) { 64 } else { 512 };
+/// What a strip should have at least: a bus takes its time for each copy.
+const STRIP_BYTES: usize = if cfg!(test) { 64 } else { 1 << 20 };
+/// Strips begin at multiples of this.
+const ALIGN: usize = 64;
+/// A card has room for so many pieces: one that comes, one that is sorted by way of another, one that goes.
+pub(super) const PIECES_ON_CARD: usize = 4;
+
+/// Elements that are brought to a card as one piece, sorted there, and brought back to another place.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub from: Vec<Range<usize>>,
+    pub to: Vec<Range<usize>>,
+}
+
+/// A copy within RAM: of which elements, and to where.
+pub(super) type Move = (Range<usize>, usize);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// How many areas have elements, and so how many strips an area has, and how many pieces there are.
+    pub(super) strips: usize,
+    /// Elements of a strip.
+    pub(super) strip: usize,
+    /// Cards, or shares of them: job `n` is that of lane `n % lanes`.
+    pub(super) lanes: usize,
+}
+
+/// Elements of a bucket that are where they would be overwritten.
+struct Stray {
+    bucket: usize,
+    at: Range<usize>,
+}
+
+impl Layout {
+    /// For so many elements of so many bytes; `room` is how many each lane has memory for.
+    pub(super) fn new(len: usize, stride: usize, lanes: usize, room: usize) -> Option<Self> {
+        let most = STRIPS.max(STRIPS_OF_LANE * lanes);
+        let first = (len * stride / STRIP_BYTES).isqrt().clamp(STRIPS_OF_LANE.min(4) * lanes, most);
+        let layout = |strips: usize| {
+            let strip = len.div_ceil(strips * strips).next_multiple_of((ALIGN / stride).max(1));
+            Self { strips, strip, lanes }
+        };
+        (first..=STRIPS_MAX).map(layout).find(|layout| PIECES_ON_CARD * layout.piece() <= room)
+    }
+
+    /// Elements of a piece, and of an area.
+    pub(super) fn piece(&self) -> usize {
+        self.strips * self.strip
+    }
+
+    /// Where the elements are, and the padding behind them.
+    pub(super) fn home(&self) -> Range<usize> {
+        self.lanes * self.piece()..(self.lanes + self.strips) * self.piece()
+    }
+
+    /// Elements that there is room for.
+    pub(super) fn end(&self) -> usize {
+        self.home().end + self.lanes * self.piece()
+    }
+
+    fn at(&self, area: usize, strip: usize) -> Range<usize> {
+        let start = area * self.piece() + strip * self.strip;
+        start..start + self.strip
+    }
+
+    /// The strip of an area with elements that belongs to a piece. It is another one in each, so that pieces
+    /// are alike if what is in order repeats itself.
+    fn strip_of(&self, area: usize, piece: usize) -> usize {
+        (piece + (area.wrapping_mul(0x9E37_79B9) >> 12)) % self.strips
+    }
+
+    /// The first pass: a piece is a strip of each area. Sorted, it goes to the strips that the piece before it
+    /// in its lane was in, so that the least elements are in the first area and so on, but as many areas
+    /// further ahead as there are lanes: an element is about where its bucket is to be read from.
+    pub(super) fn first_pass(&self) -> Vec<Job> {
+        let &Self { strips, lanes, .. } = self;
+        let to = |piece: usize, bucket: usize| match piece.checked_sub(lanes) {
+            None => self.at(self.home().end / self.piece() + piece, bucket),
+            Some(before) if bucket < lanes => self.at(bucket, before),
+            Some(before) => self.at(bucket, self.strip_of(bucket - lanes, before)),
+        };
+        let job = |piece| Job {
+            from: (0..strips).map(|area| self.at(lanes + area, self.strip_of(area, piece))).collect(),
+            to: (0..strips).map(|bucket| to(piece, bucket)).collect(),
+        };
+        (0..strips).map(job).collect()
+    }
+
+    /// The second pass, given where pieces of the first are cut: a bucket is as long as an area, and goes from
+    /// the area of its number to the one behind it that the bucket before it in its lane was in. So the last
+    /// bucket comes first. What is where a bucket goes to is moved away first, by `copy`.
+    pub(super) fn second_pass(
+        &self,
+        runs: &[Job],
+        cuts: &[Vec<usize>],
+        copy: impl FnMut(&[Move]),
+    ) -> Vec<Job> {
+        let &Self { strips, lanes, .. } = self;
+        let (mut own, mut strays) = (vec![Vec::new(); strips], Vec::new());
+        for (bucket, cuts) in cuts.windows(2).enumerate() {
+            for (run, Job { to, .. }) in runs.iter().enumerate() {
+                let (mut number, end) = (cuts[0][run], cuts[1][run]);
+                while number < end {
+                    let within = number % self.strip;
+                    let len = (self.strip - within).min(end - number);
+                    let start = to[number / self.strip].start + within;
+                    self.sort_out(bucket, start..start + len, &mut own[bucket], &mut strays);
+                    number += len;
+                }
+            }
+        }
+        self.gather(&mut own, strays, copy);
+        let job = |bucket: usize| {
+            let mut from = std::mem::take(&mut own[bucket]);
+            from.sort_unstable_by_key(|range| range.start);
+            from.dedup_by(|next, before| {
+                let touch = before.end == next.start;
+                if touch {
+                    before.end = next.end;
+                }
+                touch
+            });
+            let to = (bucket + lanes) * self.piece();
+            Job { from, to: vec![to..to + self.piece()] }
+        };
+        (0..strips).rev().map(job).collect()
+    }
+
+    fn area(&self, range: &Range<usize>) -> usize {
+        range.start / self.piece()
+    }
+
+    fn sort_out(
+        &self,
+        bucket: usize,
+        at: Range<usize>,
+        own: &mut Vec<Range<usize>>,
+        strays: &mut Vec<Stray>,
+    ) {
+        let area = self.area(&at);
+        if area == bucket || area >= self.strips + self.lanes {
+            own.push(at);
+        } else {
+            strays.push(Stray { bucket, at });
+        }
+    }
+
+    /// Brings elements that are in areas of other buckets to their own ones.
+    fn gather(&self, own: &mut [Vec<Range<usize>>], mut strays: Vec<Stray>, mut copy: impl FnMut(&[Move])) {
+        let &Self { strips, lanes, .. } = self;
+        let mut free = self.free_after_first_pass();
+        for area in 0..strips {
+            let (mut moves, mut others) = (Vec::new(), Vec::new());
+            for Stray { bucket, at } in strays.extract_if(.., |stray| self.area(&stray.at) == area) {
+                let mut left = at.clone();
+                while !left.is_empty() {
+                    let rooms = once(bucket).chain(strips..strips + lanes).chain(area + 1..strips);
+                    let to = rooms.into_iter().find(|room| !free[*room].is_empty());
+                    let to = to.expect("what is free elsewhere is no shorter than an area");
+                    let to = place(&mut left, &mut free[to], &mut moves);
+                    self.sort_out(bucket, to, &mut own[bucket], &mut others);
+                }
+                free[area].push(at);
+            }
+            copy(&moves);
+            strays.append(&mut others);
+            moves.clear();
+            for Stray { bucket, at } in strays.extract_if(.., |stray| stray.bucket == area) {
+                let mut left = at.clone();
+                while !left.is_empty() {
+                    own[bucket].push(place(&mut left, &mut free[area], &mut moves));
+                }
+                free[self.area(&at)].push(at);
+            }
+            copy(&moves);
+        }
+    }
+
+    /// What is free in each area: the strips of the pieces that were the last ones of their lanes.
+    fn free_after_first_pass(&self) -> Vec<Vec<Range<usize>>> {
+        let &Self { strips, lanes, .. } = self;
+        let last = strips - lanes..strips;
+        let free = |area: usize| -> Vec<Range<usize>> {
+            match area.checked_sub(lanes) {
+                Some(of_home) if area < strips => {
+                    last.clone().map(|piece| self.at(area, self.strip_of(of_home, piece))).collect()
+                }
+                Some(_) => vec![area * self.piece()..(area + 1) * self.piece()],
+                None => last.clone().map(|piece| self.at(area, piece)).collect(),
+            }
+        };
+        (0..strips + lanes).map(free).collect()
+    }
+
+    /// Copies that bring home what is elsewhere, in any order.
+    pub(super) fn back_home(&self, mut live: Vec<Range<usize>>) -> Vec<Move> {
+        let home = self.home();
+        live.sort_unstable_by_key(|range| range.start);
+        let (inside, outside): (Vec<_>, Vec<_>) =
+            live.into_iter().partition(|range| home.contains(&range.start));
+        let (mut free, mut next) = (Vec::new(), home.start);
+        for range in inside.into_iter().chain(once(home.end..home.end)) {
+            if next < range.start {
+                free.push(next..range.start);
+            }
+            next = range.end;
+        }
+        let mut moves = Vec::new();
+        for mut range in outside {
+            while !range.is_empty() {
+                place(&mut range, &mut free, &mut moves);
+            }
+        }
+        moves
+    }
+}
+
+/// Moves the first elements of a range to the last of some free ranges, as many as there is room for; says
+/// where they are then.
+fn place(left: &mut Range<usize>, free: &mut Vec<Range<usize>>, moves: &mut Vec<Move>) -> Range<usize> {
+    let room = free.last_mut().expect("there is room for what is moved");
+    let len = left.len().min(room.len());
+    let to = room.start..room.start + len;
+    moves.push((left.start..left.start + len, to.start));
+    (left.start, room.start) = (left.start + len, room.start + len);
+    if room.start == room.end {
+        free.pop();
+    }
+    to
+}
+
+/// Where sorted runs, which are as long, are cut so that `rank` of their keys are before; not 0. Of equal
+/// keys about as many are before in each.
+pub(super) fn cut(
+    runs: usize,
+    len: usize,
+    rank: usize,
+    greatest: u64,
+    key: impl Fn(usize, usize) -> u64,
+) -> Vec<usize> {
+    // Keys below `least` are known to be before, and those above `most` behind.
+    let (mut low, mut high) = (vec![0; runs], vec![len; runs]);
+    let (mut least, mut most) = (0, greatest);
+    while least < most {
+        let middle = least.midpoint(most);
+        let ends: Vec<usize> = (0..runs)
+            .map(|run| {
+                let (mut start, mut end) = (low[run], high[run]);
+                while start < end {
+                    let at = start.midpoint(end);
+                    if key(run, at) <= middle { start = at + 1 } else { end = at }
+                }
+                start
+            })
+            .collect();
+        if ends.iter().sum::<usize>() >= rank {
+            (most, high) = (middle, ends);
+        } else {
+            (least, low) = (middle + 1, ends);
+        }
+    }
+    // What is left is one key, of which each run has some up to the same number.
+    let bounds = || low.iter().zip(&high);
+    let before = |level: usize| bounds().map(|(low, high)| level.clamp(*low, *high)).sum::<usize>();
+    let (mut level, mut above) = (0, len);
+    while level < above {
+        let middle = (level + above).div_ceil(2);
+        if before(middle) <= rank { level = middle } else { above = middle - 1 }
+    }
+    let mut rest = rank - before(level);
+    bounds()
+        .map(|(low, high)| {
+            let is_one_more = rest > 0 && (*low..*high).contains(&level);
+            rest -= usize::from(is_one_more);
+            level.clamp(*low, *high) + usize::from(is_one_more)
+        })
+        .collect()
+}
