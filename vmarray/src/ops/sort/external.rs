@@ -38,7 +38,7 @@ const BYTES_MIN: usize = if cfg!(test) { 256 } else { 16 << 20 };
 const WHOLE_BYTES_MAX: usize = if cfg!(test) { 4 << 10 } else { 1 << 30 };
 /// How many copies a submission has at most.
 const BATCH: usize = 256;
-/// What a thread copies at a time.
+/// What a thread copies at a time, and is worth a thread.
 const PART_BYTES: usize = 1 << 20;
 
 /// A share of a card, all of whose memory that it names is used.
@@ -61,11 +61,13 @@ pub(crate) enum ExternalPlan {
 impl ExternalPlan {
     /// For so many elements of so many bytes by lanes that have room for some each, if it is worth it.
     pub fn new(len: usize, stride: usize, rooms: &[usize]) -> Option<Self> {
-        let least = rooms.iter().min().filter(|_| len * stride >= BYTES_MIN)?;
+        if len * stride < BYTES_MIN {
+            return None;
+        }
         if len * stride <= WHOLE_BYTES_MAX && 2 * len <= rooms[0] {
             return Some(Self::Whole);
         }
-        Layout::new(len, stride, rooms.len(), *least).map(Self::InPieces)
+        Layout::new(len, stride, rooms).map(Self::InPieces)
     }
 }
 
@@ -107,13 +109,11 @@ unsafe fn sort_in_steps(
     steps: &Steps,
 ) -> Result<()> {
     let stride = lanes[0].share.keys.stride as usize;
-    let (before, end, piece) = match plan {
-        ExternalPlan::Whole => (0, 2 * len, len),
-        ExternalPlan::InPieces(layout) => (layout.home().start, layout.end(), layout.piece()),
+    let (before, end, piece, used) = match plan {
+        ExternalPlan::Whole => (0, 2 * len, len, 1),
+        ExternalPlan::InPieces(layout) => (layout.home().start, layout.end(), layout.piece(), layout.lanes),
     };
-    if let ExternalPlan::Whole = plan {
-        lanes.truncate(1);
-    }
+    lanes.truncate(used);
     lanes.iter_mut().for_each(|lane| lane.share.keys.count = piece as u64);
     // Declared first, dropped last.
     let mut memory = Reused::<u64>::unspecified(((end - len) * stride).div_ceil(size_of::<u64>()))?;
@@ -186,7 +186,8 @@ impl Ram {
                 (start, to) = (start + len, to + len);
             }
         }
-        each(*CORES, parts.len(), |number| {
+        let bytes = moves.iter().map(|(from, _)| from.len() * self.stride).sum::<usize>();
+        each(bytes.div_ceil(PART_BYTES).min(*CORES), parts.len(), |number| {
             let (from, to, len) = parts[number];
             // SAFETY: both are within one memory, and no other thread touches what is written; places that are
             // free are none that is copied from.
@@ -206,14 +207,11 @@ impl Ram {
         unsafe { self.address(at).copy_from_nonoverlapping(word.to_le_bytes().as_ptr(), self.stride) };
     }
 
-    fn greatest_key(&self) -> u64 {
-        u64::MAX >> (64 - 8 * self.stride)
-    }
-
     /// Makes what is behind the elements padding, which is as great as anything: also where elements have
     /// come to be there and padding to be among those.
     fn pad(&self, behind: Range<usize>, is_new: bool) {
-        let (padding, mut at) = (self.order.word(self.greatest_key(), self.stride as u64), self.before);
+        let greatest = u64::MAX >> (64 - 8 * self.stride);
+        let (padding, mut at) = (self.order.word(greatest, self.stride as u64), self.before);
         for place in behind {
             let word = self.word(place);
             if !is_new && word != padding {
@@ -275,7 +273,7 @@ impl ExternalSort<'_> {
         pass(&runs)?;
         let cuts = of_each(*CORES, strips + 1, |bucket| match bucket {
             0 => vec![0; strips],
-            _ => cut(strips, self.piece, bucket * self.piece, ram.greatest_key(), |run, number| {
+            _ => cut(strips, self.piece, bucket * self.piece, |run, number| {
                 let at = runs[run].to[number / strip].start + number % strip;
                 ram.order.key_of_word(ram.word(at), ram.stride as u64)
             }),

@@ -9,16 +9,17 @@
 use std::iter::once;
 use std::ops::Range;
 
-/// How many pieces there are, if a strip is no shorter than it should be.
+/// How many pieces there are, if that leaves strips as long as they should be.
 const STRIPS: usize = if cfg!(test) { 8 } else { 128 };
-/// And how many there are for each card, at least: for each, two pieces of RAM are needed.
+/// And how many there are for each card: for each, two pieces of RAM are needed, a sixteenth of all of them.
 const STRIPS_OF_LANE: usize = if cfg!(test) { 4 } else { 32 };
-/// More than so many are no longer told apart in no time.
+const STRIPS_MIN: usize = 4;
+/// Of more, it takes too long to find out where each one is.
 const STRIPS_MAX: usize = if cfg!(test) { 64 } else { 512 };
-/// What a strip should have at least: a bus takes its time for each copy.
-const STRIP_BYTES: usize = if cfg!(test) { 64 } else { 1 << 20 };
+/// What a strip should have: a bus loses some microseconds for each copy.
+const STRIP_BYTES: usize = if cfg!(test) { 64 } else { 512 << 10 };
 /// Strips begin at multiples of this.
-const ALIGN: usize = 64;
+const ALIGN: usize = if cfg!(test) { 8 } else { 64 };
 /// A card has room for so many pieces: one that comes, one that is sorted by way of another, one that goes.
 pub(super) const PIECES_ON_CARD: usize = 4;
 
@@ -49,10 +50,12 @@ struct Stray {
 }
 
 impl Layout {
-    /// For so many elements of so many bytes; `room` is how many each lane has memory for.
-    pub(super) fn new(len: usize, stride: usize, lanes: usize, room: usize) -> Option<Self> {
-        let most = STRIPS.max(STRIPS_OF_LANE * lanes);
-        let first = (len * stride / STRIP_BYTES).isqrt().clamp(STRIPS_OF_LANE.min(4) * lanes, most);
+    /// For so many elements of so many bytes by the first of some lanes, each of which has room for some.
+    pub(super) fn new(len: usize, stride: usize, rooms: &[usize]) -> Option<Self> {
+        let wanted = (len * stride / STRIP_BYTES).isqrt();
+        let lanes = rooms.len().min(wanted / STRIPS_OF_LANE).max(1);
+        let first = wanted.clamp(STRIPS_MIN, STRIPS.max(STRIPS_OF_LANE * lanes));
+        let room = *rooms[..lanes].iter().min()?;
         let layout = |strips: usize| {
             let strip = len.div_ceil(strips * strips).next_multiple_of((ALIGN / stride).max(1));
             Self { strips, strip, lanes }
@@ -246,18 +249,14 @@ fn place(left: &mut Range<usize>, free: &mut Vec<Range<usize>>, moves: &mut Vec<
     to
 }
 
-/// Where sorted runs, which are as long, are cut so that `rank` of their keys are before; not 0. Of equal
-/// keys about as many are before in each.
-pub(super) fn cut(
-    runs: usize,
-    len: usize,
-    rank: usize,
-    greatest: u64,
-    key: impl Fn(usize, usize) -> u64,
-) -> Vec<usize> {
-    // Keys below `least` are known to be before, and those above `most` behind.
+/// Where sorted runs, which are as long, are cut so that `rank` of their keys are before, a multiple of the
+/// number of runs and not 0. Of equal keys about as many are before in each.
+pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usize) -> u64) -> Vec<usize> {
+    // The first key of which enough are no greater: it is between those that are last if each run has as many
+    // before. Those before `low` are less than what it may be, and those from `high` on greater.
     let (mut low, mut high) = (vec![0; runs], vec![len; runs]);
-    let (mut least, mut most) = (0, greatest);
+    let last = || (0..runs).map(|run| key(run, rank / runs - 1));
+    let (mut least, mut most) = (last().min().unwrap_or(0), last().max().unwrap_or(0));
     while least < most {
         let middle = least.midpoint(most);
         let ends: Vec<usize> = (0..runs)
@@ -276,7 +275,7 @@ pub(super) fn cut(
             (least, low) = (middle + 1, ends);
         }
     }
-    // What is left is one key, of which each run has some up to the same number.
+    // Of keys that are equal to it, each run has those before the same number before, as far as it has any.
     let bounds = || low.iter().zip(&high);
     let before = |level: usize| bounds().map(|(low, high)| level.clamp(*low, *high)).sum::<usize>();
     let (mut level, mut above) = (0, len);
