@@ -682,7 +682,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// Elements of a [`Source`](crate::Source) whose devices are such cards, and know its memory
     /// ([`import`](crate::source::SourceBuilder::import)), pass through the source's device memory in pieces,
-    /// twice up and down the bus, from 16 MiB on. It takes a sixteenth as much RAM beside them, or 32 MiB if
+    /// twice up and down the bus, from 16 MiB on. It takes a sixteenth as much RAM beside them, or 64 MiB if
     /// that is more. What has room twice in the device memory of one channel, up to 1 GiB, goes there and
     /// back once, and takes as much RAM. Pages give up their device memory for it. Whatever fails, no element
     /// is lost.

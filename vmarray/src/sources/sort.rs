@@ -70,13 +70,15 @@ mod tests {
     use crate::prelude::*;
     use crate::progress::with_progress;
 
+    type OnCards<T> = Source<T, Vec<T>, Faulty<CardModel>>;
+
     /// Elements, and some behind them, on so many cards, which have memory for so many of them in all.
     fn source<T: Element>(
         elements: &[T],
         behind: usize,
         cards: usize,
         room: usize,
-    ) -> (Source<T, Vec<T>, Faulty<CardModel>>, Vec<Arc<Faulty<CardModel>>>) {
+    ) -> (OnCards<T>, Vec<Arc<Faulty<CardModel>>>) {
         let devices: Vec<_> = (0..cards).map(|_| Arc::new(Faulty::new(CardModel::new()))).collect();
         let mut elements = elements.to_vec();
         elements.resize(elements.len() + behind, T::zeroed());
@@ -126,7 +128,7 @@ mod tests {
         assert!(bytes(&source.to_vec(len..).unwrap()).iter().all(|byte| *byte == 0), "{what}");
         // Once if all of it has room twice, else twice; and what fills up the strips.
         let (size, all) = (size_of::<T>(), (len - 1) * size_of::<T>());
-        let strips = if room < len { 40 } else { 24 };
+        let strips = if room < len { 64 } else { 32 };
         let (often, padding) = if behind > 0 { (1, 0) } else { (2, strips * strips * (8 + size)) };
         for moved in [total.bytes_to_device, total.bytes_from_device - (20 * size) as u64] {
             let right = (often * all) as u64..=(often * (all + padding)) as u64;

@@ -14,6 +14,7 @@
 mod layout;
 
 use std::collections::VecDeque;
+use std::iter::once;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -242,7 +243,8 @@ impl ExternalSort<'_> {
     /// Sorts all in one piece, which is copied to the spare memory on its way.
     fn at_once(&self) -> Result<()> {
         let len = self.ram.len;
-        let job = Job { from: vec![0..len], to: vec![0..len] };
+        let [from, to] = [0, 0].map(|start| once(start..len).collect());
+        let job = Job { from, to };
         let is_copied = AtomicBool::new(false);
         let (_, sorted) = self.run(&[job], &|| {
             self.ram.copy(&[(0..len, len)]);

@@ -6,20 +6,20 @@
 //!   0 .. lanes    lanes .. lanes + strips                          as many as the spare areas have
 //! ```
 
-use std::iter::once;
+use std::iter::{once, successors};
 use std::ops::Range;
 
-/// How many pieces there are, if that leaves strips as long as they should be.
+/// How many pieces there are, if that leaves strips as long as they should be; always a power of two.
 const STRIPS: usize = if cfg!(test) { 8 } else { 128 };
 /// And how many there are for each card: for each, two pieces of RAM are needed, a sixteenth of all of them.
 const STRIPS_OF_LANE: usize = if cfg!(test) { 4 } else { 32 };
 const STRIPS_MIN: usize = 4;
 /// Of more, it takes too long to find out where each one is.
 const STRIPS_MAX: usize = if cfg!(test) { 64 } else { 512 };
-/// What a strip should have: a bus loses some microseconds for each copy.
+/// What a strip should have at least: a bus loses some microseconds for each copy.
 const STRIP_BYTES: usize = if cfg!(test) { 64 } else { 512 << 10 };
 /// Strips begin at multiples of this.
-const ALIGN: usize = if cfg!(test) { 8 } else { 64 };
+const ALIGN: usize = if cfg!(test) { 1 } else { 64 };
 /// A card has room for so many pieces: one that comes, one that is sorted by way of another, one that goes.
 pub(super) const PIECES_ON_CARD: usize = 4;
 
@@ -52,15 +52,17 @@ struct Stray {
 impl Layout {
     /// For so many elements of so many bytes by the first of some lanes, each of which has room for some.
     pub(super) fn new(len: usize, stride: usize, rooms: &[usize]) -> Option<Self> {
-        let wanted = (len * stride / STRIP_BYTES).isqrt();
-        let lanes = rooms.len().min(wanted / STRIPS_OF_LANE).max(1);
-        let first = wanted.clamp(STRIPS_MIN, STRIPS.max(STRIPS_OF_LANE * lanes));
+        let most = STRIPS.max((STRIPS_OF_LANE * rooms.len()).next_power_of_two());
+        let wanted = (len * stride / STRIP_BYTES).isqrt().max(1);
+        let first = (1 << wanted.ilog2()).clamp(STRIPS_MIN, most);
+        let lanes = rooms.len().min(first / STRIPS_OF_LANE).max(1);
         let room = *rooms[..lanes].iter().min()?;
         let layout = |strips: usize| {
             let strip = len.div_ceil(strips * strips).next_multiple_of((ALIGN / stride).max(1));
             Self { strips, strip, lanes }
         };
-        (first..=STRIPS_MAX).map(layout).find(|layout| PIECES_ON_CARD * layout.piece() <= room)
+        let numbers = successors(Some(first), |strips| Some(2 * strips)).take_while(|of| *of <= STRIPS_MAX);
+        numbers.map(layout).find(|layout| PIECES_ON_CARD * layout.piece() <= room)
     }
 
     /// Elements of a piece, and of an area.
@@ -83,10 +85,11 @@ impl Layout {
         start..start + self.strip
     }
 
-    /// The strip of an area with elements that belongs to a piece. It is another one in each, so that pieces
-    /// are alike if what is in order repeats itself.
+    /// The strip of an area with elements that belongs to a piece. From area to area they are evenly spread over
+    /// what is as long as an area, so that a piece has about as many elements of each bucket also if runs that
+    /// are in order follow one another.
     fn strip_of(&self, area: usize, piece: usize) -> usize {
-        (piece + (area.wrapping_mul(0x9E37_79B9) >> 12)) % self.strips
+        (piece + area * ((self.strips * 5 / 8) | 1)) % self.strips
     }
 
     /// The first pass: a piece is a strip of each area. Sorted, it goes to the strips that the piece before it
@@ -140,10 +143,13 @@ impl Layout {
                 }
                 touch
             });
-            let to = (bucket + lanes) * self.piece();
-            Job { from, to: vec![to..to + self.piece()] }
+            Job { from, to: once(self.whole(bucket + lanes)).collect() }
         };
         (0..strips).rev().map(job).collect()
+    }
+
+    fn whole(&self, area: usize) -> Range<usize> {
+        area * self.piece()..(area + 1) * self.piece()
     }
 
     fn area(&self, range: &Range<usize>) -> usize {
@@ -205,7 +211,7 @@ impl Layout {
                 Some(of_home) if area < strips => {
                     last.clone().map(|piece| self.at(area, self.strip_of(of_home, piece))).collect()
                 }
-                Some(_) => vec![area * self.piece()..(area + 1) * self.piece()],
+                Some(_) => once(self.whole(area)).collect(),
                 None => last.clone().map(|piece| self.at(area, piece)).collect(),
             }
         };
