@@ -1,15 +1,16 @@
 //! Sorting memory of the program by way of cards that have less: each element goes up and down the bus twice.
 //!
 //! In the first pass pieces are sorted which are evenly spread over all elements, so that each has about as
-//! many of every bucket, and goes back to the areas of these. Then it is found out where exactly each sorted
-//! piece is to be cut, so that all buckets are as long; what is in the area of another bucket is moved by
-//! threads. In the second pass a bucket is read from its area, sorted, and written to where it belongs. While a
-//! card sorts one piece, the next one comes and the one before goes.
+//! many of every bucket, and goes back to the areas of these. Then it is found out where exactly each
+//! sorted piece is to be cut, so that all buckets are as long; what is in the area of another bucket is
+//! moved by threads. In the second pass a bucket is read from its area, sorted, and written to where it
+//! belongs. While a card sorts one piece, the next one comes and the one before goes.
 //!
-//! What comes back from a card is never written to where it came from, but to RAM that is free, and what was
-//! there before is free once the copy is known to have succeeded. So all elements are in RAM at any time, and a
-//! card that fails or is lost takes none with it. That RAM is two pieces for each card: [`layout`] says where.
-//! What is short, and fits on a card, goes there as a whole, and is copied to other RAM meanwhile.
+//! What comes back from a card is never written to where it came from, but to RAM that is free, and what
+//! was there before is free once the copy is known to have succeeded. So all elements are in RAM at any
+//! time, and a card that fails or is lost takes none with it. That RAM is two pieces for each card:
+//! [`layout`] says where. What is short, and fits on a card, goes there as a whole, and is copied to other
+//! RAM meanwhile.
 
 mod layout;
 
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use backend_api::{Device, DeviceSpan, HostMemory, Queue, Ticket, Transfer};
 
-use self::layout::{Job, Layout, Move, PIECES_ON_CARD, cut};
+use self::layout::{AreaLayout, Move, PIECES_ON_CARD, PieceJob, cut};
 use super::KeyOrder;
 use super::on_device::{ChannelShare, DeviceOutcome, Sorter};
 use super::on_devices::of_each;
@@ -56,7 +57,7 @@ pub(crate) struct ExternalLane<'a> {
 pub(crate) enum ExternalPlan {
     /// All at once.
     Whole,
-    InPieces(Layout),
+    InPieces(AreaLayout),
 }
 
 impl ExternalPlan {
@@ -68,7 +69,7 @@ impl ExternalPlan {
         if len * stride <= WHOLE_BYTES_MAX && 2 * len <= rooms[0] {
             return Some(Self::Whole);
         }
-        Layout::new(len, stride, rooms).map(Self::InPieces)
+        AreaLayout::new(len, stride, rooms).map(Self::InPieces)
     }
 }
 
@@ -123,8 +124,8 @@ unsafe fn sort_in_steps(
     let mut cards = Vec::new();
     for lane in &lanes {
         let import = |kind| {
-            // SAFETY: the memory goes after what is made here, and is reached by its address alone until then:
-            // by threads while no work is under way.
+            // SAFETY: the memory goes after what is made here, and is reached by its address alone until
+            // then: by threads while no work is under way.
             unsafe { ImportedMemory::new(lane.share.lane.device(), spare, bytes, kind) }
         };
         let spare = match plan {
@@ -144,7 +145,8 @@ unsafe fn sort_in_steps(
     sorted
 }
 
-/// Elements, by their place in a [`Layout`]: those at home, and those of the spare memory before and behind.
+/// Elements, by their place in a [`AreaLayout`]: those at home, and those of the spare memory before and
+/// behind.
 struct Ram {
     home: NonNull<u8>,
     spare: NonNull<u8>,
@@ -190,8 +192,8 @@ impl Ram {
         let bytes = moves.iter().map(|(from, _)| from.len() * self.stride).sum::<usize>();
         each(bytes.div_ceil(PART_BYTES).min(*CORES), parts.len(), |number| {
             let (from, to, len) = parts[number];
-            // SAFETY: both are within one memory, and no other thread touches what is written; places that are
-            // free are none that is copied from.
+            // SAFETY: both are within one memory, and no other thread touches what is written; places that
+            // are free are none that is copied from.
             unsafe { self.address(from).copy_to_nonoverlapping(self.address(to), len * self.stride) };
         });
     }
@@ -244,7 +246,7 @@ impl ExternalSort<'_> {
     fn at_once(&self) -> Result<()> {
         let len = self.ram.len;
         let [from, to] = [0, 0].map(|start| once(start..len).collect());
-        let job = Job { from, to };
+        let job = PieceJob { from, to };
         let is_copied = AtomicBool::new(false);
         let (_, sorted) = self.run(&[job], &|| {
             self.ram.copy(&[(0..len, len)]);
@@ -256,15 +258,15 @@ impl ExternalSort<'_> {
         sorted
     }
 
-    fn in_pieces(&self, layout: Layout) -> Result<()> {
-        let (ram, Layout { strips, strip, .. }) = (&self.ram, layout);
+    fn in_pieces(&self, layout: AreaLayout) -> Result<()> {
+        let (ram, AreaLayout { strips, strip, .. }) = (&self.ram, layout);
         let behind = ram.before + ram.len..layout.home().end;
         ram.pad(behind.clone(), true);
-        let pass = |jobs: &[Job]| {
+        let pass = |jobs: &[PieceJob]| {
             let (done, sorted) = self.run(jobs, &|| {});
             sorted.inspect_err(|_| {
                 let is_done = |number: usize| number / layout.lanes < done[number % layout.lanes];
-                let now = |(number, job): (usize, &Job)| {
+                let now = |(number, job): (usize, &PieceJob)| {
                     if is_done(number) { job.to.clone() } else { job.from.clone() }
                 };
                 ram.copy(&layout.back_home(jobs.iter().enumerate().flat_map(now).collect()));
@@ -283,9 +285,9 @@ impl ExternalSort<'_> {
         pass(&layout.second_pass(&runs, &cuts, |moves| ram.copy(moves)))
     }
 
-    /// Has each card do its jobs, and one thread some work in RAM meanwhile; how many jobs each card has done,
-    /// also if it fails.
-    fn run(&self, jobs: &[Job], meanwhile: &(dyn Fn() + Sync)) -> (Vec<usize>, Result<()>) {
+    /// Has each card do its jobs, and one thread some work in RAM meanwhile; how many jobs each card has
+    /// done, also if it fails.
+    fn run(&self, jobs: &[PieceJob], meanwhile: &(dyn Fn() + Sync)) -> (Vec<usize>, Result<()>) {
         let has_failed = AtomicBool::new(false);
         let outcomes = of_each(self.cards.len(), self.cards.len(), |number| {
             let done = AtomicUsize::new(0);
@@ -301,7 +303,7 @@ impl ExternalSort<'_> {
     fn run_lane(
         &self,
         number: usize,
-        jobs: &[Job],
+        jobs: &[PieceJob],
         meanwhile: &(dyn Fn() + Sync),
         done: &AtomicUsize,
         has_failed: &AtomicBool,

@@ -25,7 +25,7 @@ pub(super) const PIECES_ON_CARD: usize = 4;
 
 /// Elements that are brought to a card as one piece, sorted there, and brought back to another place.
 #[derive(Clone, Debug)]
-pub(super) struct Job {
+pub(super) struct PieceJob {
     pub from: Vec<Range<usize>>,
     pub to: Vec<Range<usize>>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Job {
 pub(super) type Move = (Range<usize>, usize);
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct AreaLayout {
     /// How many areas have elements, and so how many strips an area has, and how many pieces there are.
     pub(super) strips: usize,
     /// Elements of a strip.
@@ -49,7 +49,7 @@ struct Stray {
     at: Range<usize>,
 }
 
-impl Layout {
+impl AreaLayout {
     /// For so many elements of so many bytes by the first of some lanes, each of which has room for some.
     pub(super) fn new(len: usize, stride: usize, rooms: &[usize]) -> Option<Self> {
         let most = STRIPS.max((STRIPS_OF_LANE * rooms.len()).next_power_of_two());
@@ -85,43 +85,43 @@ impl Layout {
         start..start + self.strip
     }
 
-    /// The strip of an area with elements that belongs to a piece. From area to area they are evenly spread over
-    /// what is as long as an area, so that a piece has about as many elements of each bucket also if runs that
-    /// are in order follow one another.
+    /// The strip of an area with elements that belongs to a piece. From area to area they are evenly spread
+    /// over what is as long as an area, so that a piece has about as many elements of each bucket also if
+    /// runs that are in order follow one another.
     fn strip_of(&self, area: usize, piece: usize) -> usize {
         (piece + area * ((self.strips * 5 / 8) | 1)) % self.strips
     }
 
-    /// The first pass: a piece is a strip of each area. Sorted, it goes to the strips that the piece before it
-    /// in its lane was in, so that the least elements are in the first area and so on, but as many areas
+    /// The first pass: a piece is a strip of each area. Sorted, it goes to the strips that the piece before
+    /// it in its lane was in, so that the least elements are in the first area and so on, but as many areas
     /// further ahead as there are lanes: an element is about where its bucket is to be read from.
-    pub(super) fn first_pass(&self) -> Vec<Job> {
+    pub(super) fn first_pass(&self) -> Vec<PieceJob> {
         let &Self { strips, lanes, .. } = self;
         let to = |piece: usize, bucket: usize| match piece.checked_sub(lanes) {
             None => self.at(self.home().end / self.piece() + piece, bucket),
             Some(before) if bucket < lanes => self.at(bucket, before),
             Some(before) => self.at(bucket, self.strip_of(bucket - lanes, before)),
         };
-        let job = |piece| Job {
+        let job = |piece| PieceJob {
             from: (0..strips).map(|area| self.at(lanes + area, self.strip_of(area, piece))).collect(),
             to: (0..strips).map(|bucket| to(piece, bucket)).collect(),
         };
         (0..strips).map(job).collect()
     }
 
-    /// The second pass, given where pieces of the first are cut: a bucket is as long as an area, and goes from
-    /// the area of its number to the one behind it that the bucket before it in its lane was in. So the last
-    /// bucket comes first. What is where a bucket goes to is moved away first, by `copy`.
+    /// The second pass, given where pieces of the first are cut: a bucket is as long as an area, and goes
+    /// from the area of its number to the one behind it that the bucket before it in its lane was in. So
+    /// the last bucket comes first. What is where a bucket goes to is moved away first, by `copy`.
     pub(super) fn second_pass(
         &self,
-        runs: &[Job],
+        runs: &[PieceJob],
         cuts: &[Vec<usize>],
         copy: impl FnMut(&[Move]),
-    ) -> Vec<Job> {
+    ) -> Vec<PieceJob> {
         let &Self { strips, lanes, .. } = self;
         let (mut own, mut strays) = (vec![Vec::new(); strips], Vec::new());
         for (bucket, cuts) in cuts.windows(2).enumerate() {
-            for (run, Job { to, .. }) in runs.iter().enumerate() {
+            for (run, PieceJob { to, .. }) in runs.iter().enumerate() {
                 let (mut number, end) = (cuts[0][run], cuts[1][run]);
                 while number < end {
                     let within = number % self.strip;
@@ -143,7 +143,7 @@ impl Layout {
                 }
                 touch
             });
-            Job { from, to: once(self.whole(bucket + lanes)).collect() }
+            PieceJob { from, to: once(self.whole(bucket + lanes)).collect() }
         };
         (0..strips).rev().map(job).collect()
     }
