@@ -16,6 +16,7 @@ mod gather;
 mod home;
 #[forbid(unsafe_code)]
 mod operations;
+mod sort;
 #[forbid(unsafe_code)]
 mod staging;
 #[forbid(unsafe_code)]
@@ -61,6 +62,7 @@ pub use home::{Home, HomeMut};
 /// | [`select_where`](crate::views::View::select_where) | the same; back, those selected elements that are newer on a device |
 /// | [`transform`](crate::views::QueryMut::transform), [`assign_where`](crate::views::QueryMut::assign_where) | the same; nothing for blocks all of whose bytes are written, whatever they were |
 /// | the same of what is [joined](crate::views::View::join) | the same, and each time the elements of the others |
+/// | [`sort`](crate::views::ViewMut::sort) | home, all that is newer on a device; nothing is valid there afterwards |
 /// | [`fill`](crate::views::ViewMut::fill) | to the devices, the blocks at the two ends if the range covers only parts of them |
 /// | [`get`](crate::views::View::get), [`read`](crate::views::View::read), [`slice`](Self::slice) | home, blocks of the range that are newer on a device |
 /// | [`set`](crate::views::ViewMut::set), [`write`](crate::views::ViewMut::write) | home, blocks that are newer on a device and only partly overwritten |

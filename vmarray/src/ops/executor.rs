@@ -38,7 +38,7 @@ use crate::engine::pager::Pager;
 pub(crate) use beside::ReadOperand;
 pub(crate) use copy::{copies_within, copy_elements};
 pub use fetch::PastHost;
-pub(crate) use staged::StagedRows;
+pub(crate) use staged::{OwnQueue, StagedRows};
 pub use write::{Change, Operand, OperandStore, ResultStore, ShareWork};
 pub(crate) use write::{Outcome, RefusedRun, STAGED_BYTES, Writing, in_parts};
 

@@ -3,6 +3,7 @@
 mod by_pieces;
 #[cfg(test)]
 pub(crate) mod card_model;
+mod external;
 mod in_place;
 mod look_back;
 mod merge;
@@ -21,6 +22,7 @@ use vmarray_kernel::{Memory, Number};
 pub(crate) use self::by_pieces::bytes_in_ram;
 #[cfg(test)]
 pub(crate) use self::card_model::CardModel;
+pub(crate) use self::external::{ExternalLane, ExternalPlan, sort as sort_by_way_of_cards};
 pub(crate) use self::look_back::{LookBack, look_back};
 use self::on_device::can_sort;
 pub use self::on_device::{ChannelShare, DeviceOutcome};
@@ -87,6 +89,26 @@ impl KeyOrder {
         let wide = bits.wide();
         let sign = ((wide << (u64::BITS - 8 * B::BYTES as u32)) as i64 >> 63) as u64;
         wide ^ self.flip ^ (sign & self.flip_negative)
+    }
+
+    /// The same of numbers of so many bytes.
+    pub(crate) fn key_of_word(self, word: u64, bytes: u64) -> u64 {
+        match bytes {
+            1 => self.key(word as u8),
+            2 => self.key(word as u16),
+            4 => self.key(word as u32),
+            _ => self.key(word),
+        }
+    }
+
+    /// The other way round.
+    fn word(self, key: u64, bytes: u64) -> u64 {
+        match bytes {
+            1 => self.bits::<u8>(key).wide(),
+            2 => self.bits::<u16>(key).wide(),
+            4 => self.bits::<u32>(key).wide(),
+            _ => self.bits(key),
+        }
     }
 
     /// The bits of which a key was made.
@@ -172,6 +194,9 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
         &mut |shares, dealing, begin_write| sort_on_devices(shares, dealing, order, begin_write),
     );
     if sorted? {
+        return Ok(());
+    }
+    if values.is_none() && target.sort_by_way_of_cards(range, order, &can_sort)? {
         return Ok(());
     }
     by_pieces::sort::<T, S>(store, range, values, order)

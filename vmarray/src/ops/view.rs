@@ -682,9 +682,16 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// channel has, pieces of up to 1 GiB are sorted in RAM by all cores, which takes up to twice as much of
     /// it, and merged in place.
     ///
-    /// On a card the range is held as a whole meanwhile: other threads wait for it. Elsewhere others must not
-    /// write to the range meanwhile, or what comes out is not said. How far it has come is told, and it can
-    /// be stopped: see [`with_progress`](crate::progress::with_progress).
+    /// Elements of a [`Source`](crate::Source) whose devices are such cards, and know its memory
+    /// ([`import`](crate::source::SourceBuilder::import)), pass through the source's device memory in pieces,
+    /// twice up and down the bus, from 16 MiB on. It takes a sixteenth as much RAM beside them, or 64 MiB if
+    /// that is more. What has room twice in the device memory of one channel, up to 1 GiB, goes there and
+    /// back once, and takes as much RAM. Pages give up their device memory for it. Whatever fails, no element
+    /// is lost.
+    ///
+    /// On a card, or by way of one, the range is held as a whole meanwhile: other threads wait for it.
+    /// Elsewhere others must not write to the range meanwhile, or what comes out is not said. How far it has
+    /// come is told, and it can be stopped: see [`with_progress`](crate::progress::with_progress).
     ///
     /// ```
     /// # use vmarray::prelude::*;

@@ -168,6 +168,11 @@ impl SourceChannel {
         Elements { start: self.slots.at(0), count: self.slots.bytes() / stride, stride }
     }
 
+    /// The home, as the device knows it, if it does.
+    pub(super) fn import(&self) -> Option<&ImportedMemory> {
+        self.import.as_deref()
+    }
+
     pub(super) fn slot_bytes(&self) -> u64 {
         self.slots.bytes()
     }

@@ -104,15 +104,21 @@ impl<T: Element> Core<T> {
             } else {
                 pool.tenants().filter(|page| touched.contains(page)).collect()
             };
-            for page in tenants {
-                let entry = &self.entries[page];
-                let mut held = entry.take();
-                if let Some(slot) = entry.slot() {
-                    self.settle(&mut held, page, u64::MAX)?;
-                    entry.invalidate(u64::MAX);
-                    entry.place(None);
-                    pool.policy_remove(slot);
-                }
+            self.evict_pages(&mut pool, tenants)?;
+        }
+        Ok(())
+    }
+
+    /// The same of these pages, whose channel the caller holds.
+    pub(super) fn evict_pages(&self, pool: &mut Pool, pages: Vec<usize>) -> Result<()> {
+        for page in pages {
+            let entry = &self.entries[page];
+            let mut held = entry.take();
+            if let Some(slot) = entry.slot() {
+                self.settle(&mut held, page, u64::MAX)?;
+                entry.invalidate(u64::MAX);
+                entry.place(None);
+                pool.policy_remove(slot);
             }
         }
         Ok(())

@@ -105,6 +105,14 @@ impl<T: Element> Core<T> {
         unsafe { std::slice::from_raw_parts_mut(self.first_of(&self.indices_of(page, within)), within.len()) }
     }
 
+    /// Where elements are at home, all of whose pages the caller has for itself; of homes that can be written
+    /// to. Nobody else touches them while it does.
+    pub(super) fn start_of(&self, held: &[ExclusivePage<'_>], range: &Range<usize>) -> NonNull<T> {
+        let pages = &self.entries[self.cuts.touched_pages(range)];
+        assert!(held.len() == pages.len() && held.iter().zip(pages).all(|(held, page)| held.is_of(page)));
+        NonNull::new(self.first_of(range)).expect("a home has an address")
+    }
+
     /// Elements at home that nobody else reaches.
     pub(super) fn slice(&mut self, range: &Range<usize>) -> &[T] {
         // SAFETY: as above. The core is borrowed exclusively, so that no operation runs; none leaves work

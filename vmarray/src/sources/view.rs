@@ -20,6 +20,7 @@ use crate::ops::executor::{
     Change, Examination, Lane as _, Operand, OperandStore, Question, ResultStore, distinct,
 };
 use crate::ops::launch::{Argument, Bound, changed, shared};
+use crate::ops::sort::KeyOrder;
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Section, SectionMut, Store, StoreMut, View, ViewMut};
 
@@ -191,6 +192,15 @@ impl<T: Element> ResultStore for Core<T> {
 
     fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()> {
         self.assign(others, range, change)
+    }
+
+    fn sort_by_way_of_cards(
+        &self,
+        range: &Range<usize>,
+        order: KeyOrder,
+        can_sort: &dyn Fn(&Arc<dyn Device>) -> bool,
+    ) -> Result<bool> {
+        self.sort_in_slots(range, order, can_sort)
     }
 }
 

@@ -25,10 +25,16 @@ pub(crate) struct StagedRows<'a, L> {
     range: Range<usize>,
 }
 
-/// The queue for the rows' copies and kernels, which nobody else uses.
-struct OwnQueue<'a, L> {
+/// A lane with a queue which nobody else uses: for rows' copies and kernels, for one.
+pub(crate) struct OwnQueue<'a, L> {
     of: &'a L,
     queue: Queue<dyn Device>,
+}
+
+impl<'a, L: Lane> OwnQueue<'a, L> {
+    pub(crate) fn new(of: &'a L) -> Result<Self> {
+        Ok(Self { of, queue: Queue::new(of.device())? })
+    }
 }
 
 impl<L: Lane> Lane for OwnQueue<'_, L> {
@@ -80,7 +86,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
             bytes = (bytes + most * column.stride()).next_multiple_of(ALIGNMENT);
         }
         let device = self.lane.device();
-        let lane = OwnQueue { of: self.lane, queue: Queue::new(device)? };
+        let lane = OwnQueue::new(self.lane)?;
         let host = HostBuffer::new(device, bytes, HostMemory::Pageable)?;
         let memory = DeviceBuffer::new(device, bytes as u64, Commit::Lazy)?;
         let mut part = Q::Part::default();

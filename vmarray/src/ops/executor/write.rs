@@ -15,7 +15,7 @@ use crate::base::recording;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
-use crate::ops::sort::{ChannelShare, Dealing, DeviceOutcome};
+use crate::ops::sort::{ChannelShare, Dealing, DeviceOutcome, KeyOrder};
 
 /// How many bytes of each column are copied at a time to where they are to be beside the others.
 pub(crate) const STAGED_BYTES: usize = 16 << 20;
@@ -124,6 +124,18 @@ pub trait ResultStore: OperandStore {
         work: ShareWork<'_>,
     ) -> Result<bool> {
         let _ = (range, beside, can_do, work);
+        Ok(false)
+    }
+
+    /// Sorts the elements of a range, which are numbers at home in RAM, by way of devices, if these are such
+    /// that can do it and it is worth it; else says that it did not, and has the elements in some order.
+    fn sort_by_way_of_cards(
+        &self,
+        range: &Range<usize>,
+        order: KeyOrder,
+        can_sort: &dyn Fn(&Arc<dyn Device>) -> bool,
+    ) -> Result<bool> {
+        let _ = (range, order, can_sort);
         Ok(false)
     }
 }

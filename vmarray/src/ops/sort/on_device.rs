@@ -9,7 +9,7 @@ use std::sync::Arc;
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Kernel, Report};
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceSpan, Elements, Fill, Launch, Queue, Ticket, Transfer, View,
+    Commit, Device, DeviceBuffer, DeviceSpan, Elements, Fill, Launch, Queue, Route, Ticket, Transfer, View,
 };
 
 use super::KeyOrder;
@@ -162,7 +162,7 @@ impl<'a> Sorter<'a> {
         self.done(0, &mut |queue| queue.fill(&fill))?;
         self.launch(self.count, items, &views, &[keys, self.order.flip, self.order.flip_negative])?;
         let (from, to) = (self.memory.at(0), self.host.at(0));
-        self.done(0, &mut |queue| queue.submit(&[Transfer::Download { from, to, bytes: counted * 8 }]))?;
+        self.copy_numbers(Transfer::Download { from, to, bytes: counted * 8 })?;
         let mut report = [0_u64; Report::BYTES as usize / 8];
         self.host.read(words as usize * 8, bytemuck::cast_slice_mut(&mut report));
         let mut counts = vec![0; counted as usize];
@@ -235,13 +235,14 @@ impl<'a> Sorter<'a> {
         self.done(1, &mut |queue| queue.submit(&[copy]))?;
         let mut word = [0; 8];
         self.host.read(0, &mut word[..bytes as usize]);
-        let bits = u64::from_le_bytes(word);
-        Ok(match bytes {
-            1 => self.order.key(bits as u8),
-            2 => self.order.key(bits as u16),
-            4 => self.order.key(bits as u32),
-            _ => self.order.key(bits),
-        })
+        Ok(self.order.key_of_word(u64::from_le_bytes(word), bytes))
+    }
+
+    /// Copies what is short, by a kernel where there is one for that: it does not wait for the engine that
+    /// copies long pieces of others meanwhile.
+    fn copy_numbers(&self, copy: Transfer<'_>) -> backend_api::Result<()> {
+        let device = self.share.lane.device();
+        self.done(0, &mut |queue| device.submit_by(Route::Kernel, queue.handle(), &[copy]))
     }
 
     /// Has work done in the queue of what changes the keys.
@@ -288,7 +289,7 @@ impl<'a> Sorter<'a> {
         let states = Elements { start: self.memory.at(self.states), count: states, stride: 4 };
         let keys_to = Elements { start: to.keys, count, stride };
         let upload = Transfer::Upload { from: self.host.at(0), to: starts.start, bytes: digits * 8 };
-        self.done(0, &mut |queue| queue.submit(&[upload]))?;
+        self.copy_numbers(upload)?;
         let mut first = 0;
         while first < count {
             let here = Self::at_once(self.moves).min(count - first);

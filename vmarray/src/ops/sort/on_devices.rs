@@ -84,7 +84,9 @@ fn sort_in_steps(
     begin_write: impl FnOnce(),
 ) -> DeviceOutcome {
     let is_dealt = shares.len() > 1 && shares[0].values.is_some();
-    let made = of_each(shares.len(), |number| ShareSorter::new(&shares[number], order, !is_dealt, steps));
+    let made = of_each(shares.len(), shares.len(), |number| {
+        ShareSorter::new(&shares[number], order, !is_dealt, steps)
+    });
     let (mut sorters, mut failure) = (Vec::new(), None);
     for sorter in made {
         match sorter {
@@ -172,10 +174,10 @@ impl<'a> ShareSorter<'a> {
     }
 }
 
-/// What `work` gives for each number below an end, by as many threads.
-fn of_each<R: Send>(end: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+/// What `work` gives for each number below an end, by so many threads at most.
+pub(super) fn of_each<R: Send>(threads: usize, end: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
     let results: Vec<Mutex<Option<R>>> = (0..end).map(|_| Mutex::default()).collect();
-    each(end, end, |number| *results[number].lock() = Some(work(number)));
+    each(threads, end, |number| *results[number].lock() = Some(work(number)));
     results.into_iter().filter_map(Mutex::into_inner).collect()
 }
 
@@ -203,7 +205,7 @@ struct SortedShares<'s, 'a> {
 impl<'s> SortedShares<'s, '_> {
     fn run(mut self, is_dealt: bool) -> DeviceOutcome {
         let Err(error) = self.sort(is_dealt) else { return DeviceOutcome::Done };
-        let home = of_each(self.at.len(), |number| {
+        let home = of_each(self.at.len(), self.at.len(), |number| {
             self.sorters[number].bring(self.at[number], self.sorters[number].home())
         });
         match home.into_iter().collect::<backend_api::Result<Vec<_>>>() {
@@ -219,7 +221,7 @@ impl<'s> SortedShares<'s, '_> {
         if is_dealt {
             self.step(|this, number| this.gather(number), |_| true)?;
         }
-        let sorted = of_each(sorters.len(), |number| sorters[number].sort(self.at[number]));
+        let sorted = of_each(sorters.len(), sorters.len(), |number| sorters[number].sort(self.at[number]));
         let mut failure = Ok(());
         for (at, sorted) in self.at.iter_mut().zip(sorted) {
             *at = sorted.unwrap_or_else(|(place, error)| {
@@ -265,7 +267,11 @@ impl<'s> SortedShares<'s, '_> {
     {
         let this = &*self;
         let done =
-            of_each(this.at.len(), |number| if is_moved(number) { work(this, number) } else { Ok(()) });
+            of_each(
+                this.at.len(),
+                this.at.len(),
+                |number| if is_moved(number) { work(this, number) } else { Ok(()) },
+            );
         done.into_iter().collect::<backend_api::Result<Vec<()>>>()?;
         for (number, at) in self.at.iter_mut().enumerate().filter(|(number, _)| is_moved(*number)) {
             *at = self.sorters[number].other_than(*at);

@@ -1,21 +1,24 @@
 //! Sorting: whole arrays of random keys, keys that are all equal, and keys of few values; random keys with
-//! values.
+//! values; and memory of the program that is longer than the device memory for it.
 //!
 //! `sort.cu`, beside this, is the same by CUB, to be compiled and run by hand.
 
 use super::{Bench, size};
 use crate::bench::measure::{Unit, timed};
+use crate::bench::raw::Way;
 use crate::bench::results::Role;
-use anyhow::Result;
-use rayon::slice::ParallelSliceMut;
+use anyhow::{Result, ensure};
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use rdst::{RadixKey, RadixSort};
 use std::hint::black_box;
-use vmarray::Element;
-use vmarray::device::{Device, DeviceInfo, DeviceKind};
+use vmarray::device::wrap::SplitMix64;
+use vmarray::device::{Device, DeviceInfo, DeviceKind, HostMemory};
 use vmarray::expr::{Expr, FieldType, index};
 use vmarray::order::MatchKind;
 use vmarray::prelude::*;
 use vmarray::views::SortKey;
+use vmarray::{Element, Source};
 
 /// A vector is sorted beside an array of so many bytes.
 const VEC_BYTES_MAX: usize = 1 << 30;
@@ -37,6 +40,9 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         sizes.extend([16 << 30, 64 << 30]);
     }
     orders(bench, setup.medium_bytes / 16)?;
+    for bytes in if has_card && !setup.quick { vec![short, 8 << 30, 32 << 30] } else { vec![short] } {
+        source(bench, bytes)?;
+    }
     if has_card && !setup.quick {
         // What leaves no room for as many again, and as much as sorting in place takes.
         let devices = setup.devices.len() as u64;
@@ -103,6 +109,54 @@ fn orders(bench: &mut Bench, bytes: usize) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Random keys in page-locked memory of the program, with device memory for a quarter of them. What has to
+/// pass the bus is counted: each byte up and down, twice.
+fn source(bench: &mut Bench, bytes: usize) -> Result<()> {
+    let setup = bench.setup.clone();
+    // Half as much again is left for what else there is.
+    if available_bytes().is_some_and(|available| available < bytes as u64 / 2 * 3) {
+        return Ok(());
+    }
+    let name = format!("sort/source/u64/{}", size(bytes));
+    bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
+        let builder = Source::builder(vec![0_u64; bytes / 8]).devices(setup.devices.iter().cloned());
+        let mut source = builder.device_bytes(bytes as u64 / 4).import(HostMemory::Pinned).build()?;
+        source.reset_stats();
+        let series = row.measure("ours", Role::Ours, || {
+            let keys = source.slice_mut(..)?.par_chunks_mut(1 << 20).enumerate();
+            let expected = keys.map(|(number, keys)| {
+                let mut random = SplitMix64::new(number as u64);
+                keys.fill_with(|| random.next());
+                keys.iter().fold(0, |sum: u64, key| sum.wrapping_add(*key))
+            });
+            let expected = expected.reduce(|| 0, u64::wrapping_add);
+            let sample = timed(setup.threads, || {
+                source.sort(..)?;
+                Ok(4.0 * bytes as f64)
+            })?;
+            let keys = source.slice(..)?;
+            ensure!(keys.par_windows(2).all(|two| two[0] <= two[1]), "keys are out of order");
+            let sum = keys.par_iter().copied().reduce(|| 0, u64::wrapping_add);
+            ensure!(sum == expected, "keys are lost");
+            Ok(sample)
+        })?;
+        let (total, amount) = (source.stats().total(), series.amount.max(1.0));
+        row.count([
+            ("cores", series.cores()),
+            ("to_device_bytes_per_unit", total.bytes_to_device as f64 / amount),
+            ("from_device_bytes_per_unit", total.bytes_from_device as f64 / amount),
+        ]);
+        row.limit("bus", bench.raw.bus(Way::Both))
+    })
+}
+
+/// How much RAM there is, where the system says so.
+fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
 /// Keys with values that are as long.

@@ -1,0 +1,300 @@
+//! Where elements are while they are sorted by way of cards: in memory that is cut into *areas* of as many
+//! strips as there are areas with elements, each of which is as long as a piece.
+//!
+//! ```text
+//! | spare areas | elements: area by area, filled up with padding | spare strips |
+//!   0 .. lanes    lanes .. lanes + strips                          as many as the spare areas have
+//! ```
+
+use std::iter::{once, successors};
+use std::ops::Range;
+
+/// How many pieces there are, if that leaves strips as long as they should be; always a power of two.
+const STRIPS: usize = if cfg!(test) { 8 } else { 128 };
+/// And how many there are for each card: for each, two pieces of RAM are needed, a sixteenth of all of them.
+const STRIPS_OF_LANE: usize = if cfg!(test) { 4 } else { 32 };
+const STRIPS_MIN: usize = 4;
+/// Of more, it takes too long to find out where each one is.
+const STRIPS_MAX: usize = if cfg!(test) { 64 } else { 512 };
+/// What a strip should have at least: a bus loses some microseconds for each copy.
+const STRIP_BYTES: usize = if cfg!(test) { 64 } else { 512 << 10 };
+/// Strips begin at multiples of this.
+const ALIGN: usize = if cfg!(test) { 1 } else { 64 };
+/// A card has room for so many pieces: one that comes, one that is sorted by way of another, one that goes.
+pub(super) const PIECES_ON_CARD: usize = 4;
+
+/// Elements that are brought to a card as one piece, sorted there, and brought back to another place.
+#[derive(Clone, Debug)]
+pub(super) struct PieceJob {
+    pub from: Vec<Range<usize>>,
+    pub to: Vec<Range<usize>>,
+}
+
+/// A copy within RAM: of which elements, and to where.
+pub(super) type Move = (Range<usize>, usize);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AreaLayout {
+    /// How many areas have elements, and so how many strips an area has, and how many pieces there are.
+    pub(super) strips: usize,
+    /// Elements of a strip.
+    pub(super) strip: usize,
+    /// Cards, or shares of them: job `n` is that of lane `n % lanes`.
+    pub(super) lanes: usize,
+}
+
+/// Elements of a bucket that are where they would be overwritten.
+struct Stray {
+    bucket: usize,
+    at: Range<usize>,
+}
+
+impl AreaLayout {
+    /// For so many elements of so many bytes by the first of some lanes, each of which has room for some.
+    pub(super) fn new(len: usize, stride: usize, rooms: &[usize]) -> Option<Self> {
+        let most = STRIPS.max((STRIPS_OF_LANE * rooms.len()).next_power_of_two());
+        let wanted = (len * stride / STRIP_BYTES).isqrt().max(1);
+        let first = (1 << wanted.ilog2()).clamp(STRIPS_MIN, most);
+        let lanes = rooms.len().min(first / STRIPS_OF_LANE).max(1);
+        let room = *rooms[..lanes].iter().min()?;
+        let layout = |strips: usize| {
+            let strip = len.div_ceil(strips * strips).next_multiple_of((ALIGN / stride).max(1));
+            Self { strips, strip, lanes }
+        };
+        let numbers = successors(Some(first), |strips| Some(2 * strips)).take_while(|of| *of <= STRIPS_MAX);
+        numbers.map(layout).find(|layout| PIECES_ON_CARD * layout.piece() <= room)
+    }
+
+    /// Elements of a piece, and of an area.
+    pub(super) fn piece(&self) -> usize {
+        self.strips * self.strip
+    }
+
+    /// Where the elements are, and the padding behind them.
+    pub(super) fn home(&self) -> Range<usize> {
+        self.lanes * self.piece()..(self.lanes + self.strips) * self.piece()
+    }
+
+    /// Elements that there is room for.
+    pub(super) fn end(&self) -> usize {
+        self.home().end + self.lanes * self.piece()
+    }
+
+    fn at(&self, area: usize, strip: usize) -> Range<usize> {
+        let start = area * self.piece() + strip * self.strip;
+        start..start + self.strip
+    }
+
+    /// The strip of an area with elements that belongs to a piece. From area to area they are evenly spread
+    /// over what is as long as an area, so that a piece has about as many elements of each bucket also if
+    /// runs that are in order follow one another.
+    fn strip_of(&self, area: usize, piece: usize) -> usize {
+        (piece + area * ((self.strips * 5 / 8) | 1)) % self.strips
+    }
+
+    /// The first pass: a piece is a strip of each area. Sorted, it goes to the strips that the piece before
+    /// it in its lane was in, so that the least elements are in the first area and so on, but as many areas
+    /// further ahead as there are lanes: an element is about where its bucket is to be read from.
+    pub(super) fn first_pass(&self) -> Vec<PieceJob> {
+        let &Self { strips, lanes, .. } = self;
+        let to = |piece: usize, bucket: usize| match piece.checked_sub(lanes) {
+            None => self.at(self.home().end / self.piece() + piece, bucket),
+            Some(before) if bucket < lanes => self.at(bucket, before),
+            Some(before) => self.at(bucket, self.strip_of(bucket - lanes, before)),
+        };
+        let job = |piece| PieceJob {
+            from: (0..strips).map(|area| self.at(lanes + area, self.strip_of(area, piece))).collect(),
+            to: (0..strips).map(|bucket| to(piece, bucket)).collect(),
+        };
+        (0..strips).map(job).collect()
+    }
+
+    /// The second pass, given where pieces of the first are cut: a bucket is as long as an area, and goes
+    /// from the area of its number to the one behind it that the bucket before it in its lane was in. So
+    /// the last bucket comes first. What is where a bucket goes to is moved away first, by `copy`.
+    pub(super) fn second_pass(
+        &self,
+        runs: &[PieceJob],
+        cuts: &[Vec<usize>],
+        copy: impl FnMut(&[Move]),
+    ) -> Vec<PieceJob> {
+        let &Self { strips, lanes, .. } = self;
+        let (mut own, mut strays) = (vec![Vec::new(); strips], Vec::new());
+        for (bucket, cuts) in cuts.windows(2).enumerate() {
+            for (run, PieceJob { to, .. }) in runs.iter().enumerate() {
+                let (mut number, end) = (cuts[0][run], cuts[1][run]);
+                while number < end {
+                    let within = number % self.strip;
+                    let len = (self.strip - within).min(end - number);
+                    let start = to[number / self.strip].start + within;
+                    self.sort_out(bucket, start..start + len, &mut own[bucket], &mut strays);
+                    number += len;
+                }
+            }
+        }
+        self.gather(&mut own, strays, copy);
+        let job = |bucket: usize| {
+            let mut from = std::mem::take(&mut own[bucket]);
+            from.sort_unstable_by_key(|range| range.start);
+            from.dedup_by(|next, before| {
+                let touch = before.end == next.start;
+                if touch {
+                    before.end = next.end;
+                }
+                touch
+            });
+            PieceJob { from, to: once(self.whole(bucket + lanes)).collect() }
+        };
+        (0..strips).rev().map(job).collect()
+    }
+
+    fn whole(&self, area: usize) -> Range<usize> {
+        area * self.piece()..(area + 1) * self.piece()
+    }
+
+    fn area(&self, range: &Range<usize>) -> usize {
+        range.start / self.piece()
+    }
+
+    fn sort_out(
+        &self,
+        bucket: usize,
+        at: Range<usize>,
+        own: &mut Vec<Range<usize>>,
+        strays: &mut Vec<Stray>,
+    ) {
+        let area = self.area(&at);
+        if area == bucket || area >= self.strips + self.lanes {
+            own.push(at);
+        } else {
+            strays.push(Stray { bucket, at });
+        }
+    }
+
+    /// Brings elements that are in areas of other buckets to their own ones.
+    fn gather(&self, own: &mut [Vec<Range<usize>>], mut strays: Vec<Stray>, mut copy: impl FnMut(&[Move])) {
+        let &Self { strips, lanes, .. } = self;
+        let mut free = self.free_after_first_pass();
+        for area in 0..strips {
+            let (mut moves, mut others) = (Vec::new(), Vec::new());
+            for Stray { bucket, at } in strays.extract_if(.., |stray| self.area(&stray.at) == area) {
+                let mut left = at.clone();
+                while !left.is_empty() {
+                    let rooms = once(bucket).chain(strips..strips + lanes).chain(area + 1..strips);
+                    let to = rooms.into_iter().find(|room| !free[*room].is_empty());
+                    let to = to.expect("what is free elsewhere is no shorter than an area");
+                    let to = place(&mut left, &mut free[to], &mut moves);
+                    self.sort_out(bucket, to, &mut own[bucket], &mut others);
+                }
+                free[area].push(at);
+            }
+            copy(&moves);
+            strays.append(&mut others);
+            moves.clear();
+            for Stray { bucket, at } in strays.extract_if(.., |stray| stray.bucket == area) {
+                let mut left = at.clone();
+                while !left.is_empty() {
+                    own[bucket].push(place(&mut left, &mut free[area], &mut moves));
+                }
+                free[self.area(&at)].push(at);
+            }
+            copy(&moves);
+        }
+    }
+
+    /// What is free in each area: the strips of the pieces that were the last ones of their lanes.
+    fn free_after_first_pass(&self) -> Vec<Vec<Range<usize>>> {
+        let &Self { strips, lanes, .. } = self;
+        let last = strips - lanes..strips;
+        let free = |area: usize| -> Vec<Range<usize>> {
+            match area.checked_sub(lanes) {
+                Some(of_home) if area < strips => {
+                    last.clone().map(|piece| self.at(area, self.strip_of(of_home, piece))).collect()
+                }
+                Some(_) => once(self.whole(area)).collect(),
+                None => last.clone().map(|piece| self.at(area, piece)).collect(),
+            }
+        };
+        (0..strips + lanes).map(free).collect()
+    }
+
+    /// Copies that bring home what is elsewhere, in any order.
+    pub(super) fn back_home(&self, mut live: Vec<Range<usize>>) -> Vec<Move> {
+        let home = self.home();
+        live.sort_unstable_by_key(|range| range.start);
+        let (inside, outside): (Vec<_>, Vec<_>) =
+            live.into_iter().partition(|range| home.contains(&range.start));
+        let (mut free, mut next) = (Vec::new(), home.start);
+        for range in inside.into_iter().chain(once(home.end..home.end)) {
+            if next < range.start {
+                free.push(next..range.start);
+            }
+            next = range.end;
+        }
+        let mut moves = Vec::new();
+        for mut range in outside {
+            while !range.is_empty() {
+                place(&mut range, &mut free, &mut moves);
+            }
+        }
+        moves
+    }
+}
+
+/// Moves the first elements of a range to the last of some free ranges, as many as there is room for; says
+/// where they are then.
+fn place(left: &mut Range<usize>, free: &mut Vec<Range<usize>>, moves: &mut Vec<Move>) -> Range<usize> {
+    let room = free.last_mut().expect("there is room for what is moved");
+    let len = left.len().min(room.len());
+    let to = room.start..room.start + len;
+    moves.push((left.start..left.start + len, to.start));
+    (left.start, room.start) = (left.start + len, room.start + len);
+    if room.start == room.end {
+        free.pop();
+    }
+    to
+}
+
+/// Where sorted runs, which are as long, are cut so that `rank` of their keys are before, a multiple of the
+/// number of runs and not 0. Of equal keys about as many are before in each.
+pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usize) -> u64) -> Vec<usize> {
+    // The first key of which enough are no greater: it is between those that are last if each run has as many
+    // before. Those before `low` are less than what it may be, and those from `high` on greater.
+    let (mut low, mut high) = (vec![0; runs], vec![len; runs]);
+    let last = || (0..runs).map(|run| key(run, rank / runs - 1));
+    let (mut least, mut most) = (last().min().unwrap_or(0), last().max().unwrap_or(0));
+    while least < most {
+        let middle = least.midpoint(most);
+        let ends: Vec<usize> = (0..runs)
+            .map(|run| {
+                let (mut start, mut end) = (low[run], high[run]);
+                while start < end {
+                    let at = start.midpoint(end);
+                    if key(run, at) <= middle { start = at + 1 } else { end = at }
+                }
+                start
+            })
+            .collect();
+        if ends.iter().sum::<usize>() >= rank {
+            (most, high) = (middle, ends);
+        } else {
+            (least, low) = (middle + 1, ends);
+        }
+    }
+    // Of keys that are equal to it, each run has those before the same number before, as far as it has any.
+    let bounds = || low.iter().zip(&high);
+    let before = |level: usize| bounds().map(|(low, high)| level.clamp(*low, *high)).sum::<usize>();
+    let (mut level, mut above) = (0, len);
+    while level < above {
+        let middle = (level + above).div_ceil(2);
+        if before(middle) <= rank { level = middle } else { above = middle - 1 }
+    }
+    let mut rest = rank - before(level);
+    bounds()
+        .map(|(low, high)| {
+            let is_one_more = rest > 0 && (*low..*high).contains(&level);
+            rest -= usize::from(is_one_more);
+            level.clamp(*low, *high) + usize::from(is_one_more)
+        })
+        .collect()
+}
