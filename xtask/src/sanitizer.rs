@@ -11,13 +11,14 @@ use xshell::{Shell, cmd};
 /// What PoCL's compiler, LLVM, keeps until the process ends is not ours, which has no C++ in it.
 const NOT_OURS: &str = "leak:libstdc++.so\nleak:libLLVM\n";
 
-/// What a sample builds: the array on host RAM, without optimisation.
-const SAMPLE: [&str; 7] =
-    ["-p", "vmarray", "--no-default-features", "--features", "host", "--cargo-profile", "dev"];
-/// What a sample leaves out: modules whose tests measure, look for drivers, have no bytes to mistake, or need
-/// more stack without optimisation.
+/// What a sample builds: the array's own tests on host RAM, without optimisation.
+const SAMPLE: [&str; 8] =
+    ["-p", "vmarray", "--lib", "--no-default-features", "--features", "host", "--cargo-profile", "dev"];
+/// What a sample leaves out: modules whose tests measure, look for drivers, model cards, have no bytes to
+/// mistake, or need more stack without optimisation.
 const NOT_IN_SAMPLE: &str = "test(schedules::) | test(index_set::) | test(array::huge::) | test(profile::) \
-                             | test(discovery::) | test(evict::) | test(executors::)";
+                             | test(discovery::) | test(evict::) | test(executors::) | test(card_model::) \
+                             | test(on_devices::) | test(sources::sort::)";
 /// The tests that take more than ten seconds with the sanitizer: loops of many threads, of many cases, and of
 /// many failures.
 const LONG: &str = "never_torn$|of_equal_indices|not_lost$|seen_once|errors_say_what|write_backs_of_others|are_coherent\
