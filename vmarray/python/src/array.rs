@@ -10,6 +10,7 @@ use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyInt, PyList, PySlice, PyString, PyTuple};
+use vmarray::{ErrorKind, bytemuck};
 
 use crate::copies::{self, LISTED, Listed};
 use crate::device::{self, Device};
@@ -21,6 +22,7 @@ use crate::lend::Lent;
 use crate::lower::Lowering;
 use crate::node::{self, Lazy, Node, View};
 use crate::operations::Operation;
+use crate::results::{self, new_array};
 use crate::store::{Asked, Options, Place, Reduced, interrupted};
 
 /// Where the arrays begin that tell NumPy of a shape. Nothing is there, and nobody looks: they are indexed by
@@ -66,7 +68,7 @@ impl Bytes {
         if self.len == 0 {
             return &mut [];
         }
-        // SAFETY: as in `get`; the array was zeroed or filled when it was made.
+        // SAFETY: as in `get`; what arrays are made of was zeroed or filled before.
         unsafe { std::slice::from_raw_parts_mut(self.start.cast_mut(), self.len) }
     }
 }
@@ -124,16 +126,6 @@ fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
         strides: grid.strides().to_vec(),
         itemsize: grid.dtype().itemsize(),
     }
-}
-
-/// A new array of NumPy for results.
-pub fn new_array<'py>(
-    py: Python<'py>,
-    shape: &[usize],
-    descr: &Bound<'py, PyArrayDescr>,
-) -> PyResult<Bound<'py, PyUntypedArray>> {
-    let shape = PyTuple::new(py, shape)?;
-    Ok(py.import("numpy")?.call_method1("zeros", (shape, descr))?.cast_into()?)
 }
 
 /// What is made of the options that Python gives.
@@ -409,7 +401,7 @@ impl Core {
     /// Its items as an array of NumPy.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyUntypedArray>> {
         let view = self.view(py)?;
-        let array = new_array(py, &view.geometry.shape, self.descr.bind(py))?;
+        let array = new_array(py, &view.geometry.shape, self.descr.bind(py), None)?;
         let bytes = Bytes::of(&array)?;
         off(py, || {
             // SAFETY: the array is new and held here; nobody else knows of it.
@@ -466,7 +458,7 @@ impl Core {
         starts: PyReadonlyArray1<'py, i64>,
     ) -> PyResult<Bound<'py, PyUntypedArray>> {
         let (view, starts) = (self.view(py)?, starts.as_slice()?);
-        let array = new_array(py, &[starts.len()], self.descr.bind(py))?;
+        let array = new_array(py, &[starts.len()], self.descr.bind(py), Some(&view))?;
         let bytes = Bytes::of(&array)?;
         off(py, || {
             check_places(&view, starts)?;
@@ -492,9 +484,29 @@ impl Core {
         let (view, indices) = (self.view(py)?, indices.as_slice()?);
         let Some((first, step)) = view.geometry.elements(view.handle.unit.bytes()) else { return Ok(None) };
         let extent = view.geometry.shape[0] as i64;
-        let array = new_array(py, &[indices.len()], self.descr.bind(py))?;
+        let array = new_array(py, &[indices.len()], self.descr.bind(py), Some(&view))?;
         let bytes = Bytes::of(&array)?;
         off(py, || {
+            let open = view.handle.open()?;
+            // SAFETY: the array is new and held here; nobody else knows of it.
+            let into = unsafe { bytes.get_mut() };
+            let part_bytes = LISTED * view.geometry.itemsize;
+            if first == 0 && step == 1 && extent == open.len() as i64 {
+                let parts = into.chunks_mut(part_bytes).zip(bytemuck::cast_slice(indices).chunks(LISTED));
+                let mut gathered = Ok(());
+                for (part, places) in parts {
+                    gathered = open.gather(places, part);
+                    if gathered.is_err() {
+                        break;
+                    }
+                    interrupted()?;
+                }
+                match gathered {
+                    // Those below 0 are large numbers there.
+                    Err(error) if matches!(error.kind(), ErrorKind::ListedIndexOutside { .. }) => {}
+                    gathered => return Ok(gathered?),
+                }
+            }
             let place = |index: &i64| {
                 let number = if *index < 0 { index + extent } else { *index };
                 if (0..extent).contains(&number) {
@@ -504,10 +516,8 @@ impl Core {
                 Err(PyIndexError::new_err(told).into())
             };
             let places = indices.iter().map(place).collect::<Result<Vec<usize>>>()?;
-            // SAFETY: the array is new and held here; nobody else knows of it.
-            let parts = unsafe { bytes.get_mut() }.chunks_mut(LISTED * view.geometry.itemsize);
-            for (part, places) in parts.zip(places.chunks(LISTED)) {
-                view.handle.open()?.gather(places, part)?;
+            for (part, places) in into.chunks_mut(part_bytes).zip(places.chunks(LISTED)) {
+                open.gather(places, part)?;
                 interrupted()?;
             }
             Ok(())
@@ -661,6 +671,7 @@ impl Core {
         report.set_item("staging_bytes", footprint.staging_bytes)?;
         report.set_item("table_bytes", footprint.table_bytes)?;
         report.set_item("is_pinned", footprint.is_pinned)?;
+        report.set_item("kept_for_results_bytes", results::kept_bytes())?;
         report.set_item("page_bytes", open.page_len() * view.handle.unit.bytes())?;
         report.set_item("max_bytes", open.max_len() * view.handle.unit.bytes())?;
         Ok(report)

@@ -12,6 +12,7 @@ mod lower;
 mod node;
 mod operations;
 mod ordered;
+mod results;
 mod sets;
 mod store;
 
@@ -29,6 +30,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(array::open, module)?)?;
     module.add_function(wrap_pyfunction!(array::apply, module)?)?;
     module.add_function(wrap_pyfunction!(device::devices, module)?)?;
+    module.add_class::<results::Piece>()?;
+    module.add_function(wrap_pyfunction!(results::release_memory, module)?)?;
     ordered::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

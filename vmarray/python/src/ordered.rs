@@ -16,11 +16,12 @@ use vmarray::order::{Groupable, Groups, Side};
 use vmarray::views::{SortKey, View as _};
 use vmarray::{AnyDevice, Field, VirtualArray, prelude::*};
 
-use crate::array::{Body, Core, grid, new_array, off, options};
+use crate::array::{Body, Core, grid, off, options};
 use crate::element::{Kind, Unit};
 use crate::handle::{Handle, Owned};
 use crate::lower::{Lowering, Root};
 use crate::node::{Lazy, Node, View, as_row};
+use crate::results::new_array;
 use crate::store::{Elements, MaybeOrdered, Options, Place, Typed};
 
 /// Bins of the same width from `first` to `last`, which the last one includes; edges between them are
@@ -266,7 +267,7 @@ fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<B
         places.iter().map(|place| ordered.nth(range.clone(), *place)).collect::<vmarray::Result<Vec<_>>>()
     })?;
     let Some((items, _)) = answer else { return Ok(None) };
-    let array = new_array(py, &[items.len()], of.descr.bind(py))?;
+    let array = new_array(py, &[items.len()], of.descr.bind(py), None)?;
     let bytes = crate::array::Bytes::of(&array)?;
     // SAFETY: the array is new and held here; nobody else knows of it.
     unsafe { bytes.get_mut() }.copy_from_slice(&items.concat());

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ops::Range;
 
 use pyo3::prelude::*;
-use vmarray::access::LentRun;
+use vmarray::access::{LentRun, Registered};
 use vmarray::bytemuck;
 use vmarray::compute::AnyColumn;
 use vmarray::device::expr::{Program, Value};
@@ -102,6 +102,8 @@ pub trait Elements: Send + Sync {
     /// Lends elements of a range to others, until the array is used again: those from the first on that lie
     /// side by side.
     fn lend(&mut self, range: Range<usize>) -> vmarray::Result<LentRun>;
+    /// Memory that the devices of the array write to themselves.
+    fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>>;
     fn flush(&self) -> vmarray::Result<()>;
     fn sync(&self) -> vmarray::Result<()>;
     fn footprint(&self) -> Footprint;
@@ -285,6 +287,10 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
     fn lend(&mut self, range: Range<usize>) -> vmarray::Result<LentRun> {
         let start = range.start;
         self.array.lend(range)?.run(start)
+    }
+
+    fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>> {
+        self.array.register(words)
     }
 
     fn flush(&self) -> vmarray::Result<()> {

@@ -227,6 +227,65 @@ def test_an_interrupt_ends_long_work():
     assert array.sum() < 60_000 * 1000 / 6
 
 
+def test_memory_of_results_is_used_again():
+    own = np.arange(200_000)
+    array, indices = vm.asarray(own), np.random.default_rng(1).integers(0, own.size, own.size)
+    vm.release_memory()
+    first = np.asarray(array)
+    address, view = first.ctypes.data, first[5:]
+    del first
+    # A view has the memory, too, so no other array does.
+    second = array[indices]
+    assert second.ctypes.data != address and (view == own[5:]).all() and (second == own[indices]).all()
+    assert array.memory()["kept_for_results_bytes"] == 0
+    del view
+    assert array.memory()["kept_for_results_bytes"] >= own.nbytes
+    third, fourth = np.asarray(array[1:]), np.asarray(array)
+    addresses = {one.ctypes.data for one in (second, third, fourth)}
+    assert third.ctypes.data == address and len(addresses) == 3 and all(one % 64 == 0 for one in addresses)
+    second[:], third[:] = 1, 2
+    assert (fourth == own).all() and second.flags.writeable
+    del second, third, fourth
+    kept = array.memory()["kept_for_results_bytes"]
+    assert 3 * own.nbytes <= kept <= 4 * own.nbytes
+    assert vm.release_memory() == kept and vm.release_memory() == 0
+
+
+def test_memory_of_results_is_shared_by_no_two_threads():
+    array = vm.zeros((8, 100_000), "i8")
+    array[...] = vm.asarray(np.arange(8)[:, None])
+    wrong = []
+
+    def work(number):
+        held = []
+        for _ in range(200):
+            held.append(np.asarray(array[number]))
+            held = held[-2:]
+            wrong.extend(one[0] for one in held if (one != number).any())
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_results_are_read_after_a_fork():
+    array = vm.arange(100_000)
+    results, kept = np.asarray(array), np.asarray(array)
+    del kept
+    child = os.fork()
+    if child == 0:
+        is_right = (results == range(100_000)).all()
+        results[:] = 1
+        del results
+        os._exit(0 if is_right else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert (results == range(100_000)).all()
+
+
 def test_nothing_is_left():
     array = vm.arange(1000)
     known = sys.getrefcount(array.dtype)

@@ -556,8 +556,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def read_into(self, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Copies the items into an array of NumPy, and returns it.
 
-        An array that is used again is filled at the speed of the bus; memory of a new one, as ``numpy.asarray``
-        makes it, has to be found by the system first, which takes several times as long.
+        For memory of the program's own. What ``numpy.asarray`` makes is as fast from the second time on, as it lies
+        where a result that has died lay: see `release_memory`.
 
         Parameters
         ----------
@@ -769,7 +769,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self.close()
 
     def memory(self) -> dict[str, Any]:
-        """What the array takes: bytes on devices, of the cache and its most, of staging and of tables."""
+        """What the array takes: bytes on devices, of the cache and its most, of staging and of tables.
+
+        ``kept_for_results_bytes`` is what the process keeps for results of all arrays: see `release_memory`.
+        """
         return self._core.memory()
 
 
@@ -944,6 +947,27 @@ def open(
         raise ValueError(f"mode is 'r' or 'r+', not {mode!r}")
     shape = None if shape is None else _as_tuple(shape)
     return Array._of(_core.open(path, np.dtype(dtype), shape, mode == "r", _checked(options)), path)
+
+
+def release_memory() -> int:
+    """Gives memory back to the system that is kept for results; returns how many bytes that were.
+
+    Arrays of NumPy of 256 KiB and more that this package makes, as of ``numpy.asarray(a)`` and ``a[indices]``, lie in
+    memory that is kept when they die, since the system takes longer to find new memory than the items take to be
+    copied. At most 1 GiB is kept, or a sixteenth of the RAM if that is less; what nobody has used for a minute goes
+    with the next result. When memory is short, the system takes what is kept; of what lists of items on a card come
+    to again and again it does not, which is page-locked, so that the card writes it.
+
+    Examples
+    --------
+    >>> import numpy as np, vmarray as vm
+    >>> a = vm.arange(100_000, devices="host")
+    >>> for start in range(0, 100_000, 50_000):   # twice the same memory
+    ...     total = np.asarray(a[start : start + 50_000]).sum()
+    >>> vm.release_memory() >= 400_000
+    True
+    """
+    return _core.release_memory()
 
 
 def where(condition: Any, *values: Any) -> Any:
