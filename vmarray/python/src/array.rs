@@ -62,6 +62,21 @@ impl Bytes {
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies bytes there. As everywhere where arrays of NumPy are used without Python's lock, programs do not use
+    /// it meanwhile.
+    ///
+    /// # Safety
+    /// The array is alive and writable.
+    pub unsafe fn write(&self, start: usize, from: &[u8]) {
+        assert!(start.checked_add(from.len()).is_some_and(|end| end <= self.len));
+        // SAFETY: so many bytes are there, which nobody else uses.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.cast_mut().add(start), from.len()) }
+    }
+
     /// # Safety
     /// The array is alive for as long as the slice is used, and nobody else knows of it.
     pub unsafe fn get_mut<'a>(&self) -> &'a mut [u8] {
@@ -653,6 +668,15 @@ impl Core {
     #[getter]
     fn is_closed(&self) -> bool {
         matches!(&self.body, Body::View(handle) if handle.is_closed())
+    }
+
+    /// Whether it lies on cards, or will when it is computed.
+    #[getter]
+    fn is_on_cards(&self, py: Python<'_>) -> PyResult<bool> {
+        match &self.body {
+            Body::View(handle) => Ok(handle.is_on_cards),
+            Body::Lazy(lazy) => off(py, || Ok(lazy.options().is_some_and(|options| options.are_cards()))),
+        }
     }
 
     /// Computes it now.

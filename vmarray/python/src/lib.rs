@@ -7,6 +7,7 @@ mod element;
 mod fault;
 mod geometry;
 mod handle;
+mod home;
 mod lend;
 mod lower;
 mod node;
@@ -15,6 +16,7 @@ mod ordered;
 mod results;
 mod sets;
 mod store;
+mod told;
 
 use pyo3::prelude::*;
 
@@ -29,6 +31,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(array::create, module)?)?;
     module.add_function(wrap_pyfunction!(array::open, module)?)?;
     module.add_function(wrap_pyfunction!(array::apply, module)?)?;
+    module.add_function(wrap_pyfunction!(home::create_over, module)?)?;
+    module.add_function(wrap_pyfunction!(home::over_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(home::close_homes, module)?)?;
     module.add_function(wrap_pyfunction!(device::devices, module)?)?;
     module.add_class::<results::Piece>()?;
     module.add_function(wrap_pyfunction!(results::release_memory, module)?)?;

@@ -20,7 +20,7 @@ import vmarray as vm
 
 
 def test_examples_of_the_documentation():
-    names = ["", "._array", "._kernel", "._order", "._ragged", "._sets", "._shapes", ".array_api", ".random"]
+    names = ["", "._array", "._kernel", "._order", "._progress", "._ragged", "._sets", "._shapes", ".array_api", ".random"]
     names += ["._files"] * bool(importlib.util.find_spec("zarr"))
     names += [".dask"] * all(map(importlib.util.find_spec, ("dask", "zarr")))
     for name in names:

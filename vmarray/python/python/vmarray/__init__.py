@@ -46,6 +46,7 @@ from ._order import (
     top_k,
     unique,
 )
+from ._progress import progress
 from ._ragged import Ragged
 from ._sets import IndexSet
 from ._errors import (
@@ -100,6 +101,7 @@ __all__ = [
     "open",
     "open_zarr",
     "percentile",
+    "progress",
     "quantile",
     "random",
     "release_memory",
