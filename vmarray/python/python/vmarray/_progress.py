@@ -42,11 +42,11 @@ def progress(told: Any) -> Iterator[None]:
 
 
 def _of_bar(bar: Any) -> Callable[[int, int], None]:
-    last = 0
+    last: int | None = None
 
     def told(done: int, total: int) -> None:
         nonlocal last
-        if done <= last:
+        if last is None or done <= last:
             bar.reset(total=total)
             last = 0
         bar.update(done - last)
