@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _array, _ufuncs
+from . import _array, _core, _ufuncs
 from ._array import Array
 from ._functions import concatenate, reduced, where_of
 from ._order import searchsorted, take, unique
