@@ -871,10 +871,37 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     return array
 
 
-def asarray(values: Any, dtype: Any = None, **options: Any) -> Array:
-    """Values as an array: itself if they are one of the dtype, else a copy; see `empty` for the options."""
+def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **options: Any) -> Array:
+    """Values as an array: itself if they are one of the dtype, else a copy; see `empty` for the options.
+
+    Parameters
+    ----------
+    copy : bool, optional
+        True for a copy in any case. False for none: an array of NumPy, C-contiguous, is the home of the new array
+        then, which reads of it what is asked for, and writes what has changed to it when that leaves the cache, by
+        ``flush`` and ``close``. Do not write to it meanwhile. That costs nothing, whatever there is of it.
+
+    Examples
+    --------
+    >>> import numpy as np, vmarray as vm
+    >>> own = np.arange(10)
+    >>> with vm.asarray(own, copy=False) as a:
+    ...     a[a > 5] = 0
+    >>> own
+    array([0, 1, 2, 3, 4, 5, 0, 0, 0, 0])
+    """
     if isinstance(values, Array):
-        return values if dtype is None else values.astype(dtype, copy=False)
+        if copy is False and dtype is not None and values.dtype != dtype:
+            raise ValueError(f"items of dtype {values.dtype} are none of {np.dtype(dtype)} without a copy")
+        same = values if dtype is None else values.astype(dtype, copy=False)
+        return same.copy() if copy and same is values else same
+    if copy is False:
+        # What cannot be had without a copy is an error of NumPy's.
+        values = np.asarray(values, dtype, copy=False)
+        if not values.flags.c_contiguous:
+            raise ValueError("items that do not lie side by side are no home of an array; leave `copy` out")
+        if values.size:
+            return Array._of(_core.over_memory(values, not values.flags.writeable, _checked(options)))
     values = np.asarray(values, dtype)
     array = empty(values.shape, values.dtype, **options)
     if values.size:
@@ -887,11 +914,12 @@ def array(values: Any, dtype: Any = None, **options: Any) -> Array:
     return asarray(np.asarray(values) if isinstance(values, Array) else values, dtype, **options)
 
 
-def from_dlpack(values: Any, **options: Any) -> Array:
+def from_dlpack(values: Any, *, copy: bool | None = None, **options: Any) -> Array:
     """A copy of what another package shows by DLPack; see `empty` for the options.
 
     Of a tensor on an NVIDIA card it lies on that card, unless the options say otherwise, and was copied there, by
-    the package of the tensor; that of one in RAM is copied once, to where it is to lie.
+    the package of the tensor; that of one in RAM is copied once, to where it is to lie. With ``copy=False`` a tensor in
+    RAM is the home of the array, as of `asarray`; until that is closed nobody else may write to it.
 
     Examples
     --------
@@ -902,8 +930,10 @@ def from_dlpack(values: Any, **options: Any) -> Array:
     from ._lend import copied_on_card, is_on_card
 
     if not isinstance(values, Array) and is_on_card(values):
+        if copy is False:
+            raise BufferError("items on a card are copied to an array; leave `copy` out")
         return copied_on_card(values, options)
-    return asarray(np.from_dlpack(values), **options)
+    return asarray(np.from_dlpack(values), copy=copy, **options)
 
 
 def create(path: str | os.PathLike[str], shape: Any, dtype: Any = float, **options: Any) -> Array:

@@ -115,6 +115,16 @@ def create(shape: tuple[int, ...], dtype: Any, path: str | None, given: dict[str
 def open(
     path: str, dtype: Any, shape: tuple[int, ...] | None, is_read_only: bool, given: dict[str, Any]
 ) -> Core: ...
+def create_over(
+    shape: tuple[int, ...],
+    dtype: Any,
+    page_items: int,
+    functions: tuple[Any, Any],
+    name: str,
+    given: dict[str, Any],
+) -> Core: ...
+def over_memory(of: NDArray[Any], is_read_only: bool, given: dict[str, Any]) -> Core: ...
+def close_homes() -> None: ...
 def apply(
     name: str, operands: list[Any], dtypes: list[Any], gives: Any, shape: tuple[int, ...]
 ) -> Core | None: ...
