@@ -37,6 +37,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(device::devices, module)?)?;
     module.add_class::<results::Piece>()?;
     module.add_function(wrap_pyfunction!(results::release_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(results::forked, module)?)?;
     ordered::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -3,9 +3,11 @@
 //!
 //! Pieces are kept up to a bound, and go after a minute without use, at the next call that takes or gives one.
 //! Linux may take their pages before, when memory is short (`MADV_FREE`). Those that lists of items are gathered
-//! to again and again are registered with the cards, which then write there themselves.
+//! to again and again are registered with the cards, which then write there themselves. A process that is forked
+//! off has what was registered as well, and shares pages with this one until one of both writes to them; cards may
+//! go on with the other's then. So what was registered before is not used again.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -40,6 +42,9 @@ static KEPT: Mutex<Pool> = Mutex::new(Pool { pieces: Vec::new(), bytes: 0 });
 /// Whether the system locks no more memory.
 static IS_PIN_REFUSED: AtomicBool = AtomicBool::new(false);
 
+/// How many processes this one has forked off.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
 /// Pieces that nobody uses, the one that was kept last behind the others.
 struct Pool {
     pieces: Vec<(Memory, Instant)>,
@@ -49,14 +54,12 @@ struct Pool {
 impl Pool {
     /// The shortest that is long enough, and not much longer.
     fn take(&mut self, bytes: usize) -> Option<Memory> {
-        let own = std::process::id();
-        let fits = |(memory, _): &&(Memory, Instant)| {
-            memory.process == own && (bytes..=bytes + bytes / 2).contains(&memory.len())
-        };
-        let shortest = self.pieces.iter().rev().filter(fits).map(|(memory, _)| memory.len()).min()?;
-        let at = self.pieces.iter().rposition(|(memory, _)| memory.process == own && memory.len() == shortest)?;
-        self.bytes -= shortest;
-        Some(self.pieces.remove(at).0)
+        let fits = |memory: &Memory| memory.is_usable() && (bytes..=bytes + bytes / 2).contains(&memory.len());
+        let fitting = self.pieces.iter().enumerate().rev().filter(|(_, (memory, _))| fits(memory));
+        let (at, _) = fitting.min_by_key(|(_, (memory, _))| memory.len())?;
+        let (memory, _) = self.pieces.remove(at);
+        self.bytes -= memory.len();
+        Some(memory)
     }
 
     /// Takes those out that have to go: the oldest ones, until so many bytes are left, and what nobody used.
@@ -98,9 +101,18 @@ struct Memory {
     words: Option<Words>,
     uses: u32,
     process: u32,
+    /// How many processes had been forked off when it was made or registered.
+    forks: u32,
 }
 
 impl Memory {
+    /// Whether results may lie there, in this process.
+    fn is_usable(&self) -> bool {
+        let is_shared =
+            matches!(self.words, Some(Words::Registered(_))) && self.forks != FORKS.load(Ordering::Relaxed);
+        self.process == std::process::id() && !is_shared
+    }
+
     /// Memory for so many bytes, which was used before or not.
     fn of(bytes: usize) -> Option<Self> {
         match with_pool(|pool| (pool.take(bytes), pool.excess(*BYTES_MAX))).flatten() {
@@ -117,7 +129,8 @@ impl Memory {
         let bytes = bytes.checked_next_multiple_of(STEP)? + ALIGN;
         let words = vmarray::bytemuck::allocation::try_zeroed_vec::<u64>(bytes / size_of::<u64>()).ok()?;
         advise(&words, Advice::LargePages);
-        Some(Self { words: Some(Words::Plain(words)), uses: 0, process: std::process::id() })
+        let forks = FORKS.load(Ordering::Relaxed);
+        Some(Self { words: Some(Words::Plain(words)), uses: 0, process: std::process::id(), forks })
     }
 
     fn words(&self) -> &[u64] {
@@ -149,11 +162,16 @@ impl Memory {
         if !is_wanted || IS_PIN_REFUSED.load(Ordering::Relaxed) {
             return Some(self);
         }
+        self.forks = FORKS.load(Ordering::Relaxed);
         self.words = match self.words.take() {
             Some(Words::Plain(words)) => {
                 let bytes = size_of_val(&words[..]) - ALIGN;
                 match beside.handle.open().map(|open| open.register(words)) {
-                    Ok(Ok(words)) => Some(Words::Registered(words)),
+                    Ok(Ok(words)) => {
+                        // Drivers may keep it from processes that are forked off, which use results as well.
+                        advise(&words, Advice::Fork);
+                        Some(Words::Registered(words))
+                    }
                     _ => {
                         IS_PIN_REFUSED.store(true, Ordering::Relaxed);
                         return Self::new(bytes);
@@ -178,27 +196,31 @@ impl Drop for Memory {
 /// What the system is told of memory.
 enum Advice {
     LargePages,
+    Fork,
     /// Pages may be taken until they are written to.
     Free,
 }
 
-/// Tells the system of whole large pages of memory, which are not split by that.
+/// Tells the system of memory: of whole pages of 4 KiB, or of large ones, which are not split by that.
 fn advise(words: &[u64], advice: Advice) {
     #[cfg(target_os = "linux")]
     {
-        const PAGE: usize = 2 << 20;
-        let (first, end) = {
-            let range = words.as_ptr_range();
-            (range.start.addr().next_multiple_of(PAGE), range.end.addr() / PAGE * PAGE)
+        let (page, advice) = match advice {
+            Advice::LargePages => (2 << 20, libc::MADV_HUGEPAGE),
+            Advice::Free => (2 << 20, libc::MADV_FREE),
+            Advice::Fork => (4096, libc::MADV_DOFORK),
         };
-        let advice = match advice {
-            Advice::LargePages => libc::MADV_HUGEPAGE,
-            Advice::Free => libc::MADV_FREE,
+        let (start, end) = (words.as_ptr().addr(), words.as_ptr_range().end.addr());
+        let (first, end) = match advice {
+            // All pages that have some of it.
+            libc::MADV_DOFORK => (start / page * page, end.next_multiple_of(page)),
+            _ => (start.next_multiple_of(page), end / page * page),
         };
         if first < end {
             let start = words.as_ptr().with_addr(first).cast_mut().cast();
-            // SAFETY: whole pages of memory that is lent. Contents are unspecified from the time that it is
-            // kept: nobody reads what is kept before it was written to. Else contents stay.
+            // SAFETY: memory that is lent, and, of advice that changes no contents, what is beside it on its pages.
+            // Contents are unspecified from the time that it is kept: nobody reads what is kept before it was
+            // written to. Else contents stay.
             unsafe { libc::madvise(start, end - first, advice) };
         }
     }
@@ -213,7 +235,7 @@ pub struct Piece(Mutex<Option<Memory>>);
 impl Drop for Piece {
     fn drop(&mut self) {
         let Some(memory) = self.0.get_mut().ok().and_then(Option::take) else { return };
-        if memory.process != std::process::id() {
+        if !memory.is_usable() {
             return;
         }
         if let Some(Words::Plain(words)) = &memory.words {
@@ -276,6 +298,12 @@ pub fn new_array<'py>(
 /// How many bytes are kept for results.
 pub fn kept_bytes() -> usize {
     with_pool(|pool| (pool.bytes, Vec::new())).unwrap_or(0)
+}
+
+/// Says that the process has forked another one off.
+#[pyfunction]
+pub fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Gives all memory back that is kept for results; how many bytes that were.

@@ -9,9 +9,10 @@ Examples
 (np.int64(998001), array([999]))
 """
 
+import os
 import sys
 
-from . import random
+from . import _core, random
 from ._array import (
     Array,
     arange,
@@ -115,6 +116,9 @@ __all__ = [
     "where",
     "zeros",
 ]
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_parent=_core.forked)
 
 if "distributed" in sys.modules:
     # Workers are sent arrays before they are sent what makes some.
