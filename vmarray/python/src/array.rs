@@ -10,7 +10,6 @@ use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyInt, PyList, PySlice, PyString, PyTuple};
-use vmarray::{ErrorKind, bytemuck};
 
 use crate::copies::{self, LISTED, Listed};
 use crate::device::{self, Device};
@@ -489,55 +488,56 @@ impl Core {
         Ok(array)
     }
 
-    /// The items of an array of one axis that have these indices, those below 0 from the end, as an array of
-    /// NumPy; nothing if an item is not one element.
-    fn gather_items<'py>(
+    /// What has these indices along the first axis, those below 0 from the end, as an array of NumPy; nothing if
+    /// that is no run of whole elements.
+    fn gather_rows<'py>(
         &self,
         py: Python<'py>,
         indices: PyReadonlyArray1<'py, i64>,
     ) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
         let (view, indices) = (self.view(py)?, indices.as_slice()?);
-        let Some((first, step)) = view.geometry.elements(view.handle.unit.bytes()) else { return Ok(None) };
-        let extent = view.geometry.shape[0] as i64;
-        let array = new_array(py, &[indices.len()], self.descr.bind(py), Some(&view))?;
+        let unit = view.handle.unit.bytes();
+        let Some(rows) = view.geometry.rows(unit) else { return Ok(None) };
+        let shape: Vec<_> =
+            [indices.len()].into_iter().chain(view.geometry.shape[1..].iter().copied()).collect();
+        let array = new_array(py, &shape, self.descr.bind(py), Some(&view))?;
         let bytes = Bytes::of(&array)?;
         off(py, || {
             let open = view.handle.open()?;
             // SAFETY: the array is new and held here; nobody else knows of it.
             let into = unsafe { bytes.get_mut() };
-            let part_bytes = LISTED * view.geometry.itemsize;
-            if first == 0 && step == 1 && extent == open.len() as i64 {
-                let parts = into.chunks_mut(part_bytes).zip(bytemuck::cast_slice(indices).chunks(LISTED));
-                let mut gathered = Ok(());
-                for (part, places) in parts {
-                    gathered = open.gather(places, part);
-                    if gathered.is_err() {
-                        break;
-                    }
-                    interrupted()?;
-                }
-                match gathered {
-                    // Those below 0 are large numbers there.
-                    Err(error) if matches!(error.kind(), ErrorKind::ListedIndexOutside { .. }) => {}
-                    gathered => return Ok(gathered?),
-                }
-            }
-            let place = |index: &i64| {
-                let number = if *index < 0 { index + extent } else { *index };
-                if (0..extent).contains(&number) {
-                    return Ok((first as i64 + number * step as i64) as usize);
-                }
-                let told = format!("index {index} is out of bounds for axis 0 with size {extent}");
-                Err(PyIndexError::new_err(told).into())
-            };
-            let places = indices.iter().map(place).collect::<Result<Vec<usize>>>()?;
-            for (part, places) in into.chunks_mut(part_bytes).zip(places.chunks(LISTED)) {
-                open.gather(places, part)?;
-                interrupted()?;
-            }
-            Ok(())
+            copies::each_row(indices, &rows, open.len(), |list, at| {
+                Ok(open.gather(list, &mut into[at * unit..(at + list.len()) * unit])?)
+            })
         })?;
         Ok(Some(array))
+    }
+
+    /// Writes what has these indices along the first axis; of what is there several times the last one stays.
+    /// `false` if that is no run of whole elements.
+    fn scatter_rows(
+        &self,
+        py: Python<'_>,
+        indices: PyReadonlyArray1<'_, i64>,
+        from: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<bool> {
+        let (view, bytes, indices) = (self.writable(py)?, Bytes::of(from)?, indices.as_slice()?);
+        let unit = view.handle.unit.bytes();
+        let Some(rows) = view.geometry.rows(unit) else { return Ok(false) };
+        if bytes.len != indices.len() * rows.elements * unit {
+            return Err(PyValueError::new_err("the array has another length"));
+        }
+        off(py, || {
+            copies::check_rows(indices, rows.extent)?;
+            view.handle.settle(None)?;
+            let open = view.handle.open()?;
+            // SAFETY: as in `write`.
+            let from = unsafe { bytes.get() };
+            copies::each_row(indices, &rows, open.len(), |list, at| {
+                Ok(open.scatter(list, &from[at * unit..(at + list.len()) * unit])?)
+            })
+        })?;
+        Ok(true)
     }
 
     /// Writes the items that begin at these bytes; of those that are there several times the last one stays.

@@ -47,7 +47,10 @@ enum Kind {
 
 impl fmt::Debug for Home {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Home").field("name", &self.0.name).field("pages", &self.0.count).finish_non_exhaustive()
+        f.debug_struct("Home")
+            .field("name", &self.0.name)
+            .field("pages", &self.0.count)
+            .finish_non_exhaustive()
     }
 }
 

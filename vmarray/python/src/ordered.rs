@@ -178,7 +178,11 @@ where
         }
         let Some(into) = into.downcast_ref::<Self>() else { return Ok(false) };
         let into = NdSection::over_mut(&into.array, results)?;
-        if what == Along::Least { part.min_axis(1, into)? } else { part.max_axis(1, into)? }
+        if what == Along::Least {
+            part.min_axis(1, into)?
+        } else {
+            part.max_axis(1, into)?
+        }
         Ok(true)
     }
 

@@ -54,7 +54,8 @@ struct Pool {
 impl Pool {
     /// The shortest that is long enough, and not much longer.
     fn take(&mut self, bytes: usize) -> Option<Memory> {
-        let fits = |memory: &Memory| memory.is_usable() && (bytes..=bytes + bytes / 2).contains(&memory.len());
+        let fits =
+            |memory: &Memory| memory.is_usable() && (bytes..=bytes + bytes / 2).contains(&memory.len());
         let fitting = self.pieces.iter().enumerate().rev().filter(|(_, (memory, _))| fits(memory));
         let (at, _) = fitting.min_by_key(|(_, (memory, _))| memory.len())?;
         let (memory, _) = self.pieces.remove(at);

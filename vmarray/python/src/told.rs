@@ -20,11 +20,7 @@ const PERIOD: Duration = Duration::from_millis(50);
 
 /// Has work done on so many bytes while other threads of Python go on; see `vmarray.progress`. The thread of the
 /// caller, which alone handles signals, waits for another one that does the work.
-pub fn told<T: Send>(
-    py: Python<'_>,
-    bytes: usize,
-    work: impl FnOnce() -> Result<T> + Send,
-) -> PyResult<T> {
+pub fn told<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     let callback = py.import("vmarray._progress")?.getattr("CALLBACK")?.call_method0("get")?;
     let callback = (!callback.is_none()).then(|| callback.unbind());
     if callback.is_none() && bytes < BYTES_MIN {

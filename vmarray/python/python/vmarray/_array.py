@@ -43,6 +43,15 @@ def _is_known(value: object) -> bool:
     return isinstance(value, (Array, np.ndarray, np.generic)) or not hasattr(value, "__array_ufunc__")
 
 
+def _is_list(key: Any) -> bool:
+    """Whether a key is an array of integers of NumPy's."""
+    return type(key) is np.ndarray and key.ndim > 0 and key.dtype.kind == "i"
+
+
+#: What is said of values that do not fit a list.
+_MISMATCH = "shape mismatch: value array of shape {} could not be broadcast to indexing result of shape {}"
+
+
 def _spread(value: Any, shape: tuple[Any, ...], message: str) -> np.ndarray[Any, Any]:
     """A value for each item of a shape, which the message is given where that cannot be."""
     value = np.asarray(value)
@@ -285,10 +294,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return Array._of(self._core.select(key._core))
         if isinstance(key, Array) and key.dtype.kind in "iu" and key.ndim and self.ndim == 1:
             return self.take(key)
-        if type(key) is np.ndarray and key.ndim and key.dtype.kind == "i" and self.ndim == 1:
-            found = self._core.gather_items(np.ascontiguousarray(key, np.int64).ravel())
+        if _is_list(key) and self.ndim:
+            found = self._core.gather_rows(np.ascontiguousarray(key, np.int64).ravel())
             if found is not None:
-                return found.reshape(key.shape)
+                return found if key.ndim == 1 else found.reshape(key.shape + found.shape[1:])
         key = self._key(key)
         if _indexing.is_basic(key):
             # Of an array of one integer NumPy makes a copy.
@@ -313,14 +322,17 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return
         if self.dtype.names is not None and isinstance(value, tuple):
             value = self._converted(value)
+        if _is_list(key) and self.ndim and not isinstance(value, Array):
+            values = np.ascontiguousarray(_spread(value, key.shape + self.shape[1:], _MISMATCH), self.dtype)
+            if self._core.scatter_rows(np.ascontiguousarray(key, np.int64).ravel(), values):
+                return
         key = self._key(key)
         if _indexing.is_basic(key):
             key, has_ellipsis = _indexing.plain(key), any(one is Ellipsis for one in key)
             Array._of(self._core.basic(key if has_ellipsis else (*key, Ellipsis)))._assign(value)
             return
         starts = self._starts(key)
-        message = "shape mismatch: value array of shape {} could not be broadcast to indexing result of shape {}"
-        values = _spread(value, starts.shape, message)
+        values = _spread(value, starts.shape, _MISMATCH)
         self._core.scatter(starts.ravel(), np.ascontiguousarray(values, self.dtype).ravel())
 
     @staticmethod
