@@ -74,6 +74,7 @@ def cluster_of(workers: int, devices: str | None) -> distributed.SpecCluster:
                 "env": {} if devices else {"CUDA_VISIBLE_DEVICES": visible[number % len(visible)]},
                 # What chunks take is memory of cards: it is not for the worker to spill them.
                 "memory_limit": 0,
+                "silence_logs": logging.ERROR,
             },
         }
         for number in range(workers)

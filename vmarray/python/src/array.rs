@@ -65,8 +65,8 @@ impl Bytes {
         self.len
     }
 
-    /// Copies bytes there. As everywhere where arrays of NumPy are used without Python's lock, programs do not use
-    /// it meanwhile.
+    /// Copies bytes there. As everywhere where arrays of NumPy are used without Python's lock, programs do
+    /// not use it meanwhile.
     ///
     /// # Safety
     /// The array is alive and writable.
@@ -488,8 +488,8 @@ impl Core {
         Ok(array)
     }
 
-    /// What has these indices along the first axis, those below 0 from the end, as an array of NumPy; nothing if
-    /// that is no run of whole elements.
+    /// What has these indices along the first axis, those below 0 from the end, as an array of NumPy; nothing
+    /// if that is no run of whole elements.
     fn gather_rows<'py>(
         &self,
         py: Python<'py>,

@@ -167,8 +167,8 @@ pub fn check_rows(indices: &[i64], extent: usize) -> Result<()> {
     }
 }
 
-/// Has work done on lists of the elements of rows, of all that an array has so many of: some rows at a time, with
-/// the number of elements before them.
+/// Has work done on lists of the elements of rows, of all that an array has so many of: some rows at a time,
+/// with the number of elements before them.
 pub fn each_row(
     indices: &[i64],
     rows: &Rows,

@@ -183,8 +183,8 @@ impl Handle {
         Ok((loan, run?))
     }
 
-    /// Gives the array up, as soon as nobody uses it any more. What is pending on it is computed before, and what
-    /// has changed is written to where Python has it.
+    /// Gives the array up, as soon as nobody uses it any more. What is pending on it is computed before, and
+    /// what has changed is written to where Python has it.
     pub fn close(&self) -> Result<()> {
         if self.is_closed() {
             return Ok(());

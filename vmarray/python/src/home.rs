@@ -122,8 +122,8 @@ impl Backing for Home {
     }
 }
 
-/// An array of a shape whose pages, of so many items each, functions read and write: ``read(page)`` returns an
-/// array of NumPy of a page's length, ``write(page, bytes)`` takes one, unless it is `None`.
+/// An array of a shape whose pages, of so many items each, functions read and write: ``read(page)`` returns
+/// an array of NumPy of a page's length, ``write(page, bytes)`` takes one, unless it is `None`.
 #[pyfunction]
 pub fn create_over(
     py: Python<'_>,

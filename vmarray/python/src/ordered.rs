@@ -91,9 +91,9 @@ pub trait Ordered {
     ) -> vmarray::Result<Option<Box<dyn Elements>>>;
     /// The bytes of the element that would be at a place if they were sorted.
     fn nth(&self, range: Range<usize>, nth: usize) -> vmarray::Result<Vec<u8>>;
-    /// Reduces the elements from one on along the middle one of three axes. Sums go to all of an array of `f64` or
-    /// `i64`, extremes, which leave out NaNs, to one of this type; `false` if it is of others, or the elements are
-    /// no rows of a box that all are.
+    /// Reduces the elements from one on along the middle one of three axes. Sums go to all of an array of
+    /// `f64` or `i64`, extremes, which leave out NaNs, to one of this type; `false` if it is of others, or
+    /// the elements are no rows of a box that all are.
     fn reduce_axis(
         &self,
         first: usize,

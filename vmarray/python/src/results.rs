@@ -1,11 +1,11 @@
-//! Memory of results: arrays of NumPy lie in pieces that are kept when the arrays die, and used again, so that
-//! the system need not find and zero pages for each. That takes longer than to copy the items there.
+//! Memory of results: arrays of NumPy lie in pieces that are kept when the arrays die, and used again, so
+//! that the system need not find and zero pages for each. That takes longer than to copy the items there.
 //!
-//! Pieces are kept up to a bound, and go after a minute without use, at the next call that takes or gives one.
-//! Linux may take their pages before, when memory is short (`MADV_FREE`). Those that lists of items are gathered
-//! to again and again are registered with the cards, which then write there themselves. A process that is forked
-//! off has what was registered as well, and shares pages with this one until one of both writes to them; cards may
-//! go on with the other's then. So what was registered before is not used again.
+//! Pieces are kept up to a bound, and go after a minute without use, at the next call that takes or gives
+//! one. Linux may take their pages before, when memory is short (`MADV_FREE`). Those that lists of items are
+//! gathered to again and again are registered with the cards, which then write there themselves. A process
+//! that is forked off has what was registered as well, and shares pages with this one until one of both
+//! writes to them; cards may go on with the other's then. So what was registered before is not used again.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, TryLockError};
@@ -78,8 +78,8 @@ impl Pool {
     }
 }
 
-/// Has something done with the pool, and drops what it returns without its lock. Nothing, if another thread had
-/// the lock when the process was forked off.
+/// Has something done with the pool, and drops what it returns without its lock. Nothing, if another thread
+/// had the lock when the process was forked off.
 fn with_pool<R>(work: impl FnOnce(&mut Pool) -> (R, Vec<(Memory, Instant)>)) -> Option<R> {
     let (result, gone) = match KEPT.try_lock() {
         Ok(mut pool) => work(&mut pool),
@@ -219,9 +219,9 @@ fn advise(words: &[u64], advice: Advice) {
         };
         if first < end {
             let start = words.as_ptr().with_addr(first).cast_mut().cast();
-            // SAFETY: memory that is lent, and, of advice that changes no contents, what is beside it on its pages.
-            // Contents are unspecified from the time that it is kept: nobody reads what is kept before it was
-            // written to. Else contents stay.
+            // SAFETY: memory that is lent, and, of advice that changes no contents, what is beside it on its
+            // pages. Contents are unspecified from the time that it is kept: nobody reads what is kept before
+            // it was written to. Else contents stay.
             unsafe { libc::madvise(start, end - first, advice) };
         }
     }
@@ -231,11 +231,11 @@ fn advise(words: &[u64], advice: Advice) {
 
 /// What owns the memory of an array of NumPy, as its ``base``, and has it kept when the array is gone.
 #[pyclass(frozen, module = "vmarray._core")]
-pub struct Piece(Mutex<Option<Memory>>);
+pub struct Piece(Option<Memory>);
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let Some(memory) = self.0.get_mut().ok().and_then(Option::take) else { return };
+        let Some(memory) = self.0.take() else { return };
         if !memory.is_usable() {
             return;
         }
@@ -272,7 +272,7 @@ pub fn new_array<'py>(
     })?;
     let mut memory = memory.ok_or_else(|| PyMemoryError::new_err("there is no memory for the result"))?;
     let start = memory.start();
-    let piece = Bound::new(py, Piece(Mutex::new(Some(memory))))?;
+    let piece = Bound::new(py, Piece(Some(memory)))?;
     let mut dims: Vec<npy_intp> = shape.iter().map(|extent| *extent as npy_intp).collect();
     // SAFETY: the dimensions are as many as is said, and the items of all have room in the piece, which lives
     // as long as the array: it is its base. NumPy takes the references that it is given.

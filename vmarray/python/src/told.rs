@@ -18,8 +18,8 @@ const BYTES_MIN: usize = 16 << 20;
 /// How often signals are looked for.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Has work done on so many bytes while other threads of Python go on; see `vmarray.progress`. The thread of the
-/// caller, which alone handles signals, waits for another one that does the work.
+/// Has work done on so many bytes while other threads of Python go on; see `vmarray.progress`. The thread of
+/// the caller, which alone handles signals, waits for another one that does the work.
 pub fn told<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     let callback = py.import("vmarray._progress")?.getattr("CALLBACK")?.call_method0("get")?;
     let callback = (!callback.is_none()).then(|| callback.unbind());
