@@ -291,7 +291,7 @@ def test_sorts_tell_how_far_they_have_come():
     with vm.progress(bar):
         vm.sort(array)
         vm.sort(array)
-    assert bar.starts >= 2 and bar.n == bar.total > 0
+    assert bar.starts >= 1 and bar.n == bar.total > 0
 
 
 def test_sorts_are_stopped_by_who_is_told():
@@ -302,9 +302,10 @@ def test_sorts_are_stopped_by_who_is_told():
         raise LookupError("enough")
 
     with vm.progress(stop):
-        for work in (array.sort, lambda: vm.argsort(array)):
+        for work in (array.sort, lambda: vm.argsort(array), lambda: vm.unique(array), lambda: vm.group_by(array)):
             with pytest.raises(LookupError, match="enough"):
                 work()
+    assert (np.asarray(array) != np.arange(50_000)).any()
     same(np.sort(np.asarray(array)), np.sort(own))
     array.sort()
     same(array, np.arange(50_000))

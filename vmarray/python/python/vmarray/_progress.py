@@ -18,10 +18,10 @@ def progress(told: Any) -> Iterator[None]:
     Parameters
     ----------
     told : callable or bar
-        A function of how many bytes are done and how many there are to do, each as often as it is moved; or a bar as
-        of ``tqdm``. It is called after each step, of a few GiB or less, by any thread, one at a time; of several
-        sorts each is told by itself. An exception that it raises stops the sort, and is raised there: all items are in
-        the array then, in some order. So does Ctrl-C, with or without this.
+        A function of how many bytes are done and how many there are to do, each as often as it is moved; or a bar as of
+        ``tqdm``. It is called before each step, of a few GiB or less, and now and then within one, by any thread, one
+        at a time; of several sorts each is told by itself. An exception that it raises stops the sort, and is raised
+        there: all items are in the array then, in some order. So does Ctrl-C, with or without this.
 
     Examples
     --------
@@ -42,14 +42,14 @@ def progress(told: Any) -> Iterator[None]:
 
 
 def _of_bar(bar: Any) -> Callable[[int, int], None]:
-    last: int | None = None
+    last: tuple[int, int] | None = None
 
     def told(done: int, total: int) -> None:
         nonlocal last
-        if last is None or done <= last:
+        if last is None or done < last[0] or total != last[1]:
             bar.reset(total=total)
-            last = 0
-        bar.update(done - last)
-        last = done
+            last = 0, total
+        bar.update(done - last[0])
+        last = done, total
 
     return told
