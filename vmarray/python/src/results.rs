@@ -33,6 +33,9 @@ const STEP: usize = 64 << 10;
 const UNUSED_MAX: Duration = Duration::from_secs(60);
 /// How often a piece has to have been used before it is registered, which takes as long as some copies.
 const USES_MIN: u32 = 2;
+/// What is shorter is not registered: it may share pages with others, which cannot be registered twice then.
+/// As much and more allocators map by itself.
+const REGISTERED_MIN: usize = 32 << 20;
 
 /// How much is kept at most.
 static BYTES_MAX: LazyLock<usize> = LazyLock::new(|| {
@@ -159,7 +162,7 @@ impl Memory {
 
     /// Has the cards of an array write there themselves from now on. Blocks.
     fn registered(mut self, beside: &View) -> Option<Self> {
-        let is_wanted = beside.handle.is_on_cards && self.uses >= USES_MIN;
+        let is_wanted = beside.handle.is_on_cards && self.uses >= USES_MIN && self.len() >= REGISTERED_MIN;
         if !is_wanted || IS_PIN_REFUSED.load(Ordering::Relaxed) {
             return Some(self);
         }

@@ -272,25 +272,33 @@ def test_memory_of_results_is_shared_by_no_two_threads():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_results_are_read_after_a_fork():
-    array = vm.arange(100_000)
-    indices = np.arange(100_000)
+    own = np.zeros(800_000, "V44")
+    own.view("u4").reshape(-1, 11)[:, 0] = np.arange(len(own))
+    array, indices = vm.asarray(own), np.arange(len(own))[::-1].copy()
     for _ in range(5):
         # From the third on what comes from a card is written by the card, to memory that is page-locked.
         results = array[indices]
-    kept = np.asarray(array)
-    del kept
     child = os.fork()
     if child == 0:
-        is_right = (results == range(100_000)).all()
-        results[:] = 1
+        is_right = (results == own[::-1]).all()
+        results[:] = own[1]
         del results
         os._exit(0 if is_right else 1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     for _ in range(5):
-        assert (results == range(100_000)).all()
-        results[:] = 7
+        assert (results == own[::-1]).all()
+        results[:] = own[7]
         results = array[indices]
+
+
+def test_not_all_memory_of_results_is_kept():
+    array = vm.zeros(8 << 20, "i8", devices="host")
+    results = [np.asarray(array) for _ in range(18)]
+    assert vm.release_memory() >= 0 and sum(one.nbytes for one in results) > 1 << 30
+    del results
+    assert 0 < array.memory()["kept_for_results_bytes"] <= 1 << 30
+    vm.release_memory()
 
 
 def test_nothing_is_left():

@@ -997,9 +997,9 @@ def release_memory() -> int:
     Arrays of NumPy of 256 KiB and more that this package makes, as of ``numpy.asarray(a)`` and ``a[indices]``, lie in
     memory that is kept when they die, since the system takes longer to find new memory than the items take to be
     copied. At most 1 GiB is kept, or a sixteenth of the RAM if that is less; what nobody has used for a minute goes
-    with the next result. When memory is short, the system takes what is kept; of what lists of items on a card come
-    to again and again it does not, which is page-locked, so that the card writes it. Such arrays have a ``base``, which
-    owns the memory, so ``resize`` is refused.
+    with the next result. When memory is short, the system takes what is kept; of what lists of items on a card come to
+    again and again, 32 MiB or more, it does not, which is page-locked, so that the card writes it. Such arrays have a
+    ``base``, which owns the memory, so ``resize`` is refused.
 
     Examples
     --------

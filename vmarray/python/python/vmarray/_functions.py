@@ -254,10 +254,11 @@ def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, ke
     """Of all items by the devices, along one axis by cards; along others, and what is no number, by NumPy."""
     axes = _axes(array, axis)
     if axes is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
-        found = _extreme_along(ufunc, array, axes[0]) if axes is not None and len(axes) == 1 and array.ndim > 1 else None
-        if found is None:
-            return reduced(ufunc, array, axis, None, out, keepdims)
-        return _kept(found, array, axes[0], out, keepdims)
+        if axes is not None and len(axes) == 1 and array.ndim > 1:
+            found = _extreme_along(ufunc, array, axes[0])
+            if found is not None:
+                return _kept(found, array, axes[0], out, keepdims)
+        return reduced(ufunc, array, axis, None, out, keepdims)
     found = _extreme("min" if ufunc is np.minimum else "max", array)
     if found is None:
         name = ufunc.__name__
