@@ -110,8 +110,28 @@ def whole_arrays(devices: str | None, gib: float) -> None:
         "histogram of 256 bins, f4", 4 * count / 1e9, "GB/s", vmarray=seconds(lambda: vm.histogram(a, 256, (0, 1))),
         **with_torch(lambda: torch.histc(tx, 256, 0, 1).cpu()), numpy=scale * seconds(lambda: np.histogram(x, 256, (0, 1)), 1),
     )
+    columns = 1 << 12
+    m = a[: count // columns * columns].reshape(-1, columns)
+    tm = tx[: count // columns * columns].view(-1, columns) if card else None
+    few_rows = x[: few // columns * columns].reshape(-1, columns)
+    for axis in (0, 1):
+        told(
+            f"max(axis={axis}) of rows of {columns}, f4", 4 * m.size / 1e9, "GB/s",
+            vmarray=seconds(lambda: m.max(axis=axis).compute()), **with_torch(lambda: tm.amax(axis)),
+            numpy=scale * seconds(lambda: few_rows.max(axis=axis), 1),
+        )
+    told(
+        f"cumsum(axis=1) of rows of {columns}, f4", 8 * m.size / 1e9, "GB/s",
+        vmarray=seconds(lambda: np.cumsum(m, 1), 3), **with_torch(lambda: tm.cumsum(1)),
+        numpy=scale * seconds(lambda: np.cumsum(few_rows, 1), 1),
+    )
+    wide = a[: count >> 24 << 24].reshape(-1, 1 << 24)
+    told(
+        "cumprod(axis=0) of rows of 2^24, f4", 8 * wide.size / 1e9, "GB/s", vmarray=seconds(lambda: np.cumprod(wide, 0), 3),
+        **with_torch(lambda: tx[: wide.size].view(-1, 1 << 24).cumprod(0)),
+    )
     if card:
-        del tx, ty, tz
+        del tx, ty, tz, tm
         torch.cuda.empty_cache()
     few = min(count, 2**28)
     u = vm.random.default_rng(3, **options).integers(0, 2**32, few, "u4")
@@ -161,6 +181,9 @@ def listed(devices: str | None, gib: float, path: str) -> None:
     del mapped
     times = {"vmarray": seconds(lambda: a[indices])}
     on_devices = vm.asarray(indices.astype("u8"), **options)
+    kept: list[np.ndarray] = []
+    times["vmarray, results kept alive"] = seconds(lambda: kept.append(a[indices]))
+    kept.clear()
     times["vmarray, indices and result on the device"] = seconds(lambda: a.take(on_devices).compute())
     times["memmap cold"] = cold()
     mapped = np.memmap(path, RECORD, mode="r")

@@ -21,6 +21,7 @@ use crate::lend::Lent;
 use crate::lower::Lowering;
 use crate::node::{self, Lazy, Node, View};
 use crate::operations::Operation;
+use crate::results::{self, new_array};
 use crate::store::{Asked, Options, Place, Reduced, interrupted};
 
 /// Where the arrays begin that tell NumPy of a shape. Nothing is there, and nobody looks: they are indexed by
@@ -60,13 +61,28 @@ impl Bytes {
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies bytes there. As everywhere where arrays of NumPy are used without Python's lock, programs do
+    /// not use it meanwhile.
+    ///
+    /// # Safety
+    /// The array is alive and writable.
+    pub unsafe fn write(&self, start: usize, from: &[u8]) {
+        assert!(start.checked_add(from.len()).is_some_and(|end| end <= self.len));
+        // SAFETY: so many bytes are there, which nobody else uses.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.cast_mut().add(start), from.len()) }
+    }
+
     /// # Safety
     /// The array is alive for as long as the slice is used, and nobody else knows of it.
     pub unsafe fn get_mut<'a>(&self) -> &'a mut [u8] {
         if self.len == 0 {
             return &mut [];
         }
-        // SAFETY: as in `get`; the array was zeroed or filled when it was made.
+        // SAFETY: as in `get`; what arrays are made of was zeroed or filled before.
         unsafe { std::slice::from_raw_parts_mut(self.start.cast_mut(), self.len) }
     }
 }
@@ -124,16 +140,6 @@ fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
         strides: grid.strides().to_vec(),
         itemsize: grid.dtype().itemsize(),
     }
-}
-
-/// A new array of NumPy for results.
-pub fn new_array<'py>(
-    py: Python<'py>,
-    shape: &[usize],
-    descr: &Bound<'py, PyArrayDescr>,
-) -> PyResult<Bound<'py, PyUntypedArray>> {
-    let shape = PyTuple::new(py, shape)?;
-    Ok(py.import("numpy")?.call_method1("zeros", (shape, descr))?.cast_into()?)
 }
 
 /// What is made of the options that Python gives.
@@ -409,7 +415,7 @@ impl Core {
     /// Its items as an array of NumPy.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyUntypedArray>> {
         let view = self.view(py)?;
-        let array = new_array(py, &view.geometry.shape, self.descr.bind(py))?;
+        let array = new_array(py, &view.geometry.shape, self.descr.bind(py), None)?;
         let bytes = Bytes::of(&array)?;
         off(py, || {
             // SAFETY: the array is new and held here; nobody else knows of it.
@@ -466,7 +472,7 @@ impl Core {
         starts: PyReadonlyArray1<'py, i64>,
     ) -> PyResult<Bound<'py, PyUntypedArray>> {
         let (view, starts) = (self.view(py)?, starts.as_slice()?);
-        let array = new_array(py, &[starts.len()], self.descr.bind(py))?;
+        let array = new_array(py, &[starts.len()], self.descr.bind(py), Some(&view))?;
         let bytes = Bytes::of(&array)?;
         off(py, || {
             check_places(&view, starts)?;
@@ -482,37 +488,56 @@ impl Core {
         Ok(array)
     }
 
-    /// The items of an array of one axis that have these indices, those below 0 from the end, as an array of
-    /// NumPy; nothing if an item is not one element.
-    fn gather_items<'py>(
+    /// What has these indices along the first axis, those below 0 from the end, as an array of NumPy; nothing
+    /// if that is no run of whole elements.
+    fn gather_rows<'py>(
         &self,
         py: Python<'py>,
         indices: PyReadonlyArray1<'py, i64>,
     ) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
         let (view, indices) = (self.view(py)?, indices.as_slice()?);
-        let Some((first, step)) = view.geometry.elements(view.handle.unit.bytes()) else { return Ok(None) };
-        let extent = view.geometry.shape[0] as i64;
-        let array = new_array(py, &[indices.len()], self.descr.bind(py))?;
+        let unit = view.handle.unit.bytes();
+        let Some(rows) = view.geometry.rows(unit) else { return Ok(None) };
+        let shape: Vec<_> =
+            [indices.len()].into_iter().chain(view.geometry.shape[1..].iter().copied()).collect();
+        let array = new_array(py, &shape, self.descr.bind(py), Some(&view))?;
         let bytes = Bytes::of(&array)?;
         off(py, || {
-            let place = |index: &i64| {
-                let number = if *index < 0 { index + extent } else { *index };
-                if (0..extent).contains(&number) {
-                    return Ok((first as i64 + number * step as i64) as usize);
-                }
-                let told = format!("index {index} is out of bounds for axis 0 with size {extent}");
-                Err(PyIndexError::new_err(told).into())
-            };
-            let places = indices.iter().map(place).collect::<Result<Vec<usize>>>()?;
+            let open = view.handle.open()?;
             // SAFETY: the array is new and held here; nobody else knows of it.
-            let parts = unsafe { bytes.get_mut() }.chunks_mut(LISTED * view.geometry.itemsize);
-            for (part, places) in parts.zip(places.chunks(LISTED)) {
-                view.handle.open()?.gather(places, part)?;
-                interrupted()?;
-            }
-            Ok(())
+            let into = unsafe { bytes.get_mut() };
+            copies::each_row(indices, &rows, open.len(), |list, at| {
+                Ok(open.gather(list, &mut into[at * unit..(at + list.len()) * unit])?)
+            })
         })?;
         Ok(Some(array))
+    }
+
+    /// Writes what has these indices along the first axis; of what is there several times the last one stays.
+    /// `false` if that is no run of whole elements.
+    fn scatter_rows(
+        &self,
+        py: Python<'_>,
+        indices: PyReadonlyArray1<'_, i64>,
+        from: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<bool> {
+        let (view, bytes, indices) = (self.writable(py)?, Bytes::of(from)?, indices.as_slice()?);
+        let unit = view.handle.unit.bytes();
+        let Some(rows) = view.geometry.rows(unit) else { return Ok(false) };
+        if bytes.len != indices.len() * rows.elements * unit {
+            return Err(PyValueError::new_err("the array has another length"));
+        }
+        off(py, || {
+            copies::check_rows(indices, rows.extent)?;
+            view.handle.settle(None)?;
+            let open = view.handle.open()?;
+            // SAFETY: as in `write`.
+            let from = unsafe { bytes.get() };
+            copies::each_row(indices, &rows, open.len(), |list, at| {
+                Ok(open.scatter(list, &from[at * unit..(at + list.len()) * unit])?)
+            })
+        })?;
+        Ok(true)
     }
 
     /// Writes the items that begin at these bytes; of those that are there several times the last one stays.
@@ -645,6 +670,15 @@ impl Core {
         matches!(&self.body, Body::View(handle) if handle.is_closed())
     }
 
+    /// Whether it lies on cards, or will when it is computed.
+    #[getter]
+    fn is_on_cards(&self, py: Python<'_>) -> PyResult<bool> {
+        match &self.body {
+            Body::View(handle) => Ok(handle.is_on_cards),
+            Body::Lazy(lazy) => off(py, || Ok(lazy.options().is_some_and(|options| options.are_cards()))),
+        }
+    }
+
     /// Computes it now.
     fn compute(&self, py: Python<'_>) -> PyResult<()> {
         self.view(py).map(|_| ())
@@ -661,6 +695,7 @@ impl Core {
         report.set_item("staging_bytes", footprint.staging_bytes)?;
         report.set_item("table_bytes", footprint.table_bytes)?;
         report.set_item("is_pinned", footprint.is_pinned)?;
+        report.set_item("kept_for_results_bytes", results::kept_bytes())?;
         report.set_item("page_bytes", open.page_len() * view.handle.unit.bytes())?;
         report.set_item("max_bytes", open.max_len() * view.handle.unit.bytes())?;
         Ok(report)

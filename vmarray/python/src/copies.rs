@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
+use pyo3::exceptions::PyIndexError;
+use vmarray::bytemuck;
+
 use crate::fault::Result;
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, Rows};
 use crate::handle::{Handle, PIECE_BYTES};
 use crate::store::{Elements, interrupted};
 
@@ -150,6 +153,48 @@ fn elements(start: usize, len: usize, unit: usize) -> Range<usize> {
 /// From the beginning of the first element to the end of the last.
 fn around((first, end): (usize, usize), unit: usize) -> (usize, usize) {
     (first / unit * unit, end.next_multiple_of(unit))
+}
+
+/// Refuses indices that are outside of an axis.
+pub fn check_rows(indices: &[i64], extent: usize) -> Result<()> {
+    let extent = extent as i64;
+    match indices.iter().find(|index| !(-extent..extent).contains(*index)) {
+        None => Ok(()),
+        Some(index) => {
+            let text = format!("index {index} is out of bounds for axis 0 with size {extent}");
+            Err(PyIndexError::new_err(text).into())
+        }
+    }
+}
+
+/// Has work done on lists of the elements of rows, of all that an array has so many of: some rows at a time,
+/// with the number of elements before them.
+pub fn each_row(
+    indices: &[i64],
+    rows: &Rows,
+    len: usize,
+    mut work: impl FnMut(&[usize], usize) -> Result<()>,
+) -> Result<()> {
+    let is_all = rows.extent == len && (rows.first, rows.step, rows.elements) == (0, 1, 1);
+    let (at_once, mut elements) = ((LISTED / rows.elements).max(1), Vec::new());
+    for (part, number) in indices.chunks(at_once).zip(0..) {
+        // As one test of all, which has no branches.
+        let is_plain = part.iter().fold(0, |max, index| max.max(*index as u64)) < rows.extent as u64;
+        if is_plain && is_all {
+            work(bytemuck::cast_slice(part), number * at_once)?;
+        } else {
+            check_rows(part, rows.extent)?;
+            elements.clear();
+            for index in part {
+                let row = if *index < 0 { index + rows.extent as i64 } else { *index };
+                let start = (rows.first as i64 + row * rows.step as i64) as usize;
+                elements.extend(start..start + rows.elements);
+            }
+            work(&elements, number * at_once * rows.elements)?;
+        }
+        interrupted()?;
+    }
+    Ok(())
 }
 
 /// Items, and the elements that have them.

@@ -13,14 +13,32 @@ pub struct Geometry {
     pub itemsize: usize,
 }
 
+/// Runs of elements along an axis.
+pub struct Rows {
+    pub extent: usize,
+    /// The first element of the first one.
+    pub first: usize,
+    /// How many elements further the next one is.
+    pub step: isize,
+    /// How many elements each has.
+    pub elements: usize,
+}
+
 impl Geometry {
-    /// Of items along one axis that are an element of so many bytes each: the number of the first one, and
-    /// how many further the next one is.
-    pub fn elements(&self, unit: usize) -> Option<(usize, isize)> {
-        let &[stride] = &self.strides[..] else { return None };
-        let unit_of = unit as isize;
-        let is_one = self.itemsize == unit && self.offset.is_multiple_of(unit) && stride % unit_of == 0;
-        is_one.then(|| (self.offset / unit, stride / unit_of))
+    /// What there is at each place of the first axis, if that is a run of whole elements of so many bytes.
+    pub fn rows(&self, unit: usize) -> Option<Rows> {
+        let (&extent, rest) = self.shape.split_first()?;
+        let (step, strides) = (self.strides[0], self.strides[1..].to_vec());
+        let row = Self { offset: 0, shape: rest.to_vec(), strides, itemsize: self.itemsize };
+        let is_whole = self.offset.is_multiple_of(unit)
+            && step.unsigned_abs().is_multiple_of(unit)
+            && self.itemsize.is_multiple_of(unit);
+        (is_whole && row.count() > 0 && row.in_a_row(self.itemsize)).then(|| Rows {
+            extent,
+            first: self.offset / unit,
+            step: step / unit as isize,
+            elements: row.bytes() / unit,
+        })
     }
 
     /// Items side by side, the last axis first.

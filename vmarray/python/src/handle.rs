@@ -5,9 +5,8 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pyo3::Python;
-use vmarray::AnyDevice;
 use vmarray::access::LentRun;
-use vmarray::device::{Device as _, DeviceKind};
+use vmarray::device::Device as _;
 
 use crate::element::Unit;
 use crate::fault::{Result, raised};
@@ -31,6 +30,8 @@ pub struct Handle {
     pub options: Options,
     /// Whether it lies on cards, whose kernels are sooner done than a copy to RAM.
     pub is_on_cards: bool,
+    /// Whether its home is Python's.
+    is_at_home: bool,
     process: u32,
     /// What is computed from it later.
     pending: Mutex<Vec<Weak<Lazy>>>,
@@ -68,34 +69,36 @@ impl Drop for Loan {
 pub type Open = Owned<dyn Elements>;
 
 /// What has threads and devices, which a process that was forked off has not.
-pub struct Owned<T: ?Sized> {
+pub struct Owned<T: ?Sized + Send> {
     /// None when it is being dropped.
     inner: Option<Box<T>>,
     process: u32,
 }
 
-impl<T: ?Sized> Owned<T> {
+impl<T: ?Sized + Send> Owned<T> {
     pub fn new(inner: Box<T>) -> Self {
         Self { inner: Some(inner), process: std::process::id() }
     }
-}
 
-impl<T: ?Sized> Owned<T> {
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.inner.as_deref_mut()
     }
 }
 
-impl<T: ?Sized> Drop for Owned<T> {
+impl<T: ?Sized + Send> Drop for Owned<T> {
     fn drop(&mut self) {
-        let inner = self.inner.take();
+        let mut inner = self.inner.take();
         if self.process != std::process::id() {
             std::mem::forget(inner);
+            return;
         }
+        // Without Python's lock, which who writes pages may wait for.
+        let _ = Python::try_attach(|py| py.detach(|| drop(inner.take())));
+        drop(inner);
     }
 }
 
-impl<T: ?Sized> Deref for Owned<T> {
+impl<T: ?Sized + Send> Deref for Owned<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -112,13 +115,22 @@ impl Handle {
     /// Makes an array of so many elements. Blocks.
     pub fn new(unit: Unit, len: usize, options: Options, place: &Place) -> Result<Arc<Self>> {
         let elements = build(unit, len, &options, place)?;
-        let is_card = |device: &Arc<AnyDevice>| device.info().kind != DeviceKind::HostMemory;
-        let is_on_cards = matches!(place, Place::Memory) && options.devices.iter().all(is_card);
-        Ok(Self::of(unit, elements, options, is_on_cards))
+        let is_on_cards = matches!(place, Place::Memory) && options.are_cards();
+        Ok(Self::made(unit, elements, options, is_on_cards, matches!(place, Place::Home(_))))
     }
 
     /// An array of elements that are there.
     pub fn of(unit: Unit, elements: Box<dyn Elements>, options: Options, is_on_cards: bool) -> Arc<Self> {
+        Self::made(unit, elements, options, is_on_cards, false)
+    }
+
+    fn made(
+        unit: Unit,
+        elements: Box<dyn Elements>,
+        options: Options,
+        is_on_cards: bool,
+        is_at_home: bool,
+    ) -> Arc<Self> {
         let state = Mutex::new(State::Open(Arc::new(Owned::new(elements))));
         let options = Options { max_len: None, page_bytes: None, ..options };
         Arc::new(Self {
@@ -126,6 +138,7 @@ impl Handle {
             unit,
             options,
             is_on_cards,
+            is_at_home,
             process: std::process::id(),
             pending: Mutex::default(),
         })
@@ -170,12 +183,16 @@ impl Handle {
         Ok((loan, run?))
     }
 
-    /// Gives the array up, as soon as nobody uses it any more. What is pending on it is computed before.
+    /// Gives the array up, as soon as nobody uses it any more. What is pending on it is computed before, and
+    /// what has changed is written to where Python has it.
     pub fn close(&self) -> Result<()> {
         if self.is_closed() {
             return Ok(());
         }
         self.settle(None)?;
+        if self.is_at_home {
+            self.open()?.sync()?;
+        }
         let mut state = lock(&self.state);
         if matches!(&*state, State::Lent) {
             drop(state);

@@ -7,13 +7,16 @@ mod element;
 mod fault;
 mod geometry;
 mod handle;
+mod home;
 mod lend;
 mod lower;
 mod node;
 mod operations;
 mod ordered;
+mod results;
 mod sets;
 mod store;
+mod told;
 
 use pyo3::prelude::*;
 
@@ -28,7 +31,13 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(array::create, module)?)?;
     module.add_function(wrap_pyfunction!(array::open, module)?)?;
     module.add_function(wrap_pyfunction!(array::apply, module)?)?;
+    module.add_function(wrap_pyfunction!(home::create_over, module)?)?;
+    module.add_function(wrap_pyfunction!(home::over_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(home::close_homes, module)?)?;
     module.add_function(wrap_pyfunction!(device::devices, module)?)?;
+    module.add_class::<results::Piece>()?;
+    module.add_function(wrap_pyfunction!(results::release_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(results::forked, module)?)?;
     ordered::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

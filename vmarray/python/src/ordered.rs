@@ -16,12 +16,14 @@ use vmarray::order::{Groupable, Groups, Side};
 use vmarray::views::{SortKey, View as _};
 use vmarray::{AnyDevice, Field, VirtualArray, prelude::*};
 
-use crate::array::{Body, Core, grid, new_array, off, options};
+use crate::array::{Body, Core, grid, off, options};
 use crate::element::{Kind, Unit};
 use crate::handle::{Handle, Owned};
 use crate::lower::{Lowering, Root};
 use crate::node::{Lazy, Node, View, as_row};
+use crate::results::new_array;
 use crate::store::{Elements, MaybeOrdered, Options, Place, Typed};
+use crate::told::told;
 
 /// Bins of the same width from `first` to `last`, which the last one includes; edges between them are
 /// `first + number * step`.
@@ -65,6 +67,14 @@ impl Bins {
     }
 }
 
+/// What elements along an axis are reduced to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Along {
+    Sum,
+    Least,
+    Greatest,
+}
+
 /// What elements can be asked that are numbers. Places are counted from the start of the range.
 pub trait Ordered {
     fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<()>;
@@ -81,9 +91,18 @@ pub trait Ordered {
     ) -> vmarray::Result<Option<Box<dyn Elements>>>;
     /// The bytes of the element that would be at a place if they were sorted.
     fn nth(&self, range: Range<usize>, nth: usize) -> vmarray::Result<Vec<u8>>;
-    /// Adds up the elements from one on along the middle one of three axes, to all of an array of `f64` or
-    /// `i64`; `false` if it is of others, or the elements are no rows of a box that all are.
-    fn sum_axis(&self, first: usize, shape: [usize; 3], into: &dyn Elements) -> vmarray::Result<bool>;
+    /// Reduces the elements from one on along the middle one of three axes. Sums go to all of an array of
+    /// `f64` or `i64`, extremes, which leave out NaNs, to one of this type; `false` if it is of others, or
+    /// the elements are no rows of a box that all are.
+    fn reduce_axis(
+        &self,
+        first: usize,
+        shape: [usize; 3],
+        what: Along,
+        into: &dyn Elements,
+    ) -> vmarray::Result<bool>;
+    /// Replaces all elements by the sums of those up to each in their row, of so many.
+    fn prefix_sums(&self, row: usize) -> vmarray::Result<()>;
     /// Elements with the same number in groups; `None` if they are no `u64`.
     fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>>;
     /// Sums, or extremes, of elements in groups: the type of the result, and these.
@@ -128,7 +147,13 @@ where
         Ok(vmarray::bytemuck::bytes_of(&(&self.array).select_nth(range, nth)?).to_vec())
     }
 
-    fn sum_axis(&self, first: usize, shape: [usize; 3], into: &dyn Elements) -> vmarray::Result<bool> {
+    fn reduce_axis(
+        &self,
+        first: usize,
+        shape: [usize; 3],
+        what: Along,
+        into: &dyn Elements,
+    ) -> vmarray::Result<bool> {
         let ([outer, along, inner], len) = (shape, self.array.len());
         let (row, of) = match outer {
             1 => (inner, [1, len / inner, inner]),
@@ -140,15 +165,29 @@ where
         let start = if outer == 1 { [0, first / row, 0] } else { [first / row, 0, 0] };
         let end = [start[0] + outer, start[1] + along, inner];
         let part = NdSection::over(&self.array, of)?.section(start..end)?;
-        let into = into.as_any();
-        if let Some(into) = into.downcast_ref::<Typed<f64>>() {
-            part.sum_axis(1, NdSection::over_mut(&into.array, [outer, 1, inner])?)?;
-        } else if let Some(into) = into.downcast_ref::<Typed<i64>>() {
-            part.sum_axis(1, NdSection::over_mut(&into.array, [outer, 1, inner])?)?;
+        let (into, results) = (into.as_any(), [outer, 1, inner]);
+        if what == Along::Sum {
+            if let Some(into) = into.downcast_ref::<Typed<f64>>() {
+                part.sum_axis(1, NdSection::over_mut(&into.array, results)?)?;
+            } else if let Some(into) = into.downcast_ref::<Typed<i64>>() {
+                part.sum_axis(1, NdSection::over_mut(&into.array, results)?)?;
+            } else {
+                return Ok(false);
+            }
+            return Ok(true);
+        }
+        let Some(into) = into.downcast_ref::<Self>() else { return Ok(false) };
+        let into = NdSection::over_mut(&into.array, results)?;
+        if what == Along::Least {
+            part.min_axis(1, into)?
         } else {
-            return Ok(false);
+            part.max_axis(1, into)?
         }
         Ok(true)
+    }
+
+    fn prefix_sums(&self, row: usize) -> vmarray::Result<()> {
+        NdSection::over_mut(&self.array, [self.array.len() / row, row])?.prefix_sum_axis(1)
     }
 
     fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>> {
@@ -209,7 +248,7 @@ fn asked<T: Send>(
         return Ok(None);
     }
     let Some((view, range)) = row(py, of)? else { return Ok(None) };
-    let answer = off(py, || {
+    let answer = told(py, view.geometry.bytes(), || {
         let open = view.handle.open()?;
         open.ordered().map(|ordered| Ok(ask(ordered, range)?)).transpose()
     })?;
@@ -225,7 +264,7 @@ fn sort(py: Python<'_>, of: &Core, is_descending: bool) -> PyResult<bool> {
         return Ok(false);
     }
     let (first, count) = (view.geometry.offset / unit, view.geometry.count());
-    off(py, || {
+    told(py, view.geometry.bytes(), || {
         let open = view.handle.open()?;
         let Some(ordered) = open.ordered() else { return Ok(false) };
         view.handle.settle(None)?;
@@ -266,21 +305,21 @@ fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<B
         places.iter().map(|place| ordered.nth(range.clone(), *place)).collect::<vmarray::Result<Vec<_>>>()
     })?;
     let Some((items, _)) = answer else { return Ok(None) };
-    let array = new_array(py, &[items.len()], of.descr.bind(py))?;
+    let array = new_array(py, &[items.len()], of.descr.bind(py), None)?;
     let bytes = crate::array::Bytes::of(&array)?;
     // SAFETY: the array is new and held here; nobody else knows of it.
     unsafe { bytes.get_mut() }.copy_from_slice(&items.concat());
     Ok(Some(array))
 }
 
-/// Sums along an axis, as ``float64`` or ``int64``; `None` if devices have none of such items, or, unless
-/// wanted anywhere, if they are none but RAM, where kernels are interpreted.
+/// Sums along an axis, as ``float64`` or ``int64``, or extremes, which leave out NaNs; `None` if devices have
+/// none of such items, or, unless wanted anywhere, if they are none but RAM, where kernels are interpreted.
 #[pyfunction]
-fn sum_axis(
+fn reduce_axis(
     py: Python<'_>,
     of: &Core,
     axis: usize,
-    is_float: bool,
+    what: &str,
     is_anywhere: bool,
 ) -> PyResult<Option<Core>> {
     let (kind, mut shape) = (of.kind(py), of.shape_of(py)?);
@@ -293,16 +332,39 @@ fn sum_axis(
     let Some((view, range)) = row(py, of)? else { return Ok(None) };
     let three = [shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()];
     shape.remove(axis);
-    let unit = if is_float { Unit::F64 } else { Unit::I64 };
-    let sums = off(py, || {
+    let own = of.descr.bind(py).clone();
+    let (along, unit, descr) = match what {
+        "float_sum" => (Along::Sum, Unit::F64, dtype::<f64>(py)),
+        "int_sum" => (Along::Sum, Unit::I64, dtype::<i64>(py)),
+        "min" => (Along::Least, view.handle.unit, own),
+        _ => (Along::Greatest, view.handle.unit, own),
+    };
+    let made = off(py, || {
         let options = view.handle.options.clone();
-        let sums = Handle::new(unit, three[0] * three[2], options, &Place::Memory)?;
-        let (open, into) = (view.handle.open()?, sums.open()?);
+        let made = Handle::new(unit, three[0] * three[2], options, &Place::Memory)?;
+        let (open, into) = (view.handle.open()?, made.open()?);
         let Some(ordered) = open.ordered() else { return Ok(None) };
-        Ok(ordered.sum_axis(range.start, three, &**into)?.then_some(sums))
+        Ok(ordered.reduce_axis(range.start, three, along, &**into)?.then_some(made))
     })?;
-    let descr = if is_float { dtype::<f64>(py) } else { dtype::<i64>(py) };
-    sums.map(|sums| Ok(Core::new(Body::View(sums), grid(py, &descr, &shape)?))).transpose()
+    made.map(|made| Ok(Core::new(Body::View(made), grid(py, &descr, &shape)?))).transpose()
+}
+
+/// Replaces the items of a new array by the sums of those up to each along the last axis; `false` if devices
+/// have none of such items, or, unless wanted anywhere, if they are none but RAM.
+#[pyfunction]
+fn prefix_sums(py: Python<'_>, of: &Core, is_anywhere: bool) -> PyResult<bool> {
+    let (view, row) = (of.writable(py)?, of.shape_of(py)?.last().copied().unwrap_or(0));
+    if !matches!(view.kind, Kind::Number(_)) || row == 0 || !(is_anywhere || view.handle.is_on_cards) {
+        return Ok(false);
+    }
+    off(py, || {
+        let open = view.handle.open()?;
+        let is_whole = view.geometry.in_a_row(view.geometry.itemsize) && view.geometry.count() == open.len();
+        let Some(ordered) = open.ordered().filter(|_| is_whole) else { return Ok(false) };
+        view.handle.settle(None)?;
+        ordered.prefix_sums(row)?;
+        Ok(true)
+    })
 }
 
 /// The items at the places that an array of ``uint64`` has; `None` if they are of several elements each.
@@ -402,7 +464,7 @@ impl Grouped {
     /// The places of items, group by group, in their order within each.
     fn order(&self, py: Python<'_>) -> PyResult<Core> {
         self.beside.handle.open()?;
-        let order = off(py, || Ok(self.groups.order()?))?;
+        let order = told(py, self.beside.geometry.bytes(), || Ok(self.groups.order()?))?;
         self.copied(py, order)
     }
 
@@ -436,7 +498,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unique, module)?)?;
     module.add_function(wrap_pyfunction!(search, module)?)?;
     module.add_function(wrap_pyfunction!(nth, module)?)?;
-    module.add_function(wrap_pyfunction!(sum_axis, module)?)?;
+    module.add_function(wrap_pyfunction!(reduce_axis, module)?)?;
+    module.add_function(wrap_pyfunction!(prefix_sums, module)?)?;
     module.add_function(wrap_pyfunction!(take, module)?)?;
     module.add_function(wrap_pyfunction!(shuffle, module)?)?;
     module.add_function(wrap_pyfunction!(histogram, module)?)?;

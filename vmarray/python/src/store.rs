@@ -4,15 +4,17 @@ use std::any::Any;
 use std::ops::Range;
 
 use pyo3::prelude::*;
-use vmarray::access::LentRun;
+use vmarray::access::{LentRun, Registered};
 use vmarray::bytemuck;
 use vmarray::compute::AnyColumn;
 use vmarray::device::expr::{Program, Value};
+use vmarray::device::{Device as _, DeviceKind};
 use vmarray::expr::{Assignment, Expr, Filtered, IntoFiltered, Number, Scalar};
 use vmarray::{Element, Footprint, VirtualArray, prelude::*};
 
 use crate::element::Unit;
 use crate::fault::Result;
+use crate::home::Home;
 use crate::ordered::{Bins, Ordered};
 use crate::with_unit;
 
@@ -102,6 +104,8 @@ pub trait Elements: Send + Sync {
     /// Lends elements of a range to others, until the array is used again: those from the first on that lie
     /// side by side.
     fn lend(&mut self, range: Range<usize>) -> vmarray::Result<LentRun>;
+    /// Memory that the devices of the array write to themselves.
+    fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>>;
     fn flush(&self) -> vmarray::Result<()>;
     fn sync(&self) -> vmarray::Result<()>;
     fn footprint(&self) -> Footprint;
@@ -287,6 +291,10 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
         self.array.lend(range)?.run(start)
     }
 
+    fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>> {
+        self.array.register(words)
+    }
+
     fn flush(&self) -> vmarray::Result<()> {
         (&self.array).flush(..)
     }
@@ -337,6 +345,8 @@ pub enum Place {
     Create(Vec<std::path::PathBuf>),
     /// In files that are there.
     Open(Vec<std::path::PathBuf>, bool),
+    /// Where Python has it.
+    Home(Home),
 }
 
 /// How an array is made. Lengths count elements of the library.
@@ -348,6 +358,13 @@ pub struct Options {
     pub page_bytes: Option<usize>,
     pub max_len: Option<usize>,
     pub checksums: bool,
+}
+
+impl Options {
+    /// Whether all devices are cards.
+    pub fn are_cards(&self) -> bool {
+        self.devices.iter().all(|device| device.info().kind != DeviceKind::HostMemory)
+    }
 }
 
 /// Makes an array. Blocks while memory is taken or files are read.
@@ -368,6 +385,7 @@ pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> Result
             Place::Create(files) => builder.create(files)?,
             Place::Open(files, false) => builder.open(files)?,
             Place::Open(files, true) => builder.open_read_only(files)?,
+            Place::Home(home) => builder.build_over(home.clone())?,
         };
         Ok(Typed::boxed(array))
     })

@@ -20,7 +20,7 @@ import vmarray as vm
 
 
 def test_examples_of_the_documentation():
-    names = ["", "._array", "._kernel", "._order", "._ragged", "._sets", "._shapes", ".array_api", ".random"]
+    names = ["", "._array", "._kernel", "._order", "._progress", "._ragged", "._sets", "._shapes", ".array_api", ".random"]
     names += ["._files"] * bool(importlib.util.find_spec("zarr"))
     names += [".dask"] * all(map(importlib.util.find_spec, ("dask", "zarr")))
     for name in names:
@@ -225,6 +225,80 @@ def test_an_interrupt_ends_long_work():
     assert not is_written
     assert array[0, 0] == 1 and array[-2, -1] == 0
     assert array.sum() < 60_000 * 1000 / 6
+
+
+def test_memory_of_results_is_used_again():
+    own = np.arange(200_000)
+    array, indices = vm.asarray(own), np.random.default_rng(1).integers(0, own.size, own.size)
+    vm.release_memory()
+    first = np.asarray(array)
+    address, view = first.ctypes.data, first[5:]
+    del first
+    # A view has the memory, too, so no other array does.
+    second = array[indices]
+    assert second.ctypes.data != address and (view == own[5:]).all() and (second == own[indices]).all()
+    assert array.memory()["kept_for_results_bytes"] == 0
+    del view
+    assert array.memory()["kept_for_results_bytes"] >= own.nbytes
+    third, fourth = np.asarray(array[1:]), np.asarray(array)
+    addresses = {one.ctypes.data for one in (second, third, fourth)}
+    assert third.ctypes.data == address and len(addresses) == 3 and all(one % 64 == 0 for one in addresses)
+    second[:], third[:] = 1, 2
+    assert (fourth == own).all() and second.flags.writeable
+    del second, third, fourth
+    kept = array.memory()["kept_for_results_bytes"]
+    assert 3 * own.nbytes <= kept <= 4 * own.nbytes
+    assert vm.release_memory() == kept and vm.release_memory() == 0
+
+
+def test_memory_of_results_is_shared_by_no_two_threads():
+    array = vm.zeros((8, 100_000), "i8")
+    array[...] = vm.asarray(np.arange(8)[:, None])
+    wrong = []
+
+    def work(number):
+        held = []
+        for _ in range(200):
+            held.append(np.asarray(array[number]))
+            held = held[-2:]
+            wrong.extend(one[0] for one in held if (one != number).any())
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_results_are_read_after_a_fork():
+    own = np.zeros(800_000, "V44")
+    own.view("u4").reshape(-1, 11)[:, 0] = np.arange(len(own))
+    array, indices = vm.asarray(own), np.arange(len(own))[::-1].copy()
+    for _ in range(5):
+        # From the third on what comes from a card is written by the card, to memory that is page-locked.
+        results = array[indices]
+    child = os.fork()
+    if child == 0:
+        is_right = (results == own[::-1]).all()
+        results[:] = own[1]
+        del results
+        os._exit(0 if is_right else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    for _ in range(5):
+        assert (results == own[::-1]).all()
+        results[:] = own[7]
+        results = array[indices]
+
+
+def test_not_all_memory_of_results_is_kept():
+    array = vm.zeros(8 << 20, "i8", devices="host")
+    results = [np.asarray(array) for _ in range(18)]
+    assert vm.release_memory() >= 0 and sum(one.nbytes for one in results) > 1 << 30
+    del results
+    assert 0 < array.memory()["kept_for_results_bytes"] <= 1 << 30
+    vm.release_memory()
 
 
 def test_nothing_is_left():

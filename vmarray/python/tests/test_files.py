@@ -1,6 +1,9 @@
 """Files of other programs beside what these make of them, and progress."""
 
+import gc
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -78,3 +81,48 @@ def test_what_cannot_be_read_is_said(tmp_path):
         vm.load(tmp_path / "objects.npy")
     with pytest.raises(FileNotFoundError):
         vm.open_zarr(tmp_path / "none.zarr")
+
+
+@pytest.mark.parametrize("shards", [None, (14, 20, 4)])
+def test_a_store_is_a_home(tmp_path, shards):
+    path, own = tmp_path / "a.zarr", np.random.default_rng(1).integers(0, 1000, (50, 30, 4))
+    vm.to_zarr(vm.asarray(own), path, chunks=(7, 10, 4), shards=shards)
+    with vm.open_zarr(path, home=True) as array:
+        assert array.memory()["page_bytes"] == (14 if shards else 7) * 30 * 4 * 8
+        same(array, own)
+        array[3:20, ::2] += 1
+        own[3:20, ::2] += 1
+        array[[1, 49], 0] = own[[1, 49], 0] = 5
+        later = array * 2
+        array.flush()
+        same(zarr.open_array(path, mode="r")[...], own)
+        array[...] = own[...] = 3 * own
+        assert array.sum() == own.sum()
+    same(vm.open_zarr(path), own)
+    same(later, np.where(True, 2 * (own // 3), 0))
+    with vm.open_zarr(path, home=True, mode="r") as array:
+        same(array[::-5, :, 1], own[::-5, :, 1])
+        with pytest.raises(vm.Error):
+            array[0] = 1
+    # Nobody closes it, and its views are written all the same.
+    array = vm.open_zarr(path, home=True)
+    view = array[-1]
+    del array
+    view[...] = own[-1] = 9
+    del view
+    gc.collect()
+    same(vm.open_zarr(path), own)
+    array = vm.open_zarr(path, home=True)
+    (path / "c/0/0/0").write_bytes(b"no chunk")
+    with pytest.raises(vm.Error):
+        array.sum()
+    with pytest.raises(ValueError, match="mode"):
+        vm.open_zarr(path, home=True, mode="w")
+
+
+def test_a_home_is_written_when_python_ends(tmp_path):
+    path = str(tmp_path / "a.zarr")
+    vm.to_zarr(vm.arange(1000), path, chunks=(64,))
+    code = f"import vmarray as vm; view = vm.open_zarr({path!r}, home=True)[10:]; view[5] = 77"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    assert vm.open_zarr(path)[15] == 77

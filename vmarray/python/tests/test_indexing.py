@@ -151,6 +151,26 @@ def test_lists_of_items_of_views_with_steps():
             assert str(found.value) == str(expected.value)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "V44", "S5", ">i4"])
+def test_lists_of_rows(dtype):
+    random = np.random.default_rng(5)
+    own = values((50, 3, 4), np.dtype(dtype), 1) if dtype != "V44" else np.frombuffer(random.bytes(600 * 44), "V44").reshape(50, 3, 4).copy()
+    array = vm.asarray(own, page_len=7)
+    keys = random.integers(-20, 20, (6, 5))
+    for view, numpys in [(array, own), (array[40::-2], own[40::-2]), (array[5:, 1], own[5:, 1]), (array[:, ::2], own[:, ::2])]:
+        for key in (keys, keys[:0], keys[0]):
+            assert np.asarray(view[key]).tobytes() == numpys[key].tobytes() and view[key].shape == numpys[key].shape
+        new = numpys[keys][::-1].copy()
+        view[keys], numpys[keys] = new, new
+        view[keys[0]], numpys[keys[0]] = own[0, 0, 0], own[0, 0, 0]
+        assert np.asarray(array).tobytes() == own.tobytes()
+        for wrong, value in ((np.array([0, len(numpys)]), 0), (keys, np.zeros(7)), (np.array([len(numpys)]), np.zeros(7))):
+            _, error = outcome(lambda: view.__setitem__(wrong, value))  # noqa: B023
+            _, expected = outcome(lambda: numpys.__setitem__(wrong, value))  # noqa: B023
+            assert error == expected or dtype != "f4"
+        assert np.asarray(array).tobytes() == own.tobytes()
+
+
 def test_arrays_of_numpy_are_read_into():
     a = vm.arange(60, dtype="i4").reshape(6, 10)
     out = np.zeros((3, 5), "i4")

@@ -156,3 +156,42 @@ def test_tensors_of_a_card_are_copied_there():
         ours = vm.from_dlpack(tensor.T)
         assert ours.dtype == numpys.dtype and np.array_equal(np.asarray(ours), numpys.T)
         assert ours.device.backend == "cuda"
+
+
+@given(shapes, st.sampled_from(ALL), seeds)
+def test_memory_of_numpy_is_a_home(shape, dtype, seed):
+    numpys, new = values(shape, dtype, seed), values(shape, dtype, seed + 1)
+    own = numpys.copy()
+    array = vm.asarray(own, copy=False, page_len=5)
+    assert np.asarray(array).tobytes() == numpys.tobytes()
+    key = (..., slice(None, None, 2)) if shape else ...
+    array[key] = numpys[key] = new[key]
+    array.flush()
+    # Of arrays without items there is nothing to lie anywhere.
+    assert own.tobytes() == numpys.tobytes() == np.asarray(array).tobytes()
+    array[...] = new
+    array.close()
+    assert own.tobytes() == new.tobytes()
+
+
+def test_what_is_no_home_is_said():
+    own = np.arange(12.0).reshape(3, 4)
+    for values_, kind in ((own.T, ValueError), ([1, 2], ValueError), (np.array([{}]), TypeError)):
+        with pytest.raises(kind):
+            vm.asarray(values_, copy=False)
+    with pytest.raises(ValueError):
+        vm.asarray(own, "f4", copy=False)
+    array = vm.from_dlpack(own, copy=False)
+    own_sum = float(array.sum())
+    array[0] = 0
+    del array
+    gc.collect()
+    assert own.sum() == own_sum - 6
+    own.flags.writeable = False
+    array = vm.asarray(own, copy=False)
+    assert array.max() == 11
+    with pytest.raises(vm.Error):
+        array[0] = 1
+    array.close()
+    copy = vm.asarray(vm.asarray(own), copy=True)
+    assert copy[2, 3] == 11

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import vmarray as vm
-from vmarray import _functions
+from vmarray import _functions, _shapes
 
 BINARY = (
     "add subtract multiply divide floor_divide remainder bitwise_and bitwise_or bitwise_xor left_shift right_shift "
@@ -110,7 +110,7 @@ def test_reductions(data, shape, dtype, seed):
 
 
 @given(st.data(), shapes.filter(lambda shape: len(shape) > 1 and 0 not in shape), st.sampled_from(COMPUTED), seeds)
-def test_sums_along_an_axis_by_devices(data, shape, dtype, seed):
+def test_lines_along_an_axis_by_devices(data, shape, dtype, seed):
     own = values(shape, dtype, seed)
     if dtype.kind == "f":
         own = np.where(np.abs(own) < 1e3, np.round(own), 1).astype(dtype)
@@ -123,6 +123,24 @@ def test_sums_along_an_axis_by_devices(data, shape, dtype, seed):
         assert sums is not None or dtype == np.float16 or first
         if sums is not None:
             same(sums, expected)
+        least = _functions._extreme_along(np.minimum, ours, axis, is_anywhere=True)
+        assert (least is None) == (sums is None)
+        if least is not None:
+            compared(least, numpys.min(axis=axis), True)
+            compared(_functions._extreme_along(np.maximum, ours, axis, is_anywhere=True), numpys.max(axis=axis), True)
+        for ufunc, expected in (np.add, np.cumsum(numpys, axis)), (np.multiply, np.cumprod(numpys, axis)):
+            result = vm.empty(expected.shape, expected.dtype, page_len=16)
+            is_done = _shapes.accumulated_on_cards(ufunc, ours, axis, result, is_anywhere=True)
+            is_last = ufunc is np.add and axis == len(shape) - 1
+            assert is_done == (dtype != np.float16 and (is_last or axis == 0))
+            if is_done:
+                compared(result, expected, True)
+
+
+def test_nans_along_an_axis_are_extremes():
+    own = np.array([[1, np.nan, 3], [4, 5, 6]])
+    assert _functions._extreme_along(np.minimum, vm.asarray(own), 0, is_anywhere=True) is None
+    same(vm.asarray(own).min(axis=0), own.min(axis=0))
 
 
 @given(st.data(), shapes, st.sampled_from(ALL), st.sampled_from(COMPUTED), seeds)

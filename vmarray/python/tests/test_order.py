@@ -1,5 +1,9 @@
 """Order, distinct items, groups and histograms beside NumPy; random numbers by what is known of them."""
 
+import _thread
+import signal
+import threading
+
 import numpy as np
 import pytest
 from conftest import ALL, COMPUTED, outcome, same, seeds, shapes, values
@@ -258,3 +262,73 @@ def test_random_errors():
     ):
         with pytest.raises(kind):
             work()
+
+
+class Bar:
+    """What is used of a bar of ``tqdm``."""
+
+    def __init__(self):
+        self.starts, self.n, self.total = 0, 0, None
+
+    def reset(self, total):
+        self.starts, self.n, self.total = self.starts + 1, 0, total
+
+    def update(self, more):
+        self.n += more
+
+
+def test_sorts_tell_how_far_they_have_come():
+    own = np.random.default_rng(1).integers(0, 1000, 50_000)
+    array, parts = vm.asarray(own), []
+    with vm.progress(lambda done, total: parts.append((done, total))):
+        order = vm.argsort(array)
+        count = len(parts)
+        vm.sort(array)
+    vm.sort(array)
+    same(order, np.argsort(own, kind="stable"))
+    assert 0 < count < len(parts) and parts[count - 1][0] == parts[count - 1][1] > 0 and parts[-1][0] == parts[-1][1]
+    bar = Bar()
+    with vm.progress(bar):
+        vm.sort(array)
+        vm.sort(array)
+    assert bar.starts >= 1 and bar.n == bar.total > 0
+
+
+def test_sorts_are_stopped_by_who_is_told():
+    own = np.random.default_rng(1).permutation(50_000)
+    array = vm.asarray(own)
+
+    def stop(done, total):
+        raise LookupError("enough")
+
+    with vm.progress(stop):
+        for work in (array.sort, lambda: vm.argsort(array), lambda: vm.unique(array), lambda: vm.group_by(array)):
+            with pytest.raises(LookupError, match="enough"):
+                work()
+    assert (np.asarray(array) != np.arange(50_000)).any()
+    same(np.sort(np.asarray(array)), np.sort(own))
+    array.sort()
+    same(array, np.arange(50_000))
+
+
+def test_sorts_are_stopped_by_signals():
+    own = np.random.default_rng(1).permutation(100_000)
+    array, is_handled = vm.asarray(own), threading.Event()
+
+    def handler(number, frame):
+        is_handled.set()
+        raise KeyboardInterrupt
+
+    def interrupt(done, total):
+        # The thread that has called the sort handles it, while another one does the work.
+        assert threading.current_thread() is not threading.main_thread()
+        _thread.interrupt_main()
+        assert is_handled.wait(60)
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), vm.progress(interrupt):
+            array.sort()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    same(np.sort(np.asarray(array)), np.sort(own))

@@ -66,3 +66,11 @@ def errors(a: vm.Array) -> str:
     except (vm.ClosedError, vm.LentError) as error:
         return error.kind
     return ""
+
+
+def homes(path: str, own: NDArray[np.float64]) -> int:
+    with vm.open_zarr(path, home=True, mode="r") as stored, vm.asarray(own, copy=False) as mine:
+        mine[np.arange(3)] = stored[np.arange(3)]
+    with vm.progress(lambda done, total: None):
+        vm.sort(vm.from_dlpack(own, copy=False)).flush()
+    return vm.release_memory()

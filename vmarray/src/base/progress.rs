@@ -49,7 +49,8 @@ impl Drop for Before {
 }
 
 /// Does some work of the calling thread, and tells how far the sorts in it have come: `progress` is called
-/// before the first step of each and after every few GiB or less, by any thread, one at a time. Sorts are
+/// before the first step of each and after every few GiB or less, by any thread, one at a time; in RAM within
+/// steps, too, with what was done before. Sorts are
 /// [`sort`](crate::views::ViewMut::sort), [`sort_with`](crate::views::ViewMut::sort_with), and what
 /// [`Order`](crate::prelude::Order) and [`OrderMut`](crate::prelude::OrderMut) have that sorts; of several
 /// in one call each counts from 0.

@@ -9,9 +9,10 @@ Examples
 (np.int64(998001), array([999]))
 """
 
+import os
 import sys
 
-from . import random
+from . import _core, random
 from ._array import (
     Array,
     arange,
@@ -23,6 +24,7 @@ from ._array import (
     full,
     ones,
     open,
+    release_memory,
     sort,
     where,
     zeros,
@@ -45,6 +47,7 @@ from ._order import (
     top_k,
     unique,
 )
+from ._progress import progress
 from ._ragged import Ragged
 from ._sets import IndexSet
 from ._errors import (
@@ -99,8 +102,10 @@ __all__ = [
     "open",
     "open_zarr",
     "percentile",
+    "progress",
     "quantile",
     "random",
+    "release_memory",
     "save",
     "searchsorted",
     "sort",
@@ -111,6 +116,9 @@ __all__ = [
     "where",
     "zeros",
 ]
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_parent=_core.forked)
 
 if "distributed" in sys.modules:
     # Workers are sent arrays before they are sent what makes some.

@@ -43,6 +43,15 @@ def _is_known(value: object) -> bool:
     return isinstance(value, (Array, np.ndarray, np.generic)) or not hasattr(value, "__array_ufunc__")
 
 
+def _is_list(key: Any) -> bool:
+    """Whether a key is an array of integers of NumPy's."""
+    return type(key) is np.ndarray and key.ndim > 0 and key.dtype.kind == "i"
+
+
+#: What is said of values that do not fit a list.
+_MISMATCH = "shape mismatch: value array of shape {} could not be broadcast to indexing result of shape {}"
+
+
 def _spread(value: Any, shape: tuple[Any, ...], message: str) -> np.ndarray[Any, Any]:
     """A value for each item of a shape, which the message is given where that cannot be."""
     value = np.asarray(value)
@@ -285,10 +294,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return Array._of(self._core.select(key._core))
         if isinstance(key, Array) and key.dtype.kind in "iu" and key.ndim and self.ndim == 1:
             return self.take(key)
-        if type(key) is np.ndarray and key.ndim and key.dtype.kind == "i" and self.ndim == 1:
-            found = self._core.gather_items(np.ascontiguousarray(key, np.int64).ravel())
+        if _is_list(key) and self.ndim:
+            found = self._core.gather_rows(np.ascontiguousarray(key, np.int64).ravel())
             if found is not None:
-                return found.reshape(key.shape)
+                return found if key.ndim == 1 else found.reshape(key.shape + found.shape[1:])
         key = self._key(key)
         if _indexing.is_basic(key):
             # Of an array of one integer NumPy makes a copy.
@@ -313,14 +322,17 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return
         if self.dtype.names is not None and isinstance(value, tuple):
             value = self._converted(value)
+        if _is_list(key) and self.ndim and not isinstance(value, Array):
+            values = np.ascontiguousarray(_spread(value, key.shape + self.shape[1:], _MISMATCH), self.dtype)
+            if self._core.scatter_rows(np.ascontiguousarray(key, np.int64).ravel(), values):
+                return
         key = self._key(key)
         if _indexing.is_basic(key):
             key, has_ellipsis = _indexing.plain(key), any(one is Ellipsis for one in key)
             Array._of(self._core.basic(key if has_ellipsis else (*key, Ellipsis)))._assign(value)
             return
         starts = self._starts(key)
-        message = "shape mismatch: value array of shape {} could not be broadcast to indexing result of shape {}"
-        values = _spread(value, starts.shape, message)
+        values = _spread(value, starts.shape, _MISMATCH)
         self._core.scatter(starts.ravel(), np.ascontiguousarray(values, self.dtype).ravel())
 
     @staticmethod
@@ -556,8 +568,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def read_into(self, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Copies the items into an array of NumPy, and returns it.
 
-        An array that is used again is filled at the speed of the bus; memory of a new one, as ``numpy.asarray``
-        makes it, has to be found by the system first, which takes several times as long.
+        For memory of the program's own. What ``numpy.asarray`` makes is as fast from the second time on, as it lies
+        where a result that has died lay: see `release_memory`.
 
         Parameters
         ----------
@@ -769,7 +781,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self.close()
 
     def memory(self) -> dict[str, Any]:
-        """What the array takes: bytes on devices, of the cache and its most, of staging and of tables."""
+        """What the array takes: bytes on devices, of the cache and its most, of staging and of tables.
+
+        ``kept_for_results_bytes`` is what the process keeps for results of all arrays: see `release_memory`.
+        """
         return self._core.memory()
 
 
@@ -868,10 +883,37 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     return array
 
 
-def asarray(values: Any, dtype: Any = None, **options: Any) -> Array:
-    """Values as an array: itself if they are one of the dtype, else a copy; see `empty` for the options."""
+def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **options: Any) -> Array:
+    """Values as an array: itself if they are one of the dtype, else a copy; see `empty` for the options.
+
+    Parameters
+    ----------
+    copy : bool, optional
+        True for a copy in any case. False for none: an array of NumPy, C-contiguous, is the home of the new array
+        then, which reads of it what is asked for, and writes what has changed to it when that leaves the cache, by
+        ``flush`` and ``close``. Do not write to it meanwhile. That costs nothing, whatever there is of it.
+
+    Examples
+    --------
+    >>> import numpy as np, vmarray as vm
+    >>> own = np.arange(10)
+    >>> with vm.asarray(own, copy=False) as a:
+    ...     a[a > 5] = 0
+    >>> own
+    array([0, 1, 2, 3, 4, 5, 0, 0, 0, 0])
+    """
     if isinstance(values, Array):
-        return values if dtype is None else values.astype(dtype, copy=False)
+        if copy is False and dtype is not None and values.dtype != dtype:
+            raise ValueError(f"items of dtype {values.dtype} are none of {np.dtype(dtype)} without a copy")
+        same = values if dtype is None else values.astype(dtype, copy=False)
+        return same.copy() if copy and same is values else same
+    if copy is False:
+        # What cannot be had without a copy is an error of NumPy's.
+        values = np.asarray(values, dtype, copy=False)
+        if not values.flags.c_contiguous:
+            raise ValueError("items that do not lie side by side are no home of an array; leave `copy` out")
+        if values.size:
+            return Array._of(_core.over_memory(values, not values.flags.writeable, _checked(options)))
     values = np.asarray(values, dtype)
     array = empty(values.shape, values.dtype, **options)
     if values.size:
@@ -884,11 +926,12 @@ def array(values: Any, dtype: Any = None, **options: Any) -> Array:
     return asarray(np.asarray(values) if isinstance(values, Array) else values, dtype, **options)
 
 
-def from_dlpack(values: Any, **options: Any) -> Array:
+def from_dlpack(values: Any, *, copy: bool | None = None, **options: Any) -> Array:
     """A copy of what another package shows by DLPack; see `empty` for the options.
 
     Of a tensor on an NVIDIA card it lies on that card, unless the options say otherwise, and was copied there, by
-    the package of the tensor; that of one in RAM is copied once, to where it is to lie.
+    the package of the tensor; that of one in RAM is copied once, to where it is to lie. With ``copy=False`` a tensor in
+    RAM is the home of the array, as of `asarray`; until that is closed nobody else may write to it.
 
     Examples
     --------
@@ -899,8 +942,10 @@ def from_dlpack(values: Any, **options: Any) -> Array:
     from ._lend import copied_on_card, is_on_card
 
     if not isinstance(values, Array) and is_on_card(values):
+        if copy is False:
+            raise BufferError("items on a card are copied to an array; leave `copy` out")
         return copied_on_card(values, options)
-    return asarray(np.from_dlpack(values), **options)
+    return asarray(np.from_dlpack(values), copy=copy, **options)
 
 
 def create(path: str | os.PathLike[str], shape: Any, dtype: Any = float, **options: Any) -> Array:
@@ -944,6 +989,28 @@ def open(
         raise ValueError(f"mode is 'r' or 'r+', not {mode!r}")
     shape = None if shape is None else _as_tuple(shape)
     return Array._of(_core.open(path, np.dtype(dtype), shape, mode == "r", _checked(options)), path)
+
+
+def release_memory() -> int:
+    """Gives memory back to the system that is kept for results; returns how many bytes that were.
+
+    Arrays of NumPy of 256 KiB and more that this package makes, as of ``numpy.asarray(a)`` and ``a[indices]``, lie in
+    memory that is kept when they die, since the system takes longer to find new memory than the items take to be
+    copied. At most 1 GiB is kept, or a sixteenth of the RAM if that is less; what nobody has used for a minute goes
+    with the next result. When memory is short, the system takes what is kept; of what lists of items on a card come to
+    again and again, 32 MiB or more, it does not, which is page-locked, so that the card writes it. Such arrays have a
+    ``base``, which owns the memory, so ``resize`` is refused.
+
+    Examples
+    --------
+    >>> import numpy as np, vmarray as vm
+    >>> a = vm.arange(100_000, devices="host")
+    >>> for start in range(0, 100_000, 50_000):   # twice the same memory
+    ...     total = np.asarray(a[start : start + 50_000]).sum()
+    >>> vm.release_memory() >= 400_000
+    True
+    """
+    return _core.release_memory()
 
 
 def where(condition: Any, *values: Any) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import math
 import os
+import threading
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from . import _array, _ufuncs
+from . import _array, _core, _ufuncs
 from ._array import Array
 
 #: How many items of a file are copied at once by each thread.
@@ -127,7 +130,44 @@ def _grid(shape: tuple[Any, ...], chunk: tuple[Any, ...]) -> Iterable[tuple[slic
         yield tuple(slice(n * step, min(n * step + step, extent)) for n, step, extent in zip(outer, chunk, shape))
 
 
-def open_zarr(store: Any, *, progress: Any = None, **options: Any) -> Array:
+def _at_home(store: Any, mode: str, options: dict[str, Any]) -> Array:
+    """An array whose pages are rows of chunks: all that have the same place along the first axis."""
+    if mode not in ("r", "r+"):
+        raise ValueError(f"mode is 'r' or 'r+', not {mode!r}")
+    source = store
+    if not (hasattr(store, "chunks") and hasattr(store, "shape")):
+        import zarr
+
+        source = zarr.open_array(store, mode=mode)
+    shape, dtype = tuple(source.shape), np.dtype(source.dtype)
+    if not shape or 0 in shape:
+        raise ValueError(f"an array of shape {shape} has no chunks to be at home in; leave `home` out")
+    rows = chunk_of(source)[0]
+
+    def read(page: int) -> np.ndarray[Any, Any]:
+        part = np.zeros((rows, *shape[1:]), dtype)
+        own = source[page * rows : min(page * rows + rows, shape[0])]
+        part[: len(own)] = own
+        return part
+
+    def write(page: int, items: np.ndarray[Any, Any]) -> None:
+        part = items.view(dtype).reshape(rows, *shape[1:])[: shape[0] - page * rows]
+        source[page * rows : page * rows + len(part)] = part
+
+    if not _HOMES:
+        # Before threads are shut down that the package zarr has work done by.
+        register = getattr(threading, "_register_atexit", atexit.register)
+        _HOMES.append(register(_core.close_homes))
+    functions = (read, None if mode == "r" else write)
+    name = f"the Zarr array {store}"
+    return Array._of(_core.create_over(shape, dtype, rows * math.prod(shape[1:]), functions, name, options))
+
+
+#: What closes arrays whose homes are stores before Python ends, once there is one.
+_HOMES: list[Any] = []
+
+
+def open_zarr(store: Any, *, home: bool = False, mode: str = "r+", progress: Any = None, **options: Any) -> Array:
     """Reads a Zarr array into a new array, chunk by chunk, some at once; see `empty` for the options.
 
     Needs the package ``zarr``, which knows all compressions and places: folders, archives, servers.
@@ -136,6 +176,13 @@ def open_zarr(store: Any, *, progress: Any = None, **options: Any) -> Array:
     ----------
     store : str, path, store or zarr.Array
         What ``zarr.open_array`` takes, or an array of ``zarr``.
+    home : bool, optional
+        Whether the store is where the array lies, which may be larger than RAM and cards. Nothing is read before it is
+        asked for; chunks that have changed are written when they leave the cache, by ``flush``, ``sync`` and
+        ``close``. Chunks with the same place along the first axis are read and written together, those in shards by
+        shards; the cache has room for four such rows at least. Nobody else may write to the store meanwhile.
+    mode : {"r+", "r"}
+        Whether a store that is a home is written to as well, or only read.
     progress : optional
         An object as of ``tqdm``, that is told how many bytes were read.
 
@@ -146,7 +193,13 @@ def open_zarr(store: Any, *, progress: Any = None, **options: Any) -> Array:
     >>> vm.to_zarr(vm.arange(12).reshape(3, 4), path, chunks=(2, 4))
     >>> vm.open_zarr(path).sum(axis=0)
     Array([12, 15, 18, 21], dtype=int64)
+    >>> with vm.open_zarr(path, home=True) as a:
+    ...     a[1] *= 10
+    >>> vm.open_zarr(path)[1, 3]
+    np.int64(70)
     """
+    if home:
+        return _at_home(store, mode, _array._checked(options))
     source = zarr_array(store)
     array = _array.empty(source.shape, source.dtype, **options)
 

@@ -169,13 +169,7 @@ def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, k
     if axes is not None and len(axes) == 1 and is_number and array.ndim > 1:
         sums = _summed_along(array, axes[0], kind)
         if sums is not None:
-            result = (
-                sums.reshape([1 if at == axes[0] else one for at, one in enumerate(array.shape)]) if keepdims else sums
-            )
-            if out is None:
-                return result
-            out[...] = result
-            return out
+            return _kept(sums, array, axes[0], out, keepdims)
     if axes is not None or not is_number:
         return reduced(np.add, array, axis, dtype, out, keepdims)
     if kind.kind in "iu" and array.dtype.kind in "biu":
@@ -191,11 +185,33 @@ def _summed_along(array: Array, axis: int, kind: np.dtype[Any], is_anywhere: boo
     """Sums along an axis by the devices, in 64 bits; None if these do not have them, or are RAM alone."""
     if kind.kind not in "iuf" or (kind.kind != "f" and array.dtype.kind == "f"):
         return None
-    core = _core.sum_axis(array._core, axis, kind.kind == "f", is_anywhere)
+    core = _core.reduce_axis(array._core, axis, "float_sum" if kind.kind == "f" else "int_sum", is_anywhere)
     if core is None:
         return None
     # Sums of NumPy begin with a zero, so that none is -0.
     return (Array._of(core) + 0 if kind.kind == "f" else Array._of(core)).astype(kind, copy=False)
+
+
+def _kept(result: Array, array: Array, axis: int, out: Any, keepdims: bool) -> Any:
+    """A result along an axis, with this axis if it is to be kept, or written to where it is wanted."""
+    if keepdims:
+        result = result.reshape([1 if at == axis else one for at, one in enumerate(array.shape)])
+    if out is None:
+        return result
+    out[...] = result
+    return out
+
+
+def _extreme_along(ufunc: np.ufunc, array: Array, axis: int, is_anywhere: bool = False) -> Array | None:
+    """Extremes along an axis by cards; None if they do not have them: of NaNs, which are extremes of NumPy's alone."""
+    if array.dtype.kind not in "biuf" or not array.dtype.isnative:
+        return None
+    if not (is_anywhere or array._core.is_on_cards):
+        return None
+    if array.dtype.kind == "f" and np.isnan(array)._core.reduce("first") is not None:
+        return None
+    core = _core.reduce_axis(array._core, axis, "min" if ufunc is np.minimum else "max", is_anywhere)
+    return None if core is None else Array._of(core)
 
 
 def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
@@ -235,8 +251,13 @@ def variance(
 
 
 def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Of all items by the devices, along axes by NumPy."""
-    if _axes(array, axis) is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
+    """Of all items by the devices, along one axis by cards; along others, and what is no number, by NumPy."""
+    axes = _axes(array, axis)
+    if axes is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
+        if axes is not None and len(axes) == 1 and array.ndim > 1:
+            found = _extreme_along(ufunc, array, axes[0])
+            if found is not None:
+                return _kept(found, array, axes[0], out, keepdims)
         return reduced(ufunc, array, axis, None, out, keepdims)
     found = _extreme("min" if ufunc is np.minimum else "max", array)
     if found is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _array, _ufuncs
+from . import _array, _core, _ufuncs
 from ._array import Array
 from ._functions import concatenate, reduced, where_of
 from ._order import searchsorted, take, unique
@@ -231,6 +231,29 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
 # Sums that go on, and differences.
 
 
+#: From so many bytes on cards are given a row at once.
+_ROW_BYTES = 1 << 20
+
+
+def accumulated_on_cards(ufunc: np.ufunc, array: Array, axis: int, result: Array, is_anywhere: bool = False) -> bool:
+    """Sums and products that go on along an axis, written to a result: along the last axis the sums of the library,
+    along the first, where rows are long, each row from the one before it. False if that is not for cards."""
+    kinds = (array.dtype, result.dtype)
+    if not (is_anywhere or result._core.is_on_cards) or 0 in array.shape:
+        return False
+    if any(one.kind not in "biuf" or one == np.float16 or not one.isnative for one in kinds):
+        return False
+    if axis == array.ndim - 1 and ufunc is np.add:
+        result[...] = array
+        return _core.prefix_sums(result._core, is_anywhere)
+    if axis == 0 and array.ndim > 1 and (is_anywhere or result[0].nbytes >= _ROW_BYTES):
+        result[0] = array[0]
+        for number in range(1, len(array)):
+            ufunc(result[number - 1], array[number], out=result[number], dtype=result.dtype, casting="unsafe")
+        return True
+    return False
+
+
 def _accumulated(ufunc: np.ufunc) -> Any:
     def work(array: Array, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
         if out is not None:
@@ -241,6 +264,8 @@ def _accumulated(ufunc: np.ufunc) -> Any:
         # Integers shorter than a word are added as words, as NumPy's functions do and its ufuncs do not.
         kind = ufunc.reduce(np.empty(0, array.dtype)).dtype if dtype is None else np.dtype(dtype)
         result = _array._result(array.shape, kind, **_array._beside(array))
+        if accumulated_on_cards(ufunc, array, own, result):
+            return result
         carried: dict[str, Any] = {}
         for block in _ufuncs.blocks(array.shape):
             part = ufunc.accumulate(np.asarray(array[block]), own, kind)

@@ -15,6 +15,7 @@ use crate::array::VirtualArray;
 use crate::array::alike::alike;
 use crate::base::element::{Element, Field};
 use crate::base::error::{Result, expect_len};
+use crate::base::progress::in_steps;
 use crate::base::reused::Reused;
 use crate::base::scoped_threads::CORES;
 use crate::ops::executor::{OperandStore as _, ResultStore};
@@ -154,7 +155,11 @@ fn unique_in_ram<T: SortKey, S: Store<Element = T>>(
         (Reused::<T>::unspecified(of.len())?, Reused::<T>::unspecified(of.len())?);
     of.read(0, &mut elements)?;
     let keys: &mut [T::KeyBits] = cast_slice_mut(&mut elements);
-    sort_in_ram(keys, cast_slice_mut(&mut beside), KeyOrder::of::<T>(false), *CORES)?;
+    let (order, bytes) = (KeyOrder::of::<T>(false), size_of_val(keys) as u64);
+    in_steps(bytes, |steps| {
+        steps.tell(bytes)?;
+        sort_in_ram(keys, cast_slice_mut(&mut beside), order, *CORES, steps)
+    })?;
     let runs = EqualRuns::of(keys)?;
     let distinct: &mut [T::KeyBits] = &mut cast_slice_mut(&mut beside)[..runs.len()];
     runs.write(distinct, |at| keys[at])?;
@@ -298,7 +303,11 @@ fn group_in_ram<K: SortKey, D: Device>(
         return groups(&distinct, &starts, Some(codes), None);
     }
     let mut positions = in_ram::positions(len)?;
-    sort_pairs_in_ram(elements, &mut positions, order, *CORES)?;
+    let bytes = size_of_val(elements) as u64;
+    in_steps(bytes, |steps| {
+        steps.tell(bytes)?;
+        sort_pairs_in_ram(elements, &mut positions, order, *CORES, steps)
+    })?;
     let runs = EqualRuns::of(elements)?;
     let mut distinct = Reused::<K::KeyBits>::unspecified(runs.len())?;
     let mut starts = Reused::<u64>::unspecified(runs.len() + 1)?;

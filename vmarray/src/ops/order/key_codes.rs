@@ -11,6 +11,7 @@ use vmarray_kernel::Function;
 
 use super::in_ram::{self, PART};
 use crate::base::error::Result;
+use crate::base::progress::in_steps;
 use crate::base::reused::Reused;
 use crate::base::scoped_threads::CORES;
 use crate::engine::shared_work::{for_each, for_each_with};
@@ -132,7 +133,8 @@ impl KeyCodes {
             Ok(())
         })?;
         let mut positions = in_ram::positions(groups.len())?;
-        sort_pairs_in_ram(&mut groups, &mut positions, KeyOrder::of::<u16>(false), *CORES)?;
+        let order = KeyOrder::of::<u16>(false);
+        in_steps(0, |steps| sort_pairs_in_ram(&mut groups, &mut positions, order, *CORES, steps))?;
         Ok(positions)
     }
 

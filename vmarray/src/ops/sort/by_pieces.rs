@@ -193,23 +193,31 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         let done = self.read(range.start, &mut rows).and_then(|()| {
             let keys: &mut [T::KeyBits] = cast_slice_mut(rows.keys);
             if stride == 0 {
-                on_host::sort(keys, cast_slice_mut(others.keys), self.order, *CORES)?;
+                on_host::sort(keys, cast_slice_mut(others.keys), self.order, *CORES, self.steps)?;
                 return self.write_all(range.start, &rows);
             }
             if let 4 | 8 = stride {
                 match stride {
-                    4 => {
-                        on_host::sort_pairs(keys, cast_slice_mut::<_, u32>(rows.values), self.order, *CORES)?
-                    }
-                    _ => {
-                        on_host::sort_pairs(keys, cast_slice_mut::<_, u64>(rows.values), self.order, *CORES)?
-                    }
+                    4 => on_host::sort_pairs(
+                        keys,
+                        cast_slice_mut::<_, u32>(rows.values),
+                        self.order,
+                        *CORES,
+                        self.steps,
+                    )?,
+                    _ => on_host::sort_pairs(
+                        keys,
+                        cast_slice_mut::<_, u64>(rows.values),
+                        self.order,
+                        *CORES,
+                        self.steps,
+                    )?,
                 }
                 return self.write_all(range.start, &rows);
             }
             let mut numbers = Reused::<u32>::unspecified(keys.len())?;
             (0..).zip(&mut *numbers).for_each(|(number, to)| *to = number);
-            on_host::sort_pairs(keys, &mut numbers, self.order, *CORES)?;
+            on_host::sort_pairs(keys, &mut numbers, self.order, *CORES, self.steps)?;
             permute(rows.values, others.values, stride, &numbers);
             self.write_all(range.start, &SomeRows { keys: rows.keys, values: others.values })
         });

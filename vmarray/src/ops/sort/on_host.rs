@@ -18,8 +18,9 @@ use parking_lot::Mutex;
 use self::rows::{Columns, KeyRow};
 use self::survey::{BitWindow, InOrder};
 use super::{KeyBits, KeyOrder};
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
+use crate::base::progress::Steps;
 use crate::base::reused::Reused;
 use crate::base::scoped_threads;
 
@@ -27,23 +28,27 @@ use crate::base::scoped_threads;
 const FEW: usize = 48;
 /// So many bytes of rows are sorted in the caches of a core: they are there twice, and what they become.
 const CACHED_BYTES: usize = if cfg!(test) { 4 << 10 } else { 512 << 10 };
+/// After so many bytes of rows each thread asks whether to go on.
+const STOPPED_BYTES: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
 /// Fewer rows are not worth a second thread.
 const TOGETHER: usize = if cfg!(test) { 500 } else { 1 << 17 };
 
 /// Sorts keys, with as much memory beside them; another 512 KiB for each thread are taken.
 ///
 /// # Errors
-/// [`NoMemory`](crate::ErrorKind::NoMemory). The keys are as before then.
+/// [`NoMemory`](crate::ErrorKind::NoMemory); the keys are as before then.
+/// [`Cancelled`](crate::ErrorKind::Cancelled); some are lost then, others are there twice.
 pub(crate) fn sort<K: KeyBits>(
     keys: &mut [K],
     beside: &mut [K],
     order: KeyOrder,
     threads: usize,
+    steps: &Steps,
 ) -> Result<()> {
     // Takes no memory.
     let mut values = vec![(); keys.len()];
     let columns = Columns { keys, values: &mut values };
-    run(columns, bytemuck::cast_slice_mut(beside), order, threads)
+    run(columns, bytemuck::cast_slice_mut(beside), order, threads, steps)
 }
 
 /// Sorts keys, and values as their keys. Values of equal keys keep their order.
@@ -51,7 +56,7 @@ pub(crate) fn sort<K: KeyBits>(
 /// Takes as much memory again as keys and values have, and 512 KiB for each thread.
 ///
 /// # Errors
-/// [`NoMemory`](crate::ErrorKind::NoMemory). Keys and values are as before then.
+/// As of [`sort`].
 ///
 /// # Panics
 /// If there are not as many values as keys.
@@ -60,10 +65,11 @@ pub(crate) fn sort_pairs<K: KeyBits, V: Pod + Send + Sync>(
     values: &mut [V],
     order: KeyOrder,
     threads: usize,
+    steps: &Steps,
 ) -> Result<()> {
     assert_eq!(keys.len(), values.len(), "a value for each key");
     let mut beside = Reused::unspecified(keys.len())?;
-    run(Columns { keys, values }, &mut beside, order, threads)
+    run(Columns { keys, values }, &mut beside, order, threads, steps)
 }
 
 fn run<K: KeyBits, V: Pod + Send + Sync>(
@@ -71,18 +77,20 @@ fn run<K: KeyBits, V: Pod + Send + Sync>(
     beside: &mut [KeyRow<K, V>],
     order: KeyOrder,
     threads: usize,
+    steps: &Steps,
 ) -> Result<()> {
     if order.flip_negative == 0 {
-        Sorting::<false> { order }.run(columns, beside, threads)
+        Sorting::<false> { order, steps }.run(columns, beside, threads)
     } else {
-        Sorting::<true> { order }.run(columns, beside, threads)
+        Sorting::<true> { order, steps }.run(columns, beside, threads)
     }
 }
 
 /// How keys are ordered; bits of integers are not flipped by their sign.
 #[derive(Clone, Copy)]
-struct Sorting<const IS_FLOAT: bool> {
+struct Sorting<'a, const IS_FLOAT: bool> {
     order: KeyOrder,
+    steps: &'a Steps,
 }
 
 /// Where rows are before they are sorted. They are in columns afterwards.
@@ -100,7 +108,7 @@ struct Bucket<'a, K, V> {
 
 type Scratch<K, V> = Vec<KeyRow<K, V>>;
 
-impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
+impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     fn run<K: KeyBits, V: Pod + Send + Sync>(
         self,
         mut columns: Columns<'_, K, V>,
@@ -124,7 +132,7 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
         }
         let all = u64::MAX >> (u64::BITS - 8 * K::BYTES as u32);
         self.sort(columns, beside, RowsPlace::Columns, all, &mut scratches);
-        Ok(())
+        if self.steps.is_cancelled() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
     }
 
     #[inline(always)]
@@ -243,9 +251,16 @@ impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
         let (buckets, scratches) = (Mutex::new(buckets), Mutex::new(scratches.iter_mut()));
         scoped_threads::together(threads, || {
             let Some(scratch) = scratches.lock().next() else { return };
-            let own = std::slice::from_mut(scratch);
+            let (own, mut bytes) = (std::slice::from_mut(scratch), 0);
             loop {
                 let Some(Bucket { columns, rows }) = buckets.lock().pop() else { break };
+                bytes += size_of_val(&*rows);
+                if bytes >= STOPPED_BYTES {
+                    if self.steps.tell(0).is_err() {
+                        break;
+                    }
+                    bytes = 0;
+                }
                 self.sort(columns, rows, RowsPlace::Rows, below, own);
             }
         });
@@ -257,8 +272,12 @@ mod tests {
     use backend_api::wrap::SplitMix64;
     use proptest::prelude::*;
 
+    use std::ops::ControlFlow;
+
     use super::*;
+    use crate::base::progress::in_steps;
     use crate::ops::sort::SortKey;
+    use crate::progress::with_progress;
 
     /// Sorts keys, and keys with their numbers as values of 8 and of 4 bytes.
     fn check<K: KeyBits>(keys: &[K], order: KeyOrder, threads: usize) {
@@ -267,13 +286,13 @@ mod tests {
         expected.sort_by_key(|(key, _)| order.key(*key));
         let (sorted, numbers): (Vec<K>, Vec<u64>) = expected.into_iter().unzip();
         let (mut found, mut beside) = (keys.to_vec(), keys.to_vec());
-        sort(&mut found, &mut beside, order, threads).unwrap();
+        in_steps(0, |steps| sort(&mut found, &mut beside, order, threads, steps)).unwrap();
         assert!(found == sorted, "{}", about());
         let (mut found, mut values) = (keys.to_vec(), (0..keys.len() as u64).collect::<Vec<_>>());
-        sort_pairs(&mut found, &mut values, order, threads).unwrap();
+        in_steps(0, |steps| sort_pairs(&mut found, &mut values, order, threads, steps)).unwrap();
         assert!(found == sorted && values == numbers, "{} with values", about());
         let (mut found, mut values) = (keys.to_vec(), (0..keys.len() as u32).collect::<Vec<_>>());
-        sort_pairs(&mut found, &mut values, order, threads).unwrap();
+        in_steps(0, |steps| sort_pairs(&mut found, &mut values, order, threads, steps)).unwrap();
         let values = values.into_iter().map(u64::from);
         assert!(found == sorted && values.eq(numbers), "{} with short values", about());
     }
@@ -317,12 +336,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_sort_is_stopped_between_buckets() {
+        let mut random = SplitMix64::new(3);
+        let keys: Vec<u64> = (0..20_000).map(|_| random.next()).collect();
+        let (mut sorted, mut beside, mut asked) = (keys.clone(), keys.clone(), 0);
+        let stopped = with_progress(
+            |_| {
+                asked += 1;
+                if asked < 5 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            },
+            || in_steps(9, |steps| sort(&mut sorted, &mut beside, KeyOrder::new(0, 0, 8), 3, steps)),
+        );
+        assert_eq!(*stopped.unwrap_err().kind(), ErrorKind::Cancelled);
+        assert!(asked == 5 && !sorted.is_sorted());
+    }
+
     /// As the numbers' own comparison has it.
     fn check_numbers<T: SortKey>(mut numbers: Vec<T>, compare: impl Fn(&T, &T) -> std::cmp::Ordering) {
         for is_descending in [false, true] {
             let mut beside = numbers.clone();
             let keys: &mut [T::KeyBits] = bytemuck::cast_slice_mut(&mut numbers);
-            sort(keys, bytemuck::cast_slice_mut(&mut beside), KeyOrder::of::<T>(is_descending), 2).unwrap();
+            let (order, beside) = (KeyOrder::of::<T>(is_descending), bytemuck::cast_slice_mut(&mut beside));
+            in_steps(0, |steps| sort(keys, beside, order, 2, steps)).unwrap();
             assert!(numbers.is_sorted_by(|one, two| match compare(one, two) {
                 std::cmp::Ordering::Equal => true,
                 order => order.is_gt() == is_descending,

@@ -17,7 +17,7 @@ const MORE_BITS: u32 = 3;
 /// Rows alike in those bits of which more are sorted anew.
 const FEW_ALIKE: usize = 24;
 
-impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
+impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     /// Sorts rows that differ in some bits. Returns the memory that has them afterwards, and the other one.
     pub(super) fn cached<'a, K: KeyBits, V: Pod>(
         self,

@@ -23,7 +23,7 @@ pub(super) fn digit(window: BitWindow, bytes: usize) -> BitWindow {
     window.highest(buckets.ilog2().clamp(BITS_MIN, BITS_MAX))
 }
 
-impl<const IS_FLOAT: bool> Sorting<IS_FLOAT> {
+impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     /// Moves columns to rows, in the order of a digit. Returns where those of each value end.
     pub(super) fn deal<K: KeyBits, V: Pod + Send + Sync>(
         self,

@@ -23,12 +23,12 @@ impl<K: KeyBits, V: Pod> KeyRow<K, V> {
     }
 
     #[inline(always)]
-    pub fn key<const IS_FLOAT: bool>(self, sorting: Sorting<IS_FLOAT>) -> u64 {
+    pub fn key<const IS_FLOAT: bool>(self, sorting: Sorting<'_, IS_FLOAT>) -> u64 {
         sorting.key(self.key)
     }
 
     #[inline(always)]
-    pub fn compared<const IS_FLOAT: bool>(self, sorting: Sorting<IS_FLOAT>) -> K {
+    pub fn compared<const IS_FLOAT: bool>(self, sorting: Sorting<'_, IS_FLOAT>) -> K {
         sorting.compared(self.key)
     }
 }

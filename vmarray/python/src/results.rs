@@ -1,0 +1,317 @@
+//! Memory of results: arrays of NumPy lie in pieces that are kept when the arrays die, and used again, so
+//! that the system need not find and zero pages for each. That takes longer than to copy the items there.
+//!
+//! Pieces are kept up to a bound, and go after a minute without use, at the next call that takes or gives
+//! one. Linux may take their pages before, when memory is short (`MADV_FREE`). Those that lists of items are
+//! gathered to again and again are registered with the cards, which then write there themselves. A process
+//! that is forked off has what was registered as well, and shares pages with this one until one of both
+//! writes to them; cards may go on with the other's then. So what was registered before is not used again.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+use numpy::npyffi::{self, PY_ARRAY_API, npy_intp};
+use numpy::prelude::*;
+use numpy::{PyArrayDescr, PyUntypedArray};
+use pyo3::exceptions::PyMemoryError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use vmarray::access::Registered;
+use vmarray::device::backends::ram::SystemMemory;
+
+use crate::array::off;
+use crate::node::View;
+
+/// What is shorter allocators keep themselves.
+const BYTES_MIN: usize = 256 << 10;
+/// Where items begin: at multiples of this.
+const ALIGN: usize = 64;
+/// The lengths of pieces are multiples of this.
+const STEP: usize = 64 << 10;
+/// How long a piece is kept without use.
+const UNUSED_MAX: Duration = Duration::from_secs(60);
+/// How often a piece has to have been used before it is registered, which takes as long as some copies.
+const USES_MIN: u32 = 2;
+/// What is shorter is not registered: it may share pages with others, which cannot be registered twice then.
+/// As much and more allocators map by itself.
+const REGISTERED_MIN: usize = 32 << 20;
+
+/// How much is kept at most.
+static BYTES_MAX: LazyLock<usize> = LazyLock::new(|| {
+    SystemMemory::of_linux().map_or(0, |memory| (memory.total_bytes / 16).min(1 << 30) as usize)
+});
+static KEPT: Mutex<Pool> = Mutex::new(Pool { pieces: Vec::new(), bytes: 0 });
+/// Whether the system locks no more memory.
+static IS_PIN_REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// How many processes this one has forked off.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Pieces that nobody uses, the one that was kept last behind the others.
+struct Pool {
+    pieces: Vec<(Memory, Instant)>,
+    bytes: usize,
+}
+
+impl Pool {
+    /// The shortest that is long enough, and not much longer.
+    fn take(&mut self, bytes: usize) -> Option<Memory> {
+        let fits =
+            |memory: &Memory| memory.is_usable() && (bytes..=bytes + bytes / 2).contains(&memory.len());
+        let fitting = self.pieces.iter().enumerate().rev().filter(|(_, (memory, _))| fits(memory));
+        let (at, _) = fitting.min_by_key(|(_, (memory, _))| memory.len())?;
+        let (memory, _) = self.pieces.remove(at);
+        self.bytes -= memory.len();
+        Some(memory)
+    }
+
+    /// Takes those out that have to go: the oldest ones, until so many bytes are left, and what nobody used.
+    fn excess(&mut self, bytes_max: usize) -> Vec<(Memory, Instant)> {
+        let (mut gone, mut bytes) = (0, self.bytes);
+        for (memory, since) in &self.pieces {
+            if bytes <= bytes_max && since.elapsed() < UNUSED_MAX {
+                break;
+            }
+            bytes -= memory.len();
+            gone += 1;
+        }
+        self.bytes = bytes;
+        self.pieces.drain(..gone).collect()
+    }
+}
+
+/// Has something done with the pool, and drops what it returns without its lock. Nothing, if another thread
+/// had the lock when the process was forked off.
+fn with_pool<R>(work: impl FnOnce(&mut Pool) -> (R, Vec<(Memory, Instant)>)) -> Option<R> {
+    let (result, gone) = match KEPT.try_lock() {
+        Ok(mut pool) => work(&mut pool),
+        Err(TryLockError::Poisoned(pool)) => work(&mut pool.into_inner()),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    drop(gone);
+    Some(result)
+}
+
+enum Words {
+    Plain(Vec<u64>),
+    /// Cards write there themselves.
+    Registered(Registered<u64>),
+}
+
+/// A piece of memory: initialised, of any contents.
+struct Memory {
+    /// None when it is being dropped.
+    words: Option<Words>,
+    uses: u32,
+    process: u32,
+    /// How many processes had been forked off when it was made or registered.
+    forks: u32,
+}
+
+impl Memory {
+    /// Whether results may lie there, in this process.
+    fn is_usable(&self) -> bool {
+        let is_shared =
+            matches!(self.words, Some(Words::Registered(_))) && self.forks != FORKS.load(Ordering::Relaxed);
+        self.process == std::process::id() && !is_shared
+    }
+
+    /// Memory for so many bytes, which was used before or not.
+    fn of(bytes: usize) -> Option<Self> {
+        match with_pool(|pool| (pool.take(bytes), pool.excess(*BYTES_MAX))).flatten() {
+            Some(mut kept) => {
+                kept.uses += 1;
+                Some(kept)
+            }
+            None => Self::new(bytes),
+        }
+    }
+
+    /// New memory, of zeroes that the system has; `None` if it has no more.
+    fn new(bytes: usize) -> Option<Self> {
+        let bytes = bytes.checked_next_multiple_of(STEP)? + ALIGN;
+        let words = vmarray::bytemuck::allocation::try_zeroed_vec::<u64>(bytes / size_of::<u64>()).ok()?;
+        advise(&words, Advice::LargePages);
+        let forks = FORKS.load(Ordering::Relaxed);
+        Some(Self { words: Some(Words::Plain(words)), uses: 0, process: std::process::id(), forks })
+    }
+
+    fn words(&self) -> &[u64] {
+        match &self.words {
+            Some(Words::Plain(words)) => words,
+            Some(Words::Registered(words)) => words,
+            None => &[],
+        }
+    }
+
+    /// How many bytes there are for items.
+    fn len(&self) -> usize {
+        size_of_val(self.words()) - ALIGN
+    }
+
+    /// Where items begin.
+    fn start(&mut self) -> *mut u8 {
+        let start: *mut u64 = match &mut self.words {
+            Some(Words::Plain(words)) => words.as_mut_ptr(),
+            Some(Words::Registered(words)) => words.as_mut_ptr(),
+            None => return std::ptr::null_mut(),
+        };
+        start.cast::<u8>().map_addr(|address| address.next_multiple_of(ALIGN))
+    }
+
+    /// Has the cards of an array write there themselves from now on. Blocks.
+    fn registered(mut self, beside: &View) -> Option<Self> {
+        let is_wanted = beside.handle.is_on_cards && self.uses >= USES_MIN && self.len() >= REGISTERED_MIN;
+        if !is_wanted || IS_PIN_REFUSED.load(Ordering::Relaxed) {
+            return Some(self);
+        }
+        self.forks = FORKS.load(Ordering::Relaxed);
+        self.words = match self.words.take() {
+            Some(Words::Plain(words)) => {
+                let bytes = size_of_val(&words[..]) - ALIGN;
+                match beside.handle.open().map(|open| open.register(words)) {
+                    Ok(Ok(words)) => {
+                        // Drivers may keep it from processes that are forked off, which use results as well.
+                        advise(&words, Advice::Fork);
+                        Some(Words::Registered(words))
+                    }
+                    _ => {
+                        IS_PIN_REFUSED.store(true, Ordering::Relaxed);
+                        return Self::new(bytes);
+                    }
+                }
+            }
+            registered => registered,
+        };
+        Some(self)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // Cards are not to be told by a process that was forked off.
+            std::mem::forget(self.words.take());
+        }
+    }
+}
+
+/// What the system is told of memory.
+enum Advice {
+    LargePages,
+    Fork,
+    /// Pages may be taken until they are written to.
+    Free,
+}
+
+/// Tells the system of memory: of whole pages of 4 KiB, or of large ones, which are not split by that.
+fn advise(words: &[u64], advice: Advice) {
+    #[cfg(target_os = "linux")]
+    {
+        let (page, advice) = match advice {
+            Advice::LargePages => (2 << 20, libc::MADV_HUGEPAGE),
+            Advice::Free => (2 << 20, libc::MADV_FREE),
+            Advice::Fork => (4096, libc::MADV_DOFORK),
+        };
+        let (start, end) = (words.as_ptr().addr(), words.as_ptr_range().end.addr());
+        let (first, end) = match advice {
+            // All pages that have some of it.
+            libc::MADV_DOFORK => (start / page * page, end.next_multiple_of(page)),
+            _ => (start.next_multiple_of(page), end / page * page),
+        };
+        if first < end {
+            let start = words.as_ptr().with_addr(first).cast_mut().cast();
+            // SAFETY: memory that is lent, and, of advice that changes no contents, what is beside it on its
+            // pages. Contents are unspecified from the time that it is kept: nobody reads what is kept before
+            // it was written to. Else contents stay.
+            unsafe { libc::madvise(start, end - first, advice) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (words, advice);
+}
+
+/// What owns the memory of an array of NumPy, as its ``base``, and has it kept when the array is gone.
+#[pyclass(frozen, module = "vmarray._core")]
+pub struct Piece(Option<Memory>);
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let Some(memory) = self.0.take() else { return };
+        if !memory.is_usable() {
+            return;
+        }
+        if let Some(Words::Plain(words)) = &memory.words {
+            advise(words, Advice::Free);
+        }
+        with_pool(|pool| {
+            pool.bytes += memory.len();
+            pool.pieces.push((memory, Instant::now()));
+            ((), pool.excess(*BYTES_MAX))
+        });
+    }
+}
+
+/// A new array of NumPy for results, of any contents that are initialised. Those of lists of items have the
+/// array that items come from beside them, whose cards may write there.
+pub fn new_array<'py>(
+    py: Python<'py>,
+    shape: &[usize],
+    descr: &Bound<'py, PyArrayDescr>,
+    listed: Option<&View>,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let bytes = shape.iter().try_fold(descr.itemsize(), |bytes, extent| bytes.checked_mul(*extent));
+    let Some(bytes) = bytes.filter(|bytes| (BYTES_MIN..=*BYTES_MAX).contains(bytes)) else {
+        let shape = PyTuple::new(py, shape)?;
+        return Ok(py.import("numpy")?.call_method1("zeros", (shape, descr))?.cast_into()?);
+    };
+    let memory = off(py, || {
+        let memory = Memory::of(bytes);
+        Ok(match listed {
+            Some(listed) => memory.and_then(|memory| memory.registered(listed)),
+            None => memory,
+        })
+    })?;
+    let mut memory = memory.ok_or_else(|| PyMemoryError::new_err("there is no memory for the result"))?;
+    let start = memory.start();
+    let piece = Bound::new(py, Piece(Some(memory)))?;
+    let mut dims: Vec<npy_intp> = shape.iter().map(|extent| *extent as npy_intp).collect();
+    // SAFETY: the dimensions are as many as is said, and the items of all have room in the piece, which lives
+    // as long as the array: it is its base. NumPy takes the references that it is given.
+    unsafe {
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            npyffi::get_type_object(py, npyffi::NpyTypes::PyArray_Type),
+            descr.clone().into_dtype_ptr(),
+            dims.len() as i32,
+            dims.as_mut_ptr(),
+            std::ptr::null_mut(),
+            start.cast(),
+            npyffi::NPY_ARRAY_WRITEABLE,
+            std::ptr::null_mut(),
+        );
+        let array = Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked::<PyUntypedArray>();
+        if PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_array_ptr(), piece.into_ptr()) < 0 {
+            return Err(PyErr::fetch(py));
+        }
+        Ok(array)
+    }
+}
+
+/// How many bytes are kept for results.
+pub fn kept_bytes() -> usize {
+    with_pool(|pool| (pool.bytes, Vec::new())).unwrap_or(0)
+}
+
+/// Says that the process has forked another one off.
+#[pyfunction]
+pub fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Gives all memory back that is kept for results; how many bytes that were.
+#[pyfunction]
+pub fn release_memory(py: Python<'_>) -> usize {
+    py.detach(|| with_pool(|pool| (pool.bytes, pool.excess(0))).unwrap_or(0))
+}

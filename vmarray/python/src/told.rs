@@ -1,0 +1,60 @@
+//! Work in steps, as sorts are: programs are told how far it has come, and Ctrl-C ends it.
+
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use vmarray::progress::{Progress, with_progress};
+
+use crate::array::off;
+use crate::fault::Result;
+use crate::handle::lock;
+use crate::store::interrupted;
+
+/// Work on less than so many bytes is done before anybody could stop it.
+const BYTES_MIN: usize = 16 << 20;
+/// How often signals are looked for.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// Has work done on so many bytes while other threads of Python go on; see `vmarray.progress`. The thread of
+/// the caller, which alone handles signals, waits for another one that does the work.
+pub fn told<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    let callback = py.import("vmarray._progress")?.getattr("CALLBACK")?.call_method0("get")?;
+    let callback = (!callback.is_none()).then(|| callback.unbind());
+    if callback.is_none() && bytes < BYTES_MIN {
+        return off(py, work);
+    }
+    off(py, || {
+        let stopped = Mutex::new(None);
+        let tell = |Progress { done_bytes, all_bytes, .. }: Progress| {
+            // Without its lock: whoever is called may wait for the other thread.
+            let is_stopped = lock(&stopped).is_some();
+            if !is_stopped && let Some(callback) = &callback {
+                let told = Python::attach(|py| callback.call1(py, (done_bytes, all_bytes)).map(|_| ()));
+                if let Err(error) = told {
+                    lock(&stopped).get_or_insert(error);
+                }
+            }
+            if lock(&stopped).is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let result = std::thread::scope(|threads| {
+            let (done, is_done) = sync_channel::<()>(0);
+            let worker = threads.spawn(move || {
+                let _done = done;
+                with_progress(tell, work)
+            });
+            while is_done.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                if let Err(crate::fault::Fault::Python(error)) = interrupted() {
+                    lock(&stopped).get_or_insert(error);
+                }
+            }
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        match lock(&stopped).take() {
+            Some(error) => Err(error.into()),
+            None => result,
+        }
+    })
+}
