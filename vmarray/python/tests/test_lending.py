@@ -153,7 +153,7 @@ def test_tensors_of_a_card_are_copied_there():
     torch = on_card()
     for numpys in (np.arange(600, dtype="f4").reshape(20, 30), np.arange(6) % 2 == 0, np.zeros((0, 2), "i8")):
         tensor = torch.from_numpy(numpys).cuda()
-        ours = vm.from_dlpack(tensor.T)
+        ours = vm.from_dlpack(tensor.permute(*range(tensor.ndim)[::-1]))
         assert ours.dtype == numpys.dtype and np.array_equal(np.asarray(ours), numpys.T)
         assert ours.device.backend == "cuda"
 
