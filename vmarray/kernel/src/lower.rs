@@ -649,6 +649,11 @@ impl Lower {
 
     fn binary(&mut self, op: Binary, left: Operand, right: Operand) -> Operand {
         let of = self.type_of(left);
+        if let Operand::Constant(_, by) = right
+            && let Some((op, by)) = fold::without_division(op, of, by)
+        {
+            return self.binary(op, left, Operand::Constant(of, by));
+        }
         let gives = if op.is_comparison() { Type::Bool } else { of };
         match (left, right) {
             (Operand::Constant(_, a), Operand::Constant(_, b)) => {

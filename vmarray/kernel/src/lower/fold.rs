@@ -22,9 +22,38 @@ pub fn is_neutral(op: Binary, of: Type, right: u64) -> bool {
     !of.is_float() && right == neutral
 }
 
+/// What gives the same as a division of an unsigned number by a power of two: cards have no instruction for
+/// divisions, and their compilers call a function of 60 for one of 64 bits, whatever the divisor.
+pub fn without_division(op: Binary, of: Type, by: u64) -> Option<(Binary, u64)> {
+    let is_unsigned = matches!(of, Type::U8 | Type::U16 | Type::U32 | Type::U64);
+    match op {
+        _ if !is_unsigned || !by.is_power_of_two() => None,
+        Binary::Div => Some((Binary::Shr, by.trailing_zeros().into())),
+        Binary::Rem => Some((Binary::And, by - 1)),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn divisions_by_powers_of_two_are_shifts_and_masks() {
+        use backend_api::kernel::arithmetic::binary;
+        for (of, bits) in [(Type::U8, 8), (Type::U16, 16), (Type::U32, 32), (Type::U64, 64)] {
+            for by in (0..bits).map(|bit| 1_u64 << bit) {
+                for op in [Binary::Div, Binary::Rem] {
+                    let (other, number) = without_division(op, of, by).unwrap();
+                    for value in [0, 1, by - 1, by, by + 1, 200, u64::MAX].map(|value| value & of.mask()) {
+                        assert_eq!(binary(other, of, value, number), binary(op, of, value, by));
+                    }
+                }
+            }
+        }
+        let none = [(Binary::Div, Type::I32, 8), (Binary::Rem, Type::U32, 12), (Binary::Mul, Type::U64, 8)];
+        assert!(none.iter().all(|(op, of, by)| without_division(*op, *of, *by).is_none()));
+    }
 
     #[test]
     fn literals_are_read_as_rustc_reads_them() {

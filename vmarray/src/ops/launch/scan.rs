@@ -45,9 +45,33 @@ pub(crate) const PIECE_BYTES: usize = 4 << 20;
 
 /// How far the element of an index is from the first one of its row, if there are `before` more elements than
 /// the index says. There are no rows if they have no length.
-#[kernel(crate = vmarray_kernel)]
 fn since_start(index: usize, before: usize, row: usize) -> usize {
     if row == 0 { index + before } else { (index + before) % row }
+}
+
+/// The same of an element of a block whose first one is so far from the start of a row. Rows are divided by
+/// once in each block: that takes a card as long as all else.
+#[kernel(crate = vmarray_kernel)]
+fn within_row<const HAS_ROWS: usize>(first: usize, within: usize, row: usize) -> usize {
+    let mut distance = first + within;
+    if HAS_ROWS == 1 {
+        if row < BLOCK {
+            distance = (distance as u32 % row as u32) as usize;
+        } else if distance >= row {
+            distance -= row;
+        }
+    }
+    distance
+}
+
+/// How far the first element of a block is from the start of its row.
+#[kernel(crate = vmarray_kernel)]
+fn first_in_row<const HAS_ROWS: usize>(first: usize, row: usize) -> usize {
+    let mut distance = first;
+    if HAS_ROWS == 1 {
+        distance = first % row;
+    }
+    distance
 }
 
 /// The sum of a lane's value and of those of all lanes before it, as far back as its row begins.
@@ -66,7 +90,7 @@ fn scanned<T: Number>(x: T, lane: usize, distance: usize) -> T {
 
 /// Tells the sum of each block, or of what belongs to the row that its last element is in: number and bits.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
-fn block_sums<T: Number + Memory, B: Function<(T,), u64>>(
+fn block_sums<T: Number + Memory, B: Function<(T,), u64>, const HAS_ROWS: usize>(
     at: At<1>,
     before: usize,
     row: usize,
@@ -76,12 +100,13 @@ fn block_sums<T: Number + Memory, B: Function<(T,), u64>>(
 ) {
     let (i, index) = (at.in_group(), at.index());
     let lane = i % 32;
-    let sum = scanned(x.get(), lane, since_start(index, before, row));
+    let first = first_in_row::<HAS_ROWS>(index - i + before, row);
+    let sum = scanned(x.get(), lane, within_row::<HAS_ROWS>(first, i, row));
     if lane == 31 {
         of_lanes.set(i / 32, sum);
     }
     barrier();
-    let last = since_start(index - i + 32 * lane + 31, before, row);
+    let last = within_row::<HAS_ROWS>(first, 32 * lane + 31, row);
     let whole = lanes::shuffle(scanned(of_lanes[lane], lane, last / 32), 31);
     if i == 0 {
         sums.push([(index / BLOCK) as u64, B::call((whole,))]);
@@ -90,7 +115,7 @@ fn block_sums<T: Number + Memory, B: Function<(T,), u64>>(
 
 /// Writes the prefix sums of each block, with what is carried into it.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
-fn written<T: Number + Memory>(
+fn written<T: Number + Memory, const HAS_ROWS: usize>(
     at: At<1>,
     before: usize,
     row: usize,
@@ -100,13 +125,14 @@ fn written<T: Number + Memory>(
     x: &mut Own<T>,
 ) {
     let (i, index) = (at.in_group(), at.index());
-    let (lane, distance) = (i % 32, since_start(index, before, row));
+    let first = first_in_row::<HAS_ROWS>(index - i + before, row);
+    let (lane, distance) = (i % 32, within_row::<HAS_ROWS>(first, i, row));
     let sum = scanned(x.get(), lane, distance);
     if lane == 31 {
         of_lanes.set(i / 32, sum);
     }
     barrier();
-    let last = since_start(index - i + 32 * lane + 31, before, row);
+    let last = within_row::<HAS_ROWS>(first, 32 * lane + 31, row);
     let all = scanned(of_lanes[lane], lane, last / 32);
     let of_others = lanes::shuffle(all, ((i / 32 + 31) % 32) as u32);
     let left = lanes::shuffle(sum, ((lane + 31) % 32) as u32);
@@ -198,7 +224,10 @@ impl Scan<'_> {
         let appended =
             Bound::Append(Box::new(Appended::to(&mut told, count)), count, size_of::<[u64; 2]>(), false);
         let arguments = vec![values(before), values(self.row), Bound::Own(x), appended];
-        launch::<block_sums<T, T::ToBits>>(block_sums_on_host::<T>, arguments)?;
+        match self.row {
+            0 => launch::<block_sums<T, T::ToBits, 0>>(block_sums_on_host::<T>, arguments)?,
+            _ => launch::<block_sums<T, T::ToBits, 1>>(block_sums_on_host::<T>, arguments)?,
+        }
         for [number, bits] in told {
             sums[number as usize] = <T as Scalar>::from_value(bits);
         }
@@ -217,7 +246,10 @@ impl Scan<'_> {
         let x = placed(Operand::changed(self.store, of.start), of.len());
         let places = [values(before), values(self.row), values(self.is_exclusive)];
         let arguments = places.into_iter().chain([Bound::All(all, 1), Bound::Own(x)]).collect();
-        launch::<written<T>>(written_on_host::<T>, arguments)
+        match self.row {
+            0 => launch::<written<T, 0>>(written_on_host::<T>, arguments),
+            _ => launch::<written<T, 1>>(written_on_host::<T>, arguments),
+        }
     }
 
     /// Reads, adds up and writes elements a piece at a time.

@@ -63,6 +63,12 @@ pub trait Spread: Sync {
     /// Reads the elements of a box as bytes, row by row. The calling thread holds nothing.
     fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()>;
 
+    /// Copies them to memory of a device past the host, if there is a way, or says that there is none.
+    fn fetch_to(&self, of: &[Range<isize>], device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
+        let _ = (of, device, to);
+        Ok(false)
+    }
+
     /// Whether it is room for what a kernel writes first.
     fn is_room(&self) -> bool {
         false
@@ -134,6 +140,10 @@ impl Spread for Inside<'_> {
 
     fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()> {
         self.operand.read_bytes(of[0].start as usize..of[0].end as usize, into)
+    }
+
+    fn fetch_to(&self, of: &[Range<isize>], device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
+        self.operand.fetch_to(&(of[0].start as usize..of[0].end as usize), device, to)
     }
 }
 
@@ -349,6 +359,12 @@ impl<'a> DeviceCopies<'a> {
         Ok(())
     }
 
+    /// Copies elements of an argument there past the host, if there is a way.
+    fn fetch(&self, argument: usize, of: &dyn Spread) -> Result<bool> {
+        let Some(copied) = &self.copied[argument] else { unreachable!("there is room") };
+        of.fetch_to(&copied.positions, self.queue.device(), copied.memory.at(0))
+    }
+
     /// Copies the first bytes of an argument back.
     pub fn download(&self, argument: usize, bytes: usize) -> Result<Vec<u8>> {
         let mut all = zeroed_vec(bytes)?;
@@ -394,6 +410,13 @@ pub(super) fn copy_around(
         }
         let Some((rows, others)) = positions.split_first() else { continue };
         if argument.of.is_room() || count(&positions) == 0 {
+            continue;
+        }
+        let mut is_past_host = true;
+        for device in &*devices {
+            is_past_host = is_past_host && device.fetch(number, &*argument.of)?;
+        }
+        if is_past_host {
             continue;
         }
         let row_bytes = count(others) * stride;

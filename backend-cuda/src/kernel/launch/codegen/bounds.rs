@@ -185,6 +185,10 @@ impl<'a> Finder<'a> {
                     Binary::Add => a.checked_add(b).filter(fits),
                     Binary::Mul => a.checked_mul(b).filter(fits),
                     Binary::Div => a.checked_div(self.literal(*right)?),
+                    Binary::Shr => {
+                        let by = self.literal(*right)?;
+                        (by < u64::from(8 * self.of(*left).bytes())).then(|| a >> by)
+                    }
                     Binary::Rem => Some(a.min(self.literal(*right)?.checked_sub(1)?)),
                     Binary::Min | Binary::And => Some(a.min(b)),
                     Binary::Max => Some(a.max(b)),
@@ -290,8 +294,11 @@ mod tests {
     fn operations_bound_what_they_give() {
         let binary = |op, to, left| Op::Binary { op, to: Reg(to), left: Reg(left), right: Reg(1) };
         let body = Body {
-            registers: [vec![Type::U64; 7], vec![Type::I64, Type::U8, Type::I8, Type::U64, Type::U64]]
-                .concat(),
+            registers: [
+                vec![Type::U64; 7],
+                vec![Type::I64, Type::U8, Type::I8, Type::U64, Type::U64, Type::U64],
+            ]
+            .concat(),
             group_len: Some(64),
             params: vec![Type::U8],
             code: vec![
@@ -308,11 +315,12 @@ mod tests {
                 // May be below 0.
                 Op::Cast { to: Reg(10), of: Reg(9) },
                 Op::Cast { to: Reg(11), of: Reg(8) },
+                binary(Binary::Shr, 12, 6),
             ],
             ..Body::default()
         };
         let all = u64::MAX;
-        assert_eq!(bounds(&body).most, [63, 10, 6, 9, 60, 63, all, 63, 255, 255, all, 255]);
+        assert_eq!(bounds(&body).most, [63, 10, 6, 9, 60, 63, all, 63, 255, 255, all, 255, all >> 10]);
     }
 
     #[test]
