@@ -41,12 +41,12 @@ pub(super) fn sort(
         Err(error) if error.device_error().is_some_and(is_refusal) => return DeviceOutcome::Refused,
         Err(error) => return DeviceOutcome::Failed(error),
     };
-    let outcome = with_memory(&sorter, Homes { shares, dealing });
+    let outcome = with_memory(&sorter, KeyHomes { shares, dealing });
     sorter.end();
     outcome
 }
 
-fn with_memory(sorter: &Sorter<'_>, homes: Homes<'_, '_>) -> DeviceOutcome {
+fn with_memory(sorter: &Sorter<'_>, homes: KeyHomes<'_, '_>) -> DeviceOutcome {
     let of_each = sorter.share.bytes_of_each();
     let keys: u64 = homes.shares.iter().map(|share| share.keys.count).sum();
     let mut piece_bytes = PIECE_BYTES.end;
@@ -91,12 +91,12 @@ fn with_memory(sorter: &Sorter<'_>, homes: Homes<'_, '_>) -> DeviceOutcome {
 
 /// Where keys are at home, by their numbers.
 #[derive(Clone, Copy)]
-struct Homes<'s, 'a> {
+struct KeyHomes<'s, 'a> {
     shares: &'s [ChannelShare<'a>],
     dealing: Dealing,
 }
 
-impl<'s> Homes<'s, '_> {
+impl<'s> KeyHomes<'s, '_> {
     /// Where the first of so many keys from a number on is, and how many of them lie there side by side.
     fn first_of(&self, number: u64, keys: u64) -> (KeysPlace<'s>, u64) {
         let (share, own, here) = match self.shares {
@@ -118,7 +118,7 @@ impl<'s> Homes<'s, '_> {
 
 /// Where keys are that lie one after the other.
 #[derive(Clone, Copy)]
-enum Place<'s> {
+enum KeysAt<'s> {
     /// At home, from the one with a number on.
     Home(u64),
     Beside(KeysPlace<'s>),
@@ -127,7 +127,7 @@ enum Place<'s> {
 struct InPlace<'s, 'a> {
     /// Of the first share.
     sorter: &'s Sorter<'a>,
-    homes: Homes<'s, 'a>,
+    homes: KeyHomes<'s, 'a>,
     /// Keys of a block, and of a piece.
     block: u64,
     piece: u64,
@@ -180,7 +180,7 @@ impl<'s> InPlace<'s, '_> {
             };
             let sorted = self.sorter.sort(keys, &counts, from, self.beside[0]);
             let at = self.place_of(sorted);
-            self.copy(&[(Place::Beside(at), Place::Home(range.start), keys)])?;
+            self.copy(&[(KeysAt::Beside(at), KeysAt::Home(range.start), keys)])?;
             return Ok(Vec::new());
         }
         let digits = counts.chunks_exact(DIGITS).enumerate();
@@ -204,7 +204,7 @@ impl<'s> InPlace<'s, '_> {
         if here == keys {
             return Ok(home);
         }
-        self.copy_once(&[(Place::Home(number), Place::Beside(self.beside[1]), keys)])?;
+        self.copy_once(&[(KeysAt::Home(number), KeysAt::Beside(self.beside[1]), keys)])?;
         Ok(self.beside[1])
     }
 
@@ -236,21 +236,21 @@ impl<'s> InPlace<'s, '_> {
     }
 
     /// Copies keys that are nowhere else: once more, if that fails.
-    fn copy(&mut self, copies: &[(Place<'s>, Place<'s>, u64)]) -> backend_api::Result<()> {
+    fn copy(&mut self, copies: &[(KeysAt<'s>, KeysAt<'s>, u64)]) -> backend_api::Result<()> {
         self.copy_once(copies).or_else(|error| {
             self.failure.get_or_insert(error);
             self.copy_once(copies)
         })
     }
 
-    fn copy_once(&self, copies: &[(Place<'s>, Place<'s>, u64)]) -> backend_api::Result<()> {
+    fn copy_once(&self, copies: &[(KeysAt<'s>, KeysAt<'s>, u64)]) -> backend_api::Result<()> {
         let mut parts = Vec::new();
         for &(from, to, keys) in copies {
             let mut done = 0;
             while done < keys {
                 let [(from, here), (to, there)] = [from, to].map(|place| match place {
-                    Place::Home(number) => self.homes.first_of(number + done, keys - done),
-                    Place::Beside(place) => (self.sorter.further(place, done), keys - done),
+                    KeysAt::Home(number) => self.homes.first_of(number + done, keys - done),
+                    KeysAt::Beside(place) => (self.sorter.further(place, done), keys - done),
                 });
                 parts.push((from, to, here.min(there)));
                 done += here.min(there);
@@ -259,10 +259,10 @@ impl<'s> InPlace<'s, '_> {
         self.sorter.copy(&parts)
     }
 
-    fn place(&self, buckets: &Buckets, block: usize, key: u64) -> Place<'s> {
+    fn place(&self, buckets: &Buckets, block: usize, key: u64) -> KeysAt<'s> {
         match block.checked_sub(buckets.of_range) {
-            Some(spare) => Place::Beside(self.sorter.further(self.spare, spare as u64 * self.block + key)),
-            None => Place::Home(buckets.first + block as u64 * self.block + key),
+            Some(spare) => KeysAt::Beside(self.sorter.further(self.spare, spare as u64 * self.block + key)),
+            None => KeysAt::Home(buckets.first + block as u64 * self.block + key),
         }
     }
 
@@ -298,7 +298,7 @@ impl<'s> InPlace<'s, '_> {
                     let block = bucket.blocks[bucket.blocks.len() - 1];
                     let moved = rest.min(self.block - filled);
                     bucket.keys += moved;
-                    let from = Place::Beside(self.sorter.further(self.beside[0], at));
+                    let from = KeysAt::Beside(self.sorter.further(self.beside[0], at));
                     copies.push((from, self.place(buckets, block, filled), moved));
                     (at, rest) = (at + moved, rest - moved);
                 }
@@ -338,14 +338,14 @@ impl<'s> InPlace<'s, '_> {
                 let mut bucket = std::mem::take(&mut buckets.all[of]);
                 at += self.bring(&mut buckets, &mut bucket, at)?;
             }
-            let home = Place::Home(buckets.first + to);
+            let home = KeysAt::Home(buckets.first + to);
             self.vacate(&mut buckets, to..to + keys, &mut BlockList::default())?;
             let counted = self.sorter.counts(self.beside[0], keys);
             let sorted = match counted {
                 Ok(counts) => self.sorter.sort(keys, &counts, self.beside[0], self.beside[1]),
                 Err(error) => Err((self.beside[0], error)),
             };
-            let at = Place::Beside(self.place_of(sorted));
+            let at = KeysAt::Beside(self.place_of(sorted));
             self.copy(&[(at, home, keys)])?;
             to += keys;
         }
@@ -359,7 +359,7 @@ impl<'s> InPlace<'s, '_> {
         let (mut copies, mut brought) = (Vec::new(), 0);
         for block in bucket.blocks.drain(..taken) {
             let keys = self.block.min(bucket.keys);
-            let to = Place::Beside(self.sorter.further(self.beside[0], at + brought));
+            let to = KeysAt::Beside(self.sorter.further(self.beside[0], at + brought));
             copies.push((self.place(buckets, block, 0), to, keys));
             buckets.free.push(block);
             (brought, bucket.keys) = (brought + keys, bucket.keys - keys);
@@ -378,7 +378,7 @@ impl<'s> InPlace<'s, '_> {
         while bucket.keys > 0 {
             let keys = self.bring(buckets, bucket, 0)?;
             self.vacate(buckets, to..to + keys, bucket)?;
-            self.copy(&[(Place::Beside(self.beside[0]), Place::Home(buckets.first + to), keys)])?;
+            self.copy(&[(KeysAt::Beside(self.beside[0]), KeysAt::Home(buckets.first + to), keys)])?;
             to += keys;
         }
         Ok(to)
