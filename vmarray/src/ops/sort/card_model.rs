@@ -11,6 +11,7 @@ use backend_api::{
     QueueHandle, Result, Ticket, Transfer,
 };
 
+#[cfg(feature = "opencl")]
 use super::{KeyOrder, SortKey};
 use crate::ErrorKind;
 use crate::host::HostDevice;
