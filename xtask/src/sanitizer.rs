@@ -66,11 +66,11 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let not_all = format!("not ({NOT_IN_SAMPLE} | test(/{LONG}/))");
     let options = match sample {
         true => [&SAMPLE[..], &["-E", &not_all]].concat(),
-        false => ["--workspace", "--exclude", "xtask", "--all-features"].to_vec(),
+        false => ["--workspace", "--exclude", "xtask", "--all-features", "--tests"].to_vec(),
     };
     let _cases = sample.then(|| sh.push_env("PROPTEST_CASES", SAMPLE_CASES));
     let profile = ["--profile", "sanitizer", "--target", SANITIZER_TARGET];
-    let ran = cmd!(sh, "cargo nextest run {profile...} --tests {options...}").run();
+    let ran = cmd!(sh, "cargo nextest run {profile...} {options...}").run();
     let counts = Counts::read(&report).unwrap_or_default();
     ran?;
     let all = if sample { "; a sample; all by `cargo xtask sanitize`" } else { "" };
