@@ -111,9 +111,23 @@ pub fn grid<'py>(
     descr: &Bound<'py, PyArrayDescr>,
     shape: &[usize],
 ) -> PyResult<Bound<'py, PyUntypedArray>> {
+    // SAFETY: the memory is never touched: what is done with the array makes views of it.
+    unsafe { array_at(py, descr, shape, NOWHERE as *mut u8) }
+}
+
+/// An array of NumPy over memory that it does not own.
+///
+/// # Safety
+/// So many items lie there for as long as somebody looks at them.
+pub unsafe fn array_at<'py>(
+    py: Python<'py>,
+    descr: &Bound<'py, PyArrayDescr>,
+    shape: &[usize],
+    start: *mut u8,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
     let mut dims: Vec<npy_intp> = shape.iter().map(|extent| *extent as npy_intp).collect();
-    // SAFETY: the dimensions are as many as is said; NumPy checks their number and size. The memory is never
-    // touched: what is done with the array makes views of it.
+    // SAFETY: the dimensions are as many as is said; NumPy checks their number and size, and takes the
+    // reference that it is given. The caller vouches for the memory.
     unsafe {
         let array = PY_ARRAY_API.PyArray_NewFromDescr(
             py,
@@ -122,7 +136,7 @@ pub fn grid<'py>(
             dims.len() as i32,
             dims.as_mut_ptr(),
             std::ptr::null_mut(),
-            NOWHERE as *mut std::ffi::c_void,
+            start.cast(),
             npyffi::NPY_ARRAY_WRITEABLE,
             std::ptr::null_mut(),
         );

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-use numpy::npyffi::{self, PY_ARRAY_API, npy_intp};
+use numpy::npyffi::PY_ARRAY_API;
 use numpy::prelude::*;
 use numpy::{PyArrayDescr, PyUntypedArray};
 use pyo3::exceptions::PyMemoryError;
@@ -20,7 +20,7 @@ use pyo3::types::PyTuple;
 use vmarray::access::Registered;
 use vmarray::device::backends::ram::SystemMemory;
 
-use crate::array::off;
+use crate::array::{array_at, off};
 use crate::node::View;
 
 /// What is shorter allocators keep themselves.
@@ -276,22 +276,10 @@ pub fn new_array<'py>(
     let mut memory = memory.ok_or_else(|| PyMemoryError::new_err("there is no memory for the result"))?;
     let start = memory.start();
     let piece = Bound::new(py, Piece(Some(memory)))?;
-    let mut dims: Vec<npy_intp> = shape.iter().map(|extent| *extent as npy_intp).collect();
-    // SAFETY: the dimensions are as many as is said, and the items of all have room in the piece, which lives
-    // as long as the array: it is its base. NumPy takes the references that it is given.
+    // SAFETY: the items of all dimensions have room in the piece, which lives as long as the array: it is its
+    // base. NumPy takes the reference to it.
     unsafe {
-        let array = PY_ARRAY_API.PyArray_NewFromDescr(
-            py,
-            npyffi::get_type_object(py, npyffi::NpyTypes::PyArray_Type),
-            descr.clone().into_dtype_ptr(),
-            dims.len() as i32,
-            dims.as_mut_ptr(),
-            std::ptr::null_mut(),
-            start.cast(),
-            npyffi::NPY_ARRAY_WRITEABLE,
-            std::ptr::null_mut(),
-        );
-        let array = Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked::<PyUntypedArray>();
+        let array = array_at(py, descr, shape, start)?;
         if PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_array_ptr(), piece.into_ptr()) < 0 {
             return Err(PyErr::fetch(py));
         }
