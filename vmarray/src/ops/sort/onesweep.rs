@@ -86,7 +86,7 @@ pub(super) fn merge_kernels(key_bytes: u64, value_bytes: Option<u64>) -> Option<
         let texts = [Some(merges_text(key)), Some(opencl_text(key, value))];
         let block = (MERGING_BLOCK as u32, 0);
         let views = [&runs[..], &[view(Access::Append, numbers)]].concat();
-        let find = kernel("find_splits_of", texts.clone(), block, views, 10).ok()?;
+        let find = kernel("find_splits_of", texts, block, views, 10).ok()?;
         let mut views = [&runs[..], &[view(Access::Read, numbers), view(Access::Append, key)]].concat();
         let Some(value) = value else {
             return Some(MergeKernels {
@@ -142,7 +142,7 @@ pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> 
         let made = |name, views: &[(Access, Type)]| {
             let states = view(Access::Atomic, Type::U64);
             let views = views.iter().map(|(access, of)| view(*access, *of)).chain([states]).collect();
-            kernel(name, [Some(text.into()), in_opencl(name)], (LOOK_BACK_BLOCK as u32, 0), views, 2).ok()
+            kernel(name, [Some(text), in_opencl(name)], (LOOK_BACK_BLOCK as u32, 0), views, 2).ok()
         };
         Some(LookBackKernels {
             sum_up: made("sum_up_of", &[(Access::Atomic, of)])?,
@@ -199,7 +199,14 @@ const OPENCL_BLOCK: u32 = 256;
 const OPENCL_EACH: u32 = 16;
 
 /// All kernels for some keys and values in OpenCL C.
-fn opencl_text(key: Type, value: Option<Type>) -> Arc<str> {
+fn opencl_text(key: Type, value: Option<Type>) -> &'static str {
+    static ALL: OfLengths<String> = OfLengths::new();
+    let bytes = |of: Type| u64::from(of.bytes());
+    let made = ALL.get(bytes(key), value.map(bytes), |key, value| Some(opencl_text_of(key, value)));
+    made.map_or("", String::as_str)
+}
+
+fn opencl_text_of(key: Type, value: Option<Type>) -> String {
     let name = |of: Type| ["uchar", "ushort", "uint", "ulong"][of.bytes().ilog2() as usize];
     let value_is = value.map_or_else(String::new, |value| format!("#define VALUE {}\n", name(value)));
     let (each, merged) = (opencl_each(key, value), MERGE_TILE / MERGING_BLOCK);
@@ -209,31 +216,29 @@ fn opencl_text(key: Type, value: Option<Type>) -> Arc<str> {
         include_str!("onesweep/merge.cl"),
         include_str!("onesweep/look_back.cl"),
     ];
-    [key_is, value_is, texts.concat()].concat().into()
+    [key_is, value_is, texts.concat()].concat()
 }
 
 fn opencl_each(key: Type, value: Option<Type>) -> u32 {
     OPENCL_EACH * 4 / key.bytes().max(value.map_or(0, Type::bytes)).max(4)
 }
 
-fn keys_text(key: Type) -> Arc<str> {
-    let text = match key.bytes() {
+fn keys_text(key: Type) -> &'static str {
+    match key.bytes() {
         1 => include_str!("onesweep/keys_1.ptx"),
         2 => include_str!("onesweep/keys_2.ptx"),
         4 => include_str!("onesweep/keys_4.ptx"),
         _ => include_str!("onesweep/keys_8.ptx"),
-    };
-    text.into()
+    }
 }
 
-fn merges_text(key: Type) -> Arc<str> {
-    let text = match key.bytes() {
+fn merges_text(key: Type) -> &'static str {
+    match key.bytes() {
         1 => include_str!("onesweep/merge_1.ptx"),
         2 => include_str!("onesweep/merge_2.ptx"),
         4 => include_str!("onesweep/merge_4.ptx"),
         _ => include_str!("onesweep/merge_8.ptx"),
-    };
-    text.into()
+    }
 }
 
 impl MoveKernel {
@@ -243,14 +248,14 @@ impl MoveKernel {
         let (text, (block, each)) = match (bytes, value.map(Type::bytes)) {
             (8, None) => (keys_text(key), (384, 11)),
             (_, None) => (keys_text(key), (384, 22)),
-            (1, Some(4)) => (include_str!("onesweep/pairs_1_4.ptx").into(), (512, 16)),
-            (2, Some(4)) => (include_str!("onesweep/pairs_2_4.ptx").into(), (512, 16)),
-            (4, Some(4)) => (include_str!("onesweep/pairs_4_4.ptx").into(), (512, 16)),
-            (_, Some(4)) => (include_str!("onesweep/pairs_8_4.ptx").into(), (384, 14)),
-            (1, _) => (include_str!("onesweep/pairs_1_8.ptx").into(), (384, 14)),
-            (2, _) => (include_str!("onesweep/pairs_2_8.ptx").into(), (384, 14)),
-            (4, _) => (include_str!("onesweep/pairs_4_8.ptx").into(), (384, 14)),
-            (_, _) => (include_str!("onesweep/pairs_8_8.ptx").into(), (384, 11)),
+            (1, Some(4)) => (include_str!("onesweep/pairs_1_4.ptx"), (512, 16)),
+            (2, Some(4)) => (include_str!("onesweep/pairs_2_4.ptx"), (512, 16)),
+            (4, Some(4)) => (include_str!("onesweep/pairs_4_4.ptx"), (512, 16)),
+            (_, Some(4)) => (include_str!("onesweep/pairs_8_4.ptx"), (384, 14)),
+            (1, _) => (include_str!("onesweep/pairs_1_8.ptx"), (384, 14)),
+            (2, _) => (include_str!("onesweep/pairs_2_8.ptx"), (384, 14)),
+            (4, _) => (include_str!("onesweep/pairs_4_8.ptx"), (384, 14)),
+            (_, _) => (include_str!("onesweep/pairs_8_8.ptx"), (384, 11)),
         };
         let tile = block * each;
         let of_each = bytes + value.map_or(0, Type::bytes);
@@ -266,7 +271,7 @@ impl MoveKernel {
     fn new(
         key: Type,
         value: Option<Type>,
-        texts: [Option<Arc<str>>; 2],
+        texts: [Option<&str>; 2],
         (block, each, shared): (u32, u32, u32),
     ) -> Option<Self> {
         let name = if value.is_some() { "move_pairs_of" } else { "move_keys_of" };
@@ -288,7 +293,7 @@ fn view(access: Access, of: Type) -> ViewDecl {
 /// A kernel that fails on devices that do not take its text, and does nothing else there.
 fn kernel(
     name: &str,
-    texts: [Option<Arc<str>>; 2],
+    texts: [Option<&str>; 2],
     (group_len, shared_bytes): (u32, u32),
     views: Vec<ViewDecl>,
     params: usize,
@@ -308,8 +313,8 @@ fn kernel(
     // before it, and for nothing else, so it ends.
     let mut code = unsafe { Code::new(name) }.with_shared_bytes(shared_bytes);
     let [ptx, opencl_c] = texts;
-    code = ptx.into_iter().fold(code, |code, text| code.ptx(&text));
-    code = opencl_c.into_iter().fold(code, |code, text| code.opencl_c(&text));
+    code = ptx.into_iter().fold(code, |code, text| code.ptx(text));
+    code = opencl_c.into_iter().fold(code, |code, text| code.opencl_c(text));
     Ok(Kernel::new(body)?.named(name).with_code(code))
 }
 
