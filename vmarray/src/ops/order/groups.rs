@@ -457,23 +457,11 @@ impl<K: SortKey, D: Device> Groups<K, D> {
             return Ok(out);
         }
         let values = values.take(self.order()?)?;
-        // Pieces look up where they begin, which is slow from card to card.
-        let here = match gathered(&values)? {
-            Some(values) => gathered(&self.starts)?.map(|starts| (values, starts)),
-            None => None,
-        };
-        let (values, starts) =
-            here.as_ref().map_or((&values, &self.starts), |(values, starts)| (values, starts));
-        let (mut out, mut starts) = self.level::<_, R, F, O>(values, starts)?;
+        let (mut out, mut starts) = self.level::<_, R, F, O>(&values, &self.starts)?;
         while out.len() > self.len() {
             (out, starts) = self.level::<R, R, converted<R, R>, O>(&out, &starts)?;
         }
-        if here.is_none() {
-            return Ok(out);
-        }
-        let dealt = self.keys.alike::<R>(out.len(), INTERNAL)?;
-        dealt.copy_from(0, &out)?;
-        Ok(dealt)
+        Ok(out)
     }
 
     /// Reduces pieces of groups to one value each; and where the values of each group begin.
