@@ -371,7 +371,7 @@ fn element_wise(bench: &mut Bench, stage: &Stage) -> Result<()> {
     prefix_sum(bench, stage, "f32", 1e-3_f32)
 }
 
-fn prefix_sum<T: PrefixSummed>(bench: &mut Bench, stage: &Stage, of: &str, one: T) -> Result<()> {
+fn prefix_sum<T: PrefixSummed + PartialEq>(bench: &mut Bench, stage: &Stage, of: &str, one: T) -> Result<()> {
     let what = format!("prefix-sum-{of}/{}", size(stage.bytes));
     if bench.wants(&format!("kernels/{what}")) {
         let x = stage.array::<T>(stage.bytes / size_of::<T>(), &[one])?;
@@ -380,6 +380,7 @@ fn prefix_sum<T: PrefixSummed>(bench: &mut Bench, stage: &Stage, of: &str, one: 
         let ours = || calls(stage.calls, amount, || Ok(x.prefix_sum(..).map(drop)?));
         let by_hand = || bail!("{what}: there is none by hand");
         compare(bench, &what, Unit::GigabytesPerSecond, false, ours, by_hand)?;
+        ensure!(x.get(2)? != one, "{what}: nothing was computed");
     }
     Ok(())
 }
