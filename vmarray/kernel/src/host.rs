@@ -1,9 +1,9 @@
 //! Kernels on the host.
 
+use crate::error::Error;
 use crate::interpret::{Argument, interpret};
-use crate::lower::{Form, lower_for, numbered};
+use crate::lower::{Form, Lowered, lower_for, numbered};
 use crate::outside::{self, Outside};
-use crate::place::Places;
 use crate::returned::Returned;
 use crate::slots::Define;
 use crate::source::Given;
@@ -151,7 +151,7 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
-    run_form::<K, 1>(items, false)
+    run_form::<K>(items, 1, false)
 }
 
 /// As [`host_form`], of the form that [returns](crate::lower_returning).
@@ -169,14 +169,14 @@ pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub fn host_form_returning<K: Kernel>(items: &HostItems<'_>) -> Report {
-    run_form::<K, 1>(items, true)
+    run_form::<K>(items, 1, true)
 }
 
 /// The same of launches whose results have so many axes, 0 for as many as the kernel's place; there is none
 /// for more than four.
 pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
     fn of<K: Kernel, const N: usize>(returns: bool) -> HostForm {
-        if returns { |items| run_form::<K, N>(items, true) } else { |items| run_form::<K, N>(items, false) }
+        if returns { |items| run_form::<K>(items, N, true) } else { |items| run_form::<K>(items, N, false) }
     }
     let own = || K::parameters().iter().find_map(ParameterInfo::axes);
     Some(match if axes == 0 { own().unwrap_or(1) } else { axes } {
@@ -188,10 +188,11 @@ pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
     })
 }
 
-fn run_form<K: Kernel, const N: usize>(items: &HostItems<'_>, returns: bool) -> Report {
-    let mut given = Given::new(items, N, returns);
-    let mut places = Places::<N>::new(given.domain());
-    let is_part = places.domain.is_part;
+/// One for all numbers of axes: a program has as many of it as kernels.
+#[inline(never)]
+fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Report {
+    let mut given = Given::new(items, axes, returns);
+    let mut is_item = given.is_item(axes);
     let mut bound = K::given(&mut given);
     let mut report = Report::default();
     outside::take();
@@ -201,14 +202,15 @@ fn run_form<K: Kernel, const N: usize>(items: &HostItems<'_>, returns: bool) -> 
             K::begin(&mut bound, &block);
             let index = (first + (start - run.start)) as usize;
             for (number, index) in (block.start as usize..block.end as usize).zip(index..) {
-                if is_part && !places.has(index) {
+                if is_item.as_mut().is_some_and(|is_item| !is_item(index)) {
                     continue;
                 }
                 outside::begin(items.arena_bytes());
                 K::run_item(&mut bound, Item { number, index });
                 if outside::take().is_some() {
-                    let first = report.failures == 0;
-                    report = report.and(failed::<K, N>(items, number as u64, first, returns));
+                    let form = Form { axes, returns, ..Form::default() };
+                    let first = (report.failures == 0).then_some(form);
+                    report = report.and(failed(lower_for::<K>, items, number as u64, first));
                 }
             }
             K::end(&mut bound);
@@ -217,14 +219,18 @@ fn run_form<K: Kernel, const N: usize>(items: &HostItems<'_>, returns: bool) -> 
     report
 }
 
-/// What is reported of an item that has failed and whose elements are not written yet: of the `first` one
-/// where it was.
+/// What is reported of an item that has failed and whose elements are not written yet: of the first one,
+/// which comes with its form, where it was.
 #[cold]
-fn failed<K: Kernel, const N: usize>(items: &HostItems<'_>, item: u64, first: bool, returns: bool) -> Report {
+fn failed(
+    lower: fn(&Form) -> Result<Lowered, Error>,
+    items: &HostItems<'_>,
+    item: u64,
+    first: Option<Form>,
+) -> Report {
     let here = Report { failures: 1, site: 0, detail: 0, item };
-    let lowered = first.then(|| {
-        let mut form = Form { axes: N, returns, ..Form::default() };
-        let like = lower_for::<K>(&form).ok()?;
+    let lowered = first.and_then(|mut form| {
+        let like = lower(&form).ok()?;
         let is_ordered =
             |view: usize, parameter: usize| match like.parameters.get(parameter).map(|of| &of.kind) {
                 Some(ParameterKind::Append(of)) => {
@@ -234,9 +240,8 @@ fn failed<K: Kernel, const N: usize>(items: &HostItems<'_>, item: u64, first: bo
             };
         let views = like.views.iter().enumerate().filter(|(view, parameter)| is_ordered(*view, **parameter));
         form.ordered = views.map(|(_, parameter)| *parameter).collect();
-        lower_for::<K>(&form.of_launch(&like, |number| items.param(number))).ok()
+        lower(&form.of_launch(&like, &|number| items.param(number))).ok()
     });
-    let lowered = lowered.flatten();
     let kernel = lowered.and_then(|lowered| backend_api::kernel::Kernel::new(lowered.body).ok());
     kernel.map(|kernel| items.report_of(&kernel, item)).filter(|report| report.failures > 0).unwrap_or(here)
 }

@@ -3,7 +3,7 @@
 
 use crate::layout::Layout;
 use crate::lower::{AxisPart, Form, ScalarSource, table_values};
-use crate::place::{Domain, DomainAxis};
+use crate::place::{Domain, DomainAxis, Places};
 use crate::views::{Item, Memory};
 use backend_api::kernel::{HostItems, HostView};
 use std::ops::Range;
@@ -61,6 +61,21 @@ impl<'i, 's> Given<'i, 's> {
         let (is_tiled, is_part) =
             self.form.as_ref().map_or((false, false), |form| (form.is_tiled, form.is_part));
         Domain::new(std::array::from_fn(axis), is_tiled, is_part)
+    }
+
+    /// What says of an element whether it is one of the items', in a launch over so many axes, if there are
+    /// others.
+    pub(crate) fn is_item(&self, axes: usize) -> Option<Box<dyn FnMut(usize) -> bool>> {
+        fn of<const N: usize>(domain: Domain<N>) -> Option<Box<dyn FnMut(usize) -> bool>> {
+            let (is_part, mut places) = (domain.is_part, Places::new(domain));
+            is_part.then(|| Box::new(move |number| places.has(number)) as _)
+        }
+        match axes {
+            2 => of::<2>(self.domain()),
+            3 => of::<3>(self.domain()),
+            4 => of::<4>(self.domain()),
+            _ => None,
+        }
     }
 
     /// Whether there are views for what items return.

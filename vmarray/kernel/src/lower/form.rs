@@ -182,7 +182,7 @@ impl Form {
     }
 
     /// That of a launch like this one, by the scalars that it is given.
-    pub(crate) fn of_launch(&self, like: &Lowered, scalar: impl Fn(usize) -> u64) -> Self {
+    pub(crate) fn of_launch(&self, like: &Lowered, scalar: &dyn Fn(usize) -> u64) -> Self {
         let mut form = self.clone();
         for (number, source) in like.scalars.iter().enumerate() {
             match *source {

@@ -72,19 +72,29 @@ impl Kernels {
 
 /// A kernel for a form of launch, lowered now if it has not been before.
 pub(super) fn prepared<K: Kernel>(form: Form) -> Result<Arc<PreparedKernel>> {
-    let key = (TypeId::of::<K>(), form);
+    // Groups are interpreted.
+    let host_form = |form: &Form| match K::group_len() {
+        Some(_) => None,
+        None => host_form_of::<K>(form.axes, form.returns),
+    };
+    prepared_by(lower_for::<K>, host_form, (TypeId::of::<K>(), form))
+}
+
+/// The same by what a kernel's type knows: a program has one of it.
+fn prepared_by(
+    lower: fn(&Form) -> std::result::Result<Lowered, vmarray_kernel::Error>,
+    host_form: fn(&Form) -> Option<HostForm>,
+    key: (TypeId, Form),
+) -> Result<Arc<PreparedKernel>> {
     if let Some(known) = PREPARED.lock().get(&key) {
         return Ok(Arc::clone(known));
     }
     // Not under the lock: two threads may do it both.
-    let lowered = lower_for::<K>(&key.1).map_err(|error| refused(&error))?;
-    let kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name);
-    // Groups are interpreted.
-    let host = host_form_of::<K>(key.1.axes, key.1.returns).filter(|_| K::group_len().is_none());
-    let kernel = match host {
-        Some(form) => kernel.with_host(form),
-        None => kernel,
-    };
+    let lowered = lower(&key.1).map_err(|error| refused(&error))?;
+    let mut kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name);
+    if let Some(form) = host_form(&key.1) {
+        kernel = kernel.with_host(form);
+    }
     let prepared = Arc::new(PreparedKernel { lowered, kernel });
     Ok(Arc::clone(PREPARED.lock().entry(key).or_insert(prepared)))
 }
