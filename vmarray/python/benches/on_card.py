@@ -30,6 +30,12 @@ RECORD = np.dtype([("bytes", "V44")])
 RESULTS: dict[str, dict[str, float]] = {}
 
 
+@vm.kernel
+def heat(x, rate):
+    flow = x[-1, 0] + x[1, 0] + x[0, -1] + x[0, 1] - 4 * x
+    return x + rate * flow
+
+
 def seconds(work: Callable[[], object], runs: int = 7) -> float:
     work()
     times = []
@@ -125,13 +131,25 @@ def whole_arrays(devices: str | None, gib: float) -> None:
         vmarray=seconds(lambda: np.cumsum(m, 1), 3), **with_torch(lambda: tm.cumsum(1)),
         numpy=scale * seconds(lambda: np.cumsum(few_rows, 1), 1),
     )
+    image = a[: 1 << 28].reshape(-1, 1 << 14)
+
+    def torchs_heat() -> None:
+        middle = timage[1:-1, 1:-1]
+        beside = timage[:-2, 1:-1] + timage[2:, 1:-1] + timage[1:-1, :-2] + timage[1:-1, 2:]
+        middle + 0.1 * (beside - 4 * middle)
+
+    timage = tx[: 1 << 28].view(-1, 1 << 14) if card else None
+    told(
+        "a kernel of five neighbours, f4, rows of 2^14", 8 * image.size / 1e9, "GB/s",
+        vmarray=seconds(lambda: heat(image, 0.1, boundary="edge"), 3), **with_torch(torchs_heat),
+    )
     wide = a[: count >> 24 << 24].reshape(-1, 1 << 24)
     told(
         "cumprod(axis=0) of rows of 2^24, f4", 8 * wide.size / 1e9, "GB/s", vmarray=seconds(lambda: np.cumprod(wide, 0), 3),
         **with_torch(lambda: tx[: wide.size].view(-1, 1 << 24).cumprod(0)),
     )
     if card:
-        del tx, ty, tz, tm
+        del tx, ty, tz, tm, timage
         torch.cuda.empty_cache()
     few = min(count, 2**28)
     u = vm.random.default_rng(3, **options).integers(0, 2**32, few, "u4")

@@ -19,7 +19,6 @@ import numpy as np
 from . import _array
 from ._array import Array
 from ._errors import KernelError
-from ._shapes import pad
 
 _BINARY = {
     ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.true_divide,
@@ -381,39 +380,79 @@ class Kernel:
                 [_Neighbours(one, lambda _, one=one: one) if isinstance(one, Array) else one for one in arrays]
             )
             return _each(result, lambda one: _spread_out(one, shape, arrays))
-        return self._beside(
-            arrays, shape, asked, {"mode": boundary} | ({"constant_values": fill} if boundary == "constant" else {})
-        )
+        return self._beside(arrays, shape, [(max(0, -min(axis)), max(0, max(axis))) for axis in zip(*asked)], (boundary, fill))
 
     def _beside(
-        self, arrays: list[Any], shape: tuple[Any, ...], asked: set[tuple[Any, ...]], mode: dict[str, Any]
+        self, arrays: list[Any], shape: tuple[int, ...], borders: list[tuple[int, int]], beyond: tuple[str, Any]
     ) -> Any:
-        """With neighbours: these are at the same distance for all items, once arrays have a border."""
-        borders = [(max(0, -min(axis)), max(0, max(axis))) for axis in zip(*asked)]
-        wide = tuple(extent + before + after for extent, (before, after) in zip(shape, borders))
-        strides = [math.prod(wide[number + 1 :]) for number in range(len(wide))]
-        first = sum(before * stride for (before, _), stride in zip(borders, strides))
-        count = sum((extent - 1) * stride for extent, stride in zip(shape, strides)) + 1 if math.prod(shape) else 0
+        """With neighbours: where all are at the same distance, they are sections of the arrays. Items near an edge are
+        computed from copies with what is beyond it."""
+        arrays = [one._fitted(shape) if isinstance(one, Array) else one for one in arrays]
+        every = [range(extent) for extent in shape]
+        inner = [range(before, extent - after) for extent, (before, after) in zip(shape, borders)]
+        if not all(inner):
+            return self._at_the_edge(arrays, shape, every, borders, beyond)
+        results = self._at_a_distance(arrays, shape, borders)
+        for axis, within in enumerate(inner):
+            for edge in (range(within.start), range(within.stop, shape[axis])):
+                box = [*inner[:axis], edge, *every[axis + 1 :]]
+                if edge:
+                    parts = self._at_the_edge(arrays, shape, box, borders, beyond)
+                    place = tuple(slice(one.start, one.stop) for one in box)
+                    for whole, part in zip(*((one if isinstance(one, tuple) else (one,)) for one in (results, parts))):
+                        whole[place] = part
+        return results
 
-        def bordered(array: Array) -> _Neighbours:
-            flat = pad(array._fitted(shape), borders, **mode).reshape(-1)
+    def _at_a_distance(self, arrays: list[Any], shape: tuple[int, ...], borders: list[tuple[int, int]]) -> Any:
+        """Of arrays of a shape, with any neighbours for those near its edges."""
+        strides = [math.prod(shape[number + 1 :]) for number in range(len(shape))]
+        first, last = (sum(map(operator.mul, one, strides)) for one in zip(*borders))
+        count = math.prod(shape) - first - last
+
+        def sections(array: Array) -> _Neighbours:
+            flat = array.reshape(-1)
 
             def at(offsets: tuple[Any, ...]) -> Array:
-                start = first + sum(offset * stride for offset, stride in zip(offsets, strides))
+                start = first + sum(map(operator.mul, offsets, strides))
                 return flat[start : start + count]
 
             return _Neighbours(array, at)
 
-        result = self.carried_out([bordered(one) if isinstance(one, Array) else one for one in arrays])
+        def whole(one: Any) -> Array:
+            result = _array._result((math.prod(shape),), one.dtype, **_array._beside(*arrays))
+            result[first : first + count] = _spread_out(one, (count,), arrays)
+            return result.reshape(shape)
 
-        def cut(one: Any) -> Array:
-            one = _spread_out(one, (count,), arrays)
-            whole = _array._result((shape[0] * strides[0],), one.dtype, **_array._beside(*arrays))
-            whole[:count] = one
-            inner = whole.reshape((shape[0], *wide[1:]))[tuple(slice(extent) for extent in shape)]
-            return inner if len(shape) == 1 else inner.copy()
+        return _each(
+            self.carried_out([sections(one) if isinstance(one, Array) else one for one in arrays]), whole
+        )
 
-        return _each(result, cut)
+    def _at_the_edge(
+        self,
+        arrays: list[Any],
+        shape: tuple[int, ...],
+        box: list[range],
+        borders: list[tuple[int, int]],
+        beyond: tuple[str, Any],
+    ) -> Any:
+        """Of the items of a box."""
+        mode, fill = beyond
+        given = {"constant_values": -1} if mode == "constant" else {}
+        places = [
+            np.pad(np.arange(extent), border, mode, **given)[of.start : of.stop + sum(border)]
+            for extent, of, border in zip(shape, box, borders)
+        ]
+
+        def copied(array: Array) -> Array:
+            items = np.asarray(array[np.ix_(*(np.maximum(axis, 0) for axis in places))])
+            for number, axis in enumerate(places):
+                items[(*[slice(None)] * number, axis < 0)] = fill
+            return _array.asarray(items, **_array._beside(array))
+
+        wide = tuple(map(len, places))
+        results = self._at_a_distance([copied(one) if isinstance(one, Array) else one for one in arrays], wide, borders)
+        inner = tuple(slice(before, before + len(of)) for of, (before, _) in zip(box, borders))
+        return _each(results, lambda one: one[inner].copy())
 
 
 def _each(result: Any, work: Any) -> Any:
