@@ -42,14 +42,9 @@ pub fn run() -> Result<()> {
     let mut counts = Counts::default();
     steps.run("tests", || test_host::tests(&sh, &[], &mut counts));
     steps.beside(&BESIDE, |steps| {
-        steps.run("rustdoc", || {
-            let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
-            cmd!(sh, "cargo doc --workspace --no-deps --all-features").run()?;
-            Ok(Outcome::passed())
-        });
         steps.run("documentation examples", || test_host::doctests(&sh));
         steps.run("concurrency model", || test_host::model(&sh, &mut counts));
-        steps.run("examples", || examples::check(&sh));
+        steps.run("rustdoc, examples", || examples::check(&sh));
         steps.run("misuse", || misuse::check(&sh));
         steps.run("kernels", || kernels::sample(&sh));
         steps.run("formats", || formats::sample(&sh));

@@ -1,4 +1,5 @@
-//! `cargo xtask examples`: every public item of the published crates has an example in its documentation.
+//! `cargo xtask examples`: every public item of the published crates has an example in its documentation, of
+//! which rustdoc has nothing to say.
 //!
 //! What is public is asked of rustdoc, whose JSON is unstable. That examples compile and hold is for `cargo
 //! test --doc` to find out; here they only have to be there. A function has to be mentioned in one: its own,
@@ -17,6 +18,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     let metadata = project::members()?;
     // Unstable options on the stable compiler need this.
     let _bootstrap = sh.push_env("RUSTC_BOOTSTRAP", "1");
+    let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
     let (mut items, mut crates, mut faults) = (0, 0, Vec::new());
     for package in project::published(&metadata) {
         let Some(library) = package.targets.iter().find(|target| target.is_lib()) else { continue };
