@@ -23,13 +23,15 @@ pub(crate) use self::by_pieces::bytes_in_ram;
 #[cfg(test)]
 pub(crate) use self::card_model::CardModel;
 pub(crate) use self::external::{ExternalLane, ExternalPlan, sort as sort_by_way_of_cards};
-pub(crate) use self::look_back::{LookBack, look_back};
+pub(crate) use self::look_back::{LookBack, TileState, TileStates, look_back};
 use self::on_device::can_sort;
+pub(crate) use self::on_device::refusal;
 pub use self::on_device::{ChannelShare, DeviceOutcome};
 pub use self::on_devices::Dealing;
+pub(crate) use self::on_devices::of_each;
 use self::on_devices::sort_on_devices;
 pub(crate) use self::on_host::{sort as sort_in_ram, sort_pairs as sort_pairs_in_ram};
-pub(crate) use self::onesweep::is_refusal;
+pub(crate) use self::onesweep::{is_refusal, scan_kernel, scan_tile, takes_opencl};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::Operand;

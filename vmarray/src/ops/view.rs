@@ -614,19 +614,21 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     }
 
     /// Replaces each element of a range by the sum of all elements of the range up to it, and returns the
-    /// sum of all. Where the elements lie, on all of their devices; the range is read twice and written once.
+    /// sum of all. Where the elements lie, on all of their devices; the range is read once by one card, else
+    /// twice, and written once.
     ///
     /// Integers wrap. Floats are added up in an order that does not depend on devices or pages: blocks of
     /// 1024 elements, counted from the start of the array or source, by steps of Hillis and Steele, sums of
-    /// blocks in `f64` with compensation. So the error of each result is at most some 12 roundings of the sum
+    /// blocks by a binary tree, in `f64` with compensation. So the error of each result is at most some 12 roundings of the sum
     /// of magnitudes in its block and 2 of all before it, however long the range is.
     ///
     /// The result of an expression, or of another array, is first [assigned](QueryMut::transform) to what is
     /// then summed up; so sums may be of a wider type. Others must not write to the range meanwhile: sums of
     /// which elements come out is not said then.
     ///
-    /// Elements whose pages are not multiples of 1024 go through the host, 4 MiB at a time, and so do those
-    /// on OpenCL devices whose work-groups have less than 1024 items.
+    /// One card takes pages of any length, and several that reach each other's memory those of multiples of
+    /// 4096 elements. Elsewhere elements whose pages are not multiples of 1024 go through the host, 4 MiB at
+    /// a time, and so do those on OpenCL devices whose work-groups have less than 1024 items.
     ///
     /// ```
     /// # use vmarray::prelude::*;

@@ -1,18 +1,20 @@
 //! Prefix sums: each element becomes the sum of all up to it, or of all before it.
 //!
-//! Elements are added up in blocks of [`BLOCK`], counted from the start of their store, so that the order of
-//! additions depends neither on devices nor on who works on what. One launch gives the sum of each block,
-//! the host adds these up, and another launch writes the prefix sums of each block, with what comes before
-//! it: two reads and a write of all elements. Harris, Sengupta, Owens, "Parallel Prefix Sum (Scan) with
-//! CUDA", GPU Gems 3, chapter 39; within 32 lanes the steps of Hillis and Steele.
+//! Elements are added up in blocks of [`BLOCK`], counted from the start of their store, and blocks in a binary
+//! [`tree`], so that the order of additions depends neither on devices nor on who works on what.
 //!
-//! Integers of one card are read and written once: see [`look_back`].
+//! Cards that reach each other do that by kernels made for it: see [`on_cards`]. Elsewhere one launch gives the
+//! sum of each block, the host adds these up, and another launch writes the prefix sums of each block, with
+//! what comes before it: two reads and a write of all elements. Harris, Sengupta, Owens, "Parallel Prefix Sum
+//! (Scan) with CUDA", GPU Gems 3, chapter 39; within 32 lanes the steps of Hillis and Steele.
 //!
 //! A group works on a block, so pages have to be of whole blocks. Elements of others go through the host, a
 //! piece at a time, and so do all where a device has no groups that long.
 
 mod block;
 mod number;
+mod on_cards;
+mod tree;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,15 +33,16 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::ops::executor::{Examination, Operand, OperandStore, ResultStore};
-use crate::ops::sort::{LookBack, look_back};
 
 use block::{BlockSums, block_sums_on_host, written_on_host};
 pub use number::PrefixSummed;
+use on_cards::scan_on_cards;
+use tree::{Carried, Node};
 
 /// Elements of a block, and items of a group.
 const BLOCK: usize = 1024;
-/// So many elements are worth a launch that looks back.
-const LOOK_BACK_MIN: usize = if cfg!(test) { 2 } else { 4 << 10 };
+/// So many elements are worth a launch over what a card has.
+const ON_CARDS_MIN: usize = if cfg!(test) { 2 } else { 4 << 10 };
 /// Bytes that go through the host at a time.
 pub(crate) const PIECE_BYTES: usize = 4 << 20;
 
@@ -166,37 +169,14 @@ pub(crate) struct Scan<'a> {
     pub is_exclusive: bool,
 }
 
-/// What comes before an element, and how far its row reaches back.
-#[derive(Clone)]
-struct Carried<T: PrefixSummed> {
-    sum: T::Sum,
-    /// Elements before it.
-    index: usize,
-    row: usize,
-}
-
-impl<T: PrefixSummed> Carried<T> {
-    /// Goes past a block with such a sum.
-    fn pass(&mut self, len: usize, sum: T) {
-        self.index += len;
-        if len > 0 && since_start(self.index - 1, 0, self.row) < len {
-            self.sum = T::Sum::default();
-        }
-        sum.add_to(&mut self.sum);
-    }
-}
-
 impl Scan<'_> {
     /// Writes them.
     pub fn run<T: PrefixSummed>(&self) -> Result<()> {
         let Range { start, end } = self.range;
-        if T::IS_EXACT && self.row == 0 && end - start >= LOOK_BACK_MIN {
-            let work = LookBack::SumUp { is_exclusive: self.is_exclusive };
-            if look_back(self.store, &self.range, None, work)?.is_some() {
-                return Ok(());
-            }
+        if end - start >= ON_CARDS_MIN && scan_on_cards::<T>(self)? {
+            return Ok(());
         }
-        let mut carried = Carried::<T> { sum: T::Sum::default(), index: 0, row: self.row };
+        let mut carried = Carried::<T>::before((start / BLOCK) as u64);
         // Blocks that have begun before belong to no group.
         let head = start..start.next_multiple_of(BLOCK).min(end);
         let rest = head.end..end;
@@ -209,11 +189,16 @@ impl Scan<'_> {
         };
         self.through_host(&head, &mut carried)?;
         let mut before = Vec::with_capacity(sums.len());
-        for sum in sums {
-            before.push(T::rounded(&carried.sum));
-            carried.pass(BLOCK, sum);
+        for (number, sum) in (1..).zip(sums) {
+            before.push(T::rounded(&carried.sum()));
+            carried.pass(self.node(sum, head.len() + number * BLOCK, BLOCK));
         }
         self.write(&rest, head.len(), &before)
+    }
+
+    /// What a block comes to that is so long, and ends so many elements after the first.
+    fn node<T: PrefixSummed>(&self, sum: T, end: usize, len: usize) -> Node<T> {
+        Node { sum: sum.as_sum(), begins: end > 0 && since_start(end - 1, 0, self.row) < len }
     }
 
     /// The sums of blocks.
@@ -267,10 +252,11 @@ impl Scan<'_> {
                 let place = start + (end - start - rest.len());
                 let len = (BLOCK - place % BLOCK).min(rest.len());
                 let (own, others) = rest.split_at_mut(len);
-                let sum = block.scan(own, carried.index, self.row);
-                let before = T::rounded(&carried.sum);
-                block.write(own, carried.index, self.row, self.is_exclusive, before);
-                carried.pass(len, sum);
+                let (skip, first) = (place % BLOCK, place - self.range.start);
+                let sum = block.scan(own, skip, first, self.row);
+                let before = T::rounded(&carried.sum());
+                block.write(own, (skip, first, self.row), self.is_exclusive, before);
+                carried.pass(self.node(sum, first + len, len));
                 rest = others;
             }
             self.store.write_bytes(start, bytemuck::cast_slice(piece))?;
@@ -286,7 +272,7 @@ pub(crate) fn scan_lines<T: PrefixSummed>(lines: &mut [T], sums: &mut [T::Sum], 
     for elements in lines.chunks_exact_mut(sums.len()) {
         for (element, sum) in elements.iter_mut().zip(&mut *sums) {
             let before = is_exclusive.then(|| T::rounded(sum));
-            element.add_to(sum);
+            *sum = T::added(sum, &element.as_sum());
             *element = before.unwrap_or_else(|| T::rounded(sum));
         }
     }

@@ -42,7 +42,7 @@ impl CardModel {
 
     /// The devices of OpenCL that there are, as cards.
     #[cfg(feature = "opencl")]
-    fn all_in_opencl() -> Vec<Self> {
+    pub(crate) fn all_in_opencl() -> Vec<Self> {
         use crate::opencl::{Discovered, OpenClDevice, Options, devices};
         let open = |found: &Discovered| OpenClDevice::open(found, &Options::new()).unwrap();
         devices().iter().map(|found| Self::over(Arc::new(open(found)), DeviceKind::DiscreteGpu)).collect()
@@ -166,6 +166,9 @@ unsafe impl Device for CardModel {
         else {
             return self.inner.launch(queue, launch);
         };
+        if entry == "scan_of" {
+            return Err(backend_api::Error::new(DeviceErrorKind::Unsupported, "launch"));
+        }
         let strides: Vec<u64> = launch.views.iter().map(kernel::View::stride).collect();
         let mut views = Vec::new();
         for view in launch.views {

@@ -327,6 +327,6 @@ impl KeysMemory {
 }
 
 /// What is said of a device that does not take the text of a kernel, or has no room beside what is sorted.
-pub(super) fn refusal() -> backend_api::Error {
+pub(crate) fn refusal() -> backend_api::Error {
     backend_api::Error::new(backend_api::ErrorKind::Unsupported, "sort")
 }

@@ -175,7 +175,7 @@ impl<'a> ShareSorter<'a> {
 }
 
 /// What `work` gives for each number below an end, by so many threads at most.
-pub(super) fn of_each<R: Send>(threads: usize, end: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+pub(crate) fn of_each<R: Send>(threads: usize, end: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
     let results: Vec<Mutex<Option<R>>> = (0..end).map(|_| Mutex::default()).collect();
     each(threads, end, |number| *results[number].lock() = Some(work(number)));
     results.into_iter().filter_map(Mutex::into_inner).collect()

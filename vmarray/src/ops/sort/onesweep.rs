@@ -61,7 +61,7 @@ pub(super) fn move_kernel(
 }
 
 /// Whether kernels are given to a device in OpenCL C.
-pub(super) fn takes_opencl(device: &Arc<dyn Device>) -> bool {
+pub(crate) fn takes_opencl(device: &Arc<dyn Device>) -> bool {
     device.info().backend == "opencl"
 }
 
@@ -152,6 +152,51 @@ pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> 
     })
 }
 
+/// The kernel of prefix sums in the order of blocks, of integers of 1, 2, 4 or 8 bytes, or of floats.
+///
+/// Views: elements, states. Parameters: the first element of the channel and how many, the length of pages,
+/// channels, which one, where rows begin, their length, and what is done: 1 if sums are exclusive, and 2 if
+/// tiles only tell what they come to, or 4 if they are told what comes before.
+pub(crate) fn scan_kernel(bytes: u64, is_float: bool) -> Option<&'static Kernel> {
+    static ALL: [[OnceLock<Option<Kernel>>; 2]; 4] = [const { [const { OnceLock::new() }; 2] }; 4];
+    let of = key_type(bytes)?;
+    let made = || {
+        let (ptx, number) = match (of.bytes(), is_float) {
+            (4, true) => (include_str!("onesweep/scan_f32.ptx"), "float"),
+            (_, true) => (include_str!("onesweep/scan_f64.ptx"), "double"),
+            (1, _) => (include_str!("onesweep/scan_1.ptx"), "uint"),
+            (2, _) => (include_str!("onesweep/scan_2.ptx"), "uint"),
+            (4, _) => (include_str!("onesweep/scan_4.ptx"), "uint"),
+            (_, _) => (include_str!("onesweep/scan_8.ptx"), "ulong"),
+        };
+        let (element, wide) = match is_float {
+            true => (number, "double\n#define IS_FLOAT"),
+            false => (opencl_name(of), "ulong"),
+        };
+        let blocks = opencl_scan_tile(bytes) / SCAN_BLOCK;
+        let defined =
+            [("ELEMENT", element), ("NUMBER", number), ("WIDE", wide), ("BLOCKS", &blocks.to_string())];
+        let defined = defined.map(|(name, is)| format!("#define {name} {is}\n")).concat();
+        let opencl_c = defined + include_str!("onesweep/scan.cl");
+        let views = vec![view(Access::Atomic, of), view(Access::Atomic, Type::U64)];
+        kernel("scan_of", [Some(ptx), Some(&opencl_c)], (LOOK_BACK_BLOCK as u32, 0), views, 8).ok()
+    };
+    ALL[bytes.ilog2() as usize][usize::from(is_float)].get_or_init(made).as_ref()
+}
+
+/// Elements of a block of these sums.
+const SCAN_BLOCK: u64 = 1024;
+
+/// Elements of a tile of these sums on a device.
+pub(crate) fn scan_tile(device: &Arc<dyn Device>, bytes: u64) -> u64 {
+    if takes_opencl(device) { opencl_scan_tile(bytes) } else { LOOK_BACK_TILE }
+}
+
+/// What fits into 32 KiB.
+fn opencl_scan_tile(bytes: u64) -> u64 {
+    if bytes == 8 { 2 * SCAN_BLOCK } else { 4 * SCAN_BLOCK }
+}
+
 /// What is made once for keys of each length, with values of 4 or 8 bytes, or none.
 struct OfLengths<T>([[OnceLock<Option<T>>; 3]; 4]);
 
@@ -207,16 +252,20 @@ fn opencl_text(key: Type, value: Option<Type>) -> &'static str {
 }
 
 fn opencl_text_of(key: Type, value: Option<Type>) -> String {
-    let name = |of: Type| ["uchar", "ushort", "uint", "ulong"][of.bytes().ilog2() as usize];
-    let value_is = value.map_or_else(String::new, |value| format!("#define VALUE {}\n", name(value)));
+    let value_is = value.map_or_else(String::new, |value| format!("#define VALUE {}\n", opencl_name(value)));
     let (each, merged) = (opencl_each(key, value), MERGE_TILE / MERGING_BLOCK);
-    let key_is = format!("#define KEY {}\n#define EACH {each}\n#define MERGED {merged}\n", name(key));
+    let key_is = format!("#define KEY {}\n#define EACH {each}\n#define MERGED {merged}\n", opencl_name(key));
     let texts = [
         include_str!("onesweep/onesweep.cl"),
         include_str!("onesweep/merge.cl"),
         include_str!("onesweep/look_back.cl"),
     ];
     [key_is, value_is, texts.concat()].concat()
+}
+
+/// An unsigned integer in OpenCL C.
+fn opencl_name(of: Type) -> &'static str {
+    ["uchar", "ushort", "uint", "ulong"][of.bytes().ilog2() as usize]
 }
 
 fn opencl_each(key: Type, value: Option<Type>) -> u32 {

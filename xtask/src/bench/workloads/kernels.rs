@@ -9,10 +9,12 @@ use crate::bench::results::{Contender, Role, Row};
 use anyhow::{Result, bail, ensure};
 use std::sync::Arc;
 use vmarray::bytemuck::{Pod, Zeroable};
+use vmarray::device::wrap::SplitMix64;
+use vmarray::device::{Device, DeviceKind};
+use vmarray::host::HostDevice;
 use vmarray::kernel::{Anywhere, Append, Appended, At, Group, KernelType, Own, PrefixSummed, Shared, Window};
-use vmarray::{
-    AnyDevice, NdArray, VirtualArray, boundary::Mirror, device::Device, device::DeviceKind, prelude::*,
-};
+use vmarray::nd::NdSection;
+use vmarray::{AnyDevice, NdArray, VirtualArray, boundary::Mirror, prelude::*};
 
 /// What `malloc` of CUDA C can give.
 const HEAP_BYTES: usize = 1 << 30;
@@ -224,9 +226,19 @@ struct Stage {
 impl Stage {
     /// An array of these values, again and again, on the device, with nothing in its cache.
     fn array<T: Element>(&self, len: usize, values: &[T]) -> Result<VirtualArray<T>> {
+        self.array_on(std::slice::from_ref(&self.device), len, values)
+    }
+
+    /// The same on any devices.
+    fn array_on<T: Element>(
+        &self,
+        devices: &[Arc<AnyDevice>],
+        len: usize,
+        values: &[T],
+    ) -> Result<VirtualArray<T>> {
         // Whole groups in each page; a cache of a sixteenth.
         let page_len = ((1 << 20) / size_of::<T>()).next_power_of_two();
-        let builder = VirtualArray::<T>::builder(len).devices([Arc::clone(&self.device)]).page_len(page_len);
+        let builder = VirtualArray::<T>::builder(len).devices(devices.iter().cloned()).page_len(page_len);
         let array = builder.cache_bytes((len * size_of::<T>() / 16).max(8 << 20)).build()?;
         if let [value] = values {
             array.fill(.., *value)?;
@@ -311,6 +323,15 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let bytes = if on_card { setup.plain_bytes } else { 32 << 20 };
     let stage = Stage { device, native, bytes, calls: setup.calls() };
     element_wise(bench, &stage)?;
+    let one = std::slice::from_ref(&stage.device);
+    prefix_sum(bench, &stage, one, ("u32", 0), |bits| bits as u32)?;
+    prefix_sum(bench, &stage, one, ("f32", 0), |bits| bits as u32 as f32)?;
+    prefix_sum(bench, &stage, one, ("f64", 0), |bits| bits as u32 as f64)?;
+    prefix_sum(bench, &stage, one, ("rows-of-u32", 4096), |bits| bits as u32)?;
+    prefix_sum(bench, &stage, one, ("rows-of-f32", 4096), |bits| bits as u32 as f32)?;
+    if setup.devices.len() > 1 {
+        prefix_sum(bench, &stage, &setup.devices, ("f32-on-all", 0), |bits| bits as u32 as f32)?;
+    }
     gathering(bench, &stage, on_card)?;
     grouped(bench, &stage, on_card)?;
     taking(bench, &stage, on_card)?;
@@ -367,22 +388,41 @@ fn element_wise(bench: &mut Bench, stage: &Stage) -> Result<()> {
         let ours = || calls(stage.calls, amount, || Ok(field::run((1.001, &mut records))?));
         compare(bench, &what, Unit::GigabytesPerSecond, stage.native.is_some(), ours, by_hand)?;
     }
-    prefix_sum(bench, stage, "u32", 1_u32)?;
-    prefix_sum(bench, stage, "f32", 1e-3_f32)
+    Ok(())
 }
 
-fn prefix_sum<T: PrefixSummed + PartialEq>(bench: &mut Bench, stage: &Stage, of: &str, one: T) -> Result<()> {
+/// Prefix sums in place, of all elements or along rows, after some have been compared with those of the host.
+fn prefix_sum<T: PrefixSummed + PartialEq>(
+    bench: &mut Bench,
+    stage: &Stage,
+    devices: &[Arc<AnyDevice>],
+    (of, row): (&str, usize),
+    value: impl Fn(u64) -> T,
+) -> Result<()> {
     let what = format!("prefix-sum-{of}/{}", size(stage.bytes));
-    if bench.wants(&format!("kernels/{what}")) {
-        let x = stage.array::<T>(stage.bytes / size_of::<T>(), &[one])?;
-        // As if each element were read once and written once.
-        let amount = (2 * stage.bytes) as f64;
-        let ours = || calls(stage.calls, amount, || Ok(x.prefix_sum(..).map(drop)?));
-        let by_hand = || bail!("{what}: there is none by hand");
-        compare(bench, &what, Unit::GigabytesPerSecond, false, ours, by_hand)?;
-        ensure!(x.get(2)? != one, "{what}: nothing was computed");
+    if !bench.wants(&format!("kernels/{what}")) {
+        return Ok(());
     }
-    Ok(())
+    let sum_up = |x: &VirtualArray<T>| match row {
+        0 => x.prefix_sum(..).map(drop),
+        _ => NdSection::over_mut(x, [x.len() / row, row])?.prefix_sum_axis(1),
+    };
+    let mut random = SplitMix64::new(1);
+    let values: Vec<T> = (0..3 << 20).map(|_| value(random.next())).collect();
+    let host = [Arc::new(AnyDevice::from(HostDevice::new(64 << 20)?))];
+    let sums = [devices, &host[..]].map(|devices| -> Result<Vec<T>> {
+        let x = stage.array_on(devices, values.len(), &values)?;
+        sum_up(&x)?;
+        Ok(x.to_vec(..)?)
+    });
+    let [ours, of_host] = sums;
+    ensure!(ours? == of_host?, "{what}: others than those of the host");
+    let x = stage.array_on(devices, stage.bytes / size_of::<T>(), &[value(1)])?;
+    // As if each element were read once and written once.
+    let amount = (2 * stage.bytes) as f64;
+    let ours = || calls(stage.calls, amount, || Ok(sum_up(&x)?));
+    let by_hand = || bail!("{what}: there is none by hand");
+    compare(bench, &what, Unit::GigabytesPerSecond, false, ours, by_hand)
 }
 
 /// Kernels that read what lies elsewhere.

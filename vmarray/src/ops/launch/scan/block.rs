@@ -31,40 +31,47 @@ impl<T: Number> BlockSums<T> {
         Self { within: [[T::ZERO; LANES]; LANES], all: [T::ZERO; LANES] }
     }
 
-    /// Adds up elements, of which the first has so many before it, in rows of a length if that is not 0.
-    /// Gives the sum of all, as far back as the last row begins.
-    pub fn scan(&mut self, elements: &[T], first: usize, row: usize) -> T {
-        match row {
-            0 => self.scan_by(elements, |_| usize::MAX),
-            _ => self.scan_by(elements, |i| since_start(first, i, row)),
+    /// Adds up elements from a place in the block on, of which the first has so many before it, in rows of a
+    /// length if that is not 0. Gives the sum of all, as far back as the last row begins.
+    pub fn scan(&mut self, elements: &[T], skip: usize, first: usize, row: usize) -> T {
+        match (row, first) {
+            (0, 1..) => self.scan_by(elements, skip, |_| usize::MAX),
+            _ => self.scan_by(elements, skip, |i| since_start(first, i.saturating_sub(skip), row)),
         }
     }
 
     /// Writes prefix sums of the elements that were added up, with what is carried into the block.
-    pub fn write(&self, elements: &mut [T], first: usize, row: usize, is_exclusive: bool, carried: T) {
-        match row {
-            0 => self.write_by(elements, is_exclusive, carried, |i| if first == 0 { i } else { usize::MAX }),
-            _ => self.write_by(elements, is_exclusive, carried, |i| since_start(first, i, row)),
+    pub fn write(
+        &self,
+        elements: &mut [T],
+        (skip, first, row): (usize, usize, usize),
+        is_exclusive: bool,
+        carried: T,
+    ) {
+        match (row, first) {
+            (0, 1..) => self.write_by(elements, skip, is_exclusive, carried, |_| usize::MAX),
+            _ => {
+                let distance = |i: usize| since_start(first, i.saturating_sub(skip), row);
+                self.write_by(elements, skip, is_exclusive, carried, distance);
+            }
         }
     }
 
     #[inline(always)]
-    fn scan_by(&mut self, elements: &[T], distance: impl Fn(usize) -> usize) -> T {
+    fn scan_by(&mut self, elements: &[T], skip: usize, distance: impl Fn(usize) -> usize) -> T {
         for (number, lanes) in self.within.iter_mut().enumerate() {
-            let from = elements.get(number * LANES..).unwrap_or_default();
-            let from = &from[..from.len().min(LANES)];
-            lanes[..from.len()].copy_from_slice(from);
-            lanes[from.len()..].fill(T::ZERO);
+            let place = |lane: usize| (number * LANES + lane).wrapping_sub(skip);
+            let from = elements.get(place(0)..).unwrap_or_default();
+            if from.len() >= LANES {
+                lanes.copy_from_slice(&from[..LANES]);
+            } else {
+                *lanes = std::array::from_fn(|lane| elements.get(place(lane)).copied().unwrap_or(T::ZERO));
+            }
             scan_lanes(lanes, |lane| distance(number * LANES + lane));
             self.all[number] = lanes[LANES - 1];
         }
         scan_lanes(&mut self.all, |number| distance(number * LANES + LANES - 1) / LANES);
-        match elements.len() {
-            BLOCK => self.all[LANES - 1],
-            0 => T::ZERO,
-            // Those of a part of a block are summed up where it ends.
-            len => self.value(len - 1, false, T::ZERO, distance(len - 1).min(len - 1)),
-        }
+        self.all[LANES - 1]
     }
 
     /// The prefix sum of an element.
@@ -90,11 +97,12 @@ impl<T: Number> BlockSums<T> {
     fn write_by(
         &self,
         elements: &mut [T],
+        skip: usize,
         is_exclusive: bool,
         carried: T,
         distance: impl Fn(usize) -> usize,
     ) {
-        for (i, element) in elements.iter_mut().enumerate() {
+        for (i, element) in (skip..).zip(elements) {
             *element = self.value(i, is_exclusive, carried, distance(i));
         }
     }
@@ -137,7 +145,7 @@ impl BlockPlaces {
 pub(super) fn block_sums_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Report {
     let (places, mut block) = (BlockPlaces::of(items), BlockSums::<T>::new());
     places.each_block::<T>(items, 0, |number, before, elements| {
-        let told = [number, Scalar::to_value(block.scan(elements, before, places.row))];
+        let told = [number, Scalar::to_value(block.scan(elements, 0, before, places.row))];
         let at = items.view(1).change(0, 0, |count: u64| count + 1).unwrap_or(u64::MAX);
         assert!(items.view(2).write(at, 16, bytemuck::bytes_of(&told)), "there is room for all");
         false
@@ -150,8 +158,8 @@ pub(super) fn written_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Report 
         (BlockPlaces::of(items), items.param(3) != 0, BlockSums::<T>::new());
     places.each_block::<T>(items, 1, |number, before, elements| {
         let carried = items.view(0).load(number, 0).unwrap_or(T::ZERO);
-        block.scan(elements, before, places.row);
-        block.write(elements, before, places.row, is_exclusive, carried);
+        block.scan(elements, 0, before, places.row);
+        block.write(elements, (0, before, places.row), is_exclusive, carried);
         true
     })
 }

@@ -27,14 +27,21 @@ pub trait PrefixSummed: Number<Native = Self> + expr::Number + Memory + Element 
     const IS_EXACT: bool;
     /// What sums of blocks are added up in.
     #[doc(hidden)]
-    type Sum: Clone + Default;
+    type Sum: Clone + Default + Send;
     /// Gives the bits of a number on devices.
     #[doc(hidden)]
     type ToBits: Function<(Self,), u64>;
     #[doc(hidden)]
-    fn add_to(self, sum: &mut Self::Sum);
+    fn as_sum(self) -> Self::Sum;
+    #[doc(hidden)]
+    fn added(sum: &Self::Sum, other: &Self::Sum) -> Self::Sum;
     #[doc(hidden)]
     fn rounded(sum: &Self::Sum) -> Self;
+    /// Sums as two words, and from them.
+    #[doc(hidden)]
+    fn words(sum: &Self::Sum) -> [u64; 2];
+    #[doc(hidden)]
+    fn of_words(words: [u64; 2]) -> Self::Sum;
 }
 
 /// A sum and what rounding has left out of it: Neumaier's way, "Rundungsfehleranalyse einiger Verfahren zur
@@ -47,15 +54,14 @@ pub struct Compensated {
 }
 
 impl Compensated {
-    fn add(&mut self, value: f64) {
-        let sum = self.sum + value;
-        let (large, small) =
-            if self.sum.abs() >= value.abs() { (self.sum, value) } else { (value, self.sum) };
-        self.left += (large - sum) + small;
-        self.sum = sum;
+    fn plus(self, other: Self) -> Self {
+        let (one, two) = (self.sum, other.sum);
+        let sum = one + two;
+        let (large, small) = if one.abs() >= two.abs() { (one, two) } else { (two, one) };
+        Self { sum, left: (self.left + other.left) + ((large - sum) + small) }
     }
 
-    fn rounded(&self) -> f64 {
+    fn rounded(self) -> f64 {
         // Past the largest number nothing is known of what was left out.
         if self.sum.is_finite() { self.sum + self.left } else { self.sum }
     }
@@ -73,12 +79,24 @@ macro_rules! integers {
             type Sum = $T;
             type ToBits = $to_bits;
 
-            fn add_to(self, sum: &mut $T) {
-                *sum = sum.wrapping_add(self);
+            fn as_sum(self) -> $T {
+                self
+            }
+
+            fn added(sum: &$T, other: &$T) -> $T {
+                sum.wrapping_add(*other)
             }
 
             fn rounded(sum: &$T) -> $T {
                 *sum
+            }
+
+            fn words(sum: &$T) -> [u64; 2] {
+                [*sum as u64, 0]
+            }
+
+            fn of_words(words: [u64; 2]) -> $T {
+                words[0] as $T
             }
         }
     )* };
@@ -106,12 +124,24 @@ macro_rules! floats {
             type Sum = Compensated;
             type ToBits = $to_bits;
 
-            fn add_to(self, sum: &mut Compensated) {
-                sum.add(self.into());
+            fn as_sum(self) -> Compensated {
+                Compensated { sum: self.into(), left: 0.0 }
+            }
+
+            fn added(sum: &Compensated, other: &Compensated) -> Compensated {
+                sum.plus(*other)
             }
 
             fn rounded(sum: &Compensated) -> $T {
                 sum.rounded() as $T
+            }
+
+            fn words(sum: &Compensated) -> [u64; 2] {
+                [sum.sum.to_bits(), sum.left.to_bits()]
+            }
+
+            fn of_words([sum, left]: [u64; 2]) -> Compensated {
+                Compensated { sum: f64::from_bits(sum), left: f64::from_bits(left) }
             }
         }
     )* };

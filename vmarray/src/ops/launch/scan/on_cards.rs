@@ -1,0 +1,249 @@
+//! Prefix sums on cards. Where one channel has all elements, each is read and written once, as in `scan.h`.
+//! Several channels say what their tiles come to, which is one reading more, and are told what comes before.
+
+use std::sync::Arc;
+
+use backend_api::Device;
+use backend_api::kernel::Kernel;
+use parking_lot::Mutex;
+
+use super::tree::{Carried, Node};
+use super::{PrefixSummed, Scan};
+use crate::base::error::Result;
+use crate::ops::sort::{
+    ChannelShare, Dealing, DeviceOutcome, TileState, TileStates, is_refusal, of_each, refusal, scan_kernel,
+    scan_tile, takes_opencl,
+};
+
+/// What the kernel does: sums are exclusive; tiles only tell what they come to; they are told what is before.
+const IS_EXCLUSIVE: u64 = 1;
+const TELLS: u64 = 2;
+const IS_TOLD: u64 = 4;
+
+/// Writes prefix sums, if cards that reach each other have the elements; else changes nothing, and says so.
+pub(super) fn scan_on_cards<T: PrefixSummed>(scan: &Scan<'_>) -> Result<bool> {
+    let is_gpu = |device: &Arc<dyn Device>| device.info().kind.is_gpu();
+    scan.store.change_on_devices(&scan.range, None, &is_gpu, &mut |shares, dealing, begin_write| {
+        scan_shares::<T>(scan, shares, dealing, begin_write)
+    })
+}
+
+fn scan_shares<T: PrefixSummed>(
+    scan: &Scan<'_>,
+    shares: &[ChannelShare<'_>],
+    dealing: Dealing,
+    begin_write: &mut dyn FnMut(),
+) -> DeviceOutcome {
+    let (device, bytes) = (shares[0].lane.device(), size_of::<T>() as u64);
+    let (tile, page_len) = (scan_tile(device, bytes), dealing.page_len as u64);
+    let is_alike = |share: &ChannelShare<'_>| takes_opencl(share.lane.device()) == takes_opencl(device);
+    let are_whole = dealing.channels == 1 || page_len.is_multiple_of(tile);
+    let kernel = scan_kernel(bytes, !T::IS_EXACT).filter(|_| are_whole && shares.iter().all(is_alike));
+    let Some(kernel) = kernel else { return DeviceOutcome::Refused };
+    let exclusive = if scan.is_exclusive { IS_EXCLUSIVE } else { 0 };
+    let all = |number: usize| ShareScan::new(scan, &shares[number], dealing, (kernel, tile));
+    let mut is_written = false;
+    let mut begin_write = || {
+        is_written = true;
+        begin_write();
+    };
+    if dealing.channels == 1 {
+        let done = all(0).and_then(|share| match takes_opencl(device) || !T::IS_EXACT || scan.row > 0 {
+            true => share.launch(exclusive, &mut begin_write),
+            false => share.states.sum_up(scan.is_exclusive, &mut begin_write),
+        });
+        return match done {
+            Ok(()) => DeviceOutcome::Done,
+            Err(error) if error.device_error().is_some_and(is_refusal) => DeviceOutcome::Refused,
+            Err(error) if is_written => DeviceOutcome::Lost(error),
+            Err(error) => DeviceOutcome::Failed(error),
+        };
+    }
+    let told = of_each(shares.len(), shares.len(), |number| {
+        let share = all(number)?;
+        share.launch(TELLS, &mut || ())?;
+        let states = share.states.read()?;
+        Ok((share, states))
+    });
+    let mut told = match told.into_iter().collect::<Result<Vec<_>>>() {
+        Ok(told) => told,
+        Err(error) if error.device_error().is_some_and(is_refusal) => return DeviceOutcome::Refused,
+        Err(error) => return DeviceOutcome::Failed(error),
+    };
+    carry::<T>(scan, dealing, tile, &mut told);
+    begin_write();
+    let told: Vec<Mutex<_>> = told.into_iter().map(Mutex::new).collect();
+    let written = of_each(told.len(), told.len(), |number| {
+        let (share, before) = &mut *told[number].lock();
+        share.states.tell(before)?;
+        share.launch(IS_TOLD | exclusive, &mut || ())
+    });
+    written.into_iter().collect::<Result<()>>().map_or_else(DeviceOutcome::Lost, |()| DeviceOutcome::Done)
+}
+
+/// What a channel has, in tiles.
+struct ShareScan<'a> {
+    states: TileStates<'a>,
+    kernel: &'static Kernel,
+    channel: u64,
+    /// The number of its first tile in the channel.
+    first_tile: u64,
+    params: [u64; 7],
+}
+
+impl<'a> ShareScan<'a> {
+    fn new(
+        scan: &Scan<'_>,
+        share: &'a ChannelShare<'a>,
+        dealing: Dealing,
+        (kernel, tile): (&'static Kernel, u64),
+    ) -> Result<Self> {
+        let ChannelShare { channel, first, keys, .. } = share;
+        let first_tile = first / tile;
+        let states = TileStates::new(share, (first + keys.count).div_ceil(tile) - first_tile)?;
+        let row = if scan.row == 0 { u64::MAX } else { scan.row as u64 };
+        let [page_len, channels, base] =
+            [dealing.page_len, dealing.channels, dealing.start].map(|of| of as u64);
+        let params = [*first, keys.count, page_len, channels, *channel, base, row];
+        Ok(Self { states, kernel, channel: *channel, first_tile, params })
+    }
+
+    fn launch(&self, what: u64, begin_write: &mut dyn FnMut()) -> Result<()> {
+        let [first, count, page_len, channels, channel, base, row] = self.params;
+        let params = [first, count, page_len, channels, channel, base, row, what];
+        // A device without `f64` answers nothing.
+        match self.states.launch(self.kernel, None, &params, what & IS_TOLD > 0, begin_write)? {
+            1 => Ok(()),
+            _ => Err(refusal().into()),
+        }
+    }
+}
+
+/// Replaces what tiles come to by what comes before them.
+fn carry<T: PrefixSummed>(
+    scan: &Scan<'_>,
+    dealing: Dealing,
+    tile: u64,
+    told: &mut [(ShareScan<'_>, Vec<TileState>)],
+) {
+    let mut of_channel: Vec<Option<&mut (ShareScan<'_>, Vec<TileState>)>> = Vec::new();
+    of_channel.resize_with(dealing.channels, || None);
+    for share in told {
+        let channel = share.0.channel as usize;
+        of_channel[channel] = Some(share);
+    }
+    let (of_page, channels) = (dealing.page_len as u64 / tile, dealing.channels as u64);
+    let (first, end) = (scan.range.start as u64 / tile, (scan.range.end as u64).div_ceil(tile));
+    let mut carried = Carried::<T>::before(first);
+    for number in first..end {
+        let page = number / of_page;
+        let own = page / channels * of_page + number % of_page;
+        let Some((share, states)) = &mut of_channel[(page % channels) as usize] else { continue };
+        let state = &mut states[(own - share.first_tile) as usize];
+        let [known, sum, left, _] = *state;
+        let [before, left_before] = T::words(&carried.sum());
+        *state = [1, before, left_before, 0];
+        carried.pass(Node { sum: T::of_words([sum, left]), begins: known == 3 });
+    }
+}
+
+#[cfg(all(test, feature = "opencl"))]
+mod tests {
+    use backend_api::ErrorKind as DeviceErrorKind;
+    use backend_api::wrap::{Fault, Faulty, Operation, SplitMix64};
+
+    use super::*;
+    use crate::base::error::ErrorKind;
+    use crate::ops::sort::CardModel;
+    use crate::prelude::*;
+
+    /// Compares what kernels in OpenCL C write, on one channel and on several, with what the host does.
+    fn check<T: PrefixSummed + PartialOrd + std::fmt::Debug>(
+        device: &Arc<CardModel>,
+        value: impl Fn(u64) -> T,
+    ) {
+        let mut random = SplitMix64::new(16);
+        for round in 0..36 {
+            let (channels, row) =
+                ([1, 3, 1, 2][round % 4], [0, 0, 1 + random.index(90), 4097][round / 4 % 4]);
+            let lens = [1, 4095, 4096, 4097, 8191, 10_240, 16_385, random.index(70_000)];
+            let (start, len) = ([0, 1, 4096, random.index(20_000)][random.index(4)], lens[random.index(8)]);
+            let page_len =
+                if channels == 1 { 1024 + random.index(3000) } else { 4096 * (1 + random.index(2)) };
+            let values: Vec<T> = (0..start + len + 3).map(|_| value(random.next())).collect();
+            let devices = (0..channels).map(|_| Arc::clone(device));
+            let on_cards = VirtualArray::<T>::builder(values.len()).devices(devices).page_len(page_len);
+            let (on_cards, on_host) =
+                (on_cards.build().unwrap(), VirtualArray::<T>::new(values.len()).unwrap());
+            let (range, is_exclusive) = (start..start + len, random.index(2) == 0);
+            on_cards.write(0, &values).unwrap();
+            on_host.write(0, &values).unwrap();
+            let scan = Scan { store: &on_cards, page_len, range: range.clone(), row, is_exclusive };
+            assert!(scan_on_cards::<T>(&scan).unwrap() || len == 0, "round {round}");
+            Scan { store: &on_host, page_len, range, row, is_exclusive }.run::<T>().unwrap();
+            let found = on_cards.to_vec(..).unwrap().into_iter().zip(on_host.to_vec(..).unwrap());
+            for (place, (found, expected)) in found.enumerate() {
+                // Which of all NaNs is up to devices.
+                let are_nan = [found, expected].iter().all(|of| of.partial_cmp(of).is_none());
+                assert!(
+                    are_nan || bytemuck::bytes_of(&found) == bytemuck::bytes_of(&expected),
+                    "round {round}: {found:?} for {expected:?} at {place} of {len} from {start} on, rows of {row}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn prefix_sums_on_cards_have_the_bits_of_those_on_the_host() {
+        for device in CardModel::all_in_opencl().into_iter().map(Arc::new) {
+            check(&device, |bits| bits as u8);
+            check(&device, |bits| bits as i16);
+            check(&device, |bits| bits as u32);
+            check(&device, |bits| bits as i64);
+            check(&device, |bits| bits as i32 as f32 / 3e8);
+            check(&device, |bits| bits as i64 as f64 / 3e17);
+            // Numbers that are none, no numbers, or of no sign.
+            let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX, 1e-42];
+            check(&device, |bits| match bits % 3000 {
+                which @ 0..6 => special[which as usize],
+                _ => f32::from_bits((bits >> 32) as u32 & 0xbfff_ffff),
+            });
+            check(&device, |bits| [-0.0, 1.0, 2.0_f64.powi(-54), 0.0][(bits % 4) as usize]);
+        }
+    }
+
+    #[test]
+    fn what_fails_changes_nothing_or_says_that_it_did() {
+        let (mut random, mut failed, mut lost) = (SplitMix64::new(17), 0, 0);
+        let Some(device) = CardModel::all_in_opencl().pop() else { return };
+        let device = Arc::new(Faulty::new(device));
+        for round in 0..80 {
+            let devices = (0..1 + 2 * (round % 2)).map(|_| Arc::clone(&device));
+            let array = VirtualArray::<f32>::builder(30_000).devices(devices).page_len(4096).build().unwrap();
+            let values: Vec<f32> = (0..30_000).map(|_| random.index(9) as f32).collect();
+            array.write(0, &values).unwrap();
+            array.flush(..).unwrap();
+            let operation = [Operation::Launch, Operation::Submit, Operation::Fill][random.index(3)];
+            let fault = Fault::new(operation, DeviceErrorKind::CopyFailed).on_call(1 + random.next() % 9);
+            device.inject(if random.index(2) == 0 { fault } else { fault.reported_later() });
+            let (page_len, range) = (4096, 0..30_000);
+            let scan = Scan { store: &array, page_len, range, row: 0, is_exclusive: false };
+            let outcome = scan_on_cards::<f32>(&scan);
+            device.clear();
+            let mut sum = 0.0;
+            let sums = values.iter().map(|value| {
+                sum += value;
+                sum
+            });
+            match outcome {
+                Ok(is_done) => assert!(is_done && array.to_vec(..).unwrap().into_iter().eq(sums)),
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted { .. }) => lost += 1,
+                Err(_) => {
+                    failed += 1;
+                    assert!(array.to_vec(..).unwrap() == values, "round {round}");
+                }
+            }
+        }
+        assert!(failed > 5 && lost > 5, "{failed} failed, {lost} lost");
+    }
+}

@@ -1,0 +1,2 @@
+#include "scan.h"
+SCANS(1, u32, Whole)
