@@ -619,8 +619,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// Integers wrap. Floats are added up in an order that does not depend on devices or pages: blocks of
     /// 1024 elements, counted from the start of the array or source, by steps of Hillis and Steele, sums of
-    /// blocks by a binary tree, in `f64` with compensation. So the error of each result is at most some 12 roundings of the sum
-    /// of magnitudes in its block and 2 of all before it, however long the range is.
+    /// blocks by a binary tree, in `f64` with compensation. So the error of each result is at most some 12
+    /// roundings of the sum of magnitudes in its block and 2 of all before it, however long the range is.
     ///
     /// The result of an expression, or of another array, is first [assigned](QueryMut::transform) to what is
     /// then summed up; so sums may be of a wider type. Others must not write to the range meanwhile: sums of
