@@ -614,7 +614,9 @@ unsafe impl Device for CudaDevice {
 
     fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
         const OPERATION: &str = "prepare_launches";
-        let shapes = self.shapes(OPERATION, launches)?;
+        let is_translated = |launch: &&Launch<'_>| kernel::launch::is_translated(launch);
+        let shapes =
+            self.shapes(OPERATION, &launches.iter().filter(is_translated).copied().collect::<Vec<_>>())?;
         let (core, _current) = (&self.core, self.core.enter(OPERATION)?);
         core.kernels.launches.prepare(&core.context, shapes).map_err(|code| core.error(OPERATION, code))
     }

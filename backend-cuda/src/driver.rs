@@ -51,6 +51,9 @@ codes! {
         OUT_OF_MEMORY = 2;
         STUB_LIBRARY = 34;
         NO_DEVICE = 100;
+        NO_BINARY_FOR_GPU = 209;
+        INVALID_PTX = 218;
+        UNSUPPORTED_PTX_VERSION = 222;
         NOT_READY = 600;
         PEER_ACCESS_ALREADY_ENABLED = 704;
         NOT_PERMITTED = 800;

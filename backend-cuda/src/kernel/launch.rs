@@ -246,6 +246,11 @@ impl Launches {
     }
 }
 
+/// Whether a kernel's body is translated for a launch.
+pub(crate) fn is_translated(launch: &Launch<'_>) -> bool {
+    foreign::code_of(launch).is_none()
+}
+
 /// Carries a launch out. An error of the program's own is left in `told`.
 pub(crate) fn run(
     work: &mut Work<'_>,

@@ -619,8 +619,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// Integers wrap. Floats are added up in an order that does not depend on devices or pages: blocks of
     /// 1024 elements, counted from the start of the array or source, by steps of Hillis and Steele, sums of
-    /// blocks by a binary tree, in `f64` with compensation. So the error of each result is at most some 12 roundings of the sum
-    /// of magnitudes in its block and 2 of all before it, however long the range is.
+    /// blocks by a binary tree, in `f64` with compensation. So the error of each result is at most some 12
+    /// roundings of the sum of magnitudes in its block and 2 of all before it, however long the range is.
     ///
     /// The result of an expression, or of another array, is first [assigned](QueryMut::transform) to what is
     /// then summed up; so sums may be of a wider type. Others must not write to the range meanwhile: sums of
@@ -678,11 +678,10 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// On cards (of CUDA from compute capability 7.0 on, and of OpenCL) they are sorted where they lie. It
     /// takes as much of each card's memory beside them; what several channels have is sorted by each, and
-    /// then merged, if their cards reach each other's memory. Where there is no such memory they are sorted
-    /// in place, by the first card and by way of 0.1 to 9.2 GiB of its memory, whatever there is. Elsewhere,
-    /// if there is less, and on cards of OpenCL whose driver gives memory in pieces that are shorter than
-    /// what a channel has, pieces of up to 1 GiB are sorted in RAM by all cores, which takes up to twice as
-    /// much of it, and merged in place.
+    /// then merged, if their cards reach each other's memory, and so is what a driver of OpenCL has given in
+    /// several pieces. Where there is no such memory they are sorted in place, by the first card and by way
+    /// of 0.1 to 9.2 GiB of its memory, whatever there is. Elsewhere, and if there is less, pieces of up to
+    /// 1 GiB are sorted in RAM by all cores, which takes up to twice as much of it, and merged in place.
     ///
     /// Elements of a [`Source`](crate::Source) whose devices are such cards, and know its memory
     /// ([`import`](crate::source::SourceBuilder::import)), pass through the source's device memory in pieces,

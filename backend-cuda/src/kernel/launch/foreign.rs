@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use backend_api::expr::ProgramCache;
-use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Report};
+use backend_api::kernel::{self, NativeLaunch, NativeQueue, NativeView, Report};
 use backend_api::{Error, Launch, View};
 
 use super::super::argument;
 use super::super::search::Answer;
 use crate::core::Work;
 use crate::driver::objects::Module;
-use crate::driver::{Function, Outcome};
+use crate::driver::{Code, Function, Outcome};
 use crate::host_memory::HostAddress;
 
 /// Items of a group, where the kernel does not say.
@@ -25,10 +25,10 @@ pub(super) struct Loaded {
 }
 
 /// The texts that were loaded.
-pub(super) type Texts = ProgramCache<Code, Loaded>;
+pub(super) type Texts = ProgramCache<kernel::Code, Loaded>;
 
 /// The code of a kernel, if there is some for this device and each view is a run of elements.
-pub(super) fn code_of<'a>(launch: &Launch<'a>) -> Option<&'a Code> {
+pub(super) fn code_of<'a>(launch: &Launch<'a>) -> Option<&'a kernel::Code> {
     let is_run = |view: &View<'_>| view.bases().len() == 1;
     let code = launch.kernel.code().filter(|_| launch.views.iter().all(is_run))?;
     (code.submission().is_some() || code.texts()[0].is_some()).then_some(code)
@@ -38,7 +38,7 @@ pub(super) fn code_of<'a>(launch: &Launch<'a>) -> Option<&'a Code> {
 pub(super) fn run(
     work: &mut Work<'_>,
     launch: &Launch<'_>,
-    code: &Code,
+    code: &kernel::Code,
     bases: &[u64],
     report: HostAddress,
     told: &mut Option<Error>,
@@ -54,7 +54,7 @@ pub(super) fn run(
         if let Err(error) = submitted {
             *told = Some(error);
             // Whatever was submitted before is waited for.
-            return Err(crate::driver::Code::INVALID_VALUE);
+            return Err(Code::INVALID_VALUE);
         }
     } else {
         let loaded = loaded(work, code)?;
@@ -79,13 +79,17 @@ pub(super) fn run(
 }
 
 /// The entry of a text, which is loaded now if it has not been.
-fn loaded(work: &Work<'_>, code: &Code) -> Outcome<Arc<Loaded>> {
+fn loaded(work: &Work<'_>, code: &kernel::Code) -> Outcome<Arc<Loaded>> {
     let texts = &work.core.kernels.launches.texts;
     if let Some(known) = texts.find(code) {
         return Ok(known);
     }
     let text = code.texts()[0].map_or("", |text| text);
-    let module = Module::load(work.context(), &format!("{text}\0"))?;
+    // A text for later cards, or drivers.
+    let module = Module::load(work.context(), &format!("{text}\0")).map_err(|code| match code {
+        Code::NO_BINARY_FOR_GPU | Code::INVALID_PTX | Code::UNSUPPORTED_PTX_VERSION => Code::NOT_SUPPORTED,
+        other => other,
+    })?;
     let function = module.function(code.entry())?;
     if code.shared_bytes() > 0 {
         module.allow_shared(function, code.shared_bytes())?;

@@ -465,21 +465,44 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             values = Some((other, page_len, range, beside.stride() as u64));
         }
         let mut claimed = Pager::claim_homes(&claims)?;
-        let share = |number: usize| {
-            let own = self.elements_in_channel(number, range);
+        let share = |(number, own, beside): (usize, Range<u64>, Range<u64>)| {
             let ArrayRun { mut lane, columns, .. } = self.run(&[], number, &own);
-            let values = values.as_ref().map(|(other, page_len, range, stride)| {
+            let values = values.as_ref().map(|(other, .., stride)| {
                 let channel = &other.channels()[number];
                 lane.neighbours.push(&channel.queues);
                 lane.written.push(&channel.queues);
-                let within = within_channel((number, devices.len()), *page_len, range);
-                let start = channel.slot_memory().plus(within.start * stride);
-                Elements { start, count: within.end - within.start, stride: *stride }
+                let start = channel.slot_memory().plus(beside.start * stride);
+                Elements { start, count: beside.end - beside.start, stride: *stride }
             });
             let lane = Box::new(lane);
             ChannelShare { lane, channel: number as u64, first: own.start, keys: columns[0], values }
         };
-        let shares: Vec<_> = (0..devices.len()).map(share).filter(|share| share.keys.count > 0).collect();
+        // What a device has given in several pieces is as many shares, beside each of which there is room for
+        // keys and values in one piece.
+        let mut parts = Vec::new();
+        for (number, channel) in pager.channels().iter().enumerate() {
+            let mut own = self.elements_in_channel(number, range);
+            let (mut beside, mut bytes, mut of_each) =
+                (own.clone(), channel.slot_bytes(), size_of::<T>() as u64);
+            if let Some((other, page_len, range, stride)) = &values {
+                beside = within_channel((number, devices.len()), *page_len, range);
+                bytes = bytes.max(other.channels()[number].slot_bytes());
+                of_each = (of_each + stride).next_power_of_two();
+            }
+            bytes = bytes.max((own.end - own.start) * of_each);
+            let largest = devices[number].info().largest_allocation_bytes;
+            let piece = largest.checked_ilog2().filter(|_| bytes > largest);
+            let at_once = piece.map_or(u64::MAX, |piece| ((1 << piece) / of_each).max(1));
+            let until = |of: &Range<u64>| at_once - of.start % at_once;
+            while own.end - own.start > until(&own).min(until(&beside)) {
+                let len = until(&own).min(until(&beside));
+                let next = (own.start + len, (beside.start + len).min(beside.end));
+                parts.push((number, own.start..next.0, beside.start..next.1));
+                (own.start, beside.start) = next;
+            }
+            parts.push((number, own, beside));
+        }
+        let shares: Vec<_> = parts.into_iter().filter(|(_, own, _)| !own.is_empty()).map(share).collect();
         let dealing = Dealing { page_len: self.page_len(), channels: devices.len(), start: range.start };
         match work(&shares, dealing, &mut || claimed.begin_write()) {
             DeviceOutcome::Done => Ok(true),

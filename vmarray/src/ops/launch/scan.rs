@@ -1,12 +1,12 @@
 //! Prefix sums: each element becomes the sum of all up to it, or of all before it.
 //!
-//! Elements are added up in blocks of [`BLOCK`], counted from the start of their store, and blocks in a binary
-//! [`tree`], so that the order of additions depends neither on devices nor on who works on what.
+//! Elements are added up in blocks of [`BLOCK`], counted from the start of their store, and blocks in a
+//! binary [`tree`], so that the order of additions depends neither on devices nor on who works on what.
 //!
-//! Cards that reach each other do that by kernels made for it: see [`on_cards`]. Elsewhere one launch gives the
-//! sum of each block, the host adds these up, and another launch writes the prefix sums of each block, with
-//! what comes before it: two reads and a write of all elements. Harris, Sengupta, Owens, "Parallel Prefix Sum
-//! (Scan) with CUDA", GPU Gems 3, chapter 39; within 32 lanes the steps of Hillis and Steele.
+//! Cards that reach each other do that by kernels made for it: see [`on_cards`]. Elsewhere one launch gives
+//! the sum of each block, the host adds these up, and another launch writes the prefix sums of each block,
+//! with what comes before it: two reads and a write of all elements. Harris, Sengupta, Owens, "Parallel
+//! Prefix Sum (Scan) with CUDA", GPU Gems 3, chapter 39; within 32 lanes the steps of Hillis and Steele.
 //!
 //! A group works on a block, so pages have to be of whole blocks. Elements of others go through the host, a
 //! piece at a time, and so do all where a device has no groups that long.

@@ -40,12 +40,20 @@ impl CardModel {
         Self { inner, info }
     }
 
-    /// The devices of OpenCL that there are, as cards.
+    /// The devices of OpenCL that there are, as cards; and again as such that give longer memory in pieces.
     #[cfg(feature = "opencl")]
     pub(crate) fn all_in_opencl() -> Vec<Self> {
-        use crate::opencl::{Discovered, OpenClDevice, Options, devices};
-        let open = |found: &Discovered| OpenClDevice::open(found, &Options::new()).unwrap();
-        devices().iter().map(|found| Self::over(Arc::new(open(found)), DeviceKind::DiscreteGpu)).collect()
+        use crate::opencl::{OpenClDevice, Options, devices};
+        let all = [Options::new(), Options::new().with_largest_allocation_bytes(64 << 10)];
+        let open = |options| {
+            let open = move |found| OpenClDevice::open(found, options).unwrap();
+            devices()
+                .iter()
+                .map(open)
+                .map(|device| Self::over(Arc::new(device), DeviceKind::DiscreteGpu))
+                .collect::<Vec<_>>()
+        };
+        all.iter().flat_map(open).collect()
     }
 
     fn host(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {

@@ -105,9 +105,11 @@ impl<'s> KeyHomes<'s, '_> {
                 let Dealing { page_len, channels, start } = self.dealing;
                 let (page_len, channels, at) = (page_len as u64, channels as u64, start as u64 + number);
                 let (page, within) = (at / page_len, at % page_len);
-                let share = shares.iter().find(|share| share.channel == page % channels);
-                let share = share.expect("channels with keys have a share");
-                (share, page / channels * page_len + within - share.first, keys.min(page_len - within))
+                let own = page / channels * page_len + within;
+                let of_channel = shares.iter().filter(|share| share.channel == page % channels);
+                let share = of_channel.rev().find(|share| share.first <= own).expect("a share has the key");
+                let number = own - share.first;
+                (share, number, keys.min(page_len - within).min(share.keys.count - number))
             }
         };
         let (of, values) = (share.keys, share.values);

@@ -107,8 +107,8 @@ impl<'a> TileStates<'a> {
         (self.bytes - STATE_BYTES.0) / STATE_BYTES.1
     }
 
-    /// Launches a kernel over the elements, a list if it takes one, and the states, which are all zero but for
-    /// what was [told](Self::tell); says when it is about to, and gives the word that it answers with.
+    /// Launches a kernel over the elements, a list if it takes one, and the states, which are all zero but
+    /// for what was [told](Self::tell); says when it is about to, and gives the word that it answers with.
     ///
     /// # Errors
     /// A [refusal](is_refusal), if the device does not take the kernel, and others.

@@ -163,11 +163,9 @@ impl<'a> Sorter<'a> {
         self.launch(self.count, items, &views, &[keys, self.order.flip, self.order.flip_negative])?;
         let (from, to) = (self.memory.at(0), self.host.at(0));
         self.copy_numbers(Transfer::Download { from, to, bytes: counted * 8 })?;
-        let mut report = [0_u64; Report::BYTES as usize / 8];
-        self.host.read(words as usize * 8, bytemuck::cast_slice_mut(&mut report));
         let mut counts = vec![0; counted as usize];
         self.host.read(0, bytemuck::cast_slice_mut(&mut counts));
-        if Report::from_words(report).failures == 0 { Ok(counts) } else { Err(refusal()) }
+        Ok(counts)
     }
 
     /// Sorts so many keys, which have these [counts](Self::counts), by way of memory beside them; says where
@@ -215,6 +213,10 @@ impl<'a> Sorter<'a> {
 
     /// Launches a kernel for so many items, in the queue of what changes the keys. What the next one reads to
     /// know where to write is there then.
+    ///
+    /// # Errors
+    /// A [refusal](is_refusal), if the device does not take the kernel, such as over memory that its driver
+    /// has given in several pieces; and others.
     pub fn launch(
         &self,
         kernel: &Kernel,
@@ -222,9 +224,13 @@ impl<'a> Sorter<'a> {
         views: &[View<'_>],
         params: &[u64],
     ) -> backend_api::Result<()> {
-        let report = self.host.at(Self::words(self.share.keys.stride) * 8);
-        let launch = Launch { views, params, ..Launch::new(kernel, items, Geometry::plain(0), report) };
-        self.done(views.iter().map(View::count).max().unwrap_or(0), &mut |queue| queue.launch(&launch))
+        let report_at = Self::words(self.share.keys.stride) * 8;
+        let new = Launch::new(kernel, items, Geometry::plain(0), self.host.at(report_at));
+        let launch = Launch { views, params, ..new };
+        self.done(views.iter().map(View::count).max().unwrap_or(0), &mut |queue| queue.launch(&launch))?;
+        let mut report = [0_u64; Report::BYTES as usize / 8];
+        self.host.read(report_at as usize, bytemuck::cast_slice_mut(&mut report));
+        if Report::from_words(report).failures == 0 { Ok(()) } else { Err(refusal()) }
     }
 
     /// One of the keys, which are in a place, as it is ordered.

@@ -37,17 +37,18 @@ pub struct Dealing {
 }
 
 impl Dealing {
-    /// Those of the elements with these numbers, from the first that is sorted on, that a channel has.
-    fn of_channel(&self, channel: u64, numbers: &Range<u64>) -> Dealt {
-        let Self { page_len, channels, start } = *self;
+    /// Those of the elements with these numbers, from the first that is sorted on, that a share has.
+    fn of_share(&self, share: &ChannelShare<'_>, numbers: &Range<u64>) -> Dealt {
+        let (Self { page_len, channels, start }, ChannelShare { channel, first, keys, .. }) = (*self, share);
         let indices = start + numbers.start as usize..start + numbers.end as usize;
-        let own = within_channel((channel as usize, channels), page_len, &indices);
+        let own = within_channel((*channel as usize, channels), page_len, &indices);
+        let [start, end] = [own.start, own.end].map(|own| own.clamp(*first, first + keys.count));
         Dealt {
-            first: own.start,
-            count: own.end - own.start,
+            first: start,
+            count: end - start,
             page_len: page_len as u64,
             channels: channels as u64,
-            channel,
+            channel: *channel,
             base: indices.start as u64,
         }
     }
@@ -292,10 +293,9 @@ impl<'s> SortedShares<'s, '_> {
         let (sorter, count) = (&self.sorters[number], self.count(number));
         let first: u64 = self.counts(&(0..number)).iter().sum();
         let to = sorter.beside();
-        for ChannelShare { channel, first: start, keys, values, .. } in
-            self.sorters.iter().map(|other| other.sorter.share)
-        {
-            let dealt = self.dealing.of_channel(*channel, &(first..first + count));
+        for share in self.sorters.iter().map(|other| other.sorter.share) {
+            let ChannelShare { first: start, keys, values, .. } = share;
+            let dealt = self.dealing.of_share(share, &(first..first + count));
             let columns = [(Some(*keys), Some(to.keys)), (*values, to.values)];
             for (from, to) in columns.into_iter().filter_map(|(from, to)| from.zip(to)) {
                 let kernel = gather_kernel(from.stride).ok_or_else(refusal)?;
@@ -337,12 +337,13 @@ impl<'s> SortedShares<'s, '_> {
         is_last: bool,
     ) -> backend_api::Result<()> {
         let sorter = &self.sorters[number];
-        let ChannelShare { keys, values, channel, first, lane } = sorter.sorter.share;
+        let share = sorter.sorter.share;
+        let ChannelShare { keys, values, first, lane, .. } = share;
         let kernels = merge_kernels(keys.stride, values.map(|of| of.stride)).ok_or_else(refusal)?;
         let before: u64 = self.counts(&(merge[0].start..number)).iter().sum();
         let dealt = |part: &MergePart| {
             if is_last {
-                let dealt = self.dealing.of_channel(*channel, &(part.base..part.base + part.len()));
+                let dealt = self.dealing.of_share(share, &(part.base..part.base + part.len()));
                 return (dealt, dealt.first - first);
             }
             let start = part.base.max(before);

@@ -30,7 +30,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let room: u64 =
         setup.devices.iter().map(|device| device.memory().map_or(0, |memory| memory.free_bytes)).sum();
-    // What a driver of OpenCL gives in several pieces is sorted in RAM.
+    // What a driver of OpenCL gives in several pieces takes as many merges more.
     let is_card = |info: &DeviceInfo| info.kind == DeviceKind::DiscreteGpu && info.backend != "opencl";
     let has_card = setup.devices.iter().any(|device| is_card(device.info()));
     let short = setup.medium_bytes / 4;

@@ -37,7 +37,11 @@ fn scan_shares<T: PrefixSummed>(
     let (device, bytes) = (shares[0].lane.device(), size_of::<T>() as u64);
     let (tile, page_len) = (scan_tile(device, bytes), dealing.page_len as u64);
     let is_alike = |share: &ChannelShare<'_>| takes_opencl(share.lane.device()) == takes_opencl(device);
-    let are_whole = dealing.channels == 1 || page_len.is_multiple_of(tile);
+    let is_one = matches!((shares, dealing.channels), ([_], 1));
+    let are_cut_alike = || {
+        shares.windows(2).all(|pair| pair[0].channel != pair[1].channel || pair[1].first.is_multiple_of(tile))
+    };
+    let are_whole = is_one || (dealing.channels == 1 || page_len.is_multiple_of(tile)) && are_cut_alike();
     let kernel = scan_kernel(bytes, !T::IS_EXACT).filter(|_| are_whole && shares.iter().all(is_alike));
     let Some(kernel) = kernel else { return DeviceOutcome::Refused };
     let exclusive = if scan.is_exclusive { IS_EXCLUSIVE } else { 0 };
@@ -47,7 +51,7 @@ fn scan_shares<T: PrefixSummed>(
         is_written = true;
         begin_write();
     };
-    if dealing.channels == 1 {
+    if is_one {
         let done = all(0).and_then(|share| match takes_opencl(device) || !T::IS_EXACT || scan.row > 0 {
             true => share.launch(exclusive, &mut begin_write),
             false => share.states.sum_up(scan.is_exclusive, &mut begin_write),
@@ -126,19 +130,24 @@ fn carry<T: PrefixSummed>(
     tile: u64,
     told: &mut [(ShareScan<'_>, Vec<TileState>)],
 ) {
-    let mut of_channel: Vec<Option<&mut (ShareScan<'_>, Vec<TileState>)>> = Vec::new();
-    of_channel.resize_with(dealing.channels, || None);
+    let mut of_channel: Vec<Vec<&mut (ShareScan<'_>, Vec<TileState>)>> = Vec::new();
+    of_channel.resize_with(dealing.channels, Vec::new);
     for share in told {
         let channel = share.0.channel as usize;
-        of_channel[channel] = Some(share);
+        of_channel[channel].push(share);
     }
-    let (of_page, channels) = (dealing.page_len as u64 / tile, dealing.channels as u64);
+    // Of one channel all pages are as one.
+    let channels = dealing.channels as u64;
+    let of_page = if channels == 1 { u64::MAX } else { dealing.page_len as u64 / tile };
     let (first, end) = (scan.range.start as u64 / tile, (scan.range.end as u64).div_ceil(tile));
     let mut carried = Carried::<T>::before(first);
     for number in first..end {
         let page = number / of_page;
         let own = page / channels * of_page + number % of_page;
-        let Some((share, states)) = &mut of_channel[(page % channels) as usize] else { continue };
+        let shares = of_channel[(page % channels) as usize].iter_mut().rev();
+        let Some((share, states)) = shares.into_iter().find(|(share, _)| share.first_tile <= own) else {
+            continue;
+        };
         let state = &mut states[(own - share.first_tile) as usize];
         let [known, sum, left, _] = *state;
         let [before, left_before] = T::words(&carried.sum());

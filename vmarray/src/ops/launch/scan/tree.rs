@@ -1,5 +1,5 @@
-//! What is carried from block to block: a binary tree over the blocks of a store, in which a node is the sum of
-//! its left half and its right one, and what comes before a right half is what comes before the whole, and
+//! What is carried from block to block: a binary tree over the blocks of a store, in which a node is the sum
+//! of its left half and its right one, and what comes before a right half is what comes before the whole, and
 //! then the left half. G. Blelloch, "Prefix Sums and Their Applications", 1990.
 //!
 //! So it does not matter who adds up which nodes: devices and the host do as they can, and agree to the bit.
@@ -36,7 +36,7 @@ pub(super) struct Carried<T: PrefixSummed> {
     number: u64,
     /// Nodes of 2^n blocks each that end before it, the last of each n.
     nodes: Vec<Node<T>>,
-    /// What comes before the last block before it, or that block, whose number is an odd multiple of 2^n.
+    /// What comes before a block whose number is an odd multiple of 2^n, the last that was reached of each n.
     before: Vec<Node<T>>,
 }
 

@@ -16,54 +16,54 @@ const u32 BLOCK_ROWS = 32, BLOCK_LEN = 32 * BLOCK_ROWS, BLOCKS = TILE / BLOCK_LE
 const u64 IS_EXCLUSIVE = 1, TELLS = 2, IS_TOLD = 4;
 
 // Sums of integers, and of floats with what rounding has left out: `Compensated` in `scan/number.rs`.
-struct Whole {
+struct IntegerSum {
     u64 sum;
 };
-struct Compensated {
+struct FloatSum {
     double sum, left;
 };
-INLINE Whole added(Whole a, Whole b) { return Whole{a.sum + b.sum}; }
-INLINE Compensated added(Compensated a, Compensated b) {
+INLINE IntegerSum added(IntegerSum a, IntegerSum b) { return IntegerSum{a.sum + b.sum}; }
+INLINE FloatSum added(FloatSum a, FloatSum b) {
     double sum = a.sum + b.sum;
     bool in_order = __builtin_fabs(a.sum) >= __builtin_fabs(b.sum);
     double large = in_order ? a.sum : b.sum, small = in_order ? b.sum : a.sum;
-    return Compensated{sum, (a.left + b.left) + ((large - sum) + small)};
+    return FloatSum{sum, (a.left + b.left) + ((large - sum) + small)};
 }
-INLINE u64 rounded(Whole a) { return a.sum; }
-INLINE double rounded(Compensated a) { return __builtin_fabs(a.sum) < __builtin_inf() ? a.sum + a.left : a.sum; }
-INLINE u64 word_of(Whole a, u32) { return a.sum; }
-INLINE u64 word_of(Compensated a, u32 which) { return __builtin_bit_cast(u64, which ? a.left : a.sum); }
-INLINE void of_words(Whole &a, u64 sum, u64) { a.sum = sum; }
-INLINE void of_words(Compensated &a, u64 sum, u64 left) {
-    a = Compensated{__builtin_bit_cast(double, sum), __builtin_bit_cast(double, left)};
+INLINE u64 rounded(IntegerSum a) { return a.sum; }
+INLINE double rounded(FloatSum a) { return __builtin_fabs(a.sum) < __builtin_inf() ? a.sum + a.left : a.sum; }
+INLINE u64 word_of(IntegerSum a, u32) { return a.sum; }
+INLINE u64 word_of(FloatSum a, u32 which) { return __builtin_bit_cast(u64, which ? a.left : a.sum); }
+INLINE void of_words(IntegerSum &a, u64 sum, u64) { a.sum = sum; }
+INLINE void of_words(FloatSum &a, u64 sum, u64 left) {
+    a = FloatSum{__builtin_bit_cast(double, sum), __builtin_bit_cast(double, left)};
 }
 
 // Elements of W bytes, which are added up as numbers N, and these as a `Sum`.
-template <u32 W, class N, class Sum> struct Scan {
+template <u32 W, class N, class Sum> struct ScanOf {
     // A node: what its elements come to, as far back as the row of the last one begins, and whether one begins in it.
-    struct Node {
+    struct ScanNode {
         Sum sum;
         bool begins;
     };
-    static __device__ Node then(Node a, Node b) {
+    static __device__ ScanNode then(ScanNode a, ScanNode b) {
         if (b.begins)
             return b;
-        return Node{added(a.sum, b.sum), a.begins};
+        return ScanNode{added(a.sum, b.sum), a.begins};
     }
-    static __device__ Node from(Node a, u32 which) {
-        Node other;
+    static __device__ ScanNode from(ScanNode a, u32 which) {
+        ScanNode other;
         u64 left = sizeof(Sum) > 8 ? from_lane(word_of(a.sum, 1), which) : 0;
         of_words(other.sum, from_lane(word_of(a.sum, 0), which), left);
         other.begins = from_lane(a.begins, which) != 0;
         return other;
     }
-    static __device__ void write(u64 state, Node a) {
+    static __device__ void write(u64 state, ScanNode a) {
         write_number(state + 8, word_of(a.sum, 0));
         write_number(state + 16, word_of(a.sum, 1));
         release(state, a.begins ? 3 : 1);
     }
-    static __device__ Node read(u64 state) {
-        Node a;
+    static __device__ ScanNode read(u64 state) {
+        ScanNode a;
         u32 known;
         while ((known = acquire(state)) == 0) {
         }
@@ -102,12 +102,12 @@ template <u32 W, class N, class Sum> struct Scan {
     }
 
     // What comes before a tile, told to all lanes of a warp, which tells later tiles what they wait for.
-    static __device__ Node before_tile(u64 states, u64 first_tile, u32 tile, Node own) {
+    static __device__ ScanNode before_tile(u64 states, u64 first_tile, u32 tile, ScanNode own) {
         u64 number = first_tile + tile, state = states + STATES + (u64)tile * STATE;
         u32 l = lane(), level = __builtin_ctzll(~number);
         if (level == 0 && l == 0)
             write(state, own);
-        Node node = {};
+        ScanNode node = {};
         // Where the node ends that is 2^l tiles long.
         u64 end = number >> l << l;
         bool is_there = (number >> l & 1) && end > first_tile;
@@ -122,7 +122,7 @@ template <u32 W, class N, class Sum> struct Scan {
             if (l == 0)
                 write(state, own);
         }
-        Node before = {};
+        ScanNode before = {};
         while (there) {
             u32 j = 31 - __builtin_clz(there);
             before = then(before, from(node, j));
@@ -134,15 +134,15 @@ template <u32 W, class N, class Sum> struct Scan {
 
 // The elements of a channel, from `first` on: page p of all is page p / `channels` of channel p % `channels`. Tiles do
 // not go across pages, unless there is one channel. Rows of a length begin at `base`.
-struct Summed {
+struct ScanParams {
     u64 first, count, page_len, channels, channel, base, row, what;
 };
 
 INLINE u64 remainder(u64 a, u64 b) { return a < b ? a : (a | b) >> 32 ? a % b : (u32)a % (u32)b; }
 
-template <u32 W, class N, class Sum> INLINE void scan(u64 elements, u64 states, const Summed &a) {
-    typedef Scan<W, N, Sum> S;
-    typedef typename S::Node Node;
+template <u32 W, class N, class Sum> INLINE void scan(u64 elements, u64 states, const ScanParams &a) {
+    typedef ScanOf<W, N, Sum> S;
+    typedef typename S::ScanNode ScanNode;
     __shared__ N rows[TILE / 32], carried[BLOCKS];
     __shared__ u32 begins[BLOCKS];
     u32 t = thread(), warp = t / 32, l = lane(), tile = next_tile(states);
@@ -203,17 +203,17 @@ template <u32 W, class N, class Sum> INLINE void scan(u64 elements, u64 states, 
     barrier();
     u64 state = states + STATES + (u64)tile * STATE;
     if (warp == 0) {
-        Node blocks[BLOCKS], before;
+        ScanNode blocks[BLOCKS], before;
 #pragma unroll
         for (u32 b = 0; b < BLOCKS; b++) {
             N sum = rows[b * BLOCK_ROWS + BLOCK_ROWS - 1];
             if constexpr (sizeof(Sum) > 8)
-                blocks[b].sum = Compensated{sum, 0};
+                blocks[b].sum = FloatSum{sum, 0};
             else
                 blocks[b].sum.sum = sum;
             blocks[b].begins = begins[b];
         }
-        Node two = S::then(blocks[0], blocks[1]), all = S::then(two, S::then(blocks[2], blocks[3]));
+        ScanNode two = S::then(blocks[0], blocks[1]), all = S::then(two, S::then(blocks[2], blocks[3]));
         if (a.what & TELLS) {
             if (l == 0)
                 S::write(state, all);
@@ -264,5 +264,5 @@ template <u32 W, class N, class Sum> INLINE void scan(u64 elements, u64 states, 
 #define SCANS(W, N, SUM)                                                                                            \
     KERNEL scan_of(u64 elements, u64 states, u64, u64 first, u64 count, u64 page_len, u64 channels, u64 channel,    \
                 u64 base, u64 row, u64 what) {                                                                      \
-        scan<W, N, SUM>(elements, states, Summed{first, count, page_len, channels, channel, base, row, what});      \
+        scan<W, N, SUM>(elements, states, ScanParams{first, count, page_len, channels, channel, base, row, what});      \
     }

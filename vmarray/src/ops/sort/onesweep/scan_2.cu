@@ -1,2 +1,2 @@
 #include "scan.h"
-SCANS(2, u32, Whole)
+SCANS(2, u32, IntegerSum)

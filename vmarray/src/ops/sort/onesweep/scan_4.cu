@@ -1,2 +1,2 @@
 #include "scan.h"
-SCANS(4, u32, Whole)
+SCANS(4, u32, IntegerSum)

@@ -1,2 +1,2 @@
 #include "scan.h"
-SCANS(4, float, Compensated)
+SCANS(4, float, FloatSum)

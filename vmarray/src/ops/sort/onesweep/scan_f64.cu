@@ -1,2 +1,2 @@
 #include "scan.h"
-SCANS(8, double, Compensated)
+SCANS(8, double, FloatSum)
