@@ -10,6 +10,8 @@ use std::sync::Mutex;
 use vmarray::VirtualArray;
 use vmarray::prelude::*;
 
+const LONG_BYTES: usize = 256 << 20;
+
 pub fn run(bench: &mut Bench) -> Result<()> {
     one::<u32>(bench, None)?;
     if !bench.setup.quick {
@@ -19,7 +21,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
-    if !bench.wants_ways("bulk", &["read", "read-at-once", "write"], T::SIZE) {
+    if !bench.wants_ways("bulk", &["read", "read-long", "read-at-once", "write"], T::SIZE) {
         return Ok(());
     }
     let setup = bench.setup.clone();
@@ -37,6 +39,11 @@ fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
             row.limit("memcpy", bench.plain.memcpy(threads))
         })?;
     }
+    // What one thread that looks at an array larger than RAM reads at a time.
+    bench.row(name("read-long", 1), Unit::GigabytesPerSecond, |bench, row| {
+        row.ours(&array, || read(&array, 1, LONG_BYTES / size_of::<T>()))?;
+        row.limit("bus", bench.raw.bus(Way::Down))
+    })?;
     bench.row(name("read-at-once", 1), Unit::GigabytesPerSecond, |bench, row| {
         let mut buffer: Vec<T> = (0..array.len().min((1 << 30) / size_of::<T>())).map(T::of).collect();
         let bytes = size_of_val(buffer.as_slice()) as f64;

@@ -105,23 +105,22 @@ template <u32 W, class N, class Sum> struct ScanOf {
     static __device__ ScanNode before_tile(u64 states, u64 first_tile, u32 tile, ScanNode own) {
         u64 number = first_tile + tile, state = states + STATES + (u64)tile * STATE;
         u32 l = lane(), level = __builtin_ctzll(~number);
-        if (level == 0 && l == 0)
-            write(state, own);
-        ScanNode node = {};
         // Where the node ends that is 2^l tiles long.
-        u64 end = number >> l << l;
+        u64 end = number >> l << l, of_end = states + STATES + (end - 1 - first_tile) * STATE;
         bool is_there = (number >> l & 1) && end > first_tile;
-        if (is_there)
-            node = read(states + STATES + (end - 1 - first_tile) * STATE);
         u32 there = lanes_with(is_there);
-        if (level > 0) {
-            for (u32 j = 0; j < level; j++) {
-                if (there >> j & 1)
-                    own = then(from(node, j), own);
-            }
-            if (l == 0)
-                write(state, own);
+        // First what its own node is made of: later tiles wait for that, and would else wait for all before it.
+        ScanNode node = {};
+        if (is_there && l < level)
+            node = read(of_end);
+        for (u32 j = 0; j < level; j++) {
+            if (there >> j & 1)
+                own = then(from(node, j), own);
         }
+        if (l == 0)
+            write(state, own);
+        if (is_there && l > level)
+            node = read(of_end);
         ScanNode before = {};
         while (there) {
             u32 j = 31 - __builtin_clz(there);
@@ -262,7 +261,7 @@ template <u32 W, class N, class Sum> INLINE void scan(u64 elements, u64 states, 
 }
 
 #define SCANS(W, N, SUM)                                                                                            \
-    KERNEL scan_of(u64 elements, u64 states, u64, u64 first, u64 count, u64 page_len, u64 channels, u64 channel,    \
+    SUM_KERNEL scan_of(u64 elements, u64 states, u64, u64 first, u64 count, u64 page_len, u64 channels, u64 channel,    \
                 u64 base, u64 row, u64 what) {                                                                      \
         scan<W, N, SUM>(elements, states, ScanParams{first, count, page_len, channels, channel, base, row, what});      \
     }
