@@ -1,5 +1,6 @@
 //! Sorting: in the memory of the devices that have the elements, else through RAM.
 
+mod at_home;
 mod by_pieces;
 #[cfg(test)]
 pub(crate) mod card_model;
@@ -186,13 +187,21 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
         pager.expect_no_guards()?;
     }
     let value_bytes = values.map(|values| values.stride());
+    let beside = values.map(|values| (values, range.len()));
     let can_sort = |device: &Arc<dyn Device>| can_sort(device, size_of::<T>(), value_bytes);
     let sorted = target.change_on_devices(
         range,
-        values.map(|values| (values, range.len())),
+        beside,
         &can_sort,
         &mut |shares, dealing, begin_write| sort_on_devices(shares, dealing, order, begin_write),
     );
+    if sorted? {
+        return Ok(());
+    }
+    let is_in_ram = |device: &Arc<dyn Device>| at_home::can_sort(&**device);
+    let sorted = target.change_on_devices(range, beside, &is_in_ram, &mut |shares, _, begin_write| {
+        at_home::sort::<T::KeyBits>(shares, order, begin_write)
+    });
     if sorted? {
         return Ok(());
     }

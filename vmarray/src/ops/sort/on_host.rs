@@ -9,12 +9,16 @@
 mod cached;
 mod count;
 mod deal;
+mod home;
 mod rows;
 mod survey;
+
+use std::ops::DerefMut;
 
 use bytemuck::Pod;
 use parking_lot::Mutex;
 
+pub(super) use self::home::HomeSlice;
 use self::rows::{Columns, KeyRow};
 use self::survey::{BitWindow, InOrder};
 use super::{KeyBits, KeyOrder};
@@ -37,7 +41,7 @@ const TOGETHER: usize = if cfg!(test) { 500 } else { 1 << 17 };
 ///
 /// # Errors
 /// [`NoMemory`](crate::ErrorKind::NoMemory); the keys are as before then.
-/// [`Cancelled`](crate::ErrorKind::Cancelled); some are lost then, others are there twice.
+/// [`Cancelled`](crate::ErrorKind::Cancelled); they are in some order then.
 pub(crate) fn sort<K: KeyBits>(
     keys: &mut [K],
     beside: &mut [K],
@@ -47,13 +51,13 @@ pub(crate) fn sort<K: KeyBits>(
 ) -> Result<()> {
     // Takes no memory.
     let mut values = vec![(); keys.len()];
-    let columns = Columns { keys, values: &mut values };
-    run(columns, bytemuck::cast_slice_mut(beside), order, threads, steps)
+    let columns = Columns { keys: keys.into(), values: values.as_mut_slice().into() };
+    run(columns, || Ok(bytemuck::cast_slice_mut(beside)), order, threads, steps, || {})
 }
 
 /// Sorts keys, and values as their keys. Values of equal keys keep their order.
 ///
-/// Takes as much memory again as keys and values have, and 512 KiB for each thread.
+/// Takes as much memory again as keys and values have, and 512 KiB for each thread, unless they are in order.
 ///
 /// # Errors
 /// As of [`sort`].
@@ -67,22 +71,35 @@ pub(crate) fn sort_pairs<K: KeyBits, V: Pod + Send + Sync>(
     threads: usize,
     steps: &Steps,
 ) -> Result<()> {
-    assert_eq!(keys.len(), values.len(), "a value for each key");
-    let mut beside = Reused::unspecified(keys.len())?;
-    run(Columns { keys, values }, &mut beside, order, threads, steps)
+    sort_at_home(keys.into(), values.into(), order, threads, steps, || {})
 }
 
-fn run<K: KeyBits, V: Pod + Send + Sync>(
-    columns: Columns<'_, K, V>,
-    beside: &mut [KeyRow<K, V>],
+/// As [`sort_pairs`]; says when they are about to be written to.
+pub(super) fn sort_at_home<K: KeyBits, V: Pod + Send + Sync>(
+    keys: HomeSlice<'_, K>,
+    values: HomeSlice<'_, V>,
     order: KeyOrder,
     threads: usize,
     steps: &Steps,
+    begin_write: impl FnOnce(),
+) -> Result<()> {
+    assert_eq!(keys.len(), values.len(), "a value for each key");
+    let len = keys.len();
+    run(Columns { keys, values }, || Reused::unspecified(len), order, threads, steps, begin_write)
+}
+
+fn run<K: KeyBits, V: Pod + Send + Sync, B: DerefMut<Target = [KeyRow<K, V>]>>(
+    columns: Columns<'_, K, V>,
+    beside: impl FnOnce() -> Result<B>,
+    order: KeyOrder,
+    threads: usize,
+    steps: &Steps,
+    begin_write: impl FnOnce(),
 ) -> Result<()> {
     if order.flip_negative == 0 {
-        Sorting::<false> { order, steps }.run(columns, beside, threads)
+        Sorting::<false> { order, steps }.run(columns, beside, threads, begin_write)
     } else {
-        Sorting::<true> { order, steps }.run(columns, beside, threads)
+        Sorting::<true> { order, steps }.run(columns, beside, threads, begin_write)
     }
 }
 
@@ -106,32 +123,55 @@ struct Bucket<'a, K, V> {
     rows: &'a mut [KeyRow<K, V>],
 }
 
+/// Buckets that are not sorted yet, the largest one last. Those that are left, as the sort is stopped or a
+/// thread panics, are put where they belong as they are.
+struct Buckets<'a, K: KeyBits, V: Pod + Send + Sync>(Mutex<Vec<Bucket<'a, K, V>>>);
+
+impl<'a, K: KeyBits, V: Pod + Send + Sync> Buckets<'a, K, V> {
+    fn next(&self, is_wanted: impl FnOnce(&mut Bucket<'a, K, V>) -> bool) -> Option<Bucket<'a, K, V>> {
+        self.0.lock().pop_if(is_wanted)
+    }
+}
+
+impl<K: KeyBits, V: Pod + Send + Sync> Drop for Buckets<'_, K, V> {
+    fn drop(&mut self) {
+        for Bucket { columns, rows } in self.0.get_mut() {
+            columns.store(rows, 1);
+        }
+    }
+}
+
 type Scratch<K, V> = Vec<KeyRow<K, V>>;
 
 impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
-    fn run<K: KeyBits, V: Pod + Send + Sync>(
+    fn run<K: KeyBits, V: Pod + Send + Sync, B: DerefMut<Target = [KeyRow<K, V>]>>(
         self,
         mut columns: Columns<'_, K, V>,
-        beside: &mut [KeyRow<K, V>],
+        beside: impl FnOnce() -> Result<B>,
         threads: usize,
+        begin_write: impl FnOnce(),
     ) -> Result<()> {
         let threads = if columns.len() < TOGETHER { 1 } else { threads.max(1) };
         // Before memory is taken.
-        match InOrder::of(columns.keys, size_of::<V>() > 0, threads, move |key| self.compared(*key)) {
+        let keys = columns.keys.as_slice();
+        match InOrder::of(keys, size_of::<V>() > 0, threads, move |key| self.compared(*key)) {
             InOrder::Ascending => return Ok(()),
             InOrder::Descending => {
-                columns.reverse();
+                begin_write();
+                columns.reverse(threads);
                 return Ok(());
             }
             InOrder::Neither => {}
         }
+        let mut beside = beside()?;
         let len = columns.len().min(CACHED_BYTES / size_of::<KeyRow<K, V>>());
         let mut scratches = Vec::with_capacity(threads);
         for _ in 0..threads {
             scratches.push(zeroed_vec(len)?);
         }
         let all = u64::MAX >> (u64::BITS - 8 * K::BYTES as u32);
-        self.sort(columns, beside, RowsPlace::Columns, all, &mut scratches);
+        begin_write();
+        self.sort_unordered(columns, &mut beside, RowsPlace::Columns, all, &mut scratches);
         if self.steps.is_cancelled() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
     }
 
@@ -152,7 +192,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     /// Writes keys, so many of each value.
     fn write<K: KeyBits>(
         self,
-        keys: &mut [K],
+        keys: HomeSlice<'_, K>,
         values: impl IntoIterator<Item = (u64, usize)>,
         threads: usize,
     ) {
@@ -161,6 +201,24 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
 
     /// Sorts rows that can differ in some bits only, by a thread for each memory of its own.
     fn sort<K: KeyBits, V: Pod + Send + Sync>(
+        self,
+        Bucket { mut columns, rows }: Bucket<'_, K, V>,
+        bits: u64,
+        scratches: &mut [Scratch<K, V>],
+    ) {
+        let threads = scratches.len();
+        match InOrder::of(&*rows, size_of::<V>() > 0, threads, move |row| row.compared(self)) {
+            InOrder::Neither => self.sort_unordered(columns, rows, RowsPlace::Rows, bits, scratches),
+            in_order => {
+                columns.store(rows, threads);
+                if in_order == InOrder::Descending {
+                    columns.reverse(threads);
+                }
+            }
+        }
+    }
+
+    fn sort_unordered<K: KeyBits, V: Pod + Send + Sync>(
         self,
         mut columns: Columns<'_, K, V>,
         rows: &mut [KeyRow<K, V>],
@@ -171,37 +229,29 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         let (len, threads, is_keys) = (columns.len(), scratches.len(), size_of::<V>() == 0);
         // The same of keys where they are.
         macro_rules! of_keys {
-            ($function:expr, $method:ident $(, $arguments:expr)*) => {
+            ($function:expr $(, $arguments:expr)*) => {
                 match place {
-                    RowsPlace::Columns => $function(columns.keys, $($arguments,)* threads, move |key| self.$method(*key)),
-                    RowsPlace::Rows => $function(rows, $($arguments,)* threads, move |row| row.$method(self)),
+                    RowsPlace::Columns => {
+                        $function(columns.keys.as_slice(), $($arguments,)* threads, move |key| self.key(*key))
+                    }
+                    RowsPlace::Rows => $function(rows, $($arguments,)* threads, move |row| row.key(self)),
                 }
             };
         }
-        let in_order = of_keys!(InOrder::of, compared, !is_keys);
-        if in_order != InOrder::Neither {
-            if place == RowsPlace::Rows {
-                columns.store(rows, threads);
-            }
-            if in_order == InOrder::Descending {
-                columns.reverse();
-            }
-            return;
-        }
-        if is_keys && let Some(values) = of_keys!(count::values, key, 2) {
+        if is_keys && let Some(values) = of_keys!(count::values, 2) {
             return self.write(columns.keys, values, threads);
         }
         let first = match place {
-            RowsPlace::Columns => self.key(columns.keys[0]),
+            RowsPlace::Columns => self.key(columns.keys.as_slice()[0]),
             RowsPlace::Rows => rows[0].key(self),
         };
-        let differ = of_keys!(survey::differing, key, bits);
+        let differ = of_keys!(survey::differing, bits);
         let window = BitWindow::of(differ);
         if is_keys && window.bits <= count::BITS_MAX && len >= 4 << window.bits {
-            let counts = of_keys!(count::of, key, window);
+            let counts = of_keys!(count::of, window);
             let values = (0..).map(|value| first & !differ | value << window.shift);
             self.write(columns.keys, values.zip(counts), threads);
-        } else if is_keys && let Some(values) = of_keys!(count::values, key, count::FIRST_VALUES_MAX) {
+        } else if is_keys && let Some(values) = of_keys!(count::values, count::FIRST_VALUES_MAX) {
             self.write(columns.keys, values, threads);
         } else if threads == 1 && size_of_val(rows) <= CACHED_BYTES {
             if place == RowsPlace::Columns {
@@ -237,31 +287,34 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
             let (columns, others) = rest.0.split_at(end - start);
             let (rows, later) = rest.1.split_at_mut(end - start);
             rest = (others, later);
-            match end - start {
-                0 => {}
-                // It would keep one thread busy while others are idle.
-                count if threads > 1 && count * 2 > len / threads && count >= TOGETHER => {
-                    self.sort(columns, rows, RowsPlace::Rows, below, scratches);
-                }
-                _ => buckets.push(Bucket { columns, rows }),
+            if end > start {
+                buckets.push(Bucket { columns, rows });
             }
             start = end;
         }
         buckets.sort_by_key(|bucket| bucket.rows.len());
-        let (buckets, scratches) = (Mutex::new(buckets), Mutex::new(scratches.iter_mut()));
+        let buckets = Buckets(Mutex::new(buckets));
+        // What would keep one thread busy while others are idle.
+        let is_large = |bucket: &mut Bucket<'_, K, V>| {
+            let count = bucket.rows.len();
+            threads > 1 && count * 2 > len / threads && count >= TOGETHER
+        };
+        while let Some(bucket) = buckets.next(is_large) {
+            self.sort(bucket, below, scratches);
+        }
+        let scratches = Mutex::new(scratches.iter_mut());
         scoped_threads::together(threads, || {
             let Some(scratch) = scratches.lock().next() else { return };
             let (own, mut bytes) = (std::slice::from_mut(scratch), 0);
             loop {
-                let Some(Bucket { columns, rows }) = buckets.lock().pop() else { break };
-                bytes += size_of_val(&*rows);
-                if bytes >= STOPPED_BYTES {
-                    if self.steps.tell(0).is_err() {
-                        break;
-                    }
-                    bytes = 0;
+                // While it has no bucket, since who is told may panic.
+                if bytes >= STOPPED_BYTES && self.steps.tell(0).is_err() {
+                    break;
                 }
-                self.sort(columns, rows, RowsPlace::Rows, below, own);
+                bytes %= STOPPED_BYTES;
+                let Some(bucket) = buckets.next(|_| true) else { break };
+                bytes += size_of_val(&*bucket.rows);
+                self.sort(bucket, below, own);
             }
         });
     }
@@ -350,6 +403,10 @@ mod tests {
         );
         assert_eq!(*stopped.unwrap_err().kind(), ErrorKind::Cancelled);
         assert!(asked == 5 && !sorted.is_sorted());
+        let mut keys = keys;
+        keys.sort_unstable();
+        sorted.sort_unstable();
+        assert!(sorted == keys, "none is lost");
     }
 
     /// As the numbers' own comparison has it.

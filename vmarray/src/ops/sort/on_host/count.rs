@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 
+use super::home::HomeSlice;
 use super::survey::BitWindow;
 use crate::base::scoped_threads;
 use crate::ops::sort::KeyBits;
@@ -198,7 +199,7 @@ pub(super) fn values<T: Sync>(
 }
 
 /// Writes keys, each so many times.
-pub(super) fn write<K: KeyBits>(keys: &mut [K], counted: impl Iterator<Item = (K, usize)>, threads: usize) {
+pub(super) fn write<K: KeyBits>(keys: HomeSlice<'_, K>, counted: impl Iterator<Item = (K, usize)>, threads: usize) {
     /// How many a thread writes at a time, about.
     const PART: usize = 256 << 10;
     // What each part is made of.
@@ -210,7 +211,7 @@ pub(super) fn write<K: KeyBits>(keys: &mut [K], counted: impl Iterator<Item = (K
             runs.push((here, key));
             (left, len) = (left - here, len + here);
             if len == PART {
-                let (own, others) = std::mem::take(&mut rest).split_at_mut(len);
+                let (own, others) = rest.split_at(len);
                 parts.push((own, std::mem::take(&mut runs)));
                 (rest, len) = (others, 0);
             }
@@ -223,7 +224,7 @@ pub(super) fn write<K: KeyBits>(keys: &mut [K], counted: impl Iterator<Item = (K
         loop {
             let Some((mut keys, runs)) = parts.lock().pop() else { break };
             for (count, key) in runs {
-                let (own, others) = keys.split_at_mut(count);
+                let (mut own, others) = keys.split_at(count);
                 own.fill(key);
                 keys = others;
             }

@@ -34,7 +34,8 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     ) -> Vec<usize> {
         let values = 1 << digit.bits;
         let part = columns.len().div_ceil(threads);
-        let parts: Vec<_> = columns.keys.chunks(part).zip(columns.values.chunks(part)).collect();
+        let (keys, all_values) = (columns.keys.as_slice(), columns.values.as_slice());
+        let parts: Vec<_> = keys.chunks(part).zip(all_values.chunks(part)).collect();
         let counts: Vec<Mutex<Vec<usize>>> = parts.iter().map(|_| Mutex::new(Vec::new())).collect();
         scoped_threads::each(threads, parts.len(), |number| {
             let mut found = vec![0; values];
