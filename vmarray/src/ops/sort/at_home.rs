@@ -8,15 +8,29 @@ use bytemuck::Pod;
 use super::by_pieces::bytes_in_ram;
 use super::on_device::refusal;
 use super::on_host::{HomeSlice, sort_at_home};
+use super::onesweep::is_refusal;
 use super::{ChannelShare, DeviceOutcome, KeyBits, KeyOrder};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::progress::in_steps;
 use crate::base::scoped_threads::CORES;
-use crate::ops::executor::RunAccess;
+use crate::ops::executor::{ResultStore, RunAccess};
 
 /// Whether threads can reach the memory of a device.
 pub(super) fn can_sort(device: &dyn Device) -> bool {
     device.addresses().is_some_and(|addresses| addresses.space() == AddressSpace::Host)
+}
+
+/// Whether so many keys of a store lie side by side, with values that rows are made of, and as much memory
+/// beside them is as much as pieces and what is beside these take.
+pub(super) fn is_worth_it(
+    of: &dyn ResultStore,
+    len: usize,
+    key_bytes: usize,
+    value_bytes: Option<usize>,
+) -> bool {
+    of.pager().is_some_and(|pager| pager.channels().len() == 1)
+        && matches!(value_bytes, None | Some(4 | 8))
+        && len * (key_bytes + value_bytes.unwrap_or(0)) <= 2 * bytes_in_ram()
 }
 
 /// Sorts keys, and their values, that lie side by side; says when they are about to be written to. Devices
@@ -27,10 +41,6 @@ pub(super) fn sort<K: KeyBits>(
     begin_write: &mut dyn FnMut(),
 ) -> DeviceOutcome {
     let [share] = shares else { return DeviceOutcome::Refused };
-    // As many bytes as pieces and what is beside them.
-    if share.bytes_of_each() * share.keys.count > 2 * bytes_in_ram() as u64 {
-        return DeviceOutcome::Refused;
-    }
     let sorted = match share.values.map(|values| values.stride) {
         None => sort_share::<K, ()>(share, order, begin_write),
         Some(4) => sort_share::<K, u32>(share, order, begin_write),
@@ -40,6 +50,7 @@ pub(super) fn sort<K: KeyBits>(
     match sorted {
         Ok(()) => DeviceOutcome::Done,
         Err(error) if matches!(error.kind(), ErrorKind::NoMemory { .. }) => DeviceOutcome::Refused,
+        Err(error) if error.device_error().is_some_and(is_refusal) => DeviceOutcome::Refused,
         Err(error) => DeviceOutcome::Failed(error),
     }
 }

@@ -1,10 +1,14 @@
 //! Sorting in RAM: keys, and keys with values, which keep the order of equal keys.
 //!
 //! A look at the keys says which bits differ at all, and whether they are in order already. Rows are first
-//! dealt out by the highest of those bits, by all threads at once, through buffers of a line for each
-//! digit. What has one digit is then small: a thread sorts it while it is in the processor's caches, by as
-//! many bits as make most keys differ, and mends what they leave in the wrong order. Keys alone of which few
-//! bits differ are counted and written anew.
+//! dealt out to buckets by the highest of those bits, by all threads at once, through buffers of a line for
+//! each bucket: by so many bits, or, where a sample says that these are not spread evenly, by digits of
+//! different lengths. A bucket is small: a thread sorts it while it is in the processor's caches, by as many
+//! bits as make most keys differ, and mends what they leave in the wrong order. In a bucket that most rows of
+//! have one key, the others are sorted alone. Keys alone of which few bits differ are counted and written
+//! anew.
+//!
+//! Whenever it ends before its end, each row is somewhere.
 
 mod cached;
 mod count;
@@ -121,21 +125,23 @@ enum RowsPlace {
 struct Bucket<'a, K, V> {
     columns: Columns<'a, K, V>,
     rows: &'a mut [KeyRow<K, V>],
+    /// By which they can differ.
+    bits: u64,
 }
 
 /// Buckets that are not sorted yet, the largest one last. Those that are left, as the sort is stopped or a
 /// thread panics, are put where they belong as they are.
-struct Buckets<'a, K: KeyBits, V: Pod + Send + Sync>(Mutex<Vec<Bucket<'a, K, V>>>);
+struct UnsortedBuckets<'a, K: KeyBits, V: Pod + Send + Sync>(Mutex<Vec<Bucket<'a, K, V>>>);
 
-impl<'a, K: KeyBits, V: Pod + Send + Sync> Buckets<'a, K, V> {
+impl<'a, K: KeyBits, V: Pod + Send + Sync> UnsortedBuckets<'a, K, V> {
     fn next(&self, is_wanted: impl FnOnce(&mut Bucket<'a, K, V>) -> bool) -> Option<Bucket<'a, K, V>> {
         self.0.lock().pop_if(is_wanted)
     }
 }
 
-impl<K: KeyBits, V: Pod + Send + Sync> Drop for Buckets<'_, K, V> {
+impl<K: KeyBits, V: Pod + Send + Sync> Drop for UnsortedBuckets<'_, K, V> {
     fn drop(&mut self) {
-        for Bucket { columns, rows } in self.0.get_mut() {
+        for Bucket { columns, rows, .. } in self.0.get_mut() {
             columns.store(rows, 1);
         }
     }
@@ -186,7 +192,8 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     /// As the key, in as many bits.
     #[inline(always)]
     fn compared<K: KeyBits>(self, key: K) -> K {
-        if IS_FLOAT { K::narrow(self.key(key)) } else { key ^ K::narrow(self.order.flip) }
+        let below = if IS_FLOAT { key.if_negative(K::narrow(self.order.flip_negative)) } else { K::zeroed() };
+        key ^ K::narrow(self.order.flip) ^ below
     }
 
     /// Writes keys, so many of each value.
@@ -202,13 +209,20 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     /// Sorts rows that can differ in some bits only, by a thread for each memory of its own.
     fn sort<K: KeyBits, V: Pod + Send + Sync>(
         self,
-        Bucket { mut columns, rows }: Bucket<'_, K, V>,
-        bits: u64,
+        Bucket { mut columns, rows, bits }: Bucket<'_, K, V>,
         scratches: &mut [Scratch<K, V>],
     ) {
         let threads = scratches.len();
         match InOrder::of(&*rows, size_of::<V>() > 0, threads, move |row| row.compared(self)) {
-            InOrder::Neither => self.sort_unordered(columns, rows, RowsPlace::Rows, bits, scratches),
+            InOrder::Neither => {
+                if let [beside] = scratches
+                    && let Some(most) = self.majority(rows)
+                    && self.beside_majority(&mut columns, rows, most, beside)
+                {
+                    return;
+                }
+                self.sort_unordered(columns, rows, RowsPlace::Rows, bits, scratches);
+            }
             in_order => {
                 columns.store(rows, threads);
                 if in_order == InOrder::Descending {
@@ -276,31 +290,30 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         scratches: &mut [Scratch<K, V>],
     ) {
         let (len, threads) = (columns.len(), scratches.len());
-        let digit = deal::digit(BitWindow::of(differ), size_of_val(rows));
-        let ends = self.deal(&columns, rows, digit, threads);
-        let below = differ & digit.below();
-        if below == 0 {
+        let dealt = self.buckets(columns.keys.as_slice(), differ, size_of_val(rows));
+        let ends = self.deal(&columns, rows, &dealt, threads);
+        if (0..ends.len()).all(|bucket| differ & dealt.below(bucket) == 0) {
             return columns.store(rows, threads);
         }
         let (mut buckets, mut rest, mut start) = (Vec::new(), (columns, rows), 0);
-        for end in ends {
+        for (number, end) in ends.into_iter().enumerate() {
             let (columns, others) = rest.0.split_at(end - start);
             let (rows, later) = rest.1.split_at_mut(end - start);
             rest = (others, later);
             if end > start {
-                buckets.push(Bucket { columns, rows });
+                buckets.push(Bucket { columns, rows, bits: differ & dealt.below(number) });
             }
             start = end;
         }
         buckets.sort_by_key(|bucket| bucket.rows.len());
-        let buckets = Buckets(Mutex::new(buckets));
+        let buckets = UnsortedBuckets(Mutex::new(buckets));
         // What would keep one thread busy while others are idle.
         let is_large = |bucket: &mut Bucket<'_, K, V>| {
             let count = bucket.rows.len();
             threads > 1 && count * 2 > len / threads && count >= TOGETHER
         };
         while let Some(bucket) = buckets.next(is_large) {
-            self.sort(bucket, below, scratches);
+            self.sort(bucket, scratches);
         }
         let scratches = Mutex::new(scratches.iter_mut());
         scoped_threads::together(threads, || {
@@ -314,7 +327,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
                 bytes %= STOPPED_BYTES;
                 let Some(bucket) = buckets.next(|_| true) else { break };
                 bytes += size_of_val(&*bucket.rows);
-                self.sort(bucket, below, own);
+                self.sort(bucket, own);
             }
         });
     }
@@ -326,6 +339,7 @@ mod tests {
     use proptest::prelude::*;
 
     use std::ops::ControlFlow;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
     use crate::base::progress::in_steps;
@@ -366,6 +380,10 @@ mod tests {
             6 if random.index(100) == 0 => random.next(),
             6 | 7 => (number as u64) << 50,
             8 => (len as u64 / 3 - number as u64 / 3) << 52,
+            // Few values of which each is some of all, among others; and one that most are.
+            9 if random.index(3) > 0 => few[random.index(few.len()).min(random.index(few.len()))],
+            10 if random.index(20) > 0 => one,
+            9 | 10 => random.next(),
             _ => one,
         };
         (0..len).map(|number| value(random, number)).collect()
@@ -376,9 +394,9 @@ mod tests {
         let mut random = SplitMix64::new(7);
         const SIGN: u64 = 1 << 63;
         let orders = [(0, 0), (u64::MAX, 0), (SIGN, 0), (SIGN, !SIGN), (!SIGN, !SIGN)];
-        for round in 0..400 {
+        for round in 0..480 {
             let len = random.index([3, 200, 3000, 20_000][round % 4]);
-            let bits = bits(round % 10, len, &mut random);
+            let bits = bits(round % 12, len, &mut random);
             let (flip, flip_negative) = orders[random.index(5)];
             let order = |bytes: usize| KeyOrder::new(flip, flip_negative, bytes);
             let threads = 1 + random.index(4);
@@ -390,23 +408,52 @@ mod tests {
     }
 
     #[test]
-    fn a_sort_is_stopped_between_buckets() {
+    fn what_is_in_order_is_not_written_to() {
+        let mut random = SplitMix64::new(5);
+        let order = KeyOrder::of::<f64>(false);
+        let ascending: Vec<u64> = (0..5000_u32).map(|number| f64::from(number / 2).to_bits()).collect();
+        let descending: Vec<u64> = (0..5000_u32).rev().map(|number| f64::from(number).to_bits()).collect();
+        let alike = vec![7; 5000];
+        for (keys, is_written) in [(ascending, false), (alike, false), (descending, true)] {
+            let mut found = keys.clone();
+            let mut values: Vec<u32> = (0..5000).map(|_| random.next() as u32).collect();
+            let (mut expected, mut writes): (Vec<_>, _) = (keys.into_iter().zip(values.clone()).collect(), 0);
+            let columns = (found.as_mut_slice().into(), values.as_mut_slice().into());
+            let sorted =
+                in_steps(0, |steps| sort_at_home(columns.0, columns.1, order, 3, steps, || writes += 1));
+            sorted.unwrap();
+            expected.sort_by_key(|(key, _)| order.key(*key));
+            assert!(found.into_iter().zip(values).eq(expected) && writes == usize::from(is_written));
+        }
+    }
+
+    #[test]
+    fn a_sort_that_is_stopped_or_panics_between_buckets_loses_nothing() {
         let mut random = SplitMix64::new(3);
-        let keys: Vec<u64> = (0..20_000).map(|_| random.next()).collect();
-        let (mut sorted, mut beside, mut asked) = (keys.clone(), keys.clone(), 0);
-        let stopped = with_progress(
-            |_| {
+        let (keys, order) = ((0..20_000).map(|_| random.next()).collect::<Vec<_>>(), KeyOrder::new(0, 0, 8));
+        let mut expected = keys.clone();
+        expected.sort_unstable();
+        for (threads, panics) in [(1, false), (3, false), (1, true), (3, true)] {
+            let (mut sorted, mut beside, mut asked) = (keys.clone(), keys.clone(), 0);
+            let stop = |_| {
                 asked += 1;
+                assert!(asked < 5 || !panics, "as a test");
                 if asked < 5 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            },
-            || in_steps(9, |steps| sort(&mut sorted, &mut beside, KeyOrder::new(0, 0, 8), 3, steps)),
-        );
-        assert_eq!(*stopped.unwrap_err().kind(), ErrorKind::Cancelled);
-        assert!(asked == 5 && !sorted.is_sorted());
-        let mut keys = keys;
-        keys.sort_unstable();
-        sorted.sort_unstable();
-        assert!(sorted == keys, "none is lost");
+            };
+            let stopped = catch_unwind(AssertUnwindSafe(|| {
+                with_progress(stop, || {
+                    in_steps(9, |steps| sort(&mut sorted, &mut beside, order, threads, steps))
+                })
+            }));
+            match stopped {
+                Ok(stopped) => assert_eq!(*stopped.unwrap_err().kind(), ErrorKind::Cancelled),
+                Err(_) => assert!(panics),
+            }
+            assert!(asked == 5 || panics);
+            assert!(threads > 1 && panics || !sorted.is_sorted());
+            sorted.sort_unstable();
+            assert!(sorted == expected, "{threads} threads, {panics}");
+        }
     }
 
     /// As the numbers' own comparison has it.

@@ -47,6 +47,10 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
+    pub fn reborrow(&mut self) -> HomeSlice<'_, T> {
+        HomeSlice { start: self.start, len: self.len, lent: PhantomData }
+    }
+
     pub fn split_at(mut self, at: usize) -> (Self, Self) {
         (self.take_first(at), self)
     }
@@ -64,8 +68,9 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
     where
         T: Send,
     {
-        let mut rest = HomeSlice { start: self.start, len: self.len, lent: PhantomData };
-        (0..self.len.div_ceil(len)).map(move |_| rest.take_first(len.min(rest.len())))
+        let parts = self.len.div_ceil(len);
+        let mut rest = self.reborrow();
+        (0..parts).map(move |_| rest.take_first(len.min(rest.len())))
     }
 
     /// Writes to all of it.
@@ -78,15 +83,15 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
         unsafe { racy::write(self.start.cast(), from) };
     }
 
-    /// Writes to all of it.
-    pub fn write(&mut self, mut from: impl Iterator<Item = T>)
+    /// Writes to all of it what is made of items, of which there are as many.
+    pub fn write<F>(&mut self, from: &[F], made: impl Fn(&F) -> T)
     where
         T: Send,
     {
         let mut block = [T::zeroed(); BLOCK];
-        for mut part in self.chunks_mut(BLOCK) {
+        for (mut part, from) in self.chunks_mut(BLOCK).zip(from.chunks(BLOCK)) {
             let block = &mut block[..part.len];
-            block.iter_mut().zip(&mut from).for_each(|(to, value)| *to = value);
+            block.iter_mut().zip(from).for_each(|(to, from)| *to = made(from));
             part.write_bytes(bytemuck::cast_slice(block));
         }
     }
@@ -107,25 +112,37 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
         T: Send + Sync,
     {
         /// How many a thread takes at a time, of either half.
-        const PART: usize = if cfg!(test) { 70 } else { 4 << 10 };
+        const PART: usize = if cfg!(test) { 70 } else { 64 << 10 };
         let half = self.len / 2;
-        let mut rest = HomeSlice { start: self.start, len: self.len, lent: PhantomData };
+        let mut rest = self.reborrow();
         let mut parts = Vec::with_capacity(half.div_ceil(PART));
         for at in (0..half).step_by(PART) {
-            let (len, first) = (PART.min(half - at), rest.take_first(PART.min(half - at)));
-            let (others, last) = rest.split_at(self.len - 2 * at - 2 * len);
+            let len = PART.min(half - at);
+            let first = rest.take_first(len);
+            let end = rest.len - len;
+            let (others, last) = rest.split_at(end);
             parts.push((first, last));
             rest = others;
         }
         let (threads, parts) = (threads.min(parts.len()), Mutex::new(parts));
         scoped_threads::together(threads, || {
-            let mut reversed = Vec::with_capacity(PART);
+            let mut blocks = [[T::zeroed(); BLOCK]; 2];
             loop {
                 let Some((mut first, mut last)) = parts.lock().pop() else { break };
-                reversed.clear();
-                reversed.extend(first.as_slice().iter().rev().copied());
-                first.write(last.as_slice().iter().rev().copied());
-                last.write_bytes(bytemuck::cast_slice(&reversed));
+                while first.len > 0 {
+                    let len = BLOCK.min(first.len);
+                    let end = last.len - len;
+                    let (others, mut two) = last.split_at(end);
+                    let mut one = first.take_first(len);
+                    last = others;
+                    // Each in the direction of the next.
+                    let [of_one, of_two] = blocks.each_mut().map(|block| &mut block[..len]);
+                    of_one.copy_from_slice(one.as_slice());
+                    of_one.reverse();
+                    of_two.iter_mut().zip(two.as_slice().iter().rev()).for_each(|(to, from)| *to = *from);
+                    one.write_bytes(bytemuck::cast_slice(of_two));
+                    two.write_bytes(bytemuck::cast_slice(of_one));
+                }
             }
         });
     }

@@ -45,6 +45,10 @@ impl<'a, K: KeyBits, V: Pod + Send + Sync> Columns<'a, K, V> {
         self.keys.len()
     }
 
+    pub fn reborrow(&mut self) -> Columns<'_, K, V> {
+        Columns { keys: self.keys.reborrow(), values: self.values.reborrow() }
+    }
+
     pub fn split_at(self, at: usize) -> (Self, Self) {
         let (keys, other_keys) = self.keys.split_at(at);
         let (values, other_values) = self.values.split_at(at);
@@ -69,7 +73,8 @@ impl<'a, K: KeyBits, V: Pod + Send + Sync> Columns<'a, K, V> {
     pub fn store(&mut self, rows: &[KeyRow<K, V>], threads: usize) {
         /// How many a thread copies at a time.
         const AT_ONCE: usize = 64 << 10;
-        let parts = self.keys.chunks_mut(AT_ONCE).zip(self.values.chunks_mut(AT_ONCE)).zip(rows.chunks(AT_ONCE));
+        let parts =
+            self.keys.chunks_mut(AT_ONCE).zip(self.values.chunks_mut(AT_ONCE)).zip(rows.chunks(AT_ONCE));
         let threads = threads.min(parts.len());
         let parts = Mutex::new(parts);
         scoped_threads::together(threads, || {
@@ -78,8 +83,8 @@ impl<'a, K: KeyBits, V: Pod + Send + Sync> Columns<'a, K, V> {
                 if size_of::<V>() == 0 {
                     keys.write_bytes(bytemuck::cast_slice(rows));
                 } else {
-                    keys.write(rows.iter().map(|row| row.key));
-                    values.write(rows.iter().map(|row| row.value));
+                    keys.write(rows, |row| row.key);
+                    values.write(rows, |row| row.value);
                 }
             }
         });
