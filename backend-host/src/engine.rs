@@ -240,7 +240,7 @@ impl<M: Medium> Addresses for Engine<M> {
         let start = checked.and_then(|()| known.buffer(OPERATION, place.buffer()).map(|own| own.address()));
         drop(known);
         let start = self.named(start)?.ok_or_else(|| Error::new(ErrorKind::Unsupported, OPERATION));
-        Ok(self.named(start)?.addr() as u64 + place.offset())
+        Ok(self.named(start)?.expose_provenance() as u64 + place.offset())
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -3,6 +3,10 @@
 /// What is copied in all, in bytes, from which on the processor's caches have lost its beginning by its end.
 const WORTH_IT_FROM: usize = 64 << 20;
 
+/// What is written to memory at once.
+#[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
+const LINE: usize = 64;
+
 /// Whether the parts of so many bytes are better copied past the caches. To memory that is not in the caches
 /// such copies are about twice as fast as others, to memory that is, about a third slower.
 pub(crate) fn is_worth_it(bytes: usize) -> bool {
@@ -25,24 +29,15 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
 pub(crate) unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
     {
-        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
-        /// What is written to memory at once.
-        const LINE: usize = 64;
         let head = to.align_offset(LINE).min(bytes);
         let lines = (bytes - head) / LINE;
         let tail = head + lines * LINE;
-        // SAFETY: vouched for by the caller. `head` is the first whole line of the target, if there is one;
-        // every x86-64 has these instructions. The fence has all stores be seen before any that follow, as
-        // others are.
+        // SAFETY: vouched for by the caller. `head` is the first whole line of the target, if there is one. The
+        // fence has all stores be seen before any that follow, as others are.
         unsafe {
             from.copy_to_nonoverlapping(to, head);
-            let (mut source, mut target) = (from.add(head).cast::<__m128i>(), to.add(head).cast::<__m128i>());
-            for _ in 0..lines {
-                let line: [__m128i; 4] = std::array::from_fn(|part| _mm_loadu_si128(source.add(part)));
-                line.iter().enumerate().for_each(|(part, word)| _mm_stream_si128(target.add(part), *word));
-                (source, target) = (source.add(4), target.add(4));
-            }
-            _mm_sfence();
+            (head..tail).step_by(LINE).for_each(|at| stream_line(from.add(at), to.add(at)));
+            fence();
             from.add(tail).copy_to_nonoverlapping(to.add(tail), bytes - tail);
         }
     }
@@ -50,6 +45,41 @@ pub(crate) unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: vouched for by the caller.
     unsafe {
         from.copy_to_nonoverlapping(to, bytes);
+    }
+}
+
+/// Copies bytes past the caches if they are a whole line of the target's, else plainly. A [`fence`] is to
+/// follow.
+#[inline(always)]
+pub(crate) fn copy_line(from: &[u8], to: &mut [u8]) {
+    #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
+    if from.len() == LINE && to.len() == LINE && to.as_ptr().addr().is_multiple_of(LINE) {
+        // SAFETY: a line each, of which the target's is whole.
+        return unsafe { stream_line(from.as_ptr(), to.as_mut_ptr()) };
+    }
+    to.copy_from_slice(from);
+}
+
+/// # Safety
+/// A line can be read and written; that of the target is whole. They do not overlap.
+#[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
+#[inline(always)]
+unsafe fn stream_line(from: *const u8, to: *mut u8) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    let (source, target) = (from.cast::<__m128i>(), to.cast::<__m128i>());
+    // SAFETY: vouched for by the caller; every x86-64 has these instructions.
+    unsafe {
+        let line: [__m128i; 4] = std::array::from_fn(|part| _mm_loadu_si128(source.add(part)));
+        line.iter().enumerate().for_each(|(part, word)| _mm_stream_si128(target.add(part), *word));
+    }
+}
+
+/// Has what was copied by lines be seen before what is written from now on.
+pub(crate) fn fence() {
+    #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
+    // SAFETY: every x86-64 has this instruction.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
     }
 }
 
@@ -68,6 +98,10 @@ mod tests {
                 let mut expected = vec![255; 1000];
                 expected[start..start + bytes].copy_from_slice(&from[3..3 + bytes]);
                 assert_eq!(to, expected, "{start} {bytes}");
+                to.fill(255);
+                copy_line(&from[3..3 + bytes], &mut to[start..start + bytes]);
+                fence();
+                assert_eq!(to, expected, "{start} {bytes}, a line");
             }
         }
     }

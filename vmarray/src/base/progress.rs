@@ -55,6 +55,8 @@ impl Drop for Before {
 /// [`Order`](crate::prelude::Order) and [`OrderMut`](crate::prelude::OrderMut) have that sorts; of several
 /// in one call each counts from 0.
 ///
+/// `progress` is not to use what is sorted: it may be held until the sort is over.
+///
 /// If `progress` breaks, the sort ends with [`Cancelled`](ErrorKind::Cancelled) as soon as what is in flight
 /// is done: the elements are in some order then, none is lost, and values are still beside their keys.
 ///

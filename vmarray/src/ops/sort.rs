@@ -1,5 +1,6 @@
 //! Sorting: in the memory of the devices that have the elements, else through RAM.
 
+mod at_home;
 mod by_pieces;
 #[cfg(test)]
 pub(crate) mod card_model;
@@ -46,10 +47,12 @@ pub trait KeyBits: SortKey + Ord + std::ops::BitXor<Output = Self> + Debug {
     fn wide(self) -> u64;
     /// The lowest bits.
     fn narrow(wide: u64) -> Self;
+    /// Some bits if the highest one is set, else none.
+    fn if_negative(self, bits: Self) -> Self;
 }
 
 macro_rules! bits {
-    ($($T:ty)*) => { $(
+    ($($T:ty: $Signed:ty;)*) => { $(
         impl KeyBits for $T {
             #[inline(always)]
             fn wide(self) -> u64 {
@@ -60,10 +63,15 @@ macro_rules! bits {
             fn narrow(wide: u64) -> Self {
                 wide as Self
             }
+
+            #[inline(always)]
+            fn if_negative(self, bits: Self) -> Self {
+                (self as $Signed >> (Self::BITS - 1)) as Self & bits
+            }
         }
     )* };
 }
-bits! { u8 u16 u32 u64 }
+bits! { u8: i8; u16: i16; u32: i32; u64: i64; }
 
 /// How the bits of a number become an unsigned number that is ordered as the numbers are: the bits of one
 /// word are flipped, and those of another one where the sign is set.
@@ -188,14 +196,20 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
         pager.expect_no_guards()?;
     }
     let value_bytes = values.map(|values| values.stride());
+    let beside = values.map(|values| (values, range.len()));
     let can_sort = |device: &Arc<dyn Device>| can_sort(device, size_of::<T>(), value_bytes);
-    let sorted = target.change_on_devices(
-        range,
-        values.map(|values| (values, range.len())),
-        &can_sort,
-        &mut |shares, dealing, begin_write| sort_on_devices(shares, dealing, order, begin_write),
-    );
+    let sorted = target.change_on_devices(range, beside, &can_sort, &mut |shares, dealing, begin_write| {
+        sort_on_devices(shares, dealing, order, begin_write)
+    });
     if sorted? {
+        return Ok(());
+    }
+    let is_in_ram = |device: &Arc<dyn Device>| at_home::can_sort(&**device);
+    if at_home::is_worth_it(target, range.len(), size_of::<T>(), value_bytes)
+        && target.change_on_devices(range, beside, &is_in_ram, &mut |shares, _, begin_write| {
+            at_home::sort::<T::KeyBits>(shares, order, begin_write)
+        })?
+    {
         return Ok(());
     }
     if values.is_none() && target.sort_by_way_of_cards(range, order, &can_sort)? {

@@ -1,20 +1,28 @@
 //! Sorting in RAM: keys, and keys with values, which keep the order of equal keys.
 //!
 //! A look at the keys says which bits differ at all, and whether they are in order already. Rows are first
-//! dealt out by the highest of those bits, by all threads at once, through buffers of a line for each
-//! digit. What has one digit is then small: a thread sorts it while it is in the processor's caches, by as
-//! many bits as make most keys differ, and mends what they leave in the wrong order. Keys alone of which few
-//! bits differ are counted and written anew.
+//! dealt out to buckets by the highest of those bits, by all threads at once, through buffers of a line for
+//! each bucket: by so many bits, or, where a sample says that these are not spread evenly, by digits of
+//! different lengths. A bucket is small: a thread sorts it while it is in the processor's caches, by as many
+//! bits as make most keys differ, and mends what they leave in the wrong order. In a bucket that most rows of
+//! have one key, the others are sorted alone. Keys alone of which few bits differ are counted and written
+//! anew.
+//!
+//! Whenever it ends before its end, each row is somewhere.
 
 mod cached;
 mod count;
 mod deal;
+mod home;
 mod rows;
 mod survey;
+
+use std::ops::DerefMut;
 
 use bytemuck::Pod;
 use parking_lot::Mutex;
 
+pub(super) use self::home::HomeSlice;
 use self::rows::{Columns, KeyRow};
 use self::survey::{BitWindow, InOrder};
 use super::{KeyBits, KeyOrder};
@@ -37,7 +45,7 @@ const TOGETHER: usize = if cfg!(test) { 500 } else { 1 << 17 };
 ///
 /// # Errors
 /// [`NoMemory`](crate::ErrorKind::NoMemory); the keys are as before then.
-/// [`Cancelled`](crate::ErrorKind::Cancelled); some are lost then, others are there twice.
+/// [`Cancelled`](crate::ErrorKind::Cancelled); they are in some order then.
 pub(crate) fn sort<K: KeyBits>(
     keys: &mut [K],
     beside: &mut [K],
@@ -47,13 +55,13 @@ pub(crate) fn sort<K: KeyBits>(
 ) -> Result<()> {
     // Takes no memory.
     let mut values = vec![(); keys.len()];
-    let columns = Columns { keys, values: &mut values };
-    run(columns, bytemuck::cast_slice_mut(beside), order, threads, steps)
+    let columns = Columns { keys: keys.into(), values: values.as_mut_slice().into() };
+    run(columns, || Ok(bytemuck::cast_slice_mut(beside)), order, threads, steps, || {})
 }
 
 /// Sorts keys, and values as their keys. Values of equal keys keep their order.
 ///
-/// Takes as much memory again as keys and values have, and 512 KiB for each thread.
+/// Takes as much memory again as keys and values have, and 512 KiB for each thread, unless they are in order.
 ///
 /// # Errors
 /// As of [`sort`].
@@ -67,22 +75,35 @@ pub(crate) fn sort_pairs<K: KeyBits, V: Pod + Send + Sync>(
     threads: usize,
     steps: &Steps,
 ) -> Result<()> {
-    assert_eq!(keys.len(), values.len(), "a value for each key");
-    let mut beside = Reused::unspecified(keys.len())?;
-    run(Columns { keys, values }, &mut beside, order, threads, steps)
+    sort_at_home(keys.into(), values.into(), order, threads, steps, || {})
 }
 
-fn run<K: KeyBits, V: Pod + Send + Sync>(
-    columns: Columns<'_, K, V>,
-    beside: &mut [KeyRow<K, V>],
+/// As [`sort_pairs`]; says when they are about to be written to.
+pub(super) fn sort_at_home<K: KeyBits, V: Pod + Send + Sync>(
+    keys: HomeSlice<'_, K>,
+    values: HomeSlice<'_, V>,
     order: KeyOrder,
     threads: usize,
     steps: &Steps,
+    begin_write: impl FnOnce(),
+) -> Result<()> {
+    assert_eq!(keys.len(), values.len(), "a value for each key");
+    let len = keys.len();
+    run(Columns { keys, values }, || Reused::unspecified(len), order, threads, steps, begin_write)
+}
+
+fn run<K: KeyBits, V: Pod + Send + Sync, B: DerefMut<Target = [KeyRow<K, V>]>>(
+    columns: Columns<'_, K, V>,
+    beside: impl FnOnce() -> Result<B>,
+    order: KeyOrder,
+    threads: usize,
+    steps: &Steps,
+    begin_write: impl FnOnce(),
 ) -> Result<()> {
     if order.flip_negative == 0 {
-        Sorting::<false> { order, steps }.run(columns, beside, threads)
+        Sorting::<false> { order, steps }.run(columns, beside, threads, begin_write)
     } else {
-        Sorting::<true> { order, steps }.run(columns, beside, threads)
+        Sorting::<true> { order, steps }.run(columns, beside, threads, begin_write)
     }
 }
 
@@ -104,34 +125,59 @@ enum RowsPlace {
 struct Bucket<'a, K, V> {
     columns: Columns<'a, K, V>,
     rows: &'a mut [KeyRow<K, V>],
+    /// By which they can differ.
+    bits: u64,
+}
+
+/// Buckets that are not sorted yet, the largest one last. Those that are left, as the sort is stopped or a
+/// thread panics, are put where they belong as they are.
+struct UnsortedBuckets<'a, K: KeyBits, V: Pod + Send + Sync>(Mutex<Vec<Bucket<'a, K, V>>>);
+
+impl<'a, K: KeyBits, V: Pod + Send + Sync> UnsortedBuckets<'a, K, V> {
+    fn next(&self, is_wanted: impl FnOnce(&mut Bucket<'a, K, V>) -> bool) -> Option<Bucket<'a, K, V>> {
+        self.0.lock().pop_if(is_wanted)
+    }
+}
+
+impl<K: KeyBits, V: Pod + Send + Sync> Drop for UnsortedBuckets<'_, K, V> {
+    fn drop(&mut self) {
+        for Bucket { columns, rows, .. } in self.0.get_mut() {
+            columns.store(rows, 1);
+        }
+    }
 }
 
 type Scratch<K, V> = Vec<KeyRow<K, V>>;
 
 impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
-    fn run<K: KeyBits, V: Pod + Send + Sync>(
+    fn run<K: KeyBits, V: Pod + Send + Sync, B: DerefMut<Target = [KeyRow<K, V>]>>(
         self,
         mut columns: Columns<'_, K, V>,
-        beside: &mut [KeyRow<K, V>],
+        beside: impl FnOnce() -> Result<B>,
         threads: usize,
+        begin_write: impl FnOnce(),
     ) -> Result<()> {
         let threads = if columns.len() < TOGETHER { 1 } else { threads.max(1) };
         // Before memory is taken.
-        match InOrder::of(columns.keys, size_of::<V>() > 0, threads, move |key| self.compared(*key)) {
+        let keys = columns.keys.as_slice();
+        match InOrder::of(keys, size_of::<V>() > 0, threads, move |key| self.compared(*key)) {
             InOrder::Ascending => return Ok(()),
             InOrder::Descending => {
-                columns.reverse();
+                begin_write();
+                columns.reverse(threads);
                 return Ok(());
             }
             InOrder::Neither => {}
         }
+        let mut beside = beside()?;
         let len = columns.len().min(CACHED_BYTES / size_of::<KeyRow<K, V>>());
         let mut scratches = Vec::with_capacity(threads);
         for _ in 0..threads {
             scratches.push(zeroed_vec(len)?);
         }
         let all = u64::MAX >> (u64::BITS - 8 * K::BYTES as u32);
-        self.sort(columns, beside, RowsPlace::Columns, all, &mut scratches);
+        begin_write();
+        self.sort_unordered(columns, &mut beside, RowsPlace::Columns, all, &mut scratches);
         if self.steps.is_cancelled() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
     }
 
@@ -146,13 +192,14 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     /// As the key, in as many bits.
     #[inline(always)]
     fn compared<K: KeyBits>(self, key: K) -> K {
-        if IS_FLOAT { K::narrow(self.key(key)) } else { key ^ K::narrow(self.order.flip) }
+        let below = if IS_FLOAT { key.if_negative(K::narrow(self.order.flip_negative)) } else { K::zeroed() };
+        key ^ K::narrow(self.order.flip) ^ below
     }
 
     /// Writes keys, so many of each value.
     fn write<K: KeyBits>(
         self,
-        keys: &mut [K],
+        keys: HomeSlice<'_, K>,
         values: impl IntoIterator<Item = (u64, usize)>,
         threads: usize,
     ) {
@@ -161,6 +208,31 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
 
     /// Sorts rows that can differ in some bits only, by a thread for each memory of its own.
     fn sort<K: KeyBits, V: Pod + Send + Sync>(
+        self,
+        Bucket { mut columns, rows, bits }: Bucket<'_, K, V>,
+        scratches: &mut [Scratch<K, V>],
+    ) {
+        let threads = scratches.len();
+        match InOrder::of(&*rows, size_of::<V>() > 0, threads, move |row| row.compared(self)) {
+            InOrder::Neither => {
+                if let [beside] = scratches
+                    && let Some(most) = self.majority(rows)
+                    && self.beside_majority(&mut columns, rows, most, beside)
+                {
+                    return;
+                }
+                self.sort_unordered(columns, rows, RowsPlace::Rows, bits, scratches);
+            }
+            in_order => {
+                columns.store(rows, threads);
+                if in_order == InOrder::Descending {
+                    columns.reverse(threads);
+                }
+            }
+        }
+    }
+
+    fn sort_unordered<K: KeyBits, V: Pod + Send + Sync>(
         self,
         mut columns: Columns<'_, K, V>,
         rows: &mut [KeyRow<K, V>],
@@ -171,37 +243,29 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         let (len, threads, is_keys) = (columns.len(), scratches.len(), size_of::<V>() == 0);
         // The same of keys where they are.
         macro_rules! of_keys {
-            ($function:expr, $method:ident $(, $arguments:expr)*) => {
+            ($function:expr $(, $arguments:expr)*) => {
                 match place {
-                    RowsPlace::Columns => $function(columns.keys, $($arguments,)* threads, move |key| self.$method(*key)),
-                    RowsPlace::Rows => $function(rows, $($arguments,)* threads, move |row| row.$method(self)),
+                    RowsPlace::Columns => {
+                        $function(columns.keys.as_slice(), $($arguments,)* threads, move |key| self.key(*key))
+                    }
+                    RowsPlace::Rows => $function(rows, $($arguments,)* threads, move |row| row.key(self)),
                 }
             };
         }
-        let in_order = of_keys!(InOrder::of, compared, !is_keys);
-        if in_order != InOrder::Neither {
-            if place == RowsPlace::Rows {
-                columns.store(rows, threads);
-            }
-            if in_order == InOrder::Descending {
-                columns.reverse();
-            }
-            return;
-        }
-        if is_keys && let Some(values) = of_keys!(count::values, key, 2) {
+        if is_keys && let Some(values) = of_keys!(count::values, 2) {
             return self.write(columns.keys, values, threads);
         }
         let first = match place {
-            RowsPlace::Columns => self.key(columns.keys[0]),
+            RowsPlace::Columns => self.key(columns.keys.as_slice()[0]),
             RowsPlace::Rows => rows[0].key(self),
         };
-        let differ = of_keys!(survey::differing, key, bits);
+        let differ = of_keys!(survey::differing, bits);
         let window = BitWindow::of(differ);
         if is_keys && window.bits <= count::BITS_MAX && len >= 4 << window.bits {
-            let counts = of_keys!(count::of, key, window);
+            let counts = of_keys!(count::of, window);
             let values = (0..).map(|value| first & !differ | value << window.shift);
             self.write(columns.keys, values.zip(counts), threads);
-        } else if is_keys && let Some(values) = of_keys!(count::values, key, count::FIRST_VALUES_MAX) {
+        } else if is_keys && let Some(values) = of_keys!(count::values, count::FIRST_VALUES_MAX) {
             self.write(columns.keys, values, threads);
         } else if threads == 1 && size_of_val(rows) <= CACHED_BYTES {
             if place == RowsPlace::Columns {
@@ -226,42 +290,44 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         scratches: &mut [Scratch<K, V>],
     ) {
         let (len, threads) = (columns.len(), scratches.len());
-        let digit = deal::digit(BitWindow::of(differ), size_of_val(rows));
-        let ends = self.deal(&columns, rows, digit, threads);
-        let below = differ & digit.below();
-        if below == 0 {
+        let dealt = self.buckets(columns.keys.as_slice(), differ, size_of_val(rows));
+        let ends = self.deal(&columns, rows, &dealt, threads);
+        if (0..ends.len()).all(|bucket| differ & dealt.below(bucket) == 0) {
             return columns.store(rows, threads);
         }
         let (mut buckets, mut rest, mut start) = (Vec::new(), (columns, rows), 0);
-        for end in ends {
+        for (number, end) in ends.into_iter().enumerate() {
             let (columns, others) = rest.0.split_at(end - start);
             let (rows, later) = rest.1.split_at_mut(end - start);
             rest = (others, later);
-            match end - start {
-                0 => {}
-                // It would keep one thread busy while others are idle.
-                count if threads > 1 && count * 2 > len / threads && count >= TOGETHER => {
-                    self.sort(columns, rows, RowsPlace::Rows, below, scratches);
-                }
-                _ => buckets.push(Bucket { columns, rows }),
+            if end > start {
+                buckets.push(Bucket { columns, rows, bits: differ & dealt.below(number) });
             }
             start = end;
         }
         buckets.sort_by_key(|bucket| bucket.rows.len());
-        let (buckets, scratches) = (Mutex::new(buckets), Mutex::new(scratches.iter_mut()));
+        let buckets = UnsortedBuckets(Mutex::new(buckets));
+        // What would keep one thread busy while others are idle.
+        let is_large = |bucket: &mut Bucket<'_, K, V>| {
+            let count = bucket.rows.len();
+            threads > 1 && count * 2 > len / threads && count >= TOGETHER
+        };
+        while let Some(bucket) = buckets.next(is_large) {
+            self.sort(bucket, scratches);
+        }
+        let scratches = Mutex::new(scratches.iter_mut());
         scoped_threads::together(threads, || {
             let Some(scratch) = scratches.lock().next() else { return };
             let (own, mut bytes) = (std::slice::from_mut(scratch), 0);
             loop {
-                let Some(Bucket { columns, rows }) = buckets.lock().pop() else { break };
-                bytes += size_of_val(&*rows);
-                if bytes >= STOPPED_BYTES {
-                    if self.steps.tell(0).is_err() {
-                        break;
-                    }
-                    bytes = 0;
+                // While it has no bucket, since who is told may panic.
+                if bytes >= STOPPED_BYTES && self.steps.tell(0).is_err() {
+                    break;
                 }
-                self.sort(columns, rows, RowsPlace::Rows, below, own);
+                bytes %= STOPPED_BYTES;
+                let Some(bucket) = buckets.next(|_| true) else { break };
+                bytes += size_of_val(&*bucket.rows);
+                self.sort(bucket, own);
             }
         });
     }
@@ -273,6 +339,7 @@ mod tests {
     use proptest::prelude::*;
 
     use std::ops::ControlFlow;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
     use crate::base::progress::in_steps;
@@ -313,6 +380,10 @@ mod tests {
             6 if random.index(100) == 0 => random.next(),
             6 | 7 => (number as u64) << 50,
             8 => (len as u64 / 3 - number as u64 / 3) << 52,
+            // Few values of which each is some of all, among others; and one that most are.
+            9 if random.index(3) > 0 => few[random.index(few.len()).min(random.index(few.len()))],
+            10 if random.index(20) > 0 => one,
+            9 | 10 => random.next(),
             _ => one,
         };
         (0..len).map(|number| value(random, number)).collect()
@@ -323,9 +394,9 @@ mod tests {
         let mut random = SplitMix64::new(7);
         const SIGN: u64 = 1 << 63;
         let orders = [(0, 0), (u64::MAX, 0), (SIGN, 0), (SIGN, !SIGN), (!SIGN, !SIGN)];
-        for round in 0..400 {
+        for round in 0..480 {
             let len = random.index([3, 200, 3000, 20_000][round % 4]);
-            let bits = bits(round % 10, len, &mut random);
+            let bits = bits(round % 12, len, &mut random);
             let (flip, flip_negative) = orders[random.index(5)];
             let order = |bytes: usize| KeyOrder::new(flip, flip_negative, bytes);
             let threads = 1 + random.index(4);
@@ -337,19 +408,52 @@ mod tests {
     }
 
     #[test]
-    fn a_sort_is_stopped_between_buckets() {
+    fn what_is_in_order_is_not_written_to() {
+        let mut random = SplitMix64::new(5);
+        let order = KeyOrder::of::<f64>(false);
+        let ascending: Vec<u64> = (0..5000_u32).map(|number| f64::from(number / 2).to_bits()).collect();
+        let descending: Vec<u64> = (0..5000_u32).rev().map(|number| f64::from(number).to_bits()).collect();
+        let alike = vec![7; 5000];
+        for (keys, is_written) in [(ascending, false), (alike, false), (descending, true)] {
+            let mut found = keys.clone();
+            let mut values: Vec<u32> = (0..5000).map(|_| random.next() as u32).collect();
+            let (mut expected, mut writes): (Vec<_>, _) = (keys.into_iter().zip(values.clone()).collect(), 0);
+            let columns = (found.as_mut_slice().into(), values.as_mut_slice().into());
+            let sorted =
+                in_steps(0, |steps| sort_at_home(columns.0, columns.1, order, 3, steps, || writes += 1));
+            sorted.unwrap();
+            expected.sort_by_key(|(key, _)| order.key(*key));
+            assert!(found.into_iter().zip(values).eq(expected) && writes == usize::from(is_written));
+        }
+    }
+
+    #[test]
+    fn a_sort_that_is_stopped_or_panics_between_buckets_loses_nothing() {
         let mut random = SplitMix64::new(3);
-        let keys: Vec<u64> = (0..20_000).map(|_| random.next()).collect();
-        let (mut sorted, mut beside, mut asked) = (keys.clone(), keys.clone(), 0);
-        let stopped = with_progress(
-            |_| {
+        let (keys, order) = ((0..20_000).map(|_| random.next()).collect::<Vec<_>>(), KeyOrder::new(0, 0, 8));
+        let mut expected = keys.clone();
+        expected.sort_unstable();
+        for (threads, panics) in [(1, false), (3, false), (1, true), (3, true)] {
+            let (mut sorted, mut beside, mut asked) = (keys.clone(), keys.clone(), 0);
+            let stop = |_| {
                 asked += 1;
+                assert!(asked < 5 || !panics, "as a test");
                 if asked < 5 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            },
-            || in_steps(9, |steps| sort(&mut sorted, &mut beside, KeyOrder::new(0, 0, 8), 3, steps)),
-        );
-        assert_eq!(*stopped.unwrap_err().kind(), ErrorKind::Cancelled);
-        assert!(asked == 5 && !sorted.is_sorted());
+            };
+            let stopped = catch_unwind(AssertUnwindSafe(|| {
+                with_progress(stop, || {
+                    in_steps(9, |steps| sort(&mut sorted, &mut beside, order, threads, steps))
+                })
+            }));
+            match stopped {
+                Ok(stopped) => assert_eq!(*stopped.unwrap_err().kind(), ErrorKind::Cancelled),
+                Err(_) => assert!(panics),
+            }
+            assert!(asked == 5 || panics);
+            assert!(threads > 1 && panics || !sorted.is_sorted());
+            sorted.sort_unstable();
+            assert!(sorted == expected, "{threads} threads, {panics}");
+        }
     }
 
     /// As the numbers' own comparison has it.

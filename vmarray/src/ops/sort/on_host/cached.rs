@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 
-use super::rows::KeyRow;
+use super::rows::{Columns, KeyRow};
 use super::survey::{BitWindow, difference};
 use super::{FEW, Sorting};
 use crate::ops::sort::KeyBits;
@@ -36,6 +36,53 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
             self.mend(rows, beside, window);
         }
         [rows, beside]
+    }
+
+    /// The key that half of all rows have, or more, as far as some of them say.
+    pub(super) fn majority<K: KeyBits, V: Pod>(self, rows: &[KeyRow<K, V>]) -> Option<u64> {
+        const LOOKED_AT: usize = 32;
+        let step = rows.len() / LOOKED_AT;
+        if step < LOOKED_AT {
+            return None;
+        }
+        let mut keys: [u64; LOOKED_AT] = std::array::from_fn(|number| rows[number * step].key(self));
+        keys.sort_unstable();
+        // It has the place in the middle.
+        let middle = keys[LOOKED_AT / 2];
+        (keys.iter().filter(|key| **key == middle).count() >= LOOKED_AT / 2).then_some(middle)
+    }
+
+    /// Sorts rows of which most have one key, if there is memory for the others beside them, and writes them
+    /// to columns. Else they are in another order, but for equal ones.
+    pub(super) fn beside_majority<K: KeyBits, V: Pod + Send + Sync>(
+        self,
+        columns: &mut Columns<'_, K, V>,
+        rows: &mut [KeyRow<K, V>],
+        most: u64,
+        beside: &mut [KeyRow<K, V>],
+    ) -> bool {
+        let (mut kept, mut others) = (0, 0);
+        for at in 0..rows.len() {
+            if others == beside.len() {
+                rows[kept..at].copy_from_slice(beside);
+                return false;
+            }
+            let row = rows[at];
+            let is_kept = row.key(self) == most;
+            (rows[kept], beside[others]) = (row, row);
+            (kept, others) = (kept + usize::from(is_kept), others + usize::from(!is_kept));
+        }
+        let (equal, free) = rows.split_at_mut(kept);
+        let differ = difference(&beside[..others], most, |row| row.key(self));
+        let [sorted, _] = self.cached(&mut beside[..others], free, differ);
+        let (below, above) = sorted.split_at(sorted.partition_point(|row| row.key(self) < most));
+        let mut rest = columns.reborrow();
+        for part in [below, equal, above] {
+            let (mut own, others) = rest.split_at(part.len());
+            own.store(part, 1);
+            rest = others;
+        }
+        true
     }
 
     fn compare<K: KeyBits, V: Pod>(self, rows: &mut [KeyRow<K, V>]) {

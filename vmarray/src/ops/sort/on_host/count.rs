@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 
+use super::home::HomeSlice;
 use super::survey::BitWindow;
 use crate::base::scoped_threads;
 use crate::ops::sort::KeyBits;
@@ -27,7 +28,7 @@ pub(super) fn of<T: Sync>(
             let Some(part) = parts.lock().next() else { break };
             let mut counts = vec![0; values];
             let (small, large) = part.split_at(if window.bits <= SMALL_BITS { part.len() } else { 0 });
-            in_turns(small, window, key, &mut counts);
+            in_turns::<TURNS, _>(small, |item| window.value(key(item)), &mut counts);
             large.iter().for_each(|item| counts[window.value(key(item))] += 1);
             sums.lock().iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
@@ -35,19 +36,19 @@ pub(super) fn of<T: Sync>(
     sums.into_inner()
 }
 
-/// Adds how many keys have each value, counted in several places in turn: of neighbours that are equal one
+/// Adds how many items have each value, counted in several places in turn: of neighbours that are equal one
 /// would wait for the other.
 #[inline(never)]
-pub(super) fn in_turns<T>(items: &[T], window: BitWindow, key: impl Fn(&T) -> u64, sums: &mut [usize]) {
+pub(super) fn in_turns<const TURNS: usize, T>(items: &[T], value: impl Fn(&T) -> usize, sums: &mut [usize]) {
     let mut counts = [[0_u32; 1 << SMALL_BITS]; TURNS];
     for items in items.chunks(u32::MAX as usize) {
         let (groups, last) = items.as_chunks::<TURNS>();
         for group in groups {
             for (item, counts) in group.iter().zip(&mut counts) {
-                counts[window.value(key(item)) % (1 << SMALL_BITS)] += 1;
+                counts[value(item) % (1 << SMALL_BITS)] += 1;
             }
         }
-        last.iter().for_each(|item| counts[0][window.value(key(item)) % (1 << SMALL_BITS)] += 1);
+        last.iter().for_each(|item| counts[0][value(item) % (1 << SMALL_BITS)] += 1);
         for (value, sum) in sums.iter_mut().enumerate() {
             *sum +=
                 counts.iter_mut().map(|counts| std::mem::take(&mut counts[value]) as usize).sum::<usize>();
@@ -62,7 +63,7 @@ pub(super) const FIRST_VALUES_MAX: usize = 270;
 /// Places for them, with room between.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 10;
-const TURNS: usize = 4;
+pub(super) const TURNS: usize = 4;
 
 /// Values, and how many keys have each.
 struct ValueCounts {
@@ -198,7 +199,11 @@ pub(super) fn values<T: Sync>(
 }
 
 /// Writes keys, each so many times.
-pub(super) fn write<K: KeyBits>(keys: &mut [K], counted: impl Iterator<Item = (K, usize)>, threads: usize) {
+pub(super) fn write<K: KeyBits>(
+    keys: HomeSlice<'_, K>,
+    counted: impl Iterator<Item = (K, usize)>,
+    threads: usize,
+) {
     /// How many a thread writes at a time, about.
     const PART: usize = 256 << 10;
     // What each part is made of.
@@ -210,7 +215,7 @@ pub(super) fn write<K: KeyBits>(keys: &mut [K], counted: impl Iterator<Item = (K
             runs.push((here, key));
             (left, len) = (left - here, len + here);
             if len == PART {
-                let (own, others) = std::mem::take(&mut rest).split_at_mut(len);
+                let (own, others) = rest.split_at(len);
                 parts.push((own, std::mem::take(&mut runs)));
                 (rest, len) = (others, 0);
             }
@@ -223,7 +228,7 @@ pub(super) fn write<K: KeyBits>(keys: &mut [K], counted: impl Iterator<Item = (K
         loop {
             let Some((mut keys, runs)) = parts.lock().pop() else { break };
             for (count, key) in runs {
-                let (own, others) = keys.split_at_mut(count);
+                let (mut own, others) = keys.split_at(count);
                 own.fill(key);
                 keys = others;
             }

@@ -1,4 +1,4 @@
-//! Rows dealt out by a digit, by several threads.
+//! Rows dealt out by their highest bits, by several threads.
 
 use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
@@ -7,7 +7,7 @@ use super::rows::{Columns, KeyRow};
 use super::survey::BitWindow;
 use super::{CACHED_BYTES, Sorting, count};
 use crate::base::memory::prefetch_write;
-use crate::base::scoped_threads;
+use crate::base::{past_caches, scoped_threads};
 use crate::ops::sort::KeyBits;
 
 /// Bits of a digit. Each of its values has a line of a buffer, which are to be in the caches of a core.
@@ -17,82 +17,225 @@ const BITS_MIN: u32 = 8;
 /// Bytes of rows that are moved at once.
 const LINE: usize = 64;
 
-/// The digit by which so many bytes of rows become such as are sorted in the caches.
-pub(super) fn digit(window: BitWindow, bytes: usize) -> BitWindow {
-    let buckets = (bytes / (CACHED_BYTES / 4)).max(1);
-    window.highest(buckets.ilog2().clamp(BITS_MIN, BITS_MAX))
+/// Bits whose values a [table](BucketTable) has, at most. It is to be in the first cache.
+const TABLE_BITS: u32 = 11;
+/// How many keys are looked at for each bucket.
+const SAMPLED: usize = 16;
+
+/// What is moved at once, as it lies in memory.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct BufferLine([u8; LINE]);
+
+/// How rows are dealt out to buckets, which become such as are sorted in the caches, about.
+pub(super) enum Buckets {
+    /// By the highest bits of a window.
+    Digit(BitWindow),
+    Table(BucketTable),
+}
+
+/// Digits of different lengths, where keys are not spread evenly: each value of some bits has buckets of its
+/// own by so many further bits, or shares one with its neighbours.
+pub(super) struct BucketTable {
+    window: BitWindow,
+    /// The first bucket, and, in the lowest eight bits, how far the further ones are shifted.
+    entries: Vec<u32>,
+    /// Bits by which keys of each bucket can differ.
+    below: Vec<u64>,
+}
+
+impl BucketTable {
+    /// For sampled keys, so many of which are to be in a bucket; if there are not too many then.
+    fn new(samples: &[u64], each: usize, window: BitWindow) -> Option<Self> {
+        let window = window.highest(TABLE_BITS);
+        let mut counts = vec![0; 1 << window.bits];
+        samples.iter().for_each(|key| counts[window.value(*key)] += 1);
+        let mut below: Vec<u64> = Vec::new();
+        let (mut shared, mut first) = (usize::MAX, 0);
+        let entry = |(value, count): (usize, usize)| {
+            // From three quarters of what is wanted up to twice as much.
+            let bits = (4 * count / (3 * each)).max(1).ilog2().min(window.shift);
+            if bits > 0 {
+                let (start, shift) = (below.len(), window.shift - bits);
+                below.resize(start + (1 << bits), (1 << shift) - 1);
+                shared = usize::MAX;
+                return (start as u32) << 8 | shift;
+            }
+            if shared.saturating_add(count) > each {
+                (shared, first) = (0, value);
+                below.push(0);
+            }
+            shared += count;
+            let differ = u64::MAX.checked_shr((first ^ value).leading_zeros()).unwrap_or(0);
+            let last = below.len() - 1;
+            below[last] = window.below() | differ << window.shift;
+            (last as u32) << 8 | (u64::BITS - 1)
+        };
+        let entries: Vec<_> = (0..).zip(counts).map(entry).collect();
+        (below.len() <= 1 << BITS_MAX).then_some(Self { window, entries, below })
+    }
+
+    /// The bucket of a key.
+    #[inline(always)]
+    fn bucket(&self) -> impl Fn(u64) -> usize + Copy + Sync {
+        let (entries, window, below) = (&*self.entries, self.window, self.window.below());
+        move |key| {
+            let entry = entries[window.value(key)];
+            // Shifted by less than its bits.
+            (entry >> 8) as usize + ((key & below) >> (entry % u64::BITS)) as usize
+        }
+    }
+}
+
+impl Buckets {
+    fn len(&self) -> usize {
+        match self {
+            Self::Digit(digit) => 1 << digit.bits,
+            Self::Table(table) => table.below.len(),
+        }
+    }
+
+    /// Bits by which keys of a bucket can differ.
+    pub fn below(&self, bucket: usize) -> u64 {
+        match self {
+            Self::Digit(digit) => digit.below(),
+            Self::Table(table) => table.below[bucket],
+        }
+    }
 }
 
 impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
-    /// Moves columns to rows, in the order of a digit. Returns where those of each value end.
+    /// Buckets for keys that differ in some bits, of rows of so many bytes.
+    pub(super) fn buckets<K: KeyBits>(self, keys: &[K], differ: u64, bytes: usize) -> Buckets {
+        let (window, buckets) = (BitWindow::of(differ), (bytes / (CACHED_BYTES / 4)).max(1));
+        let digit = window.highest(buckets.ilog2().clamp(BITS_MIN, BITS_MAX));
+        let most = SAMPLED << digit.bits;
+        let mut samples: Vec<u64> =
+            keys.iter().step_by(keys.len().div_ceil(most)).map(|key| self.key(*key)).collect();
+        samples.sort_unstable();
+        let each = samples.len() >> digit.bits;
+        // Values of which there are many would be together anyway.
+        let all = samples.len();
+        let runs = samples.chunk_by(|one, two| one == two).filter(|run| run.len() <= each / 2);
+        let samples = runs.collect::<Vec<_>>().concat();
+        let of_digit = samples.chunk_by(|one, two| digit.value(*one) == digit.value(*two));
+        // What would not be in the caches.
+        let too_many: usize =
+            of_digit.map(<[u64]>::len).filter(|count| count * bytes > all * CACHED_BYTES).sum();
+        if too_many * 20 < all {
+            return Buckets::Digit(digit);
+        }
+        BucketTable::new(&samples, each, window).map_or(Buckets::Digit(digit), Buckets::Table)
+    }
+
+    /// Moves columns to rows, in the order of buckets. Returns where each of them ends.
     pub(super) fn deal<K: KeyBits, V: Pod + Send + Sync>(
         self,
         columns: &Columns<'_, K, V>,
         rows: &mut [KeyRow<K, V>],
-        digit: BitWindow,
+        buckets: &Buckets,
         threads: usize,
     ) -> Vec<usize> {
-        let values = 1 << digit.bits;
-        let part = columns.len().div_ceil(threads);
-        let parts: Vec<_> = columns.keys.chunks(part).zip(columns.values.chunks(part)).collect();
-        let counts: Vec<Mutex<Vec<usize>>> = parts.iter().map(|_| Mutex::new(Vec::new())).collect();
-        scoped_threads::each(threads, parts.len(), |number| {
-            let mut found = vec![0; values];
-            count::in_turns(parts[number].0, digit, move |key| self.key(*key), &mut found);
-            *counts[number].lock() = found;
-        });
-        let counts: Vec<Vec<usize>> = counts.into_iter().map(Mutex::into_inner).collect();
-        // Where each part's rows go: those of a digit of one part behind those of the part before.
-        let mut places: Vec<Vec<&mut [KeyRow<K, V>]>> =
-            parts.iter().map(|_| Vec::with_capacity(values)).collect();
-        let (mut ends, mut end, mut rest) = (Vec::with_capacity(values), 0, rows);
-        for value in 0..values {
-            for (counts, places) in counts.iter().zip(&mut places) {
-                let (own, others) = rest.split_at_mut(counts[value]);
-                places.push(own);
-                rest = others;
-                end += counts[value];
+        match buckets {
+            Buckets::Digit(digit) => {
+                let digit = *digit;
+                let bucket = move |key| digit.value(self.key(key));
+                deal_by::<{ count::TURNS }, _, _>(columns, rows, buckets.len(), bucket, threads)
             }
-            ends.push(end);
+            Buckets::Table(table) => {
+                let of_key = table.bucket();
+                let bucket = move |key| of_key(self.key(key));
+                // The table is in the first cache as well.
+                deal_by::<2, _, _>(columns, rows, buckets.len(), bucket, threads)
+            }
         }
-        let places: Vec<_> = places.into_iter().map(Mutex::new).collect();
-        scoped_threads::each(threads, parts.len(), |number| {
-            let (keys, values) = parts[number];
-            self.deal_part(keys, values, &mut places[number].lock(), digit);
-        });
-        ends
     }
+}
 
-    #[inline(never)]
-    fn deal_part<K: KeyBits, V: Pod>(
-        self,
-        keys: &[K],
-        values: &[V],
-        places: &mut [&mut [KeyRow<K, V>]],
-        digit: BitWindow,
-    ) {
-        let line =
-            const { if size_of::<KeyRow<K, V>>() < LINE / 4 { LINE / size_of::<KeyRow<K, V>>() } else { 4 } };
-        let mut buffer = vec![KeyRow::<K, V>::zeroed(); places.len() * line];
-        let mut filled = [0_u8; 1 << BITS_MAX];
-        for (key, value) in keys.iter().zip(values) {
-            let at = digit.value(self.key(*key)) % (1 << BITS_MAX);
-            let fill = usize::from(filled[at]);
-            buffer[at * line + fill] = KeyRow::new(*key, *value);
-            if fill + 1 < line {
-                filled[at] = fill as u8 + 1;
+fn deal_by<const TURNS: usize, K: KeyBits, V: Pod + Send + Sync>(
+    columns: &Columns<'_, K, V>,
+    rows: &mut [KeyRow<K, V>],
+    values: usize,
+    bucket: impl Fn(K) -> usize + Copy + Sync,
+    threads: usize,
+) -> Vec<usize> {
+    let (keys, all_values) = (columns.keys.as_slice(), columns.values.as_slice());
+    let passes_caches = past_caches::is_worth_it(size_of_val(rows));
+    let part = columns.len().div_ceil(threads);
+    let parts: Vec<_> = keys.chunks(part).zip(all_values.chunks(part)).collect();
+    let counts: Vec<Mutex<Vec<usize>>> = parts.iter().map(|_| Mutex::new(Vec::new())).collect();
+    scoped_threads::each(threads, parts.len(), |number| {
+        let mut found = vec![0; values];
+        count::in_turns::<TURNS, _>(parts[number].0, move |key| bucket(*key), &mut found);
+        *counts[number].lock() = found;
+    });
+    let counts: Vec<Vec<usize>> = counts.into_iter().map(Mutex::into_inner).collect();
+    // Where each part's rows go: those of a digit of one part behind those of the part before.
+    let mut places: Vec<Vec<&mut [KeyRow<K, V>]>> =
+        parts.iter().map(|_| Vec::with_capacity(values)).collect();
+    let (mut ends, mut end, mut rest) = (Vec::with_capacity(values), 0, rows);
+    for value in 0..values {
+        for (counts, places) in counts.iter().zip(&mut places) {
+            let (own, others) = rest.split_at_mut(counts[value]);
+            places.push(own);
+            rest = others;
+            end += counts[value];
+        }
+        ends.push(end);
+    }
+    let places: Vec<_> = places.into_iter().map(Mutex::new).collect();
+    scoped_threads::each(threads, parts.len(), |number| {
+        let (keys, values) = parts[number];
+        deal_part(keys, values, &mut places[number].lock(), bucket, passes_caches);
+    });
+    ends
+}
+
+#[inline(never)]
+fn deal_part<K: KeyBits, V: Pod>(
+    keys: &[K],
+    values: &[V],
+    places: &mut [&mut [KeyRow<K, V>]],
+    bucket: impl Fn(K) -> usize,
+    passes_caches: bool,
+) {
+    let size = size_of::<KeyRow<K, V>>();
+    let line = if size < LINE / 4 { LINE / size } else { 4 };
+    let mut memory = vec![BufferLine::zeroed(); (places.len() * line * size).div_ceil(LINE)];
+    let memory = &mut bytemuck::cast_slice_mut::<_, u8>(&mut memory)[..places.len() * line * size];
+    let buffer: &mut [KeyRow<K, V>] = bytemuck::cast_slice_mut(memory);
+    // Those that lie before a bucket's first line ends are copied first, so that others are whole lines.
+    let mut skipped = [0_u8; 1 << BITS_MAX];
+    if LINE.is_multiple_of(size) {
+        for (skipped, place) in skipped.iter_mut().zip(&*places) {
+            *skipped = (place.as_ptr().addr() % LINE / size) as u8;
+        }
+    }
+    let mut filled = skipped;
+    for (key, value) in keys.iter().zip(values) {
+        let at = bucket(*key) % (1 << BITS_MAX);
+        let fill = usize::from(filled[at]);
+        buffer[at * line + fill] = KeyRow::new(*key, *value);
+        if fill + 1 < line {
+            filled[at] = fill as u8 + 1;
+        } else {
+            filled[at] = 0;
+            let skip = usize::from(std::mem::take(&mut skipped[at]));
+            let from = &buffer[at * line + skip..][..line - skip];
+            let (own, others) = std::mem::take(&mut places[at]).split_at_mut(from.len());
+            if passes_caches {
+                past_caches::copy_line(bytemuck::cast_slice(from), bytemuck::cast_slice_mut(own));
             } else {
-                filled[at] = 0;
-                let (own, others) = std::mem::take(&mut places[at]).split_at_mut(line);
-                own.copy_from_slice(&buffer[at * line..][..line]);
+                own.copy_from_slice(from);
                 if let Some(next) = others.get(line - 1) {
                     prefetch_write(next);
                 }
-                places[at] = others;
             }
+            places[at] = others;
         }
-        for ((place, lines), fill) in places.iter_mut().zip(buffer.chunks(line)).zip(filled) {
-            place.copy_from_slice(&lines[..fill.into()]);
-        }
+    }
+    past_caches::fence();
+    for (at, place) in places.iter_mut().enumerate() {
+        place.copy_from_slice(&buffer[at * line..][usize::from(skipped[at])..usize::from(filled[at])]);
     }
 }

@@ -4,6 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
 
 use super::Sorting;
+use super::home::HomeSlice;
 use crate::base::scoped_threads;
 use crate::ops::sort::KeyBits;
 
@@ -35,8 +36,8 @@ impl<K: KeyBits, V: Pod> KeyRow<K, V> {
 
 /// Keys, and a value for each.
 pub(super) struct Columns<'a, K, V> {
-    pub keys: &'a mut [K],
-    pub values: &'a mut [V],
+    pub keys: HomeSlice<'a, K>,
+    pub values: HomeSlice<'a, V>,
 }
 
 impl<'a, K: KeyBits, V: Pod + Send + Sync> Columns<'a, K, V> {
@@ -44,20 +45,26 @@ impl<'a, K: KeyBits, V: Pod + Send + Sync> Columns<'a, K, V> {
         self.keys.len()
     }
 
+    pub fn reborrow(&mut self) -> Columns<'_, K, V> {
+        Columns { keys: self.keys.reborrow(), values: self.values.reborrow() }
+    }
+
     pub fn split_at(self, at: usize) -> (Self, Self) {
-        let (keys, other_keys) = self.keys.split_at_mut(at);
-        let (values, other_values) = self.values.split_at_mut(at);
+        let (keys, other_keys) = self.keys.split_at(at);
+        let (values, other_values) = self.values.split_at(at);
         (Self { keys, values }, Self { keys: other_keys, values: other_values })
     }
 
-    pub fn reverse(&mut self) {
-        self.keys.reverse();
-        self.values.reverse();
+    pub fn reverse(&mut self, threads: usize) {
+        self.keys.reverse(threads);
+        if size_of::<V>() > 0 {
+            self.values.reverse(threads);
+        }
     }
 
     /// Copies all to rows.
     pub fn load(&self, rows: &mut [KeyRow<K, V>]) {
-        for ((row, key), value) in rows.iter_mut().zip(&*self.keys).zip(&*self.values) {
+        for ((row, key), value) in rows.iter_mut().zip(self.keys.as_slice()).zip(self.values.as_slice()) {
             *row = KeyRow::new(*key, *value);
         }
     }
@@ -72,9 +79,13 @@ impl<'a, K: KeyBits, V: Pod + Send + Sync> Columns<'a, K, V> {
         let parts = Mutex::new(parts);
         scoped_threads::together(threads, || {
             loop {
-                let Some(((keys, values), rows)) = parts.lock().next() else { break };
-                keys.iter_mut().zip(rows).for_each(|(key, row)| *key = row.key);
-                values.iter_mut().zip(rows).for_each(|(value, row)| *value = row.value);
+                let Some(((mut keys, mut values), rows)) = parts.lock().next() else { break };
+                if size_of::<V>() == 0 {
+                    keys.write_bytes(bytemuck::cast_slice(rows));
+                } else {
+                    keys.write(rows, |row| row.key);
+                    values.write(rows, |row| row.value);
+                }
             }
         });
     }
