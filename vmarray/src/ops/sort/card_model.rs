@@ -373,6 +373,24 @@ fn kernels_in_opencl_c_sort_keys_of_all_types() {
     }
 }
 
+#[cfg(feature = "opencl")]
+#[test]
+fn what_lies_in_several_pieces_is_sorted_in_place() {
+    let Some(device) = CardModel::all_in_opencl().pop() else { return };
+    let mut random = SplitMix64::new(18);
+    // Three shares of 32 Ki keys and the rest.
+    let array = VirtualArray::<u16>::builder(101_000).devices([Arc::new(device)]).page_len(3000);
+    let (array, mut expected) = (array.build().unwrap(), Vec::new());
+    expected.resize_with(101_000, || random.next() as u16);
+    array.write(0, &expected).unwrap();
+    array.flush(..).unwrap();
+    let bytes = array.stats().total().bytes_from_device;
+    array.sort(..).unwrap();
+    assert_eq!(array.stats().total().bytes_from_device, bytes, "through RAM");
+    expected.sort_unstable();
+    assert!(array.to_vec(..).unwrap() == expected);
+}
+
 #[test]
 fn what_fails_leaves_the_keys_in_some_order() {
     let mut random = SplitMix64::new(12);

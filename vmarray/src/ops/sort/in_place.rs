@@ -49,7 +49,9 @@ pub(super) fn sort(
 fn with_memory(sorter: &Sorter<'_>, homes: KeyHomes<'_, '_>) -> DeviceOutcome {
     let of_each = sorter.share.bytes_of_each();
     let keys: u64 = homes.shares.iter().map(|share| share.keys.count).sum();
-    let mut piece_bytes = PIECE_BYTES.end;
+    // Kernels take memory that is given in one piece.
+    let largest = sorter.share.lane.device().info().largest_allocation_bytes.max(PIECE_BYTES.start);
+    let mut piece_bytes = PIECE_BYTES.end.min(1 << largest.ilog2());
     let (block, memory) = loop {
         let block = piece_bytes / of_each / BLOCKS_OF_PIECE;
         let piece = block * BLOCKS_OF_PIECE;
@@ -103,7 +105,8 @@ impl<'s> KeyHomes<'s, '_> {
             [share] => (share, number, keys),
             shares => {
                 let Dealing { page_len, channels, start } = self.dealing;
-                let (page_len, channels, at) = (page_len as u64, channels as u64, start as u64 + number);
+                let page_len = if channels == 1 { u64::MAX } else { page_len as u64 };
+                let (channels, at) = (channels as u64, start as u64 + number);
                 let (page, within) = (at / page_len, at % page_len);
                 let own = page / channels * page_len + within;
                 let of_channel = shares.iter().filter(|share| share.channel == page % channels);
