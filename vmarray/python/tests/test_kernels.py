@@ -57,6 +57,11 @@ def box(x):
     return total / 15
 
 
+@vm.kernel
+def corner(x):
+    return x[-2, 0] + x[0, 1] - x[-1, -1], 1, x
+
+
 @given(seeds)
 def test_items_are_as_of_python(seed):
     random = np.random.default_rng(seed)
@@ -83,6 +88,27 @@ def test_neighbours(seed, mode):
     wide = np.pad(own, ((1, 1), (2, 2)), mode)
     expected = sum(wide[i : i + own.shape[0], j : j + own.shape[1]] for i in range(3) for j in range(5)) / 15
     assert np.allclose(np.asarray(box(vm.asarray(own), boundary=mode)), expected)
+
+
+@pytest.mark.parametrize("at_once", [1, 1 << 22])
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric", "wrap"])
+def test_neighbours_in_thin_arrays(monkeypatch, mode, at_once):
+    monkeypatch.setattr("vmarray._kernel._AT_ONCE", at_once)
+    given_fill = {"constant_values": -1} if mode == "constant" else {}
+    for shape in [(1, 1), (2, 9), (9, 2), (5, 7)]:
+        own = np.arange(shape[0] * shape[1], dtype="u1").reshape(shape)
+        wide = np.pad(own, ((2, 0), (1, 1)), mode, **given_fill)
+        expected = wide[:-2, 1:-1] + wide[2:, 2:] - wide[1:-1, :-2]
+        sums, one, itself = corner(vm.asarray(own), boundary=mode, fill=-1)
+        same(sums, expected)
+        same(itself, own)
+        assert one.shape == shape and np.all(np.asarray(one) == 1)
+
+
+def test_neighbours_of_nothing_and_of_unknown_boundaries():
+    assert corner(vm.zeros((0, 5)))[0].shape == (0, 5)
+    with pytest.raises(TypeError, match="boundary 'mean'"):
+        corner(vm.ones((4, 4)), boundary="mean")
 
 
 def test_a_kernel_is_computed_later_and_of_what_was_there():

@@ -19,6 +19,7 @@ import numpy as np
 from . import _array
 from ._array import Array
 from ._errors import KernelError
+from ._shapes import pad
 
 _BINARY = {
     ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.true_divide,
@@ -49,6 +50,25 @@ _EXPRESSIONS = (
 def _is_number(value: object) -> bool:
     """Whether a value is known before anything is computed."""
     return isinstance(value, (bool, int, float, complex, np.generic))
+
+#: So many items near an edge are copied to RAM.
+_AT_ONCE = 1 << 22
+
+
+def _mirrored(places: np.ndarray[Any, Any], extent: int) -> np.ndarray[Any, Any]:
+    """Without the items at the edges twice."""
+    around = max(1, 2 * extent - 2)
+    return np.minimum(places % around, around - places % around) if extent > 1 else places * 0
+
+
+#: Which items of an axis of an extent are shown at places beyond it, as ``numpy.pad`` has them; -1 is none.
+_BEYOND: dict[str, Any] = {
+    "constant": lambda places, extent: np.where((places < 0) | (places >= extent), -1, places),
+    "edge": lambda places, extent: np.clip(places, 0, extent - 1),
+    "wrap": lambda places, extent: places % extent,
+    "reflect": _mirrored,
+    "symmetric": lambda places, extent: np.minimum(places % (2 * extent), 2 * extent - 1 - places % (2 * extent)),
+}
 
 
 class _Neighbours:
@@ -376,31 +396,44 @@ class Kernel:
         if not any(isinstance(one, Array) for one in arrays):
             return result
         if len(asked) == 1:
-            result = self.carried_out(
-                [_Neighbours(one, lambda _, one=one: one) if isinstance(one, Array) else one for one in arrays]
-            )
-            return _each(result, lambda one: _spread_out(one, shape, arrays))
-        return self._beside(arrays, shape, [(max(0, -min(axis)), max(0, max(axis))) for axis in zip(*asked)], (boundary, fill))
+            return self._each_alone(arrays, shape)
+        borders = [(max(0, -min(axis)), max(0, max(axis))) for axis in zip(*asked)]
+        return self._beside(arrays, shape, borders, (boundary, fill))
+
+    def _each_alone(self, arrays: list[Any], shape: tuple[int, ...]) -> Any:
+        """Without neighbours, or items."""
+        result = self.carried_out(
+            [_Neighbours(one, lambda _, one=one: one) if isinstance(one, Array) else one for one in arrays]
+        )
+        return _each(result, lambda one: _spread_out(one, shape, arrays))
 
     def _beside(
         self, arrays: list[Any], shape: tuple[int, ...], borders: list[tuple[int, int]], beyond: tuple[str, Any]
     ) -> Any:
         """With neighbours: where all are at the same distance, they are sections of the arrays. Items near an edge are
         computed from copies with what is beyond it."""
+        if beyond[0] not in _BEYOND:
+            raise TypeError(f"kernels have not the boundary {beyond[0]!r}: it is one of {', '.join(_BEYOND)}")
+        if 0 in shape:
+            return self._each_alone(arrays, shape)
         arrays = [one._fitted(shape) if isinstance(one, Array) else one for one in arrays]
         every = [range(extent) for extent in shape]
         inner = [range(before, extent - after) for extent, (before, after) in zip(shape, borders)]
-        if not all(inner):
+        edges = [
+            [*inner[:axis], edge, *every[axis + 1 :]]
+            for axis, within in enumerate(inner)
+            for edge in (range(within.start), range(within.stop, shape[axis]))
+            if edge
+        ]
+        most = max(_AT_ONCE, math.prod(shape) // 8)
+        if not all(inner) or any(math.prod(_wide(box, borders)) > most for box in edges):
             return self._at_the_edge(arrays, shape, every, borders, beyond)
         results = self._at_a_distance(arrays, shape, borders)
-        for axis, within in enumerate(inner):
-            for edge in (range(within.start), range(within.stop, shape[axis])):
-                box = [*inner[:axis], edge, *every[axis + 1 :]]
-                if edge:
-                    parts = self._at_the_edge(arrays, shape, box, borders, beyond)
-                    place = tuple(slice(one.start, one.stop) for one in box)
-                    for whole, part in zip(*((one if isinstance(one, tuple) else (one,)) for one in (results, parts))):
-                        whole[place] = part
+        for box in edges:
+            parts = self._at_the_edge(arrays, shape, box, borders, beyond)
+            place = tuple(slice(one.start, one.stop) for one in box)
+            for whole, part in zip(*((one if isinstance(one, tuple) else (one,)) for one in (results, parts))):
+                whole[place] = part
         return results
 
     def _at_a_distance(self, arrays: list[Any], shape: tuple[int, ...], borders: list[tuple[int, int]]) -> Any:
@@ -419,13 +452,12 @@ class Kernel:
             return _Neighbours(array, at)
 
         def whole(one: Any) -> Array:
+            one = _spread_out(one, (count,), arrays)
             result = _array._result((math.prod(shape),), one.dtype, **_array._beside(*arrays))
-            result[first : first + count] = _spread_out(one, (count,), arrays)
+            result[first : first + count] = one
             return result.reshape(shape)
 
-        return _each(
-            self.carried_out([sections(one) if isinstance(one, Array) else one for one in arrays]), whole
-        )
+        return _each(self.carried_out([sections(one) if isinstance(one, Array) else one for one in arrays]), whole)
 
     def _at_the_edge(
         self,
@@ -437,22 +469,30 @@ class Kernel:
     ) -> Any:
         """Of the items of a box."""
         mode, fill = beyond
-        given = {"constant_values": -1} if mode == "constant" else {}
-        places = [
-            np.pad(np.arange(extent), border, mode, **given)[of.start : of.stop + sum(border)]
-            for extent, of, border in zip(shape, box, borders)
+        wide = _wide(box, borders)
+        # An array that is thin as a whole gets a border by the devices.
+        is_whole = math.prod(wide) > _AT_ONCE and all(map(operator.eq, map(len, box), shape))
+        places = [] if is_whole else [
+            _BEYOND[mode](np.arange(of.start - before, of.stop + after), extent)
+            for extent, of, (before, after) in zip(shape, box, borders)
         ]
 
         def copied(array: Array) -> Array:
+            if is_whole:
+                return pad(array, borders, mode, **({"constant_values": fill} if mode == "constant" else {}))
             items = np.asarray(array[np.ix_(*(np.maximum(axis, 0) for axis in places))])
             for number, axis in enumerate(places):
-                items[(*[slice(None)] * number, axis < 0)] = fill
+                items[(*[slice(None)] * number, axis < 0)] = np.asarray(fill)[()]
             return _array.asarray(items, **_array._beside(array))
 
-        wide = tuple(map(len, places))
         results = self._at_a_distance([copied(one) if isinstance(one, Array) else one for one in arrays], wide, borders)
         inner = tuple(slice(before, before + len(of)) for of, (before, _) in zip(box, borders))
         return _each(results, lambda one: one[inner].copy())
+
+
+def _wide(box: list[range], borders: list[tuple[int, int]]) -> tuple[int, ...]:
+    """The extents of a box with its borders."""
+    return tuple(len(of) + sum(border) for of, border in zip(box, borders))
 
 
 def _each(result: Any, work: Any) -> Any:
