@@ -253,7 +253,12 @@ impl Pager {
                 None => pager.try_claim_homes(pages, &mut claimed.pages),
                 Some(_) => Ok(in_use),
             })?;
-            let Some((pager, page)) = in_use else { return Ok(claimed) };
+            let Some((pager, page)) = in_use else {
+                // Scatters hold nothing: those that have looked at these pages look at them again.
+                let channels = of.iter().flat_map(|(pager, _)| &*pager.channels);
+                channels.for_each(|channel| channel.queues.note_change());
+                return Ok(claimed);
+            };
             // The thread that has the page may wait for another one of them.
             drop(claimed);
             pager.claim_home(page, Fetch::Contents)?;

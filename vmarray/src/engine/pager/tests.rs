@@ -8,7 +8,7 @@ use backend_api::wrap::{Counting, Fault, Faulty, Operation};
 use backend_api::{Device, ErrorKind};
 use backend_host::HostDevice;
 
-use super::Fetch;
+use super::{Fetch, Pager};
 use crate::array::VirtualArray;
 use crate::array::testing::{host, one_channel};
 use crate::base::element::Field;
@@ -101,6 +101,20 @@ fn devices_find_zeroes_in_a_page_that_was_discarded_since_they_looked() {
         array.discard(16..32).unwrap();
         assert_eq!(sum(), 48);
     }
+}
+
+/// They hold nothing, and would else write to memory that is sorted.
+#[test]
+fn scatters_look_again_at_pages_whose_homes_were_claimed() {
+    let array = array(&Arc::new(host()), 4, 16, 4);
+    array.fill(.., 7).unwrap();
+    array.evict(..).unwrap();
+    let begun = || array.pager().channels()[0].queues.loads_begun();
+    let before = begun();
+    let claimed = Pager::claim_homes(&[(array.pager(), 0..4)]).unwrap();
+    assert_ne!(begun(), before);
+    drop(claimed);
+    assert_eq!(array.to_vec(..).unwrap(), [7; 64]);
 }
 
 /// Each claim writes a page back once, since nobody can write to it between that and the claim.
