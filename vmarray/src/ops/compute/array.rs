@@ -491,7 +491,8 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             }
             bytes = bytes.max((own.end - own.start) * of_each);
             let largest = devices[number].info().largest_allocation_bytes;
-            let piece = largest.checked_ilog2().filter(|_| bytes > largest);
+            let is_piecemeal = devices[number].info().backend == "opencl" && bytes > largest;
+            let piece = largest.checked_ilog2().filter(|_| is_piecemeal);
             let at_once = piece.map_or(u64::MAX, |piece| ((1 << piece) / of_each).max(1));
             let until = |of: &Range<u64>| at_once - of.start % at_once;
             while own.end - own.start > until(&own).min(until(&beside)) {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Kernel, Report};
-use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, Launch, Queue, Ticket, Transfer, View};
+use backend_api::{
+    Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Launch, Queue, Ticket, Transfer, View,
+};
 
 use super::on_device::{ChannelShare, DeviceOutcome, refusal};
 use super::onesweep::{
@@ -193,15 +195,29 @@ impl<'a> TileStates<'a> {
         let (lane, of) = (&self.share.lane, self.share.keys);
         let mut tickets = Vec::new();
         let submitted = all.iter_mut().try_for_each(|work| {
-            let ticket = lane.submit(RunAccess::Change, &mut **work)?;
+            let ticket =
+                lane.submit(RunAccess::Change, &mut **work).map_err(|error| match tickets.len() {
+                    0 | 1 => error,
+                    _ => no_refusal(error),
+                })?;
             recording::sized(ticket, 1, || 2 * of.count * of.stride);
             tickets.push(ticket);
             Ok(())
         });
         // Also of what was submitted before something failed.
-        let waited: Vec<_> = tickets.into_iter().map(|ticket| lane.wait(ticket)).collect();
+        let waited: Vec<_> =
+            tickets.into_iter().map(|ticket| lane.wait(ticket).map_err(no_refusal)).collect();
         Ok(waited.into_iter().collect::<backend_api::Result<()>>().and(submitted)?)
     }
+}
+
+/// The error of work that may have been done, at least some of it: nobody is to do it again.
+fn no_refusal(error: backend_api::Error) -> backend_api::Error {
+    if !is_refusal(&error) {
+        return error;
+    }
+    let changed = backend_api::Error::new(ErrorKind::KernelFailed, "prefix sum");
+    changed.with_detail(format!("after it had begun: {error}"))
 }
 
 impl Drop for TileStates<'_> {

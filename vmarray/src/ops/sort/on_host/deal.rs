@@ -110,8 +110,13 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         let (window, buckets) = (BitWindow::of(differ), (bytes / (CACHED_BYTES / 4)).max(1));
         let digit = window.highest(buckets.ilog2().clamp(BITS_MIN, BITS_MAX));
         let most = SAMPLED << digit.bits;
-        let mut samples: Vec<u64> =
-            keys.iter().step_by(keys.len().div_ceil(most)).map(|key| self.key(*key)).collect();
+        // One of each so many keys, at any place among them: keys may be rows of as many columns.
+        let parts = keys.chunks(keys.len().div_ceil(most)).zip(0_u64..);
+        let any = |(part, number): (&[K], u64)| {
+            let place = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32) as usize % part.len();
+            self.key(part[place])
+        };
+        let mut samples: Vec<u64> = parts.map(any).collect();
         samples.sort_unstable();
         let each = samples.len() >> digit.bits;
         // Values of which there are many would be together anyway.

@@ -18,7 +18,8 @@
 
 #if defined(IS_FLOAT) && !defined(cl_khr_fp64)
 // It says that it is done, unless it is this.
-KERNEL scan_of() {}
+KERNEL scan_of(VIEW(elements), VIEW(states), ulong items, ulong first, ulong count, ulong page_len, ulong channels,
+               ulong channel, ulong base, ulong row, ulong what) {}
 #else
 
 typedef struct {
