@@ -32,8 +32,8 @@ pub(crate) unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
         let head = to.align_offset(LINE).min(bytes);
         let lines = (bytes - head) / LINE;
         let tail = head + lines * LINE;
-        // SAFETY: vouched for by the caller. `head` is the first whole line of the target, if there is one. The
-        // fence has all stores be seen before any that follow, as others are.
+        // SAFETY: vouched for by the caller. `head` is the first whole line of the target, if there is one.
+        // The fence has all stores be seen before any that follow, as others are.
         unsafe {
             from.copy_to_nonoverlapping(to, head);
             (head..tail).step_by(LINE).for_each(|at| stream_line(from.add(at), to.add(at)));

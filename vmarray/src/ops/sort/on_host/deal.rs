@@ -28,7 +28,7 @@ const SAMPLED: usize = 16;
 struct BufferLine([u8; LINE]);
 
 /// How rows are dealt out to buckets, which become such as are sorted in the caches, about.
-pub(super) enum Buckets {
+pub(super) enum Bucketing {
     /// By the highest bits of a window.
     Digit(BitWindow),
     Table(BucketTable),
@@ -87,7 +87,7 @@ impl BucketTable {
     }
 }
 
-impl Buckets {
+impl Bucketing {
     fn len(&self) -> usize {
         match self {
             Self::Digit(digit) => 1 << digit.bits,
@@ -106,7 +106,7 @@ impl Buckets {
 
 impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     /// Buckets for keys that differ in some bits, of rows of so many bytes.
-    pub(super) fn buckets<K: KeyBits>(self, keys: &[K], differ: u64, bytes: usize) -> Buckets {
+    pub(super) fn buckets<K: KeyBits>(self, keys: &[K], differ: u64, bytes: usize) -> Bucketing {
         let (window, buckets) = (BitWindow::of(differ), (bytes / (CACHED_BYTES / 4)).max(1));
         let digit = window.highest(buckets.ilog2().clamp(BITS_MIN, BITS_MAX));
         let most = SAMPLED << digit.bits;
@@ -128,9 +128,9 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         let too_many: usize =
             of_digit.map(<[u64]>::len).filter(|count| count * bytes > all * CACHED_BYTES).sum();
         if too_many * 20 < all {
-            return Buckets::Digit(digit);
+            return Bucketing::Digit(digit);
         }
-        BucketTable::new(&samples, each, window).map_or(Buckets::Digit(digit), Buckets::Table)
+        BucketTable::new(&samples, each, window).map_or(Bucketing::Digit(digit), Bucketing::Table)
     }
 
     /// Moves columns to rows, in the order of buckets. Returns where each of them ends.
@@ -138,16 +138,16 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         self,
         columns: &Columns<'_, K, V>,
         rows: &mut [KeyRow<K, V>],
-        buckets: &Buckets,
+        buckets: &Bucketing,
         threads: usize,
     ) -> Vec<usize> {
         match buckets {
-            Buckets::Digit(digit) => {
+            Bucketing::Digit(digit) => {
                 let digit = *digit;
                 let bucket = move |key| digit.value(self.key(key));
                 deal_by::<{ count::TURNS }, _, _>(columns, rows, buckets.len(), bucket, threads)
             }
-            Buckets::Table(table) => {
+            Bucketing::Table(table) => {
                 let of_key = table.bucket();
                 let bucket = move |key| of_key(self.key(key));
                 // The table is in the first cache as well.
