@@ -41,6 +41,7 @@ pub fn run() -> Result<()> {
     let _ = sh.remove_path(junit::report("sanitizer"));
     let mut counts = Counts::default();
     steps.run("tests", || test_host::tests(&sh, &[], &mut counts));
+    steps.run("example programs", || test_host::example_programs(&sh));
     steps.beside(&BESIDE, |steps| {
         steps.run("documentation examples", || test_host::doctests(&sh));
         steps.run("concurrency model", || test_host::model(&sh, &mut counts));

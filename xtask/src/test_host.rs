@@ -7,8 +7,8 @@ use crate::tools;
 use anyhow::{Result, bail};
 use xshell::{Shell, cmd};
 
-/// Unit, property and conformance tests; with no filter also the concurrency model and the examples in the
-/// documentation.
+/// Unit, property and conformance tests; with no filter also the programs in the folders of examples, the
+/// concurrency model and the examples in the documentation.
 #[derive(clap::Args)]
 pub struct Args {
     /// Leaves out the examples in the documentation.
@@ -29,6 +29,9 @@ pub fn run(args: Args) -> Result<()> {
     let mut counts = Counts::default();
     let is_all = args.filter.is_empty();
     steps.run("tests", || tests(&sh, &args.filter, &mut counts));
+    if is_all {
+        steps.run("example programs", || example_programs(&sh));
+    }
     if is_all && !args.no_model {
         steps.run("concurrency model", || model(&sh, &mut counts));
     }
@@ -68,6 +71,27 @@ pub fn doctests(sh: &Shell) -> Result<Outcome> {
         bail!("an example in the documentation failed");
     }
     Ok(Outcome::passed())
+}
+
+/// The programs in the folders of examples as a step, which check their own results. They were built with the
+/// tests; those that only list what drivers say are left out.
+pub fn example_programs(sh: &Shell) -> Result<Outcome> {
+    let metadata = project::members()?;
+    let folder = metadata.target_directory.join("debug/examples");
+    let programs = metadata.packages.iter().flat_map(|package| &package.targets);
+    let programs = programs.filter(|target| target.is_example() && !target.name.ends_with("_limits"));
+    let (mut run, mut failed) = (0, Vec::new());
+    for target in programs {
+        let program = folder.join(format!("{}{}", target.name, std::env::consts::EXE_SUFFIX));
+        run += 1;
+        if cmd!(sh, "{program}").ignore_stdout().run().is_err() {
+            failed.push(target.name.as_str());
+        }
+    }
+    if !failed.is_empty() {
+        bail!("{} of {run}: {}", failed.len(), failed.join(", "));
+    }
+    Ok(Outcome::Passed(format!("{run} programs")))
 }
 
 /// Runs tests by a profile of nextest; how many ran, which `counts` is told even if some failed.
