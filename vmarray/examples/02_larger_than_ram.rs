@@ -47,9 +47,9 @@ fn main() -> vmarray::Result<()> {
     assert_eq!(footprint.device_bytes, 32 << 20);
     assert!(footprint.cache_bytes <= 1 << 20);
 
-    // The same ten thousand reads, all over the array and within a part of it that the cache has room for. A
-    // read whose page is not in RAM copies the element alone; when those of a page have cost as much as a page
-    // takes, it is fetched.
+    // The same ten thousand reads, all over the array and within a part of it that the cache has room for.
+    // One whose page is not in RAM copies the element alone; when those of a page have cost as much as the
+    // page would, it is fetched.
     for (what, span) in [("all over", LEN), ("within half a MiB", 1 << 16)] {
         array.evict(..)?;
         array.reset_stats();
