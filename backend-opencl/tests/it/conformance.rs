@@ -47,7 +47,7 @@ fn the_first_device_passes_with_checksums() {
 /// and that they do not reach.
 #[test]
 fn every_device_passes_with_other_options() {
-    let variants = [(4096, false), (50_000, true), (1 << 30, false)];
+    let variants = [(4096, false), (16_384, true), (50_000, true), (100_000, false), (1 << 30, false)];
     for found in chosen() {
         for (largest, zero_copy) in variants {
             let options = Options::new().with_largest_allocation_bytes(largest).with_zero_copy(zero_copy);

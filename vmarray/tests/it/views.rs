@@ -409,7 +409,7 @@ fn cases(most: u32) -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(100)))]
+    #![proptest_config(ProptestConfig::with_cases(cases(256)))]
 
     #[test]
     fn ranges_of_arrays_and_sources_are_as_vectors(seed in any::<u64>()) {
@@ -432,7 +432,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(40)))]
+    #![proptest_config(ProptestConfig::with_cases(cases(100)))]
 
     #[test]
     fn boxes_of_arrays_and_sources_are_as_vectors(seed in any::<u64>()) {
