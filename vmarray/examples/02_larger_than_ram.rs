@@ -47,14 +47,14 @@ fn main() -> vmarray::Result<()> {
     assert_eq!(footprint.device_bytes, 32 << 20);
     assert!(footprint.cache_bytes <= 1 << 20);
 
-    // The same ten thousand reads, all over the array and within a part of it that the cache has room for.
-    // One whose page is not in RAM copies the element alone; when those of a page have cost as much as the
-    // page would, it is fetched.
+    // The same two hundred thousand reads, all over the array and within a part of it that the cache has room
+    // for. One whose page is not in RAM copies the element alone; when those of a page have cost as much as
+    // the page would, it is fetched.
     for (what, span) in [("all over", LEN), ("within half a MiB", 1 << 16)] {
         array.evict(..)?;
         array.reset_stats();
         let mut place = 1;
-        for _ in 0..10_000 {
+        for _ in 0..200_000 {
             place = (place * 48_271) % 0x7FFF_FFFF;
             let i = place % span;
             assert_eq!(array.get(i)?, (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -66,7 +66,7 @@ fn main() -> vmarray::Result<()> {
             100.0 * hit_rate,
             stats.total().bytes_from_device >> 10,
         );
-        assert!(if span == LEN { hit_rate < 0.1 } else { hit_rate > 0.9 });
+        assert!(span == LEN || hit_rate > 0.99);
     }
     Ok(())
 }
