@@ -24,7 +24,7 @@ use crate::ops::executor::{
 };
 use crate::ops::gather;
 use crate::ops::shift::interrupted;
-use crate::ops::sort::{ChannelShare, Dealing, DeviceOutcome};
+use crate::ops::sort::{ChannelShare, Dealing, DeviceOutcome, takes_opencl};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Store, StoreMut, View as _};
 
@@ -491,7 +491,7 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             }
             bytes = bytes.max((own.end - own.start) * of_each);
             let largest = devices[number].info().largest_allocation_bytes;
-            let is_piecemeal = devices[number].info().backend == "opencl" && bytes > largest;
+            let is_piecemeal = takes_opencl(devices[number]) && bytes > largest;
             let piece = largest.checked_ilog2().filter(|_| is_piecemeal);
             let at_once = piece.map_or(u64::MAX, |piece| ((1 << piece) / of_each).max(1));
             let until = |of: &Range<u64>| at_once - of.start % at_once;
