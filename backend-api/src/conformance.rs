@@ -314,6 +314,12 @@ pub fn run_as_test<D: Device>(name: &str, device: impl Into<Option<Arc<D>>>, lim
 /// ```
 #[macro_export]
 macro_rules! conformance_tests {
+    (#[ignore = $reason:literal] $subject:expr $(,)?) => {
+        $crate::__conformance_list! {
+            { $crate::__conformance_define_tests }
+            [#[ignore = $reason] $subject] [$crate::conformance::Limits::default()]
+        }
+    };
     ($subject:expr $(,)?) => {
         $crate::conformance_tests!($subject, $crate::conformance::Limits::default());
     };
@@ -326,6 +332,15 @@ macro_rules! conformance_tests {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_define_tests {
+    ([#[ignore = $reason:literal] $subject:expr] [$limits:expr] $($module:ident { $($name:ident)* })*) => {
+        $($(
+            #[test]
+            #[ignore = $reason]
+            fn $name() {
+                $crate::conformance::run_as_test(stringify!($name), $subject, &$limits);
+            }
+        )*)*
+    };
     ([$subject:expr] [$limits:expr] $($module:ident { $($name:ident)* })*) => {
         $($(
             #[test]

@@ -21,6 +21,7 @@ mod kills;
 mod miri;
 mod misuse;
 mod mutants;
+mod nightly;
 mod package;
 mod project;
 mod ptx;
@@ -73,16 +74,17 @@ enum Command {
     Report(arrays::ReportArgs),
     /// Counts the instructions of accesses to resident pages. Fails where there are more than are known.
     Hits,
-    /// Checks everything that a change has to pass. Ends with a table of what ran, what did not, and how long
-    /// it took.
+    /// Runs the checks that block a change. Ends with a table of the steps, their results and their times.
     Ci,
+    /// Runs every check in its whole form; a later call continues after the checks that have passed.
+    Nightly(nightly::Args),
     /// Runs tests in Miri, an interpreter that finds undefined behaviour, in some minutes. Needs nightly,
     /// which is installed if need be.
     Miri(SampleArgs),
     /// Runs the tests under AddressSanitizer: half an hour on two cores, some minutes for a sample.
     Sanitize(SampleArgs),
     /// Builds the published crates with the features that a dependant may pick, in some minutes. A sample is
-    /// no feature, each alone, and all.
+    /// no feature, the default ones, and all.
     Features(SampleArgs),
     /// Compiles the CUDA kernels from backend-cuda/kernels/*.cu to the checked-in *.ptx.
     Ptx(ptx::Args),
@@ -168,6 +170,7 @@ fn main() -> ExitCode {
         Command::TestGpu(args) => test_gpu::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Ci => ci::run(),
+        Command::Nightly(args) => nightly::run(&args),
         Command::Miri(args) => step("Miri", args, miri::check),
         Command::Sanitize(args) => step("AddressSanitizer", args, sanitizer::check),
         Command::Features(args) => step("features", args, features::check),

@@ -11,6 +11,9 @@ use xshell::{Shell, cmd};
 /// concurrency model and the examples in the documentation.
 #[derive(clap::Args)]
 pub struct Args {
+    /// Also runs the tests that `.config/nextest.toml` leaves to nightly runs.
+    #[arg(long)]
+    all: bool,
     /// Leaves out the examples in the documentation.
     #[arg(long)]
     no_doc: bool,
@@ -28,7 +31,9 @@ pub fn run(args: Args) -> Result<()> {
     let mut steps = Steps::new();
     let mut counts = Counts::default();
     let is_all = args.filter.is_empty();
-    steps.run("tests", || tests(&sh, &args.filter, &mut counts));
+    let nightly = args.all.then(|| "--ignore-default-filter".to_string());
+    let filter: Vec<String> = nightly.into_iter().chain(args.filter).collect();
+    steps.run("tests", || tests(&sh, &filter, &mut counts));
     if is_all {
         steps.run("example programs", || example_programs(&sh));
     }

@@ -1,34 +1,28 @@
-//! The contract's suite on the first card, with the defaults and with each way that can be forced.
+//! The contract's suite on the first NVIDIA GPU, with the defaults and with each copy route.
 //!
-//! Without a card the tests say so and pass; with `VMARRAY_REQUIRE=cuda` in the environment they fail then.
+//! All tests are `#[ignore]`d: `cargo xtask test-gpu` runs them, and they fail without an NVIDIA GPU.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use backend_api::conformance::{Limits, random, run_peers};
 use backend_api::{Device, Reach};
 use backend_cuda::{CudaDevice, Options, Route};
 
-type Slot = OnceLock<Option<Arc<CudaDevice>>>;
-
-/// The first card, opened once for each set of options.
-fn card(slot: &'static Slot, options: Options) -> Option<Arc<CudaDevice>> {
-    slot.get_or_init(|| {
-        let Some(card) = backend_cuda::devices().into_iter().next() else {
-            let required = std::env::var("VMARRAY_REQUIRE").is_ok_and(|wanted| wanted.contains("cuda"));
-            assert!(!required, "VMARRAY_REQUIRE names cuda, and there is no NVIDIA card or no driver");
-            return None;
-        };
-        Some(Arc::new(CudaDevice::open_with(card.index, &options).expect("the card opens")))
-    })
-    .clone()
+/// Opens the first NVIDIA GPU.
+fn open(options: &Options) -> Arc<CudaDevice> {
+    let card = backend_cuda::devices().into_iter().next().expect("an NVIDIA GPU and its driver");
+    Arc::new(CudaDevice::open_with(card.index, options).expect("the card opens"))
 }
 
 macro_rules! suite {
     ($name:ident, $options:expr) => {
         mod $name {
             use super::*;
-            static SLOT: Slot = Slot::new();
-            backend_api::conformance_tests!(card(&SLOT, $options));
+            static DEVICE: LazyLock<Arc<CudaDevice>> = LazyLock::new(|| open(&$options));
+            backend_api::conformance_tests!(
+                #[ignore = "needs an NVIDIA GPU"]
+                DEVICE.clone()
+            );
         }
     };
 }
@@ -39,6 +33,7 @@ suite!(copies_by_kernel, Options::new().with_route(Route::Kernel));
 
 /// Two devices for the first card, and each card with each other one.
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn devices_keep_the_contract_with_each_other() {
     let open = |index| Arc::new(CudaDevice::open(index).expect("the card opens"));
     let cards = backend_cuda::devices();
@@ -58,9 +53,9 @@ fn devices_keep_the_contract_with_each_other() {
 /// Kernels of the program against the interpreter: so many as `VMARRAY_TEST_KERNELS` says (default 48), from
 /// the seed `VMARRAY_TEST_SEED` on.
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn random_kernels_do_what_the_interpreter_does() {
-    static SLOT: Slot = Slot::new();
-    let Some(device) = card(&SLOT, Options::new()) else { return };
+    let device = open(&Options::new());
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (count, seed) =
         (number("VMARRAY_TEST_KERNELS").unwrap_or(48), number("VMARRAY_TEST_SEED").unwrap_or(1000));

@@ -1,5 +1,6 @@
-//! Memory that changes hands between a device and `cust`. Needs a card; without one the tests say so and
-//! pass, or fail with `VMARRAY_REQUIRE=cuda` in the environment.
+//! Memory that `cust` and a device hand to each other.
+//!
+//! The tests are `#[ignore]`d: `cargo xtask test-gpu` runs them on a machine with an NVIDIA GPU.
 #![cfg(feature = "cust")]
 
 use std::sync::Arc;
@@ -12,14 +13,10 @@ use cust::context::Context;
 use cust::memory::{CopyDestination, DeviceBuffer as CustBuffer};
 
 /// A context of `cust`, and the device in it.
-fn card() -> Option<(Context, Arc<CudaDevice>)> {
-    let Ok(context) = cust::quick_init() else {
-        let required = std::env::var("VMARRAY_REQUIRE").is_ok_and(|wanted| wanted.contains("cuda"));
-        assert!(!required, "VMARRAY_REQUIRE names cuda, and `cust` finds no NVIDIA card or no driver");
-        return None;
-    };
+fn card() -> (Context, Arc<CudaDevice>) {
+    let context = cust::quick_init().expect("an NVIDIA GPU and its driver");
     let device = CudaDevice::from_cust(&context, &Options::new()).expect("the card opens");
-    Some((context, Arc::new(device)))
+    (context, Arc::new(device))
 }
 
 fn numbers(count: u32) -> Vec<u32> {
@@ -27,8 +24,9 @@ fn numbers(count: u32) -> Vec<u32> {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn both_work_in_one_context() {
-    let Some((context, device)) = card() else { return };
+    let (context, device) = card();
     assert_eq!(device.context(), context.as_raw().cast());
     let current = CudaDevice::from_current(&Options::new()).unwrap();
     assert_eq!(current.context(), context.as_raw().cast());
@@ -36,18 +34,17 @@ fn both_work_in_one_context() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn without_a_context_nothing_is_adopted() {
-    if backend_cuda::devices().is_empty() {
-        return;
-    }
     // This thread has none.
     let error = CudaDevice::from_current(&Options::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn memory_of_cust_is_used_like_any_other_and_goes_back() {
-    let Some((_context, device)) = card() else { return };
+    let (_context, device) = card();
     let theirs = numbers(10_000);
     let memory = device.import_cust(CustBuffer::from_slice(&theirs).unwrap()).unwrap();
     let queue = Queue::new(&device).unwrap();
@@ -79,8 +76,9 @@ fn memory_of_cust_is_used_like_any_other_and_goes_back() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn memory_is_copied_in_both_directions_in_the_order_of_a_queue() {
-    let Some((_context, device)) = card() else { return };
+    let (_context, device) = card();
     let queue = Queue::new(&device).unwrap();
     let theirs = numbers(4096);
     let from = CustBuffer::from_slice(&theirs).unwrap();
