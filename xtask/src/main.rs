@@ -107,7 +107,7 @@ enum Command {
     /// Checks what the compiler says of programs that must not compile.
     Misuse,
     /// Checks the small rules of the repository.
-    Tidy,
+    Tidy(tidy::Args),
     /// Checks licences, sources and bans of all dependencies against deny.toml, without any further tool.
     Supply,
     /// Packs the published crates as for a registry, builds what was packed, and checks the crates with the
@@ -183,7 +183,7 @@ fn main() -> ExitCode {
         Command::Python(args) => python::run(&args),
         Command::Formats(args) => formats::run(&args),
         Command::Misuse => alone(misuse::check),
-        Command::Tidy => alone(tidy::check),
+        Command::Tidy(args) => tidy::run(&args),
         Command::Supply => alone(supply::check),
         Command::Package(args) => package::run(args.sample),
         Command::Bundle(args) => bundle::run(args),

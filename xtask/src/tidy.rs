@@ -1,5 +1,8 @@
 //! `cargo xtask tidy`: the small rules that no compiler checks.
 
+mod language;
+mod prose;
+
 use crate::Cli;
 use crate::project;
 use crate::steps::Outcome;
@@ -45,6 +48,50 @@ patterns! {
     SOURCE = r"\.(rs|toml|md|cu|cl)$";
 }
 
+/// Options of the command.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Prints how many lines of prose hold words that the language budget names, by file, worst first; for
+    /// one file its lines.
+    #[arg(long, value_name = "PATH", num_args = 0..=1)]
+    language: Option<Option<PathBuf>>,
+    /// Lowers the language budget to the present counts.
+    #[arg(long)]
+    tighten: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    let sh = project::shell()?;
+    if args.language.is_none() && !args.tighten {
+        check(&sh)?.print();
+        return Ok(());
+    }
+    let files = texts(&sh)?;
+    let budget = language::Budget::read()?;
+    let counts = budget.count(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
+    if args.tighten {
+        budget.tighten(&counts)?;
+    }
+    if let Some(path) = &args.language {
+        print!("{}", budget.report(&counts, path.as_deref()));
+    }
+    Ok(())
+}
+
+/// Names and texts of the files that git tracks or would add. Without git, of all files outside the build
+/// folders.
+fn texts(sh: &Shell) -> Result<Vec<(String, String)>> {
+    let root = project::root();
+    let not_ours = ["-path", "./target", "-o", "-path", "./dist"];
+    let listed = cmd!(sh, "git ls-files --cached --others --exclude-standard").quiet().ignore_stderr().read();
+    let listed = listed
+        .or_else(|_| cmd!(sh, "find . ( {not_ours...} ) -prune -o -type f -printf %P\\n").quiet().read())?;
+    // Files that are not text, or deleted and not yet committed, are left out.
+    let text = |name: &str| Some((name.replace('\\', "/"), std::fs::read_to_string(root.join(name)).ok()?));
+    Ok(listed.lines().filter_map(text).collect())
+}
+
 /// The rules as a step.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     let root = project::root();
@@ -52,34 +99,26 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     let mut documents = String::new();
     let mut types: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let (mut count, mut lines, mut of_library) = (0, 0, 0);
-    // Files that git knows or would add; without git, all outside of the folders that are built in.
-    let not_ours = ["-path", "./target", "-o", "-path", "./dist"];
-    let listed = cmd!(sh, "git ls-files --cached --others --exclude-standard").quiet().ignore_stderr().read();
-    let listed = listed
-        .or_else(|_| cmd!(sh, "find . ( {not_ours...} ) -prune -o -type f -printf %P\\n").quiet().read())?;
-    let files: Vec<PathBuf> = listed.lines().map(PathBuf::from).collect();
-    for file in &files {
-        let Ok(text) = std::fs::read_to_string(root.join(file)) else {
-            continue; // Not text, or deleted and not yet committed.
-        };
+    let texts = texts(sh)?;
+    let files: Vec<PathBuf> = texts.iter().map(|(name, _)| PathBuf::from(name)).collect();
+    for (name, text) in &texts {
         count += 1;
-        let name = file.to_string_lossy().replace('\\', "/");
-        let mut found = text_faults(&name, &text);
+        let mut found = text_faults(name, text);
         if name.ends_with(".rs") {
             lines += text.lines().count();
         }
         if let Some(path) = name.strip_prefix("vmarray/src/") {
             of_library += text.lines().count();
-            for one in type_names(path, &text) {
+            for one in type_names(path, text) {
                 types.entry(one).or_default().push(path.to_string());
             }
         }
         if name.ends_with(".md") || name == ".ci/run" {
-            found.extend(command_faults(&text));
-            documents.push_str(&text);
+            found.extend(command_faults(text));
+            documents.push_str(text);
         }
         if name.ends_with(".md") {
-            found.extend(name_faults(&root, &files, file.parent().unwrap_or(Path::new("")), &text));
+            found.extend(name_faults(&root, &files, Path::new(name).parent().unwrap_or(Path::new("")), text));
         }
         faults.extend(found.into_iter().map(|fault| format!("{name}{fault}")));
     }
@@ -87,10 +126,16 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     faults
         .extend(twice.map(|(name, files)| format!("several types are called {name}: {}", files.join(", "))));
     faults.extend(package_faults(&project::members()?, &documents));
+    let budget = language::Budget::read()?;
+    let words = budget.count(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
+    faults.extend(budget.faults(&words));
     if !faults.is_empty() {
         bail!("{} faults\n{}", faults.len(), faults.join("\n"));
     }
-    Ok(Outcome::Passed(format!("{count} files, {lines} lines of Rust, {of_library} of them in vmarray/src")))
+    let slack = budget.slack(&words);
+    Ok(Outcome::Passed(format!(
+        "{count} files, {lines} lines of Rust, {of_library} of them in vmarray/src{slack}"
+    )))
 }
 
 /// Faults of one file's text, each as `:line: what`.
