@@ -8,48 +8,6 @@ use std::path::PathBuf;
 /// The fewest values of which an interval between two of them has the median with 95 % confidence.
 const ROUNDS_MIN: u64 = 6;
 
-/// The genome store, then the Mandelbrot picture.
-#[derive(clap::Args, Debug)]
-pub struct DemoArgs {
-    /// A FASTA file, plain or compressed with gzip, which is added to the store. Default: the first genome of
-    /// the store, and at the first run that of Escherichia coli 536 in xtask/data.
-    #[arg(long, value_name = "FILE")]
-    pub fasta: Option<PathBuf>,
-    /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default:
-    /// every card, else host RAM.
-    #[arg(long, value_name = "LIST")]
-    pub devices: Option<String>,
-    /// The folder that the pictures are written to, and the store is kept in, as a file `genomes`: the next
-    /// run opens it. Default: target/demo in the workspace.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Threads that use the array. Default: one a core.
-    #[arg(long, value_name = "N")]
-    pub threads: Option<usize>,
-    /// Size of the genome store: the file is stored again and again, each time as another strain, until it is
-    /// full.
-    #[arg(long, value_name = "MIB", default_value_t = 128)]
-    pub store_mib: u64,
-    /// Random subsequences that are looked up.
-    #[arg(long, value_name = "N", default_value_t = 400_000)]
-    pub lookups: usize,
-    /// What is searched, on both strands: 15 to 32 bases. Default: the primer 27F, in the 16S ribosomal RNA
-    /// of bacteria.
-    #[arg(long, value_name = "BASES", default_value = "AGAGTTTGATCATGGCTCAG")]
-    pub motif: String,
-    /// Pixels a side of the picture.
-    #[arg(long, value_name = "PIXELS", default_value_t = 4096)]
-    pub side: u32,
-}
-
-/// What is there, what is used, and why not the rest.
-#[derive(clap::Args, Debug)]
-pub struct DevicesArgs {
-    /// Which devices would be used for this list, as `demo` takes it.
-    #[arg(long, value_name = "LIST")]
-    pub devices: Option<String>,
-}
-
 /// Checks arrays under load, on host RAM, a file, simulated devices and all others that are found.
 #[derive(clap::Args, Debug)]
 pub struct SoakArgs {
@@ -124,6 +82,29 @@ pub struct ReportArgs {
     /// Says what is faster and what slower than in these, of an earlier run.
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
+}
+
+/// The arguments of a command of the demo program, which parses them.
+#[derive(clap::Args, Debug)]
+#[command(disable_help_flag = true)]
+pub struct DemoArgs {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<std::ffi::OsString>,
+}
+
+/// Builds the demo program, with cargo's own progress, and runs its command of this name.
+pub fn demo(command: &str, args: &DemoArgs) -> anyhow::Result<()> {
+    let sh = crate::project::shell()?;
+    // The program resolves paths from the folder that the user stands in.
+    sh.change_dir(std::env::current_dir()?);
+    let manifest = crate::project::root().join("xtask/demo/Cargo.toml");
+    let arguments = &args.arguments;
+    let run = ["--profile", "quick", "--manifest-path"];
+    let status = xshell::cmd!(sh, "cargo run {run...} {manifest} -- {command} {arguments...}").quiet().run();
+    if status.is_err() {
+        std::process::exit(1); // The command has reported the error.
+    }
+    Ok(())
 }
 
 /// Runs the same command in an optimised xtask that has a feature, with some arguments more.

@@ -41,12 +41,12 @@ pub fn run(args: Args) -> Result<()> {
     if !args.no_bench {
         entries.extend(self::entries(&cmd!(sh, "cargo bench --benches {options...} {packages...}").read()?)?);
     }
-    let xtask = ["--profile", "bundle", "-p", "xtask", "--features", "array"];
+    let xtask = ["--profile", "bundle", "-p", "xtask", "-p", "demo", "--features", "xtask/array"];
     let built = cmd!(sh, "cargo build {xtask...} --message-format=json-render-diagnostics").read()?;
     entries.extend(self::entries(&built)?);
     // The default genome, which the script hands to the demo.
     let genome = "data/NC_008253.fna.gz";
-    entries.insert(genome.into(), root.join("xtask").join(genome));
+    entries.insert(genome.into(), root.join("xtask/demo").join(genome));
     let mut bytes = 0;
     for (name, file) in &entries {
         let to = folder.join(name);

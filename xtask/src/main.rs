@@ -8,8 +8,6 @@ mod ci;
 #[cfg(feature = "array")]
 mod compare;
 mod cross;
-#[cfg(feature = "array")]
-mod demo;
 mod examples;
 mod features;
 mod formats;
@@ -56,7 +54,7 @@ enum Command {
     /// verified.
     Demo(arrays::DemoArgs),
     /// Lists the devices that an array could use on this machine.
-    Devices(arrays::DevicesArgs),
+    Devices(arrays::DemoArgs),
     /// Runs every test that needs no GPU.
     TestHost(test_host::Args),
     /// Runs every test, the stress tests included, on a machine with cards. Fails where there is none.
@@ -146,10 +144,8 @@ fn hits(sh: &Shell, _: bool) -> Result<Outcome> {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        #[cfg(feature = "array")]
-        Command::Demo(args) => demo::run(args),
-        #[cfg(feature = "array")]
-        Command::Devices(args) => demo::devices::list(args),
+        Command::Demo(args) => arrays::demo("demo", &args),
+        Command::Devices(args) => arrays::demo("devices", &args),
         #[cfg(feature = "array")]
         Command::Soak(args) => soak::run(args),
         #[cfg(feature = "array")]
@@ -159,12 +155,9 @@ fn main() -> ExitCode {
         #[cfg(feature = "array")]
         Command::Report(args) => bench::report(args),
         #[cfg(not(feature = "array"))]
-        Command::Demo(_)
-        | Command::Devices(_)
-        | Command::Soak(_)
-        | Command::Kills(_)
-        | Command::Compare(_)
-        | Command::Report(_) => arrays::again("array", &[]),
+        Command::Soak(_) | Command::Kills(_) | Command::Compare(_) | Command::Report(_) => {
+            arrays::again("array", &[])
+        }
         Command::Hits => step("hits", SampleArgs { sample: false }, hits),
         Command::TestHost(args) => test_host::run(args),
         Command::TestGpu(args) => test_gpu::run(args),

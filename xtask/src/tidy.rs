@@ -333,9 +333,9 @@ mod tests {
         assert!(command_faults("`cargo xtask demo --fasta x`, cargo xtask test-host\n").is_empty());
         assert!(command_faults("every `cargo xtask …` and `cargo xtask --help`\n").is_empty());
         assert_eq!(command_faults("\nthen cargo xtask dance\n"), [":2: there is no `cargo xtask dance`"]);
-        let files = [PathBuf::from("xtask/src/demo/letters.rs")];
-        let faults = |text: &str| name_faults(&project::root(), &files, Path::new("xtask/data"), text);
-        assert!(faults("`demo/letters.rs`, `xtask/src/main.rs`, `xtask/data/`, `data/x`\n").is_empty());
+        let files = [PathBuf::from("xtask/demo/src/letters.rs")];
+        let faults = |text: &str| name_faults(&project::root(), &files, Path::new("xtask/demo/data"), text);
+        assert!(faults("`src/letters.rs`, `xtask/src/main.rs`, `xtask/demo/data/`, `data/x`\n").is_empty());
         assert!(faults("`README.md`, `a/b`, `dist/bundle`\n```\n`xtask/src/gone.rs`\n```\n").is_empty());
         assert_eq!(faults("see `emo/letters.rs`\n").len(), 1);
         assert_eq!(faults("\nsee `xtask/src/gone.rs`\n"), [":2: there is no `xtask/src/gone.rs`"]);

@@ -42,7 +42,7 @@ pub const CHUNK_BYTES: usize = 4 << 20;
 impl Setup {
     /// Opens devices and decides sizes: by what the devices have, or by free RAM if they are made of it.
     pub fn new(devices: Option<&str>, threads: Option<usize>, quick: bool) -> Result<Self> {
-        let devices = crate::demo::devices::choose(devices)?;
+        let devices = demo::devices::choose(devices)?;
         let threads = threads.unwrap_or(std::thread::available_parallelism()?.get()).max(1);
         let mut usable = usize::MAX;
         for device in &devices {

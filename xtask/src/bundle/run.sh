@@ -69,8 +69,8 @@ benches() {
 }
 
 demo() {
-    run devices "$here/bin/xtask" devices
-    run demo "$here/bin/xtask" demo --fasta "$here/data/NC_008253.fna.gz" --out "$out" "$@"
+    run devices "$here/bin/demo" devices
+    run demo "$here/bin/demo" demo --fasta "$here/data/NC_008253.fna.gz" --out "$out" "$@"
     cat "$out/demo.log"
 }
 

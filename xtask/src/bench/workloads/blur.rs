@@ -4,8 +4,8 @@
 use super::Bench;
 use crate::bench::measure::{Sample, Unit, on_threads};
 use crate::bench::results::Role;
-use crate::demo::mandelbrot::Picture;
 use anyhow::{Result, ensure};
+use demo::mandelbrot::Picture;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use vmarray::prelude::*;

@@ -4,7 +4,7 @@
 //! or an N there stays what it is). A place counts bases as they are stored, the filling between records
 //! included.
 
-use super::letters::Code;
+use crate::letters::Code;
 use std::ops::Range;
 use vmarray::device::wrap::SplitMix64;
 

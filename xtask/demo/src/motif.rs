@@ -4,8 +4,8 @@
 //! whole word of eight bases: which eight depends only on where in a word the motif begins. So eight searches
 //! a strand meet every place, and a look at the neighbouring words settles each candidate.
 
-use super::letters::{self, Code};
-use super::pack::{self, BASES};
+use crate::letters::{self, Code};
+use crate::pack::{self, BASES};
 use anyhow::{Result, bail};
 use std::fmt;
 

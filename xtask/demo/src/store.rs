@@ -1,11 +1,11 @@
 //! The genome store: many strains of a genome in one array of words, filled, read and searched by all threads
 //! of the current pool.
 
-use super::genome::Genome;
-use super::letters::Code;
-use super::motif::{Forward, Motif, Placement};
-use super::pack::{self, BASES};
-use super::strain;
+use crate::genome::Genome;
+use crate::letters::Code;
+use crate::motif::{Forward, Motif, Placement};
+use crate::pack::{self, BASES};
+use crate::strain;
 use anyhow::Result;
 use indicatif::ProgressBar;
 use rayon::prelude::*;

@@ -1,6 +1,6 @@
 //! The picture: computed into an array of words, a pixel each, written as PNG, and verified.
 
-use super::mandelbrot::{self, Picture};
+use crate::mandelbrot::{self, Picture};
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_picture_is_right_until_one_pixel_is_changed() {
         let picture = Picture::whole(150);
-        let devices = crate::demo::devices::choose(Some("host")).unwrap();
+        let devices = crate::devices::choose(Some("host")).unwrap();
         let words = VirtualArray::builder(picture.pixels()).devices(devices).build().unwrap();
         let bar = ProgressBar::hidden();
         let path = std::env::temp_dir().join(format!("vmarray-picture-{}.png", std::process::id()));

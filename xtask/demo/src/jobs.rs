@@ -1,14 +1,14 @@
 //! The jobs from start to end, on the threads of the current pool.
 
-use super::filter;
-use super::genome::Genome;
-use super::kept::KeptStore;
-use super::mandelbrot::{self, Picture};
-use super::motif::Motif;
-use super::picture;
-use super::report::{byte_rate, line, plural, rate, timed, traffic};
-use super::store::{self, LOOKUP_MAX, LOOKUP_MIN, Store};
-use super::verify::{Answers, verify};
+use crate::filter;
+use crate::genome::Genome;
+use crate::kept::KeptStore;
+use crate::mandelbrot::{self, Picture};
+use crate::motif::Motif;
+use crate::picture;
+use crate::report::{byte_rate, line, plural, rate, timed, traffic};
+use crate::store::{self, LOOKUP_MAX, LOOKUP_MIN, Store};
+use crate::verify::{Answers, verify};
 use anyhow::{Context, Result};
 use indicatif::{HumanBytes, HumanCount};
 use std::path::Path;
@@ -209,8 +209,8 @@ pub fn filtered(side: usize, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::devices::choose;
-    use crate::demo::genome::tests::TestFile;
+    use crate::devices::choose;
+    use crate::genome::tests::TestFile;
 
     #[test]
     fn all_jobs_run() {

@@ -1,6 +1,6 @@
 //! Eight bases of four bits in a word; the first base is in the lowest bits.
 
-use super::letters::Code;
+use crate::letters::Code;
 
 /// Bases in a word.
 pub const BASES: usize = 8;

@@ -4,10 +4,10 @@
 //! A genome is a row that says what follows, and a row of words for each record of each strain. It is synced
 //! when all of it is there: a run that is broken off leaves what there was before.
 
-use super::genome::Genome;
-use super::letters::Code;
-use super::pack::BASES;
-use super::store;
+use crate::genome::Genome;
+use crate::letters::Code;
+use crate::pack::BASES;
+use crate::store;
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
@@ -148,7 +148,7 @@ impl KeptStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::genome::tests::TestFile;
+    use crate::genome::tests::TestFile;
 
     #[test]
     fn genomes_are_there_again() {

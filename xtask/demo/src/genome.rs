@@ -1,7 +1,7 @@
 //! A FASTA file as it is stored: all records one after another, each from a whole word on.
 
-use super::letters::{self, Code};
-use super::pack::BASES;
+use crate::letters::{self, Code};
+use crate::pack::BASES;
 use anyhow::{Context, Result, ensure};
 use std::ops::Range;
 use std::path::Path;
@@ -119,7 +119,7 @@ pub mod tests {
 
     #[test]
     fn the_default_genome_is_what_its_readme_says() {
-        let path = crate::project::root().join("xtask/data/NC_008253.fna.gz");
+        let path = crate::root().join("xtask/demo/data/NC_008253.fna.gz");
         let Genome { name, records, codes } = Genome::read(&path, |_| ()).unwrap();
         assert_eq!(name, "gi|110640213|ref|NC_008253.1| Escherichia coli 536, complete genome");
         let counts = [1, 2, 4, 8].map(|code| codes.iter().filter(|found| **found == code).count());

@@ -1,7 +1,7 @@
 //! The devices that a command is asked to use, and `cargo xtask devices`.
 
-use super::report::line;
-use crate::arrays::DevicesArgs;
+use crate::DevicesArgs;
+use crate::report::line;
 use anyhow::{Context, Result};
 use indicatif::HumanBytes;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Everything that was read from a store, against the file it came from: strains are made of the file's bases
 //! once more, without an array, and the motif is looked for base by base.
 
-use super::genome::Genome;
-use super::motif::Motif;
-use super::store::{Hash, Hit, Lookup};
-use super::strain;
+use crate::genome::Genome;
+use crate::motif::Motif;
+use crate::store::{Hash, Hit, Lookup};
+use crate::strain;
 use anyhow::{Result, bail, ensure};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
@@ -71,9 +71,9 @@ fn compare_hits(found: &[Hit], wanted: &[Hit]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::devices::choose;
-    use crate::demo::genome::tests::TestFile;
-    use crate::demo::store::{self, Store};
+    use crate::devices::choose;
+    use crate::genome::tests::TestFile;
+    use crate::store::{self, Store};
     use vmarray::VirtualArray;
     use vmarray::device::wrap::SplitMix64;
     use vmarray::prelude::*;

@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn an_image_is_right_until_one_pixel_is_changed() {
-        let devices = crate::demo::devices::choose(Some("host")).unwrap();
+        let devices = crate::devices::choose(Some("host")).unwrap();
         let new = || NdArray::builder([50, 50]).tile([16, 16]).devices(devices.clone()).build().unwrap();
         let (mut image, mut clean) = (new(), new());
         let path = std::env::temp_dir().join(format!("vmarray-filter-{}.png", std::process::id()));

@@ -1,0 +1,103 @@
+//! The main job: a genome store, a Mandelbrot picture, and an image that kernels filter, each in an array
+//! larger than its cache.
+
+pub mod devices;
+mod filter;
+mod genome;
+mod jobs;
+mod kept;
+mod letters;
+pub mod mandelbrot;
+mod motif;
+mod pack;
+mod picture;
+mod report;
+mod store;
+mod strain;
+mod verify;
+
+use anyhow::{Context, Result, ensure};
+use indicatif::HumanBytes;
+use std::path::{Path, PathBuf};
+
+/// The genome store, then the Mandelbrot picture.
+#[derive(clap::Args, Debug)]
+pub struct DemoArgs {
+    /// A FASTA file, plain or compressed with gzip, which is added to the store. Default: the first genome of
+    /// the store, and at the first run that of Escherichia coli 536 in the folder `data`.
+    #[arg(long, value_name = "FILE")]
+    pub fasta: Option<PathBuf>,
+    /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default:
+    /// every card, else host RAM.
+    #[arg(long, value_name = "LIST")]
+    pub devices: Option<String>,
+    /// The folder that the pictures are written to, and the store is kept in, as a file `genomes`: the next
+    /// run opens it. Default: target/demo in the workspace.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Threads that use the array. Default: one a core.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Size of the genome store: the file is stored again and again, each time as another strain, until it is
+    /// full.
+    #[arg(long, value_name = "MIB", default_value_t = 128)]
+    pub store_mib: u64,
+    /// Random subsequences that are looked up.
+    #[arg(long, value_name = "N", default_value_t = 400_000)]
+    pub lookups: usize,
+    /// What is searched, on both strands: 15 to 32 bases. Default: the primer 27F, in the 16S ribosomal RNA
+    /// of bacteria.
+    #[arg(long, value_name = "BASES", default_value = "AGAGTTTGATCATGGCTCAG")]
+    pub motif: String,
+    /// Pixels a side of the picture.
+    #[arg(long, value_name = "PIXELS", default_value_t = 4096)]
+    pub side: u32,
+}
+
+/// What is there, what is used, and why not the rest.
+#[derive(clap::Args, Debug)]
+pub struct DevicesArgs {
+    /// Which devices would be used for this list, as `demo` takes it.
+    #[arg(long, value_name = "LIST")]
+    pub devices: Option<String>,
+}
+
+/// Runs `demo`.
+pub fn run(args: DemoArgs) -> Result<()> {
+    let root = root();
+    let default = root.join("xtask/demo/data/NC_008253.fna.gz");
+    let out = args.out.unwrap_or_else(|| root.join("target/demo"));
+    let side = args.side;
+    ensure!(args.threads != Some(0), "no thread is too few");
+    ensure!(
+        (1..=1 << 15).contains(&side),
+        "a picture of {side} by {side} pixels is not possible: 1 to 32768 a side"
+    );
+    let motif = motif::Motif::new(&args.motif.to_ascii_uppercase())?;
+    std::fs::create_dir_all(&out).with_context(|| format!("{} cannot be made", out.display()))?;
+    let devices = devices::choose(args.devices.as_deref())?;
+    let bytes_max = args.store_mib.checked_mul(1 << 20).context("the store is too large to be counted")?;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(args.threads.unwrap_or(0)).build()?;
+    pool.install(|| -> Result<()> {
+        let bytes_max = usize::try_from(bytes_max)?;
+        let source =
+            jobs::Source { fasta: args.fasta.as_deref(), default: &default, kept: &out.join("genomes") };
+        jobs::genome_store(&source, bytes_max, args.lookups, &motif, &devices)?;
+        jobs::mandelbrot(side, &out.join("mandelbrot.png"), &devices)?;
+        // A quarter of the pixels, each of which takes hundreds of steps; and as many as a median needs.
+        jobs::filtered(side.div_ceil(2).max(16) as usize, &out.join("filtered.png"), &devices)
+    })?;
+    if let Some(peak) = report::peak_ram() {
+        let host = devices.iter().any(|device| devices::is_host(device));
+        let note = if host { ", the memory of the devices included, since they are the host's" } else { "" };
+        println!("RAM: at most {}{note}", HumanBytes(peak));
+    }
+    Ok(())
+}
+
+/// The folder of the workspace's `Cargo.toml`.
+fn root() -> PathBuf {
+    // At run time cargo names the folder, so that a moved checkout still works; at build time it did so too.
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&folder).ancestors().nth(2).map(Path::to_path_buf).unwrap_or_default()
+}
