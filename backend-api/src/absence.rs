@@ -1,8 +1,8 @@
-//! Why a backend has no devices.
+//! The reasons for which a backend reports no devices.
 
 use std::fmt;
 
-/// Why a backend has no devices, or not all that one would expect.
+/// A reason for which a backend has no devices, or fewer than expected.
 ///
 /// ```
 /// use backend_api::{Absence, AbsenceKind};
@@ -14,13 +14,13 @@ use std::fmt;
 pub struct Absence {
     /// The backend's name, as in [`DeviceInfo::backend`](crate::DeviceInfo::backend).
     pub backend: String,
-    /// What kind of reason it is.
+    /// The kind of the reason.
     pub kind: AbsenceKind,
-    /// The reason, and what can be done about it.
+    /// The reason, and a remedy for it.
     pub reason: String,
 }
 
-/// The kinds of reasons why a backend has no devices.
+/// The kinds of reasons for which a backend has no devices.
 ///
 /// ```
 /// use backend_api::AbsenceKind;
@@ -30,16 +30,16 @@ pub struct Absence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AbsenceKind {
-    /// There is no driver.
+    /// The driver is not installed.
     NotInstalled,
-    /// There is a driver or a device that does not work.
+    /// A driver or a device exists, but does not work.
     Unusable,
-    /// The driver works and knows no device.
+    /// The driver works, but reports no device.
     NoDevices,
 }
 
 impl Absence {
-    /// A reason of a backend.
+    /// Creates the reason of a backend.
     #[must_use]
     pub fn new(backend: &str, kind: AbsenceKind, reason: impl Into<String>) -> Self {
         Self { backend: backend.to_owned(), kind, reason: reason.into() }
@@ -63,8 +63,8 @@ impl fmt::Display for Absence {
     }
 }
 
-/// What the system says of a library that it does not load, and whether it says that there is none of this
-/// name.
+/// Returns the system's message about a library that failed to load, and whether no library of this name
+/// exists.
 #[doc(hidden)]
 #[must_use]
 pub fn refused_library(name: &str, error: &dyn std::error::Error) -> (String, bool) {
@@ -75,7 +75,7 @@ pub fn refused_library(name: &str, error: &dyn std::error::Error) -> (String, bo
         source = error.source();
     }
     let missing = ["No such file", "no such file", "os error 126"].iter().any(|part| text.contains(part));
-    // A library that is there may need another one that is not.
+    // An existing library may depend on a missing one.
     let is_needed = text.contains("needed by") || (cfg!(unix) && !text.contains(name));
     (text, missing && !is_needed)
 }

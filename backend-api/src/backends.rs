@@ -1,4 +1,4 @@
-//! What backends share, and nobody else needs.
+//! Helpers that the backends share.
 
 pub mod copies;
 pub mod ram;
@@ -12,7 +12,7 @@ use crate::{
     BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, Names, Request, Result,
 };
 
-/// The memory of a device by name: what buffers and pieces of host memory are, and how long.
+/// The table of a device's memory: each buffer and host allocation by its name, with its length.
 #[derive(Debug)]
 pub struct Memory<B, H> {
     buffers: Names<BufferId, (u64, Arc<B>)>,
@@ -26,57 +26,57 @@ impl<B, H> Default for Memory<B, H> {
 }
 
 impl<B, H> Memory<B, H> {
-    /// Names a buffer of so many bytes.
+    /// Enters a buffer of `bytes` bytes under a new name.
     pub fn add_buffer(&mut self, bytes: u64, buffer: Arc<B>) -> BufferHandle {
         let handle = BufferHandle::unique();
         self.buffers.insert(handle.id(), (bytes, buffer));
         handle
     }
 
-    /// Enters a piece of host memory.
+    /// Enters a host allocation.
     pub fn add_host(&mut self, handle: &HostAllocation, piece: Arc<H>) {
         self.hosts.insert(handle.id(), (handle.bytes() as u64, piece));
     }
 
-    /// Makes a buffer longer, which is what is given from now on.
+    /// Replaces a buffer by a longer one. Later look-ups return the new one.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle).
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the buffer is not in the table.
     pub fn extend_buffer(&mut self, handle: &BufferHandle, bytes: u64, buffer: Arc<B>) -> Result<()> {
         self.buffer("extend", handle.id())?;
         self.buffers.insert(handle.id(), (bytes, buffer));
         Ok(())
     }
 
-    /// Forgets a buffer: no further work can touch it.
+    /// Removes a buffer: no further work can touch it.
     pub fn remove_buffer(&mut self, handle: &BufferHandle) -> Option<Arc<B>> {
         self.buffers.remove(&handle.id()).map(|(_, buffer)| buffer)
     }
 
-    /// Forgets a piece of host memory.
+    /// Removes a host allocation.
     pub fn remove_host(&mut self, handle: &HostAllocation) -> Option<Arc<H>> {
         self.hosts.remove(&handle.id()).map(|(_, piece)| piece)
     }
 
-    /// A buffer.
+    /// Returns a buffer.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle).
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the buffer is not in the table.
     pub fn buffer(&self, operation: &'static str, id: BufferId) -> Result<&Arc<B>> {
         let unknown = || Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown buffer");
         self.buffers.get(&id).map(|(_, buffer)| buffer).ok_or_else(unknown)
     }
 
-    /// A piece of host memory.
+    /// Returns a host allocation.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle).
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the allocation is not in the table.
     pub fn host(&self, operation: &'static str, id: HostId) -> Result<&Arc<H>> {
         let unknown = || Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown host memory");
         self.hosts.get(&id).map(|(_, piece)| piece).ok_or_else(unknown)
     }
 
-    /// All memory.
+    /// Returns all buffers and host allocations.
     pub fn all(self) -> (impl Iterator<Item = Arc<B>>, impl Iterator<Item = Arc<H>>) {
         let buffers = self.buffers.into_values().map(|(_, buffer)| buffer);
         (buffers, self.hosts.into_values().map(|(_, piece)| piece))
@@ -93,10 +93,10 @@ impl<B, H> Extents for Memory<B, H> {
     }
 }
 
-/// Whether memory of so many bytes can be one that grows to so many.
+/// Checks that memory of `bytes` bytes may grow to `most` bytes.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) for less.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) if `most` is less than `bytes`.
 pub fn check_extensible(bytes: u64, most: u64) -> Result<()> {
     if bytes <= most {
         return Ok(());
@@ -106,10 +106,10 @@ pub fn check_extensible(bytes: u64, most: u64) -> Result<()> {
         .with_detail(format!("it may grow to {most} bytes, and is longer")))
 }
 
-/// Whether memory is to be extended to so many bytes, of as many as it may have.
+/// Returns whether memory of `now` bytes must be extended to hold `bytes` bytes, of at most `most`.
 ///
 /// # Errors
-/// [`TooLarge`](ErrorKind::TooLarge).
+/// [`TooLarge`](ErrorKind::TooLarge) for more than `most` bytes.
 pub fn check_extend(now: u64, bytes: u64, most: u64) -> Result<bool> {
     if bytes > most.max(now) {
         return Err(Error::new(ErrorKind::TooLarge, "extend").with_bytes(bytes).with_available_bytes(most));
@@ -117,11 +117,11 @@ pub fn check_extend(now: u64, bytes: u64, most: u64) -> Result<bool> {
     Ok(bytes > now)
 }
 
-/// How much of a device's memory was given out.
+/// The number of bytes of a device's memory that are allocated.
 #[derive(Debug, Default)]
 pub struct Account(AtomicU64);
 
-/// A part of an account; given back on drop.
+/// A part of an account, which is returned on drop.
 #[derive(Debug)]
 pub struct Share {
     account: Arc<Account>,
@@ -129,17 +129,20 @@ pub struct Share {
 }
 
 impl Account {
-    /// How many bytes are taken.
+    /// Returns the number of allocated bytes.
     #[must_use]
     pub fn taken_bytes(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Takes `bytes` bytes if they are not more than there can ever be, `most`, nor than what `available`
-    /// says beside so many that are taken already.
+    /// Takes `bytes` bytes from the account.
+    ///
+    /// `most` is the device's capacity. `available` returns the bytes that are free when the given number
+    /// is allocated.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge), [`OutOfMemory`](ErrorKind::OutOfMemory), with figures.
+    /// [`TooLarge`](ErrorKind::TooLarge) for more than `most`, [`OutOfMemory`](ErrorKind::OutOfMemory) for
+    /// more than is available; both with the numbers of bytes.
     pub fn take(self: &Arc<Self>, bytes: u64, most: u64, available: impl Fn(u64) -> u64) -> Result<Share> {
         let refused =
             |kind, available| Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(available);
@@ -160,7 +163,7 @@ impl Drop for Share {
     }
 }
 
-/// Which way elements go that are named by index.
+/// The direction in which indexed elements are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the device.
@@ -170,7 +173,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// That of a request to gather or to scatter.
+    /// Returns the direction of a request to gather or to scatter.
     #[must_use]
     pub fn of(request: &Request<'_>) -> Self {
         if matches!(request, Request::Scatter(_)) { Self::Scatter } else { Self::Gather }
@@ -186,12 +189,11 @@ impl Direction {
     }
 }
 
-/// What to do where page-locked memory is refused. It is the driver that page-locks, not this process: the
-/// system's limit for that does not count.
+/// The advice for an error when the driver refuses to page-lock memory. The driver locks the pages, not
+/// this process, so the system's limit of locked memory does not apply.
 pub const PIN_ADVICE: &str = "ask for less, release pinned memory, or use HostMemory::Pageable";
 
-/// Wakes all, each even if the waker of another one panics. They are foreign code: not to be called under a
-/// lock.
+/// Wakes all wakers, even if one of them panics. Wakers are foreign code, so the caller must hold no lock.
 pub fn wake_all(due: impl IntoIterator<Item = Waker>) {
     for waker in due {
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
@@ -200,7 +202,7 @@ pub fn wake_all(due: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// A waker that calls a function each time that it is woken.
+/// Returns a waker that calls a function at each wake-up.
 pub fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
     struct Call<F>(F);
     impl<F: Fn() + Send + Sync> Wake for Call<F> {
@@ -211,8 +213,10 @@ pub fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
     Arc::new(Call(call)).into()
 }
 
-/// The first of the names that one card has in all backends, and the others: its address on the bus, its
-/// UUID; where it has neither, what else it is called.
+/// Returns the identity of a GPU, equal in all backends, and its aliases.
+///
+/// The identity is the address on the bus, else the UUID, else `otherwise`. The aliases are the names that
+/// the GPU has besides.
 #[must_use]
 pub fn identity(pci: Option<&str>, uuid: Option<&[u8; 16]>, otherwise: String) -> (String, Vec<String>) {
     let pci = pci.map(|address| format!("pci:{address}"));

@@ -1,7 +1,7 @@
 //! A suite that checks a backend against the [contract](crate).
 //!
-//! Any backend can run it, a third party's too. In a test of the backend's crate, which depends on this one
-//! with the feature `conformance`:
+//! Any backend can run it, including those of other crates. In a test of the backend's crate, which
+//! depends on this one with the feature `conformance`:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -15,7 +15,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! or all at once, for instance in a program that looks at the cards of a machine:
+//! or all at once, such as in a program that checks the GPUs of a machine:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -29,14 +29,14 @@
 //! assert_eq!((names.len(), report.passed()), (conformance::checks::<ReferenceDevice>().len(), true));
 //! ```
 //!
-//! A device needs [`Limits::LEAST_BYTES`] of memory. One with no more than [`Limits::bytes`] is filled up by
-//! a check, so other checks must not run on the same device at that time; larger ones can be shared between
-//! tests.
+//! A device needs [`Limits::LEAST_BYTES`] of memory. If it has no more than [`Limits::bytes`], one check
+//! fills it up, so other checks must not run on the same device at that time. Tests can share larger
+//! devices.
 //!
-//! The checks compare every byte that the device could have touched with a naive model, not only those that
-//! it should have touched. They rest on what the contract says and nothing else: a device may be synchronous,
-//! may run queues in any order, and may be in use by other programs at the same time. A device that never
-//! finishes hangs its check; the name is printed before a check starts.
+//! The checks compare every byte that the device could have touched with a naive model, not only the
+//! expected ones. They rely on nothing but the contract: a device may be synchronous, may run queues in
+//! any order, and other programs may use it at the same time. A device that never finishes hangs its
+//! check; the name is printed before a check starts.
 
 use std::any::Any;
 use std::fmt;
@@ -70,7 +70,7 @@ mod tickets;
 pub use context::Context;
 pub use peers::run_peers;
 
-/// How much a check may use, and how long it waits for what has to come by itself.
+/// The resources of a check, and the time that it waits for events.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,36 +82,36 @@ pub use peers::run_peers;
 #[non_exhaustive]
 pub struct Limits {
     /// The most bytes that one check holds at a time, device memory and host memory each. Less than
-    /// [`Limits::LEAST_BYTES`] counts as that much. More memory brings checks of what only large memory has,
-    /// such as buffers that the driver cannot give in one piece.
+    /// [`Limits::LEAST_BYTES`] counts as that value. More memory enables checks that need large memory,
+    /// such as of buffers that exceed the driver's largest allocation.
     pub bytes: u64,
-    /// How long a check waits for a waker that ought to be woken, before it says that none was. A sound
-    /// device never makes a check wait that long.
+    /// The time that a check waits for a wake-up before it fails. A correct device never makes a check
+    /// wait that long.
     pub patience: Duration,
-    /// What random programs are made from. The same seed gives the same programs; a long test runs the suite
-    /// with many.
+    /// The seed of random programs. The same seed generates the same programs; a long test runs the suite
+    /// with many seeds.
     pub seed: u64,
 }
 
 impl Limits {
-    /// Every check needs this much at most.
+    /// The most bytes that every check needs.
     pub const LEAST_BYTES: u64 = 8 << 20;
 
-    /// These limits with another amount of memory.
+    /// Returns these limits with another amount of memory.
     #[must_use]
     pub fn with_bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// These limits with other random programs.
+    /// Returns these limits with other random programs.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// These limits with another patience.
+    /// Returns these limits with another patience.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -120,7 +120,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 32 MiB, half a minute, and seed 0.
+    /// Returns 32 MiB, half a minute, and seed 0.
     fn default() -> Self {
         Self { bytes: 32 << 20, patience: Duration::from_secs(30), seed: 0 }
     }
@@ -139,18 +139,18 @@ impl Default for Limits {
 /// ```
 #[derive(Debug)]
 pub struct Check<D: Device> {
-    /// Its name: what a device that passes does. Unique in the suite.
+    /// The name, which states the behaviour of a correct device. Unique in the suite.
     pub name: &'static str,
-    /// The check itself. It panics, with a message that says what was expected, if the device breaks the
-    /// contract.
+    /// The function of the check. If the device breaks the contract, it panics with a message that states
+    /// the expectation.
     pub run: fn(&Context<'_, D>),
 }
 
 impl<D: Device> Check<D> {
     /// Runs the check.
     ///
-    /// Whatever it holds of the device is given back, also when it fails. A panic is caught, so this needs a
-    /// program that unwinds.
+    /// Releases all objects of the device, also after a failure. It catches a panic, so the program must
+    /// unwind.
     #[must_use]
     pub fn run(&self, device: &Arc<D>, limits: &Limits) -> Outcome {
         let context = Context::new(device, *limits);
@@ -170,7 +170,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").into()
 }
 
-/// How a check ended.
+/// The result of a check.
 ///
 /// ```
 /// use backend_api::conformance::Outcome;
@@ -178,16 +178,17 @@ fn message(panic: &(dyn Any + Send)) -> String {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The device does what the check's name says.
+    /// The device behaves as the check's name states.
     Passed,
-    /// The device passes as far as it can be asked, which is not for all of it: why. So it is where the
-    /// contract lets a device refuse, such as pinned memory or wiping, and where the limits are too narrow.
+    /// The device passes the parts of the check that it supports; the text is the reason. This happens if
+    /// the contract allows a device to refuse, such as for pinned memory or wiping, or if the limits are
+    /// too narrow.
     Skipped(String),
-    /// The device breaks the contract: how.
+    /// The device breaks the contract; the text is the failure.
     Failed(String),
 }
 
-/// What came out of a run of the suite.
+/// The results of a run of the suite.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -208,12 +209,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Every check with its outcome, in the order of the suite.
+    /// Returns every check with its outcome, in the order of the suite.
     pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, &Outcome)> {
         self.outcomes.iter().map(|(name, outcome)| (*name, outcome))
     }
 
-    /// The checks that failed, with what they say.
+    /// Returns the failed checks with their messages.
     pub fn failures(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.outcomes().filter_map(|(name, outcome)| match outcome {
             Outcome::Failed(why) => Some((name, why.as_str())),
@@ -227,10 +228,10 @@ impl Report {
         self.failures().next().is_none()
     }
 
-    /// Does nothing if no check failed.
+    /// Panics if a check failed.
     ///
     /// # Panics
-    /// If one did, with the whole report.
+    /// If a check failed, with the whole report.
     #[track_caller]
     pub fn assert_passed(&self) {
         assert!(self.passed(), "the device breaks the contract\n{self}");
@@ -257,12 +258,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs every check, one after the other; tells each name on standard output before it starts.
+/// Runs every check, one after the other; prints each name on standard output before it starts.
 pub fn run_all<D: Device>(device: &Arc<D>, limits: &Limits) -> Report {
     run_each(device, limits, |_| {})
 }
 
-/// As [`run_all`], and calls `before` with each name before its check starts.
+/// Runs every check as [`run_all`], and calls `before` with each name before its check starts.
 pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl FnMut(&'static str)) -> Report {
     let mut report = Report::default();
     for check in checks::<D>() {
@@ -274,10 +275,11 @@ pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl Fn
     report
 }
 
-/// Runs the check of this name on a device as a test. For [`conformance_tests!`](crate::conformance_tests).
+/// Runs the check of this name on a device as a test. For
+/// [`conformance_tests!`](crate::conformance_tests).
 ///
 /// # Panics
-/// If the check fails, or if there is no check of this name.
+/// If the check fails, or if the suite has no check of this name.
 #[doc(hidden)]
 #[track_caller]
 pub fn run_as_test<D: Device>(name: &str, device: impl Into<Option<Arc<D>>>, limits: &Limits) {
@@ -295,9 +297,10 @@ pub fn run_as_test<D: Device>(name: &str, device: impl Into<Option<Arc<D>>>, lim
 
 /// Makes one `#[test]` for each check of the [suite](crate::conformance), with the check's name.
 ///
-/// Takes an expression that gives an `Arc<D>`, or an `Option<Arc<D>>` whose `None` skips the test with a line
-/// on standard output, and optionally the [`Limits`](crate::conformance::Limits). Both are evaluated once for
-/// each test; a device that is slow to make can live in a `static OnceLock`, as checks tolerate each other.
+/// Takes an expression of type `Arc<D>` or `Option<Arc<D>>`, and optionally the
+/// [`Limits`](crate::conformance::Limits). `None` skips the test with a line on standard output. Each test
+/// evaluates both once. If a device is slow to create, store it in a `static OnceLock`: checks tolerate
+/// each other.
 ///
 /// ```
 /// use std::sync::{Arc, OnceLock};
@@ -328,7 +331,7 @@ macro_rules! conformance_tests {
     };
 }
 
-/// Turns the list into tests.
+/// Expands the list to tests.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_define_tests {
@@ -351,11 +354,11 @@ macro_rules! __conformance_define_tests {
     };
 }
 
-/// Turns the list into [`checks`].
+/// Expands the list to [`checks`].
 macro_rules! define_checks {
     ([] [] $($module:ident { $($name:ident)* })*) => {
-        /// All checks, in the order in which they are best looked at: a later one may fail for an earlier
-        /// one's reason.
+        /// Returns all checks in the best order to fix them: a later one may fail because of an earlier
+        /// one.
         #[must_use]
         pub fn checks<D: Device>() -> &'static [Check<D>] {
             const { &[$($(Check { name: stringify!($name), run: $module::$name::<D> },)*)*] }
@@ -363,7 +366,7 @@ macro_rules! define_checks {
     };
 }
 
-/// The one list of all checks, by module; hands them to the macro that is named first.
+/// The list of all checks by module, which it passes to the macro that is named first.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_list {

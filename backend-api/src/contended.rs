@@ -1,4 +1,4 @@
-//! Locks that many threads want at the same moment, each for some microseconds.
+//! Locks for microseconds of work under heavy contention.
 //!
 //! ```
 //! use std::time::Duration;
@@ -21,19 +21,19 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// How long a thread looks without giving its time slice away, and in all before it sleeps.
+/// The time in which a thread polls without yielding its time slice, and in all before it sleeps.
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_micros(60);
-/// Looks before the clock is read again.
+/// The number of polls between two readings of the clock.
 const LOOKS: u32 = 8;
-/// Pauses between two looks at most: who looks less often disturbs the owner less.
+/// The most pauses between two polls: a thread that polls less often disturbs the owner less.
 const PAUSES_MAX: u32 = 16;
 
-/// Locks a mutex whose owners hold it for microseconds: looks for a while, then sleeps.
+/// Locks a mutex whose owners hold it for microseconds: polls for a while, then sleeps.
 ///
-/// To put a thread to sleep and to wake it takes the system tens of microseconds. A mutex that does so after
-/// a few looks is handed on at that pace once several threads want it at the same time, and a call into a
-/// driver that takes 3 µs costs 15 to 25. To look for 60 µs at most costs less than that.
+/// A sleep and a wake-up take the system tens of microseconds. If a mutex sleeps after a few polls, each
+/// hand-over costs that much under contention: a driver call of 3 µs then takes 15 to 25. Polling for at
+/// most 60 µs costs less.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let mut guard = mutex.try_lock();
     if guard.is_none() {
@@ -45,8 +45,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     guard.unwrap_or_else(|| mutex.lock())
 }
 
-/// Looks, less and less often, while something holds: for `spin` without giving the time slice away, and for
-/// `patience` in all. Whether it has ended.
+/// Polls, less and less often, while `holds` returns true: for `spin` without yielding, and for `patience`
+/// in all. Returns whether the condition ended.
 pub fn spin_while(spin: Duration, patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     let mut pauses = 1;
@@ -70,8 +70,8 @@ pub fn spin_while(spin: Duration, patience: Duration, mut holds: impl FnMut() ->
     }
 }
 
-/// Looks for some microseconds, in which a page is copied, and gives the time slice away for the last of
-/// them, until something holds. Whether it does; if not, the caller sleeps.
+/// Polls for some microseconds, about the time of copying a page, until the condition holds. The last
+/// polls yield the time slice. Returns whether it holds; if not, the caller sleeps.
 pub fn spin_until(mut holds: impl FnMut() -> bool) -> bool {
     const SPINS: u32 = 200;
     const YIELDS: u32 = 20;

@@ -10,7 +10,7 @@ use crate::{
     MemoryStatus, QueueHandle, Reach, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
 };
 
-/// What a queue has done of the work up to a ticket.
+/// The state of a queue's work up to a ticket.
 ///
 /// ```
 /// use backend_api::{Device, Progress, Queue};
@@ -26,13 +26,13 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Progress {
-    /// Not all of it yet.
+    /// Some of it is not done yet.
     Pending,
-    /// All of it.
+    /// All of it is done.
     Done,
 }
 
-/// What kind of host memory is wanted.
+/// The kind of a host allocation.
 ///
 /// ```
 /// use backend_api::{ErrorKind, HostBuffer, HostMemory};
@@ -51,13 +51,14 @@ pub enum Progress {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum HostMemory {
-    /// Page-locked, or [`PinRefused`](crate::ErrorKind::PinRefused).
+    /// Page-locked memory. The call fails with [`PinRefused`](crate::ErrorKind::PinRefused) if the system
+    /// refuses.
     Pinned,
-    /// Ordinary memory. Copies may be slower and may need a copy in between.
+    /// Ordinary memory. Copies may be slower and may need an intermediate copy.
     Pageable,
 }
 
-/// How sure the memory of an allocation has to be.
+/// The guarantee that an allocation's memory exists.
 ///
 /// ```
 /// use backend_api::{Commit, DeviceBuffer, ErrorKind};
@@ -73,14 +74,14 @@ pub enum HostMemory {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Commit {
-    /// As the driver likes it: many hand out memory that they look for at first use.
+    /// The driver's own choice: many drivers find the memory only at first use.
     Lazy,
-    /// Every part has been written to before the call returns, so that it is known to exist, and, where the
-    /// backend can tell, to be on the device and not spilled to host memory.
+    /// The device has written to every part before the call returns, so the memory is known to exist. If
+    /// the backend can check it, the memory is also on the device and not spilled to host memory.
     Proven,
 }
 
-/// How a thread reads memory of a device by itself: [`Device::direct_reads`].
+/// Reads of a device's memory by the calling thread itself: [`Device::direct_reads`].
 ///
 /// ```
 /// use backend_api::{Commit, Device, DeviceBuffer, DirectReads};
@@ -94,24 +95,26 @@ pub enum Commit {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait DirectReads: Send + Sync {
-    /// Copies bytes out of a buffer. Blocks until they are there, and is ordered to no queue: whoever calls
-    /// this sees to it that no work under way writes to them, else it is unspecified which of them are new;
-    /// and that the buffer is not released meanwhile, which does not wait for it. After an error `into` holds
-    /// anything.
+    /// Copies bytes out of a buffer. Blocks until they are copied.
+    ///
+    /// The read is ordered with no queue. The caller ensures that no work in flight writes to these bytes;
+    /// otherwise each may be old or new. The caller also ensures that the buffer is not released
+    /// meanwhile: a release does not wait for this read. After an error, the contents of `into` are
+    /// unspecified.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) for what
-    /// is not inside of the buffer, and what copies by a queue fail with.
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) for a
+    /// range outside of the buffer, and the errors of copies by a queue.
     fn read_directly(&self, from: DeviceSpan<'_>, into: &mut [u8]) -> Result<()>;
 
-    /// How many bytes the device reads at least, whatever is asked for: the same number, and not zero, as
-    /// long as it lives.
+    /// The smallest number of bytes that the device reads for any request. It is not zero and does not
+    /// change while the device lives.
     fn unit_bytes(&self) -> usize {
         1
     }
 }
 
-/// Whose addresses a device's memory has: [`Device::addresses`].
+/// The address space of a device's memory: [`Device::addresses`].
 ///
 /// ```
 /// use backend_api::{AddressSpace, Device};
@@ -122,19 +125,21 @@ pub trait DirectReads: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AddressSpace {
-    /// The process's: what a pointer is.
+    /// The process's own: addresses are pointers.
     Host,
-    /// CUDA's, of memory of the card of this number, whose primary context others of the process share.
+    /// CUDA's, of memory of the GPU of this number, in its primary context, which all CUDA code of the
+    /// process shares.
     Cuda {
-        /// The driver's number of the card.
+        /// The driver's number of the GPU.
         ordinal: u32,
     },
 }
 
-/// Where memory of a device lies, for other libraries of the process to use it: [`Device::addresses`].
+/// The addresses of a device's memory, for other libraries of the process: [`Device::addresses`].
 ///
-/// An address is a number. Who reads or writes there sees to it that the memory is not released meanwhile,
-/// and that no work of the device writes there, or, where they write, reads: queues know nothing of others.
+/// An address is a number. Code that accesses memory through it ensures that the memory is not released
+/// meanwhile. It also ensures that no work of the device writes to the bytes that it reads, or accesses
+/// the bytes that it writes: queues do not know of such accesses.
 ///
 /// ```
 /// use backend_api::{AddressSpace, Addresses, Commit, Device, DeviceBuffer, ErrorKind};
@@ -150,60 +155,60 @@ pub enum AddressSpace {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait Addresses: Send + Sync {
-    /// Whose addresses they are. It does not change while the device lives.
+    /// The address space. It does not change while the device lives.
     fn space(&self) -> AddressSpace;
 
-    /// The address of a place that so many bytes follow. It is the same as long as the memory is there.
+    /// Returns the address of a place that `bytes` bytes follow. It stays the same until the memory is
+    /// released.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), or [`InvalidArgument`](ErrorKind::InvalidArgument) for
-    /// what is not inside of the buffer.
+    /// a range outside of the buffer.
     fn address(&self, place: DeviceSpan<'_>, bytes: u64) -> Result<u64>;
 
-    /// Blocks until all is over that others have given to the device by now.
+    /// Blocks until all work is over that other libraries have submitted to the device so far.
     ///
     /// # Errors
-    /// [`Lost`](ErrorKind::Lost), or what the driver says.
+    /// [`Lost`](ErrorKind::Lost), or the driver's error.
     fn synchronize(&self) -> Result<()>;
 }
 
-/// A card, or a stand-in for one.
+/// A GPU, or a substitute for one.
 ///
-/// What holds of all methods is in the [crate's documentation](crate); what each has to do beyond that is
-/// listed with it. The conformance suite checks both. Wrappers pass methods on with
-/// [`forward!`](crate::forward); [`requests!`](crate::requests) writes all that submit work by one
-/// expression.
+/// The [crate's documentation](crate) states the rules for all methods; each method lists its own rules.
+/// The conformance suite checks both. Wrappers forward methods by [`forward!`](crate::forward);
+/// [`requests!`](crate::requests) implements all methods that submit work by one expression.
 ///
 /// - Any thread may call any method at any time. `dyn Device` is a type.
-/// - No method panics on what a caller, a driver or a full card can cause.
-/// - *Never blocks* is said of methods that wait for no work of a queue and for no other thread's call into a
-///   driver: they take locks that are held for moments alone, and may ask the driver for what it answers at
-///   once. No promise of time is meant by it.
+/// - No method panics because of a caller's argument, a driver or a full device.
+/// - *Never blocks* means that a method waits for no work of a queue and for no other thread's call into a
+///   driver. It takes locks that are held for moments, and may ask the driver for facts that the driver
+///   returns at once. It is no promise of a time.
 ///
 /// # Safety
-/// Unsafe code relies on what a device promises: an owner reads host memory at the address that the device
-/// gave, and a page cache lends its frames out as slices while other frames are copied. An implementation
-/// promises:
+/// Unsafe code relies on the promises of a device: an owner reads host memory at the address that the
+/// device returned, and a page cache hands out slices of its frames while other frames are copied. An
+/// implementation promises:
 ///
-/// - **Host memory.** What [`allocate_host`](Self::allocate_host) gives keeps the promises of
+/// - **Host memory.** The memory of [`allocate_host`](Self::allocate_host) keeps the promises of
 ///   [`HostAllocation::new`] until it is [released](Self::release_host) or the device is dropped, and is
 ///   zeroed.
-/// - **Nothing else is touched.** Work reads and writes the ranges that its call names and no others. It
-///   writes only to those that the call names as targets, and after the call has begun. No other call starts
-///   work.
-/// - **Done is over.** A ticket is answered with anything but *pending*, be it done or an error, only when
-///   all of its work, reads as well as writes, is over for good. So it is for the work of a call that
+/// - **Nothing else is touched.** Work reads and writes only the ranges that its call names. It writes
+///   only to the ranges that the call names as targets, and only after the call has begun. No other call
+///   starts work.
+/// - **Done is over.** A ticket leaves the state *pending*, by success or by an error, only when all of
+///   its work, reads as well as writes, is over for good. The same holds for the work of a call that
 ///   returned an error.
-/// - **Memory outlives work.** Submitted work keeps alive what it touches. Releasing host memory, device
-///   memory or a queue returns when all work that touches it is over, and so does dropping the device. Work
-///   of other devices counts, where they were given a place in the memory because they
-///   [reach](Self::reaches) it.
-/// - **Names are not mistaken.** A handle is refused, or ignored where it is released, if it is of another
-///   device; so is a place or a ticket, unless that device is reached and the call says that it takes such.
-/// - **Races are tolerated.** The processor copies to and from host memory, imported memory included, by
-///   [`racy`](crate::racy) alone, since owners read and write there meanwhile; so it does in device memory,
-///   as far as two queues can reach one range at once. No index in host memory is used to reach memory unless
-///   that very reading of it was checked.
+/// - **Memory outlives work.** Submitted work keeps the memory that it touches alive. Releasing host
+///   memory, device memory or a queue returns when all work that touches it is over, and so does dropping
+///   the device. This includes work of other devices that [reach](Self::reaches) the memory.
+/// - **Names are not mistaken.** A handle of another device is refused, or ignored by a release. So is a
+///   place or a ticket of another device, unless this device reaches that one and the call accepts such
+///   places.
+/// - **Races are tolerated.** Owners read and write host memory while the processor copies. So the
+///   processor copies to and from host memory, imported memory included, by [`racy`](crate::racy) alone,
+///   and device memory as well if two queues can reach one range at once. An index in host memory is used
+///   only if that very reading of it was checked.
 ///
 /// # Examples
 /// Memory, queues and tickets:
@@ -318,54 +323,56 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - Never blocks. They do not change while the device lives.
     fn info(&self) -> &DeviceInfo;
 
-    /// How much memory the device has now.
+    /// Returns the amount of memory that the device has now.
     ///
     /// - May ask the driver.
     ///
     /// # Errors
-    /// [`Lost`](ErrorKind::Lost), or what the driver says.
+    /// [`Lost`](ErrorKind::Lost), or the driver's error.
     fn memory(&self) -> Result<MemoryStatus>;
 
-    /// A new in-order queue.
+    /// Creates an in-order queue.
     ///
-    /// - Work of one queue runs in the order of submission; each call sees the effects of those before it.
+    /// - Work of one queue runs in the order of submission; each call sees the effects of the calls before
+    ///   it.
     /// - Work of two queues may run at the same time and in any order.
     ///
     /// # Errors
     /// [`Lost`](ErrorKind::Lost), or a refusal by the system or the driver.
     fn create_queue(&self) -> Result<QueueHandle>;
 
-    /// Ends a queue.
+    /// Releases a queue.
     ///
     /// - Blocks until its work is over.
-    /// - Tickets of an ended queue stay askable, but what failed is forgotten: all of them are then reported
-    ///   as done. Callers who care for an outcome ask before they end the queue.
+    /// - Tickets of a released queue stay valid, but their errors are forgotten: all of them are then
+    ///   reported as done. A caller that needs an outcome polls before it releases the queue.
     /// - A queue of another device is ignored.
     fn release_queue(&self, queue: QueueHandle);
 
-    /// Device memory of `bytes` bytes.
+    /// Allocates `bytes` bytes of device memory.
     ///
     /// - The contents are unspecified.
-    /// - More than the driver gives in one piece is put together from several pieces behind one handle.
-    /// - Allocations of nothing are valid.
+    /// - If the driver limits the size of one allocation, the device joins several behind one handle.
+    /// - Allocations of zero bytes are valid.
     ///
     /// # Errors
-    /// [`OutOfMemory`](ErrorKind::OutOfMemory) with bytes asked and available,
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) with the requested and the available bytes,
     /// [`TooLarge`](ErrorKind::TooLarge), [`Lost`](ErrorKind::Lost).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle>;
 
-    /// Device memory of `bytes` bytes that can be [extended](Self::extend) in its place, up to `most` bytes.
+    /// Allocates `bytes` bytes of device memory that can be [extended](Self::extend) in its place, up to
+    /// `most` bytes.
     ///
-    /// - To all other calls it is what [`allocate`](Self::allocate) gives.
-    /// - What it may grow to is no memory yet, but addresses. A device that cannot set addresses aside may
-    ///   take memory in steps instead, each of an eighth of `most` at most.
-    /// - `most` may be more than the device has, and is at least `bytes`. [`u64::MAX`] is for as much as it
-    ///   has then; a device that takes memory in steps may refuse that as unsupported.
+    /// - All other calls treat it like memory of [`allocate`](Self::allocate).
+    /// - The range for growth reserves addresses, not memory. A device that cannot reserve addresses may
+    ///   allocate memory in steps instead, each of at most an eighth of `most`.
+    /// - `most` may be more than the device has, and is at least `bytes`. [`u64::MAX`] means the device's
+    ///   own limit; a device that allocates in steps may refuse that as unsupported.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate), for `bytes`; [`InvalidArgument`](ErrorKind::InvalidArgument) for less
-    /// than that as `most`; [`Unsupported`](ErrorKind::Unsupported) if the device, or its driver, has no
-    /// such memory, which is the default.
+    /// As [`allocate`](Self::allocate), for `bytes`; [`InvalidArgument`](ErrorKind::InvalidArgument) if
+    /// `most` is less than `bytes`; [`Unsupported`](ErrorKind::Unsupported) if the device or its driver
+    /// has no such memory, which is the default.
     fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
         let _ = commit;
         Err(Error::new(ErrorKind::Unsupported, "allocate_extensible")
@@ -375,16 +382,16 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
-    /// Makes [such memory](Self::allocate_extensible) so many bytes long, in its place.
+    /// Extends [such memory](Self::allocate_extensible) to `bytes` bytes, in its place.
     ///
-    /// - Places in it stay what they are, and so do the bytes that are there. Work under way on them goes on,
-    ///   and is not waited for.
-    /// - The contents of what is added are unspecified.
-    /// - Memory that is as long already stays as it is.
-    /// - After an error it is as it was.
+    /// - Existing places stay valid, and existing bytes stay unchanged. Work in flight on them continues;
+    ///   the call does not wait for it.
+    /// - The contents of the added bytes are unspecified.
+    /// - Memory that is long enough already stays unchanged.
+    /// - After an error the memory is unchanged.
     ///
     /// # Errors
-    /// [`OutOfMemory`](ErrorKind::OutOfMemory) with bytes asked and available,
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) with the requested and the available bytes,
     /// [`TooLarge`](ErrorKind::TooLarge) for more than `most` bytes, or for memory that cannot grow,
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`Unsupported`](ErrorKind::Unsupported),
     /// [`Lost`](ErrorKind::Lost).
@@ -393,31 +400,32 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         Err(Error::new(ErrorKind::Unsupported, "extend").with_bytes(bytes).on(self.info()))
     }
 
-    /// Gives device memory back.
+    /// Releases device memory.
     ///
     /// - Blocks until submitted work that touches it is over.
-    /// - Memory of another device is ignored, and stays there.
+    /// - Memory of another device is ignored, and stays allocated.
     fn release(&self, buffer: BufferHandle);
 
-    /// Host memory that the device copies from and to, usable by all of its queues.
+    /// Allocates host memory that the device copies from and to, usable by all of its queues.
     ///
-    /// - It is zeroed, aligned to at least 4096 bytes, and nobody else's.
-    /// - It stays where it is until [`release_host`](Self::release_host), or until the device is dropped.
-    /// - Allocations of nothing are valid.
+    /// - It is zeroed, aligned to at least 4096 bytes, and shared with no other allocation.
+    /// - Its address stays the same until [`release_host`](Self::release_host), or until the device is
+    ///   dropped.
+    /// - Allocations of zero bytes are valid.
     ///
     /// # Errors
     /// [`PinRefused`](ErrorKind::PinRefused) for pinned memory beyond what the system allows,
     /// [`OutOfMemory`](ErrorKind::OutOfMemory), [`Lost`](ErrorKind::Lost).
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation>;
 
-    /// Makes memory of the program known to the device, as pageable memory or, if `kind` asks for it, locked
-    /// in place.
+    /// Imports memory of the program, as pageable memory or, if `kind` requires it, locked in place.
     ///
-    /// - The device copies from and to the memory itself, whatever its alignment; its contents stay.
-    /// - A device that cannot do so, or not for this kind, refuses it.
-    /// - The call itself neither reads nor writes the memory. Work does as it does in memory of
-    ///   [`allocate_host`](Self::allocate_host): by [`racy`](crate::racy), or as a card.
-    /// - Releasing forgets it, wipes nothing, and leaves it to the program.
+    /// - The device copies from and to the memory itself, at any alignment; its contents stay.
+    /// - A device that cannot import memory, or not as this kind, refuses the call.
+    /// - The call itself neither reads nor writes the memory. Work accesses it like memory of
+    ///   [`allocate_host`](Self::allocate_host): by [`racy`](crate::racy), or by a GPU.
+    /// - Releasing removes it from the device's tables, wipes nothing, and leaves the memory to the
+    ///   program.
     ///
     /// # Errors
     /// [`PinRefused`](ErrorKind::PinRefused), [`Unsupported`](ErrorKind::Unsupported),
@@ -427,13 +435,14 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// The caller promises, until [`release_host`](Self::release_host) has returned or the device was
     /// dropped:
     ///
-    /// - the `bytes` bytes from `address` on stay allocated and initialised, and may be read by any thread;
-    ///   they may be written to, if any work names them as a target,
-    /// - the program keeps to the rules on [races](crate#the-contract) with work that names them: while work
-    ///   that writes them is in flight, it has no reference into them and reads or writes them by
-    ///   [`racy`](crate::racy) alone; while work that reads them is in flight, it has no `&mut` into them,
-    ///   and what it writes there it writes by `racy`. A `&` into bytes that work only reads may stay, and so
-    ///   may a `&mut` that is not used meanwhile, if its provenance and that of `address` are exposed.
+    /// - the `bytes` bytes from `address` on stay allocated and initialised, and any thread may read them;
+    ///   any thread may also write to them, if work names them as a target,
+    /// - the program keeps to the rules on [races](crate#the-contract) with work that names them. While
+    ///   work that writes them is in flight, the program has no reference into them, and accesses them by
+    ///   [`racy`](crate::racy) alone. While work that reads them is in flight, the program has no `&mut`
+    ///   into them, and writes to them by `racy` alone. A `&` into bytes that work only reads may stay,
+    ///   and so may a `&mut` that is not used meanwhile, if its provenance and that of `address` are
+    ///   exposed.
     ///
     /// The handle, and places borrowed from it, let safe code submit such work.
     unsafe fn import_host(
@@ -443,29 +452,30 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         kind: HostMemory,
     ) -> Result<HostAllocation>;
 
-    /// Gives host memory back, or forgets imported memory.
+    /// Releases host memory, or ends the import of imported memory.
     ///
     /// - Blocks until submitted work that touches it is over.
-    /// - Memory of another device is ignored, and stays there.
+    /// - Memory of another device is ignored, and stays allocated.
     fn release_host(&self, host: HostAllocation);
 
-    /// Has memory overwritten with zeroes before it goes back to the driver or the system, from now on and
-    /// for as long as the device lives.
+    /// Turns on wiping: from now on, the device overwrites memory with zeroes before it returns it to the
+    /// driver or the system.
     ///
-    /// - It concerns all users of the device, and memory that they have already: device memory, host memory
-    ///   that the device allocated, and memory of its own through which data of the program passes. Memory of
-    ///   the program is not wiped: [imported](Self::import_host) memory, and what calls take and return.
-    /// - The thread that releases memory wipes it when the work that touches it is done, which takes about as
-    ///   long as to write all of it; also where memory is given back because something else failed.
-    /// - What cannot be reached any more is not wiped: memory of a lost device, the system's swap space,
-    ///   former places of a file's blocks on drives and file systems that move them, registers and caches of
-    ///   a card.
-    /// - What could not be wiped is given back all the same, and told to the program's subscriber of
+    /// - It concerns all users of the device, and memory allocated before the call: device memory, host
+    ///   memory that the device allocated, and internal memory through which data of the program passes.
+    ///   Memory of the program is not wiped: [imported](Self::import_host) memory, and the arguments and
+    ///   results of calls.
+    /// - The thread that releases memory wipes it when the work that touches it is done. This takes about
+    ///   as long as writing all of it. The same holds for memory that is released because another step
+    ///   failed.
+    /// - Unreachable data is not wiped: memory of a lost device, the system's swap space, former places of
+    ///   a file's blocks on drives and file systems that move them, and a GPU's registers and caches.
+    /// - Memory that cannot be wiped is released nevertheless, and reported to the program's subscriber of
     ///   `tracing`, or to standard error if it has none.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) if the device does not do that, which is the default; or what
-    /// the driver says if it refuses what wiping needs.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the device cannot wipe, which is the default; or the
+    /// driver's error if it refuses a resource that wiping needs.
     fn wipe_on_release(&self) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "wipe_on_release")
             .with_detail("this device does not wipe memory")
@@ -473,10 +483,10 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
-    /// Has what work has written stay where the device keeps it, after the end of the process and a loss of
-    /// power too. Of work that is not done when this is called some or all of it may stay.
+    /// Makes written data durable: it survives the end of the process and a loss of power. Of work that is
+    /// not done at the call, some or all effects may become durable.
     ///
-    /// - Blocks until it does.
+    /// - Blocks until the data is durable.
     ///
     /// ```
     /// use backend_api::{Device, ErrorKind};
@@ -486,8 +496,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) if memory of the device does not outlive the process, which is
-    /// the default; else what the system says. What does not stay is tried again by the next call.
+    /// [`Unsupported`](ErrorKind::Unsupported) if memory of the device does not outlive the process, which
+    /// is the default; else the system's error. The next call tries again for data that is not durable
+    /// yet.
     fn sync(&self) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "sync")
             .with_detail("the memory of this device is gone when the process ends")
@@ -495,9 +506,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
-    /// Reads by the calling thread itself, if memory of the device is within reach of it, as RAM and files
-    /// are; then a short read costs a copy or a call of the system, and no queue. A device has them as long
-    /// as it lives, or never.
+    /// Returns reads by the calling thread itself, if it can reach memory of the device, as with RAM and
+    /// files. A short read then costs a copy or a system call, and no queue. A device has them for its
+    /// whole life, or never.
     ///
     /// ```
     /// use backend_api::{Commit, Device, DeviceBuffer};
@@ -514,9 +525,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Where the device's memory lies, if other libraries can use it by its address: in RAM, and on NVIDIA's
-    /// cards. A wrapper that has to know of all writes has none. A device has them as long as it lives, or
-    /// never.
+    /// Returns the addresses of the device's memory, if other libraries can use them: for RAM and for
+    /// NVIDIA's GPUs. A wrapper that must see all writes has none. A device has them for its whole life,
+    /// or never.
     ///
     /// ```
     /// use backend_api::Device;
@@ -528,33 +539,34 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Starts copies.
+    /// Submits copies.
     ///
     /// - Returns before they are done.
-    /// - All names and ranges are checked before anything starts.
-    /// - The copies of one call may run in any order and at once. If one writes what another reads or writes,
-    ///   the bytes there are unspecified.
-    /// - Places of [`Transfer::Internal`] may be in memory of devices that this one [reaches](Self::reaches).
-    /// - An empty slice gives a ticket for the work before it.
+    /// - All names and ranges are checked before any copy starts.
+    /// - The copies of one call may run in any order and at once. If one copy writes bytes that another
+    ///   copy reads or writes, these bytes are unspecified.
+    /// - Places of [`Transfer::Internal`] may be in memory of devices that this device
+    ///   [reaches](Self::reaches).
+    /// - An empty slice returns a ticket for the work before it.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a range outside of its memory,
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`Lost`](ErrorKind::Lost), or what the driver says. After
-    /// an error no part of the call is or will be in flight; after the first two, nothing was changed.
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`Lost`](ErrorKind::Lost), or the driver's error.
+    /// After an error no part of the call is or will be in flight; after the first two, no byte was
+    /// changed.
     fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket>;
 
-    /// The ways in which the device can carry out the copies of one call, for a program that measures which
-    /// is fastest.
+    /// The routes by which the device can carry the copies of one call, for a program that measures them.
     ///
-    /// - Empty, the default, where there is one way only.
+    /// - Empty, the default, if the device has a single route.
     fn routes(&self) -> &[Route] {
         &[]
     }
 
-    /// [`submit`](Self::submit) by a given route.
+    /// As [`submit`](Self::submit), by a given route.
     ///
-    /// - Copies that the route cannot carry, and all copies on devices without it, go as `submit` sends them,
-    ///   which is the default.
+    /// - Copies that the route cannot carry, and all copies on devices without it, go as `submit` sends
+    ///   them, which is the default.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
@@ -563,100 +575,101 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         self.submit(queue, transfers)
     }
 
-    /// Has the copies of [`submit`](Self::submit) take the routes of a table from now on, in the place of the
-    /// device's own choice, which an empty table brings back.
+    /// Sets the table of routes for the copies of [`submit`](Self::submit). It replaces the device's own
+    /// choice; an empty table restores that choice.
     ///
     /// - Never blocks, and changes no effect of any call.
-    /// - Devices with one route, and classes of the table that name a route that the device has not, ignore
-    ///   it.
+    /// - Devices with one route ignore the table. A device also ignores each class that names a route that
+    ///   it lacks.
     fn set_routing(&self, routing: Routing) {
         let _ = routing;
     }
 
-    /// The table that was [set](Self::set_routing); empty where none was, or where it was ignored.
+    /// Returns the table that was [set](Self::set_routing); empty if none was set, or if the device
+    /// ignored it.
     fn routing(&self) -> Routing {
         Routing::new()
     }
 
-    /// Starts to write a pattern.
+    /// Submits a fill with a pattern.
     ///
-    /// - Returns before it is done. The pattern is copied before that.
+    /// - Returns before it is done. The call copies the pattern before it returns.
     ///
     /// # Errors
     /// As [`submit`](Self::submit); an empty or overlong pattern is an invalid argument.
     fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket>;
 
-    /// Starts a search.
+    /// Submits a search.
     ///
-    /// - Returns before it is done. The value is copied before that.
+    /// - Returns before it is done. The call copies the value before it returns.
     ///
     /// # Errors
     /// As [`submit`](Self::submit); an empty or overlong value, or a field outside of its element, is an
     /// invalid argument.
     fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket>;
 
-    /// Starts to collect elements by index.
+    /// Submits a gather: collects elements by index.
     ///
     /// - Returns before it is done.
-    /// - Each index is checked by the work itself, as it was read for that purpose; nothing outside of the
-    ///   elements is read.
+    /// - The work itself checks each index, in the same reading that it uses; it reads no byte outside of
+    ///   the elements.
     ///
     /// # Errors
     /// As [`submit`](Self::submit). An index outside of the elements makes the ticket fail with
     /// [`KernelFailed`](ErrorKind::KernelFailed).
     fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket>;
 
-    /// Starts to distribute elements by index.
+    /// Submits a scatter: distributes elements by index.
     ///
     /// - Returns before it is done.
-    /// - Each index is checked by the work itself, as it was read for that purpose; nothing outside of the
-    ///   elements is written.
+    /// - The work itself checks each index, in the same reading that it uses; it writes no byte outside of
+    ///   the elements.
     ///
     /// # Errors
     /// As [`gather`](Self::gather).
     fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket>;
 
-    /// Starts to evaluate a program for each of some elements.
+    /// Submits the evaluation of a program for each of some elements.
     ///
-    /// - Returns before it is done. Everything but the memory is copied before that.
-    /// - May take long the first time that a program is met, where it has to be translated.
+    /// - Returns before it is done. The call copies all arguments except the memory before it returns.
+    /// - The first call with a program may take long, if the device must translate it.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit); whatever [`Compute`] forbids is an invalid argument;
+    /// As [`submit`](Self::submit); a violation of a rule of [`Compute`] is an invalid argument;
     /// [`Unsupported`](ErrorKind::Unsupported) for types that the device does not know, such as `f64` on
-    /// some: then, too, nothing was changed.
+    /// some: then, too, no byte was changed.
     fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket>;
 
-    /// Does now what [`compute`](Self::compute) would have to do first for a request like this one: has its
-    /// program translated for the device. For callers that hold something while they call `compute`.
+    /// Translates the program of a request for the device, so that a later [`compute`](Self::compute) need
+    /// not. It is for callers that hold a lock or a page while they call `compute`.
     ///
-    /// - Blocks for as long as that takes, which may be some milliseconds, or more; a request that is known
-    ///   costs a look into a table. By default there is nothing to be done.
-    /// - No queue is concerned, and no ticket is given. Nothing is evaluated, read or written.
-    /// - *Like this one* are requests with the same program, up to its literals, the same sort of action on
-    ///   the same values, the same page length and number of channels if the index is used, sources of the
-    ///   same strides, and starts that are as well aligned; their number of elements does not matter, and may
-    ///   be 0 here.
-    /// - A device may forget a translation; `compute` makes it again.
+    /// - Blocks for the whole translation, which may take some milliseconds or more; for a known request
+    ///   it costs a look-up in a table. The default does nothing.
+    /// - The call uses no queue and returns no ticket. It evaluates, reads and writes nothing.
+    /// - A later request profits if it has the same program, up to its literals, and the same kind of
+    ///   action on the same values. Its sources must have the same strides and starts of the same
+    ///   alignment. If the program uses the index, the page length and the number of channels must be
+    ///   equal as well. The number of elements does not matter, and may be 0 here.
+    /// - A device may evict a translation; `compute` repeats it.
     ///
     /// # Errors
-    /// Any that `compute` would give for the request; it gives them all the same.
+    /// Any error that `compute` would return for the request; `compute` returns it again.
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
         let _ = compute;
         Ok(())
     }
 
-    /// Starts to run a kernel.
+    /// Submits the launch of a kernel.
     ///
-    /// - Returns before it is done. Everything but the memory is copied before that.
-    /// - May take long the first time that a kernel is met, where it has to be translated.
+    /// - Returns before it is done. The call copies all arguments except the memory before it returns.
+    /// - The first call with a kernel may take long, if the device must translate it.
     ///
-    /// Failures of items do not make the ticket fail: they are in the [report](crate::kernel::Report).
+    /// Failures of items do not make the ticket fail: the [report](crate::kernel::Report) lists them.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit); whatever [`Launch`] forbids is an invalid argument;
-    /// [`Unsupported`](ErrorKind::Unsupported) for what the device does not know, of types, operations or
-    /// views: then, too, nothing was changed. A device that runs no kernels at all supports none.
+    /// As [`submit`](Self::submit); a violation of a rule of [`Launch`] is an invalid argument;
+    /// [`Unsupported`](ErrorKind::Unsupported) for types, operations or views that the device does not
+    /// know: then, too, no byte was changed. A device that runs no kernels supports none.
     fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
         let _ = (queue, launch);
         Err(Error::new(ErrorKind::Unsupported, "launch")
@@ -664,21 +677,22 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
-    /// Does what launches like these would have to do once, such as translating their kernels, so that they
-    /// can be started quickly. Several at once may cost little more than one. Blocks until it is done;
-    /// nothing is launched. Without a word of its own a device has nothing to do.
+    /// Prepares launches like these, such as by translating their kernels, so that they start quickly
+    /// later. Preparing several at once may cost little more than one. Blocks until it is done; launches
+    /// no kernel. The default does nothing.
     ///
     /// # Errors
-    /// As [`launch`](Self::launch), if there is something to do.
+    /// As [`launch`](Self::launch), if the device must prepare anything.
     fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
         let _ = launches;
         Ok(())
     }
 
-    /// What became of a kernel on this device, prepared for a launch like this.
+    /// Returns the facts about a kernel as this device compiled it for a launch like this.
     ///
     /// # Errors
-    /// As [`launch`](Self::launch), and [`Unsupported`](ErrorKind::Unsupported) where nothing is known.
+    /// As [`launch`](Self::launch), and [`Unsupported`](ErrorKind::Unsupported) if the device reports no
+    /// facts.
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
         let _ = launch;
         Err(Error::new(ErrorKind::Unsupported, "kernel_facts")
@@ -686,20 +700,20 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
-    /// Whether the work up to a ticket is done.
+    /// Returns the state of the work up to a ticket.
     ///
-    /// - Never blocks. A device may carry work on in it, as far as that does not wait.
+    /// - Never blocks. The call may advance the device's work, if it need not wait for that.
     /// - *Done* means that all effects of the call, and of all before it in the queue, are visible to the
     ///   host and to all queues.
-    /// - Any answer but *pending* means that nothing of the work will touch memory any more.
+    /// - Any result but *pending* means that none of the work will touch memory any more.
     /// - A dead device is never pending for ever.
-    /// - Asking changes no answer: many threads may ask for one ticket, as often as they like.
+    /// - Polling changes no result: many threads may poll one ticket, at any time.
     ///
     /// # Errors
-    /// The error of the very call that gave the ticket, however often it is asked for and by however many, as
-    /// long as its queue is not [ended](Self::release_queue); [`Lost`](ErrorKind::Lost) for all work that was
-    /// pending when the device was lost, unless it gets done; [`UnknownHandle`](ErrorKind::UnknownHandle) for
-    /// a ticket that was never given.
+    /// The error of the very call that returned the ticket, on each poll and in each thread, unless its
+    /// queue was [released](Self::release_queue). [`Lost`](ErrorKind::Lost) for all work that was pending
+    /// when the device was lost, unless it still ends. [`UnknownHandle`](ErrorKind::UnknownHandle) for a
+    /// ticket that this device did not issue.
     fn poll(&self, ticket: Ticket) -> Result<Progress>;
 
     /// Blocks until the work up to a ticket is done.
@@ -712,11 +726,11 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Wakes `waker` once, when a ticket is done or has failed.
     ///
-    /// - At once, before this returns, if that is so already or the ticket was never given.
-    /// - Never blocks, but for what a waker does that is woken here.
+    /// - Wakes at once, before the call returns, if the ticket is done, failed or unknown.
+    /// - Never blocks, except for the time of a waker that the call wakes itself.
     /// - A waker may call the device: it runs while no lock is held.
     ///
-    /// What [`wait`](Self::wait) is for a thread, for a task of any executor:
+    /// The call does for a task of any executor the same as [`wait`](Self::wait) for a thread:
     ///
     /// ```
     /// use std::{future::poll_fn, pin::pin, task::{Context, Poll, Waker}};
@@ -736,25 +750,25 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     fn wake(&self, ticket: Ticket, waker: Waker);
 
-    /// What this device can do with memory of another one, which is told by its facts.
+    /// Returns the access that this device has to the memory of another device, which its facts identify.
     ///
-    /// - With [`Reach::Copies`], copies by [`Transfer::Internal`] take places in the other's device memory as
-    ///   source or as target, and [`order_after`](Self::order_after) takes the other's tickets. With
-    ///   [`Reach::Maps`], views of [launches](Self::launch) take such places, too, and so do the elements of
-    ///   [gathers](Self::gather) and [scatters](Self::scatter). No other call does.
-    /// - Nothing orders work of two devices but `order_after` and waiting.
-    /// - The answer stays as it is while both devices live. It holds in this direction alone. It may take
-    ///   long the first time that it is asked for.
-    /// - Who owns the memory may release it, or drop its device, at any time: that waits for the work that
-    ///   was given a place in it, as for the device's own.
+    /// - With [`Reach::Copies`], copies by [`Transfer::Internal`] may have a source or a target in the
+    ///   other device's memory, and [`order_after`](Self::order_after) takes the other's tickets. With
+    ///   [`Reach::Maps`], the same holds for views of [launches](Self::launch) and for the elements of
+    ///   [gathers](Self::gather) and [scatters](Self::scatter). No other call accepts such places.
+    /// - Only `order_after` and waiting order the work of two devices.
+    /// - The answer does not change while both devices live. It holds in this direction alone. The first
+    ///   call for a pair of devices may take long.
+    /// - The owner of the memory may release it, or drop its device, at any time. That call waits for the
+    ///   work that uses the memory, as for the device's own work.
     /// - Work on memory of a device that is lost may be refused or fail, as
-    ///   [`CopyFailed`](ErrorKind::CopyFailed) or [`KernelFailed`](ErrorKind::KernelFailed), and bytes from
-    ///   there are unspecified. This device goes on.
-    /// - What this device can do with itself need not be asked for. Its own facts may be those of another
-    ///   object for the same hardware, and are answered as such.
+    ///   [`CopyFailed`](ErrorKind::CopyFailed) or [`KernelFailed`](ErrorKind::KernelFailed), and bytes
+    ///   from that memory are unspecified. This device continues.
+    /// - The call is not meant for the device itself. Its own facts may belong to another object for the
+    ///   same hardware, and the device answers accordingly.
     ///
-    /// A link between devices can be broken without an error: bytes that were copied over it for the first
-    /// time should be compared.
+    /// A link between devices can be broken without an error: compare the bytes that the first copies over
+    /// it deliver.
     ///
     /// ```
     /// use backend_api::{Device, Reach};
@@ -770,14 +784,14 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         Reach::No
     }
 
-    /// Has work that is submitted to `queue` from now on start after `ticket`, of whichever queue of this
-    /// device or of one that it [reaches](Self::reaches), is done or has failed.
+    /// Delays work that is submitted to `queue` from now on until `ticket` is done or has failed. The
+    /// ticket may be of any queue of this device, or of a device that it [reaches](Self::reaches).
     ///
     /// - Does not wait for the ticket.
-    /// - Takes no ticket.
+    /// - Consumes no ticket number.
     /// - Tickets of a device that was dropped are unknown.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`Lost`](ErrorKind::Lost), or what the driver says.
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`Lost`](ErrorKind::Lost), or the driver's error.
     fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()>;
 }

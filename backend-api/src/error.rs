@@ -1,4 +1,4 @@
-//! What can go wrong on a device.
+//! Errors of devices.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $Kind:ident $name:literal, $advice:literal;)*) => {
-        /// What kind of trouble it is: the only thing that paging logic reacts to. Shown as a few words.
+        /// The kind of an error: the only part that paging logic reacts to. It is displayed as a few
+        /// words.
         ///
         /// ```
         /// use backend_api::{Commit, Device, Error, ErrorKind};
@@ -43,8 +44,8 @@ macro_rules! kinds {
             #[cfg(test)]
             const ALL: &[Self] = &[$(Self::$Kind,)*];
 
-            /// What can be done about it, in a few words. The text of an [`Error`] ends in it, unless the
-            /// error knows [better](Error::advice).
+            /// Returns the remedy in a few words. The text of an [`Error`] ends in it, unless the error
+            /// has its [own](Error::advice).
             #[must_use]
             pub const fn advice(self) -> &'static str {
                 match self {
@@ -64,46 +65,46 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Not enough memory now; less, or later, may work.
+    /// Not enough memory now; a smaller or a later request may succeed.
     OutOfMemory "out of memory", "release memory there, or ask for less";
     /// More than the device could ever hold.
     TooLarge "larger than the device", "ask for less, or divide it among several devices or allocations";
     /// The system refuses to page-lock host memory.
     PinRefused "page-locking refused",
         "raise the limit of locked memory (`ulimit -l`), ask for less, or use HostMemory::Pageable";
-    /// An argument is outside of what the contract allows. Nothing was started.
+    /// An argument breaks a rule of the contract. No work was started.
     InvalidArgument "invalid argument", "correct the request: nothing was started";
-    /// A buffer, queue or ticket that this device does not know. Nothing was started.
+    /// A buffer, queue or ticket that this device does not know. No work was started.
     UnknownHandle "unknown handle", "use what this device has made and not released yet: nothing was started";
-    /// A copy was started and failed; the device goes on.
+    /// A copy was started and failed; the device continues.
     CopyFailed "copy failed",
         "try again; if it persists, look for hardware faults in the logs of system and driver";
-    /// A kernel was refused or failed; the device goes on.
+    /// A kernel was refused or failed; the device continues.
     KernelFailed "kernel failed",
         "try again; if it persists, update the driver, or do this work on the host or on another device";
-    /// The device is gone, for good: unplugged, reset, or its context destroyed.
+    /// The device is lost for good: unplugged, reset, or its context destroyed.
     Lost "device lost", "drop all that lies on this device, and open it anew or go on with the others";
-    /// The device cannot do that at all.
+    /// The device does not support the operation.
     Unsupported "not supported", "use another way, or another device or backend";
-    /// What was read is not what was written: a bit has flipped, or somebody else has written there. It is
-    /// not handed out.
+    /// The data that was read differs from the data that was written: a bit has flipped, or another
+    /// program has overwritten it. The library does not return such data.
     Corrupted "corrupted",
         "restore what is damaged from a copy, or write it anew; look for faults of the drive or device";
-    /// Another program, or another part of this one, has it.
+    /// Another program, or another part of this one, holds the resource.
     InUse "in use", "close it there first, or open it for reading everywhere";
-    /// What is there is not what it is expected to be.
+    /// The file or the data has another format than expected.
     WrongFormat "wrong format", "name the file that is meant, and its type and shape as they were made";
-    /// It was opened for reading alone.
+    /// A write to an object that was opened for reading alone.
     ReadOnly "opened for reading alone", "open it for writing, or write to a copy";
-    /// There is something at that place already, which would be overwritten. It is left as it is.
+    /// A file exists at that path already and would be overwritten. It stays unchanged.
     AlreadyExists "exists already", "name another path, or remove what is there if it is no longer needed";
     /// The operating system refused: a file, a mapping, a thread.
     System "refused by the system", "look at the system's reason: permissions, limits, space, the path";
-    /// The driver is missing, or answered with something that fits nowhere else.
+    /// The driver is missing, or returned an error that no other kind covers.
     Driver "driver error", "install or update the device's driver, and see that this user may use the device";
 }
 
-/// The driver's or system's own code for a failure.
+/// The code of the driver or of the system for a failure.
 ///
 /// ```
 /// use backend_api::{DriverCode, Error, ErrorKind};
@@ -112,7 +113,7 @@ kinds! {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverCode {
-    /// The number, as the driver gave it.
+    /// The number that the driver returned.
     pub code: i64,
     /// The driver's name for it, such as `CUDA_ERROR_OUT_OF_MEMORY`.
     pub name: String,
@@ -131,9 +132,10 @@ struct Context {
     driver: Option<DriverCode>,
 }
 
-/// A failure of a device: what kind, on which device, in which operation, with the figures that belong to it.
+/// A failure of a device: the kind, the device, the operation, and the numbers that belong to it.
 ///
-/// One pointer in size, cheap to clone: all who wait for one copy get the same error.
+/// An error has the size of one pointer and is cheap to clone: all callers that wait for one copy get the
+/// same error.
 ///
 /// ```
 /// use backend_api::{Commit, Device, DriverCode, Error, ErrorKind};
@@ -156,7 +158,7 @@ struct Context {
 pub struct Error(Arc<Context>);
 
 impl Error {
-    /// An error of a kind, in an operation of the contract.
+    /// Creates an error of a kind, in an operation of the contract.
     #[must_use]
     pub fn new(kind: ErrorKind, operation: &'static str) -> Self {
         Self(Arc::new(Context {
@@ -172,7 +174,7 @@ impl Error {
         }))
     }
 
-    /// An index of a list that a kernel found to be outside of the elements.
+    /// Creates the error for an index of a list that a kernel found outside of the elements.
     #[doc(hidden)]
     #[must_use]
     pub fn index_outside(operation: &'static str) -> Self {
@@ -184,40 +186,40 @@ impl Error {
         self
     }
 
-    /// Names the device. Backends are to do so with each error that leaves them: what helps them, such as
-    /// [`Extents`](crate::Extents) and [`Timeline`](crate::Timeline), does not know it.
+    /// Names the device. A backend does so with each error that it returns: its helpers, such as
+    /// [`Extents`](crate::Extents) and [`Timeline`](crate::Timeline), do not know the device.
     #[must_use]
     pub fn on(self, device: &DeviceInfo) -> Self {
         let name = device.to_string();
         self.map(|c| c.device = name)
     }
 
-    /// Adds a sentence for people.
+    /// Adds a sentence for the user.
     #[must_use]
     pub fn with_detail(self, detail: impl Into<String>) -> Self {
         self.map(|c| c.detail = detail.into())
     }
 
-    /// Says what can be done about it, where that of the [kind](ErrorKind::advice) does not fit. In a few
-    /// words, as there; not in the detail as well.
+    /// Replaces the advice if that of the [kind](ErrorKind::advice) does not fit. The advice is a few
+    /// words, which the detail does not repeat.
     #[must_use]
     pub fn with_advice(self, advice: &'static str) -> Self {
         self.map(|c| c.advice = Some(advice))
     }
 
-    /// Adds how many bytes were asked for or moved.
+    /// Adds the number of bytes that were requested or moved.
     #[must_use]
     pub fn with_bytes(self, bytes: u64) -> Self {
         self.map(|c| c.bytes = Some(bytes))
     }
 
-    /// Adds how many bytes were to be had.
+    /// Adds the number of bytes that were available.
     #[must_use]
     pub fn with_available_bytes(self, bytes: u64) -> Self {
         self.map(|c| c.available_bytes = Some(bytes))
     }
 
-    /// Adds the byte offset at which it went wrong.
+    /// Adds the byte offset of the failure.
     #[must_use]
     pub fn with_offset(self, offset: u64) -> Self {
         self.map(|c| c.offset = Some(offset))
@@ -229,13 +231,13 @@ impl Error {
         self.map(|c| c.driver = Some(DriverCode { code, name: name.into() }))
     }
 
-    /// What kind of trouble it is.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The device, as [`DeviceInfo`] displays it; empty where no device is concerned.
+    /// The device, as [`DeviceInfo`] displays it; empty if no device is concerned.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.0.device
@@ -247,37 +249,37 @@ impl Error {
         self.0.operation
     }
 
-    /// A sentence for people; may be empty.
+    /// A sentence for the user; may be empty.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.0.detail
     }
 
-    /// What can be done about it: the error's own advice, or else that of its kind. The text ends in it.
+    /// The remedy: the error's own advice, or else that of its kind. The text ends in it.
     #[must_use]
     pub fn advice(&self) -> &'static str {
         self.0.advice.unwrap_or(self.0.kind.advice())
     }
 
-    /// How many bytes were asked for or moved, where that says something.
+    /// The number of bytes that were requested or moved, if it matters.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         self.0.bytes
     }
 
-    /// How many bytes were to be had, for the kinds that are about memory.
+    /// The number of bytes that were available, for the kinds that concern memory.
     #[must_use]
     pub fn available_bytes(&self) -> Option<u64> {
         self.0.available_bytes
     }
 
-    /// The byte offset at which it went wrong, where there is one.
+    /// The byte offset of the failure, if it has one.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.0.offset
     }
 
-    /// The driver's own code, where a driver was asked.
+    /// The driver's own code, if a driver call failed.
     #[must_use]
     pub fn driver(&self) -> Option<&DriverCode> {
         self.0.driver.as_ref()
@@ -312,7 +314,7 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// A number of bytes as people read it, such as `1.5 GiB`; small ones exactly.
+/// Formats a number of bytes for people, such as `1.5 GiB`; small numbers exactly.
 #[doc(hidden)]
 #[must_use]
 pub fn readable_bytes(bytes: u64) -> String {

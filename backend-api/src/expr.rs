@@ -1,9 +1,9 @@
-//! Expressions over the fields of elements, and what a device can be asked to do with them.
+//! Expressions over the fields of elements, and the requests that evaluate them on a device.
 //!
-//! A [`Program`] is a list of [`Instruction`]s, each of which gives one value of one [`Type`] and refers to
-//! values before it. It is evaluated once for each element of one or several [sources](crate::Elements) of
-//! the same length; a [`Compute`] request says what becomes of the values: indices of matches, sums,
-//! extremes, a histogram, or fields written back.
+//! A [`Program`] is a list of [`Instruction`]s. Each computes one value of one [`Type`] from values before
+//! it. A device evaluates the program once for each element of one or several [sources](crate::Elements)
+//! of the same length. A [`Compute`] request selects the result: indices of matches, sums, extremes, a
+//! histogram, or fields that are written back.
 //!
 //! # Arithmetic
 //!
@@ -15,7 +15,7 @@
 //! | `Abs` | wraps: the least number stays | clears the sign |
 //! | `Div` | towards zero; `a / 0` is 0; the least number divided by -1 is itself | IEEE 754, rounded to nearest even |
 //! | `Rem` | sign of the dividend; `a % 0` is `a`; the least number modulo -1 is 0 | refused |
-//! | `Min`, `Max` | as expected | of a NaN and a number the number; of zeros the second |
+//! | `Min`, `Max` | as expected | the number if the other is a NaN; of two zeros the second |
 //! | `And`, `Or`, `Xor`, `Not` | bit by bit; of bools, logical | refused |
 //! | `Shl`, `Shr` | by the second operand modulo the width; `Shr` keeps the sign of signed numbers | refused |
 //! | comparisons | as expected | IEEE 754: with a NaN only `Ne` holds |
@@ -24,17 +24,17 @@
 //! | `Floor`, `Ceil`, `Trunc`, `RoundEven` | refused | exact |
 //! | `FromF16`, `FromBf16` | of the bits, `U16`: exact | refused |
 //! | `ToF16`, `ToBf16` | refused | of `F32`: the bits, rounded to nearest even, to infinity if too large |
-//! | `CountOnes`, `LeadingZeros`, `TrailingZeros`, `ReverseBits` | of 0, the middle two give the width | refused |
+//! | `CountOnes`, `LeadingZeros`, `TrailingZeros`, `ReverseBits` | the middle two return the width for 0 | refused |
 //!
-//! [Functions](crate::kernel::Function) are [called](Instruction::Call), and follow the table of
-//! [kernels](crate::kernel#arithmetic). What they access outside of their arrays and tables reads 0 and
-//! writes nothing; nobody is told.
+//! A program can [call](Instruction::Call) [functions](crate::kernel::Function), which follow the table of
+//! [kernels](crate::kernel#arithmetic). A function's access outside of its arrays and tables reads 0 or
+//! writes nothing, without a report.
 //!
-//! The operations in [`Unary::APPROXIMATE`] are what a device has at hand: they are as close as is said
-//! there, and no two devices need to give the same bits.
+//! The operations in [`Unary::APPROXIMATE`] use the device's own instructions. Each has the stated
+//! accuracy, and two devices need not give the same bits.
 //!
-//! Subnormal numbers are kept. The one exception are OpenCL devices whose driver says that it takes subnormal
-//! `f32` for zeroes, or always rounds towards zero; see `vmarray-backend-opencl`.
+//! Subnormal numbers are kept. The one exception is OpenCL devices whose driver reports that it flushes
+//! subnormal `f32` to zero, or always rounds towards zero; see `vmarray-backend-opencl`.
 //!
 //! ```
 //! use backend_api::expr::{Instruction, Program, Type, evaluate_all};

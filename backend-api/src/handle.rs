@@ -1,15 +1,15 @@
-//! What a device hands out: each is owned by one, and the right to use it is borrowed from its owner.
+//! Handles of a device's objects. Each has one owner, and borrowing the handle gives the right to use the
+//! object.
 
 use std::ptr::NonNull;
 
 use crate::id::{BufferId, HostId, QueueId};
 use crate::{DeviceSpan, HostMemory, HostSpan};
 
-/// A queue of a device, owned. Ended by [`release_queue`](crate::Device::release_queue).
+/// An owned queue of a device. [`release_queue`](crate::Device::release_queue) ends it.
 ///
-/// Nobody but the owner, and whom it lends the handle to, can submit work to the queue: a [`QueueId`] is only
-/// a name. A handle that is dropped ends nothing: the queue stays as long as its device.
-/// [`Queue`](crate::Queue) ends it on drop.
+/// Submitting work needs this handle; a [`QueueId`] is only a name. Dropping the handle ends nothing: the
+/// queue lives as long as its device. [`Queue`](crate::Queue) releases it on drop.
 ///
 /// ```
 /// use backend_api::{Device, QueueHandle};
@@ -23,7 +23,7 @@ use crate::{DeviceSpan, HostMemory, HostSpan};
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// An ended queue takes no more work:
+/// A released queue takes no more work:
 ///
 /// ```compile_fail,E0382
 /// # use backend_api::Device;
@@ -38,23 +38,23 @@ use crate::{DeviceSpan, HostMemory, HostSpan};
 pub struct QueueHandle(QueueId);
 
 impl QueueHandle {
-    /// A handle with a name that nothing else in this process has. For backends: no device knows it before it
-    /// was put into its tables.
+    /// Creates a handle with a name that is unique in the process. For backends: a device knows the handle
+    /// only after it enters it into its tables.
     pub fn unique() -> Self {
         Self(QueueId::unique())
     }
 
-    /// Its name.
+    /// The name.
     #[must_use]
     pub fn id(&self) -> QueueId {
         self.0
     }
 }
 
-/// Device memory, owned. Given back by [`release`](crate::Device::release).
+/// Owned device memory. [`release`](crate::Device::release) returns it to the device.
 ///
-/// Places in it are borrowed from the handle, so that nobody can name them in a submission when it is gone. A
-/// handle that is dropped gives nothing back. [`DeviceBuffer`](crate::DeviceBuffer) gives it back on drop.
+/// Places in it borrow the handle, so no submission can name them after the release. Dropping the handle
+/// releases nothing. [`DeviceBuffer`](crate::DeviceBuffer) releases it on drop.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Commit, Device, Fill};
@@ -68,7 +68,7 @@ impl QueueHandle {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// A place does not outlive it:
+/// A place does not outlive the handle:
 ///
 /// ```compile_fail,E0505
 /// # use backend_api::{Commit, Device, Fill};
@@ -85,32 +85,32 @@ impl QueueHandle {
 pub struct BufferHandle(BufferId);
 
 impl BufferHandle {
-    /// A handle with a name that nothing else in this process has. For backends: no device knows it before it
-    /// was put into its tables.
+    /// Creates a handle with a name that is unique in the process. For backends: a device knows the handle
+    /// only after it enters it into its tables.
     pub fn unique() -> Self {
         Self(BufferId::unique())
     }
 
-    /// Its name.
+    /// The name.
     #[must_use]
     pub fn id(&self) -> BufferId {
         self.0
     }
 
-    /// The place `offset` bytes into it. May be anywhere; whether it is inside is checked when it is used.
+    /// The place at `offset` bytes. It may be outside; each use checks the bounds.
     #[must_use]
     pub fn at(&self, offset: u64) -> DeviceSpan<'_> {
         DeviceSpan::new(self.0, offset)
     }
 }
 
-/// Host memory that a device can copy from and to, owned. Given back by
-/// [`release_host`](crate::Device::release_host).
+/// Owned host memory that a device can copy from and to. [`release_host`](crate::Device::release_host)
+/// returns it to the device.
 ///
-/// Memory of [`allocate_host`](crate::Device::allocate_host) is aligned to at least 4096 bytes and zeroed,
-/// and stays where it is until it is released or its device is dropped. Places in it are borrowed from the
-/// handle. A handle that is dropped gives nothing back. [`HostBuffer`](crate::HostBuffer) gives it back on
-/// drop and keeps its device alive.
+/// Memory of [`allocate_host`](crate::Device::allocate_host) is aligned to at least 4096 bytes and zeroed.
+/// Its address stays the same until it is released or its device is dropped. Places in it borrow the
+/// handle. Dropping the handle releases nothing. [`HostBuffer`](crate::HostBuffer) releases it on drop and
+/// keeps its device alive.
 ///
 /// ```
 /// use std::ptr::NonNull;
@@ -129,8 +129,8 @@ impl BufferHandle {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// No device gives memory back that another owns: a name does not do, and the handle in a
-/// [`HostBuffer`](crate::HostBuffer) stays there.
+/// A device releases no memory that another value owns: a name is not enough, and the handle in a
+/// [`HostBuffer`](crate::HostBuffer) cannot be moved out:
 ///
 /// ```compile_fail,E0308
 /// use backend_api::{Device, HostBuffer, HostMemory};
@@ -142,7 +142,7 @@ impl BufferHandle {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Nor does a wrapper that has handed memory out:
+/// A wrapper cannot release memory that it has handed out either:
 ///
 /// ```compile_fail,E0382
 /// # use backend_api::*;
@@ -167,7 +167,7 @@ impl BufferHandle {
 /// }
 /// ```
 ///
-/// And safe code does not make up memory that is not there:
+/// Safe code cannot create a handle of memory that does not exist:
 ///
 /// ```compile_fail,E0133
 /// use backend_api::{HostAllocation, HostMemory};
@@ -183,57 +183,57 @@ pub struct HostAllocation {
     kind: HostMemory,
 }
 
-// SAFETY: an allocation is a name and an address; nothing is reached through it without further unsafe code,
-// or through the atomics of `HostBuffer`.
+// SAFETY: an allocation is a name and an address; access through it needs further unsafe code, or the
+// atomics of `HostBuffer`.
 unsafe impl Send for HostAllocation {}
 // SAFETY: as above.
 unsafe impl Sync for HostAllocation {}
 
 impl HostAllocation {
-    /// A handle of memory, with a name that nothing else in this process has. For backends: no device knows
-    /// the name before it was put into its tables.
+    /// Creates a handle of memory, with a name that is unique in the process. For backends: a device knows
+    /// the name only after it enters it into its tables.
     ///
     /// # Safety
-    /// Until the handle is given to [`release_host`](crate::Device::release_host) of the device that hands it
-    /// out, or that device is dropped:
+    /// Until the handle is passed to [`release_host`](crate::Device::release_host) of the device that
+    /// issued it, or that device is dropped:
     ///
     /// - the `bytes` bytes from `address` on are initialised, and valid for reads and writes by any thread,
-    /// - nobody reaches them but through this handle and places borrowed from it, which includes work on
-    ///   those places.
+    /// - all access goes through this handle and places borrowed from it, which includes work on these
+    ///   places.
     ///
-    /// Where a device hands it out for memory of the program ([`import_host`](crate::Device::import_host)),
-    /// these are promises of the importer, which may keep the handle to itself instead of keeping all of
-    /// them.
+    /// If a device issues it for memory of the program ([`import_host`](crate::Device::import_host)),
+    /// these are promises of the importer. The importer may keep the handle to itself instead of keeping
+    /// all of them.
     pub unsafe fn new(address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Self {
         Self { id: HostId::unique(), address, bytes, kind }
     }
 
-    /// Its name.
+    /// The name.
     #[must_use]
     pub fn id(&self) -> HostId {
         self.id
     }
 
-    /// Its first byte. Reaching through it needs care: see the section on races in the [crate's
-    /// documentation](crate).
+    /// The address of the first byte. Access through it needs care: see the section on races in the
+    /// [crate's documentation](crate).
     #[must_use]
     pub fn address(&self) -> NonNull<u8> {
         self.address
     }
 
-    /// Its length.
+    /// The length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What kind it is.
+    /// The kind of the memory.
     #[must_use]
     pub fn kind(&self) -> HostMemory {
         self.kind
     }
 
-    /// The place `offset` bytes into it. May be anywhere; whether it is inside is checked when it is used.
+    /// The place at `offset` bytes. It may be outside; each use checks the bounds.
     #[must_use]
     pub fn at(&self, offset: u64) -> HostSpan<'_> {
         HostSpan::new(self.id, offset)

@@ -1,6 +1,6 @@
-//! How hardware is named, so that one card has one name in all backends.
+//! Names of hardware, so that a GPU has one name in all backends.
 
-/// The text of a UUID, as [`DeviceInfo::aliases`](crate::DeviceInfo::aliases) has it.
+/// Formats a UUID as in [`DeviceInfo::aliases`](crate::DeviceInfo::aliases).
 #[doc(hidden)]
 #[must_use]
 pub fn uuid_text(bytes: &[u8; 16]) -> String {

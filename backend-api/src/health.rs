@@ -1,8 +1,9 @@
-//! What a card says of its own memory.
+//! The health of a GPU's memory, as the GPU reports it.
 
 use std::fmt;
 
-/// What a card says of the errors in its memory, at the moment of asking; `None` where nobody tells.
+/// A GPU's report about errors in its memory at the moment of the query; `None` for facts that it does not
+/// report.
 ///
 /// ```
 /// use backend_api::CardHealth;
@@ -20,26 +21,25 @@ use std::fmt;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct CardHealth {
-    /// Whether errors in memory are corrected, and those that cannot be are told of.
+    /// Whether ECC is on: the GPU corrects errors in memory, and reports errors that it cannot correct.
     pub ecc: Option<bool>,
-    /// How many errors could not be corrected since the card was made.
+    /// The number of uncorrectable errors since the GPU was made.
     pub uncorrected_errors: Option<u64>,
-    /// How many of them since its driver was loaded.
+    /// The number of uncorrectable errors since the driver was loaded.
     pub uncorrected_errors_lately: Option<u64>,
-    /// How many rows of the memory were replaced by spare ones.
+    /// The number of rows of the memory that spare rows have replaced.
     pub remapped_rows: Option<u64>,
-    /// Whether rows are to be replaced when the card is next reset. Until then they are not used.
+    /// Whether the GPU will replace rows at its next reset. Until then it does not use them.
     pub remap_pending: Option<bool>,
     /// Whether a row could not be replaced.
     pub remap_failed: Option<bool>,
-    /// Whether pages with errors are still in use, and are to be retired when the driver is next loaded.
+    /// Whether pages with errors are still in use, until the driver is loaded again and retires them.
     pub retirement_pending: Option<bool>,
 }
 
 impl CardHealth {
-    /// Why the card should not be relied on, if it says so: a row with errors has no spare one to take its
-    /// place, or pages with errors are still in use. Rows that [wait for a reset](Self::remap_pending) are no
-    /// such reason.
+    /// The reason to replace the GPU, if it reports one: a row with errors has no spare row, or pages with
+    /// errors are still in use. Rows that [wait for a reset](Self::remap_pending) are no such reason.
     #[must_use]
     pub fn wants_replacement(&self) -> Option<&'static str> {
         if self.remap_failed == Some(true) {
@@ -53,7 +53,7 @@ impl CardHealth {
 }
 
 impl fmt::Display for CardHealth {
-    /// What is known, in a few words.
+    /// Writes the known facts in a few words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |number: u64, what: &str| match number {
             1 => format!("1 {what}"),

@@ -1,8 +1,8 @@
-//! Names of things that live on a device.
+//! Names of a device's objects.
 //!
-//! Every name is unique in the process, whatever device gave it, so that a thing of another device is refused
-//! as unknown and never taken for another. Names are for tables, tickets and messages. Nothing is reached
-//! through them: that takes the handle ([`handle`](crate::handle)), which has one owner.
+//! Every name is unique in the process, across all devices. So a device refuses an object of another
+//! device as unknown, and never takes it for its own. Names serve tables, tickets and messages. Access to
+//! an object needs its handle ([`handle`](crate::handle)), which has one owner.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ macro_rules! id {
         pub struct $name(NonZeroU64);
 
         impl $name {
-            /// A name that nothing else in this process has.
+            /// Creates a name that is unique in the process.
             pub(crate) fn unique() -> Self {
                 Self(next())
             }
@@ -28,7 +28,8 @@ macro_rules! id {
 }
 
 id! {
-    /// Names an allocation of device memory, whose owner has its [`BufferHandle`](crate::BufferHandle).
+    /// The name of an allocation of device memory. Its owner holds the
+    /// [`BufferHandle`](crate::BufferHandle).
     ///
     /// ```
     /// use backend_api::{BufferId, Commit, Device};
@@ -41,7 +42,7 @@ id! {
     BufferId
 }
 id! {
-    /// Names a piece of host memory that a device can copy from and to, and whose owner has its
+    /// The name of host memory that a device can copy from and to. Its owner holds the
     /// [`HostAllocation`](crate::HostAllocation).
     ///
     /// ```
@@ -55,7 +56,7 @@ id! {
     HostId
 }
 id! {
-    /// Names an in-order queue of a device, whose owner has its [`QueueHandle`](crate::QueueHandle).
+    /// The name of an in-order queue of a device. Its owner holds the [`QueueHandle`](crate::QueueHandle).
     ///
     /// ```
     /// use backend_api::{Device, QueueId};
@@ -71,7 +72,8 @@ id! {
 /// A point in a queue's history: everything submitted to the queue up to and including one call.
 ///
 /// Values rise by one with each submission to the queue. A ticket is *done* when the queue's progress has
-/// reached or passed its value, so tickets need no release and can be copied, compared and forgotten freely.
+/// reached or passed its value. So tickets need no release: programs may copy, compare and drop them
+/// freely.
 ///
 /// ```
 /// use backend_api::{QueueHandle, Ticket};

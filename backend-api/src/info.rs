@@ -1,8 +1,8 @@
-//! What is known of a device before anything is asked of it.
+//! Constant facts about a device.
 
 use std::fmt;
 
-/// What sort of thing a device is.
+/// The sort of a device.
 ///
 /// ```
 /// use backend_api::{Device, DeviceKind};
@@ -16,22 +16,22 @@ use std::fmt;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum DeviceKind {
-    /// A card with memory of its own.
+    /// A GPU with memory of its own.
     DiscreteGpu,
-    /// A GPU that shares the host's memory: pages put there save no RAM.
+    /// A GPU that shares the host's memory: pages stored there save no RAM.
     IntegratedGpu,
     /// A processor behind a GPU interface, such as PoCL.
     Cpu,
-    /// Host RAM that stands in for a card.
+    /// Host RAM that replaces a GPU.
     HostMemory,
-    /// A file that stands in for a card.
+    /// A file that replaces a GPU.
     File,
     /// A device that exists only in a test.
     Simulated,
 }
 
 impl DeviceKind {
-    /// Whether it is a graphics card, or a part of the processor that is one.
+    /// Whether it is a discrete or an integrated GPU.
     ///
     /// ```
     /// use backend_api::DeviceKind;
@@ -70,34 +70,34 @@ impl fmt::Display for DeviceKind {
 pub struct DeviceInfo {
     /// The backend's name: `"cuda"`, `"opencl"`, `"host"`.
     pub backend: String,
-    /// The product's name, as the driver tells it.
+    /// The product's name, as the driver reports it.
     pub name: String,
-    /// The vendor's name, or empty where nobody tells.
+    /// The vendor's name; empty if it is unknown.
     pub vendor: String,
-    /// What sort of thing it is.
+    /// The sort of the device.
     pub kind: DeviceKind,
-    /// A name that stays the same across runs and backends and that no other device has: `pci:0000:81:00.0`,
-    /// `uuid:…`, or `backend:index` where the driver tells neither. Measurements are stored under it.
+    /// A name that is the same across runs and backends and unique to the device: `pci:0000:81:00.0`,
+    /// `uuid:…`, or `backend:index` if the driver reports neither. Measurements are stored under it.
     pub identity: String,
-    /// Further names of the same hardware, in the same form, to recognise one card in two backends.
+    /// Further names of the same hardware, in the same form, which identify one GPU in two backends.
     pub aliases: Vec<String>,
     /// All memory of the device, in bytes.
     pub total_bytes: u64,
-    /// The most bytes that the driver gives in one piece. [`allocate`](crate::Device::allocate) is not bound
+    /// The most bytes of one allocation by the driver. [`allocate`](crate::Device::allocate) is not bound
     /// by it.
     pub largest_allocation_bytes: u64,
-    /// How many copies the device can carry out at once, in different queues. At least 1.
+    /// The number of copies that the device can carry out at once, in different queues. At least 1.
     pub copy_engines: u32,
-    /// The NUMA node of the host that the device is attached to, where known: on Linux, of a card whose PCI
-    /// address the driver tells. Page-locked memory for the device [is asked for](crate::HostBuffer::new)
-    /// there.
+    /// The NUMA node of the host that the device is attached to, if known: on Linux, for a GPU whose
+    /// driver reports the PCI address. Page-locked memory for the device is
+    /// [allocated](crate::HostBuffer::new) there.
     pub numa_node: Option<u32>,
-    /// The driver's version in the driver's own words, or empty.
+    /// The driver's version as the driver reports it, or empty.
     pub driver: String,
 }
 
 impl DeviceInfo {
-    /// Facts with no memory, one copy engine and nothing else known; backends fill in the rest.
+    /// Facts with no memory, one copy engine and all other facts unknown; backends fill in the rest.
     #[must_use]
     pub fn new(backend: &str, name: &str, kind: DeviceKind, identity: &str) -> Self {
         Self {
@@ -115,7 +115,7 @@ impl DeviceInfo {
         }
     }
 
-    /// The same facts with `bytes` of memory, which the driver gives in one piece.
+    /// The same facts with `bytes` of memory, which the driver can allocate in one piece.
     #[must_use]
     pub fn with_total_bytes(mut self, bytes: u64) -> Self {
         self.total_bytes = bytes;
@@ -125,13 +125,13 @@ impl DeviceInfo {
 }
 
 impl fmt::Display for DeviceInfo {
-    /// `name (backend identity)`, the form in which errors name a device.
+    /// Writes `name (backend identity)`, the form in which errors name a device.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({} {})", self.name, self.backend, self.identity)
     }
 }
 
-/// What a device can do with memory of another one; see [`Device::reaches`](crate::Device::reaches).
+/// The access of a device to memory of another one; see [`Device::reaches`](crate::Device::reaches).
 ///
 /// ```
 /// use backend_api::{Device, Reach};
@@ -143,15 +143,15 @@ impl fmt::Display for DeviceInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Reach {
-    /// Nothing: bytes go through the host.
+    /// No access: bytes go through the host.
     No,
-    /// Copy from it and to it.
+    /// Copies from it and to it.
     Copies,
-    /// Run kernels on it, too.
+    /// Copies, and kernels that access it.
     Maps,
 }
 
-/// How much memory a device has, at the moment of asking.
+/// The amount of memory of a device at the moment of the query.
 ///
 /// ```
 /// use backend_api::{Commit, Device, MemoryStatus};
@@ -165,15 +165,15 @@ pub enum Reach {
 pub struct MemoryStatus {
     /// All memory of the device, in bytes.
     pub total_bytes: u64,
-    /// What no program has taken, in bytes, as far as the driver tells.
+    /// Bytes that no program has allocated, according to the driver.
     pub free_bytes: u64,
-    /// What can be asked of [`allocate`](crate::Device::allocate) now with good hope: free, less head-room
-    /// for the display and for the driver's own needs.
+    /// Bytes that [`allocate`](crate::Device::allocate) can probably return now: the free bytes, less
+    /// head-room for the display and for the driver.
     pub usable_bytes: u64,
 }
 
 impl MemoryStatus {
-    /// A status of these three figures, in bytes.
+    /// Creates a status from these numbers of bytes.
     #[must_use]
     pub fn new(total_bytes: u64, free_bytes: u64, usable_bytes: u64) -> Self {
         Self { total_bytes, free_bytes, usable_bytes }

@@ -1,90 +1,93 @@
 //! The device contract of `vmarray`.
 //!
-//! A *device* is a card, or something that stands in for one: a piece of host RAM, a file, a simulation. This
-//! crate knows none of them. It states what a device can do ([`Device`]), what it is ([`DeviceInfo`]) and
-//! what can go wrong ([`Error`]), and brings what every backend or every user of a backend would otherwise
-//! write again: owners that give memory back ([`DeviceBuffer`], [`HostBuffer`], [`Queue`]), the book-keeping
-//! of a queue that is worked off by software ([`Timeline`]), copies that may race ([`racy`]), wrappers that
-//! count and fail ([`wrap`]), and a suite that checks a backend against everything said here (feature
-//! `conformance`). Its [reference
-//! device](https://docs.rs/crate/vmarray-backend-api/latest/source/src/conformance/reference/device.rs), of
-//! host RAM and in one file, is there to be copied as a beginning of another.
+//! A *device* is a GPU, or a substitute for one: host RAM, a file, a simulation. This crate depends on no
+//! particular device. It defines a device's operations ([`Device`]), its facts ([`DeviceInfo`]) and its
+//! errors ([`Error`]). It also has the parts that all backends and their users share:
+//!
+//! - owners that release memory on drop ([`DeviceBuffer`], [`HostBuffer`], [`Queue`]),
+//! - the book-keeping of a software queue ([`Timeline`]),
+//! - copies that may race ([`racy`]),
+//! - wrappers that count calls and inject failures ([`wrap`]),
+//! - a conformance suite for backends (feature `conformance`). Its [reference
+//!   device](https://docs.rs/crate/vmarray-backend-api/latest/source/src/conformance/reference/device.rs),
+//!   of host RAM and in one file, is a template for a new backend.
 //!
 //! # The contract
 //!
-//! **Handles and names.** A device hands out owned handles: [`BufferHandle`] for device memory,
+//! **Handles and names.** A device issues owned handles: [`BufferHandle`] for device memory,
 //! [`HostAllocation`] for host memory that it can copy from and to, [`QueueHandle`] for queues. Releasing
-//! takes them back. A submission borrows them: the queue's handle, and places ([`DeviceSpan`], [`HostSpan`])
+//! consumes them. A submission borrows them: the queue's handle, and places ([`DeviceSpan`], [`HostSpan`])
 //! in memory. Their names ([`BufferId`], [`HostId`], [`QueueId`]) are unique in the process and can be
-//! copied; nothing is reached through them. What a device does not know is refused with
-//! [`ErrorKind::UnknownHandle`], and ignored where it is released. Handles of one type rather than associated
-//! types, because arrays over mixed devices dispatch through an enum, which associated types would forbid;
-//! the owners bring back what types would have given.
+//! copied, but give no access. A device refuses an unknown name with [`ErrorKind::UnknownHandle`], and
+//! ignores it in a release. Handles are not associated types, because arrays over mixed devices dispatch
+//! through an enum, which associated types would forbid; the owners restore the guarantees of types.
 //!
-//! **Validation.** A device checks every name and every range before it starts anything, so `submit` and its
-//! sisters are safe functions: no copy or kernel ever leaves the memory that its names stand for. Arithmetic
-//! on what callers pass never overflows silently.
+//! **Validation.** A device checks every name and every range before it starts any work. So `submit` and
+//! the other submitting methods are safe functions: no copy or kernel leaves the memory of its names.
+//! Arithmetic on arguments never overflows silently.
 //!
-//! **Queues.** Work in one queue runs in the order of submission, each call seeing the effects of the calls
-//! before it. Work in different queues may run at the same time and in any order, unless
-//! [`Device::order_after`] says otherwise. A call that fails does not stop its queue: later work runs, and is
-//! not told.
+//! **Queues.** Work in one queue runs in the order of submission, each call seeing the effects of the
+//! calls before it. Work in different queues may run at the same time and in any order, unless
+//! [`Device::order_after`] orders it. A call that fails does not stop its queue: later work runs
+//! regardless of the error.
 //!
 //! **Tickets.** Each submission returns a [`Ticket`], a number that rises by one within its queue. *Done*
-//! means that all effects of the call, and of all before it in the queue, are visible to the host and to all
-//! queues. Asking has three answers: pending, done, or an error; a dead device is never "pending" for ever.
-//! Asking is free of side effects, so many threads can ask for one ticket.
+//! means that all effects of the call, and of all before it in the queue, are visible to the host and to
+//! all queues. A poll returns pending, done, or an error; a dead device is never "pending" for ever. A
+//! poll has no side effects, so many threads can poll one ticket.
 //!
 //! **Memory in flight.** The device itself keeps memory alive that submitted work touches: releasing a
-//! buffer, a piece of host memory or a queue blocks until that work is over, as does dropping the device. So
-//! no safe call, early return, panic or forgotten ticket makes a card write to memory that is somebody
-//! else's. After a call returned an error, nothing of it is in flight.
+//! buffer, a host allocation or a queue blocks until that work is over, as does dropping the device. So no
+//! safe call, early return, panic or forgotten ticket makes a GPU write to memory that has a new owner.
+//! After a call returned an error, no part of it is in flight.
 //!
-//! **Host memory and races.** Nobody but its owner decides when host memory is read or written by the
-//! program, and doing so through its address is unsafe code with this duty: no *reference* into a range may
-//! exist while work in flight writes to it, and no `&mut` while work in flight reads it. Reading a range
-//! through atomics while work in flight writes to it is allowed, and gives bytes of unspecified value: a page
-//! cache does so when an optimistic read loses its race, and throws the bytes away. A backend that copies
-//! with the processor must therefore use the functions of [`racy`] towards host memory that others see, never
-//! an ordinary `memcpy`.
+//! **Host memory and races.** The owner alone decides when the program accesses host memory. Access
+//! through its address is unsafe code with this duty: no *reference* into a range may exist while work in
+//! flight writes to it, and no `&mut` while work in flight reads it. Reading a range through atomics while
+//! work in flight writes to it is allowed, and returns bytes of unspecified value. A page cache does so if
+//! an optimistic read loses its race, and discards the bytes. So a backend that copies with the processor
+//! must use the functions of [`racy`] on host memory that other code can access, never an ordinary
+//! `memcpy`.
 //!
-//! **Contents.** New device memory holds anything, possibly data of another program. New host memory is
-//! zeroed. What was in memory stays there when it is given back, unless the device was told to
-//! [wipe](Device::wipe_on_release) it.
+//! **Contents.** The contents of new device memory are unspecified, and may be data of another program.
+//! New host memory is zeroed. Released memory keeps its contents, unless the device
+//! [wipes](Device::wipe_on_release) it.
 //!
-//! **Failure.** Errors carry a [kind](ErrorKind), which is all that logic may react to, and the figures and
-//! driver codes that a person needs. A failed copy leaves its target unspecified and nothing else. A lost
-//! device fails every call from then on, at once, and its pending tickets with [`ErrorKind::Lost`], unless
-//! their work still gets done. After that it touches no memory any more; releasing its memory still works.
+//! **Failure.** Errors carry a [kind](ErrorKind), the only part that logic may react to, and the numbers
+//! and driver codes that a person needs. A failed copy leaves its target unspecified, and changes nothing
+//! else. A lost device fails every later call at once, and its pending tickets with [`ErrorKind::Lost`],
+//! unless their work still ends. After that it touches no memory any more; releasing its memory still
+//! works.
 //!
-//! **Zero.** Copies, fills, searches, gathers, scatters and computations of nothing are valid, at any offset
-//! up to the end of their memory, and give a ticket like any other. Allocations of nothing are valid too.
+//! **Zero.** Copies, fills, searches, gathers, scatters and computations of zero length are valid, at any
+//! offset up to the end of their memory, and return an ordinary ticket. Allocations of zero bytes are
+//! valid too.
 //!
 //! # Soundness
 //!
-//! Safe code cannot make a device, or a device make the program, touch memory that it has no right to:
+//! Safe code cannot make a device, nor a device the program, access memory without a right to it:
 //!
-//! - **Who may name memory** is who owns it, and whom the owner lends a place. A place is borrowed, so code
-//!   that keeps an id, or was lent a place for one call, can submit nothing on it later: neither a wrapper
-//!   that remembers what went through it, nor a program that has another handle of the same device. To keep a
-//!   place beside the memory is [`unsafe`](HostSpan::detach).
-//! - **Who may release** is who has the handle. Handles cannot be copied, and [`Queue`], [`DeviceBuffer`] and
-//!   [`HostBuffer`] do not give theirs away, so nothing goes while somebody uses it. A forgotten handle, or
-//!   an owner in `mem::forget`, keeps its memory until the device is dropped; work in flight is harmless
+//! - **Naming memory** needs its owner, or a place that the owner lends. A place is borrowed, so code that
+//!   keeps an id, or that received a place for one call, can submit no work on it later. This holds for a
+//!   wrapper that remembers ids, and for a program with another handle of the same device. Keeping a place
+//!   longer than its borrow is [`unsafe`](HostSpan::detach).
+//! - **Releasing memory** needs its handle. Handles cannot be copied, and [`Queue`], [`DeviceBuffer`] and
+//!   [`HostBuffer`] do not give theirs away, so memory in use is not released. A forgotten handle, or an
+//!   owner in `mem::forget`, keeps its memory until the device is dropped; work in flight is harmless
 //!   meanwhile.
-//! - **Work outlives the borrow** of its places, and may. Releasing waits for it; until then the memory's
-//!   owner reads and writes by [`racy`], which tolerates it. Addresses, for code that does more, are of use
-//!   in unsafe code alone.
-//! - **Devices do not mix.** Names are unique in the process, so a place or a queue of another device is
-//!   refused, also where two owners or two devices have changed places by `mem::swap`. Owners keep their
-//!   device alive; handles do not, and name nothing once it is gone.
-//! - **Threads** may share and send all of it; every method locks what it needs.
-//! - **What a device promises** unsafe code relies on: [`Device`] is an `unsafe trait`, and memory that is
-//!   not there can be handed out by [`unsafe` code](HostAllocation::new) alone.
+//! - **Work may outlive the borrow** of its places. Releasing waits for it; until then the memory's owner
+//!   reads and writes by [`racy`], which tolerates it. Addresses, for code that does more, are of use in
+//!   unsafe code alone.
+//! - **Devices do not mix.** Names are unique in the process, so a device refuses a place or a queue of
+//!   another device, even after two owners or two devices were exchanged by `mem::swap`. Owners keep their
+//!   device alive; handles do not, and are unknown after its end.
+//! - **Threads** may share and send all of these types; every method takes the locks that it needs.
+//! - **A device keeps promises** on which unsafe code relies: [`Device`] is an `unsafe trait`, and only
+//!   [`unsafe` code](HostAllocation::new) can issue memory that does not exist.
 //!
 //! # Example
 //!
-//! A backend is used through its owners; here in a function that works on any of them.
+//! Programs use a backend through its owners; here in a function that works on any backend.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What devices can do with each other's memory, once a link has brought what it was given.
+//! Access of devices to each other's memory, after a test of the link between them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use parking_lot::Mutex;
 use crate::wrap::SplitMix64;
 use crate::{Commit, Device, DeviceBuffer, Error, HostBuffer, HostMemory, Queue, Reach, Result, Transfer};
 
-/// How many bytes are compared: pieces of every engine and lane of a link have some.
+/// The number of bytes that a test compares, enough to use every engine and lane of a link.
 const PATTERN_BYTES: usize = 256 << 10;
 
-/// Links that were tried, by the identities of their devices, and whether they may be used.
+/// The tested links, by the identities of their devices, and whether they are usable.
 static TRIED: Mutex<Option<HashMap<[String; 2], bool>>> = Mutex::new(None);
 
-/// Whether two are one device, whichever types they are known by.
+/// Whether two objects are one device, even if they have different types.
 #[must_use]
 pub fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
-/// What a device can do with memory of another: nothing where the link between them is broken. `tell` is
-/// told of a link that is found broken, and of one that could not be tried, by what error, and is not used
-/// for now.
+/// Returns the access of a device to memory of another: none if the link between them is broken. `tell` is
+/// called if the test finds a broken link, or if the test itself fails, with its error; the link is then
+/// not used for now.
 ///
-/// The first use of a link in the process copies a pattern there and back, which takes some 0.1 ms, and no
-/// link is tried twice. The calling thread holds no lock that wakers take.
+/// The first use of a link in the process copies a pattern to the other device and back, which takes some
+/// 0.1 ms. Each link is tested once. The calling thread holds no lock that wakers take.
 pub fn reach(
     from: &Arc<dyn Device>,
     to: &Arc<dyn Device>,
@@ -41,7 +41,7 @@ pub fn reach(
     let key = [from.info().identity.clone(), to.info().identity.clone()];
     let known = TRIED.lock().as_ref().and_then(|tried| tried.get(&key).copied());
     let is_sound = known.unwrap_or_else(|| {
-        // Without the lock, as wakers may run meanwhile: two threads may both try.
+        // The test runs without the lock, as wakers may run meanwhile: two threads may both test.
         match brings_what_it_is_given(from, to) {
             Ok(is_sound) => {
                 let is_news = TRIED.lock().get_or_insert_default().insert(key, is_sound).is_none();
@@ -51,7 +51,7 @@ pub fn reach(
                 is_sound
             }
             Err(error) => {
-                // A shortage of memory says nothing of the link.
+                // A shortage of memory proves nothing about the link.
                 tell(&**from, &**to, Some(&error));
                 false
             }
@@ -60,12 +60,12 @@ pub fn reach(
     if is_sound { reach } else { Reach::No }
 }
 
-/// Copies noise, and then its complement, to the other device and back.
+/// Copies noise, and then its complement, to the other device and back, and compares.
 fn brings_what_it_is_given(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<bool> {
     let bytes = PATTERN_BYTES as u64;
     let (queue, theirs) = (Queue::new(from)?, Queue::new(to)?);
     let own = DeviceBuffer::new(from, 2 * bytes, Commit::Lazy)?;
-    // Each part is written once: a device that has checksums may not know that another one writes there.
+    // The test writes each part once: a device with checksums may not know of another device's writes.
     let other = DeviceBuffer::new(to, 2 * bytes, Commit::Lazy)?;
     let host = HostBuffer::new(from, PATTERN_BYTES, HostMemory::Pageable)?;
     let their_host = HostBuffer::new(to, PATTERN_BYTES, HostMemory::Pageable)?;

@@ -1,10 +1,10 @@
-//! Maps by name.
+//! Hash maps with names as keys.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map from names ([`BufferId`](crate::BufferId), [`HostId`](crate::HostId), [`QueueId`](crate::QueueId))
-/// to what they stand for. For backends, which look several names up in each call.
+/// A map from names ([`BufferId`](crate::BufferId), [`HostId`](crate::HostId),
+/// [`QueueId`](crate::QueueId)) to their objects. For backends, which look up several names in each call.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Names};
@@ -15,8 +15,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// ```
 pub type Names<K, V> = HashMap<K, V, BuildHasherDefault<NameHasher>>;
 
-/// The hasher of [`Names`]. Names are numbers that this process gives one after the other, so there is
-/// nothing to defend against, and one multiplication spreads them well enough.
+/// The hasher of [`Names`]. This process issues names as consecutive numbers, so no attacker chooses them,
+/// and one multiplication spreads them well enough.
 ///
 /// ```
 /// use std::hash::{BuildHasher, BuildHasherDefault};
@@ -55,7 +55,7 @@ mod tests {
     fn names_are_spread() {
         use std::hash::BuildHasher;
         let build = BuildHasherDefault::<NameHasher>::default();
-        // Hash maps take their buckets from the low bits and their tags from the high ones.
+        // Hash maps use the low bits for buckets and the high bits for tags.
         let low: std::collections::HashSet<u64> = (0..1000_u64).map(|n| build.hash_one(n) & 0xffff).collect();
         let high: std::collections::HashSet<u64> = (0..1000_u64).map(|n| build.hash_one(n) >> 57).collect();
         assert!(low.len() > 950 && high.len() > 100);

@@ -1,12 +1,11 @@
-//! Which memory and which processors are near a card, on machines that have several nodes of them.
+//! NUMA placement: memory and processors near a GPU.
 //!
-//! A machine with several processors has a memory at each, and each card hangs on the bus of one. What a card
-//! copies to or from the memory of another one passes the link between them, which is narrower than the buses
-//! of several cards, and is shared with all else. So memory that a card copies from and to is asked for
-//! [near it](OnNode::prefer), and threads that work for one card alone [run there](OnNode::run).
+//! A machine with several processors has a memory at each, and each GPU is attached to one of them. A
+//! GPU's copies from or to another processor's memory pass the link between the two. That link is narrower
+//! than the buses of several GPUs, and is shared with all other traffic. So memory for a GPU's copies is
+//! allocated [near it](OnNode::prefer), and threads that work for one GPU [run there](OnNode::run).
 //!
-//! All of it is advice: what the system refuses is left as it is. A machine with one node pays nothing for
-//! it.
+//! All of it is advice: if the system refuses, nothing changes. A machine with one node pays no cost.
 
 mod system;
 
@@ -19,17 +18,17 @@ use parking_lot::Mutex;
 
 pub use system::Processors;
 
-/// Where Linux tells of the devices on the bus, and of nodes. Other systems have no such folders.
+/// The folders in which Linux describes bus devices and nodes. Other systems lack them.
 const BUS: &str = "/sys/bus/pci/devices";
 const NODES: &str = "/sys/devices/system/node";
 
-/// Whether there are several nodes.
+/// Whether the machine has several nodes.
 static SEVERAL: LazyLock<bool> = LazyLock::new(|| online(Path::new(NODES)) > 1);
 
-/// The processors of the nodes that were asked for. They are read once.
+/// The processors of the nodes in use, each read once.
 static PROCESSORS: Mutex<Vec<(u32, Arc<Processors>)>> = Mutex::new(Vec::new());
 
-/// The NUMA node that the system gives for a PCI address in lower case; `None` where it does not know.
+/// Returns the system's NUMA node for a PCI address in lower case; `None` if the system does not know it.
 #[doc(hidden)]
 #[must_use]
 pub fn numa_node(address: &str) -> Option<u32> {
@@ -37,23 +36,23 @@ pub fn numa_node(address: &str) -> Option<u32> {
 }
 
 fn node_of(bus: &Path, address: &str) -> Option<u32> {
-    // The kernel says -1 where it does not know.
+    // The kernel reports -1 if it does not know the node.
     read_to_string(bus.join(address).join("numa_node")).ok()?.trim().parse().ok()
 }
 
-/// How many nodes there are; one where the system does not tell.
+/// Returns the number of nodes; one if the system does not report it.
 fn online(nodes: &Path) -> usize {
     let list = read_to_string(nodes.join("online")).ok();
     list.and_then(|list| numbers(&list)).map_or(1, |numbers| numbers.count())
 }
 
-/// The processors of a node; none if it has none, or the system does not tell.
+/// Returns the processors of a node; empty if it has none, or if the system does not report them.
 fn processors_of(nodes: &Path, node: u32) -> Processors {
     let list = read_to_string(nodes.join(format!("node{node}")).join("cpulist")).ok();
     list.and_then(|list| numbers(&list)).into_iter().flatten().collect()
 }
 
-/// The numbers of a list as the kernel writes them, such as `0-3,8`; `None` if it is no such list.
+/// Parses a list of numbers in the kernel's format, such as `0-3,8`; `None` if the format is wrong.
 fn numbers(list: &str) -> Option<impl Iterator<Item = usize> + use<>> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -64,7 +63,7 @@ fn numbers(list: &str) -> Option<impl Iterator<Item = usize> + use<>> {
     Some(parts.map(range).collect::<Option<Vec<_>>>()?.into_iter().flatten())
 }
 
-/// A node, if it is known and there are others.
+/// Returns the node if it is known and the machine has several.
 fn one_of_several(node: Option<u32>) -> Option<u32> {
     #[cfg(any(test, feature = "conformance"))]
     let is_assumed = ASSUMED.load(std::sync::atomic::Ordering::Relaxed);
@@ -76,8 +75,8 @@ fn one_of_several(node: Option<u32>) -> Option<u32> {
 #[cfg(any(test, feature = "conformance"))]
 static ASSUMED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Treats this machine as one with several nodes from now on, one of which has these processors; for tests on
-/// one that has a single node.
+/// Treats this machine as one with several nodes from now on, one of which has these processors. For tests
+/// on a machine with a single node.
 #[cfg(any(test, feature = "conformance"))]
 pub fn assume(node: u32, processors: Processors) {
     ASSUMED.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -86,37 +85,37 @@ pub fn assume(node: u32, processors: Processors) {
     known.push((node, Arc::new(processors)));
 }
 
-/// Has the calling thread do something on a node, until it is dropped.
+/// A guard: while it lives, the calling thread prefers a node.
 #[derive(Debug)]
 #[must_use = "ends when it is dropped"]
 pub struct OnNode {
     before: Before,
-    /// It belongs to the thread that made it.
+    /// The guard belongs to the thread that made it.
     thread: PhantomData<*const ()>,
 }
 
-/// What is put back at the end.
+/// The state that the drop restores.
 #[derive(Debug)]
 enum Before {
     Nothing,
-    /// Memory anywhere, which is near the processor that touches it first.
+    /// Memory on any node, near the processor that touches it first.
     AnyMemory,
     Processors(Arc<Processors>),
 }
 
 impl OnNode {
-    /// Has memory that the calling thread touches first meanwhile, or has the system or a driver lock, lie on
-    /// a node, as long as there is room.
+    /// Prefers a node for memory: pages that the calling thread touches first, or that the system or a
+    /// driver locks for it, are on the node if it has room.
     ///
-    /// Nothing changes if the thread has a memory policy of its own, such as that of a program under
-    /// `numactl`: who sets one has decided.
+    /// A thread with a memory policy of its own, such as that of a program under `numactl`, keeps that
+    /// policy.
     pub fn prefer(node: Option<u32>) -> Self {
         let is_preferred = one_of_several(node).is_some_and(system::prefer_memory);
         Self::after(if is_preferred { Before::AnyMemory } else { Before::Nothing })
     }
 
-    /// Has the calling thread run on the processors of a node, as far as it may run there. For threads of
-    /// this library alone: those that it starts meanwhile are bound to the same processors.
+    /// Runs the calling thread on those processors of a node that it may use. For threads of this library
+    /// alone: threads that it starts meanwhile inherit the processors.
     pub fn run(node: Option<u32>) -> Self {
         let before = one_of_several(node).and_then(|node| {
             let before = Processors::of(0).ok()?;
@@ -134,7 +133,7 @@ impl OnNode {
         Self { before, thread: PhantomData }
     }
 
-    /// The processors that the thread may run on afterwards, if it runs on fewer meanwhile.
+    /// The thread's processors before the guard, if the guard restricts them.
     #[must_use]
     pub fn processors_before(&self) -> Option<&Arc<Processors>> {
         match &self.before {
@@ -149,7 +148,8 @@ impl Drop for OnNode {
         match &self.before {
             Before::Nothing => {}
             Before::AnyMemory => system::any_memory(),
-            // Refused only where they were taken from the process meanwhile, which moves its threads itself.
+            // The system refuses only if these processors were taken from the process meanwhile; then it
+            // moves the threads itself.
             Before::Processors(before) => drop(before.move_here()),
         }
     }
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder that is removed at the end.
+    /// A folder that is removed on drop.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -254,7 +254,7 @@ mod tests {
         #[test]
         fn a_preference_ends_with_its_guard() {
             assume(0, Processors::of(0).unwrap());
-            // Containers may refuse to tell; then nothing is done.
+            // Containers may hide the policy; then the guard does nothing.
             if memory_policy().is_none() {
                 return assert!(matches!(OnNode::prefer(Some(0)).before, Before::Nothing));
             }
@@ -266,7 +266,7 @@ mod tests {
             assert_eq!(memory_policy(), Some(libc::MPOL_PREFERRED), "the inner one had nothing to do");
             drop(outer);
             assert_eq!(memory_policy(), Some(libc::MPOL_DEFAULT));
-            // Nodes that are not there, also beyond all that there can be.
+            // Nodes that do not exist, some beyond the greatest possible number.
             for missing in [999, 1 << 20] {
                 let nothing = OnNode::prefer(Some(missing));
                 assert_eq!(memory_policy(), Some(libc::MPOL_DEFAULT), "{missing}");
@@ -278,7 +278,7 @@ mod tests {
         fn a_thread_goes_back_to_its_processors() {
             let before = Processors::of(0).unwrap();
             let first = (0..).find(|&number| before.has(number)).unwrap();
-            // A node that no machine has, with one processor.
+            // A node number that no machine has, with one processor.
             let node = 1 << 21;
             assume(node, [first].into_iter().collect());
             let there = OnNode::run(Some(node));
@@ -286,7 +286,7 @@ mod tests {
             if before != Processors::of(0).unwrap() {
                 assert_eq!(there.processors_before().map(|before| &**before), Some(&before));
             }
-            // One whose processors are all others has nothing in common with it.
+            // A node with all other processors has none in common with the thread.
             assume(node + 1, (0..1000).filter(|number| *number != first).collect());
             drop(OnNode::run(Some(node + 1)));
             assert_eq!(Processors::of(0).unwrap(), [first].into_iter().collect());
@@ -296,7 +296,7 @@ mod tests {
             assert_eq!(Processors::of(0).unwrap(), before);
         }
 
-        /// A device on a node, which notes the policy under which it is asked for host memory.
+        /// A device on a node, which notes the policy at each allocation of host memory.
         #[derive(Debug)]
         struct Attached {
             inner: ReferenceDevice,
@@ -304,7 +304,7 @@ mod tests {
             seen: Mutex<Vec<Option<libc::c_int>>>,
         }
 
-        // SAFETY: all is passed on.
+        // SAFETY: all calls are forwarded.
         unsafe impl Device for Attached {
             crate::forward! { self => self.inner;
                 memory create_queue release_queue allocate release import_host release_host
@@ -333,14 +333,14 @@ mod tests {
                 let mut info = inner.info().clone();
                 info.numa_node = node;
                 let device = Arc::new(Attached { inner, info, seen: Mutex::default() });
-                // The reference device has no page-locked memory, but is asked for it.
+                // The reference device has no page-locked memory; the request is enough for the test.
                 let _ = HostBuffer::new(&device, 100, kind);
                 assert_eq!(memory_policy(), Some(libc::MPOL_DEFAULT));
                 device.seen.lock().clone()
             };
             assert_eq!(seen(Some(0), HostMemory::Pinned), [Some(libc::MPOL_PREFERRED)]);
             assert_eq!(seen(None, HostMemory::Pinned), [Some(libc::MPOL_DEFAULT)]);
-            // Its pages are placed when the program touches them, whatever is asked for now.
+            // The pages are placed when the program touches them, independent of the policy now.
             assert_eq!(seen(Some(0), HostMemory::Pageable), [Some(libc::MPOL_DEFAULT)]);
         }
     }

@@ -1,8 +1,7 @@
-//! Folders and files that nobody but their user can have written.
+//! Private folders and files: only their user can have written them.
 //!
-//! What is kept from one run to the next, such as built kernels, is taken for the program's own when it is
-//! read again. So it lies in a folder that nobody else can put anything into, and a file is taken only if it
-//! is what this user wrote there.
+//! Data that outlives a run, such as compiled kernels, is trusted when it is read again. So it is in a
+//! folder in which no other user can create files, and a file is accepted only if this user wrote it.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{DirBuilder, File};
@@ -10,7 +9,7 @@ use std::hash::BuildHasher;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// A name for a file that nobody can foresee, and that no other file has.
+/// Returns an unpredictable and unique name for a file.
 ///
 /// ```
 /// use backend_api::own_files;
@@ -23,10 +22,10 @@ pub fn random_name() -> String {
     format!(".vmarray-{:016x}{:016x}", random(), random())
 }
 
-/// Waits until the names in the folder of a file are kept, where folders can be told so.
+/// Waits until the names in the folder of a file are durable, on systems that can sync folders.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 ///
 /// ```
 /// use backend_api::own_files;
@@ -41,10 +40,10 @@ pub fn sync_folder_of(path: &Path) -> io::Result<()> {
     sync_folder(folder.unwrap_or(Path::new(".")))
 }
 
-/// Waits until the names in a folder are kept, where folders can be told so.
+/// Waits until the names in a folder are durable, on systems that can sync folders.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 ///
 /// ```
 /// backend_api::own_files::sync_folder(&std::env::temp_dir())?;
@@ -53,7 +52,7 @@ pub fn sync_folder_of(path: &Path) -> io::Result<()> {
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     match File::open(folder)?.sync_all() {
-        // Some file systems cannot do so with folders.
+        // Some file systems cannot sync folders.
         Err(cause) if matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {}
         other => return other,
     }
@@ -61,8 +60,8 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Where programs of this user keep what is of use only while they run: the folder `name` in
-/// `$XDG_RUNTIME_DIR`, else a folder of the user's own among temporary files. It need not exist.
+/// Returns the path for files that programs of this user need only while they run: the folder `name` in
+/// `$XDG_RUNTIME_DIR`, else a folder of the user among temporary files. It need not exist.
 ///
 /// ```
 /// use backend_api::own_files;
@@ -71,13 +70,13 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 #[must_use]
 pub fn runtime_path(name: &str) -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
-        // The standard says that a relative path is to be ignored.
+        // The standard requires programs to ignore a relative path.
         Some(base) if base.is_absolute() => base.join(name),
         _ => std::env::temp_dir().join(format!("{name}-{}", user())),
     }
 }
 
-/// The number of the user that the process runs for; 0 where users have no numbers.
+/// The number of the process's user; 0 on systems whose users have no numbers.
 fn user() -> u32 {
     #[cfg(unix)]
     // SAFETY: the call has no preconditions.
@@ -88,13 +87,13 @@ fn user() -> u32 {
 
 /// A folder that only its user can write to, held open.
 ///
-/// On Unix the folder must be owned by the process's effective user and writable by nobody else, and must not
-/// itself be a link; files must be regular, and owned and writable likewise. Files are reached through the
-/// open folder, so nobody who can rename a folder above it can put another one in its place. Elsewhere it
-/// must be a folder and no link, and files regular ones; who may write to them is left to the permissions of
-/// the folder above.
+/// On Unix the process's effective user must own the folder, no other user may be able to write to it, and
+/// it must not be a link. Files must be regular, and owned and writable likewise. Accesses go through the
+/// open folder. So a user who can rename a folder above it cannot replace it. On other systems it must be
+/// a folder and no link, and files must be regular; the permissions of the folder above control write
+/// access.
 ///
-/// Any number of threads and processes can use one folder: a file appears whole, by renaming.
+/// Any number of threads and processes can use one folder: a file appears as a whole, by renaming.
 ///
 /// ```
 /// use backend_api::own_files::{OwnFolder, random_name};
@@ -116,11 +115,11 @@ pub struct OwnFolder {
 }
 
 impl OwnFolder {
-    /// Opens a folder. If it does not exist it is made, for its user alone (mode 0700 on Unix), as are those
-    /// above it that do not exist.
+    /// Opens a folder. If it does not exist, the call creates it for its user alone (mode 0700 on Unix),
+    /// and the missing folders above it likewise.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and what the system says to making it.
+    /// As [`open`](Self::open), and the system's error if the folder cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut builder = DirBuilder::new();
         builder.recursive(true);
@@ -133,26 +132,26 @@ impl OwnFolder {
     /// Opens a folder that exists.
     ///
     /// # Errors
-    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), with a text that says why and what to do, if
-    /// others can write to it; otherwise what the system says.
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), with a reason and a remedy, if other users
+    /// can write to it; otherwise the system's error.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // A slash at the end would have a link followed.
+        // A slash at the end would make the system follow a link.
         let path: PathBuf = path.components().collect();
         Ok(Self { place: os::Place::open(&path)?, path })
     }
 
-    /// Where it is.
+    /// The path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All bytes of a file of at most `bytes_max` bytes.
+    /// Reads all bytes of a file of at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// [`NotFound`](io::ErrorKind::NotFound); [`PermissionDenied`](io::ErrorKind::PermissionDenied) if it is
-    /// a link, no regular file, or one that others can write to;
-    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge); otherwise what the system says.
+    /// [`NotFound`](io::ErrorKind::NotFound); [`PermissionDenied`](io::ErrorKind::PermissionDenied) if it
+    /// is a link or no regular file, or if other users can write to it;
+    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge); otherwise the system's error.
     pub fn read(&self, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
         let file = self.place.open_file(name)?;
         let metadata = file.metadata()?;
@@ -167,11 +166,12 @@ impl OwnFolder {
         Ok(bytes)
     }
 
-    /// Writes a file for its user alone (mode 0600 on Unix), made of `parts`, in place of the one that has
-    /// this name: a reader sees either of them whole. What a link of this name points to is left alone.
+    /// Writes a file for its user alone (mode 0600 on Unix), made of `parts`. It replaces the old file of
+    /// this name: a reader sees one of the two as a whole. The target of a link of this name is not
+    /// changed.
     ///
     /// # Errors
-    /// What the system says. No part of the file is left behind.
+    /// The system's error. No part of the file is left behind.
     pub fn write(&self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
         let scratch = random_name();
         let mut file = self.place.create_file(&scratch)?;
@@ -179,7 +179,7 @@ impl OwnFolder {
         drop(file);
         let result = written.and_then(|()| self.place.rename(&scratch, name));
         if result.is_err() {
-            // The first error is the one to tell.
+            // The first error is the useful one.
             let _ = self.place.remove(&scratch);
         }
         result
@@ -188,7 +188,7 @@ impl OwnFolder {
     /// Removes a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         self.place.remove(name)
     }
@@ -198,7 +198,7 @@ fn refused(path: &Path, reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {reason}", path.display()))
 }
 
-/// Refuses what is not what it should be, or others can write to.
+/// Refuses an object of the wrong type, or one that other users can write to.
 fn check(metadata: &std::fs::Metadata, fits: bool, path: impl Fn() -> PathBuf) -> io::Result<()> {
     if !fits {
         return Err(refused(&path(), "is not a regular file; remove it"));
@@ -228,7 +228,7 @@ fn check(metadata: &std::fs::Metadata, fits: bool, path: impl Fn() -> PathBuf) -
     Ok(())
 }
 
-/// A folder that is held open: its files are reached through it, whatever becomes of its path.
+/// A folder held open: accesses to its files go through the descriptor, independent of its path.
 #[cfg(unix)]
 mod os {
     use std::ffi::{CString, c_int};
@@ -249,7 +249,7 @@ mod os {
         pub fn open(path: &Path) -> io::Result<Self> {
             let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
             let folder = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| {
-                // A link is one or the other, depending on the system.
+                // The error for a link depends on the system.
                 let is_other =
                     matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR | libc::EMLINK));
                 if is_other {
@@ -267,7 +267,7 @@ mod os {
             let name = CString::new(name)?;
             let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC;
             const MODE: libc::c_uint = 0o600;
-            // SAFETY: the descriptor is open, and the name ends with a zero. Nobody else has the new
+            // SAFETY: the descriptor is open, and the name ends with a zero. No other value owns the new
             // descriptor.
             unsafe {
                 let file = answer(libc::openat(self.0.as_raw_fd(), name.as_ptr(), flags, MODE))?;
@@ -275,7 +275,7 @@ mod os {
             }
         }
 
-        /// Nothing is waited for: a pipe has no end.
+        /// Does not block: a pipe could be open for ever.
         pub fn open_file(&self, name: &str) -> io::Result<File> {
             self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY).map_err(|error| {
                 let is_link = matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EMLINK));
@@ -301,7 +301,7 @@ mod os {
     }
 }
 
-/// A folder by its path: what the standard library has everywhere.
+/// A folder by its path, which the standard library has on all systems.
 #[cfg(not(unix))]
 mod os {
     use std::fs;
@@ -342,7 +342,7 @@ mod os {
     }
 }
 
-// Miri asks the system for nothing.
+// Miri makes no system calls.
 #[cfg(all(test, unix, not(miri)))]
 mod tests {
     use std::fs;
@@ -353,7 +353,7 @@ mod tests {
 
     const DENIED: io::ErrorKind = io::ErrorKind::PermissionDenied;
 
-    /// A folder for one test, removed in the end.
+    /// A folder for one test, removed on drop.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -426,7 +426,7 @@ mod tests {
             let error = OwnFolder::open(&scratch.0.join(name)).unwrap_err();
             assert_eq!(error.kind(), DENIED, "{name}: {error}");
         }
-        // Links above it are the user's business.
+        // Links above the folder are the user's responsibility.
         OwnFolder::create(&scratch.0.join("link/below")).unwrap();
         assert_eq!(OwnFolder::open(&scratch.0.join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
@@ -473,7 +473,7 @@ mod tests {
         fs::write(scratch.0.join("victim"), b"precious").unwrap();
         for name in ["victim", "dangling"] {
             symlink(scratch.0.join(name), scratch.0.join("folder/file")).unwrap();
-            // A scratch file is never one that is there.
+            // A scratch file never replaces an existing file.
             assert_eq!(folder.place.create_file("file").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
             folder.write("file", &[b"new"]).unwrap();
             assert_eq!(folder.read("file", 3).unwrap(), b"new");

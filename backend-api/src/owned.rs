@@ -1,4 +1,4 @@
-//! Owners of what a device gave: they give it back when they go.
+//! Owners of a device's objects, which release them on drop.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ use crate::{
     HostMemory, HostSpan, Launch, QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
 };
 
-/// A queue of a device; ended on drop, which blocks until its work is done.
+/// A queue of a device. The drop releases it and blocks until its work is done.
 ///
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
@@ -64,29 +64,28 @@ use crate::{
 #[derive(Debug)]
 pub struct Queue<D: Device + ?Sized> {
     device: Arc<D>,
-    /// There until the drop.
+    /// Present until the drop.
     handle: ManuallyDrop<QueueHandle>,
 }
 
 impl<D: Device + ?Sized> Queue<D> {
-    /// A new queue.
-    /// Errors are those of [`Device::create_queue`].
+    /// Creates a queue. Errors are those of [`Device::create_queue`].
     pub fn new(device: &Arc<D>) -> Result<Self> {
         Ok(Self { handle: ManuallyDrop::new(device.create_queue()?), device: Arc::clone(device) })
     }
 
-    /// Its name.
+    /// The name.
     #[must_use]
     pub fn id(&self) -> QueueId {
         self.handle.id()
     }
 
-    /// The right to submit work to it, for calls of the device itself.
+    /// The handle, for calls of the device itself.
     pub fn handle(&self) -> &QueueHandle {
         &self.handle
     }
 
-    /// Its device.
+    /// The device.
     #[must_use]
     pub fn device(&self) -> &Arc<D> {
         &self.device
@@ -150,7 +149,7 @@ impl<D: Device + ?Sized> Drop for Queue<D> {
     }
 }
 
-/// Device memory; given back on drop, which blocks until work in flight has left it.
+/// Device memory. The drop releases it and blocks until work in flight on it is done.
 ///
 /// ```
 /// use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill, Queue};
@@ -169,21 +168,20 @@ impl<D: Device + ?Sized> Drop for Queue<D> {
 #[derive(Debug)]
 pub struct DeviceBuffer<D: Device + ?Sized> {
     device: Arc<D>,
-    /// There until the drop.
+    /// Present until the drop.
     handle: ManuallyDrop<BufferHandle>,
     bytes: AtomicU64,
 }
 
 impl<D: Device + ?Sized> DeviceBuffer<D> {
-    /// New device memory, with unspecified contents.
-    /// Errors are those of [`Device::allocate`].
+    /// Allocates device memory, with unspecified contents. Errors are those of [`Device::allocate`].
     pub fn new(device: &Arc<D>, bytes: u64, commit: Commit) -> Result<Self> {
         let handle = ManuallyDrop::new(device.allocate(bytes, commit)?);
         Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })
     }
 
-    /// New device memory that can be [extended](Self::extend) up to `most` bytes.
-    /// Errors are those of [`Device::allocate_extensible`].
+    /// Allocates device memory that can be [extended](Self::extend) up to `most` bytes. Errors are those
+    /// of [`Device::allocate_extensible`].
     ///
     /// ```
     /// use backend_api::{Commit, DeviceBuffer};
@@ -197,8 +195,7 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
         Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })
     }
 
-    /// Makes it so many bytes long, in its place.
-    /// Errors are those of [`Device::extend`].
+    /// Extends it to `bytes` bytes, in its place. Errors are those of [`Device::extend`].
     ///
     /// ```
     /// use backend_api::{Commit, DeviceBuffer};
@@ -218,19 +215,19 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
         Ok(())
     }
 
-    /// Its name.
+    /// The name.
     #[must_use]
     pub fn id(&self) -> BufferId {
         self.handle.id()
     }
 
-    /// Its length in bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// The place `offset` bytes into it.
+    /// The place at `offset` bytes.
     #[must_use]
     pub fn at(&self, offset: u64) -> DeviceSpan<'_> {
         self.handle.at(offset)
@@ -244,8 +241,8 @@ impl<D: Device + ?Sized> Drop for DeviceBuffer<D> {
     }
 }
 
-/// Host memory that a device copies from and to; given back on drop, which blocks until work in flight has
-/// left it.
+/// Host memory that a device copies from and to. The drop releases it and blocks until work in flight on
+/// it is done.
 ///
 /// ```
 /// use backend_api::{HostBuffer, HostMemory};
@@ -264,15 +261,14 @@ impl<D: Device + ?Sized> Drop for DeviceBuffer<D> {
 #[derive(Debug)]
 pub struct HostBuffer<D: Device + ?Sized> {
     device: Arc<D>,
-    /// There until the drop.
+    /// Present until the drop.
     allocation: ManuallyDrop<HostAllocation>,
 }
 
 impl<D: Device + ?Sized> HostBuffer<D> {
-    /// New zeroed host memory of exactly this kind. Page-locked memory lies on the device's
-    /// [node](crate::DeviceInfo::numa_node) where that is known and has room, unless the calling thread has a
-    /// memory policy.
-    /// Errors are those of [`Device::allocate_host`].
+    /// Allocates zeroed host memory of exactly this kind. Page-locked memory is on the device's
+    /// [node](crate::DeviceInfo::numa_node) if that is known and has room, unless the calling thread has a
+    /// memory policy. Errors are those of [`Device::allocate_host`].
     pub fn new(device: &Arc<D>, bytes: usize, kind: HostMemory) -> Result<Self> {
         let node = device.info().numa_node.filter(|_| kind == HostMemory::Pinned);
         let _near = OnNode::prefer(node);
@@ -280,13 +276,13 @@ impl<D: Device + ?Sized> HostBuffer<D> {
         Ok(Self { allocation, device: Arc::clone(device) })
     }
 
-    /// Its name.
+    /// The name.
     #[must_use]
     pub fn id(&self) -> HostId {
         self.allocation.id()
     }
 
-    /// Its length in bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.allocation.bytes()
@@ -298,31 +294,31 @@ impl<D: Device + ?Sized> HostBuffer<D> {
         self.allocation.kind()
     }
 
-    /// The place `offset` bytes into it.
+    /// The place at `offset` bytes.
     #[must_use]
     pub fn at(&self, offset: u64) -> HostSpan<'_> {
         self.allocation.at(offset)
     }
 
-    /// Its first byte. Reaching through it needs care: see the section on races in the [crate's
-    /// documentation](crate).
+    /// The address of the first byte. Access through it needs care: see the section on races in the
+    /// [crate's documentation](crate).
     #[must_use]
     pub fn address(&self) -> NonNull<u8> {
         self.allocation.address()
     }
 
-    /// Copies bytes out, tolerating work in flight that writes to them.
+    /// Copies bytes out. Work in flight may write to them meanwhile.
     ///
     /// # Panics
     /// If the range leaves the memory.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.checked(offset, into.len());
-        // SAFETY: `checked` proved that the range is inside; a `&mut` elsewhere cannot overlap memory that is
-        // only reached through this address.
+        // SAFETY: `checked` proved that the range is inside; a `&mut` elsewhere cannot overlap memory that
+        // is only reached through this address.
         unsafe { racy::read(from, into) }
     }
 
-    /// Copies bytes in, tolerating work in flight that reads or writes them.
+    /// Copies bytes in. Work in flight may read or write them meanwhile.
     ///
     /// # Panics
     /// If the range leaves the memory.

@@ -1,4 +1,4 @@
-//! The queues of a device by name.
+//! The table of a device's queues.
 
 use std::sync::Arc;
 
@@ -6,8 +6,7 @@ use parking_lot::RwLock;
 
 use crate::{Error, ErrorKind, Names, QueueId, Result, Ticket};
 
-/// The queues of a device, those that were released included: their tickets can be asked for for ever. For
-/// backends.
+/// The queues of a device, including released ones: their tickets stay valid for ever. For backends.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -33,7 +32,7 @@ pub struct Queues<Q>(RwLock<Names<QueueId, Entry<Q>>>);
 #[derive(Debug)]
 enum Entry<Q> {
     Live(Arc<Q>),
-    /// With the value of the newest ticket. Kept for ever.
+    /// A released queue with the value of its newest ticket. Kept for ever.
     Ended(u64),
 }
 
@@ -49,7 +48,7 @@ impl<Q> Queues<Q> {
         self.0.write().insert(id, Entry::Live(queue));
     }
 
-    /// Forgets a queue of which no ticket was given.
+    /// Removes a queue that has issued no ticket.
     pub fn remove(&self, id: QueueId) {
         self.0.write().remove(&id);
     }
@@ -59,10 +58,10 @@ impl<Q> Queues<Q> {
         self.0.write().insert(id, Entry::Ended(newest));
     }
 
-    /// A queue that has not ended.
+    /// Returns a queue that has not ended.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle).
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the queue has ended or does not exist.
     pub fn get(&self, operation: &'static str, id: QueueId) -> Result<Arc<Q>> {
         match self.0.read().get(&id) {
             Some(Entry::Live(queue)) => Ok(Arc::clone(queue)),
@@ -70,11 +69,11 @@ impl<Q> Queues<Q> {
         }
     }
 
-    /// The queue of a ticket; `None` if the ticket is done because its queue has ended. `newest` tells the
-    /// value of a queue's newest ticket.
+    /// Returns the queue of a ticket, or `None` if the ticket is done because its queue has ended.
+    /// `newest` returns the value of a queue's newest ticket.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle), also for a ticket that was never given.
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle), also for a ticket that the queue has not issued.
     pub fn of(
         &self,
         operation: &'static str,
@@ -93,7 +92,7 @@ impl<Q> Queues<Q> {
         Ok(queue)
     }
 
-    /// All queues that have not ended.
+    /// Returns all queues that have not ended.
     #[must_use]
     pub fn live(&self) -> Vec<Arc<Q>> {
         let live = |entry: &Entry<Q>| match entry {
@@ -103,7 +102,7 @@ impl<Q> Queues<Q> {
         self.0.read().values().filter_map(live).collect()
     }
 
-    /// What a queue that has ended, or never was, is refused with.
+    /// The error for a queue that has ended or does not exist.
     #[must_use]
     pub fn unknown(operation: &'static str) -> Error {
         Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown queue")

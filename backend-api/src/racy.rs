@@ -1,20 +1,20 @@
-//! Copies between memory that other threads or devices may touch at the same time.
+//! Copies of memory that other threads or devices may access at the same time.
 //!
-//! An ordinary load or store that races with another thread's store is undefined behaviour, whatever is done
-//! with the bytes afterwards. These copies behave as one relaxed atomic access per byte: a race gives bytes
-//! of unspecified value and nothing worse. They order nothing; fences do that.
+//! An ordinary load or store that races with another thread's store is undefined behaviour, for any use of
+//! the bytes. These copies behave as one relaxed atomic access per byte: a race returns bytes of
+//! unspecified value and nothing worse. They order nothing; fences do that.
 //!
-//! [`read`] and [`write()`] are for the usual case that one side is private to the caller; only the other
-//! side may race. [`copy`] is for two sides that may both. The difference matters for pointers, not for
-//! speed: a reference to an atomic is one to mutable memory, and under Stacked Borrows must not be made from
-//! a pointer that came from a `&[u8]`, not even to load (Tree Borrows allows it). The private side is
-//! therefore accessed plainly.
+//! [`read`] and [`write()`] are for the usual case in which one side is private to the caller, and only
+//! the other side may race. [`copy`] is for two sides that may both race. The difference matters for
+//! pointers, not for speed. A reference to an atomic is a reference to mutable memory. Under Stacked
+//! Borrows it must not be made from a pointer that came from a `&[u8]`, not even to load (Tree Borrows
+//! allows it). So the private side uses plain accesses.
 //!
-//! On x86-64 and AArch64 copies are moves of any alignment in inline assembly; on x86-64 long ones are the
-//! processor's own string move, which runs at the speed of `memcpy`. Elsewhere, and under `--cfg
-//! portable_copy` (sanitizers do not see into assembly) and Miri, they are loops over atomic bytes. Longer
-//! pieces, where both sides happen to be aligned for them, would be faster, but atomic accesses of different
-//! sizes must not race with each other.
+//! On x86-64 and AArch64 copies are moves of any alignment in inline assembly. On x86-64 long copies are
+//! the processor's own string move, which runs at the speed of `memcpy`. On other processors, under Miri,
+//! and under `--cfg portable_copy` (sanitizers do not see into assembly), they are loops over atomic
+//! bytes. Longer words would be faster if both sides are aligned for them, but atomic accesses of
+//! different sizes must not race with each other.
 //!
 //! ```
 //! use backend_api::racy;
@@ -34,7 +34,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Chooses between assembly and atomics.
+/// Selects between assembly and atomics.
 macro_rules! in_assembly {
     ({ $($yes:tt)* } else { $($no:tt)* }) => {
         #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(portable_copy, miri))))]
@@ -44,39 +44,40 @@ macro_rules! in_assembly {
     };
 }
 
-/// Copies `bytes` bytes, tolerating races on both sides.
+/// Copies `bytes` bytes. Both sides may race.
 ///
-/// Costs what `memcpy` costs on x86-64, up to twice that on AArch64, and about a nanosecond a byte elsewhere.
+/// Costs as much as `memcpy` on x86-64, up to twice that on AArch64, and about a nanosecond a byte on
+/// other processors.
 ///
 /// # Safety
 /// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other
-/// threads may read and write both ranges meanwhile, if they do so by the functions of this module or
-/// atomically byte by byte (see `IN_ASSEMBLY` for words), or are devices; no reference to a range that is
-/// being written may be in use.
-/// `from` must not come from a shared reference to plain data: that is what [`write()`] is for.
+/// threads may read and write both ranges meanwhile, if they use the functions of this module or atomic
+/// accesses byte by byte (see `IN_ASSEMBLY` for words). Devices may access them as well. No reference to a
+/// range that is being written may be in use. `from` must not come from a shared reference to plain data:
+/// use [`write()`] for that.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     unsafe { copy_by::<Shared, Shared>(from, to, bytes) }
 }
 
-/// Copies racing memory into a private buffer, whole.
+/// Copies racing memory into the whole of a private buffer.
 ///
 /// # Safety
 /// As [`copy`] for the range of `into`'s length from `from` on. Devices must not touch `into` meanwhile.
 #[inline]
 pub unsafe fn read(from: *const u8, into: &mut [u8]) {
-    // SAFETY: passed on; nobody else reaches what is borrowed exclusively.
+    // SAFETY: the caller's promise; the exclusive borrow keeps other code away from `into`.
     unsafe { copy_by::<Shared, Private>(from, into.as_mut_ptr(), into.len()) }
 }
 
-/// Copies a private buffer, whole, into racing memory.
+/// Copies the whole of a private buffer into racing memory.
 ///
 /// # Safety
 /// As [`copy`] for the range of `from`'s length from `to` on. Devices must not write to `from` meanwhile.
 #[inline]
 pub unsafe fn write(to: *mut u8, from: &[u8]) {
-    // SAFETY: passed on; nobody writes to what is borrowed.
+    // SAFETY: the caller's promise; the borrow keeps other code from writing to `from`.
     unsafe { copy_by::<Private, Shared>(from.as_ptr(), to, from.len()) }
 }
 
@@ -94,7 +95,7 @@ pub unsafe fn write(to: *mut u8, from: &[u8]) {
 #[inline]
 #[must_use]
 pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     unsafe {
         match bytes {
             1 => (*at.cast::<AtomicU8>()).load(Ordering::Relaxed).into(),
@@ -105,8 +106,8 @@ pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
     }
 }
 
-/// Changes a word of 4 or 8 bytes, relaxed, as one step, and gives what was there. `change` may be asked more
-/// than once.
+/// Changes a word of 4 or 8 bytes, relaxed, as one step, and returns the old word. It may call `change`
+/// more than once.
 ///
 /// ```
 /// use backend_api::racy;
@@ -119,36 +120,36 @@ pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
 /// ```
 ///
 /// # Safety
-/// `at` must be readable and writable for `bytes` bytes, and a multiple of so many. Other threads may use the
-/// word meanwhile by this function and by [`load`] of the same length.
+/// `at` must be readable and writable for `bytes` bytes, and a multiple of `bytes`. Other threads may use
+/// the word meanwhile by this function and by [`load`] of the same length.
 #[inline]
 pub unsafe fn change(at: *mut u8, bytes: u32, mut change: impl FnMut(u64) -> u64) -> u64 {
     let relaxed = Ordering::Relaxed;
     if bytes == 4 {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         let word = unsafe { &*at.cast::<AtomicU32>() };
         let new = |old: u32| Some(change(old.into()) as u32);
         return word.fetch_update(relaxed, relaxed, new).unwrap_or_else(|old| old).into();
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     let word = unsafe { &*at.cast::<AtomicU64>() };
     word.fetch_update(relaxed, relaxed, |old| Some(change(old))).unwrap_or_else(|old| old)
 }
 
 /// # Safety
-/// As [`copy`], except that nobody else writes to a private source, or touches a private target.
+/// As [`copy`], except that no other code writes to a private source, or accesses a private target.
 #[inline]
 unsafe fn copy_by<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: usize) {
     in_assembly! {{
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe { assembly::copy(from, to, bytes) }
     } else {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe { copy_bytes::<From, To>(from, to, bytes) }
     }}
 }
 
-/// How one side of a portable copy is accessed.
+/// The kind of access to one side of a portable copy.
 trait Side {
     /// # Safety
     /// `at` is readable by the rules of the side.
@@ -158,16 +159,16 @@ trait Side {
     unsafe fn store(at: *mut u8, byte: u8);
 }
 
-/// Others may read and write: atomic accesses.
+/// Other code may read and write: atomic accesses.
 enum Shared {}
 
-/// Nobody else writes, and if it is written to, nobody else reads: plain accesses.
+/// No other code writes, and if this side is written to, no other code reads: plain accesses.
 enum Private {}
 
 impl Side for Shared {
     #[inline(always)]
     unsafe fn load(at: *const u8) -> u8 {
-        // SAFETY: vouched for by the caller; so in the others.
+        // SAFETY: the caller guarantees it; likewise in the other functions.
         unsafe { (*at.cast::<AtomicU8>()).load(Ordering::Relaxed) }
     }
     #[inline(always)]
@@ -190,18 +191,18 @@ impl Side for Private {
     }
 }
 
-/// Whether [`copy`] is inline assembly, whose loads and stores of several words may be taken for relaxed
-/// atomic ones of each aligned word.
+/// Whether [`copy`] is inline assembly. Its loads and stores of several words then count as relaxed atomic
+/// accesses of each aligned word.
 #[doc(hidden)]
 pub const IN_ASSEMBLY: bool =
     cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(portable_copy, miri))));
 
-/// Copies in inline assembly, which may do what some sequence of relaxed atomic byte accesses could do.
+/// Copies in inline assembly. Each behaves as some sequence of relaxed atomic byte accesses.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(portable_copy, miri))))]
 mod assembly {
     use std::arch::asm;
 
-    /// From here on the string move is the fastest; its start costs some 30 cycles.
+    /// From this length on the string move is the fastest; its start costs some 30 cycles.
     #[cfg(target_arch = "x86_64")]
     const STRING_MOVE_BYTES: usize = 256;
 
@@ -219,7 +220,7 @@ mod assembly {
         };
     }
 
-    /// Moves so many bytes.
+    /// Moves a piece of this length.
     #[cfg(target_arch = "x86_64")]
     #[rustfmt::skip]
     macro_rules! piece {
@@ -232,7 +233,7 @@ mod assembly {
         };
     }
 
-    /// Moves so many bytes.
+    /// Moves a piece of this length.
     #[cfg(target_arch = "aarch64")]
     #[rustfmt::skip]
     macro_rules! piece {
@@ -250,7 +251,7 @@ mod assembly {
         /// Moves the first and the last piece of a width, which may overlap.
         macro_rules! both_ends {
             ($size:tt) => {{
-                // SAFETY: the caller vouches for both ranges, which are at least this wide.
+                // SAFETY: the caller guarantees both ranges, which are at least this wide.
                 unsafe {
                     piece!($size, from, to);
                     piece!($size, from.add(bytes - $size), to.add(bytes - $size));
@@ -264,9 +265,9 @@ mod assembly {
             4..8 => both_ends!(4),
             8..16 => both_ends!(8),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: passed on.
+            // SAFETY: the caller's promise.
             16..STRING_MOVE_BYTES => unsafe { pieces(from, to, bytes) },
-            // SAFETY: vouched for by the caller. The direction flag is clear by the ABI.
+            // SAFETY: the caller guarantees both ranges. The direction flag is clear by the ABI.
             #[cfg(target_arch = "x86_64")]
             _ => unsafe {
                 asm!(
@@ -277,7 +278,7 @@ mod assembly {
                     options(nostack, preserves_flags)
                 );
             },
-            // SAFETY: passed on.
+            // SAFETY: the caller's promise.
             #[cfg(target_arch = "aarch64")]
             _ => unsafe { pieces(from, to, bytes) },
         }
@@ -289,7 +290,7 @@ mod assembly {
     unsafe fn pieces(from: *const u8, to: *mut u8, bytes: usize) {
         let mut done = 0;
         while bytes - done > 16 {
-            // SAFETY: vouched for by the caller; `done + 16` is inside.
+            // SAFETY: the caller guarantees both ranges; `done + 16` is inside.
             unsafe { piece!(16, from.add(done), to.add(done)) };
             done += 16;
         }
@@ -302,7 +303,7 @@ mod assembly {
     #[inline]
     #[cfg(target_arch = "x86_64")]
     pub(super) unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
-        // SAFETY: vouched for by the caller. The direction flag is clear by the ABI.
+        // SAFETY: the caller guarantees the range. The direction flag is clear by the ABI.
         unsafe {
             asm!(
                 "rep stosb",
@@ -322,7 +323,7 @@ mod assembly {
         let word = u64::from_ne_bytes([byte; 8]);
         let words = bytes / 16 * 16;
         for at in (0..words).step_by(16) {
-            // SAFETY: vouched for by the caller; `at + 16` is inside.
+            // SAFETY: the caller guarantees the range; `at + 16` is inside.
             unsafe {
                 asm!(
                     "stp {word}, {word}, [{to}]",
@@ -353,19 +354,19 @@ mod assembly {
 #[cfg_attr(not(any(portable_copy, miri)), allow(dead_code, reason = "most machines copy in assembly"))]
 unsafe fn copy_bytes<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: usize) {
     for i in 0..bytes {
-        // SAFETY: `i` is within the ranges that the caller vouches for.
+        // SAFETY: `i` is within the ranges that the caller guarantees.
         unsafe { To::store(to.add(i), From::load(from.add(i))) };
     }
 }
 
-/// Writes `byte` to `bytes` bytes, tolerating races.
+/// Writes `byte` to `bytes` bytes, which may race.
 ///
 /// # Safety
 /// As [`copy`], for the one range.
 #[inline]
 pub unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
     in_assembly! {{
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe { assembly::fill(to, byte, bytes) }
     } else {
         for i in 0..bytes {
@@ -375,12 +376,12 @@ pub unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
     }}
 }
 
-/// Overwrites memory with zeroes before it is given back, in a way that the compiler does not leave out. What
-/// is zero already is only read, so that memory which was never touched does not come into being here.
+/// Overwrites memory with zeroes before its release, in a way that the compiler does not remove. Bytes
+/// that are zero already are only read, so that pages that were never touched are not allocated here.
 ///
 /// # Safety
-/// The `bytes` bytes from `address` on are initialised, writable, and nobody else's: no work in flight
-/// touches them.
+/// The `bytes` bytes from `address` on are initialised, writable and the caller's alone: no work in flight
+/// accesses them.
 pub unsafe fn wipe(address: *mut u8, bytes: usize) {
     const PART: usize = 4096;
     for start in (0..bytes).step_by(PART) {
@@ -417,12 +418,12 @@ mod tests {
         }
     }
 
-    /// Every way in which `bytes` bytes can be copied.
+    /// Copies `bytes` bytes by each of the functions.
     ///
     /// # Safety
     /// As [`copy`].
     unsafe fn copy_in_way(way: usize, from: *mut u8, to: *mut u8, bytes: usize) {
-        // SAFETY: passed on; the caller of this test has both ranges for itself.
+        // SAFETY: the caller's promise; this test alone uses both ranges.
         unsafe {
             let private_from = || std::slice::from_raw_parts(from, bytes);
             match way {
@@ -436,7 +437,7 @@ mod tests {
         }
     }
 
-    /// Places of a side relative to an aligned one, and lengths. An interpreter has time for a few.
+    /// Places of a side relative to an aligned place, and lengths. An interpreter has time for a few.
     const PLACES: std::ops::Range<usize> = if cfg!(miri) { 7..9 } else { 0..9 };
     const LENGTHS: std::ops::Range<usize> = if cfg!(miri) { 15..18 } else { 0..140 };
     const ROOM: usize = if cfg!(miri) { 64 } else { 700 };
@@ -471,7 +472,7 @@ mod tests {
         }
     }
 
-    /// Finds nothing by itself: an interpreter or a sanitizer looks on.
+    /// The test needs an interpreter or a sanitizer to find errors.
     #[test]
     fn copies_that_race_may_be_of_any_alignment_and_length() {
         #[repr(align(8))]

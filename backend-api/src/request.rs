@@ -1,4 +1,4 @@
-//! What a queue is asked to do: copies and kernels, as plain descriptions.
+//! Requests to a queue: descriptions of copies and kernels.
 //!
 //! All offsets, lengths, strides and sizes are in bytes unless a name says otherwise. Indices and counts are
 //! in elements. None of them needs any alignment.
@@ -49,7 +49,7 @@ pub struct DeviceSpan<'a> {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// A device that is asked for work on a place cannot keep it, and so cannot use it once more after the call:
+/// A device cannot keep a place, and so cannot use it after the call:
 ///
 /// ```compile_fail,E0521
 /// # use backend_api::*;
@@ -100,8 +100,8 @@ macro_rules! span {
                 self.offset
             }
 
-            /// The place `bytes` bytes further on. One that no memory has, if there are not so many numbers:
-            /// it is refused when it is used, as any place outside of its memory is.
+            /// The place `bytes` bytes further on. If the offset overflows, it becomes one outside of all
+            /// memory, which each use refuses.
             #[must_use]
             pub fn plus(self, bytes: u64) -> Self {
                 self.with_offset(self.offset.saturating_add(bytes))
@@ -113,12 +113,12 @@ macro_rules! span {
                 Self { offset, ..self }
             }
 
-            /// The same place, tied to its owner no longer: for those who own the memory and keep places in
-            /// it beside it, or whose release of it waits until the last use is over.
+            /// The same place without the borrow of its owner. It is for code that owns the memory and
+            /// keeps places in it, or whose release of the memory waits until the last use is over.
             ///
             /// # Safety
-            /// The caller owns the memory, or acts for its owner, until the last use of the place, and lets
-            /// nobody use it who would not get one from the owner then.
+            /// Until the last use of the place, the caller owns the memory or acts for its owner. The
+            /// caller passes the place only to code that could get one from the owner at that time.
             #[must_use]
             pub unsafe fn detach(self) -> $Span<'static> {
                 $Span { $name: self.$name, offset: self.offset, owner: PhantomData }
@@ -151,36 +151,36 @@ span!(HostSpan, host: HostId);
 pub enum Transfer<'a> {
     /// Host to device.
     Upload {
-        /// Where the bytes come from.
+        /// The source.
         from: HostSpan<'a>,
-        /// Where they go.
+        /// The target.
         to: DeviceSpan<'a>,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
     /// Device to host.
     Download {
-        /// Where the bytes come from.
+        /// The source.
         from: DeviceSpan<'a>,
-        /// Where they go.
+        /// The target.
         to: HostSpan<'a>,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// Within the device, or from or to one that it [reaches](crate::Device::reaches). Source and target must
-    /// not overlap.
+    /// Within the device, or from or to a device that it [reaches](crate::Device::reaches). Source and
+    /// target must not overlap.
     Internal {
-        /// Where the bytes come from.
+        /// The source.
         from: DeviceSpan<'a>,
-        /// Where they go.
+        /// The target.
         to: DeviceSpan<'a>,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
 }
 
 impl Transfer<'_> {
-    /// How many bytes it moves.
+    /// The number of bytes that it moves.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match *self {
@@ -189,7 +189,7 @@ impl Transfer<'_> {
     }
 }
 
-/// `count` elements of `stride` bytes each, one after the other, starting at a place in device memory.
+/// `count` contiguous elements of `stride` bytes each, from a place in device memory on.
 ///
 /// Element `i` begins `i * stride` bytes after [`start`](Self::start).
 ///
@@ -202,15 +202,15 @@ impl Transfer<'_> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Elements<'a> {
-    /// Where element 0 begins.
+    /// The start of element 0.
     pub start: DeviceSpan<'a>,
-    /// How many elements there are.
+    /// The number of elements.
     pub count: u64,
     /// Bytes from one element to the next; at least 1.
     pub stride: u64,
 }
 
-/// Writes one pattern again and again.
+/// Writes one pattern repeatedly.
 ///
 /// ```
 /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
@@ -228,28 +228,28 @@ pub struct Elements<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fill<'a> {
-    /// Where the first copy of the pattern goes.
+    /// The place of the first copy of the pattern.
     pub to: DeviceSpan<'a>,
-    /// How many bytes are written in all; need not be a multiple of the pattern, whose last copy is then cut
-    /// off.
+    /// The number of bytes to write. It need not be a multiple of the pattern's length: the last copy is
+    /// truncated.
     pub bytes: u64,
-    /// What is written: 1 to [`Fill::PATTERN_MAX_BYTES`] bytes. It is copied before the call returns.
+    /// The pattern: 1 to [`Fill::PATTERN_MAX_BYTES`] bytes. The call copies it before it returns.
     pub pattern: &'a [u8],
 }
 
 impl Fill<'_> {
-    /// The longest pattern.
+    /// The greatest length of a pattern.
     pub const PATTERN_MAX_BYTES: usize = 4096;
 }
 
-/// Looks for elements whose bytes at an offset equal a value.
+/// Finds elements whose bytes at an offset equal a value.
 ///
-/// The answer is written to host memory as unsigned 64-bit numbers in the host's byte order:
+/// The device writes the answer to host memory as unsigned 64-bit numbers in the host's byte order:
 ///
-/// | bytes | what |
+/// | bytes | contents |
 /// |---|---|
-/// | 0..8 | how many elements match; with [`count_all`](Self::count_all) off, at least the number listed |
-/// | 8..16 | how many indices are listed: the smaller of `limit` and the number of matches |
+/// | 0..8 | the number of matching elements; with [`count_all`](Self::count_all) off, at least the number listed |
+/// | 8..16 | the number of listed indices: the smaller of `limit` and the number of matches |
 /// | 16.. | the indices of the first matches, ascending |
 ///
 /// ```
@@ -271,35 +271,36 @@ impl Fill<'_> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
-    /// What is searched.
+    /// The elements to search.
     pub elements: Elements<'a>,
-    /// Where in an element the compared bytes begin. `field_offset + value.len() <= stride`.
+    /// The offset of the compared bytes in an element. `field_offset + value.len() <= stride`.
     pub field_offset: u64,
-    /// The bytes to be found: 1 to [`Search::VALUE_MAX_BYTES`]. They are copied before the call returns.
+    /// The bytes to find: 1 to [`Search::VALUE_MAX_BYTES`]. The call copies them before it returns.
     pub value: &'a [u8],
-    /// How many indices are wanted at most; 0 only counts.
+    /// The most indices to return; 0 only counts.
     pub limit: u64,
     /// Whether the total must be exact. If not, the search may stop once the first `limit` matches are known.
     pub count_all: bool,
-    /// Where the answer goes, at a multiple of 8: [`Search::answer_bytes`] bytes for the smaller of `limit`
-    /// and the number of elements. What follows the listed indices there is unspecified.
+    /// The place for the answer, at a multiple of 8: [`Search::answer_bytes`] bytes for the smaller of
+    /// `limit` and the number of elements. The bytes behind the listed indices are unspecified.
     pub answer: HostSpan<'a>,
 }
 
 impl Search<'_> {
-    /// The longest value.
+    /// The greatest length of a value.
     pub const VALUE_MAX_BYTES: usize = 4096;
     /// The length of the answer before its indices.
     pub const HEADER_BYTES: u64 = 16;
 
-    /// How long an answer can get with this limit, in bytes.
+    /// The greatest length of an answer with this limit, in bytes.
     #[must_use]
     pub fn answer_bytes(limit: u64) -> u64 {
         limit.saturating_mul(8).saturating_add(Self::HEADER_BYTES)
     }
 }
 
-/// An entry of a list of indices for which nothing is moved. A gather leaves its value unspecified.
+/// The entry of a list of indices that skips a value: the request moves no element for it. A gather leaves
+/// its value unspecified.
 ///
 /// ```
 /// use backend_api::{Commit, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, LEFT_OUT, Queue, Scatter};
@@ -342,19 +343,19 @@ pub const LEFT_OUT: u64 = u64::MAX;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Elements in pages that are [dealt out](View::Dealt) to several places, also in memory of devices that
-/// this one [maps](crate::Reach::Maps), are [`Unsupported`](crate::ErrorKind::Unsupported) on some devices;
-/// where a request of no indices is not, the others of its kind are not either.
+/// Elements in pages that are [interleaved](View::Dealt) over several places, also in memory of devices
+/// that this device [maps](crate::Reach::Maps), are [`Unsupported`](crate::ErrorKind::Unsupported) on some
+/// devices. If a device supports a request of this kind with no indices, it supports all of this kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Gather<'a> {
-    /// What is collected from; an element's `stride` bytes are moved whole.
+    /// The elements to read; an element's `stride` bytes are moved as a whole.
     pub elements: View<'a>,
-    /// The indices, or [`LEFT_OUT`]: `count` unsigned 64-bit numbers in the host's byte order, at a multiple
-    /// of 8. They must stay as they are until the ticket is done.
+    /// The indices, or [`LEFT_OUT`]: `count` unsigned 64-bit numbers in the host's byte order, at a
+    /// multiple of 8. They must not change until the ticket is done.
     pub indices: HostSpan<'a>,
-    /// How many indices.
+    /// The number of indices.
     pub count: u64,
-    /// Where the values go, one after the other without gaps.
+    /// The place for the values, which are contiguous.
     pub values: HostSpan<'a>,
 }
 
@@ -376,13 +377,13 @@ pub struct Gather<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Scatter<'a> {
-    /// What is written to, as for [`Gather`]; an element's `stride` bytes are moved whole.
+    /// The elements to write, as for [`Gather`]; an element's `stride` bytes are moved as a whole.
     pub elements: View<'a>,
-    /// The indices, as for [`Gather`]. No index may occur twice: which value wins, or whether the element is
-    /// then a mixture, is not said.
+    /// The indices, as for [`Gather`]. No index may occur twice: otherwise the element may be either value
+    /// or a mixture.
     pub indices: HostSpan<'a>,
-    /// How many indices.
+    /// The number of indices.
     pub count: u64,
-    /// Where the values come from. They must stay as they are until the ticket is done.
+    /// The values. They must not change until the ticket is done.
     pub values: HostSpan<'a>,
 }

@@ -1,9 +1,9 @@
-//! Routes of copies, and the table by which a device chooses among them.
+//! Routes of copies, and the table by which a device selects one.
 
-/// A way in which a device carries out the copies of one call to [`submit`](crate::Device::submit).
+/// A method by which a device carries out the copies of one call to [`submit`](crate::Device::submit).
 ///
-/// Which is fastest depends on the card, its bus and its driver, and on how many copies there are and how
-/// long they are.
+/// The fastest route depends on the GPU, its bus and its driver, and on the number and the length of the
+/// copies.
 ///
 /// ```
 /// use backend_api::{Device, Route};
@@ -27,12 +27,12 @@ pub enum Route {
     Kernel,
 }
 
-/// Which [`Route`] the copies of a call take, by direction, number of pieces and mean length: what a
-/// measurement found for a card, in the place of what its backend assumes of all cards.
+/// A table that selects the [`Route`] of a call's copies by direction, number of pieces and mean length. A
+/// program measures it for a GPU; it replaces the backend's assumptions about all GPUs.
 ///
-/// A table of classes: numbers of pieces by powers of two, lengths by powers of four. A class that says
-/// nothing leaves the choice to the device, so an empty table changes nothing. Calls that go both ways, or
-/// stay within the device, are always the device's own choice.
+/// Classes are numbers of pieces by powers of two, and lengths by powers of four. A class without a route
+/// leaves the choice to the device, so an empty table changes nothing. For calls in both directions, or
+/// within the device, the device always chooses.
 ///
 /// ```
 /// use backend_api::{Route, Routing};
@@ -59,30 +59,30 @@ pub struct Routing {
 /// Routes by class of length, then by class of number.
 type Table = [[Option<Route>; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()];
 
-/// Says nothing.
+/// The table without routes.
 const EMPTY: Table = [[None; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()];
 
 impl Routing {
-    /// The least number of pieces of each class. One piece alone needs no table.
+    /// The least number of pieces of each class. A single piece needs no table.
     pub const PIECES: [usize; 9] = [2, 4, 8, 16, 32, 64, 128, 256, 512];
 
     /// The typical length of the pieces of each class, in bytes. A class begins at half of it.
     pub const PIECE_BYTES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-    /// A table that leaves everything to the device.
+    /// Creates a table that leaves everything to the device.
     #[must_use]
     pub const fn new() -> Self {
         Self { uploads: EMPTY, downloads: EMPTY }
     }
 
-    /// A table that has all calls of several copies in one direction take the same route.
+    /// Creates a table with one route for all calls of several copies in one direction.
     #[must_use]
     pub fn only(route: Route) -> Self {
         let table = [[Some(route); Self::PIECES.len()]; Self::PIECE_BYTES.len()];
         Self { uploads: table, downloads: table }
     }
 
-    /// Whether everything is left to the device.
+    /// Whether the table leaves everything to the device.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::new()
@@ -100,14 +100,14 @@ impl Routing {
         look_up(&self.downloads, pieces, bytes)
     }
 
-    /// Says how copies to the device go that are of the same class as `pieces` of `piece_bytes` each. Nothing
-    /// happens for less than two pieces.
+    /// Sets the route of copies to the device in the class of `pieces` pieces of `piece_bytes` each. Has
+    /// no effect for less than two pieces.
     pub fn set_upload(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
         set(&mut self.uploads, pieces, piece_bytes, route);
     }
 
-    /// Says how copies from the device go that are of the same class as `pieces` of `piece_bytes` each.
-    /// Nothing happens for less than two pieces.
+    /// Sets the route of copies from the device in the class of `pieces` pieces of `piece_bytes` each. Has
+    /// no effect for less than two pieces.
     pub fn set_download(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
         set(&mut self.downloads, pieces, piece_bytes, route);
     }
@@ -124,12 +124,12 @@ fn set(table: &mut Table, pieces: usize, piece_bytes: u64, route: Option<Route>)
     }
 }
 
-/// The class of a number of pieces.
+/// Returns the class of a number of pieces.
 fn column(pieces: usize) -> Option<usize> {
     Routing::PIECES.iter().rposition(|&least| pieces >= least)
 }
 
-/// The class of a mean length.
+/// Returns the class of a mean length.
 fn row(piece_bytes: u64) -> usize {
     Routing::PIECE_BYTES.iter().rposition(|&typical| piece_bytes >= typical / 2).unwrap_or(0)
 }

@@ -1,5 +1,5 @@
-//! What an operator must not miss, and no call can return: told to the program's subscriber of `tracing`, or,
-//! where it has none, to standard error.
+//! Warnings that no call can return. They go to the program's subscriber of `tracing`, or to standard
+//! error if it has none.
 
 use std::fmt;
 use std::io::Write;
@@ -7,16 +7,16 @@ use std::io::Write;
 use parking_lot::Mutex;
 use tracing::subscriber::NoSubscriber;
 
-/// So many different texts go to standard error; whoever has more to hear subscribes.
+/// The most different texts on standard error; a subscriber receives all.
 const SAID_MAX: usize = 64;
 
-/// Memory that was to be wiped goes back as it is.
+/// Reports memory that was released without the required wipe.
 #[doc(hidden)]
 pub fn not_wiped(what: &str, place: &dyn fmt::Display, reason: &dyn fmt::Display) {
     warn(format!("{what} of {place} was not wiped before it was given back: {reason}"));
 }
 
-/// Tells a text, to standard error once.
+/// Reports a text; on standard error only once.
 #[doc(hidden)]
 pub fn warn(text: String) {
     if !tracing::dispatcher::get_default(|subscriber| subscriber.is::<NoSubscriber>()) {
@@ -26,7 +26,7 @@ pub fn warn(text: String) {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut said = SAID.lock();
     if said.len() < SAID_MAX && !said.contains(&text) {
-        // Not by `eprintln`: a program without standard error must not panic where memory is given back.
+        // Not by `eprintln`: a program without standard error must not panic during a release.
         let _ = writeln!(std::io::stderr(), "vmarray: {text}");
         said.push(text);
     }
@@ -42,7 +42,7 @@ mod tests {
 
     use super::*;
 
-    /// Run as a process of its own by the test below.
+    /// The test below runs it as a process of its own.
     #[test]
     fn child_tells() {
         for _ in 0..3 {

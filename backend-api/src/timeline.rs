@@ -1,4 +1,4 @@
-//! The history of one queue whose work is carried out by software.
+//! The history of one queue whose work software executes.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,19 +10,21 @@ use parking_lot::{Condvar, Mutex};
 use crate::contended::spin_until;
 use crate::{Error, ErrorKind, Progress, QueueId, Result, Ticket};
 
-/// How many runs of failures are told apart. They take some 4 MiB, and nobody leaves so many unasked for.
+/// The most separate runs of failures in the history. They take some 4 MiB; real programs collect far
+/// fewer.
 const FAILURES_MAX: usize = 1 << 14;
 
-/// Counts what was submitted to a queue and what is done of it; remembers failures; wakes those who wait.
+/// Counts the submissions to a queue and the completed ones, records failures, and wakes waiting threads
+/// and tasks.
 ///
-/// For backends whose queues are worked off by threads or callbacks, or by the call itself: one is kept for
-/// each queue, shared between the submitting and the completing side. Completion goes in order of submission.
-/// Its errors name no device; see [`Error::on`].
+/// For backends whose queues are executed by threads or callbacks, or by the call itself. Each queue has
+/// one timeline, shared between the submitting and the completing side. Completion follows the order of
+/// submission. Its errors name no device; see [`Error::on`].
 ///
-/// A failure is remembered as long as the timeline lives. Failures that follow each other with the same error
-/// share one entry, so that a device which fails everything does not fill the memory. Nor does one that fails
-/// now and then for ever: of more than 16384 entries the two oldest are joined, with all tickets between
-/// them. Whoever asks as late as that may hear of a failure that was not his ticket's, but never misses one.
+/// The timeline records a failure for its whole life. Consecutive failures with the same error share one
+/// entry, so a device that fails everything does not fill the memory. Sporadic failures are bounded as
+/// well: of more than 16384 entries the two oldest are merged, with all tickets between them. So a very
+/// late poll may return the failure of another ticket, but never misses one.
 ///
 /// ```
 /// use backend_api::{Error, ErrorKind, Progress, QueueHandle, Timeline};
@@ -45,7 +47,7 @@ const FAILURES_MAX: usize = 1 << 14;
 pub struct Timeline {
     queue: QueueId,
     submitted: AtomicU64,
-    /// Stored with release under the lock, after the failure of the value, if any, was noted.
+    /// Stored with release under the lock, after the failure of the value, if any, was recorded.
     completed: AtomicU64,
     state: Mutex<State>,
     advanced: Condvar,
@@ -53,7 +55,7 @@ pub struct Timeline {
 
 #[derive(Debug, Default)]
 struct State {
-    /// First value of a run of failed submissions -> last value of the run, and the error of all of them.
+    /// First value of a run of failed submissions -> last value of the run, and their common error.
     failures: BTreeMap<u64, (u64, Error)>,
     wakers: Vec<(u64, Waker)>,
     sleepers: u32,
@@ -61,7 +63,7 @@ struct State {
 }
 
 impl Timeline {
-    /// The empty history of `queue`.
+    /// Creates the empty history of `queue`.
     #[must_use]
     pub fn new(queue: QueueId) -> Self {
         Self {
@@ -73,23 +75,23 @@ impl Timeline {
         }
     }
 
-    /// The queue whose history this is.
+    /// The queue of this history.
     #[must_use]
     pub fn queue(&self) -> QueueId {
         self.queue
     }
 
-    /// The newest ticket, for whatever was submitted so far; value 0 before the first.
+    /// The newest ticket, which covers all submissions so far; value 0 before the first.
     ///
-    /// A backend keeps its value when it ends the queue, and drops the rest: tickets up to it stay askable,
-    /// and later ones were never given.
+    /// When a backend ends the queue, it keeps this value and drops the rest: tickets up to it stay valid,
+    /// and later tickets are unknown.
     #[must_use]
     pub fn newest(&self) -> Ticket {
         Ticket { queue: self.queue, value: self.submitted.load(Ordering::Acquire) }
     }
 
-    /// Gives the next ticket. The caller submits the work in the order of the tickets, so it calls this under
-    /// the lock that orders its submissions.
+    /// Issues the next ticket. The caller submits the work in the order of the tickets, so it calls this
+    /// under the lock that orders its submissions.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] after [`lose`](Self::lose).
@@ -101,14 +103,15 @@ impl Timeline {
         Ok(Ticket { queue: self.queue, value: self.submitted.fetch_add(1, Ordering::AcqRel) + 1 })
     }
 
-    /// Marks everything up to `value` as done, and `value` itself as failed if the outcome says so.
+    /// Marks everything up to `value` as done, and `value` itself as failed if the outcome is an error.
     ///
-    /// A value that is not newer than what is done already is ignored, also if it failed: after
-    /// [`lose`](Self::lose) a worker may still come with one. So values are completed one after the other.
+    /// A value that is not newer than the completed ones is ignored, even with an error: after
+    /// [`lose`](Self::lose) a worker may still complete one. So values must be completed one after the
+    /// other.
     ///
-    /// The wakers of what is done now run before this returns, in this thread, and may call the device. The
-    /// caller holds no lock then that the device needs, unless [`wake`](Self::wake) cannot have been called
-    /// for the value.
+    /// The wakers of completed values run before this returns, in this thread, and may call the device. So
+    /// the caller must hold no lock that the device needs, unless [`wake`](Self::wake) cannot have been
+    /// called for the value.
     pub fn complete(&self, value: u64, outcome: Result<()>) {
         let mut state = self.state.lock();
         if value <= self.completed.load(Ordering::Relaxed) {
@@ -120,7 +123,7 @@ impl Timeline {
         self.advance(state, value);
     }
 
-    /// Declares the queue lost: everything pending fails with `error`, and nothing more can be begun.
+    /// Declares the queue lost: all pending values fail with `error`, and no more can begin.
     ///
     /// `error` should be of kind [`ErrorKind::Lost`]. The second and later calls change nothing.
     pub fn lose(&self, error: Error) {
@@ -143,8 +146,8 @@ impl Timeline {
             self.advanced.notify_all();
         }
         drop(state);
-        // Wakers are foreign code: they are moved, and run outside of the lock, and one that panics does not
-        // keep the others waiting.
+        // Wakers are foreign code. So they are moved out and run without the lock, and if one panics, the
+        // others still run.
         let mut panicked = None;
         for (_, waker) in due {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
@@ -171,7 +174,7 @@ impl Timeline {
             .with_detail(format!("ticket {value} was never given")))
     }
 
-    /// Whether everything up to `value` is done; of value 0 it is.
+    /// Returns whether everything up to `value` is done; value 0 is.
     ///
     /// # Errors
     /// As [`Device::poll`](crate::Device::poll).
@@ -203,7 +206,7 @@ impl Timeline {
         self.outcome(value)
     }
 
-    /// Wakes `waker` once when `value` is done or has failed, at once if it is.
+    /// Wakes `waker` once when `value` is done or has failed; at once if it already is.
     pub fn wake(&self, value: u64, waker: Waker) {
         let mut state = self.state.lock();
         if self.completed.load(Ordering::Relaxed) >= value || value > self.submitted.load(Ordering::Relaxed) {
@@ -241,7 +244,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::task::{RawWaker, RawWakerVTable, Wake};
 
-    /// How often it was woken.
+    /// Counts wake-ups.
     struct Count(AtomicUsize);
 
     impl Wake for Count {
@@ -279,7 +282,7 @@ mod tests {
         }
         assert_eq!(t.state.lock().failures.len(), FAILURES_MAX);
         assert!((2..=newest).step_by(2).all(|value| t.poll(value).is_err()));
-        // Only the oldest have lost their good neighbours.
+        // Only the oldest entries were merged with successful neighbours.
         assert!((1003..=newest).step_by(2).all(|value| t.poll(value).is_ok()));
         assert!(t.poll(1).is_ok() && t.poll(501).is_err());
     }
@@ -318,8 +321,7 @@ mod tests {
         assert_eq!(count.0.load(Ordering::SeqCst), 3);
     }
 
-    /// The functions of a waker which looks at each of them whether the lock of the timeline, its data, is
-    /// free.
+    /// The functions of a waker, each of which checks that the lock of the timeline, its data, is free.
     static NOSY: RawWakerVTable = RawWakerVTable::new(
         |timeline| {
             look(timeline);
@@ -331,7 +333,7 @@ mod tests {
     );
 
     fn look(timeline: *const ()) {
-        // SAFETY: the test that makes such wakers points them to a timeline that outlives them.
+        // SAFETY: the test points such wakers to a timeline that outlives them.
         let timeline = unsafe { &*timeline.cast::<Timeline>() };
         assert!(timeline.state.try_lock().is_some(), "foreign code runs under the lock");
     }

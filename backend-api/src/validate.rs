@@ -1,14 +1,14 @@
-//! The checks that every backend makes before it starts anything.
+//! The checks that every backend makes before it starts any work.
 
 use crate::{
     BufferId, Compute, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Launch,
     Result, Scatter, Search, Transfer, View,
 };
 
-/// Knows how long each piece of memory is, and checks requests against that.
+/// Checks requests against the lengths of memory.
 ///
-/// Backends implement the two look-ups and call the `check_…` method that belongs to a call before they start
-/// it. All arithmetic is checked: ranges that overflow are refused as invalid.
+/// Backends implement the two look-ups, and call the `check_…` method of a request before they start it.
+/// All arithmetic is checked: ranges that overflow are refused as invalid.
 ///
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
@@ -63,7 +63,7 @@ pub trait Extents {
     /// The length of a buffer, if it is known here.
     fn device_bytes(&self, buffer: BufferId) -> Option<u64>;
 
-    /// The length of a piece of host memory, if it is known here.
+    /// The length of a host allocation, if it is known here.
     fn host_bytes(&self, host: HostId) -> Option<u64>;
 
     /// Checks `bytes` bytes of device memory.
@@ -117,8 +117,8 @@ pub trait Extents {
         }
     }
 
-    /// Checks a row of elements; returns its length in bytes. A row of no elements passes with any stride but
-    /// 0, also with one that is longer than all memory.
+    /// Checks a row of elements; returns its length in bytes. An empty row passes with any stride but 0,
+    /// even if the stride exceeds all memory.
     ///
     /// # Errors
     /// Stride 0, a length that overflows, unknown memory, a range outside of it.
@@ -138,7 +138,7 @@ pub trait Extents {
     /// Checks a fill.
     ///
     /// # Errors
-    /// A pattern of no or too many bytes, unknown memory, a range outside of it.
+    /// A pattern that is empty or too long, unknown memory, a range outside of it.
     fn check_fill(&self, fill: &Fill<'_>) -> Result<()> {
         const OPERATION: &str = "fill";
         check_value(OPERATION, "pattern", fill.pattern, Fill::PATTERN_MAX_BYTES)?;
@@ -148,8 +148,8 @@ pub trait Extents {
     /// Checks a search.
     ///
     /// # Errors
-    /// A value of no or too many bytes, a field outside of its element, an answer that is not aligned or has
-    /// no room, unknown memory, a range outside of it.
+    /// A value that is empty or too long, a field outside of its element, an answer that is misaligned or
+    /// has no room, unknown memory, a range outside of it.
     fn check_search(&self, search: &Search<'_>) -> Result<()> {
         const OPERATION: &str = "search";
         check_value(OPERATION, "value", search.value, Search::VALUE_MAX_BYTES)?;
@@ -169,7 +169,7 @@ pub trait Extents {
     /// Checks a gather.
     ///
     /// # Errors
-    /// Indices that are not aligned, sizes that overflow, unknown memory, a range outside of it.
+    /// Misaligned indices, sizes that overflow, unknown memory, a range outside of it.
     fn check_gather(&self, gather: &Gather<'_>) -> Result<()> {
         self.check_indexed("gather", &gather.elements, gather.indices, gather.count, gather.values)
     }
@@ -186,8 +186,8 @@ pub trait Extents {
     ///
     /// # Errors
     /// No or too many sources or stores, sources of different lengths, a field outside of its element, a
-    /// value of another type than the action needs, sources that overlap though one is written to, an answer
-    /// that is not aligned or has no room, unknown memory, a range outside of it.
+    /// value of another type than the action needs, a written source that overlaps with another, an answer
+    /// that is misaligned or has no room, unknown memory, a range outside of it.
     fn check_compute(&self, compute: &Compute<'_>) -> Result<()> {
         crate::expr::check(self, compute)
     }
@@ -195,9 +195,9 @@ pub trait Extents {
     /// Checks a launch.
     ///
     /// # Errors
-    /// Other views, parameters or bytes of tables than the kernel has, a field outside of its element, a view
-    /// that is written to with too few elements or that overlaps, an atomic that is not aligned, a report
-    /// that is not aligned or has no room, unknown memory, a range outside of it.
+    /// Other views, parameters or bytes of tables than the kernel has, a field outside of its element, a
+    /// written view with too few elements or with an overlap, a misaligned atomic, a report that is
+    /// misaligned or has no room, unknown memory, a range outside of it.
     fn check_launch(&self, launch: &Launch<'_>) -> Result<()> {
         crate::kernel::check_launch(self, launch)
     }

@@ -1,11 +1,11 @@
-//! Work of any kind, for devices that treat all kinds alike.
+//! Requests of any kind, for devices that treat all kinds alike.
 
 use crate::{
     Compute, Device, Extents, Fill, Gather, Launch, QueueHandle, Result, Route, Scatter, Search, Ticket,
     Transfer,
 };
 
-/// What one call asks of a queue. A device or a wrapper writes the methods that submit work by
+/// A request to a queue. A device or a wrapper implements the methods that submit work by
 /// [`requests!`](crate::requests), which makes a request of each.
 ///
 /// ```
@@ -56,7 +56,7 @@ impl Request<'_> {
         }
     }
 
-    /// Checks it against the memory that a device knows.
+    /// Checks the request against a device's memory.
     ///
     /// # Errors
     /// As the `check_…` method of [`Extents`] for this kind of work.
@@ -72,7 +72,7 @@ impl Request<'_> {
         }
     }
 
-    /// Asks a device for it.
+    /// Submits the request to a device.
     ///
     /// # Errors
     /// As the method of [`Device`].
@@ -90,8 +90,8 @@ impl Request<'_> {
     }
 }
 
-/// Writes the methods of [`Device`](crate::Device) that submit work, all of them by one expression: `submit`,
-/// `submit_by`, `fill`, `search`, `gather`, `scatter`, `compute` and `launch`.
+/// Implements the methods of [`Device`](crate::Device) that submit work, all of them by one expression:
+/// `submit`, `submit_by`, `fill`, `search`, `gather`, `scatter`, `compute` and `launch`.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,15 +1,16 @@
-//! Wrappers around any device: they count what it does, make it fail, or have others do it, too.
+//! Wrappers around any device: they count its work, inject failures, detect corruption, or keep data
+//! redundantly on several devices.
 //!
-//! Each is a [`Device`](crate::Device) itself and passes the conformance suite, so they can be put around
-//! each other. A device on a clock of its own is `SimulatedDevice` of `vmarray-backend-host`.
+//! Each is a [`Device`](crate::Device) itself and passes the conformance suite, so wrappers can be nested.
+//! A device on a clock of its own is `SimulatedDevice` of `vmarray-backend-host`.
 //!
-//! | wrapper | what it is for |
+//! | wrapper | purpose |
 //! |---|---|
-//! | [`Checksummed`] | finding bits that flip on a device, or on the way there and back |
-//! | [`Counting`] | asserting what a program asked of a device: calls, copies, bytes, kernels |
-//! | [`Faulty`] | seeing a program through refusals, failures that come later, and the loss of the device |
-//! | [`Mirrored`] | losing a device and nothing else |
-//! | [`ParityMember`] | the same for one device's share of the memory of three or more, instead of half |
+//! | [`Checksummed`] | detects bits that flip on a device, or on the way there and back |
+//! | [`Counting`] | counts a program's calls, copies, bytes and kernels, for assertions |
+//! | [`Faulty`] | tests a program against refusals, deferred failures, and the loss of the device |
+//! | [`Mirrored`] | keeps all data if a device is lost |
+//! | [`ParityMember`] | the same at the cost of one device's share of three or more, instead of half of the memory |
 
 mod checksummed;
 mod counting;

@@ -1,8 +1,8 @@
-//! Copies of one call that are one copy to a driver.
+//! Merging of adjacent copies, so that one driver call carries them.
 
 use crate::Transfer;
 
-/// The transfers without empty ones, and with those joined that follow each other on both sides.
+/// Returns the transfers without empty ones, merged if they are adjacent on both sides.
 pub fn joined<'a>(transfers: &[Transfer<'a>]) -> impl Iterator<Item = Transfer<'a>> {
     let mut rest = transfers.iter().filter(|transfer| transfer.bytes() > 0).peekable();
     std::iter::from_fn(move || {
@@ -15,8 +15,8 @@ pub fn joined<'a>(transfers: &[Transfer<'a>]) -> impl Iterator<Item = Transfer<'
     })
 }
 
-/// Both as one, if the second goes on where the first ends, on both sides and in the same memory, and copies
-/// within one buffer do not overlap as one.
+/// Merges two transfers if the second continues the first on both sides, in the same memory. Returns
+/// `None` if the merged copy would overlap itself within one buffer.
 fn joint<'a>(first: &Transfer<'a>, next: &Transfer<'a>) -> Option<Transfer<'a>> {
     let bytes = first.bytes().checked_add(next.bytes())?;
     let of = |transfer: &Transfer<'a>, skip: u64, bytes: u64| match *transfer {
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn neighbours_on_both_sides_are_joined_and_others_are_not() {
-        // Names are all that is looked at. SAFETY: no bytes are anywhere.
+        // The test uses names alone. SAFETY: the allocation has no bytes.
         let host = unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) };
         let [buffer, other] = [(); 2].map(|()| BufferHandle::unique());
         let up = |buffer, from, to, bytes| Transfer::Upload {

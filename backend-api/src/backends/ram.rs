@@ -1,20 +1,20 @@
-//! How much RAM there is.
+//! The amount of RAM in the system.
 
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// How much RAM there is.
+/// The amount of RAM in the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemMemory {
-    /// All of it, in bytes.
+    /// All RAM, in bytes.
     pub total_bytes: u64,
-    /// What a program can take before the system starts to swap or to kill, in bytes.
+    /// The bytes that a program can allocate before the system swaps or kills.
     pub available_bytes: u64,
 }
 
 impl SystemMemory {
-    /// What Linux tells of the machine, and of the control groups that the process lives in, whichever is
-    /// less. `None` where it does not tell, and on other systems.
+    /// Reads the memory of the machine and of the process's control groups from Linux, and returns the
+    /// smaller one. `None` if Linux does not report it, and on other systems.
     #[must_use]
     pub fn of_linux() -> Option<Self> {
         let text = read_to_string("/proc/meminfo").ok()?;
@@ -32,7 +32,8 @@ impl SystemMemory {
         }))
     }
 
-    /// What may be handed out of it: a sixteenth of the machine, at most 2 GiB, is left to everybody else.
+    /// Returns the bytes that may be allocated: a sixteenth of the machine, at most 2 GiB, stays free for
+    /// other programs.
     #[must_use]
     pub fn usable_bytes(&self) -> u64 {
         let head_room = (self.total_bytes / 16).min(2 << 30);
@@ -46,7 +47,7 @@ fn kib_field(text: &str, name: &str) -> Option<u64> {
     line.trim().trim_end_matches("kB").trim_end().parse().ok()
 }
 
-/// The limit of a control group, if it has one, and what is left up to there.
+/// Returns the limit of a control group, if it has one, and the bytes free below it.
 fn limit(folder: &Path) -> Option<SystemMemory> {
     let mut limit = limited(folder, "memory.max", "memory.current")?;
     // Cached file contents count as used, but the kernel gives them up first.
@@ -56,7 +57,8 @@ fn limit(folder: &Path) -> Option<SystemMemory> {
     Some(limit)
 }
 
-/// The limit of a control group in a file, and how much is left beside what is used according to another.
+/// Reads a control group's limit from one file and its usage from another, and returns the limit and the
+/// difference.
 fn limited(folder: &Path, limit: &str, used: &str) -> Option<SystemMemory> {
     let number = |name| read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
     let total_bytes = number(limit)?;

@@ -24,7 +24,7 @@ pub(super) fn batches_of_mixed_directions<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 4 * PART, 2 * PART);
     let mut random = SplitMix64::new(7);
     for round in 0..20 {
-        // Uploads go to the first quarter, internal copies from the second to the third; downloads come from
+        // Uploads write to the first quarter, internal copies move the second to the third; downloads read
         // the last.
         let mut batch = Vec::new();
         for place in (0..PART - 400).step_by(400) {
@@ -40,7 +40,7 @@ pub(super) fn batches_of_mixed_directions<D: Device>(cx: &Context<'_, D>) {
             batch.swap(i, random.index(i + 1));
         }
         scene.submit(&batch);
-        // The next batch reads what this one wrote.
+        // The next batch reads the bytes that this one wrote.
         scene.submit(&[scene.internal(0, 3 * PART, PART)]);
         scene.submit(&[scene.download(2 * PART, 0, PART)]);
         scene.submit(&[scene.upload(PART, PART, PART)]);
@@ -54,7 +54,7 @@ pub(super) fn batches_of_thousands_of_pieces<D: Device>(cx: &Context<'_, D>) {
     const PIECES: usize = 3000;
     let mut scene = Scene::new(cx, PIECES * 100, PIECES * 100);
     for bytes in [1, 8, 50] {
-        // In reverse, so that no two neighbours can be joined, and in a second batch in order, so that all
+        // In reverse, so that no neighbours can be merged, and in a second batch in order, so that all
         // can.
         let reverse: Vec<_> =
             (0..PIECES).map(|k| scene.upload(k * 100, (PIECES - 1 - k) * 100, bytes)).collect();
@@ -107,13 +107,13 @@ pub(super) fn copies_by_every_route<D: Device>(cx: &Context<'_, D>) {
     const ROOM: usize = 200;
     let mut scene = Scene::new(cx, PIECES * ROOM, PIECES * ROOM);
     let all = [Route::Single, Route::Batch, Route::Kernel];
-    // A wish that the device cannot fulfil is none.
+    // The device ignores a route that it does not have.
     assert!(cx.device().routes().iter().all(|route| all.contains(route)), "routes that nobody knows");
     let before = cx.device().routing();
     for route in all {
         cx.device().set_routing(Routing::only(route));
         for (number, pieces) in [0, 1, 2, 9, PIECES].into_iter().enumerate() {
-            // In reverse, so that no two neighbours can be joined.
+            // In reverse, so that no neighbours can be merged.
             let place = |k: usize| (PIECES - 1 - k) * ROOM + number;
             let bytes = |k: usize| (k * 7 + number) % (ROOM - 8);
             let up: Vec<_> = (0..pieces).map(|k| scene.upload(k * ROOM + 3, place(k), bytes(k))).collect();
@@ -126,7 +126,7 @@ pub(super) fn copies_by_every_route<D: Device>(cx: &Context<'_, D>) {
             scene.submit(&down);
             scene.assert_as_expected(&format!("{pieces} copies by a table with the route {route:?}"));
         }
-        // Both ways in one call.
+        // Both directions in one call.
         let half = PIECES * ROOM / 2;
         let both: Vec<_> = (0..PIECES / 2)
             .flat_map(|k| {

@@ -9,7 +9,7 @@ use super::Context;
 use super::context::assert_refused;
 use super::scene::Scene;
 
-/// A program that grows.
+/// A program under construction.
 struct Sketch(Vec<Instruction>);
 
 impl Sketch {
@@ -34,7 +34,8 @@ impl Sketch {
         self.push(Instruction::Cast { of, to })
     }
 
-    /// A conversion to or from a float of 16 bits; 0 in place of a NaN's bits, which are not said.
+    /// Appends a conversion to or from a float of 16 bits; 0 in place of a NaN's bits, which are
+    /// unspecified.
     fn converted(&mut self, op: Unary, of: Value) -> Value {
         let yes = self.push(Instruction::Unary { op, of });
         if self.of(yes).is_float() {
@@ -52,8 +53,8 @@ impl Sketch {
         Program::new(self.0.clone()).expect("a sound program")
     }
 
-    /// The value as it can be stored and compared: bools as bytes, and 0 in place of a NaN, whose bits are
-    /// not said.
+    /// Returns the value in a form that can be stored and compared: bools as bytes, and 0 in place of a
+    /// NaN, whose bits are unspecified.
     fn storable(&mut self, value: Value) -> Value {
         let of = self.of(value);
         if of == Type::Bool {
@@ -68,19 +69,19 @@ impl Sketch {
     }
 }
 
-/// Numbers at which arithmetic turns, and others.
+/// Returns edge cases of arithmetic, and other numbers.
 fn edges(of: Type, random: &mut SplitMix64) -> u64 {
     let top = 1_u64 << (8 * of.bytes() - 1);
     let float = |x: f64| if of == Type::F32 { u64::from((x as f32).to_bits()) } else { x.to_bits() };
     let common = [0.0, -0.0, 1.0, -1.5, 127.5, 255.0, -128.9, 65535.6, 0.1, 3.0];
     let extreme = [-9.3e18, 1.9e19, 1e-40, 5e-324, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
-    // Where integers and the mantissas of short floats end.
+    // The ends of integers and of the mantissas of short floats.
     let ends = [31, 32, 24].map(|bits| (1_u64 << bits) as f64 + f64::from(u8::from(bits == 24)));
     let floats = [&common[..], &extreme, &ends].concat();
     let integers = [0, 1, 2, 7, u64::MAX, top, top - 1, top + 1, 31, 32, 64, 0x5555_5555_5555_5555, 100];
     match random.below(4) {
         0 => random.next() & of.mask(),
-        // Some sense in the exponent.
+        // Floats with a moderate exponent.
         1 if of.is_float() => float((random.next() as i64 >> 40) as f64 / 1024.0),
         1 => (random.below(64)) & of.mask(),
         _ if of.is_float() => float(random.pick(&floats)),
@@ -88,19 +89,19 @@ fn edges(of: Type, random: &mut SplitMix64) -> u64 {
     }
 }
 
-/// Elements of two numbers.
+/// Generates elements of two numbers.
 fn pairs(of: Type, count: usize, random: &mut SplitMix64) -> Vec<u8> {
     let width = of.bytes() as usize;
     let number = |_| {
         let number = edges(of, random);
-        // The lower bytes, wherever the machine has them.
+        // The lower bytes, in the machine's byte order.
         let shifted = if cfg!(target_endian = "big") { number << (64 - 8 * width) } else { number };
         shifted.to_ne_bytes().into_iter().take(width)
     };
     (0..2 * count).flat_map(number).collect()
 }
 
-/// A program on the two numbers of an element, values 0 and 1. Value 5 is whether the first is less.
+/// A program on the two numbers of an element, values 0 and 1. Value 5 is true if the first is less.
 fn on_pairs(of: Type) -> Sketch {
     let mut sketch = Sketch(Vec::new());
     let (a, b) = (sketch.field(0, 0, of), sketch.field(0, of.bytes(), of));
@@ -111,8 +112,8 @@ fn on_pairs(of: Type) -> Sketch {
     sketch
 }
 
-/// A function of two numbers and a bool with a loop, branches, an array and a table, that also looks where
-/// neither has anything.
+/// A function of two numbers and a bool with a loop, branches, an array and a table, which it also
+/// accesses out of bounds.
 fn looping(of: Type) -> Function {
     let [a, b, flag, at, one, len, more, found, sum] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(Reg);
     let binary = |op, to, left, right| Op::Binary { op, to, left, right };
@@ -164,7 +165,7 @@ fn looping(of: Type) -> Function {
     Function::new(body, table).expect("a sound function")
 }
 
-/// A function that says whether one number is less than another, or equal to it.
+/// A function that returns whether one number is at most another.
 fn at_most(of: Type) -> Function {
     let [a, b, holds] = [0, 1, 2].map(Reg);
     let code = vec![
@@ -177,7 +178,7 @@ fn at_most(of: Type) -> Function {
     Function::new(body, Vec::new()).expect("a sound function")
 }
 
-/// All operations on two numbers of a type, for such a program.
+/// Returns all operations on two numbers of a type, for such a program.
 fn operations(of: Type) -> Vec<Instruction> {
     let [left, right, condition] = [0, 1, 5].map(Value);
     let mut all = vec![Instruction::Select { condition, yes: right, no: left }];
@@ -202,7 +203,7 @@ pub(super) fn computations_with_every_operation<D: Device>(cx: &Context<'_, D>) 
     for of in Type::NUMBERS {
         scene.put(0, &pairs(of, COUNT, &mut random));
         let stride = 2 * of.bytes() as usize;
-        // Several at once: translating a program may take long.
+        // Several in one program, as translating a program may take long.
         for some in operations(of).chunks(Compute::STORES_MAX) {
             let mut sketch = on_pairs(of);
             let mut store = |(place, operation): (u32, &Instruction)| {
@@ -224,12 +225,12 @@ pub(super) fn computations_with_every_operation<D: Device>(cx: &Context<'_, D>) 
     }
 }
 
-/// The values of a program whose type fits.
+/// Returns the values of a program whose type fits.
 fn values_of(program: &Program, fits: &dyn Fn(Type) -> bool) -> Vec<Value> {
     (0..).map(Value).zip(program.types()).filter(|(_, of)| fits(**of)).map(|(value, _)| value).collect()
 }
 
-/// A tree over the fields of two sources, of about so many instructions.
+/// Generates an expression tree over the fields of two sources, of about `instructions` instructions.
 fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types: &[Type]) -> Sketch {
     let mut sketch = Sketch(Vec::new());
     while sketch.0.len() < instructions {
@@ -309,7 +310,7 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
     let mut random = SplitMix64::new(cx.limits().seed ^ 0xE0);
     let answer_bytes = Compute::partials_bytes() as usize;
     let mut scene = Scene::new(cx, 3 * COUNT * 50 + 100, answer_bytes + 16);
-    // Few at a time, since translating a program may take long: other seeds bring others.
+    // Few at a time, since translating a program may take long; another seed generates other programs.
     for round in 0..18 {
         let strides = [(); 2].map(|()| random.pick(&[1, 2, 4, 8, 12, 20, 44, 7, 13]));
         let types = if round % 3 == 0 { &Type::NUMBERS[..8] } else { &Type::NUMBERS[..] };
@@ -371,7 +372,7 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
             }
         }
         scene.assert_as_expected(&what("all"));
-        // What was stored is dull by now.
+        // Stored values have become uniform by now.
         if round % 5 == 4 {
             let noise = cx.noise(round, 2 * COUNT * 50);
             scene.put(0, &noise);
@@ -379,7 +380,7 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// One action of each kind.
+/// Returns one action of each kind.
 fn every_action<'a>(
     value: Value,
     predicate: Value,
@@ -406,7 +407,7 @@ pub(super) fn computations_of_nothing<D: Device>(cx: &Context<'_, D>) {
     let stores = [Store { value, source: 0, offset: 0 }];
     let actions = every_action(value, predicate, None, &stores, answer);
     for (at, action) in actions.into_iter().enumerate() {
-        // Nothing has room for any stride.
+        // Empty sources fit any stride.
         let sources =
             [scene.elements(100, 0, 4), scene.elements(0, 0, usize::MAX), scene.elements(8, 0, usize::MAX)];
         scene.compute(
@@ -442,7 +443,7 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
         let mut run_at = |geometry, action: Action<'_>, what: &str| {
             scene.compute(&program, &sources, geometry, action, &format!("{what} of many {of}"));
         };
-        // At the end of 32 bits, and of 64, where indices wrap.
+        // At the end of 32 bits, and of 64, at which indices wrap.
         for first in [(1 << 32) - 70_000, u64::MAX - 70_000] {
             let geometry = Geometry { first, page_len: 1000, channel: 1, channels: 3 };
             run_at(geometry, Action::Sum { value: index, filter: None, answer }, "sum of large indices");
@@ -464,7 +465,7 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// For kernels that take several neighbours at once: short elements without gaps, to the last one.
+/// For kernels that process several neighbours at once: short contiguous elements, to the last one.
 pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
     const MOST: usize = 70_001;
     // Room for both, each at a multiple of 16, and a wider target.
@@ -491,7 +492,7 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
         let predicate = sketch.binary(Binary::Lt, wide, b);
         let program = sketch.program();
         let (first, second) = (of.bytes() as usize, other.bytes() as usize);
-        // From a multiple of 16 on, and not.
+        // At a multiple of 16, and elsewhere.
         for (start, counts) in
             [(0, &[1, 7, 8, 9, 1029, 2047, 2048, 2050, 33_333, MOST][..]), (first, &[3000])]
         {
@@ -534,8 +535,8 @@ pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<
         let wide = sketch.cast(c, Type::U32);
         let less = sketch.binary(Binary::Lt, a, b);
         let program = sketch.program();
-        // Fields change places, under the same element twice, which works as all are read before any is
-        // written.
+        // Fields are exchanged, twice in one element. This works as a device reads all fields before it
+        // writes any.
         let records = scene.elements(0, COUNT, 12);
         let others = scene.elements(COUNT * 12, COUNT, 6);
         let sources = [records, others, records];
@@ -551,7 +552,7 @@ pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<
     }
 }
 
-/// For kernels that keep their intermediate results in memory which they share.
+/// For kernels that keep intermediate results in shared memory.
 pub(super) fn computations_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 20_000;
     let room = Compute::partials_bytes() as usize;
@@ -602,7 +603,7 @@ pub(super) fn preparing_changes_nothing<D: Device>(cx: &Context<'_, D>) {
             device.prepare(&compute).expect("a preparation");
         };
         let before = scene.submit(&[]);
-        // Two threads at a time, once more, and for no elements.
+        // By two threads at once, a second time, and for no elements.
         std::thread::scope(|scope| {
             scope.spawn(|| prepare(&all));
             prepare(&all);

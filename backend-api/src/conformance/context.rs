@@ -1,4 +1,4 @@
-//! What a check is given: a device, limits, and short ways to ask the device for things.
+//! The context of a check: a device, limits, and short forms of the device's calls.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::{
 
 use super::Limits;
 
-/// A device under check, with the limits of the check.
+/// The device that is checked, with the limits of the check.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Context<'a, D: Device> {
 }
 
 impl<'a, D: Device> Context<'a, D> {
-    /// The context of one run of one check.
+    /// Creates the context of one run of one check.
     #[must_use]
     pub fn new(device: &'a Arc<D>, limits: Limits) -> Self {
         Self { device, limits, skipped: RefCell::new(None) }
@@ -45,19 +45,19 @@ impl<'a, D: Device> Context<'a, D> {
         self.device
     }
 
-    /// The limits, with no more memory than the device has, and at least [`Limits::LEAST_BYTES`].
+    /// Returns the limits, with at most the device's memory, and at least [`Limits::LEAST_BYTES`].
     #[must_use]
     pub fn limits(&self) -> Limits {
         let bytes = self.limits.bytes.min(self.device.info().total_bytes);
         self.limits.with_bytes(bytes.max(Limits::LEAST_BYTES))
     }
 
-    /// Notes that the check, or a part of it, cannot be made on this device. The first reason counts.
+    /// Records that the check, or a part of it, cannot run on this device. The first reason counts.
     pub fn skip(&self, why: impl Into<String>) {
         self.skipped.borrow_mut().get_or_insert_with(|| why.into());
     }
 
-    /// Why the check could not be made, if it could not.
+    /// Returns the reason why the check could not run, if any.
     #[must_use]
     pub fn skipped(&self) -> Option<String> {
         self.skipped.borrow().clone()
@@ -71,14 +71,14 @@ impl<'a, D: Device> Context<'a, D> {
         DeviceBuffer::new(self.device, bytes, Commit::Lazy).expect("device memory")
     }
 
-    /// Pinned memory where the system allows it, pageable memory elsewhere.
+    /// Allocates pinned memory if the system allows it, else pageable memory.
     pub(super) fn host(&self, bytes: usize) -> HostBuffer<D> {
         self.host_of(HostMemory::Pinned, bytes).unwrap_or_else(|| {
             HostBuffer::new(self.device, bytes, HostMemory::Pageable).expect("host memory")
         })
     }
 
-    /// Memory of a kind, unless it is pinned memory that the system refuses.
+    /// Allocates memory of a kind, unless it is pinned memory that the system refuses.
     pub(super) fn host_of(&self, kind: HostMemory, bytes: usize) -> Option<HostBuffer<D>> {
         match HostBuffer::new(self.device, bytes, kind) {
             Err(error) if (error.kind(), kind) == (ErrorKind::PinRefused, HostMemory::Pinned) => None,
@@ -114,7 +114,7 @@ impl<'a, D: Device> Context<'a, D> {
         queue.submit(&[Transfer::Upload { from: from.at(0), to: to.at(0), bytes }]).expect("an upload")
     }
 
-    /// As [`upload`](Self::upload), the other way.
+    /// Copies as [`upload`](Self::upload), in the other direction.
     #[track_caller]
     pub(super) fn download(
         &self,
@@ -126,7 +126,7 @@ impl<'a, D: Device> Context<'a, D> {
         queue.submit(&[Transfer::Download { from: from.at(0), to: to.at(0), bytes }]).expect("a download")
     }
 
-    /// `bytes` bytes that look like noise and are the same for a seed.
+    /// Returns `bytes` bytes of noise, the same for equal seeds.
     pub(super) fn noise(&self, seed: u64, bytes: usize) -> Vec<u8> {
         let mut noise = vec![0; bytes];
         SplitMix64::new(seed).fill(&mut noise);
@@ -151,7 +151,7 @@ pub(super) fn assert_holds<D: Device>(what: &str, host: &HostBuffer<D>, at: usiz
     assert_bytes(what, &found, expected);
 }
 
-/// Asserts that two pieces of memory are equal, and says where they are not.
+/// Asserts that two pieces of memory are equal, and prints the first difference.
 #[track_caller]
 pub(super) fn assert_bytes(what: &str, found: &[u8], expected: &[u8]) {
     assert_eq!(found.len(), expected.len(), "{what}: length");

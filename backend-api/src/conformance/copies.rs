@@ -5,7 +5,7 @@ use crate::{Device, HostMemory, Transfer};
 use super::Context;
 use super::scene::Scene;
 
-/// Sizes around everything that copies are cut up by: words, vectors, cache lines, pages.
+/// Sizes around the units that copies are divided into: words, vectors, cache lines, pages.
 pub(super) const SMALL: [usize; 30] = [
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 23, 24, 31, 32, 33, 47, 48, 49, 63, 64, 65, 127,
     128, 129,
@@ -33,8 +33,8 @@ pub(super) fn copies_of_nothing<D: Device>(cx: &Context<'_, D>) {
     scene.settle(ticket);
 }
 
-/// For each pair of places, in three calls: an upload from the second to the first, from there within the
-/// device to `far` behind the second, and from there to `far` behind the first in host memory.
+/// For each pair of places, makes three calls: an upload from the second to the first, a copy within the
+/// device to `far` behind the second, and a download to `far` behind the first in host memory.
 fn there_and_back<D: Device>(scene: &mut Scene<'_, D>, places: &[(usize, usize)], far: usize, bytes: usize) {
     let copies: [Vec<_>; 3] = [
         places.iter().map(|&(one, other)| scene.upload(other, one, bytes)).collect(),
@@ -48,12 +48,12 @@ pub(super) fn copies_of_every_small_size_and_alignment<D: Device>(cx: &Context<'
     const PIECE: usize = 256;
     let mut scene = Scene::new(cx, 66 * PIECE * 2, 66 * PIECE * 2);
     for bytes in SMALL {
-        // Piece k begins k bytes behind a boundary on one side and a varying number of bytes behind one on
-        // the other.
+        // Piece k begins k bytes behind a boundary on one side, and a varying number of bytes behind one
+        // on the other.
         let places: Vec<_> = (0..=64).map(|k| (k * PIECE + k, k * PIECE + (k * 7 + bytes) % 65)).collect();
         let far = 66 * PIECE;
         for (round, &(one, other)) in places.iter().enumerate() {
-            // One call each for some, a common call for all below.
+            // Some in a call of their own; all in a common call below.
             if (round + bytes) % 16 == 0 {
                 scene.submit(&[scene.upload(one, other, bytes)]);
                 scene.submit(&[scene.internal(other, far + one, bytes)]);
@@ -108,7 +108,7 @@ pub(super) fn copies_within_and_between_buffers<D: Device>(cx: &Context<'_, D>) 
         scene.submit(&[scene.internal(5000, 5000 - bytes, bytes)]);
         scene.assert_as_expected(&format!("neighbours of {bytes} bytes"));
     }
-    // There and back by way of other buffers.
+    // There and back through other buffers.
     let others = [cx.memory(777), cx.memory(777)];
     let hop = |from, to| Transfer::Internal { from, to, bytes: 700 };
     let path = [scene.memory.at(1234), others[0].at(77), others[1].at(0), scene.memory.at(7001)];

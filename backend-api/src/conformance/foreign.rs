@@ -1,4 +1,4 @@
-//! Kernels whose code comes from elsewhere.
+//! Checks of kernels with foreign code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,7 +76,7 @@ fn kernel() -> Kernel {
 
 pub(super) fn code_from_elsewhere_is_run<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
-    // SAFETY: the texts do what the body does.
+    // SAFETY: the texts have the effects of the body.
     let code = unsafe { Code::new("scale") }.ptx(PTX).opencl_c(OPENCL_C);
     let kernel = kernel().with_code(code);
     let elements = scene.elements(16, 1000, 8);
@@ -118,7 +118,7 @@ pub(super) fn who_submits_a_launch_may_refuse_it<D: Device>(cx: &Context<'_, D>)
         params: &[1, 0],
         ..Launch::new(&kernel, 1000, Geometry::plain(0), scene.host_at(REPORT as u64))
     });
-    // Devices without a queue of a driver's run the body, which changes nothing either.
+    // Devices without a driver's queue run the body, which changes nothing either.
     if asked.load(Ordering::Relaxed) {
         assert_eq!(launched.expect_err("it was refused").detail(), "by itself");
     } else if let Some(ticket) = accepted(cx, "code from elsewhere", launched) {

@@ -1,4 +1,4 @@
-//! What items of a kernel do together, compared with the interpreter: groups, lanes, atomics.
+//! Checks of group operations against the interpreter: barriers, lanes, atomics.
 
 use crate::kernel::{
     Access, Across, ArrayDecl, Binary, Body, Memory, Op, Place, Reg, Rmw, Scope, Space, TableDecl, Type,
@@ -13,17 +13,18 @@ use super::scene::words;
 
 const OF: Memory = Memory::Value(Type::U64);
 
-/// A view of so many numbers of 64 bits.
+/// Creates a view of `count` numbers of 64 bits.
 fn numbers<D: Device>(cx: &Context<'_, D>, count: u64) -> CaseView {
     CaseView { stride: 8, count, bytes: cx.noise(count, count as usize * 8), shift: 0 }
 }
 
-/// Stores a register of 64 bits in the item's own element; `zero` is overwritten.
+/// Returns code that stores a register of 64 bits in the item's own element; `zero` is overwritten.
 fn stored(value: Reg, zero: Reg) -> [Op; 2] {
     [Op::Literal { to: zero, bits: 0 }, Op::Store { view: 0, at: zero, offset: 0, of: OF, value }]
 }
 
-/// Items turn their group's elements around, twice through one array, and say where they are.
+/// Returns a kernel whose items reverse their group's elements, twice through one array, and store their
+/// position.
 fn turning(group_len: u32) -> Body {
     let [value, own_place, last, other, zero, sum] = [0, 1, 2, 3, 4, 5].map(Reg);
     let sub = |to, left, right| Op::Binary { op: Binary::Sub, to, left, right };
@@ -34,7 +35,7 @@ fn turning(group_len: u32) -> Body {
         Op::Literal { to: last, bits: u64::from(group_len) - 1 },
         sub(other, last, own_place),
     ];
-    // What nobody has put there is zero, in each group anew.
+    // An element that no item has written is zero, in each group anew.
     code.push(Op::Get { to: sum, array: 0, at: other });
     code.push(Op::Barrier);
     for _ in 0..2 {
@@ -64,7 +65,7 @@ fn turning(group_len: u32) -> Body {
 
 pub(super) fn groups_share_memory_and_meet<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
-    // Whole groups, one that is not, fewer items than a group has, and many groups.
+    // Whole groups, a partial group, fewer items than a group has, and many groups.
     for (group_len, items) in [(32, 96), (64, 100), (128, 7), (1, 5), (50, 4000), (256, 3000)] {
         let name = format!("groups of {group_len} for {items} items");
         if !run(cx, &mut scene, &case(&name, turning(group_len), items, vec![numbers(cx, items)])) {
@@ -73,8 +74,8 @@ pub(super) fn groups_share_memory_and_meet<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// The sum of a group by halves, with what some items do alone before, between and after: conditions that
-/// were found once, and loops that only some of the items take.
+/// Returns a kernel that sums a group by halves. Some items also work alone before, between and after:
+/// under conditions that were computed once, and in loops that only some of the items enter.
 fn halving(group_len: u32) -> Body {
     let [value, own_place, zero, one, half, other, turn] = [0, 1, 2, 3, 4, 5, 6].map(Reg);
     let [is_first, is_low, done, ended] = [7, 8, 9, 10].map(Reg);
@@ -83,7 +84,7 @@ fn halving(group_len: u32) -> Body {
     let leave = |when| on(when, vec![Op::Break { out: 0 }]);
     let get = |to, at| Op::Get { to, array: 0, at };
     let put = |at, value| Op::Put { array: 0, at, value };
-    // Adds 1 to the own place as often as a number says.
+    // Adds 1 to the item's own place `bound` times.
     let counted = |bound| {
         let body = vec![
             binary(Binary::Le, done, bound, turn),
@@ -157,7 +158,7 @@ pub(super) fn items_of_a_group_take_different_ways<D: Device>(cx: &Context<'_, D
     }
 }
 
-/// A kernel that stores what every operation across lanes gives for values of a type.
+/// Returns a kernel that stores the results of every operation across lanes for values of a type.
 fn every_operation(of: Type) -> Body {
     let memory = Memory::Value(of);
     let mut registers = vec![Type::U64, Type::U64, of, Type::Bool, Type::U32];
@@ -201,7 +202,7 @@ fn every_operation(of: Type) -> Body {
         code.push(Op::Store { view: 0, at: zero, offset, of: Memory::Value(stored_of), value: stored });
         offset += stored_of.bytes();
     }
-    // What all items have alike, in its own place.
+    // A value that is equal in all items, stored at its own place.
     registers.push(Type::U64);
     let same = Reg(registers.len() as u32 - 1);
     offset = offset.next_multiple_of(8);
@@ -226,7 +227,7 @@ pub(super) fn operations_across_lanes<D: Device>(cx: &Context<'_, D>) {
         let bytes = u64::from(of.bytes());
         let mut values = cx.noise(3, (items * bytes) as usize);
         if of == Type::F32 {
-            // Of sums that would be rounded otherwise in another order.
+            // Sums whose rounding depends on the order.
             let floats =
                 (0..items as u32).map(|item| 1.0_f32 / (item as f32 + 1.0) * 1e3_f32.powi(item as i32 % 5));
             values = floats.flat_map(f32::to_ne_bytes).collect();
@@ -236,7 +237,8 @@ pub(super) fn operations_across_lanes<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// All items change one of a few places of a view and of an array, which ends in the view as well.
+/// Returns a kernel in which all items change a few places of a view and of an array, which is then added
+/// to the view as well.
 fn changing(op: Rmw, of: Type) -> Body {
     let memory = Memory::Value(of);
     let [item, bin, value, bound, zero, total] = [0, 1, 2, 3, 4, 5].map(Reg);
@@ -256,7 +258,7 @@ fn changing(op: Rmw, of: Type) -> Body {
         },
         Op::Atomic { op, to: None, place: Place::Array { array: 0, at: bin }, value, scope: Scope::Group },
         Op::Barrier,
-        // The first three of a group add up what it has.
+        // The first three items of a group add up its array.
         Op::Where { to: item, what: Where::InGroup },
         Op::Binary { op: Binary::Lt, to: Reg(6), left: item, right: bound },
         Op::If {
@@ -319,8 +321,8 @@ pub(super) fn atomics_of_every_kind<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// Items take a number each from a counter, by adding or by comparing and exchanging, and leave their own
-/// number at its place.
+/// Returns a kernel whose items take a number each from a counter, by adding or by compare-exchange, and
+/// store their own number at that index.
 fn taking(by_exchange: bool) -> Body {
     let [item, zero, one, place, next, seen] = [0, 1, 2, 3, 4, 5].map(Reg);
     let at = Place::View { view: 0, at: zero, offset: 0 };
@@ -394,12 +396,12 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Contex
     let code = vec![
         Op::Where { to: item, what: Where::Item },
         Op::Literal { to: one, bits: 1 },
-        // Written once, but where loops end by their budget no register is taken for constant.
+        // Written once, but in kernels with loops that end by their budget no register counts as constant.
         Op::Literal { to: place, bits: 1 },
         Op::Lookup { to: sum, table: 0, at: place },
         Op::Binary { op: Binary::And, to: odd, left: item, right: one },
         Op::Binary { op: Binary::Eq, to: Reg(4), left: odd, right: one },
-        // Odd items turn without end, then all of them do.
+        // Odd items loop without end, then all items do.
         Op::If { when: Reg(4), then: vec![Op::Loop { body: vec![more.clone()] }], otherwise: vec![] },
         Op::Barrier,
         Op::Loop { body: vec![Op::Barrier, more] },
@@ -415,8 +417,8 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Contex
     run(cx, &mut scene, &endless);
 }
 
-/// Items take two pieces of memory of their own, of which the second is as long as the item says, fill them,
-/// and read them again.
+/// Returns a kernel whose items allocate twice from their arena, the second time a length that depends on
+/// the item, fill both, and read them again.
 fn taking_memory(group_len: Option<u32>) -> Body {
     let [item, zero, first, second, bytes, at, end, word, sum] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(Reg);
     let [done, one, eight, byte] = [9, 10, 11, 12].map(Reg);
@@ -444,23 +446,23 @@ fn taking_memory(group_len: Option<u32>) -> Body {
             Op::Arena { to: first, bytes: eight },
             Op::ArenaStore { at: first, value: item },
             Op::Load { to: bytes, view: 0, at: zero, offset: 0, of: OF },
-            // More than there is for some.
+            // For some items this exceeds the arena.
             Op::Arena { to: second, bytes },
             binary(Binary::Add, end, second, bytes),
         ],
-        // It is zero at first.
+        // The memory is zero at first.
         each(second, add.clone()),
         each(second, fill),
         each(second, add),
         vec![
-            // The first one is what it was; of numbers of a byte, too.
+            // The first allocation is unchanged; also read as a number of one byte.
             Op::ArenaLoad { to: word, at: first },
             binary(Binary::Xor, sum, sum, word),
             binary(Binary::Add, at, first, one),
             Op::ArenaLoad { to: byte, at },
             Op::Cast { to: word, of: byte },
             binary(Binary::Add, sum, sum, word),
-            // Not aligned: outside.
+            // A misaligned place counts as outside.
             Op::ArenaLoad { to: word, at },
             binary(Binary::Add, sum, sum, word),
         ],

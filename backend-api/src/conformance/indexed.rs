@@ -1,4 +1,4 @@
-//! Gathers and scatters against the naive ones.
+//! Checks of gathers and scatters against naive ones.
 
 use crate::wrap::SplitMix64;
 use crate::{
@@ -11,14 +11,14 @@ use super::context::{assert_bytes, assert_holds, assert_refused};
 use super::scene::{Gathered, Indexed, Scattered, Scene};
 use super::searches::strides;
 
-/// Work that fails, with the memory that it needs.
+/// Failing work, with the memory that it needs.
 pub(super) struct Failing<D: Device> {
     pub ticket: Ticket,
     _memory: DeviceBuffer<D>,
     _host: HostBuffer<D>,
 }
 
-/// Submits a gather that fails when its turn comes, for its only index is outside.
+/// Submits a gather that fails when it runs, as its only index is outside.
 pub(super) fn failing_gather<D: Device>(cx: &Context<'_, D>, queue: &Queue<D>) -> Failing<D> {
     let (memory, host) = (cx.memory(64), cx.host(64));
     host.write(0, &8_u64.to_ne_bytes());
@@ -28,13 +28,13 @@ pub(super) fn failing_gather<D: Device>(cx: &Context<'_, D>, queue: &Queue<D>) -
     Failing { ticket, _memory: memory, _host: host }
 }
 
-/// `count` indices below `below`, in any order, which may repeat.
+/// Returns `count` indices below `below`, in any order, possibly repeated.
 fn any_indices(seed: u64, count: usize, below: usize) -> Vec<u64> {
     let mut random = SplitMix64::new(seed);
     (0..count).map(|_| random.below(below as u64)).collect()
 }
 
-/// `count` different indices below `below`, in any order.
+/// Returns `count` different indices below `below`, in any order.
 fn different_indices(seed: u64, count: usize, below: usize) -> Vec<u64> {
     let mut random = SplitMix64::new(seed);
     let mut all: Vec<u64> = (0..below as u64).collect();
@@ -57,7 +57,7 @@ pub(super) fn gathers_and_scatters_of_nothing<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("gathers and scatters of nothing");
 }
 
-/// All, in any order: those of a scatter are different.
+/// Returns indices in any order; for a scatter all are different.
 fn indices_for(by: Indexed, seed: u64, count: usize, below: usize) -> Vec<u64> {
     match by {
         Gathered => any_indices(seed, count, below),
@@ -103,7 +103,7 @@ pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
                 indices[1..].fill(LEFT_OUT);
             }
             scene.write_indices(0, &indices);
-            // Zeroes are values, too.
+            // A value of zeroes must be moved, too.
             scene.fill(0, COUNT * stride / 2, &[0]);
             let (elements, values) =
                 (scene.elements(round % 3 * 4, COUNT, stride), COUNT * 8 + round * 5 % 16);
@@ -143,9 +143,9 @@ pub(super) fn gathers_and_scatters_of_elements_in_pages<D: Device>(cx: &Context<
     }
 }
 
-/// Gathers and scatters elements of several lengths in pages that are dealt out to these places, of which
-/// each has room for 90 000 bytes. `read` has all bytes of the memory of a place. False if the device takes
-/// no such elements.
+/// Gathers and scatters elements of several lengths in pages that are interleaved over these places, each
+/// with room for 90 000 bytes. `read` returns all bytes of a place's memory. Returns false if the device
+/// does not support such elements.
 pub(super) fn elements_in_pages<D: Device>(
     cx: &Context<'_, D>,
     bases: &[DeviceSpan<'_>],
@@ -236,8 +236,8 @@ pub(super) fn gathers_and_scatters_of_large_elements<D: Device>(cx: &Context<'_,
     scene.assert_as_expected("a gather of large elements");
 }
 
-/// Indices outside of `count` elements: near misses, and such as become small when they are multiplied or
-/// cut.
+/// Returns indices outside of `count` elements: near misses, and indices that become small by a
+/// multiplication or a truncation.
 fn outside(count: u64) -> [u64; 9] {
     [count, count + 1, u64::MAX - 1, u64::MAX - 2, 1 << 32, (1 << 32) + 1, 1 << 61, 1 << 63, (1 << 61) + 2]
 }
@@ -277,8 +277,8 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
         scene.write_indices(0, &indices);
         let elements = scene.elements(START, COUNT, 8);
         fails(&mut scene, elements, WANTED, &format!("{by:?}, element {wrong} of {COUNT}"));
-        // The values that were fetched, or the elements that were named rightly, are unspecified; all else is
-        // as it was.
+        // The gathered values, or the elements with valid indices, are unspecified; all other bytes are
+        // unchanged.
         if by == Gathered {
             scene.host.read(VALUES, &mut scene.expected_host[VALUES..VALUES + WANTED * 8]);
         } else {
@@ -298,7 +298,7 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
     scene.assert_as_expected(&format!("{by:?} after many failures"));
 }
 
-/// For kernels that keep their failure flag or their indices in memory which they share.
+/// For kernels that keep their failure flag or their indices in shared memory.
 pub(super) fn gathers_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 1000;
     let others = [cx.queue(), cx.queue()];

@@ -1,4 +1,4 @@
-//! Kernels of the program, compared with the interpreter.
+//! Checks of kernels against the interpreter.
 
 use crate::expr::Geometry;
 use crate::kernel::{
@@ -13,19 +13,18 @@ use super::context::assert_refused;
 use super::random::{Case, CaseView};
 use super::scene::{Scene, words};
 
-/// What a scene has of each memory, and where in its host memory the report goes.
+/// The lengths of a scene's memories, and the place of the report in its host memory.
 const MEMORY_BYTES: usize = 512 << 10;
 const HOST_BYTES: usize = 4096;
 pub(super) const REPORT: usize = 1032;
-/// So many random kernels: each is a program to be translated.
+/// The number of random kernels: a device must translate each.
 const RANDOM_CASES: u64 = 12;
 
 pub(super) fn scene<'a, D: Device>(cx: &'a Context<'_, D>) -> Scene<'a, D> {
     Scene::new(cx, MEMORY_BYTES, HOST_BYTES)
 }
 
-/// Whether a launch was accepted. A device that cannot carry it out is not asked further, and the check is
-/// noted as skipped.
+/// Returns whether a launch was accepted. If the device does not support it, the check counts as skipped.
 pub(super) fn accepted<D: Device>(
     cx: &Context<'_, D>,
     what: &str,
@@ -55,7 +54,7 @@ pub(super) fn launch_of<'a, D: Device>(
     }
 }
 
-/// Where the views of a case go, one after the other.
+/// Returns the places of a case's views, one after the other.
 fn places(case: &Case) -> Vec<usize> {
     let mut next = 8;
     let place = |view: &CaseView| {
@@ -76,7 +75,7 @@ pub(super) fn views_of<D: Device>(case: &Case, scene: &Scene<'_, D>) -> Vec<View
     places(case).into_iter().zip(&case.views).map(view).collect()
 }
 
-/// The report in the host memory, which is taken as expected.
+/// Reads the report in the host memory, which then counts as expected.
 pub(super) fn report<D: Device>(scene: &mut Scene<'_, D>) -> Report {
     let mut bytes = [0; Report::BYTES as usize];
     scene.host.read(REPORT, &mut bytes);
@@ -84,7 +83,7 @@ pub(super) fn report<D: Device>(scene: &mut Scene<'_, D>) -> Report {
     words(&bytes).try_into().map(Report::from_words).expect("four words")
 }
 
-/// Launches a case and compares all memory, unless the device cannot carry it out. Waits.
+/// Launches a case and compares all memory, unless the device does not support it. Waits.
 pub(super) fn run<D: Device>(cx: &Context<'_, D>, scene: &mut Scene<'_, D>, case: &Case) -> bool {
     let what = case.kernel.name().to_owned();
     let places = places(case);
@@ -109,7 +108,7 @@ pub(super) fn run<D: Device>(cx: &Context<'_, D>, scene: &mut Scene<'_, D>, case
     true
 }
 
-/// A case without parameters and tables.
+/// Creates a case without parameters and tables.
 pub(super) fn case(name: &str, body: Body, items: u64, views: Vec<CaseView>) -> Case {
     Case {
         kernel: Kernel::new(body).expect("a kernel").named(name),
@@ -123,12 +122,12 @@ pub(super) fn case(name: &str, body: Body, items: u64, views: Vec<CaseView>) -> 
     }
 }
 
-/// A view of numbers of 64 bits that only the item itself reaches.
+/// Declares a view of numbers of 64 bits with a tile of one element.
 pub(super) fn own() -> ViewDecl {
     ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, Memory::Value(Type::U64))] }
 }
 
-/// `x[i] = x[i] * factor + index`, of numbers of 64 bits.
+/// Creates the kernel `x[i] = x[i] * factor + index`, of numbers of 64 bits.
 fn recurrence() -> Kernel {
     let (of, [at, value, more]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
     let body = Body {
@@ -170,7 +169,7 @@ pub(super) fn launches_of_nothing<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// Numbers of a type at which something turns, and others.
+/// Returns edge cases of a type, and other numbers.
 fn numbers(of: Type) -> Vec<u64> {
     let top = 1_u64 << (8 * of.bytes() - 1);
     let mut random = SplitMix64::new(3);
@@ -186,7 +185,7 @@ fn numbers(of: Type) -> Vec<u64> {
     all.into_iter().map(|bits| bits & of.mask()).collect()
 }
 
-/// A kernel that stores what every operation on values of a type gives.
+/// Creates a kernel that stores the results of every operation on values of a type.
 fn every_operation(of: Type) -> Case {
     let (memory, bytes) = (Memory::Value(of), of.bytes());
     let mut registers = vec![Type::U64, Type::U64, of, of, of, Type::Bool];
@@ -231,10 +230,10 @@ fn every_operation(of: Type) -> Case {
     }
     result(of, &|to| Op::Select { to, when: less, yes: a, no: b });
     result(Type::Bool, &|to| Op::Unary { op: Unary::Not, to, of: less });
-    // Casts to `F64` are left to those from it, which a device without it does not get.
+    // Casts from `F64` include the casts to `F64`: a device without that type must not see them.
     for to_type in Type::NUMBERS.into_iter().filter(|to| *to != Type::F64 || of == Type::F64) {
         result(to_type, &|to| Op::Cast { to, of: a });
-        // Not the bits of a NaN, which are nobody's.
+        // Not the bits of a NaN, which are unspecified.
         if to_type.bytes() == bytes && !of.is_float() {
             result(to_type, &|to| Op::Bits { to, of: a });
         }
@@ -276,12 +275,12 @@ pub(super) fn launches_with_every_operation<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-/// Prepares cases together. What a device does not support it says once more when it is launched.
+/// Prepares cases together. If a device does not support one, it reports this again at the launch.
 fn prepare<D: Device>(cx: &Context<'_, D>, scene: &Scene<'_, D>, cases: &[Case]) {
     let views: Vec<Vec<View<'_>>> = cases.iter().map(|case| views_of(case, scene)).collect();
     let launches: Vec<Launch<'_>> =
         cases.iter().zip(&views).map(|(case, views)| launch_of(case, views, scene)).collect();
-    // One with `f64` must not keep the others from being prepared.
+    // A case with `f64` must not prevent the preparation of the others.
     let (doubles, others): (Vec<_>, Vec<_>) =
         launches.into_iter().partition(|launch| launch.kernel.needs().f64);
     for launches in [doubles, others] {
@@ -297,7 +296,7 @@ pub(super) fn random_launches<D: Device>(cx: &Context<'_, D>) {
     launch_all(cx, first..first.saturating_add(RANDOM_CASES));
 }
 
-/// Compares the cases of some seeds, some at a time. Gives how many the device carried out.
+/// Compares the cases of some seeds, some at a time. Returns how many the device supports.
 pub(super) fn launch_all<D: Device>(cx: &Context<'_, D>, seeds: std::ops::Range<u64>) -> u64 {
     let mut scene = scene(cx);
     let mut carried_out = 0;
@@ -313,8 +312,8 @@ pub(super) fn launch_all<D: Device>(cx: &Context<'_, D>, seeds: std::ops::Range<
 
 pub(super) fn launches_with_half_precision<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
-    // Every half becomes a float and a half again; and floats between two halves are rounded. By loads and
-    // stores, and by operations, those of bfloats too.
+    // Converts every half-precision number to a float and back, and rounds floats between two of them. By
+    // loads and stores, and by operations, also with bfloats.
     let [item, zero, half, float, bits, same, none, third] = [0, 1, 2, 3, 4, 5, 6, 7].map(Reg);
     let (of, single, word) = (Memory::F16, Memory::Value(Type::F32), Memory::Value(Type::U16));
     let (a, b) = (Type::U16, Type::F32);
@@ -339,7 +338,7 @@ pub(super) fn launches_with_half_precision<D: Device>(cx: &Context<'_, D>) {
         code.extend([
             Op::Binary { op: Binary::Eq, to: same, left: of, right: of },
             Op::Unary { op, to, of },
-            // Not the bits of a NaN, which are nobody's.
+            // Not the bits of a NaN, which are unspecified.
             Op::Select { to, when: same, yes: to, no: none },
             Op::Store { view: 1, at: zero, offset, of: word, value: to },
         ]);
@@ -417,7 +416,7 @@ pub(super) fn launches_keep_their_order<D: Device>(cx: &Context<'_, D>) {
             params: &params,
             ..Launch::new(&kernel, 1000, Geometry::plain(round), scene.host_at(REPORT as u64))
         });
-        // They were copied before the call returned.
+        // The call copied them before it returned.
         params[0] = 77;
         assert_eq!(params, [77]);
         if accepted(cx, "a launch", launched).is_none() {
@@ -457,7 +456,7 @@ pub(super) fn items_that_fail_go_on<D: Device>(cx: &Context<'_, D>) {
             Op::Binary { op: Binary::Add, to: value, left: value, right: item },
             Op::Store { view: 0, at, offset: 0, of, value },
             Op::Loop { body: vec![] },
-            // Nothing comes here.
+            // No item reaches this store.
             Op::Store { view: 0, at, offset: 0, of, value: one },
         ],
         ..Body::default()
@@ -540,7 +539,7 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
     let unknown =
         Launch { views: &views, params: &[1], ..Launch::new(&kernel, 10, Geometry::plain(0), report_at) };
     assert_refused("unknown memory", scene.queue.launch(&unknown), ErrorKind::UnknownHandle);
-    // That of the launch at the beginning.
+    // The ticket of the launch at the beginning.
     let ticket = scene.submit(&[]);
     scene.settle(ticket);
     assert_eq!(report(&mut scene), Report::default());

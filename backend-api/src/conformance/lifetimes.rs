@@ -1,4 +1,4 @@
-//! Things given back while work is in flight that needs them.
+//! Checks of releases while work in flight needs the object.
 
 use crate::{Device, DeviceBuffer, Fill, Queue, Transfer};
 
@@ -8,7 +8,7 @@ use super::scene::Scene;
 
 const BYTES: u64 = 300_000;
 
-/// A queue that is busy for a while before it comes to what is submitted next.
+/// Returns a queue that is busy for a while before it reaches the next submission.
 fn busy_queue<D: Device>(cx: &Context<'_, D>, memory: &DeviceBuffer<D>) -> Queue<D> {
     let queue = cx.queue();
     for round in 0..24 {
@@ -25,7 +25,7 @@ pub(super) fn giving_device_memory_back_waits_for_work<D: Device>(cx: &Context<'
         cx.fill(&queue, &memory, BYTES, &[round, 7]);
         cx.download(&queue, &memory, &host, BYTES);
         drop(memory);
-        // What reads the memory is done, so that what it wrote is there, though nobody waited for it.
+        // The read of the memory is done, so its result is there without a wait.
         assert_holds("a download from memory given back", &host, 0, &[round, 7].repeat(BYTES as usize / 2));
     }
 }
@@ -39,7 +39,7 @@ pub(super) fn giving_host_memory_back_waits_for_work<D: Device>(cx: &Context<'_,
         host.write(0, &cx.noise(round, BYTES as usize));
         let ticket = cx.upload(&queue, &host, &scene.memory, BYTES);
         drop(host);
-        // Memory that may take the place of what was given back.
+        // Memory that may reuse the released addresses.
         let next = cx.host(BYTES as usize);
         next.write(0, &vec![0xBB; BYTES as usize]);
         cx.wait(ticket);
@@ -65,7 +65,7 @@ pub(super) fn ending_a_queue_waits_for_its_work<D: Device>(cx: &Context<'_, D>) 
     }
 }
 
-/// Something that is given back when it goes.
+/// An object that is released on drop.
 trait Held {}
 impl<T> Held for T {}
 
@@ -97,7 +97,7 @@ pub(super) fn things_can_be_given_back_in_any_order<D: Device>(cx: &Context<'_, 
 }
 
 pub(super) fn work_of_one_queue_does_not_hold_what_another_needs<D: Device>(cx: &Context<'_, D>) {
-    // Two queues use one buffer; ending one leaves the other's work and the buffer alone.
+    // Two queues use one buffer; ending one of them leaves the other's work and the buffer alone.
     let (memory, host) = (cx.memory(BYTES), cx.host(BYTES as usize));
     for round in 0..5 {
         let [one, other] = [cx.queue(), cx.queue()];

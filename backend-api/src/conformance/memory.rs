@@ -1,4 +1,4 @@
-//! What a device is, what it has, and what it says when that is not enough.
+//! Checks of a device's facts, its memory, and its errors when memory is short.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -54,7 +54,7 @@ pub(super) fn allocations_of_nothing_are_valid<D: Device>(cx: &Context<'_, D>) {
 pub(super) fn new_host_memory_is_zeroed_and_aligned<D: Device>(cx: &Context<'_, D>) {
     for kind in [HostMemory::Pageable, HostMemory::Pinned] {
         for bytes in [1, 100, 4096, 4097, 100_000, 1 << 20] {
-            // More than once, so that memory comes back that was written to.
+            // More than once, so that reused memory is checked, too.
             for _ in 0..3 {
                 let Some(host) = cx.host_of(kind, bytes) else {
                     cx.skip("the system refuses pinned memory; pageable memory was checked");
@@ -129,7 +129,7 @@ pub(super) fn more_memory_than_there_is_is_refused<D: Device>(cx: &Context<'_, D
     scene.assert_as_expected("a copy after refused allocations");
 }
 
-/// Memory that can be extended; none, and the check is skipped, on devices without.
+/// Allocates extensible memory; returns `None`, and skips the check, on devices without it.
 fn extensible<D: Device>(cx: &Context<'_, D>, bytes: u64, most: u64) -> Option<DeviceBuffer<D>> {
     match DeviceBuffer::extensible(cx.device(), bytes, most, Commit::Lazy) {
         Ok(memory) => Some(memory),
@@ -153,20 +153,20 @@ pub(super) fn memory_grows_in_its_place<D: Device>(cx: &Context<'_, D>) {
             memory.extend(length, commit).expect("memory that may grow so far");
             let now = place.max(length);
             assert_eq!(memory.bytes(), now, "the length of memory that was extended");
-            // All that is new is memory, up to its last byte and no further.
+            // All added bytes are usable, up to the last one and no further.
             let fill = Fill { to: memory.at(place), bytes: now - place, pattern: &[pattern] };
             let ticket = queue.fill(&fill).expect("a fill of what was added");
             expected.resize(now as usize, pattern);
             let beyond = Fill { bytes: now - place + 1, ..fill };
             assert_refused("a fill beyond the end", queue.fill(&beyond), ErrorKind::InvalidArgument);
-            // It grows while that may be under way.
+            // It grows while the fill may be in flight.
             place = now;
             let _ = ticket;
         }
         let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: most };
         cx.device().wait(queue.submit(&[copy]).expect("a download")).expect("a download of all");
         assert_holds("memory that was extended", &host, 0, &expected);
-        // As any other memory: from its middle, across what was added at different times.
+        // Like any other memory: a copy from its middle, across parts that were added at different times.
         let (from, to, bytes) = (50_000, most / 2 + 1, most / 3);
         let within = Transfer::Internal { from: memory.at(from), to: memory.at(to), bytes };
         queue.submit(&[within]).expect("a copy across parts");
@@ -190,7 +190,7 @@ pub(super) fn memory_that_cannot_grow_stays_as_it_is<D: Device>(cx: &Context<'_,
     assert_eq!(kind(&fixed, 1001), Err(ErrorKind::TooLarge), "memory that cannot grow");
     let shorter = DeviceBuffer::extensible(cx.device(), 1000, 999, Commit::Lazy);
     assert_refused("more than it may have", shorter, ErrorKind::InvalidArgument);
-    // More than there is, where that is allowed in principle.
+    // More than the device has, if it accepts such a limit.
     let (large, most) = (total.saturating_mul(2), total.saturating_mul(4));
     if let Ok(growing) = DeviceBuffer::extensible(cx.device(), 0, most, Commit::Lazy) {
         let error = growing.extend(large, Commit::Lazy).expect_err("more memory than there is");
@@ -209,7 +209,8 @@ pub(super) fn memory_that_was_given_back_can_be_had_again<D: Device>(cx: &Contex
     let bytes = cx.limits().bytes / 2;
     let total = cx.device().info().total_bytes;
     let queue = cx.queue();
-    // Often enough to ask for more in all than a small device has; a large one is at least asked often.
+    // Often enough to exceed a small device's memory in total; a large device gets at least several
+    // requests.
     let rounds = (2 * total / bytes).clamp(10, 50);
     for round in 0..rounds {
         let memory = cx.memory(bytes);
@@ -249,8 +250,8 @@ pub(super) fn a_full_device_says_so_and_goes_on<D: Device>(cx: &Context<'_, D>) 
     }
 }
 
-/// Where pieces of memory of `bytes` bytes are likely to meet, ascending: at multiples of the largest
-/// allocation, or of what a backend makes of it by rounding down or by sharing evenly.
+/// Returns the likely boundaries between driver allocations in memory of `bytes` bytes, ascending. They
+/// are multiples of the largest allocation, rounded down or divided evenly, as backends may do.
 fn likely_seams(largest: usize, bytes: usize) -> Vec<usize> {
     let rounded = [512, 4096, 1 << 16, 1 << 21].map(|to| largest / to * to);
     let even = [2, 3].map(|pieces| bytes.div_ceil(pieces));
@@ -276,7 +277,7 @@ pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, 
     let bytes = wanted as usize;
     let seams = likely_seams(piece as usize, bytes);
     let mut scene = Scene::new(cx, bytes, HOST_BYTES);
-    // The begin of `length` bytes of which `before` lie before the seam, or as many as there is room for.
+    // The start of `length` bytes, `before` of them before the seam, within the memory.
     let around = |seam: usize, before: usize, length: usize| seam.saturating_sub(before).min(bytes - length);
     for &seam in &seams {
         for k in 0..30 {
@@ -288,7 +289,7 @@ pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, 
     scene.assert_as_expected("copies across seams");
     for size in [1, 2, 8, 100, 4096] {
         for pair in seams.windows(2) {
-            // At most half of the distance, so that source and target lie apart.
+            // At most half of the distance, so that source and target are disjoint.
             let size = size.min((pair[1] - pair[0]) / 2);
             let (one, other) = (around(pair[0], size / 2, size), around(pair[1], size / 3, size));
             scene.submit(&[scene.internal(one, other, size)]);
@@ -312,7 +313,7 @@ pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, 
             hay[i * stride..][..value.len()].copy_from_slice(&value);
         }
         for &seam in &seams {
-            // The middle of an element lies on the seam.
+            // The middle of an element is on the seam.
             let start = around(seam, count / 2 * stride + stride / 2, hay.len());
             scene.put(start, &hay);
             let elements = scene.elements(start, count, stride);
@@ -347,11 +348,11 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
     const BYTES: usize = 50_000;
     for kind in [HostMemory::Pageable, HostMemory::Pinned] {
         for skew in [0, 1, 13, 4096] {
-            // One that is aligned to nothing in particular, as memory of a program is.
+            // Memory of arbitrary alignment, like a program's own.
             let mut memory = cx.noise(3, BYTES + skew);
             let address = NonNull::from(&mut memory[skew..]).cast::<u8>();
-            // SAFETY: the vector lives until `Imported` has given it back, and is not touched until then but
-            // by copies.
+            // SAFETY: the vector lives until `Imported` has released it, and only copies access it until
+            // then.
             let imported = match unsafe { cx.device().import_host(address, BYTES, kind) } {
                 Err(error) if matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) => {
                     cx.skip(format!("the device may refuse to import {kind:?} memory, and does: {error}"));
@@ -373,7 +374,7 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
             let beyond = Transfer::Upload { from: at(BYTES as u64 - 1), to: scene.memory.at(0), bytes: 2 };
             let refused = scene.queue.submit(&[beyond]);
             assert_refused("a copy beyond imported memory", refused, ErrorKind::InvalidArgument);
-            // SAFETY: the vector lives on, and the device must not reach it any more.
+            // SAFETY: the vector lives on, and the device must not access it any more.
             let forgotten = unsafe { imported.host.at(0).detach() };
             drop(imported);
             let mut expected = cx.noise(3, BYTES + skew);
@@ -398,8 +399,7 @@ pub(super) fn wiping_spares_what_is_in_use_or_the_programs<D: Device>(cx: &Conte
     }
     let mut memory = cx.noise(3, BYTES);
     let address = NonNull::from(&mut memory[..]).cast::<u8>();
-    // SAFETY: the vector lives until `Imported` has given it back, and is not touched until then but by
-    // copies.
+    // SAFETY: the vector lives until `Imported` has released it, and only copies access it until then.
     if let Ok(host) = unsafe { cx.device().import_host(address, BYTES, HostMemory::Pageable) } {
         let imported = Imported { device: &**cx.device(), host: ManuallyDrop::new(host) };
         let copy = Transfer::Upload { from: imported.host.at(0), to: scene.memory.at(0), bytes: 1000 };
@@ -415,11 +415,10 @@ pub(super) fn wiping_spares_what_is_in_use_or_the_programs<D: Device>(cx: &Conte
     scene.assert_as_expected("memory that is kept while other memory is wiped");
 }
 
-/// Gives imported memory back when it goes, also in a panic: the device must not keep an address that is
-/// freed.
+/// Releases imported memory on drop, also in a panic: the device must not keep an address that is freed.
 struct Imported<'a, D: Device> {
     device: &'a D,
-    /// There until the drop.
+    /// Present until the drop.
     host: ManuallyDrop<HostAllocation>,
 }
 

@@ -1,4 +1,4 @@
-//! What comes before what, in one queue and between queues.
+//! Checks of the order of work, in one queue and between queues.
 
 use crate::{Device, ErrorKind, QueueHandle, Ticket, Transfer};
 
@@ -8,7 +8,7 @@ use super::{Context, indexed};
 
 pub(super) fn work_in_a_queue_sees_what_came_before<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 70_000, 70_000);
-    // Each step reads what the step before it wrote; nobody waits in between.
+    // Each step reads the bytes of the step before it, without a wait in between.
     for step in 0..60 {
         let at = step * 1000;
         scene.submit(&[scene.upload(at, at + 3, 1500)]);
@@ -40,7 +40,7 @@ pub(super) fn kernels_and_copies_keep_their_order<D: Device>(cx: &Context<'_, D>
     let (values, back) = (COUNT * 8, COUNT * 8 + COUNT * STRIDE);
     scene.write_indices(0, &indices);
     for round in 0..30_u8 {
-        // Values come from the round before.
+        // The values come from the previous round.
         scene.indexed(Scattered, elements, COUNT, [0, values]);
         scene.fill(usize::from(round) * STRIDE, STRIDE, &[round, 0xFF]);
         scene.indexed(Gathered, elements, COUNT, [0, back]);
@@ -66,7 +66,7 @@ pub(super) fn done_means_all_work_before_is_done<D: Device>(cx: &Context<'_, D>)
     assert_holds("downloads, read as soon as the last is done", &scene.host, 0, &scene.expected_host);
 }
 
-/// Passes data round three queues, each ordered after the other.
+/// Passes data through three queues, each ordered after the other.
 pub(super) fn order_after_carries_effects_between_queues<D: Device>(cx: &Context<'_, D>) {
     const BYTES: u64 = 100_000;
     const ROUNDS: u64 = 30;
@@ -85,7 +85,7 @@ pub(super) fn order_after_carries_effects_between_queues<D: Device>(cx: &Context
         last = Some(cx.fill(then(0, last), &one, BYTES, &pattern));
         last = Some(cx.download(then(1, last), &one, &host, BYTES));
         last = Some(cx.upload(then(2, last), &host, &other, BYTES));
-        // The last whole pattern that arrived is kept as evidence.
+        // The last whole pattern that arrived is kept for the comparison.
         let from = other.at(BYTES / 16 * 16 - 16);
         let keep = Transfer::Internal { from, to: other.at(BYTES + round * 16), bytes: 16 };
         last = Some(then(0, last).submit(&[keep]).expect("an internal copy"));

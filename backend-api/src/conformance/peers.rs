@@ -1,4 +1,4 @@
-//! Two devices, of which one reaches the other's memory or does not.
+//! Checks of two devices, one of which may reach the other's memory.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::context::{assert_holds, assert_refused};
 use super::indexed::elements_in_pages;
 use super::{Context, Limits, Report as Outcomes, outcome};
 
-/// Runs the checks of what a device can do with memory of another one, as it says it
-/// [can](Device::reaches): nothing, copies, or kernels, too. For both directions it is run twice.
+/// Checks the access of a device to memory of another one, as far as it [reaches](Device::reaches): none,
+/// copies, or also kernels. Run it twice to check both directions.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -51,14 +51,14 @@ pub fn run_peers<D: Device, E: Device>(device: &Arc<D>, peer: &Arc<E>, limits: &
     report
 }
 
-/// A device, and one that it may reach.
+/// A device, and a device that it may reach.
 struct Pair<'a, D: Device, E: Device> {
     own: Context<'a, D>,
     peer: Context<'a, E>,
 }
 
 impl<D: Device, E: Device> Pair<'_, D, E> {
-    /// What the device says; notes that a check is left out if that is less than `least`.
+    /// Returns the access that the device reports; skips the check if it is less than `least`.
     fn reaches(&self, least: Reach) -> bool {
         let reach = self.own.device().reaches(self.peer.device().info());
         if reach < least {
@@ -67,7 +67,7 @@ impl<D: Device, E: Device> Pair<'_, D, E> {
         reach >= least
     }
 
-    /// Device memory of the peer with these bytes, which are there.
+    /// Allocates device memory of the peer, and writes these bytes to it.
     fn written(&self, bytes: &[u8]) -> DeviceBuffer<E> {
         let (queue, host) = (self.peer.queue(), self.peer.host(bytes.len()));
         let memory = self.peer.memory(bytes.len() as u64);
@@ -77,7 +77,7 @@ impl<D: Device, E: Device> Pair<'_, D, E> {
     }
 }
 
-/// Asserts what device memory holds.
+/// Asserts the contents of device memory.
 #[track_caller]
 fn assert_memory<D: Device>(cx: &Context<'_, D>, what: &str, memory: &DeviceBuffer<D>, expected: &[u8]) {
     let (queue, host) = (cx.queue(), cx.host(expected.len()));
@@ -143,7 +143,7 @@ fn memory_waits_for_the_work_of_peers<D: Device, E: Device>(cx: &Pair<'_, D, E>)
             let peer = cx.written(&vec![round; BYTES as usize]);
             let (from, to) = if to_the_peer { (own.at(0), peer.at(0)) } else { (peer.at(0), own.at(0)) };
             let ticket = copy(&queue, from, to, BYTES).expect("a copy");
-            // SAFETY: a place that is to be refused.
+            // SAFETY: the device must refuse this place.
             let gone = unsafe { peer.at(0).detach() };
             drop(peer);
             let now = cx.own.device().poll(ticket).expect("a copy that was done");
@@ -196,7 +196,7 @@ fn what_is_not_reached_is_unknown<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
     assert_memory(&cx.peer, "after refusals", &peer, &[2; 100]);
 }
 
-/// `y[i] = x[i] + i`, on words.
+/// Creates the kernel `y[i] = x[i] + i`, on words.
 fn kernel() -> Kernel {
     let (of, [at, value, index]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
     let view = |access| ViewDecl { access, fields: vec![(0, of)] };
@@ -238,7 +238,7 @@ fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>
     }
     cx.own.wait(launched.expect("a launch"));
     assert_memory(&cx.own, "computed of the other's memory", &own, &bytes(&|i| i * i + i));
-    // Pages that alternate between both, and a result in the other's memory: the even ones are read here.
+    // Pages that alternate between both memories, and a result in the other's memory.
     let (page_len, target) = (64, cx.peer.memory(8 * COUNT));
     let dealt = View::Dealt { bases: &[own.at(0), peer.at(0)], page_len, count: COUNT, stride: 8 };
     cx.own.wait(launch(View::Run(elements(target.at(0))), dealt).expect("a launch on pages of both"));
@@ -277,7 +277,7 @@ fn gathers_and_scatters_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &P
         }
         bytes
     };
-    // What lies in the peer's memory alone, and what lies in both.
+    // Elements in the peer's memory alone, and in both memories.
     for bases in [&bases[..1], &bases[..2]] {
         if !elements_in_pages(&cx.own, bases, &read) {
             return cx.own.skip("it takes no elements that are dealt out to several places");

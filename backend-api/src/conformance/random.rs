@@ -1,5 +1,5 @@
-//! Random kernels with random memory, and what the interpreter makes of them. For tests of backends that run
-//! more of them than the suite does.
+//! Random kernels with random memory, and their results by the interpreter. Tests of backends can run more
+//! of them than the suite does.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::{Device, Result};
 
 use super::{Context, Limits};
 
-/// A kernel, what a launch of it brings along, and the bytes of its views. Some have groups, whose items
-/// exchange values at barriers and across lanes; some have atomics, whose order does not matter.
+/// A kernel, the arguments of a launch, and the bytes of its views. Some have groups, whose items exchange
+/// values at barriers and across lanes; some have atomics, whose order does not matter.
 ///
 /// ```
 /// use backend_api::conformance::random::Case;
@@ -34,9 +34,9 @@ use super::{Context, Limits};
 pub struct Case {
     /// The kernel.
     pub kernel: Kernel,
-    /// How many items it is launched with.
+    /// The number of items.
     pub items: u64,
-    /// Which index they have.
+    /// The mapping from items to indices.
     pub geometry: Geometry,
     /// The parameters.
     pub params: Vec<u64>,
@@ -44,14 +44,14 @@ pub struct Case {
     pub table: Vec<u8>,
     /// The views.
     pub views: Vec<CaseView>,
-    /// How many back edges an item may take.
+    /// The number of back edges that an item may take.
     pub budget: Option<u64>,
-    /// How much memory of its own an item has.
+    /// The length of an item's arena in bytes.
     pub arena_bytes: u64,
 }
 
 /// Launches the cases of some seeds on a device, and compares all memory and the reports with the
-/// interpreter's. Gives how many the device carried out; the others it does not support.
+/// interpreter's. Returns how many the device supports.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -76,16 +76,16 @@ pub fn launch_all<D: Device>(device: &Arc<D>, seeds: Range<u64>) -> u64 {
 pub struct CaseView {
     /// Bytes from one element to the next.
     pub stride: u64,
-    /// How many elements there are.
+    /// The number of elements.
     pub count: u64,
-    /// What lies there at first.
+    /// The initial contents.
     pub bytes: Vec<u8>,
-    /// Where it is best put: so many bytes behind a multiple of 8.
+    /// The best alignment: `shift` bytes behind a multiple of 8.
     pub shift: u64,
 }
 
 impl Case {
-    /// The case of a seed, with numbers of type `F64` or without.
+    /// Creates the case of a seed, with numbers of type `F64` or without.
     #[must_use]
     pub fn new(seed: u64, doubles: bool) -> Self {
         let mut rng = SplitMix64::new(seed ^ 0x6B65_726E_656C);
@@ -113,7 +113,7 @@ impl Case {
             }
             let tile = u64::from(tiles(view));
             let count = match view.access {
-                // Now and then the last tile is not whole.
+                // Sometimes the last tile is incomplete.
                 Access::Write { .. } => items * tile - rng.below(tile),
                 _ => count,
             };
@@ -138,7 +138,7 @@ impl Case {
         Self { kernel, items, geometry, params, table, views, budget, arena_bytes }
     }
 
-    /// Whether the kernel of a seed only computes with what lies at its items, one next to the other.
+    /// Whether the kernel of a seed only computes on its items' own elements, which are contiguous.
     ///
     /// ```
     /// use backend_api::conformance::random::Case;
@@ -161,10 +161,10 @@ impl Case {
         }
     }
 
-    /// What the views hold afterwards, and the report.
+    /// Returns the views' final contents, and the report.
     ///
     /// # Errors
-    /// None: slices have no trouble.
+    /// None: slices have no errors.
     pub fn expected(&self) -> Result<(Vec<Vec<u8>>, Report)> {
         let mut views: Vec<Vec<u8>> = self.views.iter().map(|view| view.bytes.clone()).collect();
         let slices =
@@ -173,11 +173,11 @@ impl Case {
         Ok((views, report))
     }
 
-    /// Compares what a device made of it: all bytes but those of NaN, and the report, whose item may be any
-    /// that failed.
+    /// Compares a device's results: all bytes except for a NaN's, and the report, whose item may be any
+    /// failed one.
     ///
     /// # Errors
-    /// What differs.
+    /// The difference, as a text.
     pub fn check(&self, views: &[Vec<u8>], report: Report) -> Result<(), String> {
         let (expected, truth) = self.expected().map_err(|error| error.to_string())?;
         for (number, (found, expected)) in views.iter().zip(&expected).enumerate() {
@@ -226,12 +226,13 @@ impl Case {
         Ok(())
     }
 
-    /// A case of fewer operations for which this holds as for this one. It is asked about each attempt.
+    /// Returns a case of fewer operations for which `fails` still holds. It calls `fails` for each
+    /// attempt.
     #[must_use]
     pub fn shrink(&self, mut fails: impl FnMut(&Self) -> bool) -> Self {
         let mut best = self.clone();
         let count = |case: &Self| case.kernel.body().code.iter().map(Op::count).sum::<usize>() as u32;
-        // From the end on, as what is read has to be written before; again after each success.
+        // From the end on, as registers must be written before they are read; again after each success.
         let (mut site, mut shrunk) = (count(&best), false);
         loop {
             if site == 0 {
@@ -246,7 +247,7 @@ impl Case {
             if *op == Op::Barrier {
                 continue;
             }
-            // Without all of it; with what is within it alone.
+            // Without the operation; then with its nested code alone.
             let attempts = if op.count() > 1 { 2 } else { 1 };
             let shorter = (0..attempts).find_map(|keep_within| {
                 let mut body = best.kernel.body().clone();
@@ -263,7 +264,7 @@ impl Case {
     }
 }
 
-/// Removes an operation, or puts what is within it into its place.
+/// Removes an operation, or replaces it by its nested code.
 fn remove(code: &mut Vec<Op>, mut left: usize, keep_within: bool) {
     for at in 0..code.len() {
         let count = code[at].count();
@@ -306,7 +307,7 @@ fn is_nan(of: Memory, bytes: &[u8]) -> bool {
     }
 }
 
-/// A value of a type: often one at which something turns.
+/// Returns a value of a type: often an edge case.
 fn number(rng: &mut SplitMix64, of: Type) -> u64 {
     let top = 1 << (8 * of.bytes() - 1);
     let bits = match rng.below(6) {
@@ -323,17 +324,17 @@ fn number(rng: &mut SplitMix64, of: Type) -> u64 {
     bits & of.mask()
 }
 
-/// Registers of each type that anything may read and write.
+/// The number of registers of each type that any statement may read and write.
 const EACH: usize = 3;
-/// How many statements a program has at most.
+/// The most statements of a program.
 const STATEMENTS: usize = 40;
 
-/// A block or loop around a statement.
+/// An enclosing block or loop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Label {
     Block,
     Loop,
-    /// One that all items of a group leave together; each may continue it.
+    /// A loop that all items of a group leave together; each may continue it.
     Common,
 }
 
@@ -341,21 +342,21 @@ struct Maker<'r> {
     rng: &'r mut SplitMix64,
     types: Vec<Type>,
     body: Body,
-    /// The first register of each type in [`Self::types`]; [`EACH`] follow one another.
+    /// The first register of each type in [`Self::types`]; [`EACH`] are consecutive.
     pools: Vec<u32>,
     left: usize,
     /// The lengths of views that are only read, or changed by atomics.
     counts: Vec<u64>,
-    /// How many views are not for atomics; those come first.
+    /// The number of views that are not for atomics; they come first.
     plain: usize,
-    /// For each field of each view for atomics, and for the array of the group, the one that changes it: of
+    /// The single atomic that changes each field of each view for atomics, and of the group's array: with
     /// several the order would matter.
     changes: Vec<Vec<Rmw>>,
-    /// The arrays of the group: where items leave what others get, and what atomics change.
+    /// The arrays of the group: one for exchange between items, and one for atomics.
     shared: Option<[u16; 2]>,
-    /// Where memory was taken of the arena last, if the program takes any.
+    /// The last allocation from the arena, if the program makes any.
     taken: Option<Reg>,
-    /// The blocks and loops around.
+    /// The enclosing blocks and loops.
     labels: Vec<Label>,
     loops: usize,
 }
@@ -365,7 +366,7 @@ impl<'r> Maker<'r> {
         let mut types = vec![Type::Bool, Type::U64];
         let all = Type::NUMBERS.into_iter().filter(|of| *of != Type::U64 && (doubles || *of != Type::F64));
         let others: Vec<Type> = all.collect();
-        // A few types a program, so that values meet.
+        // A few types per program, so that values meet.
         while types.len() < 5 {
             let of = rng.pick(&others);
             if !types.contains(&of) {
@@ -453,7 +454,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// Views without gaps, of one number each, and parameters.
+    /// Declares contiguous views of one number each, and parameters.
     fn declare_dense(&mut self) {
         for of in self.types.clone() {
             let first = self.body.registers.len() as u32;
@@ -464,7 +465,7 @@ impl<'r> Maker<'r> {
             let access = if number % 2 == 0 { Access::Write { tile: 1 } } else { Access::Read };
             let of = self.memory();
             self.body.views.push(ViewDecl { access, fields: vec![(0, of)] });
-            // Now and then some items find nothing there.
+            // Sometimes the view is too short for some items.
             let count = self.rng.pick(&[257, 300, 300, 300, 300, 40]);
             self.counts.push(count);
         }
@@ -474,7 +475,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// Statements of which each is carried out, on what belongs to the item; and a store to each view.
+    /// Returns straight-line statements on the item's own elements, and a store to each view.
     fn straight(&mut self) -> Vec<Op> {
         let [item, zero] = [Type::U64; 2].map(|of| self.fresh(of));
         let mut code = vec![Op::Where { to: item, what: Where::Item }, Op::Literal { to: zero, bits: 0 }];
@@ -506,14 +507,14 @@ impl<'r> Maker<'r> {
         code
     }
 
-    /// A type that all atomics are there for.
+    /// Returns a type that supports all atomics.
     fn atomic_type(&mut self) -> Type {
         let has = |of: &Type| of.is_integer() && of.bytes() >= 4;
         let types: Vec<Type> = self.types.iter().copied().filter(has).collect();
         self.rng.pick(&types)
     }
 
-    /// An atomic that gives the same in any order.
+    /// Returns an atomic whose result does not depend on the order.
     fn change(&mut self) -> Rmw {
         self.rng.pick(&[Rmw::Add, Rmw::Min, Rmw::Max, Rmw::And, Rmw::Or, Rmw::Xor])
     }
@@ -545,9 +546,9 @@ impl<'r> Maker<'r> {
         self.shared = Some([first, first + 1]);
     }
 
-    /// Writes every register of the pools.
+    /// Returns code that writes every register of the pools.
     fn begin(&mut self) {
-        // What is taken is written too, before any is.
+        // The register of the arena is written too, before any allocation.
         for at in 0..self.body.registers.len() {
             let (to, of) = (Reg(at as u32), self.body.registers[at]);
             let params: Vec<u16> = (0..self.body.params.len() as u16)
@@ -566,7 +567,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// The program, as blocks that can be left, and stores of what came out. Between blocks items meet.
+    /// Returns the program: blocks that can be left, and stores of the results. Items meet between blocks.
     fn program(&mut self) -> Vec<Op> {
         let mut code = Vec::new();
         while self.left > 0 {
@@ -582,8 +583,8 @@ impl<'r> Maker<'r> {
         code
     }
 
-    /// Code that all items of a group come to together. At its end each may leave so many of the labels
-    /// around, or continue them: nobody meets up to there.
+    /// Appends code that all items of a group reach together. At its end each item may leave `open` of the
+    /// enclosing labels, or continue them: no items meet up to their end.
     fn together(&mut self, code: &mut Vec<Op>, open: usize) {
         for later in (0..1 + self.rng.index(2)).rev() {
             let end = self.left.saturating_sub(8);
@@ -627,7 +628,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// A bool that all items of a group have alike.
+    /// Returns a bool that is equal in all items of a group.
     fn same(&mut self, code: &mut Vec<Op>) -> Reg {
         let [group, bound] = [Type::U64; 2].map(|of| self.fresh(of));
         let to = self.fresh(Type::Bool);
@@ -639,7 +640,7 @@ impl<'r> Maker<'r> {
         to
     }
 
-    /// A loop of a few turns that all items of a group take.
+    /// Appends a loop of a few iterations that all items of a group run together.
     fn common_loop(&mut self, code: &mut Vec<Op>) {
         let [turn, last, one] = [Type::U64; 3].map(|of| self.fresh(of));
         let done = self.fresh(Type::Bool);
@@ -659,7 +660,7 @@ impl<'r> Maker<'r> {
         code.push(Op::Loop { body });
     }
 
-    /// A block of statements until so many are left, which nothing within leaves but for its end.
+    /// Appends a block of statements until `end` are left. No statement in it leaves an outer block.
     fn block(&mut self, code: &mut Vec<Op>, end: usize) {
         let labels = std::mem::replace(&mut self.labels, vec![Label::Block]);
         let mut body = Vec::new();
@@ -670,14 +671,14 @@ impl<'r> Maker<'r> {
         code.push(Op::Block { body });
     }
 
-    /// Something that all items of a group do together.
+    /// Appends an operation of all items of a group together.
     fn meeting(&mut self, code: &mut Vec<Op>) {
         let Some([left, changed]) = self.shared else { return };
         let lanes = self.body.group_len.is_some_and(|len| len.is_multiple_of(32));
         match self.rng.below(6) {
             0..3 if lanes => self.across(code),
             3 => {
-                // What atomics have made of it.
+                // Reads the results of atomics.
                 let ArrayDecl { of, len, .. } = self.body.arrays[usize::from(changed)];
                 code.push(Op::Barrier);
                 let (at, to) = (self.index(code, len.into()), self.reg(of));
@@ -725,7 +726,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// An atomic whose result nobody sees, on a view or on the group's array.
+    /// Appends an atomic without a result, on a view or on the group's array.
     fn atomic(&mut self, code: &mut Vec<Op>) {
         let views = self.body.views.len() - self.plain;
         let on_view = views > 0 && (self.shared.is_none() || self.rng.below(2) == 0);
@@ -745,7 +746,7 @@ impl<'r> Maker<'r> {
         code.push(Op::Atomic { op, to: None, place, value: self.reg(of), scope });
     }
 
-    /// Takes memory of the arena, or uses what was taken.
+    /// Appends an allocation from the arena, or an access to the last one.
     fn arena(&mut self, code: &mut Vec<Op>) {
         let Some(taken) = self.taken else { return };
         if self.rng.below(3) == 0 {
@@ -793,7 +794,7 @@ impl<'r> Maker<'r> {
             }
             3 | 4 if !deep && self.loops < 3 => self.looped(code),
             5 => {
-                // Not always, so that what follows is reached.
+                // Not always, so that later code is reached.
                 let out = self.rng.index(self.labels.len());
                 let again = match self.labels[self.labels.len() - 1 - out] {
                     Label::Block => false,
@@ -823,7 +824,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// A loop of a few turns.
+    /// Appends a loop of a few iterations.
     fn looped(&mut self, code: &mut Vec<Op>) {
         let [turn, last, one] = [Type::U64; 3].map(|of| self.fresh(of));
         let done = self.fresh(Type::Bool);
@@ -860,7 +861,7 @@ impl<'r> Maker<'r> {
         to
     }
 
-    /// An index that is mostly below a length.
+    /// Returns an index that is mostly below a length.
     fn index(&mut self, code: &mut Vec<Op>, len: u64) -> Reg {
         if self.rng.below(60) == 0 {
             return self.reg(Type::U64);
@@ -885,7 +886,7 @@ impl<'r> Maker<'r> {
     }
 
     fn store(&mut self, code: &mut Vec<Op>) {
-        // Every second one is written to.
+        // Every second view is written.
         let view = self.rng.index(self.plain) & !1;
         let Access::Write { tile } = self.body.views[view].access else { return };
         let at = self.index(code, tile.into());
@@ -952,7 +953,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// A conversion between `F32` and the bits of a float of 16 bits, but not of a NaN.
+    /// Appends a conversion between `F32` and the bits of a float of 16 bits, but not of a NaN.
     fn half(&mut self, code: &mut Vec<Op>, from: Type) {
         let ops: Vec<Unary> = Unary::CONVERSIONS.into_iter().filter(|op| op.takes(from)).collect();
         let op = self.rng.pick(&ops);
@@ -971,7 +972,7 @@ impl<'r> Maker<'r> {
         code.push(Op::Select { to, when: same, yes: bits, no: zero });
     }
 
-    /// The bits of a number, but not of a NaN, which are nobody's.
+    /// Appends a reinterpretation of a number's bits, but not of a NaN's, which are unspecified.
     fn bits(&mut self, code: &mut Vec<Op>, from: Type) {
         let types: Vec<Type> = self.types.iter().copied().filter(|of| of.bytes() == from.bytes()).collect();
         let of = self.rng.pick(&types);
@@ -1022,7 +1023,7 @@ mod tests {
         };
         let case = (0..).map(|seed| Case::new(seed, true)).find(has_sqrt).unwrap();
         let small = case.shrink(has_sqrt);
-        // What it is of has to be written before.
+        // The operand must be written before.
         assert_eq!(small.kernel.body().code.len(), 2, "{:?}", small.kernel.body().code);
     }
 }

@@ -1,6 +1,6 @@
-//! What kernels should do, written as simply as can be; and a device that does just that.
+//! The effects of kernels in the simplest form, and a device that has just these effects.
 //!
-//! The functions work on ordinary slices and favour clarity over speed. Tests of a backend's own kernels can
+//! The functions work on ordinary slices and prefer clarity to speed. Tests of a backend's own kernels can
 //! compare with them.
 //!
 //! ```
@@ -24,7 +24,7 @@ pub use device::ReferenceDevice;
 
 use crate::LEFT_OUT;
 
-/// What a search finds.
+/// The result of a search.
 ///
 /// ```
 /// use backend_api::conformance::reference::{Found, search};
@@ -33,13 +33,13 @@ use crate::LEFT_OUT;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// How many elements match.
+    /// The number of matching elements.
     pub total: u64,
-    /// The indices of the first of them, ascending.
+    /// The indices of the first matches, ascending.
     pub indices: Vec<u64>,
 }
 
-/// Writes a pattern again and again, the last time as far as it fits.
+/// Writes a pattern repeatedly, the last time as far as it fits.
 ///
 /// # Panics
 /// If the pattern is empty.
@@ -49,7 +49,7 @@ pub fn fill(memory: &mut [u8], pattern: &[u8]) {
     }
 }
 
-/// Looks for elements of `stride` bytes whose bytes from `field_offset` on equal `value`; lists at most
+/// Finds elements of `stride` bytes whose bytes from `field_offset` on equal `value`; lists at most
 /// `limit`.
 ///
 /// # Panics
@@ -68,8 +68,8 @@ pub fn search(elements: &[u8], stride: usize, field_offset: usize, value: &[u8],
     found
 }
 
-/// Collects elements of `stride` bytes by index; zeroes for those that are [left out](crate::LEFT_OUT). None
-/// if an index is outside.
+/// Collects elements of `stride` bytes by index; zeroes for entries that are [left out](crate::LEFT_OUT).
+/// Returns `None` if an index is outside.
 #[must_use]
 pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>> {
     let mut values = Vec::with_capacity(indices.len() * stride);
@@ -82,11 +82,11 @@ pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>
     Some(values)
 }
 
-/// Distributes elements of `stride` bytes by index, in the order of the indices, up to the first that is
-/// outside. None if one is.
+/// Distributes elements of `stride` bytes by index, in the order of the indices, up to the first index
+/// outside. Returns `None` if an index is outside.
 ///
 /// # Panics
-/// If there are fewer values than indices.
+/// If the list has fewer values than indices.
 #[must_use]
 pub fn scatter(elements: &mut [u8], stride: usize, indices: &[u64], values: &[u8]) -> Option<()> {
     for (k, &index) in indices.iter().enumerate().filter(|(_, index)| **index != LEFT_OUT) {

@@ -1,4 +1,4 @@
-//! Calls that must be refused, for the right reason and without a trace.
+//! Checks of calls that must be refused, for the right reason and without an effect.
 
 use crate::expr::{Action, Geometry, Instruction, Program, Type, Value};
 use crate::{
@@ -11,7 +11,7 @@ use super::context::assert_refused;
 use super::reference::ReferenceDevice;
 use super::scene::Scene;
 
-/// Asks for every kind of work on these places, with sizes that are right for memory of 1024 bytes.
+/// Submits every kind of work on these places, with sizes that fit memory of 1024 bytes.
 fn ask_for_everything<D: Device>(
     device: &D,
     queue: &QueueHandle,
@@ -49,7 +49,7 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 1024, 1024);
     let (memory, host) = (scene.at(0), scene.host_at(0));
     let device = &**cx.device();
-    // Another device, whose handles are as good as any, but not here.
+    // Another device, whose handles are valid, but not here.
     let other = ReferenceDevice::new(4096);
     let other_queue = other.create_queue().expect("a queue");
     let other_memory = other.allocate(1024, Commit::Lazy).expect("device memory");
@@ -57,7 +57,7 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
     let gone = {
         let memory = DeviceBuffer::new(cx.device(), 1024, Commit::Lazy).expect("device memory");
         let host = HostBuffer::new(cx.device(), 1024, HostMemory::Pageable).expect("host memory");
-        // SAFETY: a device refuses places of memory that it has taken back.
+        // SAFETY: a device refuses places of memory that it has released.
         unsafe { (memory.at(0).detach(), host.at(0).detach()) }
     };
     let fresh = BufferHandle::unique();
@@ -97,12 +97,12 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
         scene.expected.copy_within(0..8, 512);
         scene.expected[..8].fill(1);
     }
-    // A name that is unknown is refused even where there is nothing to do.
+    // An unknown name is refused even in an empty request.
     let nothing = Transfer::Upload { from: host, to: fresh.at(0), bytes: 0 };
     assert_refused("a copy of nothing to nowhere", scene.queue.submit(&[nothing]), ErrorKind::UnknownHandle);
     let refused = device.submit(&QueueHandle::unique(), &[]);
     assert_refused("an empty batch in no queue", refused, ErrorKind::UnknownHandle);
-    // Giving back what is not there does nothing, neither here nor at the device that it belongs to.
+    // Releasing an unknown object has no effect, neither here nor on the device that owns it.
     let address = other_host.address();
     let free = other.memory().expect("a memory status").free_bytes;
     device.release_queue(QueueHandle::unique());
@@ -117,7 +117,7 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("after calls with unknown names");
 }
 
-/// Places and lengths that leave memory of `length` bytes; some of them overflow when they are added.
+/// Returns places and lengths outside of memory of `length` bytes; the sums of some overflow.
 fn outside(length: u64) -> [(u64, u64); 11] {
     let half = 1 << 63;
     [
@@ -174,7 +174,8 @@ fn assert_refuses<D: Device>(what: &str, queue: &Queue<D>, request: Gather<'_>) 
     assert_refused(&format!("a scatter: {what}"), scatter, ErrorKind::InvalidArgument);
 }
 
-/// Elements that leave memory of 1000 bytes; some of them only seem to fit when they are multiplied.
+/// Elements outside of memory of 1000 bytes; some only seem to fit after an overflow of the
+/// multiplication.
 const ELEMENTS_OUTSIDE: [(u64, u64, u64); 9] = [
     (0, 126, 8),
     (1, 125, 8),

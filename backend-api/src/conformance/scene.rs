@@ -1,5 +1,4 @@
-//! A device and a naive model side by side: whatever is asked of one is done to the other, and every byte is
-//! compared.
+//! A device next to a naive model: each request goes to both, and every byte is compared.
 
 use crate::expr::{Action, Geometry, Partial, Program};
 use crate::{
@@ -12,26 +11,28 @@ pub(super) use Indexed::{Gathered, Scattered};
 use super::context::{assert_bytes, assert_holds};
 use super::{Context, reference};
 
-/// Which work by index is done with elements.
+/// The kind of work by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Indexed {
     Gathered,
     Scattered,
 }
 
-/// One queue, one piece of device memory and one of host memory, each with a model of what it should hold.
+/// One queue, one piece of device memory and one of host memory, each memory with a model of its expected
+/// contents.
 ///
-/// Both begin with different noise, so that a copy to or from the wrong place is seen.
+/// Both begin with different noise, so that a copy to or from a wrong place is detected.
 pub(super) struct Scene<'a, D: Device> {
     pub cx: &'a Context<'a, D>,
-    // Fields go in this order: the queue first, so that its work is done when the memory goes.
+    // Fields are dropped in this order: the queue first, so that its work is done when the memory is
+    // released.
     pub queue: Queue<D>,
     pub memory: DeviceBuffer<D>,
     pub host: HostBuffer<D>,
     mirror: HostBuffer<D>,
-    /// What the device memory should hold.
+    /// The expected contents of the device memory.
     pub expected: Vec<u8>,
-    /// What the host memory should hold.
+    /// The expected contents of the host memory.
     pub expected_host: Vec<u8>,
     last: Option<Ticket>,
 }
@@ -62,13 +63,13 @@ impl<'a, D: Device> Scene<'a, D> {
         scene
     }
 
-    /// A place in the device memory, for methods that change the scene.
+    /// Returns a place in the device memory, for methods that change the scene.
     pub fn at(&self, offset: u64) -> DeviceSpan<'static> {
         // SAFETY: the scene owns the memory, and checks work with it alone.
         unsafe { self.memory.at(offset).detach() }
     }
 
-    /// A place in the host memory, for methods that change the scene.
+    /// Returns a place in the host memory, for methods that change the scene.
     pub fn host_at(&self, offset: u64) -> HostSpan<'static> {
         // SAFETY: as above.
         unsafe { self.host.at(offset).detach() }
@@ -89,14 +90,14 @@ impl<'a, D: Device> Scene<'a, D> {
         Transfer::Internal { from, to, bytes: bytes as u64 }
     }
 
-    /// Submits copies between the scene's memories and carries them out on the model. Does not wait.
+    /// Submits copies between the scene's memories and executes them on the model. Does not wait.
     #[track_caller]
     pub fn submit(&mut self, transfers: &[Transfer<'_>]) -> Ticket {
         let ticket = self.queue.submit(transfers).expect("copies within their memory");
         self.expect_copies(ticket, transfers)
     }
 
-    /// The same by a route.
+    /// Submits copies as [`submit`](Self::submit), by a route.
     #[track_caller]
     pub fn submit_by(&mut self, route: Route, transfers: &[Transfer<'_>]) -> Ticket {
         let ticket = self.queue.device().submit_by(route, self.queue.handle(), transfers);
@@ -120,7 +121,7 @@ impl<'a, D: Device> Scene<'a, D> {
         ticket
     }
 
-    /// Fills device memory, there and in the model. Does not wait.
+    /// Fills device memory, on the device and in the model. Does not wait.
     #[track_caller]
     pub fn fill(&mut self, to: usize, bytes: usize, pattern: &[u8]) -> Ticket {
         let at = self.memory.at(to as u64);
@@ -130,7 +131,7 @@ impl<'a, D: Device> Scene<'a, D> {
         ticket
     }
 
-    /// `count` elements of `stride` bytes from `start` on.
+    /// Returns `count` elements of `stride` bytes from `start` on.
     pub fn elements(&self, start: usize, count: usize, stride: usize) -> Elements<'static> {
         Elements { start: self.at(start as u64), count: count as u64, stride: stride as u64 }
     }
@@ -162,14 +163,14 @@ impl<'a, D: Device> Scene<'a, D> {
         let stride = elements.stride as usize;
         let truth = reference::search(&self.expected[range], stride, field_offset, value, limit);
         let answer_bytes = Search::answer_bytes(limit.min(elements.count)) as usize;
-        // The part of the answer behind the listed indices may hold anything.
+        // The part of the answer behind the listed indices is unspecified.
         self.host.read(answer, &mut self.expected_host[answer..answer + answer_bytes]);
         let truth = [&[truth.total, truth.indices.len() as u64], &truth.indices[..]].concat();
         assert_found(&what, &self.indices(answer, answer_bytes / 8), &truth, count_all);
     }
 
-    /// Carries a computation out, there and in the model, and compares the answer. Waits. A device that does
-    /// not know a type of the program is not asked further.
+    /// Executes a computation on the device and in the model, and compares the answer. Waits. Returns
+    /// early if the device does not support a type of the program.
     #[track_caller]
     pub fn compute(
         &mut self,
@@ -193,7 +194,7 @@ impl<'a, D: Device> Scene<'a, D> {
         }
         let Some(answer) = compute.answer() else { return };
         let (at, bytes) = (answer.offset() as usize, compute.answer_bytes() as usize);
-        // What follows the answer in its room may be anything.
+        // The bytes behind the answer in its room are unspecified.
         self.host.read(at, &mut self.expected_host[at..at + bytes]);
         let words = self.indices(at, bytes / 8);
         match compute.action {
@@ -220,14 +221,15 @@ impl<'a, D: Device> Scene<'a, D> {
         }
     }
 
-    /// The partial results at a place of the host memory.
+    /// Returns the partial results at a place of the host memory.
     pub fn partials(&self, at: usize) -> Vec<Partial> {
         let mut bytes = vec![0; Compute::partials_bytes() as usize];
         self.host.read(at, &mut bytes);
         Partial::list(&words(&bytes))
     }
 
-    /// Uploads bytes to device memory, there and in the model, by way of memory of its own. Waits.
+    /// Writes bytes to device memory, on the device and in the model, through host memory of its own.
+    /// Waits.
     #[track_caller]
     pub fn put(&mut self, to: usize, bytes: &[u8]) {
         self.mirror.write(0, bytes);
@@ -237,7 +239,8 @@ impl<'a, D: Device> Scene<'a, D> {
         self.expected[to..to + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Goes on in another queue, whose work starts after all of the former queue's. Gives the former one.
+    /// Continues in another queue, whose work starts after all work of the former queue. Returns the
+    /// former one.
     #[track_caller]
     pub fn go_on_in(&mut self, queue: Queue<D>) -> Queue<D> {
         if let Some(last) = self.last {
@@ -246,25 +249,25 @@ impl<'a, D: Device> Scene<'a, D> {
         std::mem::replace(&mut self.queue, queue)
     }
 
-    /// Writes indices to host memory, there and in the model.
+    /// Writes indices to host memory, really and in the model.
     pub fn write_indices(&mut self, at: usize, indices: &[u64]) {
         let bytes: Vec<u8> = indices.iter().flat_map(|i| i.to_ne_bytes()).collect();
         self.write_host(at, &bytes);
     }
 
-    /// Writes host memory, there and in the model. Nothing that reads it may be in flight.
+    /// Writes host memory, really and in the model. No work that reads it may be in flight.
     pub fn write_host(&mut self, at: usize, bytes: &[u8]) {
         self.host.write(at, bytes);
         self.write_host_expected(at, bytes);
     }
 
-    /// Writes what host memory should hold to the model alone, for work that the scene was not asked for.
+    /// Writes the expected contents of host memory to the model alone, for work outside of the scene.
     pub fn write_host_expected(&mut self, at: usize, bytes: &[u8]) {
         self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Submits work by index, without the model. `places` are those of the indices and of the values in host
-    /// memory.
+    /// Submits work by index, without the model. `places` are the places of the indices and of the values
+    /// in host memory.
     pub fn submit_indexed(
         &self,
         by: Indexed,
@@ -280,7 +283,7 @@ impl<'a, D: Device> Scene<'a, D> {
         }
     }
 
-    /// Collects or distributes elements, there and in the model. Does not wait.
+    /// Collects or distributes elements, on the device and in the model. Does not wait.
     #[track_caller]
     pub fn indexed(&mut self, by: Indexed, of: Elements<'_>, count: usize, places: [usize; 2]) -> Ticket {
         let ticket = self.submit_indexed(by, of, count, places).expect("work by index");
@@ -307,7 +310,7 @@ impl<'a, D: Device> Scene<'a, D> {
         self.last = None;
     }
 
-    /// Waits for all work that the scene was asked for.
+    /// Waits for all work of the scene.
     #[track_caller]
     pub fn finish(&mut self) {
         if let Some(last) = self.last.take() {
@@ -321,7 +324,7 @@ impl<'a, D: Device> Scene<'a, D> {
         self.finish();
         assert_bytes(&format!("{what}: device memory"), &self.contents(), &self.expected);
         if let Some(direct) = self.cx.device().direct_reads() {
-            // In two parts, of which the second begins anywhere.
+            // In two parts, the second at an arbitrary alignment.
             let mut read = vec![0x5C; self.expected.len()];
             let (first, second) = read.split_at_mut(self.expected.len() / 3);
             let place = self.memory.at(first.len() as u64);
@@ -332,11 +335,11 @@ impl<'a, D: Device> Scene<'a, D> {
         assert_holds(&format!("{what}: host memory"), &self.host, 0, &self.expected_host);
     }
 
-    /// What the device memory holds, fetched in one copy.
+    /// Returns the contents of the device memory, read in one copy.
     #[track_caller]
     pub fn contents(&self) -> Vec<u8> {
         let mut contents = vec![0; self.expected.len()];
-        // What the mirror held before must not pass for what the device holds.
+        // Old contents of the mirror must not pass for the device's.
         self.mirror.write(0, &vec![0x5C; contents.len()]);
         let from = self.memory.at(0);
         let whole = Transfer::Download { from, to: self.mirror.at(0), bytes: contents.len() as u64 };
@@ -347,12 +350,12 @@ impl<'a, D: Device> Scene<'a, D> {
     }
 }
 
-/// Bytes as the 64-bit numbers that they are.
+/// Converts bytes to the 64-bit numbers that they hold.
 pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
 }
 
-/// Compares the answer of a search, total, number listed and list, with the right one.
+/// Compares the answer of a search, total, number listed and list, with the expected one.
 #[track_caller]
 fn assert_found(what: &str, words: &[u64], truth: &[u64], count_all: bool) {
     let (total, listed) = (words[0], words[1]);
@@ -365,7 +368,7 @@ fn assert_found(what: &str, words: &[u64], truth: &[u64], count_all: bool) {
     assert_eq!(words[2..2 + listed as usize], truth[2..], "{what}: which ones match");
 }
 
-/// The partial results of two answers, which count the same number of elements.
+/// Returns the partial results of two answers, which must count the same number of elements.
 #[track_caller]
 fn assert_counts(what: &str, words: &[u64], truth: &[u64]) -> [Vec<Partial>; 2] {
     let lists = [words, truth].map(Partial::list);

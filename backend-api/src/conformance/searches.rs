@@ -1,4 +1,4 @@
-//! Searches against the naive one.
+//! Checks of searches against a naive one.
 
 use crate::wrap::SplitMix64;
 use crate::{Device, Elements, Search};
@@ -7,14 +7,14 @@ use super::context::assert_holds;
 use super::scene::Scene;
 use super::{Context, reference};
 
-/// Strides that any element type or record is likely to have, and some beyond what a kernel keeps in
-/// registers.
+/// Returns the strides of likely element types and records, and some longer ones that a kernel cannot keep
+/// in registers.
 pub(super) fn strides() -> impl Iterator<Item = usize> {
     (1..=64).chain([65, 96, 100, 127, 128, 255, 256, 257, 1000, 4096])
 }
 
-/// Elements of which exactly those that `matches` picks hold `value` at `field_offset`; the others miss it by
-/// a byte. `value` is repeated behind the last element, for a search that goes too far.
+/// Creates elements that hold `value` at `field_offset` if `matches` picks them; the others differ from it
+/// in one byte. `value` is repeated behind the last element, to detect a search that goes too far.
 fn haystack(
     count: usize,
     stride: usize,
@@ -63,7 +63,7 @@ pub(super) fn searches_of_every_stride<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, (COUNT + 4) * 4096 + 20_000, 16 + 8 * COUNT + 64);
     for stride in strides() {
         for (round, size) in [1, 4, 8, 3, 16, 11].into_iter().enumerate() {
-            // Small fields everywhere; each of the others with every third stride.
+            // Small fields at each stride; each of the larger ones with every third stride.
             if size > stride || (round > 2 && stride % 3 != round % 3) {
                 continue;
             }
@@ -102,7 +102,7 @@ pub(super) fn searches_list_no_more_than_the_limit<D: Device>(cx: &Context<'_, D
     let elements = scene.elements(3, COUNT, 12);
     for limit in [0, 1, 2, 3, 63, 64, 65, 249, 250, 251, 999, 1000, 1001, u64::MAX] {
         for count_all in [true, false] {
-            // So that nothing of an answer before this one can pass for this one.
+            // Overwrites the former answer, which must not pass for this one.
             scene.write_host(0, &vec![0xEE; 32 + 8 * COUNT]);
             scene.search(elements, 2, &value, limit, count_all, 8);
             scene.assert_as_expected(&format!("a search with limit {limit}"));
@@ -140,7 +140,7 @@ pub(super) fn searches_of_many_elements<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, COUNT * 12 + 100, 32 + 8 * COUNT);
     for (stride, size, at) in [(8, 8, 0), (4, 4, 4), (1, 1, 3), (12, 5, 1)] {
         let value = cx.noise(stride as u64 + 50, size);
-        // Round everything at which work is likely to be cut up.
+        // Around all lengths at which work is likely to be divided.
         let edges = |i: usize| {
             [1, 32, 64, 256, 1000, 1024, 4096, 65_536].iter().any(|&n| i > 60_000 && (i + 1) % n < 2 && n > 1)
         };
@@ -176,7 +176,7 @@ pub(super) fn search_values_are_copied_before_the_call_returns<D: Device>(cx: &C
     scene.assert_as_expected("a search whose value was changed after the call");
 }
 
-/// For kernels that keep their intermediate results in memory which they share.
+/// For kernels that keep intermediate results in shared memory.
 pub(super) fn searches_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 20_000;
     const ROOM: usize = 16 + 8 * 100;

@@ -1,4 +1,4 @@
-//! Everything at once: random programs, many threads, many queues.
+//! Stress tests: random programs, many threads, many queues.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{Context, Limits};
 const MEMORY: usize = 60_000;
 const HOST: usize = 50_000;
 
-/// One random request, of any kind.
+/// Submits one random request, of any kind.
 fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
     let mut below = |bound: usize| random.index(bound);
     let bytes = [1, 16, 300, 5000, 20_000][below(5)];
@@ -53,7 +53,7 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
             let elements = scene.elements(start, count, stride);
             let wanted = below(count.min(200));
             if kernel == 7 {
-                // The model has to know the memory to pick a value; the device's copy is the same.
+                // The model must know the memory to pick a value; the device's copy is equal.
                 let index = below(count);
                 let size = 1 + below(stride.min(3));
                 let field = start + index * stride;
@@ -61,7 +61,7 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
                 scene.search(elements, 0, &value, wanted as u64, below(2) == 0, 8 * below(1000));
                 return;
             }
-            // Host memory is written here, so nothing that uses it may be in flight.
+            // This writes host memory, so no work that uses it may be in flight.
             scene.finish();
             let mut order: Vec<u64> = (0..count as u64).collect();
             for i in 0..wanted {
@@ -76,7 +76,7 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
     }
 }
 
-/// What a program is made from, under the seed that the caller wants.
+/// Returns the random numbers of a program, under the caller's seed.
 fn random<D: Device>(cx: &Context<'_, D>, program: u64) -> SplitMix64 {
     SplitMix64::new(SplitMix64::new(cx.limits().seed).next() ^ program)
 }

@@ -1,4 +1,4 @@
-//! Numbers that rise, and the ways to learn that work is done.
+//! Checks of tickets: their numbers, and the ways to observe the end of work.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -20,7 +20,7 @@ pub(super) fn tickets_rise_by_one<D: Device>(cx: &Context<'_, D>) {
     let queues = [cx.queue(), cx.queue()];
     for round in 0..5 {
         for (q, queue) in queues.iter().enumerate() {
-            // Different queues count for themselves.
+            // Each queue counts for itself.
             for _ in 0..=q {
                 let up = Transfer::Upload { from: host.at(512), to: memory.at(512), bytes: 8 };
                 let (value, answer) = (&[1], host.at(256));
@@ -77,7 +77,7 @@ pub(super) fn tickets_that_were_never_given_are_unknown<D: Device>(cx: &Context<
 pub(super) fn done_stays_done<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
     let tickets: Vec<_> = (0..10).map(|k| scene.submit(&[scene.upload(k, 2 * k, 1 << 19)])).collect();
-    // Polling alone is enough to see work come to its end.
+    // Polling alone must suffice to see work end.
     let deadline = Instant::now() + cx.limits().patience;
     let mut done = 0;
     while done < tickets.len() {
@@ -161,7 +161,7 @@ pub(super) fn many_threads_wait_for_one_ticket<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("work that many waited for");
 }
 
-/// A waker, and what tells each time that it is woken.
+/// A waker, and a channel that receives a message at each wake-up.
 struct Woken {
     waker: Waker,
     times: Receiver<()>,
@@ -171,7 +171,7 @@ struct Telling(Sender<()>);
 
 impl Wake for Telling {
     fn wake(self: Arc<Self>) {
-        // Nobody listens any more when a check has failed.
+        // After a failed check no receiver is left.
         let _ = self.0.send(());
     }
 }
@@ -182,7 +182,7 @@ impl Woken {
         Self { waker: Arc::new(Telling(sender)).into(), times }
     }
 
-    /// Waits until it was woken so often more.
+    /// Waits for `times` more wake-ups.
     #[track_caller]
     fn assert_comes(&self, times: u32, patience: Duration) {
         for time in 0..times {
@@ -191,7 +191,7 @@ impl Woken {
         }
     }
 
-    /// It was woken so often more by now.
+    /// Asserts that it was woken `times` more times by now.
     #[track_caller]
     fn assert_came(&self, times: usize) {
         assert_eq!(self.times.try_iter().count(), times, "how often a waker was woken");
@@ -207,7 +207,7 @@ pub(super) fn wakers_are_woken_once_when_work_is_done<D: Device>(cx: &Context<'_
         cx.device().wake(ticket, woken.waker.clone());
         asked.push((ticket, woken));
     }
-    // Nobody waits or polls before the wakers come.
+    // No thread waits or polls before the wakers run.
     for (ticket, woken) in &asked {
         woken.assert_comes(1, cx.limits().patience);
         let progress = cx.device().poll(*ticket).expect("work that succeeds");

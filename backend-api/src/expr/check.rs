@@ -1,4 +1,4 @@
-//! The check of a request, apart from where its memory ends.
+//! The check of a request, except for the bounds of its memory.
 
 use super::{Action, Compute, Instruction, Type, Value};
 use crate::validate::check_aligned;
@@ -38,7 +38,7 @@ fn check_sources<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> Res
         for other in compute.sources {
             let same = written.start == other.start && written.stride == other.stride;
             let (a, b) = (written.start.offset(), other.start.offset());
-            // Checked not to overflow.
+            // The check above rules out an overflow here.
             let apart = written.start.buffer() != other.start.buffer()
                 || a + written.count * written.stride <= b
                 || b + other.count * other.stride <= a;
@@ -52,7 +52,7 @@ fn check_sources<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> Res
     Ok(())
 }
 
-/// Whether so many bytes at an offset of an element are inside of it.
+/// Checks that a field of this type at `offset` is inside of its element.
 fn check_inside(compute: &Compute<'_>, source: u8, offset: u32, of: Type) -> Result<()> {
     let Some(elements) = compute.sources.get(usize::from(source)) else {
         return Err(invalid(format!("there is no source {source}")));

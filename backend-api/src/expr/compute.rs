@@ -1,10 +1,10 @@
-//! What a device is asked to do with the values of a program.
+//! Requests to evaluate a program on a device.
 
 use super::{Program, Value};
 use crate::{Elements, HostSpan, Search};
 
-/// How the number of an element within a request becomes its index: elements are counted on from `first`
-/// through pages that are dealt out to `channels` in turn, of which this is number `channel`.
+/// The mapping from an element's number within a request to its index. Element numbers continue from
+/// `first` through the pages of channel `channel`; pages are interleaved over `channels` channels.
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -14,24 +14,24 @@ use crate::{Elements, HostSpan, Search};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
-    /// How many elements of the channel come before element 0 of the request.
+    /// The number of elements of the channel before element 0 of the request.
     pub first: u64,
     /// Elements of a page; at least 1.
     pub page_len: u64,
-    /// Which channel.
+    /// The number of the channel.
     pub channel: u64,
-    /// How many channels there are; at least 1.
+    /// The number of channels; at least 1.
     pub channels: u64,
 }
 
 impl Geometry {
-    /// Elements that follow one another, the first of which has the index `first`.
+    /// The geometry of contiguous elements, the first of which has the index `first`.
     #[must_use]
     pub const fn plain(first: u64) -> Self {
         Self { first, page_len: 1 << 63, channel: 0, channels: 1 }
     }
 
-    /// The index of element number `number` of the request. Wraps.
+    /// Returns the index of element `number` of the request. Wraps.
     #[must_use]
     pub const fn index(&self, number: u64) -> u64 {
         let at = self.first.wrapping_add(number);
@@ -40,7 +40,7 @@ impl Geometry {
     }
 }
 
-/// Writes a value to a field of each element.
+/// A write of a value to a field of each element.
 ///
 /// ```
 /// use backend_api::expr::{Action, Store, Value};
@@ -49,19 +49,19 @@ impl Geometry {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Store {
-    /// What is written; not a bool.
+    /// The value to write; not a bool.
     pub value: Value,
-    /// To which source.
+    /// The number of the source to write to.
     pub source: u8,
     /// Bytes from the start of the element.
     pub offset: u32,
 }
 
-/// What becomes of the values.
+/// The reduction or the store that a request applies to the values.
 ///
-/// Answers go to host memory, at a multiple of 8, as unsigned 64-bit numbers in the host's byte order;
-/// [`Compute::answer_bytes`] says how long they are. A `filter` is a bool: only elements for which it is true
-/// count.
+/// A device writes answers to host memory, at a multiple of 8, as unsigned 64-bit numbers in the host's
+/// byte order; [`Compute::answer_bytes`] is their length. A `filter` is a bool: only elements for which it
+/// is true count.
 ///
 /// ```
 /// use backend_api::expr::{Action, Store, Value};
@@ -71,64 +71,65 @@ pub struct Store {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Action<'a> {
-    /// The numbers of the elements for which a bool is true, as for [`Search`].
+    /// Find the numbers of the elements for which a bool is true, as for [`Search`].
     Find {
         /// The bool.
         predicate: Value,
-        /// How many numbers are wanted at most; 0 only counts.
+        /// The most numbers to return; 0 only counts.
         limit: u64,
         /// Whether the total must be exact.
         count_all: bool,
-        /// Where the answer goes.
+        /// The place for the answer.
         answer: HostSpan<'a>,
     },
     /// The sum of a number, as [`Partial`]s: integers exactly, `F32` and `F64` in `f64`.
     Sum {
         /// The number.
         value: Value,
-        /// Which elements count.
+        /// The filter of the elements that count.
         filter: Option<Value>,
-        /// Where the answer goes.
+        /// The place for the answer.
         answer: HostSpan<'a>,
     },
-    /// The least and the greatest of a number, and which elements have them first, as [`Partial`]s. NaNs do
-    /// not count.
+    /// The least and the greatest of a number, with the first element that has each, as [`Partial`]s. NaNs
+    /// do not count.
     Extremes {
         /// The number.
         value: Value,
-        /// Which elements count.
+        /// The filter of the elements that count.
         filter: Option<Value>,
-        /// Whether the least is wanted. What a [`Partial`] says of an extreme that is not wanted is not said.
+        /// Whether to compute the least. The words of a [`Partial`] for an extreme that is not requested
+        /// are unspecified.
         least: bool,
-        /// Whether the greatest is wanted.
+        /// Whether to compute the greatest.
         greatest: bool,
-        /// Where the answer goes.
+        /// The place for the answer.
         answer: HostSpan<'a>,
     },
-    /// How many elements have each number below `bins`: so many 64-bit numbers.
+    /// A histogram: for each number below `bins`, a 64-bit count of the elements that have it.
     Histogram {
-        /// The number, a `U32`; what is not below `bins` does not count.
+        /// The number, a `U32`; numbers from `bins` on do not count.
         value: Value,
-        /// Which elements count.
+        /// The filter of the elements that count.
         filter: Option<Value>,
-        /// How many bins: 1 to [`Compute::BINS_MAX`].
+        /// The number of bins: 1 to [`Compute::BINS_MAX`].
         bins: u32,
-        /// Where the answer goes.
+        /// The place for the answer.
         answer: HostSpan<'a>,
     },
-    /// Fields are written. All fields of an element are read before the first is written. Whole elements may
-    /// be read and written for that, so nothing else may write to them meanwhile.
+    /// Writes to fields. A device reads all fields of an element before it writes the first. It may read
+    /// and write whole elements for that, so no other work may write to them meanwhile.
     Store {
-        /// What goes where: 1 to [`Compute::STORES_MAX`]; no two to the same bytes.
+        /// The stores: 1 to [`Compute::STORES_MAX`], each to other bytes.
         stores: &'a [Store],
-        /// Which elements are written.
+        /// The filter of the elements that are written.
         filter: Option<Value>,
     },
 }
 
 /// Evaluates a program for each of some elements.
 ///
-/// Everything but the memory is copied before the call returns.
+/// The call copies all arguments except the memory before it returns.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
@@ -156,39 +157,39 @@ pub enum Action<'a> {
 pub struct Compute<'a> {
     /// The program.
     pub program: &'a Program,
-    /// What its fields are read from, and written to: 1 to [`Compute::SOURCES_MAX`], all with the same number
-    /// of elements. A source that is written to either begins where another one does and has its stride, or
+    /// The memory of the program's fields: 1 to [`Compute::SOURCES_MAX`] sources, all with the same number
+    /// of elements. A source that is written to either has the start and the stride of another source, or
     /// does not overlap with it.
     pub sources: &'a [Elements<'a>],
-    /// Which index the elements have.
+    /// The geometry that gives the elements their index.
     pub geometry: Geometry,
-    /// What becomes of the values.
+    /// The reduction or the store of the values.
     pub action: Action<'a>,
 }
 
 impl<'a> Compute<'a> {
-    /// The most sources.
+    /// The most sources of a request.
     pub const SOURCES_MAX: usize = 8;
-    /// The most stores.
+    /// The most stores of a request.
     pub const STORES_MAX: usize = 8;
     /// The most bins of a histogram.
     pub const BINS_MAX: u32 = 4096;
     /// The most [`Partial`]s of an answer.
     pub const PARTIALS_MAX: u64 = 4096;
 
-    /// How many elements there are.
+    /// The number of elements.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.sources.first().map_or(0, |source| source.count)
     }
 
-    /// Whether the source of this number is written to.
+    /// Whether the action writes to the source of this number.
     #[must_use]
     pub fn writes(&self, source: usize) -> bool {
         matches!(self.action, Action::Store { stores, .. } if stores.iter().any(|store| usize::from(store.source) == source))
     }
 
-    /// How many bytes the elements of all sources have.
+    /// The number of bytes of the elements of all sources.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.sources
@@ -196,7 +197,7 @@ impl<'a> Compute<'a> {
             .fold(0, |sum, source| sum.saturating_add(source.count.saturating_mul(source.stride)))
     }
 
-    /// Where the answer goes, if there is one.
+    /// The place for the answer, if the action has one.
     #[must_use]
     pub fn answer(&self) -> Option<HostSpan<'a>> {
         match self.action {
@@ -208,7 +209,7 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// How much room the answer needs, in bytes.
+    /// The length of the answer's room, in bytes.
     #[must_use]
     pub fn answer_bytes(&self) -> u64 {
         match self.action {
@@ -219,7 +220,7 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// How much room an answer of [`Partial`]s needs, in bytes.
+    /// The length of the room of an answer of [`Partial`]s, in bytes.
     #[must_use]
     pub const fn partials_bytes() -> u64 {
         8 + Self::PARTIALS_MAX * Partial::BYTES
@@ -241,7 +242,7 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// Whether the program's index is among what the action needs.
+    /// Whether the action needs the program's index.
     #[must_use]
     pub fn needs_index(&self) -> bool {
         let needed = self.program.needed(&self.results());
@@ -250,16 +251,17 @@ impl<'a> Compute<'a> {
     }
 }
 
-/// What a part of the elements came to. An answer is a list of them, after their number: each part's elements
-/// come from all over the request, but which ones depends on the device and the number of elements alone.
+/// The result of a part of the elements. An answer is the number of parts and a list of them. A part's
+/// elements may be spread over the whole request. The parts depend only on the device and the number of
+/// elements.
 ///
 /// | action | words |
 /// |---|---|
 /// | `Sum` of integers | 0, 1: the sum, as `i128`, low half first |
 /// | `Sum` of floats | 0: the sum, as `f64` |
-/// | `Extremes` | 0, 1: [key](super::Type::key) of the least and the number of the first element that has it; 2, 3: of the greatest |
+/// | `Extremes` | 0, 1: [key](super::Type::key) of the least and the number of the first element that has it; 2, 3: likewise of the greatest |
 ///
-/// Of a part in which nothing counted, words of `Extremes` hold anything.
+/// If no element of a part counted, the words of `Extremes` are unspecified.
 ///
 /// ```
 /// use backend_api::expr::{Partial, Type};
@@ -279,14 +281,14 @@ impl<'a> Compute<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Partial {
-    /// How many elements counted.
+    /// The number of elements that counted.
     pub count: u64,
-    /// What they came to.
+    /// The result of the part.
     pub words: [u64; 4],
 }
 
 impl Partial {
-    /// Its length in an answer.
+    /// The length of a partial result in an answer.
     pub const BYTES: u64 = 40;
 
     /// The sum of `count` integers.

@@ -1,6 +1,6 @@
-//! Code for whatever type a value has, and for whatever an operation does.
+//! Macros that run code for the type of a value, or for the operation of an instruction.
 
-/// Runs code with a name for the Rust type of an integer; bools are bytes. There is other code for floats.
+/// Runs code with a name for the Rust type of an integer; bools are bytes. Floats run the other branch.
 ///
 /// ```
 /// use backend_api::{by_integer, expr::Type};
@@ -47,9 +47,9 @@ macro_rules! by_type {
     }};
 }
 
-/// Runs code for an operation on two values, made by one of three macros: of the method of
-/// [`Number`](crate::expr::Number) or of [`Integer`](crate::expr::Integer) that it is, or of the operator of
-/// a comparison.
+/// Runs code for an operation on two values. One of three macros makes the code: from the method of
+/// [`Number`](crate::expr::Number) or of [`Integer`](crate::expr::Integer), or from the operator of a
+/// comparison.
 ///
 /// ```
 /// use backend_api::{by_binary, expr::{Binary, Integer, Number}};

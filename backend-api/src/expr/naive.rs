@@ -1,4 +1,4 @@
-//! Evaluation of one element after the other: what all backends are measured against.
+//! Evaluation of one element after the other: the reference for all backends.
 
 use super::{Binary, Instruction, Integer, Number, Program, Type, Value};
 use crate::kernel::arithmetic::{fma, unary};

@@ -1,4 +1,4 @@
-//! The arithmetic that all backends keep to, as Rust code.
+//! The arithmetic that all backends follow, as Rust code.
 
 use super::Type;
 
@@ -15,7 +15,7 @@ use super::Type;
 /// assert_eq!((0.5_f32.to_f64(), (-2.75_f64).to_i128()), (0.5, -2));
 /// ```
 pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'static {
-    /// Which type it is.
+    /// The type of the number.
     const NUMBER_TYPE: Type;
 
     /// The number of these bits; higher ones are ignored.
@@ -39,7 +39,7 @@ pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'stati
     /// The smaller one.
     #[inline(always)]
     fn least(self, other: Self) -> Self {
-        // A NaN is what does not equal itself.
+        // Only a NaN differs from itself.
         if self < other || other.is_nan() { self } else { other }
     }
 
@@ -82,16 +82,16 @@ pub trait Integer: Number {
     /// The remainder.
     fn remainder(self, other: Self) -> Self;
 
-    /// The bits that both have.
+    /// The bitwise and.
     fn both(self, other: Self) -> Self;
 
-    /// The bits that any has.
+    /// The bitwise or.
     fn either(self, other: Self) -> Self;
 
-    /// The bits that differ.
+    /// The bitwise exclusive or.
     fn differing(self, other: Self) -> Self;
 
-    /// All other bits.
+    /// The bitwise complement.
     fn complement(self) -> Self;
 
     /// Shifted up.

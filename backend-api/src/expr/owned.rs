@@ -1,9 +1,9 @@
-//! Requests that wait for their turn.
+//! Owned copies of requests, for queues.
 
 use super::{Action, Compute, Geometry, Program, Store};
 use crate::{Elements, HostSpan};
 
-/// A [`Compute`] with a program and lists of its own, tied to nothing, as a queue keeps it.
+/// A [`Compute`] that owns its program and lists and has no lifetime, as a queue keeps it.
 ///
 /// ```
 /// use backend_api::expr::OwnedCompute;

@@ -1,10 +1,10 @@
-//! Programs: lists of instructions that were checked.
+//! Programs: checked lists of instructions.
 
 use super::Type;
 use crate::kernel::Function;
 use crate::{Error, ErrorKind, Result};
 
-/// The number of an instruction, as a name of the value that it gives.
+/// The number of an instruction, which names the value that it computes.
 ///
 /// ```
 /// use backend_api::expr::{Instruction, Program, Type, Unary, Value};
@@ -18,14 +18,15 @@ use crate::{Error, ErrorKind, Result};
 pub struct Value(pub u16);
 
 impl Value {
-    /// Its place among the instructions.
+    /// The index among the instructions.
     #[must_use]
     pub const fn at(self) -> usize {
         self.0 as usize
     }
 }
 
-/// An operation on one value; what it gives is of the same type, but for [conversions](Unary::CONVERSIONS).
+/// An operation on one value. The result has the operand's type, except for
+/// [conversions](Unary::CONVERSIONS).
 ///
 /// ```
 /// use backend_api::expr::{Instruction, Program, Type, Unary, Value, evaluate_all};
@@ -50,7 +51,7 @@ pub enum Unary {
     Neg,
     /// The absolute value of a number.
     Abs,
-    /// All other bits of an integer; the opposite of a bool.
+    /// The complement of an integer's bits; the opposite of a bool.
     Not,
     /// The square root of a float.
     Sqrt,
@@ -60,46 +61,48 @@ pub enum Unary {
     Ceil,
     /// A float without its fraction.
     Trunc,
-    /// The nearest whole number; of two, the even one.
+    /// The nearest whole number; in a tie, the even one.
     RoundEven,
-    /// How many bits of an integer are set.
+    /// The number of set bits of an integer.
     CountOnes,
-    /// How many bits of an integer above the highest one that is set are not.
+    /// The number of zero bits of an integer above its highest set bit.
     LeadingZeros,
-    /// How many bits of an integer below the lowest one that is set are not.
+    /// The number of zero bits of an integer below its lowest set bit.
     TrailingZeros,
     /// The bits of an integer in the opposite order.
     ReverseBits,
-    /// About 2 to the power of an `F32`, as the device has it: within 3 units in the last place.
+    /// About 2 to the power of an `F32`, by the device's own instruction: within 3 units in the last
+    /// place.
     ApproxExp2,
     /// About the logarithm to base 2 of an `F32`: within 3 units in the last place, or 2^-21 between 0.5
     /// and 2.
     ApproxLog2,
-    /// About the sine of an `F32`: within 2^-20 from -π to π, and the worse the farther beyond.
+    /// About the sine of an `F32`: within 2^-20 from -π to π, and less accurate outside.
     ApproxSin,
-    /// About the cosine of an `F32`: as the sine.
+    /// About the cosine of an `F32`: as accurate as the sine.
     ApproxCos,
     /// About one divided by the square root of an `F32`: within 2 units in the last place.
     ApproxRsqrt,
-    /// The `F32` that equals a float of 16 bits (IEEE 754 binary16), whose bits a `U16` is.
+    /// The conversion to `F32` from a float of 16 bits (IEEE 754 binary16), whose bits a `U16` holds.
     FromF16,
-    /// The bits, a `U16`, of the binary16 that is nearest to an `F32`; of two, the even one.
+    /// The bits, a `U16`, of the binary16 that is nearest to an `F32`; in a tie, the even one.
     ToF16,
-    /// The `F32` whose upper half a `U16` is (bfloat16).
+    /// The conversion to `F32` from a bfloat16, whose bits a `U16` holds.
     FromBf16,
-    /// The bits, a `U16`, of the bfloat16 that is nearest to an `F32`; of two, the even one.
+    /// The bits, a `U16`, of the bfloat16 that is nearest to an `F32`; in a tie, the even one.
     ToBf16,
 }
 
 impl Unary {
-    /// Those whose results devices do not agree on, bit by bit.
+    /// The operations whose results differ in some bits between devices.
     pub const APPROXIMATE: [Self; 5] =
         [Self::ApproxExp2, Self::ApproxLog2, Self::ApproxSin, Self::ApproxCos, Self::ApproxRsqrt];
 
-    /// Those between `F32` and the floats of 16 bits, which are `U16` wherever they are not computed with.
+    /// The conversions between `F32` and the floats of 16 bits. A float of 16 bits is a `U16` outside of
+    /// arithmetic.
     pub const CONVERSIONS: [Self; 4] = [Self::FromF16, Self::ToF16, Self::FromBf16, Self::ToBf16];
 
-    /// All others, which give the same bits on all devices, and the type of their operand.
+    /// All other operations, which give the same bits on all devices, and the type of their operand.
     pub const ALL: [Self; 12] = {
         use Unary::{Abs, Ceil, CountOnes, Floor, LeadingZeros, Neg, Not, ReverseBits, RoundEven, Sqrt};
         use Unary::{TrailingZeros, Trunc};
@@ -119,7 +122,7 @@ impl Unary {
         ]
     };
 
-    /// Whether there is such an operation on values of this type.
+    /// Whether the operation exists for values of this type.
     #[must_use]
     pub const fn takes(self, of: Type) -> bool {
         match self {
@@ -136,7 +139,7 @@ impl Unary {
         }
     }
 
-    /// The type of what it gives of a value of this type.
+    /// The type of the result for an operand of this type.
     #[must_use]
     pub const fn gives(self, of: Type) -> Type {
         match self {
@@ -177,15 +180,15 @@ pub enum Binary {
     Min,
     /// The larger number.
     Max,
-    /// Bits, or bools, that both have.
+    /// The bitwise and of integers or bools.
     And,
-    /// Bits, or bools, that any has.
+    /// The bitwise or of integers or bools.
     Or,
-    /// Bits, or bools, that differ.
+    /// The bitwise exclusive or of integers or bools.
     Xor,
-    /// An integer shifted up.
+    /// An integer shifted left.
     Shl,
-    /// An integer shifted down.
+    /// An integer shifted right.
     Shr,
     /// Whether numbers or bools are equal.
     Eq,
@@ -198,19 +201,19 @@ pub enum Binary {
 }
 
 impl Binary {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 16] = {
         use Binary::{Add, And, Div, Eq, Le, Lt, Max, Min, Mul, Ne, Or, Rem, Shl, Shr, Sub, Xor};
         [Add, Sub, Mul, Div, Rem, Min, Max, And, Or, Xor, Shl, Shr, Eq, Ne, Lt, Le]
     };
 
-    /// Whether it gives a bool whatever its operands are.
+    /// Whether the result is a bool for operands of any type.
     #[must_use]
     pub const fn is_comparison(self) -> bool {
         matches!(self, Self::Eq | Self::Ne | Self::Lt | Self::Le)
     }
 
-    /// Whether there is such an operation on two values of this type.
+    /// Whether the operation exists for two values of this type.
     #[must_use]
     pub const fn takes(self, of: Type) -> bool {
         match self {
@@ -224,7 +227,7 @@ impl Binary {
     }
 }
 
-/// One step of a program. Values that it refers to must come from instructions before it.
+/// One step of a program. Its operands must be values of instructions before it.
 ///
 /// ```
 /// use backend_api::expr::{Instruction, Program, Type, Value, evaluate_all};
@@ -235,10 +238,9 @@ impl Binary {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Instruction {
-    /// A field of the element: of source number `source`, `offset` bytes from its start, of any type but
-    /// bool.
+    /// A field of the element: of source `source`, at `offset` bytes from its start, of any type but bool.
     Field {
-        /// Which source.
+        /// The number of the source.
         source: u8,
         /// Bytes from the start of the element.
         offset: u32,
@@ -256,14 +258,14 @@ pub enum Instruction {
     Index,
     /// An operation on one value.
     Unary {
-        /// Which.
+        /// The operation.
         op: Unary,
-        /// Of what.
+        /// The operand.
         of: Value,
     },
     /// An operation on two values of the same type.
     Binary {
-        /// Which.
+        /// The operation.
         op: Binary,
         /// The first operand.
         left: Value,
@@ -274,16 +276,16 @@ pub enum Instruction {
     Select {
         /// A bool.
         condition: Value,
-        /// What is chosen if it is true.
+        /// The result if the condition is true.
         yes: Value,
-        /// What is chosen if it is false.
+        /// The result if the condition is false.
         no: Value,
     },
-    /// A value as another type of number. Bools become 0 and 1; nothing becomes a bool.
+    /// A value converted to another type of number. Bools become 0 and 1; no value becomes a bool.
     Cast {
-        /// What is cast.
+        /// The value to convert.
         of: Value,
-        /// To which type.
+        /// The type to convert to.
         to: Type,
     },
     /// `a * b + c` of floats of one type, rounded once.
@@ -295,16 +297,17 @@ pub enum Instruction {
         /// The summand.
         c: Value,
     },
-    /// What a function gives. It is called for all elements, those that a filter leaves out included.
+    /// The result of a function. The device calls it for all elements, including elements that a filter
+    /// excludes.
     Call {
-        /// Which.
+        /// The function.
         function: Function,
         /// Its arguments, of the types of its parameters.
         arguments: Vec<Value>,
     },
 }
 
-/// Instructions that were checked: types fit, references lead back.
+/// Checked instructions: their types fit, and they refer only to earlier values.
 ///
 /// ```
 /// use backend_api::{ErrorKind, expr::{Binary, Instruction, Program, Type, Unary, Value}};
@@ -331,11 +334,11 @@ impl Program {
     /// The longest program, in instructions.
     pub const INSTRUCTIONS_MAX: usize = 256;
 
-    /// A program of these instructions.
+    /// Creates a program of these instructions.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are too many, if a type does not fit, or if a
-    /// value is referred to that is not there yet.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the list is too long, if a type does not fit, or
+    /// if an instruction refers to a value that is not computed before it.
     pub fn new(instructions: Vec<Instruction>) -> Result<Self> {
         if instructions.len() > Self::INSTRUCTIONS_MAX {
             let (number, most) = (instructions.len(), Self::INSTRUCTIONS_MAX);
@@ -362,13 +365,13 @@ impl Program {
         &self.types
     }
 
-    /// The type of a value; `None` if there is none of this number.
+    /// The type of a value; `None` if the program has no value of this number.
     #[must_use]
     pub fn type_of(&self, value: Value) -> Option<Type> {
         self.types.get(value.at()).copied()
     }
 
-    /// Which instructions these values depend on, themselves included, by number.
+    /// Returns, for each instruction, whether these values depend on it. They depend on themselves.
     #[must_use]
     pub fn needed(&self, values: &[Value]) -> Vec<bool> {
         let mut needed = vec![false; self.instructions.len()];
@@ -387,7 +390,7 @@ impl Program {
 }
 
 impl Instruction {
-    /// Calls `visit` for each value that it refers to.
+    /// Calls `visit` for each operand.
     fn each_operand(&self, mut visit: impl FnMut(Value)) {
         match *self {
             Self::Field { .. } | Self::Literal { .. } | Self::Index => {}

@@ -1,4 +1,4 @@
-//! What of a computation decides the code of its kernels. For backends that make kernels for it.
+//! The parts of a computation that decide the code of its kernels, for backends that generate kernels.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::{Action, Compute, Instruction, Store, Type, Value};
 
-/// One program, made for one task. Everything else is a parameter of its kernels.
+/// A program specialised for one task. All other parts of the request are parameters of its kernels.
 ///
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Specialization, Store, Type, Value};
@@ -35,15 +35,15 @@ pub struct Specialization {
     pub needed: Vec<bool>,
     /// The number of the parameter that each literal is, if it is one.
     pub literals: Vec<Option<usize>>,
-    /// What becomes of the values.
+    /// The task of the kernels.
     pub task: Task,
-    /// Of the geometry, if the program asks for indices; else 1.
+    /// The page length of the geometry if the program uses indices; else 1.
     pub page_len: u64,
-    /// As `page_len`.
+    /// The number of channels, under the same condition.
     pub channels: u64,
 }
 
-/// An [`Action`] without what kernels take as a parameter.
+/// An [`Action`] without the parts that kernels take as parameters.
 ///
 /// ```
 /// use backend_api::expr::{Task, Value};
@@ -66,7 +66,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// The value that is reduced.
+    /// The value to reduce.
     #[must_use]
     pub fn value(&self) -> Option<Value> {
         match *self {
@@ -77,7 +77,7 @@ impl Task {
         }
     }
 
-    /// The bool that says which elements count.
+    /// The filter of the elements that count.
     #[must_use]
     pub fn filter(&self) -> Option<Value> {
         match *self {
@@ -91,7 +91,8 @@ impl Task {
 }
 
 impl Specialization {
-    /// That of a request, and the values of its literals, of which `literals_max` are parameters.
+    /// Returns the specialization of a request, and the values of its literals, of which `literals_max`
+    /// become parameters.
     #[must_use]
     pub fn new(compute: &Compute<'_>, literals_max: usize) -> (Self, Vec<u64>) {
         let program = compute.program;
@@ -101,7 +102,7 @@ impl Specialization {
         let mut instructions = program.instructions().to_vec();
         for at in 0..needed.len() {
             if !needed[at] {
-                // What is not needed makes no difference.
+                // An instruction that is not needed must not change the key.
                 instructions[at] = Instruction::Index;
             } else if let Instruction::Literal { bits, .. } = &mut instructions[at]
                 && values.len() < literals_max
@@ -140,10 +141,10 @@ impl Specialization {
     }
 }
 
-/// So many programs are kept translated.
+/// The most translated programs in the cache.
 const PROGRAMS_MAX: usize = 256;
 
-/// Translated programs by what decides their code: those that were used last.
+/// A cache of the most recently used translated programs, by the specialization that decides their code.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct ProgramCache<K, P>(Mutex<Entries<K, P>>);
@@ -151,7 +152,7 @@ pub struct ProgramCache<K, P>(Mutex<Entries<K, P>>);
 #[derive(Debug)]
 struct Entries<K, P> {
     programs: HashMap<K, (u64, Arc<P>)>,
-    /// Counts the questions, to tell which program has not been asked for for longest.
+    /// Counts the look-ups, to find the least recently used program.
     clock: u64,
 }
 
@@ -162,7 +163,7 @@ impl<K, P> Default for ProgramCache<K, P> {
 }
 
 impl<K: Clone + Eq + Hash, P> ProgramCache<K, P> {
-    /// The program for a key.
+    /// Returns the program for a key.
     pub fn find(&self, key: &K) -> Option<Arc<P>> {
         let mut entries = self.0.lock();
         entries.clock += 1;
@@ -172,13 +173,13 @@ impl<K: Clone + Eq + Hash, P> ProgramCache<K, P> {
         Some(Arc::clone(found))
     }
 
-    /// Adds a program, unless another thread was faster. Gives the one to be used, and the one that nobody
-    /// asked for for longest, if there are too many; those that somebody uses stay.
+    /// Adds a program, unless another thread was faster. Returns the program to use, and the least
+    /// recently used one if the cache is full; programs in use stay.
     pub fn add(&self, key: K, made: P) -> (Arc<P>, Option<Arc<P>>) {
         let mut entries = self.0.lock();
         let Entries { programs, clock } = &mut *entries;
         *clock += 1;
-        // The kernels of the first one may run already.
+        // The kernels of the other thread's program may run already.
         let (used, kept) = programs.entry(key).or_insert_with(|| (0, Arc::new(made)));
         *used = *clock;
         let kept = Arc::clone(kept);

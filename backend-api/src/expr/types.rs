@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The type of a value.
 ///
-/// A value is passed around as 64 bits: integers by their own bits, the higher ones zero; `f32` and `f64` by
+/// A value is represented as 64 bits: integers by their own bits, the higher ones zero; `f32` and `f64` by
 /// their bits; bools as 0 and 1.
 ///
 /// ```
@@ -19,7 +19,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Type {
-    /// Truth. It is not stored in elements.
+    /// A truth value. Elements do not store it.
     Bool,
     /// Unsigned, 8 bits.
     U8,
@@ -50,7 +50,7 @@ impl Type {
         [U8, U16, U32, U64, I8, I16, I32, I64, F32, F64]
     };
 
-    /// Its length in bytes.
+    /// The length in bytes.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {
@@ -88,8 +88,8 @@ impl Type {
         }
     }
 
-    /// A number that orders values of this type as an unsigned integer, from its bits. Zeros are equal. What
-    /// a NaN gives is not said.
+    /// Maps the bits of a value to an unsigned integer of the same order. Both zeros map to one key. The
+    /// key of a NaN is unspecified.
     #[must_use]
     pub const fn key(self, bits: u64) -> u64 {
         let top = 1 << (8 * self.bytes() - 1);
@@ -106,7 +106,7 @@ impl Type {
         }
     }
 
-    /// The bits of the value that has this [key](Self::key); a zero comes back as +0.
+    /// The bits of the value that has this [key](Self::key); a zero returns as +0.
     #[must_use]
     pub const fn from_key(self, key: u64) -> u64 {
         let top = 1 << (8 * self.bytes() - 1);
@@ -123,7 +123,7 @@ impl Type {
 }
 
 impl fmt::Display for Type {
-    /// As Rust calls it.
+    /// Writes Rust's name of the type.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&format!("{self:?}").to_lowercase())
     }

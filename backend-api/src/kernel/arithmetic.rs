@@ -1,7 +1,7 @@
-//! What operations on values give, value by value: for interpreters, and for those who fold constants.
+//! The results of operations on single values, for interpreters and for constant folding.
 //!
-//! Values are passed as [`Type`] says: 64 bits, of which higher ones are zero. Types are those that
-//! [`Body::verify`](super::Body::verify) lets pass.
+//! A value has the form of [`Type`]: 64 bits, the higher ones zero. Types must be accepted by
+//! [`Body::verify`](super::Body::verify).
 //!
 //! ```
 //! use backend_api::kernel::{Binary, Memory, Type, Unary, arithmetic};
@@ -19,7 +19,7 @@ use super::{Binary, Memory, Type, Unary, bf16_to_f32, f16_to_f32, f32_to_bf16, f
 use crate::expr::{self, Integer, Number};
 use crate::{by_integer, by_type};
 
-/// An operation on one value of a type.
+/// Applies an operation to one value of a type.
 #[must_use]
 pub fn unary(op: Unary, of: Type, a: u64) -> u64 {
     macro_rules! float {
@@ -60,7 +60,7 @@ pub fn unary(op: Unary, of: Type, a: u64) -> u64 {
     }
 }
 
-/// An operation on two values of a type.
+/// Applies an operation to two values of a type.
 #[must_use]
 pub fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
     expr::binary(op, of, a, b)
@@ -69,7 +69,7 @@ pub fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
 /// The upper half of the product of two integers of a type.
 #[must_use]
 pub fn mul_high(of: Type, a: u64, b: u64) -> u64 {
-    // Two numbers of 64 bits without a sign can leave `i128`, but not its bits.
+    // The product of two unsigned numbers of 64 bits can exceed `i128`, but its bits are right.
     let wide = |bits: u64| by_integer!(of, T => T::from_value(bits) as i128, _ => 0);
     let product = wide(a).wrapping_mul(wide(b)) as u128;
     (product >> (8 * of.bytes())) as u64 & of.mask()
@@ -84,13 +84,13 @@ pub fn fma(of: Type, a: u64, b: u64, c: u64) -> u64 {
     }
 }
 
-/// A value as another type of number.
+/// Converts a value to another type of number.
 #[must_use]
 pub fn cast(from: Type, to: Type, a: u64) -> u64 {
     expr::cast(from, to, a)
 }
 
-/// What a register gets, of the bits in memory.
+/// Returns the register's value for the bits in memory.
 #[must_use]
 pub fn loaded(of: Memory, bits: u64) -> u64 {
     match of {
@@ -99,7 +99,7 @@ pub fn loaded(of: Memory, bits: u64) -> u64 {
     }
 }
 
-/// What memory gets, of the bits of a register.
+/// Returns the bits in memory for a register's value.
 #[must_use]
 pub fn stored(of: Memory, value: u64) -> u64 {
     match of {

@@ -1,8 +1,8 @@
-//! What kernels consist of.
+//! The parts of kernels: registers, declarations and operations.
 
 use crate::expr::{Binary, Type, Unary};
 
-/// A register: a variable of the item. Its type is that of the same number in [`Body::registers`].
+/// A register: a variable of the item. [`Body::registers`] holds its type under the same number.
 ///
 /// ```
 /// use backend_api::kernel::{Op, Reg};
@@ -12,7 +12,7 @@ use crate::expr::{Binary, Type, Unary};
 pub struct Reg(pub u32);
 
 impl Reg {
-    /// Its place among the registers.
+    /// The index among the registers.
     #[must_use]
     #[inline]
     pub const fn at(self) -> usize {
@@ -20,7 +20,7 @@ impl Reg {
     }
 }
 
-/// Who shares an array.
+/// The items that share an array.
 ///
 /// ```
 /// use backend_api::kernel::{ArrayDecl, Space, Type};
@@ -29,13 +29,14 @@ impl Reg {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
-    /// Each item has its own.
+    /// Each item has an array of its own.
     Item,
-    /// The items of a group have one together. Races leave either value, never another element's.
+    /// All items of a group share one array. A race leaves one of the racing values, and never changes
+    /// another element.
     Group,
 }
 
-/// What a kernel does with a view.
+/// A kernel's access to a view.
 ///
 /// ```
 /// use backend_api::kernel::{Access, Memory, Type, ViewDecl};
@@ -47,16 +48,17 @@ pub enum Space {
 pub enum Access {
     /// Loads of any element; indices are numbers of elements.
     Read,
-    /// Loads and stores of the item's own tile: elements `item * tile ..` of so many. Indices are numbers
-    /// within the tile, so no item reaches what another one has.
+    /// Loads and stores of the item's own tile: the `tile` elements from `item * tile` on. Indices are
+    /// numbers within the tile, so an item cannot reach another item's tile.
     Write {
         /// Elements of a tile; at least 1.
         tile: u32,
     },
-    /// Loads, and atomics, of any element.
+    /// Loads and atomics, of any element.
     Atomic,
-    /// Stores to any element, and no loads. Kernels name elements that an atomic has given to them alone, as
-    /// the next number of a counter in another view does; of two items that name one, either's value stays.
+    /// Stores to any element, and no loads. An atomic assigns each element to one item, such as a counter
+    /// in another view that returns the next number. If two items store to one element, one of the two
+    /// values stays.
     Append,
 }
 
@@ -68,7 +70,7 @@ impl Access {
     }
 }
 
-/// How a value lies in memory.
+/// The representation of a value in memory.
 ///
 /// ```
 /// use backend_api::kernel::{Memory, Type};
@@ -77,14 +79,14 @@ impl Access {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Memory {
-    /// As it is; not a bool.
+    /// The value's own bits; not a bool.
     Value(Type),
     /// A half-precision float, loaded and stored as `F32`.
     F16,
 }
 
 impl Memory {
-    /// Its length in bytes.
+    /// The length in bytes.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {
@@ -103,7 +105,7 @@ impl Memory {
     }
 }
 
-/// A local array. It is zero at first.
+/// A local array, zero at first.
 ///
 /// ```
 /// use backend_api::kernel::{ArrayDecl, Space, Type};
@@ -111,23 +113,23 @@ impl Memory {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArrayDecl {
-    /// Who shares it.
+    /// The items that share it.
     pub space: Space,
     /// The type of its elements.
     pub of: Type,
-    /// How many there are; at least 1.
+    /// The number of elements; at least 1.
     pub len: u32,
 }
 
 impl ArrayDecl {
-    /// Its length in bytes.
+    /// The length in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.len as u64 * self.of.bytes() as u64
     }
 }
 
-/// A row of elements that a launch brings along and no item changes: see [`Body::table_offset`].
+/// A row of constant elements that a launch passes: see [`Body::table_offset`].
 ///
 /// ```
 /// use backend_api::kernel::{Body, Memory, TableDecl, Type};
@@ -137,14 +139,14 @@ impl ArrayDecl {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableDecl {
-    /// How its elements lie, one after the other.
+    /// The representation of its elements, which are contiguous.
     pub of: Memory,
-    /// How many there are; at least 1.
+    /// The number of elements; at least 1.
     pub len: u32,
 }
 
 impl TableDecl {
-    /// Its length in bytes.
+    /// The length in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.len as u64 * self.of.bytes() as u64
@@ -161,14 +163,14 @@ impl TableDecl {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ViewDecl {
-    /// What is done with it.
+    /// The kernel's access.
     pub access: Access,
-    /// The fields of an element that are touched: the bytes from its start, and what lies there.
+    /// The accessed fields of an element: the offset in bytes, and the representation.
     pub fields: Vec<(u32, Memory)>,
 }
 
 impl ViewDecl {
-    /// How many bytes an element has at least.
+    /// The least number of bytes of an element.
     #[must_use]
     pub fn extent(&self) -> u64 {
         let ends = self.fields.iter().map(|(offset, of)| u64::from(*offset) + u64::from(of.bytes()));
@@ -176,7 +178,7 @@ impl ViewDecl {
     }
 }
 
-/// What an item can ask about itself. All are `U64` but `Live`, which is a bool.
+/// A built-in value of an item. All are `U64`, except for `Live`, which is a bool.
 ///
 /// ```
 /// use backend_api::kernel::{Type, Where};
@@ -185,26 +187,26 @@ impl ViewDecl {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Where {
-    /// Its number in the launch.
+    /// The item's number in the launch.
     Item,
-    /// The index that belongs to this number; see [`Geometry`](crate::expr::Geometry).
+    /// The index of this number; see [`Geometry`](crate::expr::Geometry).
     Index,
-    /// Its number in its group.
+    /// The item's number in its group.
     InGroup,
     /// The number of its group.
     Group,
-    /// How many groups there are.
+    /// The number of groups.
     Groups,
-    /// Whether it is one of the launch's items, rather than there to fill up the last group.
+    /// Whether the item belongs to the launch, instead of filling up the last group.
     Live,
 }
 
 impl Where {
-    /// All of them.
+    /// All built-in values.
     pub const ALL: [Self; 6] =
         [Self::Item, Self::Index, Self::InGroup, Self::Group, Self::Groups, Self::Live];
 
-    /// The type of the answer.
+    /// The type of the value.
     #[must_use]
     pub const fn gives(self) -> Type {
         match self {
@@ -213,14 +215,14 @@ impl Where {
         }
     }
 
-    /// Whether only kernels that say the length of a group can ask it.
+    /// Whether the value exists only in kernels that declare the length of a group.
     #[must_use]
     pub const fn is_of_group(self) -> bool {
         matches!(self, Self::InGroup | Self::Group | Self::Groups)
     }
 }
 
-/// What an atomic changes: a field of an element, or an element of an array of the group.
+/// The target of an atomic: a field of an element, or an element of an array of the group.
 ///
 /// ```
 /// use backend_api::kernel::{Place, Reg};
@@ -229,18 +231,18 @@ impl Where {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// Of a view with [`Access::Atomic`]: the field of this offset with the type of the operand.
+    /// In a view with [`Access::Atomic`]: the field at this offset, with the type of the operand.
     View {
-        /// Which view.
+        /// The number of the view.
         view: u16,
         /// The number of the element, a `U64`.
         at: Reg,
-        /// Bytes from its start.
+        /// Bytes from the element's start.
         offset: u32,
     },
-    /// Of an array of the group.
+    /// In an array of the group.
     Array {
-        /// Which array.
+        /// The number of the array.
         array: u16,
         /// The number of the element, a `U64`.
         at: Reg,
@@ -257,7 +259,7 @@ impl Place {
     }
 }
 
-/// Who sees an atomic as one step.
+/// The set of items to which an atomic is a single step.
 ///
 /// ```
 /// use backend_api::kernel::Scope;
@@ -269,11 +271,11 @@ pub enum Scope {
     Group,
     /// All items on the device.
     Device,
-    /// Those on other devices that map the memory, too.
+    /// Also items on other devices that map the memory.
     System,
 }
 
-/// What an atomic does.
+/// The operation of an atomic.
 ///
 /// ```
 /// use backend_api::kernel::{Reg, Rmw, Type};
@@ -284,27 +286,28 @@ pub enum Scope {
 pub enum Rmw {
     /// Adds.
     Add,
-    /// Leaves the smaller one.
+    /// Stores the smaller number.
     Min,
-    /// Leaves the larger one.
+    /// Stores the larger number.
     Max,
-    /// Leaves the bits that both have.
+    /// Stores the bitwise and.
     And,
-    /// Leaves the bits that any has.
+    /// Stores the bitwise or.
     Or,
-    /// Leaves the bits that differ.
+    /// Stores the bitwise exclusive or.
     Xor,
-    /// Leaves the operand.
+    /// Stores the operand.
     Exchange,
-    /// Leaves the operand if this was there.
+    /// Stores the operand if the old value equals `expected`.
     CompareExchange {
-        /// What has to be there.
+        /// The required old value.
         expected: Reg,
     },
 }
 
 impl Rmw {
-    /// Whether there is such an atomic on values of this type: of 32 and 64 bits, floats for `Add` alone.
+    /// Whether the operation exists for values of this type: of 32 and 64 bits, and floats for `Add`
+    /// alone.
     #[must_use]
     pub const fn takes(self, of: Type) -> bool {
         match of {
@@ -315,8 +318,8 @@ impl Rmw {
     }
 }
 
-/// An operation across the 32 lanes of which groups consist: an item's lane is its number in the group modulo
-/// 32.
+/// An operation across the 32 lanes of a group's subgroups: an item's lane is its number in the group
+/// modulo 32.
 ///
 /// ```
 /// use backend_api::kernel::{Across, Binary, Type};
@@ -328,25 +331,25 @@ impl Rmw {
 pub enum Across {
     /// The value of another lane.
     Shuffle {
-        /// Which, a `U32`, modulo 32.
+        /// The lane, a `U32`, modulo 32.
         lane: Reg,
     },
-    /// The value of the lane whose number differs in these bits; less than 32.
+    /// The value of the lane whose number differs in these bits; the mask is less than 32.
     ShuffleXor(u8),
-    /// Of bools: for each lane a bit, a `U32`.
+    /// Of bools: a `U32` with one bit for each lane.
     Ballot,
     /// Whether a bool is true in any lane.
     Any,
     /// Whether it is true in all lanes.
     All,
-    /// The values of all lanes in one: `Add`, `Min`, `Max`, `And`, `Or` or `Xor`.
+    /// The combination of all lanes' values: `Add`, `Min`, `Max`, `And`, `Or` or `Xor`.
     Reduce(Binary),
-    /// Those up to and with the own one, by the same operations.
+    /// The combination of the values up to the lane's own, which it includes, by the same operations.
     Scan(Binary),
 }
 
 impl Across {
-    /// The type of the result for operands of a type; `None` if there is no such operation.
+    /// The type of the result for operands of a type; `None` if the operation does not exist.
     #[must_use]
     pub const fn gives(self, of: Type) -> Option<Type> {
         match self {
@@ -369,7 +372,7 @@ impl Across {
     }
 }
 
-/// One operation. Registers that it names must have the types that are said here; indices are `U64`.
+/// One operation. The registers that it names must have the stated types; indices are `U64`.
 ///
 /// ```
 /// use backend_api::kernel::{Op, Reg};
@@ -387,66 +390,68 @@ pub enum Op {
     Literal { to: Reg, bits: u64 },
     /// The parameter of this number.
     Param { to: Reg, number: u16 },
-    /// What the item asks about itself.
+    /// A built-in value of the item.
     Where { to: Reg, what: Where },
     /// The value of another register of the type.
     Copy { to: Reg, of: Reg },
     /// An operation on one value of the type.
     Unary { op: Unary, to: Reg, of: Reg },
-    /// An operation on two values of one type, which the result has as well, or is a bool of a comparison.
+    /// An operation on two values of one type. The result has the same type, or is a bool for a
+    /// comparison.
     Binary { op: Binary, to: Reg, left: Reg, right: Reg },
     /// The upper half of the product of two integers of the type.
     MulHigh { to: Reg, left: Reg, right: Reg },
     /// `a * b + c` of floats of the type, rounded once.
     Fma { to: Reg, a: Reg, b: Reg, c: Reg },
-    /// Of two values of the type `yes` if the bool `when` is true, else `no`.
+    /// One of two values of the type: `yes` if the bool `when` is true, else `no`.
     Select { to: Reg, when: Reg, yes: Reg, no: Reg },
-    /// A value as another type of number. Bools become 0 and 1; nothing becomes a bool.
+    /// A value converted to another type of number. Bools become 0 and 1; no value becomes a bool.
     Cast { to: Reg, of: Reg },
-    /// The bits of a number as another type of number of the same length.
+    /// The bits of a number, reinterpreted as another type of number of the same length.
     Bits { to: Reg, of: Reg },
-    /// A declared field of the element of a view; of a view with [`Access::Write`], of the item's tile.
+    /// A declared field of an element of a view. In a view with [`Access::Write`], of an element of the
+    /// item's tile.
     Load { to: Reg, view: u16, at: Reg, offset: u32, of: Memory },
-    /// Writes to a declared field of an element: of the item's tile in a view with [`Access::Write`], of any
-    /// in one with [`Access::Append`].
+    /// A store to a declared field of an element: of the item's tile in a view with [`Access::Write`], of
+    /// any element in a view with [`Access::Append`].
     Store { view: u16, at: Reg, offset: u32, of: Memory, value: Reg },
-    /// The element of a table.
+    /// An element of a table.
     Lookup { to: Reg, table: u16, at: Reg },
-    /// The element of a local array.
+    /// An element of a local array.
     Get { to: Reg, array: u16, at: Reg },
-    /// Writes to the element of a local array.
+    /// A store to an element of a local array.
     Put { array: u16, at: Reg, value: Reg },
-    /// Changes a place as one step, and gives what was there; 0 outside of the view or array. The order in
-    /// which items come is not said, so devices may carry out several at once.
+    /// A change of a place as one step. The result is the old value, or 0 outside of the view or array.
+    /// The order of items is unspecified, so a device may merge several changes.
     Atomic { op: Rmw, to: Option<Reg>, place: Place, value: Reg, scope: Scope },
-    /// Takes `bytes` bytes, a `U64`, of the item's arena, and gives where they begin, a `U64`: at a multiple
-    /// of 8. If there are not so many, that is a failure, and no place at all.
+    /// An allocation of `bytes` bytes, a `U64`, of the item's arena. The result is its start, a `U64` and
+    /// a multiple of 8. If the arena has too few bytes, the item fails, and the result is no valid place.
     Arena { to: Reg, bytes: Reg },
-    /// The number, not a bool, at a place of the arena that was taken: a `U64`, a multiple of the number's
-    /// length; else it is outside.
+    /// A load of a number, not a bool, from an allocated place of the arena. The place is a `U64` and a
+    /// multiple of the number's length; any other place is outside.
     ArenaLoad { to: Reg, at: Reg },
-    /// Writes a number there.
+    /// A store of a number to such a place.
     ArenaStore { at: Reg, value: Reg },
-    /// A failure, with a `U64`. The item goes on.
+    /// A failure, with a `U64` as detail. The item continues.
     Fail { code: u16, detail: Reg },
-    /// One of two pieces of code, by a bool.
+    /// One of two pieces of code, selected by a bool.
     If { when: Reg, then: Vec<Op>, otherwise: Vec<Op> },
     /// Code that `Break` can leave.
     Block { body: Vec<Op> },
-    /// Code that starts again when it has come to its end, until `Break` leaves it.
+    /// Code that repeats until `Break` leaves it.
     Loop { body: Vec<Op> },
-    /// Goes on behind the block or loop that is number `out` around this, the innermost being 0.
+    /// A jump behind the enclosing block or loop number `out`, the innermost being 0.
     Break { out: u16 },
-    /// Goes on at the beginning of the loop that is number `out`; blocks count.
+    /// A jump to the beginning of the enclosing loop number `out`; blocks count.
     Continue { out: u16 },
-    /// Waits until all items of the group are here.
+    /// A wait until all items of the group arrive.
     Barrier,
     /// An operation across lanes.
     Across { how: Across, to: Reg, of: Reg },
 }
 
 impl Op {
-    /// The register that it writes.
+    /// The register that the operation writes.
     #[must_use]
     #[inline]
     pub const fn written(&self) -> Option<Reg> {
@@ -482,7 +487,7 @@ impl Op {
         }
     }
 
-    /// Calls `visit` for each register that it reads itself, not what is within it.
+    /// Calls `visit` for each register that the operation itself reads, without nested operations.
     pub fn each_read(&self, mut visit: impl FnMut(Reg)) {
         let mut all = |registers: &[Reg]| registers.iter().for_each(|register| visit(*register));
         match *self {
@@ -528,7 +533,7 @@ impl Op {
         }
     }
 
-    /// The code within it: of an `If` both pieces, of a `Block` or `Loop` its body and nothing.
+    /// The nested code: both branches of an `If`; the body of a `Block` or `Loop` and an empty slice.
     #[must_use]
     pub fn within(&self) -> [&[Self]; 2] {
         match self {
@@ -538,14 +543,14 @@ impl Op {
         }
     }
 
-    /// How many operations it is, with all that is within it.
+    /// The number of operations, including nested ones.
     #[must_use]
     pub fn count(&self) -> usize {
         1 + self.within().into_iter().flatten().map(Self::count).sum::<usize>()
     }
 }
 
-/// Code and what it is about.
+/// Code and the declarations that it uses.
 ///
 /// ```
 /// use backend_api::kernel::{Access, Body, Memory, Op, Reg, Type, ViewDecl, Where};
@@ -580,22 +585,22 @@ pub struct Body {
     pub tables: Vec<TableDecl>,
     /// The local arrays.
     pub arrays: Vec<ArrayDecl>,
-    /// How many items a group has; without it, groups are the device's own affair.
+    /// The number of items of a group; `None` leaves the groups to the device.
     pub group_len: Option<u32>,
     /// The operations.
     pub code: Vec<Op>,
 }
 
 impl Body {
-    /// The most operations.
+    /// The most operations of a body.
     pub const OPERATIONS_MAX: usize = 65_536;
-    /// The most registers.
+    /// The most registers of a body.
     pub const REGISTERS_MAX: usize = 65_536;
-    /// How deep `If`, `Block` and `Loop` can lie within one another.
+    /// The greatest depth of nested `If`, `Block` and `Loop`.
     pub const DEPTH_MAX: usize = 128;
-    /// The most parameters.
+    /// The most parameters of a body.
     pub const PARAMS_MAX: usize = 64;
-    /// The most views.
+    /// The most views of a body.
     pub const VIEWS_MAX: usize = 16;
     /// The most bytes of all [tables](Self::tables).
     pub const TABLE_BYTES_MAX: u64 = 64 << 10;
@@ -606,26 +611,26 @@ impl Body {
     /// The most items of a group.
     pub const GROUP_LEN_MAX: u32 = 1024;
 
-    /// The type of a register; `None` if there is none of this number.
+    /// The type of a register; `None` if the body has no register of this number.
     #[must_use]
     pub fn type_of(&self, register: Reg) -> Option<Type> {
         self.registers.get(register.at()).copied()
     }
 
-    /// Where a table begins in the bytes that come with a launch: each at a multiple of 8 bytes, in order.
+    /// The offset of a table in the bytes that a launch passes: each is a multiple of 8, in order.
     #[must_use]
     pub fn table_offset(&self, table: usize) -> u64 {
         self.tables.iter().take(table).map(|table| table.bytes().next_multiple_of(8)).sum()
     }
 
-    /// How many bytes all tables have together.
+    /// The number of bytes of all tables.
     #[must_use]
     pub fn table_bytes(&self) -> u64 {
         self.table_offset(self.tables.len())
     }
 
-    /// Calls `visit` for each operation with its number: in the order of the text, one that has code within
-    /// before that code.
+    /// Calls `visit` for each operation with its number: in the order of the text, an operation before its
+    /// nested code.
     pub fn operations(&self, mut visit: impl FnMut(u32, &Op)) {
         fn walk(code: &[Op], site: &mut u32, visit: &mut impl FnMut(u32, &Op)) {
             for op in code {
@@ -637,7 +642,7 @@ impl Body {
         walk(&self.code, &mut 0, &mut visit);
     }
 
-    /// Whether there are loops, of which a budget counts the turns.
+    /// Whether the body has loops. A budget counts their iterations.
     #[must_use]
     pub fn has_loops(&self) -> bool {
         let mut has_loops = false;

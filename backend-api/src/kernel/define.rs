@@ -1,4 +1,4 @@
-//! Bodies that were verified.
+//! Verified bodies, with a name and native forms.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::hash::StableHasher;
 use super::{Body, Code, HostForm, Memory, Op, Space, Type};
 use crate::{Error, ErrorKind, Result};
 
-/// A [`Body`] that was verified. Cheap to clone; equal kernels have equal bodies.
+/// A verified [`Body`]. Cheap to clone; equal kernels have equal bodies.
 ///
 /// ```
 /// use backend_api::kernel::{Body, Kernel, Op, Reg, Type};
@@ -36,7 +36,7 @@ struct Verified {
     code: Option<Code>,
 }
 
-/// What a device has to be able to do for a kernel.
+/// The capabilities that a kernel needs of a device.
 ///
 /// ```
 /// use backend_api::kernel::{Body, Kernel, Needs};
@@ -53,7 +53,7 @@ pub struct Needs {
     pub f64: bool,
     /// [`Memory::F16`].
     pub f16: bool,
-    /// The length of a group is said.
+    /// A declared length of a group.
     pub groups: bool,
     /// [`Op::Across`].
     pub across: bool,
@@ -66,7 +66,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// All there is.
+    /// All capabilities.
     pub const ALL: Self = Self {
         f64: true,
         f16: true,
@@ -77,10 +77,10 @@ impl Needs {
         arena: true,
     };
 
-    /// Checks it against what a device can do.
+    /// Checks the needs against a device's capabilities.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported), naming the first thing that is missing.
+    /// [`Unsupported`](ErrorKind::Unsupported), which names the first missing capability.
     pub fn check(self, operation: &'static str, can: Self) -> Result<()> {
         let all = [
             (self.f64, can.f64, "f64"),
@@ -122,7 +122,7 @@ impl Needs {
 }
 
 impl Kernel {
-    /// Verifies a body.
+    /// Verifies a body and makes a kernel of it.
     ///
     /// # Errors
     /// As [`Body::verify`].
@@ -134,15 +134,15 @@ impl Kernel {
         Ok(Self(Arc::new(Verified { name: "kernel".into(), body, hash, needs, host: None, code: None })))
     }
 
-    /// The same kernel with a name for people, which errors and listings show.
+    /// Returns the same kernel with a name, which errors and listings show.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         Arc::make_mut(&mut self.0).name = name.into();
         self
     }
 
-    /// The same kernel with a form as code of the host, which does what the body says. Devices that compute
-    /// with the processor run it instead of interpreting the body, where they can.
+    /// Returns the same kernel with native code for the host, which must have the same effects as the
+    /// body. Devices that compute on the processor run it, if possible, instead of interpreting the body.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Kernel, Report};
@@ -156,14 +156,14 @@ impl Kernel {
         self
     }
 
-    /// The form as code of the host.
+    /// The native code for the host.
     #[must_use]
     pub fn host(&self) -> Option<HostForm> {
         self.0.host
     }
 
-    /// The same kernel with code from elsewhere, which devices that can run it take in the place of what they
-    /// would make of the body. What it reports is not known: no item fails.
+    /// Returns the same kernel with foreign code. Devices that can run the code use it instead of
+    /// compiling the body. Its failures are unknown: no item fails.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Code, Kernel};
@@ -183,13 +183,13 @@ impl Kernel {
         self
     }
 
-    /// The code from elsewhere, if there is some.
+    /// The foreign code, if the kernel has any.
     #[must_use]
     pub fn code(&self) -> Option<&Code> {
         self.0.code.as_ref()
     }
 
-    /// The name for people.
+    /// The name for users.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
@@ -207,7 +207,7 @@ impl Kernel {
         self.0.hash
     }
 
-    /// What a device has to be able to do.
+    /// The capabilities that a device needs for the kernel.
     #[must_use]
     pub fn needs(&self) -> Needs {
         self.0.needs
@@ -232,7 +232,7 @@ impl Hash for Kernel {
 }
 
 impl Body {
-    /// How many bytes the arrays of this space have together, each from a multiple of 8 on.
+    /// The number of bytes of all arrays of this space, each aligned to a multiple of 8.
     pub(super) fn array_bytes(&self, space: Space) -> u64 {
         let arrays = self.arrays.iter().filter(|array| array.space == space);
         arrays.map(|array| array.bytes().next_multiple_of(8)).sum()

@@ -1,4 +1,4 @@
-//! Code of kernels that is not made from their bodies.
+//! Foreign code of kernels, which devices run instead of compiling a body.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -8,25 +8,26 @@ use std::sync::Arc;
 use crate::Result;
 use crate::expr::Geometry;
 
-/// Code of a kernel that comes from elsewhere, in the place of what devices make of its body. For
+/// Foreign code of a kernel: a device runs it instead of code that it generates from the body. For
 /// [`Kernel::with_code`](super::Kernel::with_code).
 ///
-/// A device takes what is for it: CUDA [`ptx`](Self::ptx), OpenCL [`opencl_c`](Self::opencl_c), each of them
-/// [`submit`](Self::submit), which comes first. Without any of these, and for launches with a view whose
-/// elements do not lie one next to the other, or in OpenCL not in one buffer, it runs the body.
+/// A device uses the text in its own language: CUDA [`ptx`](Self::ptx), OpenCL
+/// [`opencl_c`](Self::opencl_c). A function to [`submit`](Self::submit) launches comes first in both. A
+/// device runs the body if it has no code of these. It also runs the body if a view's elements are not
+/// contiguous, or, in OpenCL, not in one buffer.
 ///
-/// The entry of a text is given, in this order:
+/// The entry point of a text receives these arguments, in this order:
 ///
 /// | | PTX | OpenCL C |
 /// |---|---|---|
-/// | each view | its address, `.u64` | `__global` pointer to memory, and `ulong`: where in it the view begins, in bytes |
+/// | each view | its address, `.u64` | `__global` pointer to memory, and `ulong`: the view's offset in it, in bytes |
 /// | the number of items | `.u64` | `ulong` |
 /// | each parameter of 8 bytes | its bits, `.u64`, `.s64`, `.f64` | `ulong`, `long`, `double` |
 /// | each other parameter | its bits, `.u32`, `.s32`, `.f32` | `uint`, `int`, `float` |
 ///
-/// It is launched with as many items, or more, in groups of [`group_len`](super::Body::group_len), else of
-/// 256, or of as many as an OpenCL device can run in a group (ask `get_local_size(0)`). Parameters are those
-/// of the body.
+/// A launch has at least the requested number of items. A group has [`group_len`](super::Body::group_len)
+/// items, else 256, or the most that an OpenCL device can run in a group (ask `get_local_size(0)`). The
+/// parameters are those of the body.
 ///
 /// ```
 /// use backend_api::kernel::Code;
@@ -46,7 +47,7 @@ pub struct Code {
     submit: Option<Arc<Submit>>,
 }
 
-/// What submits a launch itself.
+/// A function that submits a launch itself.
 ///
 /// ```
 /// use backend_api::kernel::Submit;
@@ -59,53 +60,53 @@ pub struct Code {
 pub type Submit = dyn Fn(&NativeLaunch<'_>) -> Result<()> + Send + Sync;
 
 impl Code {
-    /// Code whose entry has a name.
+    /// Creates code with the name of its entry point.
     ///
     /// # Safety
-    /// Of the kernel that it is given to, the code takes the arguments, whatever is launched; it reads
-    /// nothing but elements of the views, writes to nothing but what the body would write, and ends.
+    /// For every launch of the kernel that receives it, the code must accept the kernel's arguments, read
+    /// only elements of the views, write only where the body would write, and end.
     #[must_use]
     pub unsafe fn new(entry: &str) -> Self {
         Self { entry: entry.into(), ..Self::default() }
     }
 
-    /// A text of PTX.
+    /// Adds a text of PTX.
     #[must_use]
     pub fn ptx(self, text: &str) -> Self {
         Self { ptx: Some(text.into()), ..self }
     }
 
-    /// Has items of a group share so many bytes beside what the text of PTX declares, as its array without
-    /// a length (`.extern .shared`): in CUDA alone.
+    /// Adds `bytes` bytes of shared memory to the declarations of the PTX text, as its array without a
+    /// length (`.extern .shared`): in CUDA alone.
     #[must_use]
     pub fn with_shared_bytes(self, bytes: u32) -> Self {
         Self { shared_bytes: bytes, ..self }
     }
 
-    /// How many bytes items of a group share beside what the text of PTX declares.
+    /// The number of shared bytes of a group in addition to the declarations of the PTX text.
     #[must_use]
     pub fn shared_bytes(&self) -> u32 {
         self.shared_bytes
     }
 
-    /// A text of OpenCL C.
+    /// Adds a text of OpenCL C.
     #[must_use]
     pub fn opencl_c(self, text: &str) -> Self {
         Self { opencl_c: Some(text.into()), ..self }
     }
 
-    /// A function that submits each launch to the driver's queue by itself, for kernels that another library
-    /// has loaded. Its error is that of the launch.
+    /// Adds a function that submits each launch to the driver's queue, for kernels that another library
+    /// has loaded. Its error becomes the error of the launch.
     ///
-    /// It runs while the queue is locked: it must not call this library, which may wait for it for ever. In
-    /// CUDA it has to leave the context current that was when it was called. It should not panic: the panic
-    /// goes on to who launches, on CUDA after all that was submitted is done.
+    /// The function runs while the queue is locked: if it called this library, it could wait for itself.
+    /// In CUDA it must leave the same context current. It should not panic: the panic reaches the caller
+    /// of the launch, on CUDA after all submitted work is done.
     #[must_use]
     pub fn submit(self, submit: impl Fn(&NativeLaunch<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
         Self { submit: Some(Arc::new(submit)), ..self }
     }
 
-    /// The name of the entry.
+    /// The name of the entry point.
     #[must_use]
     pub fn entry(&self) -> &str {
         &self.entry
@@ -117,7 +118,7 @@ impl Code {
         [self.ptx.as_ref(), self.opencl_c.as_ref()]
     }
 
-    /// What submits launches.
+    /// The function that submits launches.
     #[must_use]
     pub fn submission(&self) -> Option<&Submit> {
         self.submit.as_deref()
@@ -147,19 +148,19 @@ impl Eq for Code {}
 
 impl Hash for Code {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Each launch asks for its code, whose texts may be long.
+        // Hashing the texts would cost too much: each launch looks up its code.
         let lengths = self.texts().map(|text| text.map(|text| text.len()));
         (&self.entry, lengths, self.submit_address()).hash(state);
     }
 }
 
-/// A launch, as the driver's own interface names things; for [`Code::submit`], which submits it.
+/// A launch in the terms of the driver's own interface. The function of [`Code::submit`] submits it.
 ///
-/// What it submits is ordered in the queue after what it depends on, and what comes next is ordered after
-/// it. It has to submit to this queue alone, and to leave it as it is, with its context current. The queue
-/// is locked meanwhile, so it must not call this library, and should not panic. Elements may be written of
-/// views that are declared as written, and nothing else. The pointers are valid during the call, the memory
-/// until what was submitted is done.
+/// The queue orders the submitted work after its dependencies and before later work. The function must
+/// submit to this queue alone, and leave it as it is, with its context current. The queue is locked
+/// meanwhile, so the function must not call this library, and should not panic. It may write only elements
+/// of views that are declared as written. The pointers are valid during the call, the memory until the
+/// submitted work is done.
 ///
 /// ```
 /// use backend_api::kernel::{NativeLaunch, NativeQueue};
@@ -180,20 +181,20 @@ impl Hash for Code {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct NativeLaunch<'a> {
-    /// Where it is submitted.
+    /// The queue for the launch.
     pub queue: NativeQueue,
     /// The views.
     pub views: &'a [NativeView],
-    /// How many items there are.
+    /// The number of items.
     pub items: u64,
-    /// Which index each has.
+    /// The mapping from items to indices.
     pub geometry: Geometry,
     /// The parameters, as bits.
     pub params: &'a [u64],
 }
 
 impl<'a> NativeLaunch<'a> {
-    /// A launch, for a device.
+    /// Creates a launch, for a device.
     #[must_use]
     pub fn new(
         queue: NativeQueue,
@@ -206,7 +207,7 @@ impl<'a> NativeLaunch<'a> {
     }
 }
 
-/// A queue, as its driver names it.
+/// A queue, as a handle of its driver.
 ///
 /// ```
 /// use backend_api::kernel::NativeQueue;
@@ -216,23 +217,23 @@ impl<'a> NativeLaunch<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NativeQueue {
-    /// Of CUDA.
+    /// A queue of CUDA.
     Cuda {
         /// The `CUcontext`, which is current on the calling thread.
         context: *mut c_void,
         /// The `CUstream`.
         stream: *mut c_void,
     },
-    /// Of OpenCL.
+    /// A queue of OpenCL.
     OpenCl {
         /// The `cl_context`.
         context: *mut c_void,
-        /// The `cl_command_queue`, which keeps its order.
+        /// The `cl_command_queue`, which is in-order.
         queue: *mut c_void,
     },
 }
 
-/// Where the elements of a view lie, one next to the other.
+/// The memory of a view's elements, which are contiguous.
 ///
 /// ```
 /// use backend_api::kernel::NativeView;
@@ -242,18 +243,18 @@ pub enum NativeQueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NativeView {
-    /// The address of the first one, of CUDA; of OpenCL the `cl_mem`.
+    /// The address of the first element in CUDA; the `cl_mem` in OpenCL.
     pub memory: u64,
-    /// Where in the memory the first one begins, in bytes; 0 of CUDA.
+    /// The offset of the first element in the memory, in bytes; 0 in CUDA.
     pub offset: u64,
-    /// How many there are.
+    /// The number of elements.
     pub count: u64,
-    /// Bytes from one to the next.
+    /// Bytes from one element to the next.
     pub stride: u64,
 }
 
 impl NativeView {
-    /// Elements, for a device.
+    /// Creates a view, for a device.
     #[must_use]
     pub fn new(memory: u64, offset: u64, count: u64, stride: u64) -> Self {
         Self { memory, offset, count, stride }

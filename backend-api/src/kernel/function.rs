@@ -8,9 +8,9 @@ use super::{Body, Interpreter, Kernel, Op, Reg, Type};
 use crate::expr::{Geometry, to_bits};
 use crate::{Error, ErrorKind, Result};
 
-/// A [`Function`] as code of the host: for [`Function::with_host`]. Of each argument it gets the values for
-/// all elements, one after the other as they lie in memory, at any address; bools are bytes of 0 and 1. It
-/// writes as many results.
+/// Native code of a [`Function`] for the host: for [`Function::with_host`]. It receives the values of each
+/// argument for all elements, contiguous in memory at any address; bools are bytes of 0 and 1. It writes
+/// as many results.
 ///
 /// ```
 /// use backend_api::kernel::HostFunction;
@@ -23,8 +23,9 @@ use crate::{Error, ErrorKind, Result};
 /// ```
 pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8]);
 
-/// A function of numbers and bools that gives one: a [`Body`] whose parameters are its arguments, and whose
-/// last operation writes its result. Cheap to clone; equal functions have equal bodies and tables.
+/// A function from numbers and bools to one number or bool. It is a [`Body`] whose parameters are the
+/// arguments, and whose last operation writes the result. Cheap to clone; equal functions have equal
+/// bodies and tables.
 ///
 /// ```
 /// use backend_api::kernel::{Binary, Body, Function, Op, Reg, Type};
@@ -71,12 +72,12 @@ struct Checked {
 }
 
 impl Function {
-    /// A function with this body, and the bytes of its tables.
+    /// Creates a function from a body and the bytes of its tables.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) as [`Body::verify`] says, if the last operation writes
-    /// no register, if there are views, groups, or operations that ask for the item or take of an arena, and
-    /// if the tables are not as long as declared.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) as for [`Body::verify`]. Also if the last operation
+    /// writes no register, if the body has views, groups, an arena or built-in values, or if the tables
+    /// have another length than declared.
     pub fn new(body: Body, table: Vec<u8>) -> Result<Self> {
         let Some(result) = body.code.last().and_then(Op::written) else {
             return Err(invalid("its last operation writes no result".into()));
@@ -97,7 +98,7 @@ impl Function {
         Ok(Self(Arc::new(Checked { kernel, result, table, host: None })))
     }
 
-    /// The same function with a name for people.
+    /// Returns the same function with a name for users.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         let checked = Arc::make_mut(&mut self.0);
@@ -105,57 +106,58 @@ impl Function {
         self
     }
 
-    /// The same function with a form as code of the host, which does what the body says.
+    /// Returns the same function with native code for the host, which must have the same effects as the
+    /// body.
     #[must_use]
     pub fn with_host(mut self, form: HostFunction) -> Self {
         Arc::make_mut(&mut self.0).host = Some(form);
         self
     }
 
-    /// The types of its arguments.
+    /// The types of the arguments.
     #[must_use]
     pub fn params(&self) -> &[Type] {
         &self.0.kernel.body().params
     }
 
-    /// The type of its result.
+    /// The type of the result.
     #[must_use]
     pub fn gives(&self) -> Type {
         self.0.kernel.body().registers[self.0.result.at()]
     }
 
-    /// The register that holds the result in the end.
+    /// The register that holds the result at the end.
     #[must_use]
     pub fn result(&self) -> Reg {
         self.0.result
     }
 
-    /// Its body, verified, and its name.
+    /// The verified body, with its name.
     #[must_use]
     pub fn kernel(&self) -> &Kernel {
         &self.0.kernel
     }
 
-    /// The bytes of its tables.
+    /// The bytes of the tables.
     #[must_use]
     pub fn table(&self) -> &[u8] {
         &self.0.table
     }
 
-    /// What it gives for these arguments, by interpreting its body.
+    /// Returns the result for these arguments, by interpreting the body.
     ///
     /// # Panics
-    /// If there are too few arguments.
+    /// If the list has too few arguments.
     #[must_use]
     pub fn call(&self, arguments: &[u64]) -> u64 {
         self.interpreted(|call| call(arguments))
     }
 
-    /// What it gives for many arguments at once, which lie as [`HostFunction`] says: by its form as code of
-    /// the host, if it has one.
+    /// Computes the results for many arguments in the form of [`HostFunction`]. It uses the native code
+    /// for the host, if the function has it.
     ///
     /// # Panics
-    /// If there are too few arguments.
+    /// If the list has too few arguments.
     pub fn call_all(&self, arguments: &[&[u8]], results: &mut [u8]) {
         if let Some(host) = self.0.host {
             return host(arguments, results);

@@ -1,4 +1,4 @@
-//! Floats of 16 bits, binary16 and bfloat16, as they lie in memory.
+//! Conversions of 16-bit floats, binary16 and bfloat16.
 
 /// The `f32` that equals a half-precision float, given by its bits.
 ///
@@ -13,13 +13,13 @@ pub const fn f16_to_f32(bits: u16) -> f32 {
     let (exponent, fraction) = (bits as u32 >> 10 & 0x1F, bits as u32 & 0x3FF);
     match (exponent, fraction) {
         (0x1F, _) => f32::from_bits(sign | 0x7F80_0000 | fraction << 13),
-        // Subnormal: a multiple of 2^-24, which f32 has exactly.
+        // Subnormal: a multiple of 2^-24, which `f32` represents exactly.
         (0, _) => f32::from_bits(sign | (fraction as f32 * (1.0 / 16_777_216.0)).to_bits()),
         _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
     }
 }
 
-/// The bits of the half-precision float that is nearest to an `f32`; of two, the even one.
+/// The bits of the half-precision float that is nearest to an `f32`; in a tie, the even one.
 ///
 /// ```
 /// use backend_api::kernel::f32_to_f16;
@@ -33,12 +33,12 @@ pub const fn f32_to_f16(value: f32) -> u16 {
     if magnitude > 0x7F80_0000 {
         return sign | 0x7E00;
     }
-    // 2^-14, the least normal number, and 65520, from where on infinity is nearer than 65504.
+    // 2^-14 is the least normal number. From 65520 on, infinity is nearer than 65504.
     if magnitude >= 0x477F_F000 {
         return sign | 0x7C00;
     }
     if magnitude < 0x3880_0000 {
-        // A multiple of 2^-24: the addition of 0.5 leaves just these bits, rounded by the processor.
+        // A multiple of 2^-24: the processor rounds to it in the addition of 0.5.
         let rounded = f32::from_bits(magnitude) + 0.5;
         return sign | (rounded.to_bits() - 0x3F00_0000) as u16;
     }
@@ -58,7 +58,7 @@ pub const fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// The bits of the bfloat16 that is nearest to an `f32`; of two, the even one.
+/// The bits of the bfloat16 that is nearest to an `f32`; in a tie, the even one.
 ///
 /// ```
 /// use backend_api::kernel::f32_to_bf16;

@@ -1,8 +1,8 @@
-//! A hash that is the same in every run, as names of files on disk need.
+//! A hash that is the same in every run, for names of files on disk.
 
 use std::hash::Hasher;
 
-/// 128 bits in two halves, each by a multiplication and a rotation a word.
+/// A hash of 128 bits in two halves, each with a multiplication and a rotation per word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StableHasher(u64, u64);
 
@@ -11,7 +11,7 @@ impl StableHasher {
         Self(0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7344)
     }
 
-    /// Both halves.
+    /// Returns both halves.
     pub fn finish_both(&self) -> u128 {
         let mix = |mut word: u64| {
             word ^= word >> 32;

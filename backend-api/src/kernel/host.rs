@@ -1,4 +1,4 @@
-//! Kernels as code of the host, and what such code sees.
+//! Native kernels for the host, and the memory that they access.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -11,8 +11,8 @@ use crate::Result;
 use crate::expr::{Geometry, Number, to_bits};
 use crate::racy;
 
-/// A kernel as code of the host: runs some items of a launch, as the kernel's body would, and reports those
-/// that failed. For [`Kernel::with_host`](super::Kernel::with_host).
+/// A native kernel for the host. It runs some items of a launch, with the effects of the kernel's body,
+/// and reports failed items. For [`Kernel::with_host`](super::Kernel::with_host).
 ///
 /// ```
 /// use backend_api::kernel::{HostForm, HostItems, Report};
@@ -28,9 +28,10 @@ use crate::racy;
 /// ```
 pub type HostForm = fn(&HostItems<'_>) -> Report;
 
-/// Some items of a launch, for code of the host. It can reach elements that are there, and write those of
-/// its own items alone; in views for atomics and for appending it can change any. Of a kernel with groups it
-/// has whole ones. Accesses are those of [`racy`], as other threads and queues may use the memory too.
+/// Some items of a launch, for a native kernel. The kernel can read existing elements, and write its own
+/// items' elements; in views for atomics and for appending it can write any element. If the kernel has
+/// groups, the items form whole groups. Accesses are those of [`racy`], as other threads and queues may
+/// use the memory too.
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -65,7 +66,7 @@ pub struct HostItems<'a> {
     views: Vec<HostView<'a>>,
 }
 
-/// A view of a launch, for code of the host.
+/// A view of a launch, for a native kernel.
 ///
 /// ```
 /// use backend_api::kernel::HostView;
@@ -81,7 +82,7 @@ pub struct HostView<'a> {
     page_len: u64,
     stride: u64,
     count: u64,
-    /// Elements that can be read, and written.
+    /// Elements that the items may read and write.
     readable: Range<u64>,
     writable: Range<u64>,
     is_atomic: bool,
@@ -89,12 +90,13 @@ pub struct HostView<'a> {
 }
 
 impl<'a> HostItems<'a> {
-    /// Some of the items that an interpreter would run, for a device. Of each view: where its pages lie,
-    /// elements of a page, bytes of an element, how many elements.
+    /// Creates some of the items of an interpreter, for a device. For each view: the start of its pages,
+    /// the elements of a page, the bytes of an element, and the number of elements.
     ///
     /// # Safety
-    /// The elements of each view lie as [`View`](super::View) says and, if they are written to, are writable
-    /// for as long as the value lives. Others may race as [`racy`] says.
+    /// The elements of each view are in the memory that [`View`](super::View) describes. If the kernel
+    /// writes to them, they are writable while the value lives. Other threads may race within the rules of
+    /// [`racy`].
     #[must_use]
     pub unsafe fn new(
         launch: &Interpreter<'a>,
@@ -119,14 +121,14 @@ impl<'a> HostItems<'a> {
         Self { items, launched, geometry, params, table, budget, arena_bytes, views }
     }
 
-    /// The numbers of the items. Those of kernels with groups begin at a multiple of their length, and leave
-    /// out items past the last.
+    /// The numbers of the items. If the kernel has groups, the range begins at a multiple of their length,
+    /// and excludes items past the last.
     #[must_use]
     pub fn items(&self) -> Range<u64> {
         self.items.clone()
     }
 
-    /// How many items the launch has, in all of its parts.
+    /// The number of items of the launch, in all of its parts.
     ///
     /// ```
     /// # use backend_api::kernel::HostItems;
@@ -139,13 +141,13 @@ impl<'a> HostItems<'a> {
         self.launched
     }
 
-    /// The index of an item.
+    /// Returns the index of an item.
     #[must_use]
     pub fn index(&self, item: u64) -> u64 {
         self.geometry.index(item)
     }
 
-    /// The items in runs of consecutive indices, each with the index of its first one.
+    /// Returns the items in runs of consecutive indices, each with the index of its first item.
     ///
     /// ```
     /// use backend_api::kernel::{HostItems, Report};
@@ -169,10 +171,10 @@ impl<'a> HostItems<'a> {
         })
     }
 
-    /// A parameter, as [`Type`](super::Type) says.
+    /// Returns a parameter, in the form of [`Type`](super::Type).
     ///
     /// # Panics
-    /// If there is none of this number.
+    /// If the launch has no parameter of this number.
     #[must_use]
     pub fn param(&self, number: usize) -> u64 {
         self.params[number]
@@ -184,13 +186,13 @@ impl<'a> HostItems<'a> {
         self.table
     }
 
-    /// How many back edges of loops an item may take.
+    /// The number of back edges of loops that an item may take.
     #[must_use]
     pub fn budget(&self) -> Option<u64> {
         self.budget
     }
 
-    /// How much memory of its own an item has, in bytes.
+    /// The length of an item's arena, in bytes.
     ///
     /// ```
     /// # use backend_api::kernel::HostItems;
@@ -203,8 +205,8 @@ impl<'a> HostItems<'a> {
         self.arena_bytes
     }
 
-    /// What the body says of an item by the [`Interpreter`], as the memory is now; nothing is written. For a
-    /// form that has found out that an item fails, and does not know at which [site](Report::site).
+    /// Interprets the body for one item on the current memory, without writing, and returns its report.
+    /// For a native kernel that finds a failed item, but does not know its [site](Report::site).
     ///
     /// ```
     /// use backend_api::kernel::{HostItems, Kernel, Report};
@@ -214,7 +216,7 @@ impl<'a> HostItems<'a> {
     /// ```
     ///
     /// # Panics
-    /// If parameters, tables or views of the kernel are missing.
+    /// If the kernel lacks parameters, tables or views of the launch.
     #[must_use]
     pub fn report_of(&self, kernel: &Kernel, item: u64) -> Report {
         let interpreter = Interpreter {
@@ -228,10 +230,10 @@ impl<'a> HostItems<'a> {
         interpreter.run_part(item..item + 1, &mut views).unwrap_or_default()
     }
 
-    /// A view.
+    /// Returns a view.
     ///
     /// # Panics
-    /// If there is none of this number.
+    /// If the launch has no view of this number.
     #[must_use]
     pub fn view(&self, number: usize) -> &HostView<'a> {
         &self.views[number]
@@ -239,7 +241,7 @@ impl<'a> HostItems<'a> {
 }
 
 impl HostView<'_> {
-    /// How many elements it has.
+    /// The number of elements.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -258,7 +260,7 @@ impl HostView<'_> {
         self.stride
     }
 
-    /// Where a field of an element that is there is.
+    /// Returns the address of a field of an existing element.
     #[inline(always)]
     fn place(&self, element: u64, offset: u32) -> *mut u8 {
         let (base, before) = match self.bases {
@@ -286,7 +288,8 @@ impl HostView<'_> {
         }
         let mut field = [0; 8];
         let field = &mut field[..bytes as usize];
-        // SAFETY: the element is there, and the field inside of it; who made these items vouches for it.
+        // SAFETY: the element exists, and contains the field; the creator of these items guarantees its
+        // memory.
         unsafe { racy::read(place, field) };
         Some(to_bits(field))
     }
@@ -301,13 +304,13 @@ impl HostView<'_> {
         let mut field = [0; 8];
         let field = &mut field[..bytes as usize];
         from_bits(field, bits.to_le_bytes());
-        // SAFETY: as in `load_bits`; the view is written to.
+        // SAFETY: as in `load_bits`; the view is writable.
         unsafe { racy::write(place, field) };
         true
     }
 
-    /// Reads whole elements of `bytes` each, one after the other, as many as there is room for; whether all
-    /// are there, are these items' in a view that is written to, and are as long. As [`load`](Self::load).
+    /// Reads whole elements of `bytes` bytes each, contiguously, until `into` is full. Returns whether all
+    /// exist, have this length and, in a written view, belong to these items. As [`load`](Self::load).
     ///
     /// ```
     /// use backend_api::kernel::{HostItems, Report};
@@ -328,15 +331,15 @@ impl HostView<'_> {
     pub fn read(&self, first: u64, bytes: usize, into: &mut [u8]) -> bool {
         let Some(run) = self.run_within(first, bytes, into.len(), &self.readable) else { return false };
         for (element, into) in (first..).step_by(run).zip(into.chunks_mut(run * bytes)) {
-            // SAFETY: the elements are there, follow one another, and are as long; who made these items
-            // vouches for them.
+            // SAFETY: the elements exist, are contiguous and have this length; the creator of these items
+            // guarantees their memory.
             unsafe { racy::read(self.place(element, 0), into) };
         }
         true
     }
 
-    /// Writes whole elements, as [`read`](Self::read) reads them; whether there was a place for all. If not,
-    /// none is written.
+    /// Writes whole elements, as [`read`](Self::read) reads them. Returns whether the view has a place for
+    /// all; if not, it writes none.
     ///
     /// ```
     /// use backend_api::kernel::HostView;
@@ -347,13 +350,13 @@ impl HostView<'_> {
     pub fn write(&self, first: u64, bytes: usize, from: &[u8]) -> bool {
         let Some(run) = self.run_within(first, bytes, from.len(), &self.writable) else { return false };
         for (element, from) in (first..).step_by(run).zip(from.chunks(run * bytes)) {
-            // SAFETY: as in `read`; the view is written to.
+            // SAFETY: as in `read`; the view is writable.
             unsafe { racy::write(self.place(element, 0), from) };
         }
         true
     }
 
-    /// How many elements of a list can be copied at once, if all are within a range.
+    /// Returns the number of elements of a list that one copy can cover, if all are within a range.
     fn run_within(&self, first: u64, bytes: usize, all: usize, within: &Range<u64>) -> Option<usize> {
         let count = all.checked_div(bytes)?;
         let is_inside = count == 0
@@ -366,25 +369,25 @@ impl HostView<'_> {
         Some(if follow { count.max(1) } else { 1 })
     }
 
-    /// A number in an element; `None` if the element is not there, is none of these items' in a view that is
-    /// written to, or ends before the number does. Elements are counted through the whole view here, also of
-    /// one that is written to.
+    /// Reads a number from an element. Returns `None` if the element does not exist or ends before the
+    /// number does, or if it belongs to other items in a written view. Element numbers refer to the whole
+    /// view, also in a written view.
     #[inline(always)]
     #[must_use]
     pub fn load<T: Number>(&self, element: u64, offset: u32) -> Option<T> {
         self.load_bits(element, offset, T::NUMBER_TYPE.bytes()).map(T::from_value)
     }
 
-    /// Writes a number to an element; whether there was a place for it, as for [`load`](Self::load), in a
-    /// view that is written to.
+    /// Writes a number to an element of a written view. Returns whether the view has a place for it, as
+    /// for [`load`](Self::load).
     #[inline(always)]
     pub fn store<T: Number>(&self, element: u64, offset: u32, value: T) -> bool {
         self.store_bits(element, offset, T::NUMBER_TYPE.bytes(), value.to_value())
     }
 
-    /// Changes a number of 32 or 64 bits in an element of a view for atomics as one step, and gives what was
-    /// there: `None` if the element or the number is not there, or not at a multiple of its length. `change`
-    /// may be asked more than once.
+    /// Changes a number of 32 or 64 bits in an element of a view for atomics as one step. Returns the old
+    /// number, or `None` if the element or the number does not exist or is misaligned. It may call
+    /// `change` more than once.
     ///
     /// ```
     /// use backend_api::kernel::HostView;
@@ -403,13 +406,14 @@ impl HostView<'_> {
         if !place.addr().is_multiple_of(bytes as usize) {
             return None;
         }
-        // SAFETY: the element is there, and the number inside of it and aligned; who made these items vouches
-        // for the memory. All items of the launch change it so, and load it as `load_bits` does.
+        // SAFETY: the element exists, and the number is inside of it and aligned; the creator of these
+        // items guarantees the memory. All items of the launch change it in this way, and load it as
+        // `load_bits` does.
         let old = unsafe { racy::change(place, bytes, |old| change(T::from_value(old)).to_value()) };
         Some(T::from_value(old))
     }
 
-    /// A half-precision float, as [`load`](Self::load).
+    /// Reads a half-precision float, as [`load`](Self::load).
     #[inline(always)]
     #[must_use]
     pub fn load_half(&self, element: u64, offset: u32) -> Option<f32> {
@@ -423,10 +427,10 @@ impl HostView<'_> {
     }
 }
 
-/// Views as they would be: what is written is kept here.
+/// Views that keep written bytes apart from the memory.
 struct Unwritten<'a> {
     views: &'a [HostView<'a>],
-    /// Bytes by view, element and offset.
+    /// The written bytes by view, element and offset.
     written: HashMap<(usize, u64, u32), u8>,
 }
 
@@ -463,7 +467,7 @@ mod tests {
         let bases = [[NonNull::from(&mut input).cast::<u8>()], [NonNull::from(&mut output).cast::<u8>()]];
         let view = |number: usize, stride, count| (&bases[number][..], 1 << 63, stride, count);
         let launch = Interpreter::new(&kernel, 4, Geometry::plain(0));
-        // SAFETY: both arrays live as long, and have so many elements.
+        // SAFETY: both arrays live as long as the items, and have at least these numbers of elements.
         let items = unsafe { HostItems::new(&launch, 1..3, [view(0, 2, 3), view(1, 1, 7)].into_iter()) };
         let (read, own) = (items.view(0), items.view(1));
         assert_eq!(
@@ -487,7 +491,7 @@ mod tests {
         let kernel = Kernel::new(Body::default()).unwrap();
         let geometry = Geometry { first: 4, page_len: 5, channel: 1, channels: 3 };
         let launch = Interpreter::new(&kernel, 20, geometry);
-        // SAFETY: there are no views.
+        // SAFETY: the kernel has no views.
         let items = unsafe { HostItems::new(&launch, 0..8, std::iter::empty()) };
         let runs: Vec<_> = items.runs().collect();
         assert_eq!(runs, [(0..1, 9), (1..6, 20), (6..8, 35)]);

@@ -1,4 +1,4 @@
-//! The interpreter: plain, and what all backends are measured against.
+//! The interpreter: a plain implementation, and the reference for all backends.
 
 mod together;
 
@@ -9,9 +9,9 @@ use super::{Access, Across, Binary, Body, Kernel, Memory, Op, Place, Reg, Report
 use crate::Result;
 use crate::expr::{Geometry, to_bits};
 
-/// Where the views of a launch lie.
+/// The memory of a launch's views.
 ///
-/// The interpreter asks for places inside of elements that are there only.
+/// The interpreter only accesses places inside of existing elements.
 ///
 /// ```
 /// use backend_api::kernel::{Slices, Views};
@@ -26,23 +26,24 @@ use crate::expr::{Geometry, to_bits};
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait Views {
-    /// How many elements a view has.
+    /// Returns the number of elements of a view.
     fn count(&self, view: usize) -> u64;
 
     /// Reads a field of an element.
     ///
     /// # Errors
-    /// What memory says.
+    /// The error of the memory.
     fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()>;
 
     /// Writes a field of an element.
     ///
     /// # Errors
-    /// What memory says.
+    /// The error of the memory.
     fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()>;
 
-    /// Changes a number of 4 or 8 bytes in a field as one step: `change` says what the bits become, and may
-    /// be asked more than once. Gives the bits before. As it is here it is one step for this thread alone.
+    /// Changes a number of 4 or 8 bytes in a field as one step, and returns the old bits. `change` maps
+    /// old to new bits, and may run more than once. This default is a single step for the calling thread
+    /// alone.
     ///
     /// ```
     /// use backend_api::kernel::{Slices, Views};
@@ -53,7 +54,7 @@ pub trait Views {
     /// ```
     ///
     /// # Errors
-    /// What memory says.
+    /// The error of the memory.
     fn change(
         &mut self,
         view: usize,
@@ -82,7 +83,8 @@ pub trait Views {
 pub struct Slices<'a>(Vec<(&'a mut [u8], usize)>);
 
 impl<'a> Slices<'a> {
-    /// Of slices with their strides. Bytes after the last whole element belong to none.
+    /// Creates views from slices with their strides. Bytes after the last whole element belong to no
+    /// element.
     ///
     /// # Panics
     /// If a stride is 0.
@@ -114,7 +116,7 @@ impl Views for Slices<'_> {
     }
 }
 
-/// A kernel with what a launch of it brings along, ready to be interpreted.
+/// A kernel with the arguments of a launch, ready for interpretation.
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -163,31 +165,31 @@ impl Views for Slices<'_> {
 pub struct Interpreter<'a> {
     /// The kernel.
     pub kernel: &'a Kernel,
-    /// How many items there are.
+    /// The number of items.
     pub items: u64,
-    /// Which index they have.
+    /// The mapping from items to indices.
     pub geometry: Geometry,
-    /// The parameters, as [`Type`] says.
+    /// The parameters, in the form of [`Type`].
     pub params: &'a [u64],
     /// The bytes of the tables.
     pub table: &'a [u8],
-    /// How many back edges of loops an item may take.
+    /// The number of back edges of loops that an item may take.
     pub budget: Option<u64>,
-    /// How much memory of its own an item has.
+    /// The length of an item's arena in bytes.
     pub arena_bytes: u64,
 }
 
 impl<'a> Interpreter<'a> {
-    /// Of a kernel without parameters and tables, with no budget and no arena.
+    /// Interprets a kernel without parameters and tables, with no budget and no arena.
     #[must_use]
     pub fn new(kernel: &'a Kernel, items: u64, geometry: Geometry) -> Self {
         Self { kernel, items, geometry, params: &[], table: &[], budget: None, arena_bytes: 0 }
     }
 
-    /// Runs all items, one after the other; of kernels with groups, one group after the other.
+    /// Runs all items, one after the other; if the kernel has groups, one group after the other.
     ///
     /// # Errors
-    /// What memory says. Part of the items may have run then.
+    /// The error of the memory. Part of the items may have run then.
     ///
     /// # Panics
     /// If parameters, tables or views are missing.
@@ -195,7 +197,7 @@ impl<'a> Interpreter<'a> {
         self.run_part(0..self.parts(), views)
     }
 
-    /// How many parts can be run apart from one another: items, or groups if the kernel has them.
+    /// The number of parts that can run independently: items, or groups if the kernel has them.
     #[must_use]
     pub fn parts(&self) -> u64 {
         self.items.div_ceil(u64::from(self.group_len()))
@@ -218,8 +220,8 @@ impl<'a> Interpreter<'a> {
         Ok(all)
     }
 
-    /// Has `run` call the code of a kernel without views and groups for parameters of its own; what a
-    /// register holds in the end is what such a call gives.
+    /// Calls `run` with a function that runs the code once for given parameters, without views and groups.
+    /// Its result is the final value of a register.
     pub(super) fn calls<R>(&self, result: Reg, run: impl FnOnce(&mut dyn FnMut(&[u64]) -> u64) -> R) -> R {
         let body = self.kernel.body();
         let flat = Flat::new(body);
@@ -233,10 +235,9 @@ impl<'a> Interpreter<'a> {
         })
     }
 
-    /// Runs some parts as [`run_part`](Self::run_part) does, but faster if they are groups: an operation is
-    /// decoded once for all items of a group that come to it at once, and carried out for one after the
-    /// other. Kernels whose items may wait for one another by atomics that exchange run as there, an item
-    /// after the other.
+    /// Runs some parts like [`run_part`](Self::run_part), but faster for groups. It decodes an operation
+    /// once for all items of a group that reach it at once, and executes it for one item after the other.
+    /// If items may wait for one another by atomic exchanges, it runs one item after the other instead.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -274,7 +275,7 @@ impl<'a> Interpreter<'a> {
         Ok(all)
     }
 
-    /// Runs some parts; the report of each item that failed, in order.
+    /// Runs some parts, and returns the report of each failed item, in order.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -304,21 +305,21 @@ impl<'a> Interpreter<'a> {
     }
 }
 
-/// Where an item goes on.
+/// The continuation of an item.
 #[derive(Clone, Copy, Debug)]
 enum Next {
     /// At the operation of this number.
     At(u32),
-    /// At the beginning of the loop of this number, once more.
+    /// At the beginning of the loop of this number, for another iteration.
     Again(u32),
-    /// Nowhere: it is over.
+    /// The end of the item.
     End,
 }
 
 /// The operations by number.
 struct Flat<'a> {
     ops: Vec<Step<'a>>,
-    /// Whether items meet, and the loops that they turn together.
+    /// Whether items meet, and the loops that they run together.
     meets: bool,
     common: Vec<u32>,
 }
@@ -326,9 +327,9 @@ struct Flat<'a> {
 #[derive(Clone, Copy)]
 struct Step<'a> {
     op: &'a Op,
-    /// Where it leads when it is done.
+    /// The continuation after the operation.
     next: Next,
-    /// Where the code within it begins: both pieces of an `If`, the body of a block or loop.
+    /// The start of the nested code: both branches of an `If`, the body of a block or loop.
     within: [Next; 2],
 }
 
@@ -339,8 +340,8 @@ impl<'a> Flat<'a> {
         flat
     }
 
-    /// Adds code after which it goes on at `after`; gives where it begins. `labels`: of the blocks and loops
-    /// around, where a `Break` and where a `Continue` leads.
+    /// Adds code with the continuation `after`, and returns its start. `labels` holds the targets of
+    /// `Break` and `Continue` for each enclosing block and loop.
     fn add(&mut self, code: &'a [Op], after: Next, labels: &mut Vec<(Next, Next)>) -> Next {
         let begin = self.ops.len() as u32;
         let mut at = begin;
@@ -376,17 +377,17 @@ impl<'a> Flat<'a> {
     }
 }
 
-/// What an item is and has.
+/// The state of an item.
 struct Item {
     number: u64,
     in_group: u64,
     live: bool,
     registers: Vec<u64>,
-    /// The elements of each array of the item's own.
+    /// The elements of each array of the item.
     arrays: Vec<Vec<u64>>,
     arena: Vec<u8>,
     next: Next,
-    /// Back edges that it took: by itself, and with its group.
+    /// The number of back edges that it took: by itself, and with its group.
     turns: [u64; 2],
     failed: Option<(u32, u64)>,
 }
@@ -415,7 +416,7 @@ impl Item {
         (self.number, self.in_group, self.live) = (number, in_group, live);
         (self.next, self.turns, self.failed) = (Next::At(0), [0; 2], None);
         self.arena.clear();
-        // Who leaves a loop early may read what it has not written.
+        // An item that leaves a loop early may read a register before it writes it.
         self.registers.fill(0);
         self.arrays.iter_mut().for_each(|array| array.fill(0));
     }
@@ -439,7 +440,7 @@ impl Item {
     }
 }
 
-/// All that items share.
+/// The state that all items share.
 struct State<'s, V> {
     launch: &'s Interpreter<'s>,
     body: &'s Body,
@@ -455,7 +456,7 @@ impl<'s, V: Views> State<'s, V> {
         Self { launch, body: launch.kernel.body(), flat, views, shared: Vec::new(), group: 0 }
     }
 
-    /// Runs a group: each item up to where it waits for the others, then all on from there.
+    /// Runs a group: each item up to its next wait for the other items, then all from there.
     fn group(&mut self, group: u64, items: &mut [Item]) -> Result<()> {
         self.group = group;
         self.shared = arrays_of(self.body, Space::Group);
@@ -482,7 +483,7 @@ impl<'s, V: Views> State<'s, V> {
         }
     }
 
-    /// Runs an item until it is over, or waits at the operation that is given.
+    /// Runs an item until its end, or until the operation at which it waits, which is returned.
     fn run(&mut self, item: &mut Item) -> Result<Option<u32>> {
         loop {
             let site = match item.next {
@@ -497,7 +498,7 @@ impl<'s, V: Views> State<'s, V> {
                         }
                         Some(budget) => {
                             item.fail(site, budget);
-                            // Others may wait for it further on.
+                            // Other items may wait for it at a later barrier.
                             let after = self.flat.ops[site as usize].next;
                             item.next = if self.flat.meets { after } else { Next::End };
                             continue;
@@ -533,8 +534,8 @@ impl<'s, V: Views> State<'s, V> {
         self.body.registers[register.at()]
     }
 
-    /// An operation that leads to the next one: what it gives, of the values of registers. Without a register
-    /// for it, that is nothing.
+    /// Runs an operation that leads to the next one. Returns its result for the values of registers, or 0
+    /// if it has no target register.
     fn step(&mut self, item: &mut Item, get: impl Fn(Reg) -> u64, site: u32, op: &Op) -> Result<u64> {
         Ok(match *op {
             Op::Literal { bits, .. } => bits,
@@ -587,7 +588,7 @@ impl<'s, V: Views> State<'s, V> {
                 item.fail(site, get(detail));
                 0
             }
-            // These lead elsewhere: see `run`.
+            // These change the control flow: see `run`.
             Op::If { .. }
             | Op::Block { .. }
             | Op::Loop { .. }
@@ -609,7 +610,7 @@ impl<'s, V: Views> State<'s, V> {
         }
     }
 
-    /// The element of a view that an item names, if it is there.
+    /// Returns the element of a view that an item names, if it exists.
     fn element(&self, item: &mut Item, site: u32, view: u16, at: u64) -> Option<u64> {
         let count = self.views.count(view.into());
         let element = match self.body.views[usize::from(view)].access {
@@ -720,7 +721,7 @@ impl<'s, V: Views> State<'s, V> {
     }
 }
 
-/// What 32 lanes get of their values, and of the lanes that they have chosen.
+/// Returns the results of 32 lanes for their values, and for the lanes that they have chosen.
 fn across(how: Across, of: Type, values: &[u64; 32], chosen: &[u64; 32]) -> [u64; 32] {
     let ballot = values.iter().rev().fold(0, |bits, value| bits << 1 | value);
     match how {
@@ -741,7 +742,7 @@ fn across(how: Across, of: Type, values: &[u64; 32], chosen: &[u64; 32]) -> [u64
     }
 }
 
-/// Writes the low bytes, given from the lowest on.
+/// Writes the low bytes, from the lowest on.
 #[inline(always)]
 pub(super) fn from_bits(field: &mut [u8], bits: [u8; 8]) {
     let len = field.len();
@@ -767,7 +768,8 @@ mod tests {
 
     const OF: Memory = Memory::Value(Type::U64);
 
-    /// A body with so many registers of 64 bits, bools after them, and one view that items write to.
+    /// A body with `numbers` registers of 64 bits, `bools` bools after them, and one view that items write
+    /// to.
     fn body(numbers: usize, bools: usize, code: Vec<Op>) -> Body {
         let registers = [vec![Type::U64; numbers], vec![Type::Bool; bools]].concat();
         let views = vec![ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, OF)] }];
@@ -786,7 +788,7 @@ mod tests {
         Op::Where { to: Reg(to), what }
     }
 
-    /// Stores a register, with a 0 in another one.
+    /// Stores a register, with a 0 in another register.
     fn store(value: u32, zero: u32) -> Vec<Op> {
         vec![literal(zero, 0), Op::Store { view: 0, at: Reg(zero), offset: 0, of: OF, value: Reg(value) }]
     }
@@ -805,7 +807,7 @@ mod tests {
 
     #[test]
     fn jumps_lead_where_they_should() {
-        // Counts the pairs a, b below 5 with a < b, but not those of a = 2.
+        // Counts the pairs a, b below 5 with a < b, except for a = 2.
         let leave_if = |when: u32, jump: Op| Op::If { when: Reg(when), then: vec![jump], otherwise: vec![] };
         let [a, b, five, one, sum, two, when] = [0, 1, 2, 3, 4, 5, 6];
         let inner = vec![
@@ -834,7 +836,7 @@ mod tests {
             vec![literal(a, 0), literal(five, 5), literal(one, 1), literal(two, 2), literal(sum, 0)];
         code.extend([Op::Loop { body: outer }, Op::If { when: Reg(when), then: vec![], otherwise: vec![] }]);
         code.extend(store(sum, b));
-        // Of a from 1 to 5 and b from 1 to 5: those with b > a, where a is not 2.
+        // The pairs of a and b from 1 to 5 with b > a and a other than 2.
         let truth = (1..=5).flat_map(|a| (1..=5).map(move |b| (a, b))).filter(|(a, b)| b > a && *a != 2);
         assert_eq!(run(body(6, 1, code), 1), (vec![truth.count() as u64], Report::default()));
     }
@@ -854,7 +856,7 @@ mod tests {
 
     #[test]
     fn items_of_a_group_meet_at_barriers() {
-        // Each item gives its number to the one at the other end of its group of four.
+        // Each item passes its number to its mirror image in its group of four.
         let [number, own, other, three] = [0, 1, 2, 3];
         let code = [
             vec![
@@ -870,13 +872,13 @@ mod tests {
         ];
         let arrays = vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 4 }];
         let body = Body { arrays, group_len: Some(4), ..body(4, 0, code.concat()) };
-        // Two of the last four fill the group up: their numbers are seen, and they store nothing.
+        // Two of the last four fill up the group: other items see their numbers, and they store nothing.
         assert_eq!(run(body, 6), (vec![3, 2, 1, 0, 7, 6], Report::default()));
     }
 
     #[test]
     fn items_that_meet_leave_loops_when_their_budget_is_used_up() {
-        // Odd items never leave the first loop by themselves; nobody leaves the second one.
+        // Odd items never leave the first loop by themselves; no item leaves the second loop.
         let [number, one, odd, sum] = [0, 1, 2, 3];
         let odd_loop = Op::Loop { body: vec![binary_op(Binary::Add, sum, sum, one)] };
         let code = [
@@ -888,7 +890,7 @@ mod tests {
         ];
         let body = Body { group_len: Some(4), ..body(4, 1, code.concat()) };
         assert_eq!(body.common_loops(), [9]);
-        // A budget of 100: 101 turns of each loop, counted apart.
+        // A budget of 100: 101 iterations of each loop, counted apart.
         let (values, report) = run(body, 6);
         assert_eq!(values, [101, 202, 101, 202, 101, 202]);
         assert_eq!(report, Report { failures: 6, site: 9, detail: 100, item: 0 });
@@ -926,7 +928,7 @@ mod tests {
 
     #[test]
     fn atomics_and_arenas_do_what_they_say() {
-        // All items add their number to the first of the group's array; the last to come sees the sum.
+        // All items add their number to the first element of the group's array; the last one sees the sum.
         let [item, zero, old, sum] = [0, 1, 2, 3];
         let add = Op::Atomic {
             op: Rmw::Add,
@@ -944,7 +946,7 @@ mod tests {
         let arrays = vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 1 }];
         let grouped = Body { arrays, group_len: Some(4), ..body(4, 0, code.concat()) };
         assert_eq!(run(grouped, 4).0, [6, 6, 7, 9]);
-        // Items take memory of 16 bytes twice, which is more than there is.
+        // Each item allocates 16 bytes twice, which exceeds its arena.
         let [place_of, bytes, first, second, value] = [0, 1, 2, 3, 4];
         let code = [
             vec![place(place_of, Where::Item), literal(bytes, 9)],

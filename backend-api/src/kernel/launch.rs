@@ -1,4 +1,4 @@
-//! What a device is asked to do with a kernel.
+//! Requests to run a kernel on a device.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::{BufferId, DeviceSpan, Elements, Error, ErrorKind, Extents, HostSpan,
 
 const OPERATION: &str = "launch";
 
-/// Where the elements of a view lie.
+/// The memory of a view's elements.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Elements, View};
@@ -25,15 +25,15 @@ const OPERATION: &str = "launch";
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View<'a> {
-    /// One after the other.
+    /// Contiguous elements.
     Run(Elements<'a>),
-    /// In pages, of which number `p` is the `p / bases.len()`-th at `bases[p % bases.len()]`.
+    /// Elements in pages. Page `p` is the `p / bases.len()`-th page at `bases[p % bases.len()]`.
     Dealt {
-        /// Where the pages of each residue begin: 1 to [`View::BASES_MAX`].
+        /// The start of the pages of each residue: 1 to [`View::BASES_MAX`] places.
         bases: &'a [DeviceSpan<'a>],
         /// Elements of a page; at least 1.
         page_len: u64,
-        /// How many elements there are.
+        /// The number of elements.
         count: u64,
         /// Bytes from one element to the next; at least 1.
         stride: u64,
@@ -47,10 +47,10 @@ impl<'a> From<Elements<'a>> for View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The most places that pages are dealt out to.
+    /// The most places that hold a view's pages.
     pub const BASES_MAX: usize = 64;
 
-    /// How many elements there are.
+    /// The number of elements.
     #[must_use]
     pub const fn count(&self) -> u64 {
         match self {
@@ -68,7 +68,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Of which places its elements come.
+    /// The places that hold its elements.
     #[must_use]
     pub const fn bases(&self) -> &[DeviceSpan<'a>] {
         match self {
@@ -77,7 +77,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Elements that follow one another.
+    /// The number of contiguous elements.
     #[must_use]
     pub const fn page_len(&self) -> u64 {
         match self {
@@ -86,7 +86,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Where an element begins: one of the places, and how many bytes behind it.
+    /// Returns the place of an element: one of the starts, and the offset in bytes.
     #[must_use]
     pub fn place(&self, element: u64) -> Option<(DeviceSpan<'a>, u64)> {
         if element >= self.count() {
@@ -98,11 +98,11 @@ impl<'a> View<'a> {
         Some((self.bases()[(page % bases) as usize], before * self.stride()))
     }
 
-    /// Each place with the number of bytes that its elements have. Those of views that passed the check.
+    /// Returns each place with the number of bytes of its elements. For views that passed the check.
     pub fn ranges(&self) -> impl Iterator<Item = (DeviceSpan<'a>, u64)> {
         let (bases, page_len, count) = (self.bases().len() as u64, self.page_len(), self.count());
         let (stride, pages) = (self.stride(), count.div_ceil(page_len));
-        // Of all pages here all are whole but perhaps the last one of all.
+        // Every page here is whole, except perhaps for the last page of the view.
         let elements = move |base: u64| {
             let here = (pages + bases - 1 - base) / bases;
             let missing = pages * page_len.min(count) - count;
@@ -114,10 +114,10 @@ impl<'a> View<'a> {
     }
 }
 
-/// Runs a kernel.
+/// A launch of a kernel.
 ///
-/// The [report](Report) is written when it is over. Views that are written to hold anything if the launch
-/// fails as a whole; items that fail leave what they wrote.
+/// The device writes the [report](Report) at the end. If the launch fails as a whole, the contents of
+/// written views are unspecified; failed items leave their earlier writes.
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -161,53 +161,53 @@ impl<'a> View<'a> {
 pub struct Launch<'a> {
     /// The kernel.
     pub kernel: &'a Kernel,
-    /// How many items run.
+    /// The number of items.
     pub items: u64,
-    /// Which index they have.
+    /// The mapping from items to indices.
     pub geometry: Geometry,
-    /// The views, as many as the kernel has. One that is written to has an element at least in each item's
-    /// tile, and does not overlap with any other, nor with itself.
+    /// The views, one for each view of the kernel. A written view has at least one element in each item's
+    /// tile, and does not overlap with another view, nor with itself.
     pub views: &'a [View<'a>],
-    /// The parameters, as many as the kernel has, as [`Type`](super::Type) says. They are copied before the
-    /// call returns.
+    /// The parameters, one for each parameter of the kernel, in the form of [`Type`](super::Type). The
+    /// call copies them before it returns.
     pub params: &'a [u64],
-    /// The bytes of the tables; see [`Body::table_offset`](super::Body::table_offset). They are copied before
-    /// the call returns.
+    /// The bytes of the tables; see [`Body::table_offset`](super::Body::table_offset). The call copies
+    /// them before it returns.
     pub table: &'a [u8],
-    /// How many back edges of loops an item may take. Without a budget, a loop without an end keeps the
-    /// device for ever.
+    /// The number of back edges of loops that an item may take. Without a budget, an endless loop occupies
+    /// the device for ever.
     pub budget: Option<u64>,
-    /// How much memory of its own each item has, for kernels that take of it
-    /// ([`Op::Arena`](super::Op::Arena)): a multiple of 8. The device finds it, for as many items as it runs
-    /// at a time; if it cannot, that is [`OutOfMemory`](ErrorKind::OutOfMemory), and nothing was started.
+    /// The arena of each item in bytes, a multiple of 8, for kernels that allocate from it
+    /// ([`Op::Arena`](super::Op::Arena)). The device allocates arenas for all items that run at a time. If
+    /// it cannot, the call fails with [`OutOfMemory`](ErrorKind::OutOfMemory), and starts nothing.
     pub arena_bytes: u64,
-    /// Where the report goes, at a multiple of 8: [`Report::BYTES`].
+    /// The place for the report, [`Report::BYTES`] long, at a multiple of 8.
     pub report: HostSpan<'a>,
 }
 
 impl<'a> Launch<'a> {
-    /// Of a kernel without views, parameters and tables, with no budget and no arena.
+    /// Creates a launch without views, parameters and tables, with no budget and no arena.
     #[must_use]
     pub const fn new(kernel: &'a Kernel, items: u64, geometry: Geometry, report: HostSpan<'a>) -> Self {
         let (views, params, table): (&[View<'_>], &[u64], &[u8]) = (&[], &[], &[]);
         Self { kernel, items, geometry, views, params, table, budget: None, arena_bytes: 0, report }
     }
 
-    /// How many bytes the elements of all views have.
+    /// The number of bytes of the elements of all views.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let bytes = self.views.iter().map(|view| view.count().saturating_mul(view.stride()));
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// Whether the view of this number is written to.
+    /// Whether the kernel writes to the view of this number.
     #[must_use]
     pub fn writes(&self, view: usize) -> bool {
         self.kernel.body().views[view].access.is_written()
     }
 }
 
-/// A range of device memory that a view reaches.
+/// A range of device memory that a view covers.
 struct Reached {
     view: usize,
     buffer: BufferId,
@@ -240,7 +240,7 @@ pub(crate) fn check<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Re
         check_view(extents, launch, number, view, &mut reached)?;
     }
     for (at, one) in reached.iter().enumerate().filter(|(_, one)| launch.writes(one.view)) {
-        // Of two that are written to, the second finds the first.
+        // If both views are written, the check of the second finds the first.
         for (_, other) in reached.iter().enumerate().filter(|(number, _)| *number != at) {
             let apart = one.buffer != other.buffer
                 || one.bytes.is_empty()
@@ -258,8 +258,8 @@ pub(crate) fn check<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Re
     extents.check_host(OPERATION, launch.report, Report::BYTES)
 }
 
-/// Checks that a view has places and elements, and that its bytes can be counted; not where they lie, unless
-/// it is a run.
+/// Checks that a view has places and elements, and that its number of bytes does not overflow. It checks
+/// the bounds only of contiguous views.
 pub(crate) fn check_shape<E: Extents + ?Sized>(
     extents: &E,
     operation: &'static str,
@@ -276,7 +276,7 @@ pub(crate) fn check_shape<E: Extents + ?Sized>(
                     "{what}: pages of {page_len} elements of {stride} bytes at {places} places (1 to {most})"
                 ));
             }
-            // All later products are less.
+            // All later products are smaller.
             let rounds_up = count.checked_add(page_len.min(count)).and_then(|most| most.checked_mul(stride));
             match rounds_up {
                 None => invalid(format!("{what}: count times stride overflows")),
@@ -328,7 +328,7 @@ fn invalid(detail: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, OPERATION).with_detail(detail)
 }
 
-/// What became of a kernel on a device: `None` where the driver does not tell.
+/// The facts about a compiled kernel on a device: `None` if the driver does not report them.
 ///
 /// ```
 /// use backend_api::kernel::KernelFacts;
@@ -337,9 +337,9 @@ fn invalid(detail: String) -> Error {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelFacts {
-    /// Registers of 32 bits that an item has.
+    /// The number of 32-bit registers of an item.
     pub registers: Option<u32>,
-    /// Bytes of an item's registers that are kept in memory.
+    /// The bytes of an item's registers that are spilled to memory.
     pub spilled_bytes: Option<u64>,
     /// Items of a group.
     pub group_len: Option<u32>,

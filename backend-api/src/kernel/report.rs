@@ -1,7 +1,7 @@
-//! What a launch says about its failures.
+//! The report of a launch about its failures.
 
-/// What a launch writes to host memory when it is over: four unsigned 64-bit numbers in the host's byte
-/// order.
+/// The report that a launch writes to host memory at its end: four unsigned 64-bit numbers in the host's
+/// byte order.
 ///
 /// ```
 /// use backend_api::kernel::Report;
@@ -14,35 +14,35 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// How many items failed; at least so many, if more than 2^31.
+    /// The number of failed items; a lower bound if it exceeds 2^31.
     pub failures: u64,
-    /// The operation of the first failure of one of them: see
-    /// [`Body::operation`](super::Body::operation). 0 without failures.
+    /// The operation of the first failure of one item: see [`Body::operation`](super::Body::operation). 0
+    /// without failures.
     pub site: u32,
-    /// Of an index outside: the index; of [`Op::Fail`](super::Op::Fail): its detail; of a loop: the budget;
-    /// of [`Op::Arena`](super::Op::Arena): the bytes. 0 without failures.
+    /// For an index outside: the index; for [`Op::Fail`](super::Op::Fail): its detail; for a loop: the
+    /// budget; for [`Op::Arena`](super::Op::Arena): the bytes. 0 without failures.
     pub detail: u64,
-    /// The item. 0 without failures.
+    /// The number of this item. 0 without failures.
     pub item: u64,
 }
 
 impl Report {
-    /// Its length in bytes.
+    /// The length in bytes.
     pub const BYTES: u64 = 32;
 
-    /// As it is written.
+    /// Returns the words that a device writes.
     #[must_use]
     pub const fn words(self) -> [u64; 4] {
         [self.failures, self.site as u64, self.detail, self.item]
     }
 
-    /// As it is read.
+    /// Reads the words that a device has written.
     #[must_use]
     pub const fn from_words([failures, site, detail, item]: [u64; 4]) -> Self {
         Self { failures, site: site as u32, detail, item }
     }
 
-    /// Of this part of a launch and of another one.
+    /// Merges the reports of two parts of a launch.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         let failures = self.failures.saturating_add(other.failures);

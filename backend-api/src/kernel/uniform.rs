@@ -1,9 +1,9 @@
-//! Where all items of a group take the same way, so that they meet at barriers.
+//! Uniformity analysis: finds the code that all items of a group execute together, as barriers require.
 
 use super::{Across, Body, Op, Where};
 use crate::{Error, ErrorKind, Result};
 
-/// Refuses `Barrier` and `Across` where items of a group may take different ways.
+/// Refuses `Barrier` and `Across` if items of a group may take different paths to them.
 pub(super) fn check(body: &Body) -> Result<()> {
     let Some(site) = body.divergent_site() else { return Ok(()) };
     let detail = format!("operation {site}: not all items of a group need to come here, or equally often");
@@ -11,7 +11,7 @@ pub(super) fn check(body: &Body) -> Result<()> {
 }
 
 impl Body {
-    /// Whether items of a group meet: whether there is a [`Barrier`](Op::Barrier) or an
+    /// Whether items of a group meet: whether the body has a [`Barrier`](Op::Barrier) or an
     /// [`Across`](Op::Across).
     ///
     /// ```
@@ -26,9 +26,9 @@ impl Body {
         meets
     }
 
-    /// The first [`Barrier`](Op::Barrier) or [`Across`](Op::Across), by its number, where not all items of a
-    /// group need to come, or equally often, for which [`verify`](Self::verify) refuses a body. Its registers
-    /// have to be declared, and breaks lead somewhere.
+    /// The number of the first [`Barrier`](Op::Barrier) or [`Across`](Op::Across) that some items of a
+    /// group may skip, or reach more often than other items. [`verify`](Self::verify) refuses such a body.
+    /// The body's registers must be declared, and its breaks must have targets.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Op, Reg, Type, Where};
@@ -49,7 +49,8 @@ impl Body {
     }
 
     /// The loops that all items of a group enter, repeat and leave together, by their numbers in ascending
-    /// order: a budget counts their turns apart from others. None if the body does not [meet](Self::meets).
+    /// order. A budget counts their iterations apart from other loops. Empty if the body does not
+    /// [meet](Self::meets).
     ///
     /// ```
     /// use backend_api::kernel::{Body, Op, Reg, Type, Where};
@@ -84,9 +85,9 @@ impl Body {
         loops
     }
 
-    /// What all items of a group have and do together, for generators that write it once for all of them.
-    /// `None` if the body does not [meet](Self::meets). Its registers have to be declared, and breaks lead
-    /// somewhere.
+    /// The values and operations that are uniform in a group, so that a generator can emit them once for
+    /// all items. `None` if the body does not [meet](Self::meets). The body's registers must be declared,
+    /// and its breaks must have targets.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Op, Reg, Type, Where};
@@ -113,7 +114,7 @@ impl Body {
     }
 }
 
-/// What all items of a group have and do together: see [`Body::common`].
+/// The values and operations that are uniform in a group: see [`Body::common`].
 ///
 /// ```
 /// use backend_api::kernel::{Body, Common, Op};
@@ -123,15 +124,15 @@ impl Body {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Common {
-    /// By register: whether all items have the same in it wherever they come together.
+    /// By register: whether all items have the same value in it whenever they are together.
     pub registers: Vec<bool>,
-    /// By site: whether all items come to the operation together if any does. Of a loop, whether they do so
-    /// in all its turns.
+    /// By site: whether either all items reach the operation together or none does. For a loop: whether
+    /// this holds in all its iterations.
     pub operations: Vec<bool>,
 }
 
-/// Finds registers that may differ among the items of a group, and loops that may take some of them more
-/// turns than others: both grow until nothing changes.
+/// Finds registers that may differ among the items of a group, and loops in which items may differ in
+/// their number of iterations. Both sets grow until a fixed point.
 struct Flow<'a> {
     body: &'a Body,
     varying: Vec<bool>,
@@ -139,17 +140,17 @@ struct Flow<'a> {
     loops: Vec<bool>,
     changed: bool,
     site: usize,
-    /// The blocks and loops around: the site of a loop.
+    /// The enclosing blocks and loops: the site of a loop.
     labels: Vec<Option<usize>>,
-    /// Some items may have left for the end of this label: up to there the others are alone.
+    /// The label to whose end some items may have jumped: up to there the other items are alone.
     until: Option<usize>,
-    /// By site: where no item is ever alone; of a loop, in it.
+    /// By site: whether items reach it only together; for a loop, inside of it.
     common: Vec<bool>,
     fault: Option<usize>,
 }
 
 impl<'a> Flow<'a> {
-    /// What is found in a body of which items meet.
+    /// Analyses a body of which items meet.
     fn of(body: &'a Body) -> Option<Self> {
         if !body.meets() {
             return None;
@@ -206,7 +207,7 @@ impl<'a> Flow<'a> {
             Op::Break { out } | Op::Continue { out } if alone => {
                 let at = self.labels.len() - 1 - usize::from(*out);
                 self.until = Some(self.until.map_or(at, |until| until.min(at)));
-                // Who continues a loop meets the others at its beginning.
+                // An item that continues a loop meets the other items at its beginning.
                 let first = if matches!(op, Op::Continue { .. }) { at + 1 } else { at };
                 for site in self.labels[first..].iter().flatten() {
                     Self::set(&mut self.loops, *site, &mut self.changed);
@@ -248,7 +249,7 @@ mod tests {
     use super::super::{Binary, Reg, Type};
     use super::*;
 
-    /// Registers: 0 a bool that differs, 1 one that does not, 2 and 3 `U64`, 4 another bool; then the code.
+    /// Registers: 0 a varying bool, 1 a uniform bool, 2 and 3 `U64`, 4 another bool; then the code.
     fn verify(group_len: u32, code: Vec<Op>) -> Result<()> {
         let mut all = vec![
             Op::Where { to: Reg(2), what: Where::InGroup },
@@ -273,7 +274,7 @@ mod tests {
         assert!(verify(64, vec![Op::Barrier, on(1, vec![Op::Barrier])]).is_ok());
         let error = verify(64, vec![on(0, vec![Op::Barrier])]).unwrap_err();
         assert!(error.detail().starts_with("operation 6: not all items"), "{error}");
-        // After the end of what some leave, all are there again.
+        // After the end of the block that some items leave, all items are together again.
         let some_leave = |then| Op::Block { body: vec![on(0, vec![LEAVE]), then] };
         assert!(verify(64, vec![some_leave(LEAVE), Op::Barrier]).is_ok());
         assert!(verify(64, vec![some_leave(Op::Barrier)]).is_err());
@@ -284,14 +285,15 @@ mod tests {
         let turns = |when| vec![Op::Loop { body: vec![Op::Barrier, on(when, vec![LEAVE])] }];
         assert!(verify(64, turns(1)).is_ok());
         assert!(verify(64, turns(0)).is_err(), "some have left when the others come again");
-        // Who continues is there again at the beginning, unless it is an outer loop's.
+        // An item that continues a loop is present at its next beginning, unless it continues an outer
+        // loop.
         let skip = |out| vec![on(1, vec![LEAVE]), Op::Barrier, on(0, vec![Op::Continue { out }])];
         assert!(verify(64, vec![Op::Loop { body: skip(0) }]).is_ok());
         let leave_late = vec![on(0, vec![Op::Continue { out: 0 }]), on(1, vec![LEAVE]), Op::Barrier];
         assert!(verify(64, vec![Op::Loop { body: leave_late }]).is_err(), "who continues does not leave");
         let nested = Op::Loop { body: vec![Op::Loop { body: skip(1) }, on(1, vec![LEAVE])] };
         assert!(verify(64, vec![nested]).is_err());
-        // A register that differs only after the first turn.
+        // A register that differs only after the first iteration.
         let late = Op::Loop {
             body: vec![on(4, vec![Op::Barrier]), Op::Copy { to: Reg(4), of: Reg(0) }, on(1, vec![LEAVE])],
         };

@@ -1,17 +1,20 @@
-//! The check of a body: structure, types, and that nothing is read before it is written.
+//! The check of a body: structure, types, and a write of each register before its first read.
 
 use super::{Access, Across, Body, Memory, Op, Place, Reg, Rmw, Space, Type};
 use crate::{Error, ErrorKind, Result};
 
 impl Body {
-    /// Checks it.
+    /// Checks the body.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) with the number of the operation: too much of
-    /// something; a register, view, table, array or parameter that is not declared; a type that does
-    /// not fit; a field that is not declared; a bool in memory; a `Break` or `Continue` that leads nowhere; a
-    /// register that is read before it is written on every way there; `Barrier` or `Across` where not all
-    /// items of a group need to be.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) with the number of the operation:
+    ///
+    /// - a declaration or a count above its limit;
+    /// - a register, view, table, array, parameter or field that is not declared;
+    /// - a type that does not fit, or a bool in memory;
+    /// - a `Break` or `Continue` without a target;
+    /// - a read of a register that some path has not written before;
+    /// - a `Barrier` or `Across` that some items of a group may skip.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Op, Reg, Type};
@@ -79,7 +82,7 @@ fn most(what: &str, number: u64, most: u64) -> Result<()> {
     }
 }
 
-/// The only walk over code of any depth: all others come after it.
+/// The only walk over code of unlimited depth: it runs before all others.
 fn check_depth(code: &[Op], left: usize) -> Result<()> {
     for op in code {
         let within = op.within();
@@ -94,7 +97,7 @@ fn check_depth(code: &[Op], left: usize) -> Result<()> {
     Ok(())
 }
 
-/// Which registers were written on every way here.
+/// The registers that all paths to this point have written.
 #[derive(Clone)]
 struct Written(Vec<u64>);
 
@@ -116,7 +119,7 @@ impl Written {
     }
 }
 
-/// What was written where two ways meet; `None` is a way that nothing comes along.
+/// Merges the written registers of two paths; `None` is an unreachable path.
 fn meet(one: Option<Written>, other: Option<Written>) -> Option<Written> {
     match (one, other) {
         (Some(mut one), Some(other)) => {
@@ -127,10 +130,10 @@ fn meet(one: Option<Written>, other: Option<Written>) -> Option<Written> {
     }
 }
 
-/// A block or loop around the operation.
+/// An enclosing block or loop.
 struct Label {
     is_loop: bool,
-    /// What was written on all ways that left it so far.
+    /// The registers that all paths out of it have written so far.
     left: Option<Written>,
 }
 
@@ -384,7 +387,8 @@ mod tests {
     use super::super::{ArrayDecl, Binary, Scope, Unary, ViewDecl, Where};
     use super::*;
 
-    /// Registers 0 and 1 are bools, 2 and 3 `U64`, 4 `F32`, 5 `U32`; the item's number is in 2, 0 is false.
+    /// Registers 0 and 1 are bools, 2 and 3 `U64`, 4 `F32`, 5 `U32`; the item's number is in 2, 0 is
+    /// false.
     fn body(code: Vec<Op>) -> Body {
         let mut all = vec![
             Op::Where { to: Reg(2), what: Where::Item },
@@ -422,7 +426,7 @@ mod tests {
     fn registers_are_written_on_every_way_to_where_they_are_read() {
         assert!(body(vec![on(0, vec![WRITE_3], vec![WRITE_3]), READ_3]).verify().is_ok());
         refused(vec![on(0, vec![WRITE_3], vec![]), READ_3], "operation 4: register 3 is read before");
-        // What breaks does not come along.
+        // The path that breaks does not reach the read.
         let leave = |out| Op::Break { out };
         assert!(
             body(vec![Op::Block { body: vec![on(0, vec![WRITE_3], vec![leave(0)]), READ_3] }])

@@ -1,8 +1,8 @@
-//! What Linux is asked for; nothing on other systems, and under Miri.
+//! System calls of Linux for NUMA; without effect on other systems, and under Miri.
 
 use std::io;
 
-/// As many processors as a kernel can be built for, and more.
+/// More words than any kernel supports processors for.
 const WORDS: usize = 256;
 
 /// A set of processors, a bit each.
@@ -10,14 +10,14 @@ const WORDS: usize = 256;
 pub struct Processors([u64; WORDS]);
 
 impl Default for Processors {
-    /// None.
+    /// Creates the empty set.
     fn default() -> Self {
         Self([0; WORDS])
     }
 }
 
 impl FromIterator<usize> for Processors {
-    /// Those of some numbers. No machine has greater ones than there is room for.
+    /// Creates the set of these processor numbers. No machine has greater numbers than a set has room for.
     fn from_iter<I: IntoIterator<Item = usize>>(numbers: I) -> Self {
         let mut set = Self::default();
         for number in numbers.into_iter().take_while(|&number| number < WORDS * 64) {
@@ -28,7 +28,7 @@ impl FromIterator<usize> for Processors {
 }
 
 impl Processors {
-    /// How many processors a set has room for.
+    /// The number of processors that a set has room for.
     pub const ROOM: usize = WORDS * 64;
 
     #[must_use]
@@ -41,13 +41,13 @@ impl Processors {
         self.0 == [0; WORDS]
     }
 
-    /// What both have.
+    /// The intersection.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
-    /// What any of the two has.
+    /// The union.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
@@ -60,10 +60,10 @@ mod os {
 
     use super::*;
 
-    /// More nodes than a kernel can be built for.
+    /// More nodes than any kernel supports.
     const NODES: usize = 1024;
     const NODE_WORDS: usize = NODES / libc::c_ulong::BITS as usize;
-    /// The kernel takes one off the number of bits that it is told.
+    /// The kernel subtracts one from the number of bits in the call.
     const NODE_BITS: usize = NODES + 1;
 
     fn outcome(result: libc::c_long) -> io::Result<()> {
@@ -71,35 +71,35 @@ mod os {
     }
 
     impl Processors {
-        /// Those that a thread may run on; 0 is the calling one.
+        /// Reads the processors that a thread may run on; 0 is the calling thread.
         pub fn of(thread: libc::pid_t) -> io::Result<Self> {
             let mut set = Self::default();
-            // SAFETY: the call writes at most as many bytes as it is told, which the set has.
+            // SAFETY: the call writes at most the given number of bytes, which is the set's size.
             outcome(unsafe {
                 libc::syscall(libc::SYS_sched_getaffinity, thread, size_of::<Self>(), set.0.as_mut_ptr())
             })?;
             Ok(set)
         }
 
-        /// Has the calling thread run on these alone, from the end of the call on.
+        /// Restricts the calling thread to these processors, from the end of the call on.
         pub fn move_here(&self) -> io::Result<()> {
-            // SAFETY: the call reads as many bytes as it is told, which the set has.
+            // SAFETY: the call reads the given number of bytes, which is the set's size.
             outcome(unsafe {
                 libc::syscall(libc::SYS_sched_setaffinity, 0, size_of::<Self>(), self.0.as_ptr())
             })
         }
     }
 
-    /// What the calling thread has said of its memory; `None` where the system does not tell.
+    /// Returns the memory policy of the calling thread; `None` if the system does not report it.
     pub(in crate::numa) fn memory_policy() -> Option<libc::c_int> {
         let (mut mode, nobody) = (0, null_mut::<libc::c_ulong>());
-        // SAFETY: the call writes one integer, and no nodes where it is given no place for them.
+        // SAFETY: the call writes one integer, and no nodes if the pointer for them is null.
         let told = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nobody, 0, nobody, 0) };
         outcome(told).ok().map(|()| mode)
     }
 
-    /// Has new memory of the calling thread lie on a node if there is room, unless it has said where it is to
-    /// lie. Whether that worked.
+    /// Prefers a node for new memory of the calling thread, unless the thread has a policy of its own.
+    /// Returns whether the system accepted it.
     pub(in crate::numa) fn prefer_memory(node: u32) -> bool {
         let node = node as usize;
         if node >= NODES || memory_policy() != Some(libc::MPOL_DEFAULT) {
@@ -111,13 +111,13 @@ mod os {
         set_policy(libc::MPOL_PREFERRED, &nodes)
     }
 
-    /// Takes that back.
+    /// Restores the default policy.
     pub(in crate::numa) fn any_memory() {
         set_policy(libc::MPOL_DEFAULT, &[0; NODE_WORDS]);
     }
 
     fn set_policy(mode: libc::c_int, nodes: &[libc::c_ulong; NODE_WORDS]) -> bool {
-        // SAFETY: the call reads a bit less than it is told, which is what there is.
+        // SAFETY: the call reads one bit less than the given number, which is the array's size.
         let set = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, nodes.as_ptr(), NODE_BITS) };
         outcome(set).is_ok()
     }

@@ -1,4 +1,4 @@
-//! A device that compares what it reads with checksums of what was written.
+//! A device that verifies the data it reads by checksums of the written data.
 
 mod checks;
 mod table;
@@ -17,28 +17,28 @@ use crate::{
     HostSpan, Progress, QueueHandle, Request, Result, Ticket, Transfer, View, forward,
 };
 
-/// A device whose memory is compared with checksums when it is copied to the host: a bit that flips on the
-/// device or on the way there or back is an error of kind [`Corrupted`](crate::ErrorKind::Corrupted), and
-/// not a value.
+/// A device that verifies memory by checksums when it copies it to the host. A bit that flips on the
+/// device, or on the way there or back, is an error of kind [`Corrupted`](crate::ErrorKind::Corrupted),
+/// instead of a wrong value.
 ///
-/// Memory is divided in units of a length that is given, counted from the start of each buffer. A unit has a
-/// checksum (64 bits of XXH3) once it was copied to or from the host whole; copies of whole units within
-/// device memory take theirs along. What writes to a part of it, and what the device itself writes to it
-/// (fills, kernels, scatters) take it away, and the next copy of the whole unit makes it anew. What the
-/// device reads by itself is not compared, nor are copies of parts of a unit.
+/// Memory is divided in units of a given length, counted from the start of each buffer. A unit has a
+/// checksum (64 bits of XXH3) after it was copied to or from the host as a whole; copies of whole units
+/// within device memory copy their checksums. A write to a part of a unit, and a write by the device
+/// itself (fills, kernels, scatters), invalidates it; the next copy of the whole unit computes it again.
+/// Reads by the device itself, and copies of parts of a unit, are not verified.
 ///
-/// - Copies of whole units take the time of reading them once more: before they are submitted, or by the
-///   thread that learns that they are done, be it by [`poll`](Device::poll). The host's copy of a unit that
-///   is not sound is there all the same, and the unit is sound again once all of it is written anew.
-/// - Memory that is copied to the device must not change before that is done. Copies that nothing orders
-///   beside work that writes to the same memory, whose bytes are unspecified, may fail as corrupted.
-/// - A unit takes 16 bytes of RAM. A scatter reads its list of indices once more. [Direct
-///   reads](Device::direct_reads) are not offered.
-/// - What is read is compared before anybody learns that its work is over: by its ticket, by a later one of
-///   its queue, or by one of a queue of this device that was [ordered after](Device::order_after) it. A
-///   ticket of another device is no way to learn of it here, nor is a waker.
-/// - Kernels and copies of other devices that write to this one's memory have to go through wrappers like
-///   this, too: all of a process know each other's memory.
+/// - Copies of whole units take the time of one more read: before they are submitted, or in the thread
+///   that observes their end, such as by [`poll`](Device::poll). A corrupted unit is copied to the host
+///   nevertheless, and is valid again after the program has written all of it.
+/// - Memory that is copied to the device must not change until the copy is done. Copies that run unordered
+///   with other writes to the same memory, whose bytes are unspecified, may fail as corrupted.
+/// - A unit takes 16 bytes of RAM. A scatter reads its list of indices once more. The device has no
+///   [direct reads](Device::direct_reads).
+/// - The data of a read is verified before any caller learns that the read is over. A caller learns it by
+///   its ticket, by a later one of its queue, or by one of a queue of this device that was [ordered
+///   after](Device::order_after) it. A ticket of another device, or a waker, does not verify.
+/// - Kernels and copies of other devices that write to this device's memory must go through such wrappers,
+///   too: all wrappers of a process know each other's memory.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -68,7 +68,7 @@ pub struct Checksummed<D: Device + ?Sized> {
     unit_bytes: u64,
     hosts: RwLock<HashMap<HostId, HostPlace>>,
     checks: Checks,
-    /// Those that were not released.
+    /// The buffers that were not released.
     buffers: Mutex<HashSet<BufferId>>,
 }
 
@@ -76,7 +76,7 @@ fn forget_all(touches: &Touches) {
     touches.writes.iter().for_each(|(buffer, bytes)| table::forget(*buffer, bytes));
 }
 
-/// Notes that something writes to the elements that a list of a request names.
+/// Invalidates the elements that a list of a request names.
 fn forget_listed(elements: &View<'_>, list: HostPlace) {
     let mut buffer = Vec::new();
     // SAFETY: the request borrows the memory.
@@ -84,7 +84,7 @@ fn forget_listed(elements: &View<'_>, list: HostPlace) {
     table::forget_listed(elements, indices.iter().map(|index| u64::from_ne_bytes(*index)));
 }
 
-/// Notes a copy from device memory: checksums of whole units go with it.
+/// Notes a copy within device memory: checksums of whole units are copied with it.
 fn begin_internal((from, to, bytes): (DeviceSpan<'_>, DeviceSpan<'_>, u64), parts: &mut Vec<Part>) {
     let Some(table) = Table::of(to.buffer()) else { return };
     table.forget(to.offset(), bytes);
@@ -99,7 +99,7 @@ fn begin_internal((from, to, bytes): (DeviceSpan<'_>, DeviceSpan<'_>, u64), part
     }
 }
 
-/// Memory of any length: the inner device knows how long it is.
+/// Memory of any length: the inner device checks lengths.
 struct Lengths;
 
 impl Extents for Lengths {
@@ -113,13 +113,13 @@ impl Extents for Lengths {
 }
 
 impl<D: Device + ?Sized> Checksummed<D> {
-    /// A device with checksums of units of so many bytes, at least one.
+    /// Creates a device with checksums of units of `unit_bytes` bytes, at least one.
     ///
     /// # Safety
-    /// Whoever is given host memory by this device, or has it import some, gives that back to this device and
-    /// not to the inner one, and asks this one whether work is over before the rules on
-    /// [races](crate#the-contract) have it be over: what work has written to host memory is read there until
-    /// then.
+    /// Host memory that this device allocates or imports must be released by this device, and not by the
+    /// inner one. Also, before the program treats work as over by the rules on
+    /// [races](crate#the-contract), it must poll this device: until then the device reads host memory that
+    /// the work has written.
     #[must_use]
     pub unsafe fn new(inner: Arc<D>, unit_bytes: usize) -> Self {
         Self {
@@ -131,13 +131,13 @@ impl<D: Device + ?Sized> Checksummed<D> {
         }
     }
 
-    /// How long units are.
+    /// The length of a unit in bytes.
     #[must_use]
     pub fn unit_bytes(&self) -> usize {
         self.unit_bytes as usize
     }
 
-    /// Gives memory its table.
+    /// Creates the table of a buffer.
     fn note(&self, operation: &'static str, buffer: BufferHandle, bytes: u64) -> Result<BufferHandle> {
         match Table::new(operation, self.unit_bytes, bytes) {
             Ok(table) => {
@@ -157,7 +157,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
         self.hosts.write().insert(host.id(), place);
     }
 
-    /// The address of host memory that a call names, which therefore is there.
+    /// The address of host memory that a call names, and which therefore exists.
     fn host_place(&self, at: HostSpan<'_>, bytes: u64) -> Option<HostPlace> {
         let memory = *self.hosts.read().get(&at.host())?;
         memory.part(at.offset(), bytes)
@@ -165,7 +165,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
 
     fn submitted(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         if request.check(&Lengths).is_err() {
-            // To be refused; its ranges may be none.
+            // The inner device refuses the request; its ranges may be invalid.
             return request.start(&*self.inner, queue);
         }
         let touches = Touches::of(request);
@@ -178,10 +178,10 @@ impl<D: Device + ?Sized> Checksummed<D> {
         Ok(ticket)
     }
 
-    /// Notes what a request will write, before it is submitted: who depends on that submits later. Gives the
-    /// units that it copies whole.
+    /// Notes the effects of a request before its submission, as later submissions depend on them. Returns
+    /// the units that it copies as a whole.
     fn begin(&self, request: &Request<'_>, touches: &Touches) -> Vec<Part> {
-        // What work has yet to write to host memory, nobody can read there now.
+        // The contents are unknown while pending work writes to this host memory.
         let is_known = || !self.checks.writes_to(&touches.host_reads);
         match request {
             Request::Copies(transfers, _) => {
@@ -245,7 +245,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
         }
     }
 
-    /// Tells what came of a ticket that is over, when all that is over with it was compared.
+    /// Returns the outcome of a finished ticket, after all work that is over with it was verified.
     fn settle(&self, ticket: Ticket) -> Result<()> {
         self.checks.settle(ticket, self.inner.info(), |ticket| match self.inner.poll(ticket) {
             Ok(Progress::Pending) => None,
@@ -254,15 +254,16 @@ impl<D: Device + ?Sized> Checksummed<D> {
         })
     }
 
-    /// Waits for submissions. What went wrong is told to who asks for their tickets.
+    /// Waits for submissions. Their errors are returned by their tickets.
     fn wait_for(&self, tickets: Vec<Ticket>) {
         tickets.into_iter().for_each(|ticket| drop(self.wait(ticket)));
     }
 }
 
-// SAFETY: every call goes on to the inner device as it is. Host memory is read beside that, by `racy`: while
-// a request that names it is submitted; and where work has written to, before anybody is told here that it is
-// over, and before the memory is released here. That there is no other way is promised to `new`.
+// SAFETY: every call is forwarded to the inner device. In addition, this device reads host memory by
+// `racy`. It reads it while a request that names it is submitted. It reads bytes that work has written,
+// before it reports that work as over, and before it releases the memory. The caller of `new` promises
+// that no other way to observe the end exists.
 unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
     forward! { self => self.inner;
         info memory create_queue routes set_routing routing wipe_on_release sync prepare prepare_launches
@@ -273,7 +274,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 
     fn release_queue(&self, queue: QueueHandle) {
         let id = queue.id();
-        // First: an ended queue knows of no failures.
+        // First: an ended queue has forgotten its failures.
         self.wait_for(self.checks.waiting(|of, _| of == id));
         self.inner.release_queue(queue);
         self.checks.end_queue(id);
@@ -318,7 +319,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
         bytes: usize,
         kind: HostMemory,
     ) -> Result<HostAllocation> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's promise.
         unsafe { self.inner.import_host(address, bytes, kind) }.inspect(|host| self.note_host(host))
     }
 
@@ -326,7 +327,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
         let id = host.id();
         let is_there = |part: &Part| part.to.as_ref().is_some_and(|(of, ..)| *of == id);
         self.wait_for(self.checks.waiting(|_, check| check.concerns(is_there)));
-        // Whatever the device said of the work: nothing is looked at there any more.
+        // Independent of the outcome of the work, no check reads this memory any more.
         self.checks.supersede(&Ranges::all_of(id));
         self.hosts.write().remove(&id);
         self.inner.release_host(host);
@@ -353,7 +354,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 
 impl<D: Device + ?Sized> Drop for Checksummed<D> {
     fn drop(&mut self) {
-        // Memory whose handles were forgotten goes now.
+        // Removes the tables of memory whose handles were forgotten.
         self.buffers.get_mut().drain().for_each(Table::remove);
     }
 }

@@ -1,4 +1,4 @@
-//! A device that counts what is asked of it.
+//! A device that counts its calls.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -13,10 +13,10 @@ use crate::{
 
 use crate::forward;
 
-/// What was asked of the queues of a device.
+/// The work of the queues of a device.
 ///
-/// Only what the device accepted counts as work; what it refused counts as [`refused`](Self::refused) and
-/// nothing else.
+/// Only accepted calls count as work; a refused call counts as [`refused`](Self::refused) and nothing
+/// else.
 ///
 /// ```
 /// use backend_api::wrap::{Counting, Work};
@@ -78,14 +78,14 @@ pub struct Work {
     pub waits: u64,
     /// Calls of [`wake`](Device::wake).
     pub wakes: u64,
-    /// Submissions and orders that were refused.
+    /// Submissions and orders that the device refused.
     pub refused: u64,
-    /// Polls and waits that were answered with an error.
+    /// Polls and waits that returned an error.
     pub failed: u64,
 }
 
 impl Work {
-    /// Counts a request that was accepted.
+    /// Counts an accepted request.
     fn add(&mut self, request: &Request<'_>) {
         let (calls, moved, bytes) = match request {
             Request::Copies(transfers, _) => {
@@ -120,7 +120,7 @@ impl Work {
     }
 }
 
-/// What was asked of a device, and what it holds.
+/// The calls of a device, and the memory that it holds.
 ///
 /// ```
 /// use backend_api::{Commit, Device, wrap::Counting};
@@ -139,32 +139,33 @@ impl Work {
 pub struct Counts {
     /// The work of all queues together.
     pub work: Work,
-    /// Queues created.
+    /// Created queues.
     pub queues: u64,
-    /// Pieces of device memory allocated.
+    /// Allocations of device memory.
     pub allocations: u64,
-    /// Their bytes, with those that they were extended by.
+    /// Their bytes, including extensions.
     pub allocated_bytes: u64,
-    /// Pieces of host memory allocated.
+    /// Allocations of host memory.
     pub host_allocations: u64,
     /// Their bytes.
     pub host_allocated_bytes: u64,
     /// Calls of [`prepare`](Device::prepare).
     pub preparations: u64,
-    /// Pieces of host memory imported.
+    /// Imports of host memory.
     pub imports: u64,
-    /// Calls for memory or queues that were refused.
+    /// Calls for memory or queues that the device refused.
     pub refused: u64,
-    /// Bytes of device memory that are held now. [`Counting::reset`] leaves them.
+    /// Bytes of device memory that are allocated now. [`Counting::reset`] keeps them.
     pub held_bytes: u64,
-    /// Bytes of host memory that are held now, imported memory included. [`Counting::reset`] leaves them.
+    /// Bytes of host memory that are allocated now, imported memory included. [`Counting::reset`] keeps
+    /// them.
     pub host_held_bytes: u64,
 }
 
 /// Counts calls, copies, kernels and bytes of a device.
 ///
-/// Costs one short lock a call. A call is counted when it returns, so a [`wait`](Device::wait) that blocks is
-/// not counted yet.
+/// Costs one short lock per call. A call counts when it returns, so a [`wait`](Device::wait) that blocks
+/// does not count yet.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -195,25 +196,25 @@ struct State {
 }
 
 impl<D: Device> Counting<D> {
-    /// A device that counts from nought.
+    /// Creates a device whose counts are zero.
     #[must_use]
     pub fn new(inner: D) -> Self {
         Self { inner, state: Mutex::default() }
     }
 
-    /// The device that is counted.
+    /// The inner device.
     #[must_use]
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// What was counted since the last reset.
+    /// Returns the counts since the last reset.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
     }
 
-    /// Counts from nought again; gives what was counted so far.
+    /// Resets the counts to zero; returns the former counts.
     pub fn reset(&self) -> Counts {
         let mut state = self.state.lock();
         let former = state.counts;
@@ -239,7 +240,7 @@ impl<D: Device> Counting<D> {
         result
     }
 
-    /// Adds to the counts of memory and queues what `add` says if the call was granted.
+    /// Counts a call for memory or a queue: by `add` if the device granted it, else as refused.
     fn granted<T>(&self, result: Result<T>, add: impl FnOnce(&mut State, &T)) -> Result<T> {
         let mut state = self.state.lock();
         match &result {
@@ -264,8 +265,8 @@ impl State {
     }
 }
 
-// SAFETY: every call goes on to the inner device as it is, before or after it is counted; so what that device
-// promises holds for this one.
+// SAFETY: every call is forwarded to the inner device, before or after it is counted; so the promises of
+// that device hold for this one.
 unsafe impl<D: Device> Device for Counting<D> {
     forward! { self => self.inner;
         info memory release_queue routes routing set_routing wipe_on_release sync kernel_facts
@@ -288,7 +289,7 @@ unsafe impl<D: Device> Device for Counting<D> {
 
     fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
         self.granted(self.inner.extend(buffer, bytes, commit), |state, ()| {
-            // Of several calls the longest counts, in whatever order they come here.
+            // Of several concurrent calls the longest counts, in any order.
             let held = state.buffers.entry(buffer.id()).or_default();
             let more = bytes.saturating_sub(*held);
             *held += more;
@@ -319,7 +320,7 @@ unsafe impl<D: Device> Device for Counting<D> {
         bytes: usize,
         kind: HostMemory,
     ) -> Result<HostAllocation> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's promise.
         let imported = unsafe { self.inner.import_host(address, bytes, kind) };
         self.granted(imported, |state, allocation| {
             state.counts.imports += 1;

@@ -1,4 +1,4 @@
-//! Rules by which calls fail, for every device that fails as it is told to.
+//! Rules of fault injection, for every device that injects faults.
 
 use crate::{ErrorKind, QueueId};
 
@@ -22,7 +22,7 @@ macro_rules! operations {
         impl Operation {
             const ALL: &[Self] = &[$(Self::$Operation,)*];
 
-            /// The method's name.
+            /// The name of the method.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -55,14 +55,14 @@ operations! {
 }
 
 impl Operation {
-    /// The operation of this name.
+    /// Returns the operation of this name.
     #[doc(hidden)]
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|operation| operation.name() == name)
     }
 
-    /// Whether its calls give tickets.
+    /// Whether its calls return tickets.
     pub(super) fn gives_a_ticket(self) -> bool {
         matches!(
             self,
@@ -77,10 +77,10 @@ impl Operation {
     }
 }
 
-/// A rule by which calls fail. Without further words, every call of the operation is refused at once.
+/// A rule of fault injection. Without further conditions, it refuses every call of the operation.
 ///
-/// [`ErrorKind::Lost`] takes the whole device away, for good. Rules are for [`Faulty`](super::Faulty), and
-/// for devices that fail by themselves, such as a simulation.
+/// [`ErrorKind::Lost`] makes the whole device lost, for good. Rules are for [`Faulty`](super::Faulty), and
+/// for devices that inject faults themselves, such as a simulation.
 ///
 /// ```
 /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
@@ -113,7 +113,7 @@ pub struct Fault {
     kind: ErrorKind,
     when: When,
     later: bool,
-    /// How many calls that the rule is about were made so far.
+    /// The number of calls so far that match the rule.
     seen: u64,
 }
 
@@ -146,14 +146,14 @@ impl Fault {
         self
     }
 
-    /// Only the `n`-th call fails, from 1 on, counted from when the device got the rule.
+    /// Only the `n`-th call fails, counted from 1 at the injection of the rule.
     #[must_use]
     pub fn on_call(mut self, n: u64) -> Self {
         self.when = When::On(n);
         self
     }
 
-    /// The `n`-th call fails, and every one after it.
+    /// The `n`-th call fails, and every later call.
     #[must_use]
     pub fn from_call(mut self, n: u64) -> Self {
         self.when = When::From(n);
@@ -167,7 +167,7 @@ impl Fault {
         self
     }
 
-    /// Each call fails with this probability. The same seed and the same calls give the same failures.
+    /// Each call fails with this probability. The same seed and the same calls produce the same failures.
     #[must_use]
     pub fn with_chance(mut self, probability: f64, seed: u64) -> Self {
         let below = (probability.clamp(0.0, 1.0) * (u64::MAX as f64)) as u64;
@@ -175,15 +175,15 @@ impl Fault {
         self
     }
 
-    /// The call gives a ticket, and the ticket fails; what then is done of the work is for the device to say.
-    /// Calls that give no ticket are refused as before.
+    /// The call returns a ticket, and the ticket fails; the device defines which part of the work it still
+    /// does. Calls that return no ticket are refused as before.
     #[must_use]
     pub fn reported_later(mut self) -> Self {
         self.later = true;
         self
     }
 
-    /// Counts a call; whether it fails.
+    /// Counts a call, and returns whether it fails.
     fn strikes(&mut self, operation: Operation, queue: Option<QueueId>) -> bool {
         if self.operation.is_some_and(|own| own != operation) || (self.queue.is_some() && self.queue != queue)
         {
@@ -200,18 +200,17 @@ impl Fault {
     }
 }
 
-/// How a call fails.
+/// The failure of a call.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strike {
-    /// With this kind of error.
+    /// The kind of the error.
     pub kind: ErrorKind,
-    /// The call gives a ticket, which fails.
+    /// Whether the call returns a ticket, which fails.
     pub later: bool,
 }
 
-/// The rules of a device. All are asked of each call, in the order in which they came, and the first that
-/// strikes decides.
+/// The rules of a device. Each call checks all in the order of injection; the first that matches decides.
 #[doc(hidden)]
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
@@ -225,18 +224,18 @@ impl FaultPlan {
         self.faults.push(fault);
     }
 
-    /// Takes all rules away.
+    /// Removes all rules.
     pub fn clear(&mut self) {
         self.faults.clear();
     }
 
-    /// How many calls were made to fail.
+    /// The number of calls that rules made fail.
     #[must_use]
     pub fn struck(&self) -> u64 {
         self.struck
     }
 
-    /// Counts a call, for each rule that it concerns; how it fails, if it does.
+    /// Counts a call for each rule that it matches, and returns its failure, if any.
     pub fn strike(&mut self, operation: Operation, queue: Option<QueueId>) -> Option<Strike> {
         let mut first = None;
         for fault in &mut self.faults {

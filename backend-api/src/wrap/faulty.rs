@@ -1,4 +1,4 @@
-//! A device that fails when it is told to.
+//! A device with fault injection.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -15,17 +15,17 @@ use crate::{
 use super::fault::{Fault, FaultPlan, Operation};
 use crate::forward;
 
-/// Makes calls of a device fail by [rules](Fault), or takes the whole device away.
+/// Makes calls of a device fail by [rules](Fault), or makes the whole device lost.
 ///
-/// - A call that is refused leaves no trace. A failure that is reported later belongs to its own ticket
-///   alone; of a batch of copies the first half is then carried out, of other work nothing, and what is not
-///   carried out is not checked either.
-/// - A lost device fails every call at once and its pending tickets with [`ErrorKind::Lost`], while memory
-///   can still be given back. What was in flight goes on in the inner device, so that giving memory back
-///   still waits for it. A thread that is blocked in [`wait`](Device::wait) at the loss returns when the
-///   inner device has finished.
-/// - Rules are asked in the order in which they were injected, each counts every call that it is about, and
-///   the first that strikes decides. Any thread may call it; costs one lock a call.
+/// - A refused call has no effect. A failure that is reported later belongs to its own ticket alone. Of a
+///   batch of copies the first half is then carried out; of other work, nothing. The device does not check
+///   the part that it does not carry out.
+/// - A lost device fails every call at once, and its pending tickets with [`ErrorKind::Lost`], while
+///   memory can still be released. Work in flight continues in the inner device, so a release still waits
+///   for it. A thread that is blocked in [`wait`](Device::wait) at the loss returns when the inner device
+///   has finished.
+/// - Rules apply in the order of injection. Each counts every matching call, and the first that strikes
+///   decides. Any thread may inject one; it costs one lock a call.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -60,7 +60,7 @@ pub struct Faulty<D> {
 #[derive(Debug, Default)]
 struct State {
     plan: FaultPlan,
-    /// Newest ticket of each queue.
+    /// The newest ticket of each queue.
     newest: HashMap<QueueId, u64>,
     failed: HashMap<Ticket, Error>,
     lost: Option<Loss>,
@@ -70,18 +70,18 @@ struct State {
 #[derive(Debug)]
 struct Loss {
     error: Error,
-    /// The last ticket of each queue that was done in time.
+    /// The last ticket of each queue that was done before the loss.
     done: HashMap<QueueId, u64>,
 }
 
 impl Loss {
-    /// Whether the work of a ticket was in flight.
+    /// Whether the work of a ticket was in flight at the loss.
     fn interrupted(&self, ticket: Ticket) -> bool {
         ticket.value > self.done.get(&ticket.queue).copied().unwrap_or(0)
     }
 }
 
-/// A waker that wakes once, whoever calls it first.
+/// A waker that wakes once, at the first call.
 #[derive(Debug)]
 struct Once(Mutex<Option<Waker>>);
 
@@ -95,13 +95,13 @@ impl Wake for Once {
 }
 
 impl<D: Device> Faulty<D> {
-    /// A device without a fault so far.
+    /// Creates a device without faults.
     #[must_use]
     pub fn new(inner: D) -> Self {
         Self { inner, state: Mutex::default() }
     }
 
-    /// The device within.
+    /// The inner device.
     #[must_use]
     pub fn inner(&self) -> &D {
         &self.inner
@@ -112,12 +112,12 @@ impl<D: Device> Faulty<D> {
         self.state.lock().plan.add(fault);
     }
 
-    /// Takes all rules away. What has failed stays failed, and a lost device stays lost.
+    /// Removes all rules. Failed tickets stay failed, and a lost device stays lost.
     pub fn clear(&self) {
         self.state.lock().plan.clear();
     }
 
-    /// How many calls were made to fail by rules; calls of a device that is lost already are not counted.
+    /// The number of calls that rules made fail; calls of a device that is lost already do not count.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.state.lock().plan.struck()
@@ -129,12 +129,12 @@ impl<D: Device> Faulty<D> {
         self.state.lock().lost.is_some()
     }
 
-    /// Takes the device away, for good, at this moment.
+    /// Makes the device lost, for good, at this moment.
     pub fn lose(&self) {
         self.lose_and_wake(self.state.lock(), "lose");
     }
 
-    /// Notes what is done and what is not, and wakes everybody.
+    /// Records the completed tickets of each queue, and wakes all waiting tasks.
     fn lose_and_wake(&self, mut state: parking_lot::MutexGuard<'_, State>, operation: &'static str) {
         if state.lost.is_some() {
             return;
@@ -150,7 +150,7 @@ impl<D: Device> Faulty<D> {
         }
     }
 
-    /// The last of the tickets 1 to `newest` that is not pending.
+    /// Returns the last of the tickets 1 to `newest` that is not pending.
     fn last_done(&self, queue: QueueId, newest: u64) -> u64 {
         let (mut done, mut pending) = (0, newest + 1);
         while pending - done > 1 {
@@ -163,8 +163,8 @@ impl<D: Device> Faulty<D> {
         done
     }
 
-    /// Counts a call, and refuses it, or gives the error with which its ticket is to fail, if it is to. May
-    /// lose the device.
+    /// Counts a call. Refuses it, or returns the error with which its ticket will fail, if a rule strikes.
+    /// May make the device lost.
     fn judge(
         &self,
         operation: Operation,
@@ -190,7 +190,8 @@ impl<D: Device> Faulty<D> {
         Err(error)
     }
 
-    /// Passes a submission on, or instead of it something that gives a ticket but not all of its effects.
+    /// Forwards a submission, or replaces it by work that returns a ticket but has only part of the
+    /// effects.
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         // Every request is one of the operations.
         let operation = Operation::of_name(request.operation()).unwrap_or(Operation::Submit);
@@ -212,7 +213,7 @@ impl<D: Device> Faulty<D> {
         if error.kind() == ErrorKind::Lost {
             let operation = error.operation();
             self.lose_and_wake(state, operation);
-            // The ticket itself was in flight when the device went.
+            // The ticket itself was in flight at the loss.
             if let Some(loss) = &mut self.state.lock().lost {
                 let done = loss.done.entry(ticket.queue).or_default();
                 *done = (*done).min(ticket.value - 1);
@@ -222,7 +223,8 @@ impl<D: Device> Faulty<D> {
         state.failed.insert(ticket, error);
     }
 
-    /// What the inner device says of a ticket, unless the ticket failed or was in flight at the loss.
+    /// Returns the inner device's answer for a ticket, unless the ticket failed or was in flight at the
+    /// loss.
     fn ask<T>(&self, ticket: Ticket, answer: Result<T>, is_done: impl FnOnce(&T) -> bool) -> Result<T> {
         if matches!(&answer, Err(error) if error.kind() == ErrorKind::UnknownHandle) {
             return answer;
@@ -251,8 +253,8 @@ impl<D: Device> Faulty<D> {
     }
 }
 
-// SAFETY: what is passed on goes to the inner device as it is, but for copies that are to fail, of which some
-// go. A ticket is answered with an error only when the inner device has done what it was given for it.
+// SAFETY: calls are forwarded unchanged to the inner device, except for copies that must fail, of which a
+// part is forwarded. A ticket fails only after the inner device has done the work that it received for it.
 unsafe impl<D: Device> Device for Faulty<D> {
     forward! { self => self.inner;
         info release release_host routes routing set_routing wipe_on_release sync kernel_facts
@@ -300,7 +302,7 @@ unsafe impl<D: Device> Device for Faulty<D> {
         kind: HostMemory,
     ) -> Result<HostAllocation> {
         self.grant(Operation::ImportHost, Some(bytes as u64), |inner| {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: the caller's promise.
             unsafe { inner.import_host(address, bytes, kind) }
         })
     }
@@ -318,7 +320,8 @@ unsafe impl<D: Device> Device for Faulty<D> {
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
         let answer = self.ask(ticket, self.inner.poll(ticket), |progress| *progress == Progress::Done);
         if matches!(&answer, Err(error) if error.kind() == ErrorKind::Lost) {
-            // A lost device does nothing more; the inner one, which is none, may be at the work still.
+            // A lost device touches no memory any more; the inner device, which is not lost, may still
+            // work.
             let _ = self.inner.wait(ticket);
         }
         answer
@@ -332,7 +335,7 @@ unsafe impl<D: Device> Device for Faulty<D> {
         let once = Arc::new(Once(Mutex::new(Some(waker))));
         let mut state = self.state.lock();
         if state.lost.is_none() {
-            // Those that have come are forgotten from time to time.
+            // Wakers that have run are removed from time to time.
             if state.wakers.len() == state.wakers.capacity() {
                 state.wakers.retain(|once| once.0.lock().is_some());
             }

@@ -1,6 +1,6 @@
-//! Methods that a device passes on to another one.
+//! Forwarding of methods to an inner device.
 
-/// Writes the named methods of [`Device`](crate::Device) so that another device carries them out. For
+/// Implements the named methods of [`Device`](crate::Device) by forwarding them to another device. For
 /// wrappers.
 ///
 /// ```
@@ -178,7 +178,7 @@ macro_rules! forward {
             bytes: usize,
             kind: $crate::HostMemory,
         ) -> $crate::Result<$crate::HostAllocation> {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: the caller's promise.
             unsafe { $to.import_host(address, bytes, kind) }
         }
     };

@@ -1,4 +1,4 @@
-//! A device of several devices, each of which has everything.
+//! A device that mirrors all of its memory on several devices.
 
 mod memory;
 mod rebuild;
@@ -24,29 +24,30 @@ use super::several::wakers::{Call, Chain, Woken};
 use memory::OwnMemory;
 use state::{Length, State};
 
-/// One device made of several, each of which holds all of its memory: what one has, the others have, so that
-/// nothing is lost as long as one of them is there.
+/// A mirror: one device made of several, each of which holds all of its memory. No data is lost while one
+/// of them works.
 ///
-/// - **Writes** go to all of them, and are done when all have done them. **Reads** go to the one that has
-///   least to do.
-/// - **Computations and launches that write** are repeated on all if that gives the same bytes: on devices of
-///   one model, unless the kernel uses atomics or memory of a group, the order in which items come being open
-///   there. Else one device runs them, and the call waits and copies what was written to the others.
-/// - **A lost device** is left out from then on. What it was reading, another one reads; what it was writing,
-///   the others have written. No call and no ticket fails by it, with one exception: work of which one device
-///   alone had the results, which were being copied when it was lost, fails as a whole. When the last
-///   device is lost, everything fails with [`Lost`](ErrorKind::Lost).
-/// - **[`rebuild`](Self::rebuild)** puts another device in its place, and **[`replace`](Self::replace)** one
-///   in the place of a device that is there, while the mirror is used.
+/// - **Writes** go to all devices, and are done when all have done them. **Reads** go to the least busy
+///   device.
+/// - **Computations and launches that write** run on all devices if that gives the same bytes. This holds
+///   on devices of one model, unless the kernel uses atomics or memory of a group, whose results depend on
+///   the order of items. Otherwise one device runs them; the call waits and copies the written bytes to
+///   the other devices.
+/// - **A lost device** is excluded from then on. Another device repeats its reads; the other devices have
+///   done its writes. No call and no ticket fails because of the loss, with one exception. Work fails as a
+///   whole if its results were on one device alone, and that device was lost during their copy. When the
+///   last device is lost, every call fails with [`Lost`](ErrorKind::Lost).
+/// - **[`rebuild`](Self::rebuild)** replaces a lost device, and **[`replace`](Self::replace)** a working
+///   one, while the mirror is used.
 ///
-/// Requests that the devices' own queues would not keep in order wait for each other, on the thread that
-/// submits: those that change host memory which work under way uses, and those that change device memory
-/// which one device alone is reading. What is unspecified may differ from device to device, and from read to
-/// read: memory that nothing was written to, and the targets of work that failed.
+/// Some requests need an order that the devices' own queues do not keep: they change host memory that work
+/// in flight uses, or device memory that only one device reads. Such requests wait for each other, on the
+/// submitting thread. Unspecified contents may differ between devices and between reads: memory that was
+/// never written, and the targets of failed work.
 ///
-/// Price: each write takes the buses of all devices, each byte the memory of all; a submission takes a lock
-/// and a look at what is under way, beside what it takes each device. Host memory is known to all devices,
-/// page-locked where one of them does that.
+/// Cost: each write uses the buses of all devices, each byte the memory of all. A submission costs one
+/// lock and a look at the work in flight, besides the submission to each device. All devices know the host
+/// memory; it is page-locked if one of them can do that.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -80,7 +81,7 @@ pub struct Mirrored {
     core: Arc<Core>,
 }
 
-/// One of the devices of a [`Mirrored`].
+/// The state of a device of a [`Mirrored`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -96,14 +97,15 @@ pub struct Mirrored {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Replica {
-    /// Which device it is.
+    /// The name of the device.
     pub device: String,
-    /// What it has.
+    /// The state of its contents.
     pub state: ReplicaState,
 }
 
 impl Replica {
-    /// A device that is no mirror: it has everything unless it is lost, for which its memory is asked for.
+    /// The state of a device that is no mirror: it is complete unless it is lost, which a query of its
+    /// memory shows.
     #[must_use]
     pub fn of(device: &dyn Device) -> Self {
         let is_lost = device.memory().is_err_and(|error| error.kind() == ErrorKind::Lost);
@@ -112,7 +114,7 @@ impl Replica {
     }
 }
 
-/// What a device of a [`Mirrored`] has.
+/// The contents of a device of a [`Mirrored`].
 ///
 /// ```
 /// use backend_api::wrap::ReplicaState;
@@ -122,14 +124,14 @@ impl Replica {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ReplicaState {
-    /// Everything.
+    /// The device has all data.
     Current,
-    /// Everything but so many bytes, which are being copied.
+    /// The device lacks `missing_bytes` bytes, which are being copied.
     Rebuilding {
-        /// How many bytes are missing.
+        /// The number of missing bytes.
         missing_bytes: u64,
     },
-    /// Nothing: it is lost.
+    /// The device is lost and has no data.
     Lost,
 }
 
@@ -138,11 +140,11 @@ struct Core {
     info: DeviceInfo,
     routes: Vec<Route>,
     state: Mutex<State>,
-    /// A copy from device to device is over, or no submission waits for that any more.
+    /// Notified when a copy from device to device ends, and when no submission waits for that any more.
     opened: Condvar,
-    /// Held while queues and memory are made, and while a device joins or leaves.
+    /// Held during the creation of queues and memory, and while a device joins or leaves.
     setup: Mutex<()>,
-    /// Held by the one thread that rebuilds.
+    /// Held by the single thread that rebuilds.
     rebuilding: Mutex<()>,
     next_member: AtomicU64,
     /// Dropped after the devices, which copy from and to it.
@@ -150,11 +152,11 @@ struct Core {
 }
 
 impl Mirrored {
-    /// A device of these devices.
+    /// Creates a mirror of these devices.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no devices, or for the same one twice; what the
-    /// devices say of a first queue.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no devices, or for a device that is listed
+    /// twice; the devices' errors at the creation of a first queue.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
         let devices: Vec<_> = devices.into_iter().collect();
         let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
@@ -186,7 +188,7 @@ impl Mirrored {
         Ok(Self { core: Arc::new(core) })
     }
 
-    /// The devices, and what each has.
+    /// Returns the devices and the state of each.
     #[must_use]
     pub fn replicas(&self) -> Vec<Replica> {
         let state = self.core.lock();
@@ -203,7 +205,7 @@ impl Mirrored {
         state.members.iter().filter_map(replica).collect()
     }
 
-    /// The devices that are not lost.
+    /// Returns the devices that are not lost.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -217,14 +219,14 @@ impl Mirrored {
         self.core.lock().devices().into_iter().map(|(_, device)| device).collect()
     }
 
-    /// Whether a device is lost or lacks something still. Learned from what the devices answer, so that the
-    /// loss of one that is not used is not seen.
+    /// Whether a device is lost or still lacks data. The mirror learns of a loss from a device's answers,
+    /// so it does not see the loss of an unused device.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.core.lock().members.iter().any(|member| !member.is_current())
     }
 
-    /// The first of the devices that are lost.
+    /// Returns the first lost device.
     #[must_use]
     pub fn first_lost(&self) -> Option<Arc<dyn Device>> {
         let state = self.core.lock();
@@ -240,7 +242,7 @@ impl Mirrored {
     }
 }
 
-/// What is told of several devices as one.
+/// Returns the facts of several devices as one.
 fn info(devices: &[Arc<dyn Device>]) -> DeviceInfo {
     let infos: Vec<&DeviceInfo> = devices.iter().map(|device| device.info()).collect();
     let listed = |of: fn(&DeviceInfo) -> &str| infos.iter().map(|info| of(info)).collect::<Vec<_>>();
@@ -261,8 +263,8 @@ impl Core {
         contended::lock(&self.state)
     }
 
-    /// Calls `run` for each device that is there. The first failure of those that are not lost by it; an
-    /// error, too, if none has everything.
+    /// Calls `run` for each working device. Returns the first error that is not a loss, or an error if no
+    /// device is complete.
     fn on_each(&self, operation: &'static str, run: impl Fn(&Member) -> Result<()>) -> Result<()> {
         let _call = Call::begin();
         let mut state = self.lock();
@@ -284,7 +286,7 @@ impl Core {
         Error::new(ErrorKind::UnknownHandle, operation).with_detail(detail).on(&self.info)
     }
 
-    /// Whether a ticket is over because its queue has ended.
+    /// Returns whether a ticket is over because its queue has ended.
     fn check_ticket(&self, state: &State, operation: &'static str, ticket: Ticket) -> Result<bool> {
         let ended = state.ended.get(&ticket.queue).copied();
         let newest = ended.or_else(|| state.queues.get(&ticket.queue).map(|log| log.newest));
@@ -318,7 +320,7 @@ impl Core {
                 return state.outcome(ticket);
             };
             drop(state);
-            // What came of it is asked for above.
+            // The poll above returns its outcome.
             let _ = part.device.wait(part.ticket);
         }
     }
@@ -341,10 +343,10 @@ impl Woken for Core {
     }
 }
 
-// SAFETY: each device keeps the contract for its part of the work. A ticket is answered when the parts of all
-// devices are over, those of lost ones included; memory is released by all devices before its owner goes on,
-// and what the mirror allocates itself outlives their knowledge of it. Names are the mirror's own, and looked
-// up for each device; what it does not know is refused.
+// SAFETY: each device keeps the contract for its part of the work. A ticket ends when the parts of all
+// devices are over, including lost ones. All devices release memory before the mirror returns it to its
+// owner, and the mirror's own allocations outlive the devices' use of them. Names are the mirror's own,
+// and are looked up for each device; an unknown name is refused.
 unsafe impl Device for Mirrored {
     fn info(&self) -> &DeviceInfo {
         &self.core.info

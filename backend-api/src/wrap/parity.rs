@@ -1,4 +1,4 @@
-//! Devices that keep what one of them has had, should it be lost.
+//! Parity over several devices: if one device is lost, its data is reconstructed from the others.
 
 mod change;
 mod copies;
@@ -36,34 +36,34 @@ use scratch::Scratches;
 use seat::Seat;
 use worker::Seated;
 
-/// Three devices or more that keep each other's memory: if one of them is lost, the others have what it had,
-/// at the price of one device's share of the memory of all.
+/// A group of three devices or more that keep parity for each other. If one device is lost, its data is
+/// reconstructed from the others. The cost is one device's share of the memory of all.
 ///
-/// A group makes a [`ParityMember`] of each device, which is used in its place. To each piece of memory of a
-/// member the others keep, dealt out among them, the *parity*: the XOR of what the members have at the same
-/// place. A member's memory takes its own length on its device, and of all others together a part of as much:
-/// with `n` devices that have as much memory each, an `n`th of all memory is parity.
+/// A group makes a [`ParityMember`] of each device, which programs use in its place. For each piece of a
+/// member's memory the other devices keep *parity*, distributed among them: the XOR of the members' data
+/// at the same place. A member's memory has its full length on its device, plus parity on the other
+/// devices. With `n` devices of equal memory, an `n`th of all memory is parity.
 ///
 /// - **Reads** go to the member's own device, as if there were no group.
-/// - **Writes** of all kinds are done by a thread of the member, in the order of submission: it reads what
-///   is to be replaced, has the device write, and adds the difference to the parities. A ticket is done
-///   when they have it. So a written byte is copied about four times: read, written, and the same of the
-///   parity. Launches and computations that write have what they wrote read once more, and take as much
-///   host memory as they write, or a piece of 2 MiB at a time where that can be had.
-/// - **A lost device** is left out from then on. What it was asked for and what is asked of it later, its
-///   member's thread does with what the others have: copies and gathers from rebuilt bytes; searches, sums
-///   and launches on another device, over rebuilt memory there. No call and no ticket fails by the loss,
-///   unless that other device has no memory left, or does not support them, which its error says.
-/// - **[`rebuild`](Self::rebuild)** puts a spare in its place, while the group is used.
-/// - **Two devices that are lost** take what they had, and no more: the others go on without parity.
+/// - **Writes** of all kinds are executed by a thread of the member, in the order of submission. It reads
+///   the old data, lets the device write, and adds the difference to the parities. A ticket is done when
+///   the parities are up to date. So a written byte is copied about four times: read, written, and the
+///   same for the parity. Launches and computations that write have their results read once more. They
+///   take as much host memory as they write, or 2 MiB at a time if possible.
+/// - **A lost device** is excluded from then on. Its member's thread executes its pending and later
+///   requests with the data of the other devices. Copies and gathers use reconstructed bytes; searches,
+///   sums and launches run on another device, over reconstructed memory there. No call and no ticket fails
+///   because of the loss, unless that other device has too little memory or lacks support, which the error
+///   states.
+/// - **[`rebuild`](Self::rebuild)** replaces it by a spare, while the group is used.
+/// - **Two lost devices** lose their own data, and no more: the other devices continue without parity.
 ///
-/// What was acknowledged is never lost with one device, at whatever moment: up to the moment at which the
-/// difference is known to the host the parities fit what was there before, and from then on the host has all
-/// that they still need.
+/// Acknowledged data survives the loss of one device at any moment. Until the host knows the difference,
+/// the parities match the old data. From then on the host has everything that the parities still need.
 ///
-/// Memory that is released on one member while its counterparts on the others are in use is kept until
-/// those are released, or for the next allocation of the same length. Host memory is known to the device of
-/// its member alone.
+/// If memory is released on one member while its counterparts on other members are in use, it is kept
+/// until they are released, or for the next allocation of the same length. Only the device of the member
+/// knows its host memory.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -94,7 +94,7 @@ pub struct ParityGroup {
     members: Vec<Arc<ParityMember>>,
 }
 
-/// One device of a [`ParityGroup`], whose memory the others keep.
+/// A device of a [`ParityGroup`], whose parity the other devices keep.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -118,23 +118,24 @@ struct Core {
     seats: Vec<Seat>,
     rows: Mutex<Rows>,
     locks: Locks,
-    /// Held while queues and memory are made, and while a device joins.
+    /// Held during the creation of queues and memory, and while a device joins.
     setup: Mutex<()>,
-    /// Held by the one thread that rebuilds.
+    /// Held by the single thread that rebuilds.
     rebuilding: Mutex<()>,
     next_member: AtomicU64,
-    /// Host memory that bytes pass through, which also knows whether memory is to be wiped.
+    /// Host memory that bytes pass through; it also knows whether to wipe memory.
     scratches: Arc<Scratches>,
 }
 
 impl ParityGroup {
-    /// A group of these devices.
+    /// Creates a group of these devices.
     ///
-    /// Starts a thread for each, which sleeps while there is nothing to write.
+    /// Starts a thread for each, which sleeps while it has no writes.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for less than three devices, or for the same one
-    /// twice; what the devices say of a first queue; [`System`](ErrorKind::System) if there is no thread.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for less than three devices, or for a device that
+    /// is listed twice; the devices' errors at the creation of a first queue;
+    /// [`System`](ErrorKind::System) if a thread cannot start.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
         let devices: Vec<_> = devices.into_iter().collect();
         let is_twice = |(at, device): (usize, &Arc<dyn Device>)| {
@@ -178,13 +179,13 @@ impl ParityGroup {
         Ok(Self { members })
     }
 
-    /// The devices that are used in the place of those that were given, in the same order.
+    /// Returns the members to use in place of the devices, in the same order.
     #[must_use]
     pub fn members(&self) -> &[Arc<ParityMember>] {
         &self.members
     }
 
-    /// Bytes of parity that each device has for so many bytes on each member.
+    /// Returns the bytes of parity on each device for `bytes` bytes on each member.
     ///
     /// ```
     /// use backend_api::wrap::ParityGroup;
@@ -199,7 +200,7 @@ impl ParityGroup {
         &self.members[0].seated.core
     }
 
-    /// The devices, and what each has.
+    /// Returns the devices and the state of each.
     #[must_use]
     pub fn replicas(&self) -> Vec<Replica> {
         let replica = |seat: &Seat| {
@@ -216,17 +217,17 @@ impl ParityGroup {
         self.core().seats.iter().map(replica).collect()
     }
 
-    /// Whether a device is lost or lacks something still. Learned from what the devices answer, so that the
-    /// loss of one that is not used is not seen.
+    /// Whether a device is lost or still lacks data. The group learns of a loss from a device's answers,
+    /// so it does not see the loss of an unused device.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.core().seats.iter().any(|seat| !seat.lock().member.is_current())
     }
 
-    /// Whether what a member has can be read, from its own device or from the others.
+    /// Whether a member's data can be read, from its own device or from the others.
     ///
     /// # Panics
-    /// If there are not so many members.
+    /// If the group has no member of this number.
     #[must_use]
     pub fn has_contents(&self, member: usize) -> bool {
         let is_current = |seat: &Seat| seat.lock().member.is_current();
@@ -234,7 +235,7 @@ impl ParityGroup {
         is_current(&seats[member]) || seats.iter().filter(|seat| !is_current(seat)).count() == 1
     }
 
-    /// The first of the devices that are lost.
+    /// Returns the first lost device.
     #[must_use]
     pub fn first_lost(&self) -> Option<Arc<dyn Device>> {
         let lost = |seat: &Seat| {
@@ -244,19 +245,19 @@ impl ParityGroup {
         self.core().seats.iter().find_map(lost)
     }
 
-    /// Puts a spare device in the place of one that is lost, and gives it everything. The group is used
-    /// meanwhile: writes go to the spare from the beginning, and who wants to change bytes that are being
-    /// rebuilt waits for a piece of 2 MiB at a time. Returns when the spare has everything.
+    /// Replaces a lost device by a spare, and copies all data to it. The group can be used meanwhile:
+    /// writes go to the spare from the beginning, and changes of bytes that are being rebuilt wait for one
+    /// piece of 2 MiB at a time. Returns when the spare has all data.
     ///
-    /// Blocks until the work of the lost device is over. One thread at a time; others wait. All other devices
-    /// are read in full, by way of host memory.
+    /// Blocks until the work of the lost device is over. One thread rebuilds at a time; other callers
+    /// wait. It reads all data of the other devices, through host memory.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is none of those that are lost, or the
-    /// spare is one of the group's; what the spare refuses, such as
-    /// [`OutOfMemory`](ErrorKind::OutOfMemory) (the group is as before then); [`Lost`](ErrorKind::Lost) if
-    /// the spare is lost, for which another one can be given, or if another device is lost, too, so that
-    /// nothing makes up for the first.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is not one of the lost ones, or if
+    /// the spare already belongs to the group; the spare's error, such as
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) (the group is then unchanged); [`Lost`](ErrorKind::Lost) if
+    /// the spare is lost, which allows a call with another spare, or if another device is lost, too, so
+    /// that the data cannot be reconstructed.
     pub fn rebuild(&self, lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<()> {
         let _call = Call::begin();
         let seated: Vec<_> = self.members.iter().map(|member| Arc::clone(&member.seated)).collect();
@@ -264,7 +265,7 @@ impl ParityGroup {
     }
 }
 
-/// What is told of a device in a group.
+/// Returns the facts of a device in a group.
 fn info(of: &DeviceInfo) -> DeviceInfo {
     let mut info = of.clone();
     info.backend = "parity".into();
@@ -285,7 +286,7 @@ impl Drop for ParityMember {
         state.is_closed = true;
         state.work.notify_one();
         drop(state);
-        // A waker that the thread runs may have been the last to hold this.
+        // A waker in this thread may have held the last reference.
         if !seat.is_worker()
             && let Some(thread) = self.thread.lock().take()
         {
@@ -295,10 +296,10 @@ impl Drop for ParityMember {
     }
 }
 
-// SAFETY: the member's device keeps the contract for what it is asked for; what a thread does for it are
-// requests to devices and copies to and from host memory by `racy`, within what was checked. A ticket is
-// answered when all of that is over; memory is released by all who know it before its owner goes on, and what
-// is allocated here outlives that. Names are the member's own; what it does not know is refused.
+// SAFETY: the member's device keeps the contract for its requests. The thread's work consists of requests
+// to devices, and of copies to and from host memory by `racy`, within checked ranges. A ticket ends when
+// all of that is over. All devices release memory before the member returns it to its owner, and the
+// member's own allocations outlive that. Names are the member's own; an unknown name is refused.
 unsafe impl Device for ParityMember {
     fn info(&self) -> &DeviceInfo {
         &self.seated.info
@@ -309,7 +310,7 @@ unsafe impl Device for ParityMember {
         let core = &self.seated.core;
         let own = self.seated.at;
         let mut refusal = None;
-        // That of a lost device is as much as that of the others.
+        // A lost device is reported with the free memory of another device.
         for at in (0..core.seats.len()).map(|next| (own + next) % core.seats.len()) {
             let (id, device, is_there) = {
                 let state = core.seats[at].lock();

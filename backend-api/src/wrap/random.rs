@@ -1,15 +1,15 @@
-//! A small seeded generator, so that tests and random choices can be repeated.
+//! A small seeded generator of random numbers, for repeatable tests and choices.
 
-/// SplitMix64 by Steele, Lea and Flood: every seed gives a good sequence, and the same one each time.
+/// SplitMix64 by Steele, Lea and Flood: every seed starts a good and repeatable sequence.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// From one state to the next.
+    /// The difference between two states.
     pub const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
-    /// What makes a number of a state: by how much it is shifted over itself, and what it is multiplied by
-    /// then. A shift by 31 comes last.
+    /// The constants that mix a state into a number: each step shifts, XORs and multiplies. A shift by 31
+    /// comes last.
     pub const MIXERS: [(u64, u64); 2] = [(30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)];
 
     #[must_use]
@@ -26,19 +26,20 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 if there is none. The bias is far below what a test could notice.
+    /// Returns a number below `bound`, or 0 if `bound` is 0. The bias is far below the resolution of a
+    /// test.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// As [`below`](Self::below), for the index of one of `len` things.
+    /// Returns an index into a list of length `len`, as [`below`](Self::below).
     #[inline]
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// One of some things, of which there is at least one.
+    /// Returns an element of a list that is not empty.
     pub fn pick<T: Copy>(&mut self, things: &[T]) -> T {
         things[self.index(things.len())]
     }

@@ -1,4 +1,5 @@
-//! What devices of several devices have in common: requests, what they touch, and what each device calls it.
+//! Shared code of devices that consist of several devices: requests, the memory they touch, and the names
+//! on each device.
 
 pub(super) mod host;
 pub(super) mod kept;

@@ -1,8 +1,8 @@
-//! The simplest device that keeps the contract, in one file, as a beginning for a backend.
+//! The simplest device that keeps the contract, in one file, as a template for a backend.
 //!
-//! It keeps its memory in vectors, and has done the work of a call when the call returns. So no work is ever
-//! in flight and no ticket is ever pending. What is left is what every device needs: tables of what it handed
-//! out, checks of requests, and tickets. It uses only what any crate can: `examples/own_device.rs` is this
+//! It keeps its memory in vectors, and does the work of a call before the call returns. So no work is ever
+//! in flight and no ticket is ever pending. The rest is the part that every device needs: tables of its
+//! handles, checks of requests, and tickets. It uses only public items: `examples/own_device.rs` is this
 //! very file, compiled outside of this crate.
 
 use std::ptr::NonNull;
@@ -18,11 +18,11 @@ use backend_api::{
 };
 use parking_lot::Mutex;
 
-/// A device of ordinary memory that has done everything by the time a call returns.
+/// A device of ordinary memory that has done all work by the time a call returns.
 ///
-/// It is made to be read and copied, as an example of a backend, and to be compared with. One lock guards all
-/// memory, so it is slow. It cannot lock pages and therefore refuses pinned memory. Its memory is taken from
-/// the system when it is allocated.
+/// It is an example of a backend to read and copy, and a reference for comparisons. One lock guards all
+/// memory, so it is slow. It cannot lock pages and therefore refuses pinned memory. It allocates its
+/// memory from the system on demand.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -37,17 +37,17 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub struct ReferenceDevice {
     info: DeviceInfo,
-    /// Every call does its work under this lock, so that no two touch memory at once.
+    /// Every call does its work under this lock, so that no two calls access memory at once.
     memory: Mutex<Memory>,
-    /// The queues, those that have ended included: their tickets stay askable.
+    /// The queues, including ended ones: their tickets stay valid.
     queues: Queues<Timeline>,
 }
 
-/// All memory that the device knows, by name.
+/// The device's memory by name.
 #[derive(Debug, Default)]
 struct Memory {
     buffers: Names<BufferId, Vec<u8>>,
-    /// How long those may be that can be extended.
+    /// The greatest length of extensible buffers.
     most: Names<BufferId, u64>,
     hosts: Names<HostId, Host>,
 }
@@ -64,15 +64,16 @@ struct Host {
     _pages: Vec<Page>,
 }
 
-// SAFETY: any thread may use the memory, by the invariant, which `allocate_host` and `import_host` see to.
+// SAFETY: any thread may use the memory, by the invariant, which `allocate_host` and `import_host`
+// establish.
 unsafe impl Send for Host {}
 
-/// A piece of host memory, aligned as the contract wants it.
+/// A page of host memory, aligned as the contract requires.
 #[derive(Clone, Debug)]
 #[repr(align(4096))]
 struct Page(#[allow(dead_code, reason = "reached by its address")] [u8; 4096]);
 
-/// What new device memory holds, so that nobody relies on zeroes.
+/// The contents of new device memory, so that no program relies on zeroes.
 const GARBAGE: u8 = 0xCD;
 
 impl Extents for Memory {
@@ -85,9 +86,9 @@ impl Extents for Memory {
     }
 }
 
-/// All of this is for requests that have passed [`Request::check`].
+/// These functions take requests that have passed [`Request::check`].
 impl Memory {
-    /// Carries a request out; none if an index is outside.
+    /// Executes a request; returns `None` if an index is outside.
     fn run(&mut self, request: &Request<'_>) -> Option<()> {
         match *request {
             Request::Copies(transfers, _) => transfers.iter().for_each(|transfer| self.copy(transfer)),
@@ -100,7 +101,7 @@ impl Memory {
                 self.write_words(search.answer, &words);
             }
             Request::Gather(gather) => {
-                // The indices are copied, so that those which are checked are those which are used.
+                // The indices are copied, so that the checked indices are the used ones.
                 let indices = self.read_words(gather.indices, gather.count);
                 let stride = size(gather.elements.stride());
                 let values = reference::gather(&self.view(&gather.elements), stride, &indices)?;
@@ -137,7 +138,7 @@ impl Memory {
                     arena_bytes: launch.arena_bytes,
                     ..Interpreter::new(launch.kernel, launch.items, launch.geometry)
                 };
-                // Memory of vectors has no trouble.
+                // Memory of vectors has no errors.
                 let report = interpreter.run(&mut Reached { memory: self, views: launch.views }).ok()?;
                 self.write_words(launch.report, &report.words());
             }
@@ -161,8 +162,9 @@ impl Memory {
 
     fn read(&self, at: HostSpan<'_>, bytes: u64) -> Vec<u8> {
         let mut copy = vec![0; size(bytes)];
-        // SAFETY: `address` has checked that the range is inside, and by the invariant of `Host` it is there.
-        // Its owner or importer keeps to the contract's rules on races. The copy is nobody else's.
+        // SAFETY: `address` has checked that the range is inside, and by the invariant of `Host` it is
+        // valid. Its owner or importer keeps to the contract's rules on races. The copy belongs to this
+        // call alone.
         unsafe { racy::read(self.address(at, bytes), &mut copy) };
         copy
     }
@@ -185,7 +187,7 @@ impl Memory {
         self.bytes(of.start, of.count * of.stride)
     }
 
-    /// The elements of a view, one after the other.
+    /// Returns the contiguous elements of a view.
     fn view(&self, view: &View<'_>) -> Vec<u8> {
         let places = (0..view.count()).filter_map(|element| view.place(element));
         places.flat_map(|(base, offset)| self.bytes(base.plus(offset), view.stride())).copied().collect()
@@ -205,7 +207,7 @@ impl Memory {
     }
 }
 
-/// The views of a launch that was checked.
+/// The views of a checked launch.
 struct Reached<'a> {
     memory: &'a mut Memory,
     views: &'a [View<'a>],
@@ -235,12 +237,13 @@ impl Views for Reached<'_> {
     }
 }
 
-/// A check has found this length or place to be inside of memory, so it fits; or it is the stride of nothing.
+/// Converts a length or place that a check has found inside of memory, so it fits; or the stride of an
+/// empty row.
 fn size(bytes: u64) -> usize {
     bytes.try_into().unwrap_or(usize::MAX)
 }
 
-/// So many copies of a value, or none if the system has no memory for them.
+/// Returns `length` copies of a value, or `None` if the system has no memory for them.
 fn reserved<T: Clone>(length: usize, value: T) -> Option<Vec<T>> {
     let mut memory = Vec::new();
     memory.try_reserve_exact(length).ok()?;
@@ -249,7 +252,7 @@ fn reserved<T: Clone>(length: usize, value: T) -> Option<Vec<T>> {
 }
 
 impl ReferenceDevice {
-    /// A device with `total_bytes` bytes of memory.
+    /// Creates a device with `total_bytes` bytes of memory.
     #[must_use]
     pub fn new(total_bytes: u64) -> Self {
         let identity = format!("reference:{total_bytes}");
@@ -258,7 +261,7 @@ impl ReferenceDevice {
         Self { info: info.with_total_bytes(total_bytes), memory, queues }
     }
 
-    /// Checks a request, carries it out, and gives the ticket of what came of it.
+    /// Checks a request, executes it, and returns its ticket, which has the outcome already.
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         let mut memory = self.memory.lock();
@@ -269,8 +272,8 @@ impl ReferenceDevice {
             error.with_detail("an index is outside").with_advice("correct the list of indices")
         };
         let outcome = self.on(memory.run(request).ok_or_else(outside));
-        // The ticket is given now that its work is over. Nobody has left a waker for it, which would be woken
-        // here, under the lock.
+        // The ticket is issued now that its work is over. No caller can have registered a waker for it,
+        // which would run here, under the lock.
         let ticket = timeline.begin()?;
         timeline.complete(ticket.value, outcome);
         Ok(ticket)
@@ -281,7 +284,7 @@ impl ReferenceDevice {
         result.map_err(|error| error.on(&self.info))
     }
 
-    /// Only pageable memory is to be had.
+    /// Checks that the kind is pageable, the only supported one.
     fn check_kind(&self, operation: &'static str, bytes: usize, kind: HostMemory) -> Result<()> {
         if kind == HostMemory::Pageable {
             return Ok(());
@@ -291,11 +294,11 @@ impl ReferenceDevice {
 }
 
 // SAFETY: the device keeps the promises of `Device`, here in its order. The table keeps host memory until
-// `release_host` or the end of the device. Work is done by `start` alone and reaches what its request names,
-// since that was checked. It is over before its ticket is given. Releasing memory takes the lock that work is
-// done under, and a queue is not released while a call borrows its handle. Names are unique, and the tables
-// have those of this device alone. Host memory is reached by `racy` alone, device memory under the lock;
-// indices are copied, and checked as they are in the copy.
+// `release_host` or the end of the device. Only `start` executes work, which accesses the ranges of its
+// request, since that was checked. The work is over before its ticket is issued. Releasing memory takes
+// the lock of the work, and a queue is not released while a call borrows its handle. Names are unique, and
+// the tables have the names of this device alone. Host memory is accessed by `racy` alone, device memory
+// under the lock; indices are copied, and checked in the copy.
 unsafe impl Device for ReferenceDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -355,7 +358,7 @@ unsafe impl Device for ReferenceDevice {
         if more > free || extended.try_reserve_exact(size(more)).is_err() {
             return self.on(Err(refused(ErrorKind::OutOfMemory).with_available_bytes(free)));
         }
-        // Nobody has the address of a byte: each call finds its bytes by the name.
+        // No code keeps the address of a byte: each call finds its bytes by the name.
         extended.resize(size(now + more), GARBAGE);
         Ok(())
     }
@@ -371,8 +374,8 @@ unsafe impl Device for ReferenceDevice {
         let refused = Error::new(ErrorKind::OutOfMemory, "allocate_host").with_bytes(bytes as u64);
         let mut pages = self.on(reserved(bytes.div_ceil(4096), Page([0; 4096])).ok_or(refused))?;
         let start = NonNull::from(pages.as_mut_slice()).cast();
-        // SAFETY: the pages are so many initialised bytes. They stay in the table until `release_host` or the
-        // end of the device, and nothing reaches them but by the table or the handle.
+        // SAFETY: the pages are at least `bytes` initialised bytes. They stay in the table until
+        // `release_host` or the end of the device, and all accesses go through the table or the handle.
         let handle = unsafe { HostAllocation::new(start, bytes, kind) };
         self.memory.lock().hosts.insert(handle.id(), Host { start, bytes, _pages: pages });
         Ok(handle)
@@ -380,7 +383,7 @@ unsafe impl Device for ReferenceDevice {
 
     unsafe fn import_host(&self, at: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         self.check_kind("import_host", bytes, kind)?;
-        // SAFETY: the caller promises it until `release_host`, which takes the memory from the table.
+        // SAFETY: the caller promises it until `release_host`, which removes the memory from the table.
         let handle = unsafe { HostAllocation::new(at, bytes, kind) };
         self.memory.lock().hosts.insert(handle.id(), Host { start: at, bytes, _pages: Vec::new() });
         Ok(handle)
@@ -403,13 +406,13 @@ unsafe impl Device for ReferenceDevice {
     }
 
     fn wake(&self, _ticket: Ticket, waker: Waker) {
-        // Every ticket that was given is done, and for one that was not a waker is woken at once, too.
+        // Every issued ticket is done, and for an unknown one the waker is woken at once, too.
         waker.wake();
     }
 
     fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         self.on(self.queues.get("order_after", queue.id()))?;
-        // Work that is submitted from now on finds the ticket done already, or failed.
+        // Later work finds the ticket done already, or failed.
         let unknown = self.poll(ticket).err().filter(|error| error.kind() == ErrorKind::UnknownHandle);
         unknown.map_or(Ok(()), Err)
     }

@@ -1,8 +1,9 @@
-//! Groups, operation by operation: each is decoded once for all items that come to it at once.
+//! Interpretation of groups, operation by operation: each is decoded once for all items that reach it at
+//! once.
 //!
-//! Items that take another way wait where it meets the others' again: at the end of an `If`, of the block or
-//! loop that they leave, or before the next turn of the loop that they continue. So all items of a group are
-//! at a barrier at once when code comes to it, and there is nothing to be done.
+//! Items that take another path wait at the point where both paths join. This is the end of an `If`, the
+//! end of the block or loop that they leave, or the next iteration of the loop that they continue. So all
+//! items of a group reach a barrier at once, and it needs no work.
 
 use std::ops::Range;
 
@@ -11,13 +12,13 @@ use crate::expr::{Integer, Number};
 use crate::kernel::{Access, Across, Binary, Body, Op, Reg, Report, Space, Type};
 use crate::{Result, by_binary, by_integer, by_type};
 
-/// The values that a register has in 32 items that follow one another.
+/// The values of a register in 32 consecutive items.
 type Lanes = [u64; 32];
 
-/// So many words are a bit for each item of a group.
+/// The number of words with a bit for each item of a group.
 const WORDS: usize = Body::GROUP_LEN_MAX as usize / 32;
 
-/// Some of the items of a group, or none.
+/// A set of items of a group.
 #[derive(Clone, Copy, Default)]
 struct Set([u32; WORDS]);
 
@@ -45,7 +46,7 @@ impl Set {
         self
     }
 
-    /// Those in it, in order.
+    /// Returns the items in order.
     fn items(self) -> impl Iterator<Item = usize> {
         (0..).step_by(32).zip(self.0).flat_map(|(first, mut word)| {
             std::iter::from_fn(move || {
@@ -57,12 +58,12 @@ impl Set {
     }
 }
 
-/// An operation with its number, and whether it is a loop that all items turn together.
+/// An operation with its number, and whether it is a loop that all items run together.
 struct Node<'a> {
     op: &'a Op,
     site: u32,
     is_common: bool,
-    /// Whether it leads to the next one, in each item by itself.
+    /// Whether it leads to the next operation, in each item independently.
     is_step: bool,
     within: [Vec<Self>; 2],
 }
@@ -87,8 +88,8 @@ fn nodes<'a>(code: &'a [Op], common: &[u32], site: &mut u32) -> Vec<Node<'a>> {
     code.iter().map(&mut node).collect()
 }
 
-/// Whether items of a group can be run together. Those that see in a loop what others change by atomics may
-/// wait for them there, which then have to go on by themselves.
+/// Whether items of a group can run together. In a loop, an item that reads other items' atomic changes
+/// may wait for them, so these items must run independently.
 pub(super) fn can(body: &Body) -> bool {
     fn sees(body: &Body, code: &[Op], in_loop: bool) -> bool {
         code.iter().any(|op| {
@@ -106,7 +107,7 @@ pub(super) fn can(body: &Body) -> bool {
     body.group_len.is_some() && !(has_atomics && sees(body, &body.code, false))
 }
 
-/// Runs some groups, and tells of each item that failed.
+/// Runs some groups, and reports each item that failed.
 pub(super) fn run<V: Views>(
     state: State<'_, V>,
     groups: Range<u64>,
@@ -127,7 +128,7 @@ pub(super) fn run<V: Views>(
     Ok(())
 }
 
-/// Who left a block or loop, and who continues it.
+/// The items that left a block or loop, and the items that continue it.
 #[derive(Clone, Copy, Default)]
 struct Label {
     left: Set,
@@ -136,11 +137,11 @@ struct Label {
 
 struct Together<'s, V> {
     state: State<'s, V>,
-    /// Without their registers, which are here: [`Self::words`] for each.
+    /// The items without their registers, which are below: [`Self::words`] for each.
     items: Vec<Item>,
     words: usize,
     registers: Vec<Lanes>,
-    /// Of the blocks and loops around.
+    /// The labels of the enclosing blocks and loops.
     labels: Vec<Label>,
 }
 
@@ -153,7 +154,7 @@ impl<V: Views> Together<'_, V> {
             item.start(number, number - first, number < self.state.launch.items);
         }
         if self.state.launch.budget.is_some() {
-            // What is behind a loop that it ended may read what nobody has written.
+            // Code behind a loop that exhausted the budget may read registers that no item has written.
             self.registers.fill([0; 32]);
         }
     }
@@ -162,14 +163,14 @@ impl<V: Views> Together<'_, V> {
         &self.registers[register.at() * self.words + word]
     }
 
-    /// Carries code out for some items; gives those that come to its end.
+    /// Runs code for some items; returns the items that reach its end.
     fn code(&mut self, code: &[Node<'_>], mut items: Set) -> Result<Set> {
         let mut left = code;
         while let Some(node) = left.first() {
             if items.is_empty() {
                 break;
             }
-            // What leads from one to the next is done for 32 items at a time, whose values are at hand then.
+            // Straight-line operations run for 32 items at a time, whose values are in the cache then.
             let steps = left.iter().take_while(|node| node.is_step).count();
             if steps > 0 {
                 for word in (0..self.words).filter(|word| items.0[*word] != 0) {
@@ -206,14 +207,14 @@ impl<V: Views> Together<'_, V> {
                     items = Set::default();
                 }
                 Op::Across { how, to, of } => self.across(how, to, of),
-                // All are here at once.
+                // All items reach it at once.
                 _ => {}
             }
         }
         Ok(items)
     }
 
-    /// A loop; gives those that left it.
+    /// Runs a loop; returns the items that left it.
     fn turns(&mut self, node: &Node<'_>, mut turning: Set) -> Result<Set> {
         let mut gone = Set::default();
         self.labels.push(Label::default());
@@ -240,7 +241,7 @@ impl<V: Views> Together<'_, V> {
         Ok(gone)
     }
 
-    /// An operation that leads to the next one, for some of 32 items.
+    /// Runs an operation that leads to the next one, for some of 32 items.
     fn step(&mut self, site: u32, op: &Op, (word, bits): (usize, u32)) -> Result<()> {
         if let Op::Get { to, array, at } = *op
             && self.state.body.arrays[usize::from(array)].space == Space::Group
@@ -271,8 +272,8 @@ impl<V: Views> Together<'_, V> {
         Ok(())
     }
 
-    /// What an operation gives in 32 items, of whatever is in the registers of those that do not come to it;
-    /// false if it does more than that.
+    /// Computes an operation for 32 items. Items that do not reach it compute on arbitrary register
+    /// values. Returns false if the operation has other effects.
     fn values(&self, op: &Op, word: usize, into: &mut Lanes) -> bool {
         let state = &self.state;
         let lanes = |register: Reg| self.lanes(register, word);
@@ -309,7 +310,7 @@ impl<V: Views> Together<'_, V> {
         true
     }
 
-    /// What is at each item's place in an array of the group, which most of their time may go into.
+    /// Loads each item's element of an array of the group. Kernels may spend most of their time here.
     fn get(&mut self, site: u32, (to, array, at): (Reg, usize, Reg), (word, bits): (usize, u32)) {
         let (elements, places) = (&self.state.shared[array], *self.lanes(at, word));
         let into = &mut self.registers[to.at() * self.words + word];
@@ -324,7 +325,7 @@ impl<V: Views> Together<'_, V> {
         }
     }
 
-    /// An operation across lanes: all items are there.
+    /// Runs an operation across lanes: all items have reached it.
     fn across(&mut self, how: Across, to: Reg, of: Reg) {
         let found = self.state.of(of);
         for word in 0..self.words {
@@ -370,7 +371,7 @@ fn cast(from: Type, to: Type, a: &Lanes, into: &mut Lanes) {
     if to.is_float() || from.is_float() {
         return each(a, into, |a| arithmetic::cast(from, to, a));
     }
-    // As wide as any, with the sign that it has.
+    // As wide as any integer, with the sign of the source type.
     let mask = to.mask();
     by_integer!(from, T => each(a, into, |a| T::from_value(a) as i128 as u64 & mask), _ => {});
 }
@@ -421,18 +422,18 @@ mod tests {
             let place = Place::View { view: 0, at: number, offset: 0 };
             Op::Atomic { op, to, place, value: one, scope: Scope::Device }
         };
-        // A loop that ends when what is seen is as wanted.
+        // A loop that ends when the observed value equals the expected one.
         let until = |look: Op, wanted| {
             let is_there = Op::Binary { op: Binary::Eq, to: Reg(3), left: seen, right: wanted };
             let leave = Op::If { when: Reg(3), then: vec![Op::Break { out: 0 }], otherwise: vec![] };
             Op::Loop { body: vec![look, is_there, leave] }
         };
         let load = Op::Load { to: seen, view: 0, at: one, offset: 0, of };
-        // Each takes a lock, and lets it go when all others have left the loop.
+        // Each item takes a lock, and releases it when all other items have left the loop.
         let locks = [
             vec![until(change(Rmw::Exchange, one, Some(seen)), zero), change(Rmw::Exchange, zero, None)],
             vec![until(change(Rmw::Or, one, Some(seen)), zero), change(Rmw::Exchange, zero, None)],
-            // By a ticket, and looking at whose turn it is.
+            // A ticket lock: each item polls the number that is served.
             vec![in_view(zero, Rmw::Add, Some(ticket)), until(load, ticket), in_view(one, Rmw::Add, None)],
         ];
         for lock in locks {

@@ -1,4 +1,4 @@
-//! What is to be compared when work is done, and who waits for that.
+//! Pending verifications of submitted work, and the threads that wait for them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -19,34 +19,36 @@ pub(super) struct HostPlace {
     pub(super) bytes: usize,
 }
 
-// SAFETY: the address is reached only while the memory is there, by functions for memory that others see.
+// SAFETY: the address is used only while the memory exists, by functions for memory that other code
+// accesses.
 unsafe impl Send for HostPlace {}
 // SAFETY: as above.
 unsafe impl Sync for HostPlace {}
 
 impl HostPlace {
-    /// A part of it, if it is inside of it.
+    /// Returns a part of it, if it is inside.
     pub(super) fn part(&self, offset: u64, bytes: u64) -> Option<Self> {
         let (start, bytes) = (usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?);
         let is_inside = start.checked_add(bytes).is_some_and(|end| end <= self.bytes);
-        // SAFETY: inside of the memory, which was just compared.
+        // SAFETY: inside of the memory, by the check above.
         is_inside.then(|| Self { address: unsafe { self.address.add(start) }, bytes })
     }
 
-    /// Its bytes as they are now.
+    /// Reads its current bytes.
     ///
     /// # Safety
-    /// The memory is there.
+    /// The memory exists.
     pub(super) unsafe fn read<'b>(&self, buffer: &'b mut Vec<u8>) -> &'b [u8] {
         buffer.resize(self.bytes, 0);
-        // SAFETY: the memory is there, by the caller's promise, and so long; others may write to it.
+        // SAFETY: the memory exists and has this length, by the caller's promise; other code may write to
+        // it.
         unsafe { racy::read(self.address.as_ptr(), buffer) };
         buffer
     }
 }
 
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
-    // 0 says that nothing is known.
+    // 0 means that the checksum is unknown.
     XxHash3_64::oneshot(bytes).max(1)
 }
 
@@ -55,16 +57,16 @@ pub(super) fn checksum(bytes: &[u8]) -> u64 {
 pub(super) struct Part {
     pub(super) table: Arc<Table>,
     pub(super) unit: u64,
-    /// What was known of it when it was submitted, or has been since.
+    /// Its word when the work was submitted, or later.
     pub(super) word: Word,
-    /// Where it goes, if it is read.
+    /// The target in host memory, for a read.
     pub(super) to: Option<(HostId, Range<u64>, HostPlace)>,
 }
 
-/// What is to be done when a submission is done.
+/// The verification to make when a submission is done.
 #[derive(Debug)]
 pub(super) struct Check {
-    /// Held while they are compared.
+    /// Locked during the comparison.
     parts: Mutex<Vec<Part>>,
     host_writes: Ranges<HostId>,
     outcome: OnceLock<Result<()>>,
@@ -75,24 +77,24 @@ impl Check {
         Self { parts: Mutex::new(parts), host_writes, outcome: OnceLock::new() }
     }
 
-    /// Whether nothing has to be done, nor be known of it.
+    /// Whether the check has no part to verify and no range of host memory.
     pub(super) fn is_nothing(&mut self) -> bool {
         self.parts.get_mut().is_empty() && self.host_writes.iter().next().is_none()
     }
 
-    /// Whether it has yet to look at host memory, or at what is known of device memory, of which that holds.
+    /// Whether it must still verify a part that meets the condition.
     pub(super) fn concerns(&self, holds: impl Fn(&Part) -> bool) -> bool {
         self.parts.lock().iter().any(holds)
     }
 
-    /// After a failure nothing is known of what was to be written.
+    /// After a failure, the contents of the written parts are unknown.
     pub(super) fn forget(&self) {
         for part in self.parts.lock().iter().filter(|part| part.to.is_none()) {
             part.table.replace(part.unit, part.word, 0);
         }
     }
 
-    /// Compares what was read, by one thread for all that ask.
+    /// Verifies the parts; one thread does it for all that ask.
     fn compare(&self, device: &DeviceInfo) -> Result<()> {
         let mut parts = self.parts.lock();
         if let Some(outcome) = self.outcome.get() {
@@ -101,7 +103,7 @@ impl Check {
         let (mut buffer, mut outcome) = (Vec::new(), Ok(()));
         for Part { table, unit, word, to } in parts.drain(..) {
             let Some((_, _, place)) = to else { continue };
-            // SAFETY: who releases host memory waits until what is read there was compared.
+            // SAFETY: the release of host memory waits until its parts are verified.
             let sum = checksum(unsafe { place.read(&mut buffer) });
             if word.sum == 0 {
                 table.replace(unit, word, sum);
@@ -130,7 +132,7 @@ struct Queue {
     after: HashMap<QueueId, u64>,
 }
 
-/// All submissions that may have something left to compare.
+/// All submissions that may need verification.
 #[derive(Debug, Default)]
 pub(super) struct Checks(Mutex<HashMap<QueueId, Queue>>);
 
@@ -150,7 +152,7 @@ impl Checks {
         self.0.lock().remove(&queue);
     }
 
-    /// Submissions that are not known to be done, and of which that holds.
+    /// Returns the unfinished submissions that meet the condition.
     pub(super) fn waiting(&self, holds: impl Fn(QueueId, &Check) -> bool) -> Vec<Ticket> {
         let queues = self.0.lock();
         let all = queues.iter().flat_map(|(queue, of)| {
@@ -160,15 +162,15 @@ impl Checks {
         all.collect()
     }
 
-    /// Whether work that is not known to be done writes to ranges of host memory.
+    /// Whether unfinished work writes to ranges of host memory.
     pub(super) fn writes_to(&self, ranges: &Ranges<HostId>) -> bool {
         let queues = self.0.lock();
         let mut checks = queues.values().flat_map(|queue| queue.waiting.values());
         checks.any(|check| check.host_writes.overlap(ranges))
     }
 
-    /// Has nothing compared any more where ranges of host memory are about to be written to. What is being
-    /// compared there is waited for.
+    /// Cancels verifications of ranges of host memory that are about to be written. Waits for
+    /// verifications that run there.
     pub(super) fn supersede(&self, ranges: &Ranges<HostId>) {
         let concerned: Vec<Arc<Check>> = {
             let queues = self.0.lock();
@@ -181,15 +183,15 @@ impl Checks {
         }
     }
 
-    /// Compares what a ticket, which is over, and all work that is over with it have read, and tells what
-    /// came of the ticket. `has_failed` asks the device about each: `None` while it is not over.
+    /// Verifies the data of a finished ticket, and of all work that is over with it, and returns the
+    /// ticket's outcome. `has_failed` polls the device for each ticket: `None` while it is pending.
     pub(super) fn settle(
         &self,
         ticket: Ticket,
         device: &DeviceInfo,
         has_failed: impl Fn(Ticket) -> Option<bool>,
     ) -> Result<()> {
-        // Whoever learns of a ticket has learnt of all that ran before it, and may use their host memory.
+        // A caller that observes a ticket may also use the host memory of all work before it.
         let (mut open, mut seen) = (vec![ticket], Vec::<Ticket>::new());
         while let Some(Ticket { queue, value }) = open.pop() {
             let (due, after) = {
@@ -202,7 +204,7 @@ impl Checks {
             for (value, check) in due {
                 let Some(has_failed) = has_failed(Ticket { queue, value }) else { break };
                 let outcome = if has_failed {
-                    // It has its own answer, however late its ticket is asked for.
+                    // It returns its own outcome, at any later poll.
                     check.forget();
                     Ok(())
                 } else {

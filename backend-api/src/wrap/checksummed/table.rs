@@ -1,4 +1,4 @@
-//! What is known of the units of device memory.
+//! Checksums of the units of device memory.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,24 +8,24 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{BufferId, Error, ErrorKind, Result, View};
 
-/// The tables of all buffers of all devices with checksums: one device may write to another one's memory.
+/// The tables of all buffers of all devices with checksums: a device may write to another device's memory.
 static TABLES: LazyLock<RwLock<HashMap<BufferId, Arc<Table>>>> = LazyLock::new(RwLock::default);
 
-/// What is known of a unit.
+/// The state of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Word {
-    /// How often it was written to: who looks at a copy of it later finds out whether it still is that.
+    /// The number of writes to it: a later check of a copy sees by it whether the unit has changed.
     changes: u64,
-    /// What its bytes have to give, or 0 where nothing is known.
+    /// The checksum of its bytes, or 0 if it is unknown.
     pub(super) sum: u64,
 }
 
 type Words = Vec<Word>;
 
-/// What is known of the units of a buffer.
+/// The words of the units of a buffer.
 ///
-/// Words change when work is submitted, before the device is given it. Work that depends on other work is
-/// submitted after that, by the contract of queues, so it finds what the other has left.
+/// Words change at the submission of work, before the device receives it. Work that depends on other work
+/// is submitted after it, by the contract of queues, so it finds the words that the other work left.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) unit_bytes: u64,
@@ -33,14 +33,14 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// One for so many bytes.
+    /// Creates a table for `bytes` bytes.
     pub(super) fn new(operation: &'static str, unit_bytes: u64, bytes: u64) -> Result<Arc<Self>> {
         let table = Arc::new(Self { unit_bytes, words: Mutex::default() });
         table.grow(operation, bytes)?;
         Ok(table)
     }
 
-    /// The table of a device's memory, if it has one.
+    /// Returns the table of a device's memory, if it has one.
     pub(super) fn of(buffer: BufferId) -> Option<Arc<Self>> {
         TABLES.read().get(&buffer).cloned()
     }
@@ -53,7 +53,8 @@ impl Table {
         TABLES.write().remove(&buffer);
     }
 
-    /// Has room for the whole units of so many bytes. The end of a buffer that is no whole unit has no word.
+    /// Makes room for the whole units of `bytes` bytes. An incomplete unit at the end of a buffer has no
+    /// word.
     pub(super) fn grow(&self, operation: &'static str, bytes: u64) -> Result<()> {
         let none = || Error::new(ErrorKind::OutOfMemory, operation).with_detail("no room for checksums");
         let units = usize::try_from(bytes / self.unit_bytes).map_err(|_| none())?;
@@ -64,26 +65,26 @@ impl Table {
         Ok(())
     }
 
-    /// The units that a range touches, of those that have a word.
+    /// Returns the units with a word that a range touches.
     fn touched(&self, words: &Words, start: u64, bytes: u64) -> Range<usize> {
         let end = start.saturating_add(bytes).div_ceil(self.unit_bytes).min(words.len() as u64);
         if bytes == 0 { 0..0 } else { (start / self.unit_bytes).min(end) as usize..end as usize }
     }
 
-    /// The units that are inside of a range as a whole.
+    /// Returns the units that are inside of a range as a whole.
     pub(super) fn whole(&self, start: u64, bytes: u64) -> Range<u64> {
         let end = (start.saturating_add(bytes) / self.unit_bytes).min(self.words.lock().len() as u64);
         start.div_ceil(self.unit_bytes).min(end)..end
     }
 
-    /// Notes that something writes to a range.
+    /// Invalidates the units of a range.
     pub(super) fn forget(&self, start: u64, bytes: u64) {
         let mut words = self.words.lock();
         let touched = self.touched(&words, start, bytes);
         words[touched].iter_mut().for_each(Word::forget);
     }
 
-    /// Notes what is written to a unit, and gives its word.
+    /// Sets the checksum of a written unit, and returns its word.
     pub(super) fn set(&self, unit: u64, sum: u64) -> Word {
         let mut words = self.words.lock();
         let word = &mut words[unit as usize];
@@ -96,13 +97,13 @@ impl Table {
         self.words.lock()[unit as usize]
     }
 
-    /// What is known of the unit that begins there, or 0; `None` if none does.
+    /// Returns the checksum of the unit that begins there, or 0; `None` if no unit begins there.
     pub(super) fn sum_at(&self, offset: u64) -> Option<u64> {
         let unit = Some(offset / self.unit_bytes).filter(|_| offset.is_multiple_of(self.unit_bytes))?;
         self.words.lock().get(unit as usize).map(|word| word.sum)
     }
 
-    /// Puts a checksum in the place of another, unless the unit was written to since.
+    /// Replaces a checksum, unless the unit was written since.
     pub(super) fn replace(&self, unit: u64, word: Word, sum: u64) {
         if let Some(now) = self.words.lock().get_mut(unit as usize).filter(|now| **now == word) {
             now.sum = sum;
@@ -116,17 +117,17 @@ impl Word {
     }
 }
 
-/// Notes that something writes to a range.
+/// Invalidates the units of a range.
 pub(super) fn forget(buffer: BufferId, bytes: &Range<u64>) {
     if let Some(table) = Table::of(buffer) {
         table.forget(bytes.start, bytes.end - bytes.start);
     }
 }
 
-/// Notes that something writes to some of the elements of a view.
+/// Invalidates the units of some elements of a view.
 pub(super) fn forget_listed(elements: &View<'_>, indices: impl Iterator<Item = u64>) {
     let mut buffers: Vec<BufferId> = elements.bases().iter().map(|base| base.buffer()).collect();
-    // Always in this order, so that two threads do not wait for each other.
+    // Always in this order, to avoid a deadlock of two threads.
     buffers.sort_unstable();
     buffers.dedup();
     let tables = buffers.into_iter().filter_map(|buffer| Some((buffer, Table::of(buffer)?)));

@@ -1,4 +1,4 @@
-//! Queues and memory of a mirror: the same on each device.
+//! Queues and memory of a mirror, created alike on each device.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct OwnMemory {
     blocks: Names<HostId, Block>,
-    /// Whether they are wiped before they are given back.
+    /// Whether it is wiped before its release.
     pub(super) wipes: bool,
 }
 
 impl Drop for OwnMemory {
     fn drop(&mut self) {
-        // SAFETY: the mirror drops its devices first, and with them what they know of host memory.
+        // SAFETY: the mirror drops its devices first, and with them their use of host memory.
         self.blocks.values().filter(|_| self.wipes).for_each(|block| unsafe { block.wipe() });
     }
 }
 
 impl Core {
-    /// Has each device that is there make something, or none. `make` runs without the lock, `give_back` for
-    /// what was made in vain, and `keep` under the lock.
+    /// Creates an object on each working device, or on none. `make` runs without the lock; `give_back`
+    /// releases objects after a failure; `keep` runs under the lock.
     fn make_on_each<T>(
         &self,
         operation: &'static str,
@@ -61,7 +61,7 @@ impl Core {
         }
         let mut state = self.lock();
         for (id, _, one) in made {
-            // Nobody joins or goes while things are made.
+            // No device joins or leaves during the creation.
             if let Some(member) = state.member(id) {
                 keep(member, one);
             }
@@ -88,7 +88,7 @@ impl Core {
     pub(super) fn release_queue(&self, queue: &QueueHandle) {
         let (_call, id) = (Call::begin(), queue.id());
         let Some(newest) = self.lock().queues.get(&id).map(|log| log.newest) else { return };
-        // Its failures are forgotten with it.
+        // The wait's error is dropped: failures end with the queue.
         let _ = self.wait(crate::Ticket { queue: id, value: newest });
         let _setup = self.setup.lock();
         let mut state = self.lock();
@@ -118,8 +118,8 @@ impl Core {
         Ok(handle)
     }
 
-    /// Has each device extend its memory. If one refuses, others may have more than is known of; they keep it
-    /// for the next time.
+    /// Extends the memory of each device. If one device refuses, other devices may keep more memory than
+    /// is recorded, for the next call.
     pub(super) fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
         const OPERATION: &str = "extend";
         let (_call, _setup) = (Call::begin(), self.setup.lock());
@@ -134,7 +134,8 @@ impl Core {
             Some(buffer) => member.device.extend(buffer, bytes, commit),
             None => Err(self.unknown(OPERATION, "unknown device memory")),
         })?;
-        // One that is being rebuilt misses nothing of it: the contents are unspecified on the others, too.
+        // A device that is being rebuilt lacks nothing of it: the contents are unspecified on the other
+        // devices, too.
         self.lock().buffers.insert(id, Length { bytes, most });
         Ok(())
     }
@@ -156,7 +157,7 @@ impl Core {
         buffers.into_iter().for_each(|(device, buffer)| device.release(buffer));
     }
 
-    /// Waits for entries under way that meet a condition, those that another device takes over included.
+    /// Waits for pending entries that meet a condition, including entries that another device takes over.
     fn wait_for_all(&self, is_wanted: impl Fn(&super::state::Entry) -> bool) {
         loop {
             let part = self.lock().find_part(&is_wanted);
@@ -170,10 +171,10 @@ impl Core {
         let refused =
             || Error::new(ErrorKind::OutOfMemory, OPERATION).with_bytes(bytes as u64).on(&self.info);
         let block = Block::new(bytes).ok_or_else(refused)?;
-        // SAFETY: the block is nobody else's, and is given back after all devices have forgotten it.
+        // SAFETY: the block is not shared, and is freed after all devices have released it.
         let allocation = unsafe { self.import_host(OPERATION, block.address(), bytes, kind) };
         let allocation = allocation.map_err(|error| match error.kind() {
-            // A device that allocates such memory may not lock that of others.
+            // A device that allocates such memory may be unable to lock memory of the program.
             ErrorKind::Unsupported if kind == HostMemory::Pinned => {
                 Error::new(ErrorKind::PinRefused, OPERATION).with_detail(error.to_string()).on(&self.info)
             }
@@ -183,7 +184,7 @@ impl Core {
         Ok(allocation)
     }
 
-    /// Makes memory known to all devices, page-locked if one of them does that.
+    /// Imports memory into all devices, page-locked if one of them can do that.
     ///
     /// # Safety
     /// As [`Device::import_host`].
@@ -206,8 +207,8 @@ impl Core {
                     if is_locked.get()
                         && matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) =>
                 {
-                    // Another device has locked it; a driver may refuse to do so once more.
-                    // SAFETY: the caller's promise.
+                    // Another device has locked it; a driver may refuse a second lock. SAFETY: the
+                    // caller's promise.
                     unsafe { device.import_host(address, bytes, HostMemory::Pageable) }
                 }
                 other => {

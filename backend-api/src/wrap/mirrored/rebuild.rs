@@ -1,4 +1,4 @@
-//! Copies from device to device: a spare gets everything, while the mirror is used.
+//! Rebuilding: copies all data to a spare device while the mirror is used.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::{
     BufferId, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, Reach, Result, Ticket, Transfer,
 };
 
-/// Bytes of a copy, for which submissions wait: long enough for the bandwidth of a bus, and copied within
+/// The bytes of one copy, during which submissions wait: enough for the bandwidth of a bus, and done in
 /// less than a millisecond.
 const PIECE_BYTES: u64 = 4 << 20;
-/// Those of one past the host at most: as long as one takes less than the time below, the next is twice as
-/// long, and half as long after one that takes twice that. Between two H200 some 150 us of each piece are
-/// waits, and half a GiB takes 1.5 ms.
+/// The most bytes of one direct copy between devices. If a copy takes less than the time below, the next
+/// one is twice as long; if it takes twice that, half as long. Between two H200 the waits take some 150 us
+/// of each piece, and half a GiB takes 1.5 ms.
 const LINKED_PIECE_BYTES: u64 = 512 << 20;
 const LINKED_PIECE_TIME: Duration = Duration::from_millis(1);
 
-/// How often a piece is copied that fails, before its target is given up.
+/// The attempts to copy a piece before its target counts as lost.
 const ATTEMPTS: u32 = 3;
 
-/// How a copy from one device to another ended.
+/// The end of a copy from one device to another.
 pub(super) enum CopyEnd {
     Copied,
     TargetLost,
@@ -35,36 +35,37 @@ pub(super) enum CopyEnd {
 }
 
 impl Mirrored {
-    /// Puts a spare device in the place of one that is lost, and gives it everything. The mirror is
-    /// used meanwhile: writes go to the spare from the beginning, and submissions wait at most for one piece
-    /// at a time to be copied. Returns when the spare has everything.
+    /// Replaces a lost device by a spare, and copies all data to it. The mirror can be used meanwhile:
+    /// writes go to the spare from the beginning, and submissions wait for at most one piece at a time.
+    /// Returns when the spare has all data.
     ///
-    /// Blocks until the work of the lost device is over. One thread at a time; others wait. What is copied
-    /// goes by the link of the devices where they [reach](Device::reaches) each other, for about a
-    /// millisecond at a time; else through host memory, 4 MiB at a time, at the bandwidth of the slower of
-    /// two buses.
+    /// Blocks until the work of the lost device is over. One thread rebuilds at a time; other callers
+    /// wait. If the devices [reach](Device::reaches) each other, data is copied over their link, for about
+    /// a millisecond at a time. Otherwise it is copied through host memory, 4 MiB at a time, at the
+    /// bandwidth of the slower of two buses.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is none of those that are lost, or the
-    /// spare is one of the mirror's; what the spare refuses, such as
-    /// [`OutOfMemory`](ErrorKind::OutOfMemory) (the mirror is as before then); [`Lost`](ErrorKind::Lost) if
-    /// the spare is lost, for which another one can be given, or the last device that has everything.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the device is not one of the lost ones, or if
+    /// the spare already belongs to the mirror; the spare's error, such as
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) (the mirror is then unchanged); [`Lost`](ErrorKind::Lost)
+    /// if the spare is lost, which allows a call with another spare, or if the last complete device is
+    /// lost.
     pub fn rebuild(&self, lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<()> {
         let _only = self.core.rebuilding.lock();
         let id = self.core.join(Some(lost), spare)?;
         self.core.complete(id, None)
     }
 
-    /// Moves what a device has to another one, which takes its place, while the mirror is used: the new one
-    /// is [rebuilt](Self::rebuild) beside it, and then the old one let go of. A mirror of one device is a
-    /// device that can be moved.
+    /// Moves a device's data to another device, which replaces it, while the mirror is used. The new
+    /// device is [rebuilt](Self::rebuild) next to the old one, and then the old one is removed. So the
+    /// data of a mirror with one device can move.
     ///
-    /// Returns when the new device has everything and nothing is under way on the old one, whose memory is
-    /// released then. Of a lost device, this is `rebuild`.
+    /// Returns when the new device has all data and the old one has no work in flight; then the memory of
+    /// the old one is released. If the old one is lost, this is `rebuild`.
     ///
     /// # Errors
-    /// As `rebuild`, and [`InvalidArgument`](ErrorKind::InvalidArgument) if `old` is not one of the devices.
-    /// The mirror is as before then, unless `old` is lost.
+    /// As `rebuild`, and [`InvalidArgument`](ErrorKind::InvalidArgument) if `old` is not one of the
+    /// devices. The mirror is then unchanged, unless `old` is lost.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -98,7 +99,7 @@ impl Mirrored {
     }
 }
 
-/// Those of some devices that can copy to another one past the host.
+/// Returns the devices that can copy to another one without the host.
 pub(super) fn links_to(devices: &[(u64, Arc<dyn Device>)], spare: &Arc<dyn Device>) -> Vec<u64> {
     let tell = |from: &dyn Device, to: &dyn Device, error: Option<&Error>| {
         let (from, to) = (from.info(), to.info());
@@ -111,7 +112,7 @@ pub(super) fn links_to(devices: &[(u64, Arc<dyn Device>)], spare: &Arc<dyn Devic
 }
 
 impl Core {
-    /// Gives a device that is rebuilt all that it is missing, and has another one leave at that moment.
+    /// Copies all missing data to a device that is rebuilt, and removes another device at that moment.
     fn complete(&self, id: u64, leaves: Option<u64>) -> Result<()> {
         let mut linked_piece = PIECE_BYTES;
         loop {
@@ -125,7 +126,7 @@ impl Core {
             let Some(member) = state.member(id).filter(|member| member.is_there()) else { return Err(lost) };
             let Some((buffer, range)) = member.missing.pop() else {
                 member.status = Status::Current;
-                // No submission is between the two: each finds the one or the other.
+                // No submission runs between the two steps: each sees one device or the other.
                 if let Some(old) = leaves.and_then(|old| state.member(old)) {
                     old.status = Status::Leaving;
                 }
@@ -147,14 +148,14 @@ impl Core {
                 linked_piece = (piece / 2).max(PIECE_BYTES);
             }
             if matches!(copied, CopyEnd::SourceLost) {
-                // Another one may have it.
+                // Another device may have it.
                 self.lock().add_missing(id, vec![(buffer, range.start..end)]);
             }
             self.open();
         }
     }
 
-    /// Lets go of a device: it is asked nothing more, and goes when all that it was asked is done.
+    /// Removes a device: it receives no more requests, and is dropped when its work is done.
     fn leave(&self, id: u64) {
         loop {
             let _call = Call::begin();
@@ -166,7 +167,7 @@ impl Core {
             let Some(part) = part else {
                 let gone = state.members.remove(at);
                 drop(state);
-                // Under the lock of set-up, so that nobody releases what it has meanwhile.
+                // Under the lock of set-up, so that no thread releases its objects meanwhile.
                 drop(gone);
                 return;
             };
@@ -182,7 +183,7 @@ impl Core {
             .on(&self.info)
     }
 
-    /// Makes the memory that copies go through, unless it is there.
+    /// Allocates the memory that copies go through, unless it exists.
     fn bounce(&self) -> Result<()> {
         if self.lock().bounce.is_some() {
             return Ok(());
@@ -199,8 +200,8 @@ impl Core {
         Ok(())
     }
 
-    /// Has a device take the place of a lost one, or come beside the others, with nothing in its memory so
-    /// far. Its id.
+    /// Adds a device, in place of a lost one or as a further one, with no data in its memory so far.
+    /// Returns its id.
     fn join(&self, lost: Option<&Arc<dyn Device>>, spare: Arc<dyn Device>) -> Result<u64> {
         let _call = Call::begin();
         let there = self.lock().devices();
@@ -222,7 +223,7 @@ impl Core {
             let lost = state.members.iter().find(is_it);
             let lost = lost.map(|member| member.id);
             let Some(lost) = lost else { return Err(self.refused("the device is not one of the lost ones")) };
-            // All that it was doing is over, and another device has taken over what is to be.
+            // All of its work must be over, and another device must have taken over the unfinished part.
             let part = state.find_part(|entry| entry.parts.iter().any(|part| part.member == lost));
             let Some(part) = part else { break Some(lost) };
             drop(state);
@@ -249,8 +250,8 @@ impl Core {
             member.missing.push((buffer, 0..length.bytes));
         }
         for (id, host) in hosts {
-            // SAFETY: who had the mirror import the memory keeps its promises until the mirror was told to
-            // forget it, which waits for all of its devices; what the mirror allocated stays until then, too.
+            // SAFETY: the importer of the memory keeps its promises until the mirror releases it, which
+            // waits for all of its devices; the mirror's own allocations live until then, too.
             let host = unsafe { known(&*member.device, host) }?;
             member.hosts.insert(id, host);
         }
@@ -265,13 +266,13 @@ impl Core {
         };
         let lost = std::mem::replace(&mut state.members[at], member);
         drop(state);
-        // Nothing of it is under way: what it knows of host memory is forgotten.
+        // None of its work is in flight: its imports of host memory end.
         drop(lost);
         Ok(id)
     }
 
-    /// Copies a part of a buffer from one device to another, between all that was submitted before and what
-    /// is submitted later. The caller has closed the mirror.
+    /// Copies a part of a buffer from one device to another, ordered between earlier and later
+    /// submissions. The caller has closed the mirror.
     pub(super) fn copy(&self, source: u64, target: u64, buffer: BufferId, range: Range<u64>) -> CopyEnd {
         if self.copy_linked(source, target, buffer, &range).unwrap_or(false) {
             return CopyEnd::Copied;
@@ -290,7 +291,7 @@ impl Core {
                     self.lock().lose(source, &error);
                     return CopyEnd::SourceLost;
                 }
-                // It does not have what it should have.
+                // It lacks data that it must have.
                 self.lock().lose(target, &error);
                 return CopyEnd::TargetLost;
             }
@@ -299,8 +300,8 @@ impl Core {
         CopyEnd::Copied
     }
 
-    /// Copies it past the host, where the first device reaches the other. `false` if it does not; after an
-    /// error the way through the host finds out whose it is.
+    /// Copies without the host, if the first device reaches the other. Returns `false` if it does not.
+    /// After an error, the copy through the host finds out which device failed.
     fn copy_linked(&self, source: u64, target: u64, buffer: BufferId, range: &Range<u64>) -> Result<bool> {
         let there = |state: &State, id: u64| {
             state.members.iter().position(|member| member.id == id && member.is_there())
@@ -309,7 +310,7 @@ impl Core {
         let Some(to) = there(&state, target).filter(|at| state.members[*at].links.contains(&source)) else {
             return Ok(false);
         };
-        // The copy waits on the other device's queue, which does not know this one's work.
+        // The copy waits on the other device's queue, which is not ordered after this device's work.
         let (before, device) = (state.newest_parts(target), Arc::clone(&state.members[to].device));
         drop(state);
         before.into_iter().try_for_each(|ticket| device.wait(ticket))?;
@@ -318,7 +319,7 @@ impl Core {
         let (from, to) = (&state.members[from], &state.members[to]);
         let Some(queue) = &from.copies else { return Ok(false) };
         let (Some(start), Some(end)) = (from.buffers.get(&buffer), to.buffers.get(&buffer)) else {
-            // It was released meanwhile.
+            // The buffer was released meanwhile.
             return Ok(true);
         };
         let (start, end, bytes) = (start.at(range.start), end.at(range.start), range.end - range.start);
@@ -329,7 +330,8 @@ impl Core {
         let ticket = device.submit(queue, &[Transfer::Internal { from: start, to: end, bytes }])?;
         drop(state);
         device.wait(ticket)?;
-        // A device that is lost may let others write to its memory: it has to say that it is there itself.
+        // A lost device may still let other devices write to its memory, so it must prove itself that it
+        // works.
         let proof = {
             let state = self.lock();
             let Some(to) = there(&state, target) else { return Ok(false) };
@@ -341,7 +343,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Copies a piece from a device to the memory in between, or from there to a device.
+    /// Copies a piece from a device to the intermediate memory, or from there to a device.
     fn copy_piece(&self, id: u64, is_source: bool, buffer: BufferId, offset: u64, bytes: u64) -> Result<()> {
         let mut attempts = 1;
         loop {
@@ -357,8 +359,8 @@ impl Core {
 }
 
 impl State {
-    /// Starts a copy between a device and the memory in between, later than all that the device has to do. No
-    /// ticket if the buffer is gone.
+    /// Starts a copy between a device and the intermediate memory, after all work of the device. Returns
+    /// no ticket if the buffer was released.
     fn begin_copy(
         &mut self,
         id: u64,

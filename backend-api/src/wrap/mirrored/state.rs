@@ -1,4 +1,4 @@
-//! What is under way on which device, and what came of it.
+//! Work in flight on each device, and its outcomes.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -15,7 +15,7 @@ use crate::{
     Progress, QueueId, Result, Ticket, racy,
 };
 
-/// The part of a request that one device does.
+/// The part of a request that one device executes.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) member: u64,
@@ -27,23 +27,23 @@ pub(super) struct Part {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) value: u64,
-    /// Whether it is no submission, but what the next one comes after: over on one device, that may be under
-    /// way on another one, and so may be what it reads in host memory.
+    /// Whether it is an order instead of a submission: the next submission runs after it. The work before
+    /// it may be over on one device and in flight on another, and so may its reads of host memory.
     is_order: bool,
     pub(super) operation: &'static str,
     pub(super) touches: Touches,
-    /// What is under way.
+    /// The parts in flight.
     pub(super) parts: Vec<Part>,
-    /// What to ask of another device if the one that has it is lost.
+    /// The request to repeat on another device if its device is lost.
     pub(super) kept: Option<Kept>,
-    /// Where the report of a launch goes, and where that of each device but the first is.
+    /// The place for the report of a launch, and the places for the reports of all devices but the first.
     pub(super) report: Option<(HostId, u64)>,
     pub(super) reports: Vec<(u64, HostAllocation)>,
     /// The devices that have done it.
     pub(super) done: Vec<u64>,
     lost: Option<Error>,
     failure: Option<Error>,
-    /// Once no part is under way.
+    /// Set once no part is in flight.
     pub(super) outcome: Option<Result<()>>,
 }
 
@@ -67,14 +67,14 @@ impl Entry {
         }
     }
 
-    /// What the submission of a number comes after.
+    /// Creates the order before the submission of this number.
     pub(super) fn order(value: u64, parts: Vec<Part>) -> Self {
         let touches = Touches::default();
         Self { value, is_order: true, parts, ..Self::new("order_after", touches) }
     }
 }
 
-/// What was submitted to a queue and is not known to be over.
+/// The submissions to a queue that are not known to be over.
 #[derive(Debug, Default)]
 pub(super) struct QueueLog {
     pub(super) newest: u64,
@@ -82,7 +82,7 @@ pub(super) struct QueueLog {
     failed: HashMap<u64, Error>,
 }
 
-/// How long device memory is, and, if it can be extended, how long it may be.
+/// The length of device memory and, if it can be extended, its greatest length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Length {
     pub(super) bytes: u64,
@@ -90,7 +90,7 @@ pub(super) struct Length {
 }
 
 impl Length {
-    /// New memory of a device that is so long.
+    /// Allocates memory of this length on a device.
     pub(super) fn allocate(self, device: &dyn Device, commit: Commit) -> Result<BufferHandle> {
         match self.most {
             None => device.allocate(self.bytes, commit),
@@ -109,13 +109,13 @@ pub(super) struct State {
     pub(super) hosts: Names<HostId, Host>,
     /// Host memory for reports, one each.
     pub(super) spare_reports: Vec<HostAllocation>,
-    /// What copies from device to device go through.
+    /// The intermediate memory of copies from device to device.
     pub(super) bounce: Option<HostAllocation>,
-    /// What the last device was lost by.
+    /// The error by which the last device was lost.
     pub(super) lost: Option<Error>,
     /// Whether a thread copies from device to device: then no submission begins.
     pub(super) is_closed: bool,
-    /// How many submissions wait for that.
+    /// The number of submissions that wait for that.
     pub(super) waiting: usize,
 }
 
@@ -138,13 +138,13 @@ impl State {
         self.members.iter_mut().find(|member| member.id == id)
     }
 
-    /// The devices that are there.
+    /// Returns the working devices.
     pub(super) fn devices(&self) -> Vec<(u64, Arc<dyn Device>)> {
         let there = self.members.iter().filter(|member| member.is_there());
         there.map(|member| (member.id, Arc::clone(&member.device))).collect()
     }
 
-    /// Notes that a device is gone.
+    /// Records the loss of a device.
     pub(super) fn lose(&mut self, id: u64, error: &Error) {
         if let Some(member) = self.member(id)
             && member.is_there()
@@ -156,24 +156,24 @@ impl State {
         }
     }
 
-    /// What calls fail with when no device has everything.
+    /// The error of calls when no device is complete.
     pub(super) fn all_lost(&self, operation: &'static str) -> Error {
         self.lost.clone().unwrap_or_else(|| Error::new(ErrorKind::Lost, operation))
     }
 
-    /// The first device that has everything.
+    /// Returns the first complete device.
     pub(super) fn primary(&self) -> Option<u64> {
         self.members.iter().find(|member| member.is_current()).map(|member| member.id)
     }
 
-    /// Of the devices that have everything the one that has least to do; of several the first. Mirrors of the
-    /// same devices name them in different orders, so that one question to each keeps all devices at work.
+    /// Returns the least busy of the complete devices; of several the first. Mirrors of the same devices
+    /// list them in different orders, so that one request to each keeps all devices busy.
     pub(super) fn least_busy(&self) -> Option<u64> {
         let current = self.members.iter().filter(|member| member.is_current());
         current.min_by_key(|member| member.busy_bytes).map(|member| member.id)
     }
 
-    /// Adds what a device has begun to an entry.
+    /// Adds the part that a device has begun to an entry.
     pub(super) fn begin_part(&mut self, entry: &mut Entry, id: u64, ticket: Ticket) {
         let bytes = entry.touches.bytes();
         if let Some(member) = self.member(id) {
@@ -182,7 +182,7 @@ impl State {
         }
     }
 
-    /// Looks what is over of the entries of a queue up to a ticket. The first part that is not.
+    /// Polls the entries of a queue up to a ticket. Returns the first pending part.
     pub(super) fn settle_up_to(&mut self, queue: QueueId, value: u64) -> Option<Part> {
         let mut entries = mem::take(&mut self.queues.get_mut(&queue)?.entries);
         let mut pending = None;
@@ -195,7 +195,7 @@ impl State {
         }
         let log = self.queues.get_mut(&queue)?;
         while let Some(Entry { value: of, outcome: Some(outcome), .. }) = entries.front() {
-            // What comes later may still fail, by what is copied to other devices.
+            // A later entry may still fail, by its copies to other devices.
             if *of > value {
                 break;
             }
@@ -208,13 +208,13 @@ impl State {
         pending
     }
 
-    /// What is known of a ticket once all entries up to it are over.
+    /// Returns the outcome of a ticket after all entries up to it are over.
     pub(super) fn outcome(&self, ticket: Ticket) -> Result<()> {
         let failure = self.queues.get(&ticket.queue).and_then(|log| log.failed.get(&ticket.value));
         failure.map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Looks what is over of an entry, and asks another device where one is lost.
+    /// Polls the parts of an entry, and repeats the work on another device if one is lost.
     fn settle(&mut self, queue: QueueId, entry: &mut Entry) {
         while entry.outcome.is_none() {
             let mut at = 0;
@@ -230,7 +230,7 @@ impl State {
             if !entry.parts.is_empty() {
                 return;
             }
-            // Else there is a part again, which may be over.
+            // Otherwise the entry has a new part, which may be over.
             if let Some(outcome) = self.ask_another(queue, entry) {
                 self.end_entry(entry, outcome);
             }
@@ -248,12 +248,12 @@ impl State {
                 self.lose(part.member, &error);
                 entry.lost = Some(error);
             }
-            // What the devices have there may differ now, and is unspecified, as after every failure.
+            // The devices' contents there may differ now, and are unspecified, as after every failure.
             Err(error) => entry.failure = Some(error),
         }
     }
 
-    /// What came of an entry without parts; `None` if it has one now, on another device.
+    /// Returns the outcome of an entry without parts; `None` if it has a part now, on another device.
     fn ask_another(&mut self, queue: QueueId, entry: &mut Entry) -> Option<Result<()>> {
         if entry.is_order {
             return Some(Ok(()));
@@ -286,7 +286,7 @@ impl State {
         }
     }
 
-    /// Why work is lost that one device alone had.
+    /// The error of work whose results were on a lost device alone.
     fn lost_work(&self, entry: &Entry) -> Error {
         if self.primary().is_none() {
             return entry.lost.clone().unwrap_or_else(|| self.all_lost(entry.operation));
@@ -299,16 +299,18 @@ impl State {
         if let Some((host, offset)) = entry.report
             && outcome.is_ok()
         {
-            // The first device writes its report where it is wanted. If it is lost, another one has it.
+            // The first device writes its report to the requested place. If it is lost, the report of
+            // another device is copied there.
             let is_written = entry.done.iter().any(|id| reports.iter().all(|(other, _)| other != id));
             let other = reports.iter().find(|(id, _)| !is_written && entry.done.contains(id));
             if let (Some((_, report)), Some(target)) = (other, self.hosts.get(&host)) {
                 let mut bytes = [0; Report::BYTES as usize];
-                // SAFETY: a report's length, in memory that the mirror owns; all work on it is over.
+                // SAFETY: the place has a report's length and is in memory that the mirror owns; all work
+                // on it is over.
                 unsafe { racy::read(report.address().as_ptr(), &mut bytes) };
                 let to = std::ptr::with_exposed_provenance_mut::<u8>(target.address + offset as usize);
-                // SAFETY: the request was checked, so the report lies in memory that stays until it is
-                // released, which waits for this entry; that its owner may be at it is tolerated.
+                // SAFETY: the request was checked, so the report is in memory that exists until its
+                // release, which waits for this entry; accesses of its owner are tolerated.
                 unsafe { racy::write(to, &bytes) };
             }
         }
@@ -317,7 +319,7 @@ impl State {
         entry.outcome = Some(outcome);
     }
 
-    /// The first part under way of an entry that meets a condition.
+    /// Returns the first pending part of an entry that meets a condition.
     pub(super) fn find_part(&mut self, is_wanted: impl Fn(&Entry) -> bool) -> Option<Part> {
         loop {
             let mut found = None;
@@ -341,10 +343,10 @@ impl State {
         }
     }
 
-    /// The newest part of each queue that is under way on a device.
+    /// Returns the newest part of each queue that is in flight on a device.
     pub(super) fn newest_parts(&self, id: u64) -> Vec<Ticket> {
         let newest = |log: &QueueLog| {
-            // What is ordered after work of other queues is not what this one has to do.
+            // Work of other queues before an order is not work of this device.
             let own = log.entries.iter().rev().filter(|entry| !entry.is_order);
             let parts = own.flat_map(|entry| &entry.parts);
             parts.into_iter().find(|part| part.member == id).map(|part| part.ticket)
@@ -352,7 +354,7 @@ impl State {
         self.queues.values().filter_map(newest).collect()
     }
 
-    /// Has an entry fail whose results are lost. Nobody was told of it yet.
+    /// Fails an entry whose results are lost. No caller has seen its outcome yet.
     pub(super) fn fail(&mut self, ticket: Ticket) {
         let log = self.queues.get_mut(&ticket.queue);
         let is_it = |entry: &&mut Entry| entry.value == ticket.value && !entry.is_order;
@@ -362,7 +364,7 @@ impl State {
         }
     }
 
-    /// Notes what a device that is rebuilt has to be given.
+    /// Records ranges that a device under rebuild must receive.
     pub(super) fn add_missing(&mut self, id: u64, ranges: Vec<(BufferId, Range<u64>)>) {
         if let Some(member) = self.member(id) {
             member.missing.extend(ranges);
@@ -370,7 +372,7 @@ impl State {
     }
 }
 
-/// Why work fails that one device alone had done, where others are there.
+/// The error of work whose only device was lost, while other devices work.
 fn lost_results(operation: &'static str) -> Error {
     Error::new(ErrorKind::KernelFailed, operation)
         .with_detail("the device that ran it was lost before what it wrote had been copied")

@@ -1,4 +1,4 @@
-//! Requests on their way to the devices.
+//! Submission of requests to the devices.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::{
     Transfer,
 };
 
-/// From so many entries on a submission looks which of its queue are over.
+/// The number of entries from which a submission polls the entries of its queue.
 const LOOK_FROM: usize = 64;
 
 impl Core {
-    /// Locks for a submission, with no copy from device to device under way.
+    /// Locks for a submission, when no copy from device to device runs.
     fn enter(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         if state.is_closed {
@@ -109,8 +109,8 @@ impl Core {
                 Err(error) => return Err(error),
                 Ok(ticket) => {
                     if state.members.iter().filter(|member| member.is_there()).count() > 1 {
-                        // SAFETY: memory is released when the entries that touch it are over, with which the
-                        // kept request goes.
+                        // SAFETY: memory is released after the entries that touch it are over, and the
+                        // kept request ends with its entry.
                         entry.kept = Some(unsafe { Kept::new(request) });
                     }
                     state.begin_part(entry, id, ticket);
@@ -120,7 +120,7 @@ impl Core {
         }
     }
 
-    /// Starts a request that writes. The devices that are to be given what it has written, when it is done.
+    /// Starts a request that writes. Returns the devices that must receive copies of the written data.
     fn begin_write(
         &self,
         state: &mut State,
@@ -144,7 +144,7 @@ impl Core {
             let is_download = |transfer: &&Transfer<'_>| matches!(transfer, Transfer::Download { .. });
             let downloads: Vec<_> = transfers.iter().filter(is_download).copied().collect();
             if !downloads.is_empty() {
-                // SAFETY: as above; the others leave these out.
+                // SAFETY: as above; the other parts exclude these.
                 entry.kept = Some(unsafe { Kept::new(&Request::Copies(&downloads, route)) });
             }
         }
@@ -160,7 +160,7 @@ impl Core {
                 continue;
             }
             if status == Status::Rebuilding && effect == Effect::FromDevice {
-                // It may lack what that reads.
+                // It may lack the data that the request reads.
                 state.add_missing(id, ranges.clone());
                 continue;
             }
@@ -197,9 +197,11 @@ impl Core {
         Ok(behind)
     }
 
-    /// Gives devices what another one has written, when that is done. No submission begins meanwhile.
+    /// Copies the data that one device has written to other devices, after the work is done. No submission
+    /// begins meanwhile.
     fn copy_results(&self, ticket: Ticket, first: &Part, behind: &[u64], ranges: &[(BufferId, Range<u64>)]) {
-        // What came of it is told with the ticket. If it failed, what is there is unspecified, but the same.
+        // The ticket returns the outcome. After a failure the contents are unspecified, but equal on all
+        // devices.
         if first.device.wait(first.ticket).is_err_and(|error| error.kind() == ErrorKind::Lost) {
             return;
         }
@@ -209,7 +211,7 @@ impl Core {
                     CopyEnd::Copied => {}
                     CopyEnd::TargetLost => break,
                     CopyEnd::SourceLost => {
-                        // The others have it half done, and are all there is.
+                        // The other devices have half of the data, and no complete device is left.
                         self.lock().fail(ticket);
                         return;
                     }
@@ -259,17 +261,17 @@ impl Core {
     }
 }
 
-/// Has a queue of one device run later than what that has of the work up to a ticket.
+/// Orders a queue of one device after that device's share of the work up to a ticket.
 fn order_member(state: &State, member: &Member, queue: QueueId, ticket: Ticket) -> Result<Part> {
     let unknown = || Error::new(ErrorKind::UnknownHandle, "order_after").with_detail("unknown queue");
     let entries = state.queues.get(&ticket.queue).map(|log| &log.entries);
-    // The submission comes behind what it comes after.
+    // The submission of the ticket is behind the order of the same number.
     let entry = entries.and_then(|entries| entries.iter().rev().find(|entry| entry.value == ticket.value));
     let own = entry.and_then(|entry| entry.parts.iter().find(|part| part.member == member.id));
     let before = match own {
         Some(part) => part.ticket,
-        // Another device has that work. What this one has before it in the queue, and what the queue is
-        // ordered after, counts all the same.
+        // Another device has that work. This device's earlier work in the queue, and the orders of the
+        // queue, count nevertheless.
         None => {
             let queue = member.queues.get(&ticket.queue).ok_or_else(unknown)?;
             member.device.submit(queue, &[])?
@@ -279,20 +281,20 @@ fn order_member(state: &State, member: &Member, queue: QueueId, ticket: Ticket) 
     Ok(Part { member: member.id, device: Arc::clone(&member.device), ticket: before })
 }
 
-/// Whether a request that reads device memory gives the same bytes on two devices.
+/// Whether a request that reads device memory produces the same bytes on two devices.
 fn is_repeatable(request: &Request<'_>, first: &Member, other: &Member) -> bool {
     let [one, two] = [first, other].map(|member| member.device.info());
-    // Devices that are the processor in truth compute alike; of cards those of one model and driver.
+    // Devices that run on the processor compute alike; GPUs do if their model and driver are equal.
     let on_host = |kind| matches!(kind, DeviceKind::HostMemory | DeviceKind::File | DeviceKind::Simulated);
     let are_alike = one.backend == two.backend
         && one.driver == two.driver
         && (one.name == two.name || on_host(one.kind) && on_host(two.kind));
     match request {
-        // Bytes are moved, whatever they are.
+        // Copies move bytes of any value.
         Request::Copies(..) => true,
         Request::Launch(launch) => {
             let body = launch.kernel.body();
-            // The order in which items come shows in these.
+            // These depend on the order of items.
             let is_open =
                 body.views.iter().any(|view| matches!(view.access, Access::Atomic | Access::Append))
                     || body.arrays.iter().any(|array| array.space == Space::Group);

@@ -1,4 +1,4 @@
-//! Changes of device memory, with the parities that keep it.
+//! Changes of device memory together with its parities.
 
 use super::Core;
 use super::copies::{If, PIECE_BYTES, both_lost};
@@ -8,34 +8,34 @@ use super::scratch::{Scratch, difference_of};
 use crate::wrap::several::member::Status;
 use crate::{Error, ErrorKind, Result};
 
-/// A change of what one seat has.
+/// A change of a seat's data.
 pub(super) struct Change<'a> {
     pub(super) seat: usize,
-    /// What is changed; no byte twice.
+    /// The ranges to change; no byte twice.
     pub(super) targets: &'a [Target],
-    /// What a stand-in reads.
+    /// The ranges that a stand-in reads.
     pub(super) reads: &'a [Target],
-    /// What it becomes, where that is known.
+    /// The new bytes, if they are known.
     pub(super) known: Option<&'a [u8]>,
-    /// Has the seat's device change it, and waits.
+    /// Runs the change on the seat's device, and waits.
     pub(super) run: &'a dyn Fn() -> Result<()>,
-    /// What it becomes, where it is not known, without the seat's device.
+    /// Computes the new bytes without the seat's device, if they are not known.
     pub(super) stand_in: &'a dyn Fn() -> Result<Scratch>,
 }
 
 impl Core {
-    /// Changes what a seat has, and the parities with it:
+    /// Changes a seat's data together with the parities:
     ///
-    /// 1. What is to be replaced is read.
-    /// 2. The seat's device changes it.
-    /// 3. What it is now is read, unless it is known.
-    /// 4. The difference is added to the parities.
+    /// 1. Read the old data.
+    /// 2. Let the seat's device change it.
+    /// 3. Read the new data, unless it is known.
+    /// 4. Add the difference to the parities.
     ///
-    /// Up to the fourth step the parities fit what was there before. So if the seat's device is lost up to
-    /// then, what it had is what they say, and the change is begun anew without the device: from what the
-    /// others have. From the fourth step on all that is needed is on the host: what the device had does not
-    /// matter any more. If the device of a parity is lost, the data are there without it. If another device
-    /// is lost, what it had is in the parities when the last step is done; who asks for it waits for that.
+    /// Until the fourth step the parities match the old data. If the seat's device is lost by then, its
+    /// data is reconstructed from them, and the change starts again without the device, from the data of
+    /// the others. From the fourth step on, the host has everything that is needed, so the seat's device
+    /// does not matter any more. If the device of a parity is lost, the data exists without it. If another
+    /// device is lost, the parities contain its data after the last step; its readers wait for that.
     pub(super) fn change(&self, change: &Change<'_>) -> Result<()> {
         let segments = self.rows.lock().segments(change.targets);
         loop {
@@ -55,7 +55,7 @@ impl Core {
         }
     }
 
-    /// A change by the seat's device; nothing if that is lost.
+    /// Changes the data on the seat's device; returns `None` if that is lost.
     fn change_here(&self, change: &Change<'_>, segments: &[Segment]) -> Option<Result<()>> {
         let seat = change.seat;
         let is_kept = segments.iter().any(|segment| self.seats[segment.stripe].lock().member.is_there());
@@ -86,7 +86,7 @@ impl Core {
         }
         match change.known {
             Some(_) if outcome.is_ok() => {}
-            // After a failure nobody knows what is there; the parities have to keep that all the same.
+            // After a failure the contents are unknown, but the parities must match them nevertheless.
             known => {
                 if let Some(new) = known {
                     difference.xor(0, new);
@@ -103,7 +103,7 @@ impl Core {
         }
     }
 
-    /// Adds what targets hold to a difference, a piece at a time.
+    /// Adds the contents of targets to a difference, a piece at a time.
     fn add_contents(&self, seat: usize, targets: &[Target], difference: &mut Scratch) -> Result<()> {
         let mut at = 0;
         for group in grouped(targets) {
@@ -116,8 +116,8 @@ impl Core {
         Ok(())
     }
 
-    /// A change of what a lost device had, or of what its successor is still to be given; nothing if that has
-    /// it by now.
+    /// Changes the data of a lost device, or data that its spare still lacks. Returns `None` if the spare
+    /// is complete by now.
     fn change_lost(&self, change: &Change<'_>, segments: &[Segment]) -> Option<Result<()>> {
         let seat = change.seat;
         let error = {
@@ -128,7 +128,7 @@ impl Core {
             state.lost_error("parity")
         };
         let (mut difference, made) = match self.make_change(change, segments, &error) {
-            // A spare has what is to be replaced by now, and another device has been lost since.
+            // The spare has the old data by now, and another device has been lost since.
             Err(_) if self.is_current(seat) => return None,
             Err(error) => return Some(Err(error)),
             Ok(made) => made,
@@ -139,8 +139,8 @@ impl Core {
             let state = self.seats[seat].lock();
             (state.member.id, state.member.status)
         };
-        // Whether a spare has been given these bytes already or not, it has the new ones when the stripes are
-        // let go of.
+        // The spare has the new bytes when the stripes are unlocked, whether or not it had received the
+        // old ones.
         if status != Status::Lost
             && let Err(error) = self.write(seat, If::There, change.targets, new)
         {
@@ -152,7 +152,7 @@ impl Core {
         }
     }
 
-    /// What a lost device had, and what it would have after a change if that is not known.
+    /// Reconstructs the data of a lost device, and computes its new data if that is not known.
     fn make_change(
         &self,
         change: &Change<'_>,
@@ -166,7 +166,7 @@ impl Core {
     }
 }
 
-/// Targets cut and put together so that each group has no more than a piece's bytes.
+/// Splits and merges targets into groups of at most a piece's bytes.
 pub(super) fn grouped(targets: &[Target]) -> Vec<Vec<Target>> {
     let (mut groups, mut group, mut bytes) = (Vec::new(), Vec::new(), 0);
     for target in targets {
@@ -187,7 +187,7 @@ pub(super) fn grouped(targets: &[Target]) -> Vec<Vec<Target>> {
     groups
 }
 
-/// What a change gives that needs no stand-in, since what it writes is known.
+/// The stand-in of a change whose new bytes are known.
 pub(super) fn nobody() -> Result<Scratch> {
     Err(Error::new(ErrorKind::Unsupported, "parity"))
 }

@@ -1,4 +1,4 @@
-//! Bytes between devices and the heap, and what a lost device had.
+//! Copies between devices and the heap, and reconstruction of a lost device's data.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use crate::numa::OnNode;
 use crate::wrap::several::member::{Adapted, Member, Places, Status};
 use crate::{Error, ErrorKind, HostMemory, Request, Result, Ticket, Transfer, racy};
 
-/// Bytes that are worked on at a time: long enough for most of the bandwidth of a bus.
+/// The bytes of one piece of work: enough for most of the bandwidth of a bus.
 pub(super) const PIECE_BYTES: u64 = 2 << 20;
-/// Places of one submission.
+/// The most places of one submission.
 const PLACES: usize = 4096;
-/// How often a copy is tried before its device is given up.
+/// The attempts to copy before the device counts as lost.
 const ATTEMPTS: u32 = 3;
 
-/// The operation of errors about what a device had that was replaced meanwhile.
+/// The operation of errors about data of a device that was replaced meanwhile.
 const GONE: &str = "parity of a device that was replaced";
 
-/// What a request fails with whose memory went with the device that had it.
+/// The error of a request whose memory was lost together with its device.
 pub(super) fn gone(detail: &str) -> Error {
     Error::new(ErrorKind::UnknownHandle, GONE).with_detail(detail)
 }
 
-/// Which devices are asked.
+/// The devices that a request may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum If {
-    /// Those that have everything.
+    /// Complete devices.
     Current,
-    /// Spares, too.
+    /// Complete devices and spares under rebuild.
     There,
 }
 
@@ -41,22 +41,22 @@ impl If {
     }
 }
 
-/// What is copied between a device and the heap: a part of the bytes of all targets.
+/// A part of a target's bytes, which is copied between a device and the heap.
 #[derive(Clone, Copy)]
 struct Piece {
     target: Target,
     at: usize,
 }
 
-/// Calls `reach` with the first bytes of a stage, to which copies are over.
+/// Calls `reach` with the first bytes of a stage, after the copies to it are over.
 fn with_stage(stage: &Stage, bytes: usize, reach: impl FnOnce(&mut [u8])) {
     let Some(memory) = stage.memory() else { return };
-    // SAFETY: the stage is longer, and this thread has it; no copy is under way there, and those before
+    // SAFETY: the stage is longer, and this thread owns it; no copy to it is in flight, and earlier copies
     // have written all of these bytes.
     reach(unsafe { std::slice::from_raw_parts_mut(memory.address().as_ptr(), bytes) });
 }
 
-/// Cuts targets so that each submission has no more than a stage's bytes.
+/// Splits targets so that each submission has at most a stage's bytes.
 fn pieces(targets: &[Target]) -> Vec<Vec<Piece>> {
     let (mut all, mut now, mut bytes, mut at) = (Vec::new(), Vec::new(), 0, 0);
     for target in targets {
@@ -78,8 +78,7 @@ fn pieces(targets: &[Target]) -> Vec<Vec<Piece>> {
 }
 
 impl Core {
-    /// Has a seat's device do something, if it is one of those that are asked, and waits for it. Notes if the
-    /// device is lost.
+    /// Submits to a seat's device, if it may be used, and waits. Records a loss of the device.
     pub(super) fn run(
         &self,
         seat: usize,
@@ -97,15 +96,15 @@ impl Core {
             if error.kind() == ErrorKind::Lost {
                 self.lose(seat, id, &error);
             } else if error.kind() == ErrorKind::UnknownHandle && error.operation() == GONE {
-                // That of the device before; the one that is there now is not lost.
+                // The error is that of the former device; the current one is not lost.
                 return Error::new(ErrorKind::Lost, "parity").with_detail(error.detail());
             }
             error
         })
     }
 
-    /// Has a seat's device do a request in the names of the seat, in the queue of the job that it is a part
-    /// of: copies for the parities of others do not wait for it.
+    /// Runs a request with the seat's names on its device, in the queue of the current job: copies for
+    /// other seats' parities do not wait for it.
     pub(super) fn run_request(&self, seat: usize, request: &Request<'_>) -> Result<()> {
         let queue = self.seats[seat].lock().busy_queue;
         self.run(seat, If::Current, |member| {
@@ -115,13 +114,13 @@ impl Core {
         })
     }
 
-    /// Copies from a seat's device. One that fails for good is given up, as if it were lost.
+    /// Copies from a seat's device. If it fails permanently, the device counts as lost.
     pub(super) fn read(&self, seat: usize, which: If, targets: &[Target], to: &mut [u8]) -> Result<()> {
         self.read_each(seat, which, targets, |at, bytes| to[at..at + bytes.len()].copy_from_slice(bytes))
     }
 
-    /// As [`read`](Self::read): gives the bytes where they came to, a piece at a time, with where they are in
-    /// those of all targets.
+    /// As [`read`](Self::read): passes the bytes in place, a piece at a time, with their position among
+    /// the bytes of all targets.
     pub(super) fn read_each(
         &self,
         seat: usize,
@@ -145,7 +144,7 @@ impl Core {
             let stage = self.stage(seat, which)?;
             let Some(address) = stage.memory().map(|memory| memory.address()) else { continue };
             let (start, end) = ends(&pieces);
-            // SAFETY: the stage is longer, and no copy under way touches it.
+            // SAFETY: the stage is longer, and no copy in flight touches it.
             unsafe { racy::write(address.as_ptr(), &from[start..end]) };
             self.copy(seat, which, &stage, &pieces, false)?;
             self.put_stage(seat, stage);
@@ -162,7 +161,7 @@ impl Core {
                 let queue = member.copies.as_ref().ok_or_else(|| gone("the device has no queue"))?;
                 let (mut transfers, mut at) = (Vec::with_capacity(pieces.len()), 0);
                 for Piece { target, .. } in pieces {
-                    // Memory that the device never had is of no use to it.
+                    // A device does not need memory that it never had.
                     let buffer = member.buffers.get(&target.buffer);
                     let place = buffer.ok_or_else(|| gone("the memory is gone"))?.at(target.offset);
                     let bytes = target.bytes;
@@ -178,7 +177,7 @@ impl Core {
             match outcome {
                 Err(error) if error.kind() != ErrorKind::Lost && attempts < ATTEMPTS => attempts += 1,
                 Err(error) => {
-                    // Nobody knows what it has there.
+                    // The contents on the device are unknown.
                     self.lose(seat, stage.member, &error);
                     return Err(error);
                 }
@@ -187,7 +186,7 @@ impl Core {
         }
     }
 
-    /// Host memory of a piece's length that a seat's device knows.
+    /// Returns host memory of a piece's length that a seat's device knows.
     fn stage(&self, seat: usize, which: If) -> Result<Stage> {
         let (id, device) = {
             let mut state = self.seats[seat].lock();
@@ -217,7 +216,7 @@ impl Core {
 
     fn put_stage(&self, seat: usize, stage: Stage) {
         let mut state = self.seats[seat].lock();
-        // That of a device that was replaced is given back.
+        // A stage of a replaced device is released.
         if state.member.id == stage.member {
             state.stages.push(stage);
         } else {
@@ -225,7 +224,7 @@ impl Core {
         }
     }
 
-    /// Copies what a seat has, from its device or from what makes up for it.
+    /// Copies a seat's data, from its device or from a reconstruction.
     pub(super) fn read_seat(&self, seat: usize, targets: &[Target], to: &mut [u8]) -> Result<()> {
         loop {
             let error = match self.read(seat, If::Current, targets, to) {
@@ -242,18 +241,18 @@ impl Core {
         }
     }
 
-    /// Whether an error says that a seat's device was not there. A spare may be by now.
+    /// Whether an error means that a seat's device was lost. A spare may have replaced it by now.
     pub(super) fn is_loss(&self, seat: usize, error: &Error) -> bool {
         error.kind() == ErrorKind::Lost || !self.is_current(seat)
     }
 
-    /// Whether a seat's device has everything.
+    /// Whether a seat's device is complete.
     pub(super) fn is_current(&self, seat: usize) -> bool {
         self.seats[seat].lock().member.is_current()
     }
 
-    /// What a seat's device had, from the parity and the other devices. The caller has locked the stripes.
-    /// `error` is told if one of them is missing, too.
+    /// Reconstructs a seat's data from the parity and the other devices. The caller has locked the
+    /// stripes. `error` is reported if another device is missing, too.
     pub(super) fn rebuild_bytes(
         &self,
         seat: usize,
@@ -262,7 +261,7 @@ impl Core {
         error: &Error,
     ) -> Result<()> {
         to.fill(0);
-        // By device: what to read, and where it goes.
+        // By device: the ranges to read, and the positions of their bytes.
         let mut lists: Vec<(Vec<Target>, Vec<usize>)> = vec![Default::default(); self.seats.len()];
         {
             let rows = self.rows.lock();
@@ -295,8 +294,8 @@ impl Core {
         Ok(())
     }
 
-    /// Adds a change to the parities of what was changed. What the lost one of them would have had is left
-    /// out; whether that may be is known by the caller.
+    /// Adds a change to the parities of the changed ranges. A lost parity is skipped; the caller decides
+    /// whether that is an error.
     ///
     /// # Errors
     /// The first loss of a parity's device.
@@ -312,7 +311,7 @@ impl Core {
                 let rows = self.rows.lock();
                 for segment in segments.iter().filter(is_changed) {
                     let Some(row) = rows.get(segment.row) else { continue };
-                    // So that what is held of the parity stays within bounds.
+                    // Bounds the length of the parity that is locked at a time.
                     let mut from = 0;
                     while from < segment.bytes {
                         let bytes = (segment.bytes - from).min(PIECE_BYTES);
@@ -327,7 +326,7 @@ impl Core {
             }
             let id = self.seats[device].lock().member.id;
             if let Err(error) = self.change_parity(device, &targets, &places, change) {
-                // Whatever it was: the parity is not what it should be.
+                // After any error the parity may be wrong.
                 self.lose(device, id, &error);
                 outcome = outcome.and(Err(error));
             }
@@ -360,8 +359,8 @@ impl Core {
         Ok(())
     }
 
-    /// Has what a seat's device has come to the host, changed there and brought back, target by target.
-    /// All of them are a piece at most.
+    /// Copies data of a seat's device to the host, changes it there and copies it back, target by target.
+    /// All targets together are at most a piece.
     fn change_each(
         &self,
         seat: usize,
@@ -392,7 +391,7 @@ impl Core {
         self.scratches.take(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// Notes that a device is gone.
+    /// Records the loss of a device.
     pub(super) fn lose(&self, seat: usize, member: u64, error: &Error) {
         let as_lost;
         let error = if error.kind() == ErrorKind::Lost {
@@ -412,7 +411,7 @@ fn ends(pieces: &[Piece]) -> (usize, usize) {
     (start, pieces.last().map_or(0, |piece| piece.at + piece.target.bytes as usize))
 }
 
-/// Why something fails of which two devices are lost that would make up for each other.
+/// The error of work whose two devices, which would reconstruct each other, are both lost.
 pub(super) fn both_lost(error: &Error) -> Error {
     if error.detail().contains(BOTH) {
         return error.clone();

@@ -1,13 +1,13 @@
-//! Who is changing which bytes of stripes.
+//! Range locks on stripes.
 
 use parking_lot::{Condvar, Mutex};
 
 use super::rows::Segment;
 use crate::wrap::several::touches::Ranges;
 
-/// Ranges of stripes that threads are at work on. Changes of different devices go side by side: each keeps
-/// its own bytes to itself, and parities are changed under a lock of their own. Who reads what a lost device
-/// had, or changes it, is alone: in between, data and parity do not fit together.
+/// The ranges of stripes that threads work on. Changes of different devices may run in parallel: each
+/// changes its own bytes, and parities have a lock of their own. A reconstruction is exclusive: during a
+/// change, data and parity do not match.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
     held: Mutex<Held>,
@@ -17,11 +17,11 @@ pub(super) struct Locks {
 #[derive(Debug, Default)]
 struct Held {
     next: u64,
-    /// In the order in which they came; each waits for those before it that it cannot be beside.
+    /// In the order of arrival; each claim waits for earlier ones that conflict with it.
     list: Vec<Claim>,
 }
 
-/// What one thread works on or waits for: ranges of rows and stripes.
+/// The claim of one thread: ranges of rows and stripes.
 #[derive(Debug)]
 struct Claim {
     number: u64,
@@ -35,16 +35,16 @@ impl Claim {
     }
 }
 
-/// What is done to the bytes of a stripe.
+/// The use of a stripe's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// One device changes its own.
+    /// One device changes its own bytes.
     Change,
-    /// Those of a lost device are read or changed.
+    /// A lost device's bytes are read or changed.
     Rebuild,
 }
 
-/// Ranges that are held until it is dropped.
+/// A guard of locked ranges.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Locked<'a> {
@@ -53,14 +53,14 @@ pub(super) struct Locked<'a> {
 }
 
 impl Locks {
-    /// Waits until nobody is at work on these that one cannot be beside.
+    /// Waits until no earlier claim conflicts, and locks the segments.
     pub(super) fn lock(&self, what: Use, segments: &[Segment]) -> Locked<'_> {
         let ranges =
             segments.iter().map(|segment| (segment.row, segment.stripe, segment.offset, segment.bytes));
         self.lock_ranges(what, ranges)
     }
 
-    /// The same for all of a row.
+    /// Locks a whole row.
     pub(super) fn lock_row(&self, row: u64, devices: usize) -> Locked<'_> {
         self.lock_ranges(Use::Rebuild, (0..devices).map(|stripe| (row, stripe, 0, u64::MAX)))
     }
@@ -114,7 +114,7 @@ mod tests {
             while locks.held.lock().list.len() < 2 {
                 std::thread::yield_now();
             }
-            // Who comes later does not overtake.
+            // A later claim does not overtake.
             let later = scope.spawn(|| drop(locks.lock(Use::Change, &segment(0, 9))));
             while locks.held.lock().list.len() < 3 {
                 std::thread::yield_now();

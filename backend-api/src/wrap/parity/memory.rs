@@ -1,4 +1,4 @@
-//! Queues and memory of a seat: some on its device, and some that the others keep for it.
+//! Queues and memory of a seat: on its device, and as parity on the others.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -18,8 +18,8 @@ use crate::{
 };
 
 impl Core {
-    /// Has a seat's device make something, and keeps it; nothing if the device is lost, since the others make
-    /// up for it. The caller holds the setup, so that no other device takes its place.
+    /// Creates an object on a seat's device, and keeps it. Does nothing if the device is lost, since the
+    /// others replace it. The caller holds the setup lock, so that no other device joins.
     pub(super) fn make<T>(
         &self,
         seat: usize,
@@ -41,7 +41,7 @@ impl Core {
         Ok(())
     }
 
-    /// Device memory that holds zeros, as what is not there does.
+    /// Allocates zeroed device memory: absent memory counts as zeros.
     pub(super) fn make_cleared(&self, seat: usize, name: BufferId, bytes: u64, commit: Commit) -> Result<()> {
         let make = |device: &dyn Device| {
             let buffer = device.allocate(bytes, commit)?;
@@ -65,7 +65,7 @@ impl Core {
         })
     }
 
-    /// Gives back what a seat's device has by a name.
+    /// Releases a seat's buffer of this name.
     fn unmake(&self, seat: usize, name: BufferId) {
         let mut state = self.seats[seat].lock();
         let (device, buffer) = (Arc::clone(&state.member.device), state.member.buffers.remove(&name));
@@ -73,7 +73,7 @@ impl Core {
         buffer.into_iter().for_each(|buffer| device.release(buffer));
     }
 
-    /// Whether work can go on: a seat's device is there, or all others are.
+    /// Checks that work can continue: a seat's device works, or all others do.
     pub(super) fn expect_there(&self, seat: usize, operation: &'static str) -> Result<()> {
         let (is_there, error) = {
             let state = self.seats[seat].lock();
@@ -99,7 +99,7 @@ impl Core {
         }
         let free = self.rows.lock().with_free(seat, bytes);
         if let Some((row, slot)) = free {
-            // What it holds is in the parities as it is.
+            // The parities contain its contents already.
             let _locked = self.locks.lock_row(row, devices);
             let mut state = self.seats[seat].lock();
             if let Some(buffer) = state.member.buffers.remove(&slot.buffer) {
@@ -119,7 +119,7 @@ impl Core {
                 if let Some(error) = made.find_map(Result::err) {
                     (0..devices).for_each(|at| self.unmake(at, parity));
                     self.unmake(seat, name);
-                    // The caller asked for what is to be kept.
+                    // The caller asked for the length with parity.
                     return Err(if error.bytes().is_some() { error.with_bytes(bytes) } else { error });
                 }
                 self.rows.lock().add(row)
@@ -129,7 +129,7 @@ impl Core {
         Ok(())
     }
 
-    /// Gives a buffer back; its row's memory when all of the row has been given back.
+    /// Releases a buffer; also the row's memory after all of the row was released.
     fn release(&self, seat: usize, name: BufferId) {
         let devices = self.seats.len();
         let Some(row) = self.rows.lock().free(name) else { return self.unmake(seat, name) };
@@ -165,7 +165,7 @@ impl Seated {
         let _call = Call::begin();
         let seat = &self.core.seats[self.at];
         let Some(newest) = seat.lock().queues.get(&queue).map(|log| log.newest) else { return };
-        // Its failures are forgotten with it.
+        // The wait's error is dropped: failures end with the queue.
         let _ = self.wait(Ticket { queue, value: newest });
         let _setup = self.core.setup.lock();
         let mut state = seat.lock();
@@ -201,8 +201,8 @@ impl Seated {
         let (_call, _setup) = (Call::begin(), self.core.setup.lock());
         self.core.expect_there(self.at, OPERATION)?;
         let made = Cell::new(None);
-        // SAFETY: the device's memory is given back when this handle is released, and not with the device if
-        // that is replaced before.
+        // SAFETY: the device's memory is released with this handle; if the device is replaced before, the
+        // memory outlives it.
         let handle = |address| unsafe { HostAllocation::new(address, bytes, kind) };
         self.core.make(
             self.at,
@@ -229,7 +229,7 @@ impl Seated {
         Ok(own)
     }
 
-    /// Makes memory known to the seat's device.
+    /// Imports memory into the seat's device.
     ///
     /// # Safety
     /// As [`Device::import_host`].
@@ -272,7 +272,7 @@ impl Seated {
         drop(state);
         host.into_iter().for_each(|host| device.release_host(host));
         drop(setup);
-        // No device but the lost one knows it any more.
+        // After this, no device but the lost one knows it.
         drop(kept);
         if let Some(block) = block
             && self.core.scratches.wipes.load(Ordering::Acquire)
@@ -282,7 +282,7 @@ impl Seated {
         }
     }
 
-    /// Gives back all that is left, when the work is over.
+    /// Releases all remaining objects, after the work is over.
     pub(super) fn release_all(&self) {
         let (buffers, hosts, queues) = {
             let state = self.core.seats[self.at].lock();

@@ -1,4 +1,4 @@
-//! A spare takes the place of a lost device while the group is used.
+//! Rebuilding: a spare replaces a lost device while the group is used.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::wrap::several::member::{Member, Status};
 use crate::{Commit, Device, Error, ErrorKind, Result};
 
 impl Core {
-    /// Gives a spare what a lost device had. `seated` are the seats by number.
+    /// Copies the data of a lost device to a spare. `seated` are the seats by number.
     pub(super) fn rebuild(
         &self,
         seated: &[Arc<Seated>],
@@ -28,7 +28,7 @@ impl Core {
         let outcome = self.restore(seat);
         let mut state = self.seats[seat].lock();
         if let Err(error) = outcome {
-            // It does not have everything, and never will.
+            // The spare is incomplete, and will not be completed.
             let as_lost = Error::new(ErrorKind::Lost, "rebuild").with_detail(error.to_string());
             state.lose(id, if error.kind() == ErrorKind::Lost { &error } else { &as_lost });
             return Err(error);
@@ -41,7 +41,7 @@ impl Core {
         Ok(())
     }
 
-    /// Has a spare take the place of a lost device, with zeros in its memory. Which seat it is.
+    /// Replaces a lost device by a spare, with zeros in its memory. Returns the seat.
     fn join(&self, seated: &[Arc<Seated>], lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<usize> {
         let refused = |detail: &str| {
             Error::new(ErrorKind::InvalidArgument, "rebuild")
@@ -58,7 +58,7 @@ impl Core {
         };
         let seat = (0..self.seats.len()).find(is_lost);
         let seat = seat.ok_or_else(|| refused("the device is not one of the lost ones"))?;
-        // All that it was doing is over, and what it was asked for will be done without it.
+        // All of its work must be over; its pending requests will run without it.
         seated[seat].wait_for_direct();
         if self.scratches.wipes.load(Ordering::Acquire) {
             spare.wipe_on_release()?;
@@ -85,8 +85,8 @@ impl Core {
             member.buffers.insert(*buffer, member.device.allocate(*bytes, Commit::Lazy)?);
         }
         for (id, host) in hosts {
-            // SAFETY: who had the memory imported keeps its promises until it is released, which has the
-            // device of the seat forget it; what was allocated here stays until then, too.
+            // SAFETY: the importer keeps its promises until the release, which ends the import in the
+            // seat's device; the seat's own allocations live until then, too.
             let host = unsafe { known(&*member.device, host) }?;
             member.hosts.insert(id, host);
         }
@@ -94,7 +94,7 @@ impl Core {
         state.missing_bytes = buffers.iter().map(|(_, bytes)| bytes).sum();
         let mut lost = std::mem::replace(&mut state.member, member);
         let stages = std::mem::take(&mut state.stages);
-        // What the lost device has allocated is in use, and lives as long as its handles.
+        // Allocations of the lost device are in use, and live as long as their handles.
         for (id, host) in std::mem::take(&mut lost.hosts) {
             let is_kept = state.own.contains_key(&id) || state.of_lost.contains_key(&id);
             if is_kept || state.imported.contains(&id) || !state.hosts.contains_key(&id) {
@@ -104,19 +104,19 @@ impl Core {
             }
         }
         drop(state);
-        // Nothing of it is under way: what it knows of host memory is forgotten.
+        // None of its work is in flight: its imports of host memory end.
         drop((stages, lost));
         Ok(seat)
     }
 
-    /// Gives a spare everything, a piece at a time.
+    /// Copies all data to a spare, a piece at a time.
     fn restore(&self, seat: usize) -> Result<()> {
         let rows: Vec<u64> = {
             let rows = self.rows.lock();
             rows.all().map(|(id, _)| *id).collect()
         };
         for row in rows {
-            // Data first, then the parity that this device has of the others.
+            // Data first, then this device's parity.
             for is_data in [true, false] {
                 let mut offset = 0;
                 while let Some(bytes) = self.restore_piece(seat, row, is_data, offset)? {
@@ -129,7 +129,7 @@ impl Core {
         Ok(())
     }
 
-    /// How many bytes there were; nothing at the end.
+    /// Returns the number of bytes; `None` at the end.
     fn restore_piece(&self, seat: usize, row: u64, is_data: bool, offset: u64) -> Result<Option<u64>> {
         let piece = |segment: &mut Vec<Segment>| {
             let rows = self.rows.lock();
@@ -153,7 +153,7 @@ impl Core {
             return Ok(None);
         }
         let _locked = self.locks.lock(Use::Rebuild, &segments);
-        // The row may have gone meanwhile, or the buffer have another name.
+        // The row may have been removed meanwhile, or the buffer may have a new name.
         let Some(target) = piece(&mut segments) else { return Ok(None) };
         let mut bytes = self.scratch(target.bytes)?;
         let error = self.seats[seat].lock().lost_error("rebuild");

@@ -1,4 +1,4 @@
-//! Requests carried out by the thread of their seat, with the device or without it.
+//! Execution of requests by the thread of their seat, with or without the device.
 
 use super::Core;
 use super::change::{Change, nobody};
@@ -14,12 +14,12 @@ use crate::{
     Route, Scatter, Search, Transfer, racy,
 };
 
-/// Bytes that are to be written, from the host: a piece of them at most.
+/// Bytes from the host that are to be written: at most a piece.
 #[derive(Debug, Default)]
 struct Writes {
     targets: Vec<Target>,
     memory: Option<Scratch>,
-    /// How much of that is in use.
+    /// The bytes in use.
     len: usize,
 }
 
@@ -28,8 +28,8 @@ impl Writes {
         self.len as u64 + bytes <= PIECE_BYTES
     }
 
-    /// Notes what is to be written next, and gives the place of its bytes. There is room for them, or they
-    /// are the first.
+    /// Adds a target, and returns the place for its bytes. The caller has checked for room, or these are
+    /// the first bytes.
     fn add(&mut self, core: &Core, target: Target) -> Result<&mut [u8]> {
         let (start, end) = (self.len, self.len + target.bytes as usize);
         if self.memory.as_ref().is_none_or(|memory| memory.len() < end) {
@@ -42,7 +42,7 @@ impl Writes {
 }
 
 impl Core {
-    /// Carries a request out. All that it comes after is over.
+    /// Executes a request. All work before it is over.
     pub(super) fn carry_out(&self, seat: usize, request: &Request<'_>) -> Result<()> {
         match *request {
             Request::Copies(transfers, route) => self.copies(seat, transfers, route),
@@ -126,7 +126,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes what has come together, in its order where targets overlap.
+    /// Writes the collected bytes, in their order if targets overlap.
     fn write_all(&self, seat: usize, writes: &mut Writes) -> Result<()> {
         let mut ordered: Vec<_> = writes.targets.iter().collect();
         ordered.sort_unstable_by_key(|target| (target.buffer, target.offset));
@@ -195,7 +195,7 @@ impl Core {
         self.write_all(seat, &mut writes)
     }
 
-    /// What an expression stores, a piece at a time.
+    /// Executes the stores of an expression, a piece at a time.
     fn store(&self, seat: usize, compute: &Compute<'_>) -> Result<()> {
         each_part(compute, |part, _| {
             let request = Request::Compute(part);
@@ -232,7 +232,7 @@ impl Core {
         })
     }
 
-    /// Has another device answer a question about what a lost one had.
+    /// Runs a request that reads a lost device's data on another device, and returns its answer.
     fn ask_another(&self, seat: usize, request: &Request<'_>) -> Result<Vec<u64>> {
         let touches = Touches::of(request);
         let segments = self.rows.lock().segments(&targets_of(touches.reads.iter()));
@@ -352,7 +352,7 @@ impl Core {
         Ok(bytes.as_chunks().0.iter().map(|index| u64::from_ne_bytes(*index)).collect())
     }
 
-    /// Where a range of a seat's host memory is.
+    /// Returns the address of a range of a seat's host memory.
     fn host_address(&self, seat: usize, host: HostId, offset: u64, bytes: u64) -> Result<*mut u8> {
         let unknown =
             || Error::new(crate::ErrorKind::UnknownHandle, "parity").with_detail("unknown host memory");
@@ -370,8 +370,8 @@ impl Core {
 
     fn read_host_into(&self, seat: usize, host: HostId, offset: u64, into: &mut [u8]) -> Result<()> {
         let address = self.host_address(seat, host, offset, into.len() as u64)?;
-        // SAFETY: the range is inside of memory that stays until it is released, which waits for the request
-        // that names it; that its owner may be at it is tolerated.
+        // SAFETY: the range is inside of memory that exists until its release, which waits for the request
+        // that names it; accesses of its owner are tolerated.
         unsafe { racy::read(address, into) };
         Ok(())
     }
@@ -389,7 +389,7 @@ impl Core {
     }
 }
 
-/// An answer of a search that comes in parts.
+/// The answer of a search that runs in parts.
 struct Found {
     limit: u64,
     count_all: bool,
@@ -406,12 +406,12 @@ impl Found {
         self.limit - self.list.len() as u64
     }
 
-    /// Whether nothing is missing.
+    /// Whether the answer is complete.
     fn is_enough(&self) -> bool {
         !self.count_all && self.total > 0 && self.limit_left() == 0
     }
 
-    /// Takes the answer about elements from `first` on.
+    /// Adds the answer for elements from `first` on.
     fn take(&mut self, first: u64, words: &[u64]) {
         let [total, listed, list @ ..] = words else { return };
         self.total += total;
@@ -427,7 +427,7 @@ fn at(place: DeviceSpan<'_>, bytes: u64) -> Target {
     Target::new(place.buffer(), place.offset(), bytes)
 }
 
-/// How many elements are worked on at a time.
+/// The number of elements of a part.
 fn part_len(stride: u64) -> u64 {
     (PIECE_BYTES / stride.max(1)).max(1)
 }
@@ -440,8 +440,8 @@ fn part_of<'a>(elements: &Elements<'a>, first: u64, step: u64) -> Elements<'a> {
     }
 }
 
-/// Calls `run` with parts of a computation, and the number of the first element of each. One without
-/// elements is one part.
+/// Calls `run` with parts of a computation, and the number of the first element of each. A computation
+/// without elements is one part.
 fn each_part(compute: &Compute<'_>, mut run: impl FnMut(&Compute<'_>, u64) -> Result<()>) -> Result<()> {
     let stride = compute.sources.iter().map(|source| source.stride).max().unwrap_or(1);
     let step = part_len(stride);

@@ -1,23 +1,23 @@
-//! Which bytes of which devices are kept by which parity.
+//! The layout of stripes: maps bytes of buffers to the parity that protects them.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::BufferId;
 
-/// Parity begins at multiples of this in its memory.
+/// The alignment of parity in its memory.
 const ALIGNMENT: u64 = 256;
 
-/// A buffer of each device at most, and what keeps them.
+/// At most one buffer of each device, and their parity.
 ///
-/// Each buffer is cut into as many parts as there are other devices. Part `p` of device `d` belongs to the
-/// *stripe* `(d + 1 + p) % devices`, so that a stripe has a part of each device but one: the one of its own
-/// number, which has the stripe's parity, the XOR of its parts. What is not there counts as zeros.
+/// With `n` devices, each buffer is divided into `n - 1` parts. Part `p` of device `d` belongs to the
+/// *stripe* `(d + 1 + p) % n`. So a stripe has a part of each device but the one of its own number. That
+/// device has the stripe's parity, the XOR of its parts. Absent bytes count as zeros.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// What each device calls its parity.
+    /// The name of the parity on each device.
     pub(super) parity: BufferId,
-    /// The most bytes of a buffer.
+    /// The greatest length of a buffer in bytes.
     pub(super) len: u64,
     /// The bytes of a part, and of a parity.
     pub(super) part_bytes: u64,
@@ -30,11 +30,11 @@ pub(super) struct Row {
 pub(super) struct Slot {
     pub(super) buffer: BufferId,
     pub(super) bytes: u64,
-    /// Whether it has been released. Its bytes count until all of the row are.
+    /// Whether it was released. Its bytes count until the whole row is released.
     pub(super) is_free: bool,
 }
 
-/// A part of a buffer.
+/// A range of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) buffer: BufferId,
@@ -52,15 +52,15 @@ impl Target {
     }
 }
 
-/// A part of a stripe: what one parity keeps of a target.
+/// A range of a stripe: the share of one parity in a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) row: u64,
     pub(super) stripe: usize,
-    /// Where it is in the stripe.
+    /// The offset in the stripe.
     pub(super) offset: u64,
     pub(super) bytes: u64,
-    /// Where its bytes are in those of all targets.
+    /// The position of its bytes among the bytes of all targets.
     pub(super) at: usize,
 }
 
@@ -69,15 +69,14 @@ impl Row {
         Self { parity, len, part_bytes: part_bytes(len, devices), slots: vec![None; devices] }
     }
 
-    /// Where a device's part of a stripe is in its buffer; `None` for the device with the parity.
+    /// The offset of a device's part of a stripe in its buffer; `None` for the device with the parity.
     fn part(&self, device: usize, stripe: usize) -> Option<u64> {
         let devices = self.slots.len();
         let part = (stripe + devices - device - 1) % devices;
         (part < devices - 1).then(|| part as u64 * self.part_bytes)
     }
 
-    /// What the devices but one have of a range of a stripe, without its parity: by device, and how many
-    /// bytes.
+    /// Returns the parts of a range of a stripe on all devices except for one, without the parity.
     pub(super) fn parts(&self, stripe: usize, range: Range<u64>, without: usize) -> Vec<(usize, Target)> {
         let part = |(device, slot): (usize, &Option<Slot>)| {
             let (slot, start) = (slot.as_ref()?, self.part(device, stripe)?);
@@ -88,7 +87,7 @@ impl Row {
     }
 }
 
-/// How long the parts of buffers of a length are.
+/// Returns the length of the parts of a buffer.
 pub(super) fn part_bytes(len: u64, devices: usize) -> u64 {
     let even = len.div_ceil(devices as u64 - 1);
     even.checked_next_multiple_of(ALIGNMENT).unwrap_or(even)
@@ -118,7 +117,7 @@ impl Rows {
         self.next
     }
 
-    /// Takes out a row of which all buffers are free.
+    /// Removes a row if all of its buffers are free.
     pub(super) fn remove(&mut self, row: u64) -> Option<Row> {
         let is_free = |row: &Row| row.slots.iter().flatten().all(|slot| slot.is_free);
         if !self.rows.get(&row).is_some_and(is_free) {
@@ -131,20 +130,20 @@ impl Rows {
         Some(row)
     }
 
-    /// The row that has room for a buffer of a device, which is about as long as the others there.
+    /// Returns a row with room for a buffer of a device, whose other buffers have about the same length.
     pub(super) fn with_room(&self, device: usize, bytes: u64) -> Option<u64> {
         let has_room = |row: &Row| row.slots[device].is_none() && (row.len / 2..=row.len).contains(&bytes);
         self.rows.iter().filter(|(_, row)| has_room(row)).map(|(id, _)| *id).min()
     }
 
-    /// A row with a released buffer of a device that is as long as this, and not much longer.
+    /// Returns a row with a released buffer of a device that has at least this length, and at most twice.
     pub(super) fn with_free(&self, device: usize, bytes: u64) -> Option<(u64, Slot)> {
         let fits = |slot: &Slot| slot.is_free && (slot.bytes / 2..=slot.bytes).contains(&bytes);
         let free = |(id, row): (&u64, &Row)| Some((*id, row.slots[device].filter(fits)?));
         self.rows.iter().filter_map(free).min_by_key(|(id, _)| *id)
     }
 
-    /// Puts a buffer into a row, in the place of a free one if there is one.
+    /// Adds a buffer to a row; it replaces a free one, if any.
     pub(super) fn put(&mut self, row: u64, device: usize, buffer: BufferId, bytes: u64) {
         let Some(slot) = self.rows.get_mut(&row).map(|row| &mut row.slots[device]) else { return };
         let former = slot.replace(Slot { buffer, bytes, is_free: false });
@@ -154,7 +153,7 @@ impl Rows {
         self.places.insert(buffer, (row, device));
     }
 
-    /// Takes a buffer out of its row that was never used there, or notes that it is free. Its row.
+    /// Removes an unused buffer from its row, or marks a used one as free. Returns the row.
     pub(super) fn free(&mut self, buffer: BufferId) -> Option<u64> {
         let (row, device) = *self.places.get(&buffer)?;
         let slot = self.rows.get_mut(&row)?.slots[device].as_mut()?;
@@ -162,7 +161,7 @@ impl Rows {
         Some(row)
     }
 
-    /// The parts of stripes that targets lie in. Those of memory without bytes lie in none.
+    /// Returns the segments of stripes that contain targets. Memory without bytes has none.
     pub(super) fn segments(&self, targets: &[Target]) -> Vec<Segment> {
         let (mut segments, mut at) = (Vec::with_capacity(targets.len()), 0);
         for target in targets {
@@ -216,7 +215,7 @@ mod tests {
                         let own = parts.iter().find(|(other, _)| *other == device).unwrap().1;
                         assert_eq!((own.offset, own.bytes), (segment.at as u64, segment.bytes));
                         assert!(parts.iter().all(|(other, _)| *other != segment.stripe));
-                        // Asked for one of the others, the same stripe comes out.
+                        // A query for another device's part returns the same stripe.
                         for (_, part) in parts {
                             let of_other = rows.segments(&[part]);
                             assert_eq!((of_other.len(), of_other[0].stripe), (1, segment.stripe));

@@ -1,4 +1,4 @@
-//! Memory of a group's own on the heap, through which bytes of the program pass.
+//! A pool of a group's heap memory, through which data of the program passes.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use parking_lot::Mutex;
 use super::copies::PIECE_BYTES;
 use crate::{Error, ErrorKind, Result, racy};
 
-/// What is shorter than this is allocated anew each time.
+/// Shorter memory is allocated anew each time.
 const SHORT_BYTES: usize = 64 << 10;
-/// How many pieces are kept at most: some for each thread of a group of a few devices.
+/// The most pieces in the pool: some for each thread of a group of a few devices.
 const KEPT: usize = 16;
 
-/// Pieces that are used again: the system takes longer to map and clear new memory of that length than a bus
-/// to bring what goes there.
+/// A pool of pieces. The system takes longer to map and clear new memory of this length than a bus takes
+/// to fill it.
 #[derive(Debug, Default)]
 pub(super) struct Scratches {
     kept: Mutex<Vec<Vec<u8>>>,
-    /// Whether bytes are overwritten before they are kept or given back.
+    /// Whether bytes are wiped before they are pooled or freed.
     pub(super) wipes: AtomicBool,
 }
 
-/// Bytes of any value, which whoever asked for them overwrites.
+/// Bytes of unspecified value, which the caller overwrites.
 #[derive(Debug)]
 pub(super) struct Scratch {
     bytes: Vec<u8>,
@@ -33,7 +33,7 @@ pub(super) struct Scratch {
 
 impl Scratches {
     /// # Errors
-    /// [`OutOfMemory`](ErrorKind::OutOfMemory).
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) if the allocation fails.
     pub(super) fn take(self: &Arc<Self>, len: usize) -> Result<Scratch> {
         let is_piece = (SHORT_BYTES..=PIECE_BYTES as usize).contains(&len);
         let mut bytes = if is_piece { self.kept.lock().pop() } else { None }.unwrap_or_default();
@@ -53,18 +53,18 @@ impl Scratches {
 }
 
 impl Scratch {
-    /// Adds a change to what it changes.
+    /// Adds a difference to the bytes from `at` on.
     pub(super) fn xor(&mut self, at: usize, other: &[u8]) {
         xor(&mut self[at..at + other.len()], other);
     }
 }
 
-/// The bitwise difference of two ranges of bytes goes to the first.
+/// Stores the XOR of two ranges of bytes in the first.
 pub(super) fn xor(to: &mut [u8], other: &[u8]) {
     to.iter_mut().zip(other).for_each(|(byte, other)| *byte ^= other);
 }
 
-/// The bitwise difference of two ranges of bytes goes to a third.
+/// Stores the XOR of two ranges of bytes in a third.
 pub(super) fn difference_of(to: &mut [u8], one: &[u8], other: &[u8]) {
     to.iter_mut().zip(one.iter().zip(other)).for_each(|(to, (one, other))| *to = one ^ other);
 }
@@ -86,7 +86,7 @@ impl DerefMut for Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if self.from.wipes.load(Ordering::Acquire) {
-            // SAFETY: the bytes are initialised, and borrowed alone.
+            // SAFETY: the bytes are initialised and exclusively borrowed.
             unsafe { racy::wipe(self.bytes.as_mut_ptr(), self.len) };
         }
         if self.bytes.len() == PIECE_BYTES as usize {

@@ -1,4 +1,4 @@
-//! What one device of a group was asked for, and what came of it.
+//! The requests of one device of a group, and their outcomes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
@@ -17,15 +17,15 @@ use crate::{
     Ticket, contended,
 };
 
-/// A device's place in a group: it stays when the device is lost and another one is put there.
+/// A device's place in a group: it stays when the device is lost and a spare replaces it.
 #[derive(Debug)]
 pub(super) struct Seat {
     state: Mutex<SeatState>,
-    /// A job is over.
+    /// Notified when a job is over.
     pub(super) done: Condvar,
     /// Held while a part of this seat's parities is read, changed and written.
     pub(super) parity: Mutex<()>,
-    /// The thread that does the jobs.
+    /// The thread that runs the jobs.
     pub(super) worker: OnceLock<ThreadId>,
 }
 
@@ -38,32 +38,32 @@ pub(super) struct SeatState {
     pub(super) buffers: Names<BufferId, u64>,
     pub(super) hosts: Names<HostId, Host>,
     pub(super) jobs: VecDeque<Job>,
-    /// A job has come, or no more will.
+    /// Notified when a job arrives, or when no more will arrive.
     pub(super) work: Arc<Condvar>,
-    /// The numbers of the newest job and of the newest one that is over; they are done in this order.
+    /// The numbers of the newest job and of the newest finished one; jobs run in this order.
     pub(super) newest_job: u64,
     pub(super) done_job: u64,
-    /// The queue of the job that is being done.
+    /// The queue of the running job.
     pub(super) busy_queue: Option<QueueId>,
-    /// Whether no more jobs will come.
+    /// Whether no more jobs will arrive.
     pub(super) is_closed: bool,
-    /// What the device was lost by.
+    /// The error by which the device was lost.
     pub(super) lost: Option<Error>,
-    /// What a spare still lacks.
+    /// The bytes that a spare still lacks.
     pub(super) missing_bytes: u64,
-    /// Host memory that copies of the group go through.
+    /// Host memory for copies of the group.
     pub(super) stages: Vec<Stage>,
-    /// Wakers of what is over, with their tickets.
+    /// Wakers of finished tickets, with their tickets.
     pub(super) due: Vec<(Ticket, Waker)>,
     /// Host memory of the program.
     pub(super) imported: HashSet<HostId>,
-    /// Host memory that devices have allocated which are lost, and that without any; both go after the device
-    /// that copies from and to them.
+    /// Host memory that lost devices have allocated, and memory allocated without a device. Both are
+    /// dropped after the device that copies from and to them.
     pub(super) of_lost: Names<HostId, Stage>,
     pub(super) own: Names<HostId, Block>,
 }
 
-/// A submission for the thread of a seat; without a number one that the device was lost with.
+/// A submission for the thread of a seat; without a value, a submission that was lost with the device.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) number: Option<u64>,
@@ -71,25 +71,25 @@ pub(super) struct Job {
     pub(super) value: u64,
 }
 
-/// What was submitted to a queue and is not known to be over.
+/// The submissions to a queue that are not known to be over.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pub(super) newest: u64,
     /// Ascending and without gaps.
     pub(super) entries: VecDeque<Entry>,
     failed: HashMap<u64, Error>,
-    /// What the next submission comes after.
+    /// The tickets that the next submission runs after.
     pub(super) before: Vec<Ticket>,
-    /// The last job that submissions come after.
+    /// The last job that submissions run after.
     pub(super) follows: u64,
 }
 
-/// How far a submission is.
+/// The state of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
-    /// The device has it, as a ticket of its own.
+    /// The device has it, under a ticket of its own.
     Direct(Ticket),
-    /// The seat's thread has it or will have it.
+    /// The seat's thread has it or will get it.
     Job,
     Over,
 }
@@ -99,16 +99,16 @@ pub(super) enum Stand {
 pub(super) struct Entry {
     pub(super) value: u64,
     pub(super) stand: Stand,
-    /// What is asked for, until the seat's thread does it.
+    /// The request, until the seat's thread has executed it.
     pub(super) kept: Option<Kept>,
     pub(super) touches: Touches,
-    /// What it comes after in other queues.
+    /// The tickets of other queues that it runs after.
     pub(super) before: Vec<Ticket>,
     failure: Option<Error>,
     wakers: Vec<(Ticket, Waker)>,
 }
 
-/// What has to be waited for first.
+/// Work that must end first.
 #[derive(Debug)]
 pub(super) enum Pending {
     Direct(Arc<dyn Device>, Ticket),
@@ -118,7 +118,7 @@ pub(super) enum Pending {
 /// Host memory that one device knows.
 #[derive(Debug)]
 pub(super) struct Stage {
-    /// Whose it is.
+    /// The device that knows it.
     pub(super) member: u64,
     device: Arc<dyn Device>,
     memory: Option<HostAllocation>,
@@ -192,7 +192,7 @@ impl Extents for SeatState {
 }
 
 impl SeatState {
-    /// Notes that the device is gone, unless it has been replaced.
+    /// Records the loss of the device, unless it has been replaced.
     pub(super) fn lose(&mut self, member: u64, error: &Error) {
         if self.member.id == member && self.member.is_there() {
             tracing::warn!(device = %self.member.device.info(), %error, "a device of a parity group is lost");
@@ -201,12 +201,13 @@ impl SeatState {
         }
     }
 
-    /// What fails where neither the device nor what would take its place is there.
+    /// The error if neither the device nor its substitute works.
     pub(super) fn lost_error(&self, operation: &'static str) -> Error {
         self.lost.clone().unwrap_or_else(|| Error::new(ErrorKind::Lost, operation))
     }
 
-    /// Whether a ticket is over because its queue has ended; an error if it was never given.
+    /// Returns whether a ticket is over because its queue has ended; an error if the queue has not issued
+    /// it.
     pub(super) fn check_ticket(&self, operation: &'static str, ticket: Ticket) -> Result<bool> {
         let ended = self.ended.get(&ticket.queue).copied();
         let newest = ended.or_else(|| self.queues.get(&ticket.queue).map(|log| log.newest));
@@ -218,7 +219,7 @@ impl SeatState {
         }
     }
 
-    /// A submission that is not known to be over.
+    /// Returns a submission that is not known to be over.
     pub(super) fn entry(&mut self, queue: QueueId, value: u64) -> Option<&mut Entry> {
         let entries = &mut self.queues.get_mut(&queue)?.entries;
         let first = entries.front()?.value;
@@ -226,7 +227,8 @@ impl SeatState {
         (entry.stand != Stand::Over).then_some(entry)
     }
 
-    /// The first submission of a queue, up to a value, that is not over, without a look at the device.
+    /// Returns the first submission of a queue, up to a value, that is not over, without polling the
+    /// device.
     pub(super) fn first_open(&self, queue: QueueId, value: u64) -> Option<&Entry> {
         let mut entries = self.queues.get(&queue)?.entries.iter().take_while(|entry| entry.value <= value);
         entries.find(|entry| entry.stand != Stand::Over)
@@ -254,8 +256,8 @@ impl SeatState {
         Some(Ticket { queue, value })
     }
 
-    /// Notes what came of a submission that the device had: nothing, if it was lost with it. Then the seat's
-    /// thread does it before what it has to do.
+    /// Records the outcome of a submission to the device. If it was lost with the device, the seat's
+    /// thread executes it before its other jobs.
     pub(super) fn end_direct(&mut self, queue: QueueId, value: u64, ticket: Ticket, outcome: Result<()>) {
         let member = self.member.id;
         let is_it = |entry: &Entry| entry.stand == Stand::Direct(ticket);
@@ -275,7 +277,7 @@ impl SeatState {
         }
     }
 
-    /// Notes what came of a submission.
+    /// Records the outcome of a submission.
     pub(super) fn end(&mut self, queue: QueueId, value: u64, outcome: Result<()>) {
         let Some(entry) = self.entry(queue, value) else { return };
         (entry.stand, entry.kept, entry.failure) = (Stand::Over, None, outcome.err());
@@ -287,7 +289,7 @@ impl SeatState {
         }
     }
 
-    /// Looks what is over of a queue up to a ticket. What is to be waited for, if anything is not.
+    /// Polls a queue up to a ticket. Returns the work to wait for, if any.
     pub(super) fn settle(&mut self, ticket: Ticket) -> Option<Pending> {
         loop {
             let entry = self.first_open(ticket.queue, ticket.value)?;
@@ -300,7 +302,7 @@ impl SeatState {
         }
     }
 
-    /// The first of all submissions that are not over and meet a condition.
+    /// Returns the first of all unfinished submissions that meet a condition.
     pub(super) fn find(&mut self, is_wanted: impl Fn(&Entry) -> bool) -> Option<(Ticket, Pending)> {
         loop {
             let is_open = |entry: &&Entry| entry.stand != Stand::Over && is_wanted(entry);
@@ -315,7 +317,7 @@ impl SeatState {
         }
     }
 
-    /// What is known of a ticket once all up to it is over.
+    /// Returns the outcome of a ticket after all work up to it is over.
     pub(super) fn outcome(&self, ticket: Ticket) -> Result<()> {
         let Some(log) = self.queues.get(&ticket.queue) else { return Ok(()) };
         let entry = log.entries.iter().find(|entry| entry.value == ticket.value);
@@ -324,7 +326,7 @@ impl SeatState {
         failure.map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Has a waker woken when the first submission up to its ticket that the thread has is over.
+    /// Wakes a waker when the thread's first submission up to its ticket is over.
     pub(super) fn wake_later(&mut self, ticket: Ticket, waker: Waker) {
         let value = self.first_open(ticket.queue, ticket.value).map(|entry| entry.value);
         let entry = value.and_then(|value| self.entry(ticket.queue, value));

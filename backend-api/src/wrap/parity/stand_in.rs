@@ -1,4 +1,4 @@
-//! Work on what a lost device had, done by another one.
+//! Degraded mode: another device executes requests on a lost device's reconstructed data.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::{
     HostSpan, Request, Result, racy,
 };
 
-/// Places keep what they are modulo this, which is all that alignment can matter.
+/// Places keep their remainder modulo this number, the greatest alignment that can matter.
 const ALIGNMENT: u64 = 256;
 
-/// What a request has written.
+/// The results of a request.
 pub(super) struct StoodIn {
-    /// To the targets that were asked for.
+    /// The new bytes of the targets.
     pub(super) device: Scratch,
-    /// To host memory.
+    /// The bytes for host memory.
     pub(super) host: Vec<(HostId, u64, Scratch)>,
 }
 
-/// Where ranges of several memories lie in one.
+/// The layout of ranges of several memories in one memory.
 #[derive(Debug)]
 struct Layout<K> {
     ranges: Vec<(K, Range<u64>, u64)>,
@@ -48,14 +48,14 @@ impl<K: PartialEq + Copy> Layout<K> {
         Self { ranges, bytes }
     }
 
-    /// Where a place is. What has no bytes is at the start.
+    /// Returns the position of a place. An empty range is at the start.
     fn place(&self, memory: K, offset: u64) -> u64 {
         let has = |(other, range, _): &&(K, Range<u64>, u64)| *other == memory && range.contains(&offset);
         self.ranges.iter().find(has).map_or(0, |(_, range, at)| at + offset - range.start)
     }
 }
 
-/// Memory that is lent by a device for a request.
+/// Temporary memory of a device for one request.
 struct Lent<'a> {
     core: &'a Core,
     seat: usize,
@@ -107,7 +107,7 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// What places of a request are in the memory that is lent for it.
+/// The mapping from a request's places to temporary memory.
 struct Moved<'a> {
     buffer: &'a BufferHandle,
     host: &'a HostAllocation,
@@ -126,9 +126,9 @@ impl Places for Moved<'_> {
 }
 
 impl Core {
-    /// Does a request of a seat without the seat's device, on another one over memory in which what it
-    /// touches is rebuilt. What it writes is given back, and written nowhere else. The caller has locked
-    /// the stripes of what it reads.
+    /// Executes a request of a seat on another device, over memory with reconstructed data. Returns the
+    /// written bytes, and writes them nowhere else. The caller has locked the stripes that the request
+    /// reads.
     pub(super) fn stand_in(
         &self,
         seat: usize,
@@ -144,7 +144,7 @@ impl Core {
             }
             match self.stand_in_on(other, seat, request, touches, targets, &error) {
                 Ok(done) => return Ok(done),
-                // Another one may do it.
+                // Another device may support it.
                 Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => {
                     refusal.get_or_insert(error.with_advice(
                         "rebuild the lost device, or ask for less at once: another device does its work",
@@ -184,7 +184,7 @@ impl Core {
         for (host, range) in touches.host_reads.iter() {
             let bytes = self.read_host(seat, *host, range.start, range.end - range.start)?;
             self.with_lent_host(&lent, host_layout.place(*host, range.start), |address| {
-                // SAFETY: the memory that is lent has room for all ranges, and no work is under way there.
+                // SAFETY: the temporary memory has room for all ranges, and no work on it is in flight.
                 unsafe { racy::write(address, &bytes) };
             });
         }
@@ -203,7 +203,7 @@ impl Core {
         for (host, range) in touches.host_writes.iter() {
             let mut bytes = self.scratch(range.end - range.start)?;
             self.with_lent_host(&lent, host_layout.place(*host, range.start), |address| {
-                // SAFETY: the memory that is lent has room for all ranges, and the work is over.
+                // SAFETY: the temporary memory has room for all ranges, and the work is over.
                 unsafe { racy::read(address, &mut bytes) };
             });
             written.push((*host, range.start, bytes));
@@ -211,7 +211,7 @@ impl Core {
         Ok(StoodIn { device, host: written })
     }
 
-    /// Calls `reach` with a place in host memory that is lent.
+    /// Calls `reach` with a place in temporary host memory.
     fn with_lent_host(&self, lent: &Lent<'_>, offset: u64, reach: impl FnOnce(*mut u8)) {
         let state = self.seats[lent.seat].lock();
         if let Some(host) = state.member.hosts.get(&lent.host) {
@@ -220,7 +220,7 @@ impl Core {
     }
 }
 
-/// Ranges of buffers as targets.
+/// Converts ranges of buffers to targets.
 pub(super) fn targets_of<'a>(ranges: impl Iterator<Item = &'a (BufferId, Range<u64>)>) -> Vec<Target> {
     ranges.map(|(buffer, range)| Target::new(*buffer, range.start, range.end - range.start)).collect()
 }

@@ -1,4 +1,4 @@
-//! Submissions, and the thread of each seat that does those which one device cannot do by itself.
+//! Submissions, and the thread of each seat that executes work which one device cannot do by itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::wrap::several::touches::{Effect, Touches};
 use crate::wrap::several::wakers::{Call, Chain, Woken};
 use crate::{DeviceInfo, Error, ErrorKind, Progress, QueueHandle, QueueId, Request, Result, Ticket};
 
-/// From so many submissions on a queue is looked through for what is over.
+/// The number of submissions from which a queue is polled for finished ones.
 const LOOK_FROM: usize = 64;
 
-/// A seat, for those who hold on to it alone.
+/// A seat and its group, for code that uses one seat.
 #[derive(Debug)]
 pub(super) struct Seated {
     pub(super) core: Arc<Core>,
@@ -55,7 +55,7 @@ impl Seated {
             let begun = if is_read && !follows {
                 state.member.start(id, request, Adapted::default()).map(Stand::Direct)
             } else {
-                // What the device cannot do is refused here.
+                // Requests that the device cannot execute are refused here.
                 prepare(&state, request).map(|()| Stand::Job)
             };
             match begun {
@@ -64,7 +64,8 @@ impl Seated {
                 Err(error) => return Err(error),
             }
         }
-        // SAFETY: memory is released when the submissions that touch it are over, with which this goes.
+        // SAFETY: memory is released after the submissions that touch it are over, and this copy ends with
+        // its submission.
         let kept = unsafe { Kept::new(request) };
         let ticket = state.add(id, stand, kept, touches).ok_or_else(unknown)?;
         Ok(ticket)
@@ -140,7 +141,7 @@ impl Seated {
         }
     }
 
-    /// Waits until all submissions are over that meet a condition.
+    /// Waits for all submissions that meet a condition.
     pub(super) fn wait_for_all(&self, is_wanted: impl Fn(&super::seat::Entry) -> bool) {
         loop {
             let mut state = self.core.seats[self.at].lock();
@@ -149,7 +150,7 @@ impl Seated {
         }
     }
 
-    /// Waits until nothing is under way that the device was given.
+    /// Waits until no work that the device received is in flight.
     pub(super) fn wait_for_direct(&self) {
         loop {
             let mut state = self.core.seats[self.at].lock();
@@ -159,23 +160,23 @@ impl Seated {
                     drop(state);
                     let _ = device.wait(part);
                 }
-                // The rest of its queue is with the thread, which waits for the device first.
+                // The thread has the rest of its queue, and waits for the device first.
                 Some((_, Pending::Job)) => self.pause(state, Pending::Job),
                 None => return,
             }
         }
     }
 
-    /// Waits for something to be over.
+    /// Waits for some work to end.
     fn pause(&self, mut state: parking_lot::MutexGuard<'_, SeatState>, pending: Pending) {
         let seat = &self.core.seats[self.at];
         match pending {
             Pending::Direct(device, part) => {
                 drop(state);
-                // What came of it is asked for again.
+                // A later poll returns the outcome.
                 let _ = device.wait(part);
             }
-            // A waker that the thread itself runs may wait for what the thread has still to do.
+            // A waker that runs in the seat's thread may wait for later jobs of the same thread.
             Pending::Job if seat.is_worker() => {
                 let job = state.jobs.pop_front();
                 drop(state);
@@ -187,7 +188,7 @@ impl Seated {
         }
     }
 
-    /// Does what comes, until no more will.
+    /// Runs jobs until no more will arrive.
     pub(super) fn work(self: &Arc<Self>) {
         let seat = &self.core.seats[self.at];
         let _ = seat.worker.set(std::thread::current().id());
@@ -219,7 +220,7 @@ impl Seated {
         seat.done.notify_all();
     }
 
-    /// Does a submission, unless that is so already, after all that it comes after.
+    /// Executes a submission, unless it is over, after all work before it.
     fn finish(&self, queue: QueueId, value: u64) {
         let seat = &self.core.seats[self.at];
         let before = match seat.lock().entry(queue, value) {
@@ -236,18 +237,18 @@ impl Seated {
         drop(state);
         let run = || kept.with(|request| self.core.carry_out(self.at, request));
         let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-            // Nobody knows what the device has there.
+            // The contents on the device are unknown.
             let error = Error::new(ErrorKind::KernelFailed, "parity").with_detail("a device panicked");
             let id = seat.lock().member.id;
             self.core.lose(self.at, id, &error);
             Err(error)
         });
         seat.lock().end(queue, value, outcome);
-        // The request names memory that may be released from now on.
+        // From now on the request's memory may be released.
         drop(kept);
     }
 
-    /// Has all submissions of a queue up to a value be over.
+    /// Completes all submissions of a queue up to a value.
     fn finish_all(&self, queue: QueueId, value: u64) {
         let seat = &self.core.seats[self.at];
         loop {
@@ -270,10 +271,10 @@ impl Seated {
         }
     }
 
-    /// Wakes who waits for what is over by now. No lock is held, and no call under way.
+    /// Wakes the waiters of finished work. The caller holds no lock, and is inside of no call.
     fn wake_due(self: &Arc<Self>) {
         loop {
-            // A waker may have the thread do more.
+            // A waker may give the thread more work.
             let due = std::mem::take(&mut self.core.seats[self.at].lock().due);
             if due.is_empty() {
                 return;
@@ -304,7 +305,7 @@ impl Woken for Seated {
     }
 }
 
-/// Has a device look at a request that another thread will give it.
+/// Lets a device check a request that another thread will submit.
 fn prepare(state: &SeatState, request: &Request<'_>) -> Result<()> {
     let (member, device) = (&state.member, &state.member.device);
     match request {

@@ -5,11 +5,11 @@ use std::ptr::NonNull;
 
 use crate::{Device, Error, ErrorKind, HostAllocation, HostMemory, Result, racy};
 
-/// Host memory is aligned to this; long pieces to a huge page.
+/// The alignment of host memory; long allocations are aligned to a huge page.
 const ALIGNMENT: usize = 4096;
 const HUGE: usize = 2 << 20;
 
-/// A piece of host memory, whoever allocated it.
+/// A piece of host memory, of the program or of a device.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::wrap) struct Host {
     pub(in crate::wrap) address: usize,
@@ -17,22 +17,22 @@ pub(in crate::wrap) struct Host {
     pub(in crate::wrap) kind: HostMemory,
 }
 
-/// Host memory that a device of several devices has allocated.
+/// Host memory that a combined device has allocated.
 #[derive(Debug)]
 pub(in crate::wrap) struct Block {
     address: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: a block is reached through handles alone; it is given back by one thread.
+// SAFETY: all accesses to a block go through handles; one thread frees it.
 unsafe impl Send for Block {}
 
 impl Block {
-    /// Zeroed memory; `None` if there is not so much.
+    /// Allocates zeroed memory; `None` if the allocation fails.
     pub(in crate::wrap) fn new(bytes: usize) -> Option<Self> {
         let align = if bytes >= HUGE { HUGE } else { ALIGNMENT };
         let layout = Layout::from_size_align(bytes.max(1), align).ok()?;
-        // SAFETY: the layout has a byte at least.
+        // SAFETY: the layout has at least one byte.
         let address = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         Some(Self { address, layout })
     }
@@ -41,12 +41,12 @@ impl Block {
         self.address
     }
 
-    /// Overwrites it before it is given back.
+    /// Overwrites the block with zeroes before its release.
     ///
     /// # Safety
     /// No device knows it any more.
     pub(in crate::wrap) unsafe fn wipe(&self) {
-        // SAFETY: the block is ours and initialised, and no work touches it, by the caller's promise.
+        // SAFETY: this block owns the initialised memory, and no work touches it, by the caller's promise.
         unsafe { racy::wipe(self.address.as_ptr(), self.layout.size()) };
     }
 }
@@ -58,7 +58,7 @@ impl Drop for Block {
     }
 }
 
-/// Makes host memory known to one more device, page-locked if it was and the device does that.
+/// Imports host memory into one more device, page-locked if it was and if the device can do that.
 ///
 /// # Safety
 /// As [`Device::import_host`].

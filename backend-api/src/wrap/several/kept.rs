@@ -1,4 +1,4 @@
-//! Requests that are kept: until they are done, to be asked of another device, or until their turn comes.
+//! Owned copies of requests, for repetition on another device and for delayed execution.
 
 use crate::expr::{Geometry, OwnedCompute};
 use crate::kernel::Kernel;
@@ -6,7 +6,7 @@ use crate::{
     DeviceSpan, Elements, Fill, Gather, HostSpan, Launch, Request, Route, Scatter, Search, Transfer, View,
 };
 
-/// A request, tied to nothing.
+/// A request without lifetimes.
 #[derive(Debug)]
 pub(in crate::wrap) enum Kept {
     Copies(Vec<Transfer<'static>>, Option<Route>),
@@ -18,7 +18,7 @@ pub(in crate::wrap) enum Kept {
     Launch(Box<OwnedLaunch>),
 }
 
-/// A launch with lists of its own.
+/// A launch that owns its lists.
 #[derive(Debug)]
 pub(in crate::wrap) struct OwnedLaunch {
     kernel: Kernel,
@@ -32,7 +32,7 @@ pub(in crate::wrap) struct OwnedLaunch {
     report: HostSpan<'static>,
 }
 
-/// What a gather or a scatter moves, with a list of places of its own.
+/// A gather or a scatter that owns its list of places.
 #[derive(Debug)]
 pub(in crate::wrap) struct OwnedList {
     elements: OwnedView,
@@ -59,7 +59,7 @@ impl OwnedView {
 }
 
 impl Kept {
-    /// A copy of a request.
+    /// Copies a request.
     ///
     /// # Safety
     /// As [`HostSpan::detach`], for all of its places.

@@ -1,4 +1,4 @@
-//! One device of several, and requests in its own names.
+//! One device of several, and requests translated to its names.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::{
     Ticket, Transfer, View,
 };
 
-/// How far a device has what it ought to have.
+/// The completeness of a device's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::wrap) enum Status {
-    /// It has everything.
+    /// It has all data.
     Current,
-    /// It takes all writes, and lacks what is listed as missing.
+    /// It takes all writes, and lacks the ranges that are listed as missing.
     Rebuilding,
-    /// It goes when it has done what it was asked, and is asked nothing more.
+    /// It receives no more requests, and is removed when its work is done.
     Leaving,
     Lost,
 }
 
-/// One device, and what it calls the queues and the memory of the device that it is a part of.
+/// One device, and its names for the queues and the memory of the combined device.
 #[derive(Debug)]
 pub(in crate::wrap) struct Member {
-    /// Never that of another one.
+    /// Unique among all members.
     pub(in crate::wrap) id: u64,
     pub(in crate::wrap) device: Arc<dyn Device>,
     pub(in crate::wrap) status: Status,
@@ -34,20 +34,20 @@ pub(in crate::wrap) struct Member {
     pub(in crate::wrap) hosts: Names<HostId, HostAllocation>,
     /// For copies from one device to another.
     pub(in crate::wrap) copies: Option<QueueHandle>,
-    /// Bytes of the work that is under way.
+    /// Bytes of the work in flight.
     pub(in crate::wrap) busy_bytes: u64,
-    /// What it lacks while it is rebuilt.
+    /// The ranges that it lacks while it is rebuilt.
     pub(in crate::wrap) missing: Vec<(BufferId, Range<u64>)>,
-    /// The members that copy to it past the host.
+    /// The members that can copy to it without the host.
     pub(in crate::wrap) links: Vec<u64>,
 }
 
-/// What is different about a request on another device than the first.
+/// The changes of a request for another device than the first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::wrap) struct Adapted<'a> {
-    /// Whether it is another one: then downloads are left out.
+    /// Whether it runs on another device than the first: then downloads are omitted.
     pub(in crate::wrap) is_repeated: bool,
-    /// Where the report of a launch goes instead.
+    /// The place for the report of a launch, instead of the requested one.
     pub(in crate::wrap) report: Option<HostSpan<'a>>,
 }
 
@@ -93,7 +93,7 @@ impl Places for Member {
     }
 }
 
-/// What a device calls places, and requests with these in the place of those that were asked for.
+/// Translates places to a device's names, and requests with them.
 pub(in crate::wrap) trait Places {
     fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>>;
 
@@ -103,7 +103,7 @@ pub(in crate::wrap) trait Places {
         Ok(Elements { start: self.device_place(elements.start)?, ..*elements })
     }
 
-    /// Where the pages of a view begin on this device.
+    /// The start of a view's pages on this device.
     fn places(&self, view: &View<'_>) -> Result<Vec<DeviceSpan<'_>>> {
         view.bases().iter().map(|base| self.device_place(*base)).collect()
     }
@@ -148,7 +148,8 @@ pub(in crate::wrap) trait Places {
         run(&Compute { program: compute.program, sources: &sources, geometry: compute.geometry, action })
     }
 
-    /// Calls `run` with a launch in this device's names, whose report goes elsewhere if so wanted.
+    /// Calls `run` with a launch in this device's names, with another place for the report if `report` is
+    /// set.
     fn with_launch<R>(
         &self,
         launch: &Launch<'_>,
@@ -172,7 +173,7 @@ pub(in crate::wrap) trait Places {
         })
     }
 
-    /// Starts a request on a device whose names these are.
+    /// Starts a request on the device of these names.
     fn start_on(
         &self,
         device: &dyn Device,
@@ -213,7 +214,7 @@ pub(in crate::wrap) trait Places {
     }
 }
 
-/// The same view at other places, as many as it has.
+/// Returns the same view at other places, one for each of its own.
 pub(super) fn moved<'a>(view: &View<'_>, places: &'a [DeviceSpan<'a>]) -> View<'a> {
     match *view {
         View::Run(elements) => View::Run(Elements { start: places[0], ..elements }),
@@ -223,7 +224,7 @@ pub(super) fn moved<'a>(view: &View<'_>, places: &'a [DeviceSpan<'a>]) -> View<'
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Each waits for the work that uses it.
+        // Each call waits for the work that uses the object.
         let queues = self.queues.drain().map(|(_, queue)| queue).chain(self.copies.take());
         queues.for_each(|queue| self.device.release_queue(queue));
         self.buffers.drain().for_each(|(_, buffer)| self.device.release(buffer));

@@ -1,11 +1,11 @@
-//! Which memory a request reads and writes.
+//! The memory that a request reads and writes.
 
 use std::ops::Range;
 
 use crate::kernel::Report;
 use crate::{BufferId, DeviceSpan, Elements, HostId, HostSpan, Request, Search, Transfer};
 
-/// Ranges of bytes by memory, ascending, none of which touches another.
+/// Ranges of bytes by memory, ascending and disjoint.
 #[derive(Debug)]
 pub(in crate::wrap) struct Ranges<K>(Vec<(K, Range<u64>)>);
 
@@ -48,12 +48,12 @@ impl<K: Ord + Copy> Ranges<K> {
         false
     }
 
-    /// All of some memory.
+    /// The whole of some memory.
     pub(in crate::wrap) fn all_of(memory: K) -> Self {
         Self(vec![(memory, 0..u64::MAX)])
     }
 
-    /// Whether any of them has a byte of a range.
+    /// Whether any of the ranges contains a byte of `range`.
     pub(in crate::wrap) fn meet(&self, memory: K, range: &Range<u64>) -> bool {
         let mut own = self.0.iter().filter(|(other, _)| *other == memory);
         own.any(|(_, own)| own.start < range.end && range.start < own.end)
@@ -72,23 +72,23 @@ impl<K: Ord + Copy> Ranges<K> {
     }
 }
 
-/// Where the bytes come from that a request changes in device memory.
+/// The source of the bytes that a request writes to device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::wrap) enum Effect {
-    /// It changes none.
+    /// It writes none.
     #[default]
     Read,
-    /// From the host alone, so that the same request has the same effect on every device.
+    /// The host alone, so that the request has the same effect on every device.
     FromHost,
-    /// From device memory, too.
+    /// Device memory, too.
     FromDevice,
 }
 
-/// What a request reads and writes.
+/// The ranges that a request reads and writes.
 #[derive(Debug, Default)]
 pub(in crate::wrap) struct Touches {
     pub(in crate::wrap) effect: Effect,
-    /// Whether one device alone does some of its reads.
+    /// Whether one device alone executes some of its reads.
     reads_alone: bool,
     pub(in crate::wrap) reads: Ranges<BufferId>,
     pub(in crate::wrap) writes: Ranges<BufferId>,
@@ -97,7 +97,7 @@ pub(in crate::wrap) struct Touches {
 }
 
 impl Touches {
-    /// Those of a request that passed its check.
+    /// Returns the ranges of a request that passed its check.
     pub(in crate::wrap) fn of(request: &Request<'_>) -> Self {
         let mut touches = Self::default();
         touches.add(request);
@@ -161,7 +161,7 @@ impl Touches {
     }
 
     fn add_copies(&mut self, transfers: &[Transfer<'_>]) {
-        // What comes after nothing comes after all that was before, on every device.
+        // An empty call is ordered after all earlier work, on every device.
         self.effect = if transfers.is_empty() { Effect::FromHost } else { Effect::Read };
         for transfer in transfers {
             match *transfer {
@@ -202,10 +202,12 @@ impl Touches {
         self.host_writes.add(at.host(), at.offset(), bytes);
     }
 
-    /// Whether a request has to wait for one that is under way, since the queues of one device do not keep
-    /// them in order: it changes host memory that the other one uses, or uses what the other one changes
-    /// there; or it changes device memory that the other one reads on one device alone, and would have to
-    /// read again on another one if that is lost.
+    /// Returns whether a request must wait for one in flight, since the queues of one device do not order
+    /// them. Two cases need it:
+    ///
+    /// - One of the two changes host memory that the other uses.
+    /// - It changes device memory that the other reads on one device alone. If that device is lost,
+    ///   another one must repeat the read.
     pub(in crate::wrap) fn must_follow(&self, under_way: &Self) -> bool {
         self.host_writes.overlap(&under_way.host_reads)
             || self.host_writes.overlap(&under_way.host_writes)
@@ -221,7 +223,7 @@ impl Touches {
         self.host_reads.has(host) || self.host_writes.has(host)
     }
 
-    /// About how much work it is.
+    /// An estimate of the amount of work, in bytes.
     pub(in crate::wrap) fn bytes(&self) -> u64 {
         self.reads.bytes() + self.writes.bytes()
     }

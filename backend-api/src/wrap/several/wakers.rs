@@ -1,4 +1,4 @@
-//! Wakers run when no lock of a device of several is held, whichever device runs them, and in whatever call.
+//! Deferred wake-ups: wakers run when the thread holds no lock of a combined device.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
@@ -10,12 +10,12 @@ use crate::Ticket;
 use crate::backends::wake_all;
 
 thread_local! {
-    /// In how many calls of devices of several devices the thread is.
+    /// The nesting depth of calls of combined devices in this thread.
     static INSIDE: Cell<u32> = const { Cell::new(0) };
     static DUE: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A call of a device of several: wakers that devices run meanwhile on this thread wait for its end.
+/// A call of a combined device: wakers that devices run meanwhile in this thread are deferred to its end.
 pub(in crate::wrap) struct Call(());
 
 impl Call {
@@ -38,14 +38,14 @@ impl Drop for Call {
     }
 }
 
-/// What has tickets whose work may go from one device to another.
+/// An object with tickets whose work may move between devices.
 pub(in crate::wrap) trait Woken: Send + Sync + 'static {
     /// Wakes a waker when a ticket is over.
     fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker);
 }
 
-/// What a device is given for a waker of the program: it asks whose ticket it is, which may have to wait for
-/// another device then.
+/// A waker that wraps a waker of the program. It checks the ticket, which may have to wait for another
+/// device then.
 pub(in crate::wrap) struct Chain<C> {
     core: Weak<C>,
     ticket: Ticket,
