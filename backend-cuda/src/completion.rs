@@ -1,4 +1,4 @@
-//! How it is known what a queue has done: by an event of the driver after each submission.
+//! The completion of a queue's work, observed by a driver event after each submission.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ struct EventState {
     idle: Vec<Event>,
 }
 
-/// An event costs the driver some memory, so not all are kept for ever. Making one costs about as much as a
-/// submission.
+/// An event costs the driver some memory, so the pool of idle ones is bounded. Creating an event costs
+/// about as much as a submission.
 const IDLE_EVENTS_MAX: usize = 1024;
-/// After every so many submissions about which nobody has asked it is looked which are done.
+/// The number of pending submissions after which `record` polls for completed ones.
 const LOOK_AFTER: usize = 64;
 
 impl Events {
@@ -36,14 +36,15 @@ impl Events {
         Self { context: Arc::clone(context), done: AtomicU64::new(0), state: Mutex::default() }
     }
 
-    /// Makes the stream announce `value` after all work that it has. The context is current.
+    /// Records an event that announces `value` after all earlier work of the stream. The context is
+    /// current.
     pub fn record(&self, stream: &Stream, value: u64) -> Outcome {
         let mut state = self.state.lock();
         if state.idle.is_empty()
             && !state.pending.is_empty()
             && state.pending.len().is_multiple_of(LOOK_AFTER)
         {
-            // A program submits and does not ask: what was reached meanwhile is used again.
+            // A program may submit without polling: this reuses the events that were reached meanwhile.
             self.advance(&mut state, u64::MAX)?;
         }
         let event = match state.idle.pop() {
@@ -58,8 +59,8 @@ impl Events {
         Ok(())
     }
 
-    /// The newest value that was announced; of those up to `wanted` at least, if all of them were. The
-    /// context need not be current.
+    /// Returns the newest value that was reached. It is exact for values up to `wanted`. The context need
+    /// not be current.
     pub fn reached(&self, wanted: u64) -> Outcome<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {
@@ -69,8 +70,8 @@ impl Events {
         self.advance(&mut self.state.lock(), wanted)
     }
 
-    /// As [`reached`](Self::reached), but does not wait for another thread that is asking or submitting at
-    /// the moment: the answer may then be somewhat old.
+    /// Returns a value like [`reached`](Self::reached), but does not wait for another thread that polls or
+    /// submits at the moment: the value may then be somewhat old.
     pub fn glimpse(&self, wanted: u64) -> Outcome<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {
@@ -81,21 +82,22 @@ impl Events {
         self.advance(&mut state, wanted)
     }
 
-    /// Makes `stream`, of another queue, wait for a value of this one. The context is current.
+    /// Makes `stream`, of another queue, wait for a value of this queue. The context is current.
     pub fn order(&self, stream: &Stream, value: u64) -> Outcome {
         let state = self.state.lock();
         let first = state.pending.partition_point(|(pending, _)| *pending < value);
         state.pending.get(first).map_or(Ok(()), |(_, event)| stream.wait_for(event))
     }
 
-    /// Finds out whether `wanted` was reached; for `u64::MAX`, what was. The context is current.
+    /// Finds out whether `wanted` was reached; for `u64::MAX`, the newest reached value. The context is
+    /// current.
     ///
-    /// Events of one stream are reached in their order, so one question answers for all before it, and the
-    /// newest one that was reached is found by halving.
+    /// Events of one stream are reached in their order. So one query answers for all earlier ones, and a
+    /// binary search finds the newest reached one.
     fn advance(&self, state: &mut EventState, wanted: u64) -> Outcome<u64> {
         let done = self.done.load(Ordering::Acquire);
         let Some(last) = state.pending.len().checked_sub(1) else { return Ok(done) };
-        // Those before `low` were reached, those from `high` on were not.
+        // Events before `low` were reached, events from `high` on were not.
         let (mut low, mut high) = (0, last + 1);
         let asked = state.pending.partition_point(|(value, _)| *value < wanted).min(last);
         if state.pending[asked].1.query()? {

@@ -1,4 +1,4 @@
-//! The CUDA context of a device, and making it current.
+//! The CUDA context of a device, and guards that make it current.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -12,35 +12,35 @@ use parking_lot::Mutex;
 use crate::driver::{Code, ContextHandle, Driver, Outcome, StreamHandle, check};
 use crate::kept::Kept;
 
-/// A context: the card's primary one, which is held as long as this lives, or one that the program made.
+/// A context: the GPU's primary one, which is retained while this lives, or a context of the program.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) driver: &'static Driver,
     handle: ContextHandle,
     ordinal: c_int,
     is_primary: bool,
-    /// Tells apart contexts that one after the other have the same handle.
+    /// Distinguishes successive contexts with the same handle.
     generation: u64,
-    /// In which memory is wiped before it is given back, if it is. Made when that is asked for: a card that
-    /// is full may refuse one later.
+    /// The stream that wipes memory before its release, if wiping is on. It is created when wiping is
+    /// turned on: a full GPU may refuse one later.
     wiper: OnceLock<StreamHandle>,
-    /// Other contexts, by what tells them apart, and whether kernels and copies of this one reach memory
+    /// Other contexts by their generation, and whether kernels and copies of this context reach memory
     /// there.
     peers: Mutex<Vec<(u64, bool)>>,
-    /// Memory that was given back a moment ago.
+    /// Memory that was released a moment ago.
     pub(crate) kept: Kept,
 }
 
 thread_local! {
-    /// The context that this thread was left with by this crate, if it had none of its own.
+    /// The context that this crate left current on this thread, if the thread had none of its own.
     static LEFT: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
 }
 
 impl Context {
-    /// The primary context of a card, which is shared with everything else in the process that uses it.
+    /// Retains the primary context of a GPU, which all code of the process shares.
     pub(crate) fn primary(driver: &'static Driver, ordinal: c_int) -> Outcome<Self> {
         let mut handle = ContextHandle::NULL;
-        // SAFETY: writes one handle; a wrong ordinal is answered with an error.
+        // SAFETY: writes one handle; the driver answers a wrong ordinal with an error.
         check(unsafe { (driver.table.primary_retain)(&raw mut handle, ordinal) })?;
         Ok(Self::of(driver, handle, ordinal, true))
     }
@@ -60,7 +60,7 @@ impl Context {
         }
     }
 
-    /// A context of the program.
+    /// Uses a context of the program.
     ///
     /// # Safety
     /// The context must be alive, and stay so until `self` is dropped.
@@ -76,7 +76,8 @@ impl Context {
         Ok(context)
     }
 
-    /// The context that is current on this thread, if it is the primary one of its card; held from now on.
+    /// Returns the context that is current on this thread, if it is the primary one of its GPU, and
+    /// retains it.
     pub(crate) fn current(driver: &'static Driver) -> Outcome<Option<Self>> {
         let mut found = ContextHandle::NULL;
         // SAFETY: writes one handle.
@@ -85,7 +86,8 @@ impl Context {
             return Ok(None);
         }
         let (mut ordinal, mut flags, mut is_active) = (0, 0, 0);
-        // SAFETY: each writes what it is given room for; asking does not make a primary context.
+        // SAFETY: each call writes the value that its pointer has room for; the query creates no primary
+        // context.
         unsafe {
             check((driver.table.context_get_device)(&raw mut ordinal))?;
             check((driver.table.primary_get_state)(ordinal, &raw mut flags, &raw mut is_active))?;
@@ -105,12 +107,12 @@ impl Context {
         self.is_primary
     }
 
-    /// Whether both stand for the same context of the driver.
+    /// Whether both are the same context of the driver.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         std::ptr::eq(self.driver, other.driver) && self.handle == other.handle
     }
 
-    /// What it is called where nothing more is known.
+    /// A name for messages that know no more.
     pub(crate) fn name(&self) -> String {
         format!("CUDA device {}", self.ordinal)
     }
@@ -121,10 +123,10 @@ impl Context {
 
     /// Makes the context current on this thread until the guard is dropped.
     ///
-    /// What is current is asked for each time, since other libraries may have changed it; the driver answers
-    /// from a thread-local in a few nanoseconds. A context of somebody else is put back by the guard. A
-    /// thread that had none keeps this one, so that threads that do nothing but page change nothing after
-    /// their first call.
+    /// It queries the current context each time, since other libraries may have changed it; the driver
+    /// answers from a thread-local in a few nanoseconds. The guard restores the context of other code. A
+    /// thread that had none keeps this one, so that a thread that only pages makes no further change after
+    /// its first call.
     pub(crate) fn enter(&self) -> Outcome<Entered<'_>> {
         let mut found = ContextHandle::NULL;
         // SAFETY: writes one handle.
@@ -150,14 +152,16 @@ impl Context {
     }
 
     fn set_current(&self, handle: ContextHandle) -> Outcome {
-        // SAFETY: the handle is this context's own, alive as long as `self`, or one that was current before.
+        // SAFETY: the handle is this context's own, alive as long as `self`, or one that was current
+        // before.
         check(unsafe { (self.driver.table.context_set_current)(handle) })
     }
 
-    /// Whether kernels and copies in this context reach memory of another, after it has been seen to.
+    /// Whether kernels and copies in this context reach memory of another one. The first call enables the
+    /// access.
     ///
-    /// Two contexts of one card do not. The driver copies between all cards, but where these do not reach
-    /// each other it does so through host memory of its own.
+    /// Two contexts of one GPU do not reach each other. The driver copies between all GPUs, but through
+    /// its own host memory if they do not reach each other.
     pub(crate) fn reaches(&self, other: &Self) -> bool {
         if !std::ptr::eq(self.driver, other.driver) {
             return false;
@@ -179,7 +183,7 @@ impl Context {
 
     fn open_to(&self, other: &Self) -> Outcome<bool> {
         let (table, mut can_access) = (&self.driver.table, 0);
-        // SAFETY: writes one integer; the ordinals are those of cards.
+        // SAFETY: writes one integer; the ordinals are valid.
         check(unsafe { (table.device_can_access_peer)(&raw mut can_access, self.ordinal, other.ordinal) })?;
         if can_access == 0 || self.ordinal == other.ordinal {
             return Ok(false);
@@ -192,7 +196,7 @@ impl Context {
         }
     }
 
-    /// A stream that waits for no other. The context is current.
+    /// Creates a stream that waits for no other. The context is current.
     pub(crate) fn make_stream(&self) -> Outcome<StreamHandle> {
         let mut stream = StreamHandle::NULL;
         let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
@@ -203,11 +207,11 @@ impl Context {
 
     /// Blocks until all work in the context is done. The context is current.
     pub(crate) fn synchronize(&self) -> Outcome {
-        // SAFETY: takes nothing; a context is current.
+        // SAFETY: takes no argument; a context is current.
         check(unsafe { (self.driver.table.context_synchronize)() })
     }
 
-    /// Has memory wiped from now on before it is given back.
+    /// Turns on wiping of memory before its release.
     pub(crate) fn start_wiping(&self) -> Outcome {
         if self.wiper().is_some() {
             return Ok(());
@@ -221,14 +225,14 @@ impl Context {
         Ok(())
     }
 
-    /// The stream in which memory is wiped, if it is.
+    /// The stream that wipes memory, if wiping is on.
     pub(crate) fn wiper(&self) -> Option<StreamHandle> {
         self.wiper.get().copied()
     }
 
-    /// Destroys a stream in which nothing is in flight.
+    /// Destroys a stream without work in flight.
     fn destroy(&self, stream: StreamHandle) {
-        // SAFETY: the stream is alive, and this was its only name.
+        // SAFETY: the stream is alive, and this was its only handle.
         let destroyed =
             self.enter().and_then(|_current| check(unsafe { (self.driver.table.stream_destroy)(stream) }));
         if let Err(code) = destroyed {
@@ -236,7 +240,7 @@ impl Context {
         }
     }
 
-    /// Has the driver find memory: once more without what is kept, if there is too little of it.
+    /// Runs a driver allocation. If memory is short, releases the cached memory and tries again.
     pub(crate) fn find_memory(&self, mut find: impl FnMut() -> Outcome) -> Outcome {
         match find() {
             Err(Code::OUT_OF_MEMORY) if Kept::give_all_back_of(self) => find(),
@@ -244,13 +248,13 @@ impl Context {
         }
     }
 
-    /// Bytes that are free, those that are kept among them, and all bytes.
+    /// Returns the free bytes, including cached ones, and all bytes.
     pub(crate) fn memory(&self) -> Outcome<(u64, u64)> {
         let (free, total) = self.memory_of_driver()?;
         Ok((free + Kept::bytes_of(self), total))
     }
 
-    /// Bytes that the driver has to give out, and all bytes.
+    /// Returns the bytes that the driver can allocate, and all bytes.
     pub(crate) fn memory_of_driver(&self) -> Outcome<(u64, u64)> {
         let _current = self.enter()?;
         let (mut free, mut total) = (0_usize, 0_usize);
@@ -269,7 +273,7 @@ impl Drop for Context {
         if self.is_primary {
             let (left, generation) = LEFT.get();
             if left == self.handle.0.addr() && generation == self.generation {
-                // Do not leave this thread with a context that may be about to end.
+                // This thread must not keep a context that may be about to end.
                 let _ = self.set_current(ContextHandle::NULL);
                 LEFT.set((0, 0));
             }
@@ -281,12 +285,12 @@ impl Drop for Context {
     }
 }
 
-/// Proof that a context is current on this thread; see [`Context::enter`].
+/// A guard: while it lives, a context is current on this thread; see [`Context::enter`].
 #[derive(Debug)]
 pub(crate) struct Entered<'a> {
     context: &'a Context,
     put_back: Option<ContextHandle>,
-    /// What is current belongs to a thread.
+    /// The current context belongs to a thread.
     not_send: PhantomData<*const ()>,
 }
 

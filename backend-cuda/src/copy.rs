@@ -1,4 +1,4 @@
-//! Copies: from names to addresses, neighbours joined, and on their way.
+//! Copies: resolves names to addresses, merges neighbours, and submits the pieces.
 
 use backend_api::backends::copies::joined;
 use backend_api::{DeviceSpan, Route, Transfer};
@@ -12,7 +12,7 @@ use crate::names::Lookup;
 use crate::route::{self, Direction, Load, Possible, Wishes};
 use crate::staging::{Loan, STAGING_BYTES};
 
-/// One copy, with addresses. What lies on the card is at one address for all.
+/// One copy, with addresses. Device memory has one address for all engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     direction: Direction,
@@ -22,7 +22,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// Target and source as kernels see them, if they do.
+    /// Target and source as kernels see them, if kernels can access both.
     fn mapped(&self) -> Option<(u64, u64)> {
         Some((self.to.mapped?, self.from.mapped?))
     }
@@ -36,7 +36,7 @@ fn direction(transfer: &Transfer<'_>) -> Direction {
     }
 }
 
-/// Number, size and direction of the pieces.
+/// Returns the number, size and direction of the pieces.
 fn survey(transfers: &[Transfer<'_>]) -> Load {
     let (mut pieces, mut bytes) = (0, 0);
     let mut ways: Option<Direction> = None;
@@ -62,7 +62,7 @@ fn resolve(names: &Lookup<'_>, transfer: &Transfer<'_>) -> Piece {
     Piece { direction: direction(transfer), to, from, bytes: transfer.bytes() }
 }
 
-/// Submits the checked copies of one call, by a certain route if one is given.
+/// Submits the checked copies of one call, by a given route if any.
 pub(crate) fn start(
     work: &mut Work<'_>,
     names: &Lookup<'_>,
@@ -76,20 +76,21 @@ pub(crate) fn start(
     if let [transfer] = transfers
         && forced.is_none()
     {
-        // The commonest call.
+        // The most frequent call.
         return if transfer.bytes() > 0 { single(work, &resolve(names, transfer)) } else { Ok(()) };
     }
     if names.hosts_are_mapped() {
         return start_mapped(work, names, transfers, forced);
     }
-    // Kernels do not reach pageable memory, and the driver copies it while it is called: that comes last.
+    // Kernels cannot access pageable memory, and the driver blocks while it copies that: these copies come
+    // last.
     let (mapped, others): (Vec<Transfer<'_>>, Vec<Transfer<'_>>) =
         transfers.iter().partition(|transfer| resolve(names, transfer).mapped().is_some());
     start_mapped(work, names, &mapped, forced)?;
     joined(&others).try_for_each(|transfer| single(work, &resolve(names, &transfer)))
 }
 
-/// Submits copies of which some are from or to other cards.
+/// Submits copies of which some are from or to other GPUs.
 fn start_between(
     work: &mut Work<'_>,
     names: &Lookup<'_>,
@@ -120,9 +121,9 @@ fn start_between(
     joined(&within).try_for_each(|transfer| single(work, &resolve(names, &transfer)))
 }
 
-/// Submits copies from or to other cards by kernel, which reads and writes their memory over the link, if
-/// they are many and short: each is a call of the driver otherwise. `false` if they are not, or there is no
-/// kernel.
+/// Submits copies from or to other GPUs by a kernel, which accesses their memory over the link, if they
+/// are many and short: otherwise each is a driver call. Returns `false` if they are not, or if the kernel
+/// is unavailable.
 fn between_by_kernel(
     work: &mut Work<'_>,
     names: &Lookup<'_>,
@@ -144,7 +145,7 @@ fn between_by_kernel(
     }
 }
 
-/// Submits copies between device memory and pinned memory, or within the card.
+/// Submits copies between device memory and pinned memory, or within the GPU.
 fn start_mapped(
     work: &mut Work<'_>,
     names: &Lookup<'_>,
@@ -163,7 +164,7 @@ fn start_mapped(
         match work.core.kernels.copying(work.context()) {
             Ok(kernels) => return by_kernel(work, kernels, load, pieces),
             Err(code) if code.is_fatal() => return Err(code),
-            // Without kernels, copies go on without them.
+            // If the kernels do not load, copies take other routes.
             Err(code) => {
                 tracing::warn!(?code, "the copy kernels do not load; copies go another way");
                 route = route::choose(load, Possible { batch, kernel: false }, &wishes);
@@ -219,7 +220,7 @@ fn by_batch(work: &Work<'_>, count: usize, pieces: impl Iterator<Item = Piece>) 
     }
     if let Some(copy) = table.memcpy_batch_async {
         let mut failed = 0_usize;
-        // SAFETY: as above, and one integer for the piece that failed.
+        // SAFETY: as above, and one integer for the index of a failed piece.
         return check(unsafe {
             copy(
                 to.as_mut_ptr(),
@@ -234,11 +235,11 @@ fn by_batch(work: &Work<'_>, count: usize, pieces: impl Iterator<Item = Piece>) 
             )
         });
     }
-    // A batch is only chosen where one of the two is there.
+    // `choose` selects a batch only if the driver has one of the two.
     Err(Code::NOT_SUPPORTED)
 }
 
-/// What the copy kernels read for each piece.
+/// The parameters of one piece in the copy kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Entry {
@@ -247,40 +248,41 @@ struct Entry {
     bytes: u64,
 }
 
-/// How many parts fit into a launch's parameters, in `kernels/copy.cu`. The first launch of each call has
-/// them there: the card begins at once, and while it copies the processor writes the next list.
+/// The number of parts in a launch's parameters, in `kernels/copy.cu`. The first launch of each call has
+/// them there: the GPU begins at once, and the processor writes the next list meanwhile.
 const FEW: usize = 128;
-/// How many parts the first list has: not more than are written while the first launch copies its own.
+/// The number of parts of the first list: at most as many as the processor writes while the first launch
+/// copies.
 const FIRST_LIST: usize = 768;
-/// By how much each further list is longer: writing a part takes the processor less than a third of the time
-/// that the bus takes for 4 KiB.
+/// The factor between the lengths of successive lists: writing a part takes the processor less than a
+/// third of the time that the bus takes for 4 KiB.
 const GROWTH: usize = 3;
-/// How many parts a list has at most. Between two launches the bus idles for some microseconds, so they
-/// should be long.
+/// The most parts of a list. The bus idles for some microseconds between two launches, so lists should be
+/// long.
 const LIST: usize = 4096;
-/// How many lists are under way at most.
+/// The most lists in flight.
 const LISTS: usize = 4;
-/// Some room is left to what else a queue lends out.
+/// The lists leave some room in the queue's staging memory for other uses.
 const _: () = assert!(LISTS * LIST * size_of::<Entry>() < STAGING_BYTES);
-/// A block copies at most so much before others could have helped it.
+/// The bytes of a part: one block copies it alone, so longer parts would leave other blocks idle.
 const PART_BYTES_MAX: u64 = 64 << 10;
 const PART_BYTES_MIN: u64 = 4 << 10;
-/// A call should keep about so many blocks busy, so that enough reads are under way to fill the bus.
+/// The number of blocks that a call should keep busy, so that enough reads are in flight to fill the bus.
 const PARTS: u64 = 128;
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
 
-/// How long parts are, so that they keep many blocks busy.
+/// Returns the length of parts that keep many blocks busy.
 fn part_bytes(total_bytes: u64) -> u64 {
     (total_bytes / PARTS).next_multiple_of(PART_BYTES_MIN).clamp(PART_BYTES_MIN, PART_BYTES_MAX)
 }
 
-/// The pieces as the kernels see them, cut into parts.
+/// Returns the pieces as the kernels see them, cut into parts.
 fn parts(part_bytes: u64, mut pieces: impl Iterator<Item = Piece>) -> impl Iterator<Item = Entry> {
     let mut rest = Entry::default();
     std::iter::from_fn(move || {
         while rest.bytes == 0 {
             let piece = pieces.next()?;
-            // All pieces are mapped, so none is left out.
+            // All pieces are mapped, so this skips none.
             let Some((to, from)) = piece.mapped() else { continue };
             rest = Entry { to, from, bytes: piece.bytes };
         }
@@ -291,8 +293,8 @@ fn parts(part_bytes: u64, mut pieces: impl Iterator<Item = Piece>) -> impl Itera
     })
 }
 
-/// Copies in launches of growing length, so that the card copies the parts of one while the next is being
-/// written.
+/// Copies in launches of growing length, so that the GPU copies the parts of one while the processor
+/// writes the next.
 fn by_kernel(
     work: &mut Work<'_>,
     kernels: &Copying,
@@ -309,13 +311,13 @@ fn by_kernel(
         count += 1;
     }
     let mut arguments = [argument(&few), argument(&count)];
-    // SAFETY: the parameters are (Few, u32); the ranges were checked, and are mapped or on the card.
+    // SAFETY: the parameters are (Few, u32); the ranges were checked, and are mapped or on the GPU.
     unsafe { work.stream().launch(kernels.few, blocks.min(count.into()), &mut arguments) }?;
     if (count as usize) < FEW {
         return Ok(());
     }
 
-    // At most as many parts as these come.
+    // An upper bound of the remaining parts.
     let parts_max = load.pieces as u64 + load.bytes / part_bytes;
     let is_reused = parts_max > (FEW + FIRST_LIST + GROWTH * FIRST_LIST + (LISTS - 2) * LIST) as u64;
     let mut lists = Lists { loans: [None; LISTS], given: 0, is_reused };
@@ -323,18 +325,19 @@ fn by_kernel(
     while let Some(first) = parts.next() {
         let loan = lists.next(work)?;
         let list = loan.host.cast::<Entry>();
-        // SAFETY: room for `LIST` entries was lent, at a multiple of 16, and nothing is in flight on them.
+        // SAFETY: the loan has room for `LIST` entries, at a multiple of 16, and no work in flight uses
+        // it.
         unsafe { list.write(first) };
         let mut count = 1_u32;
         for part in parts.by_ref().take(room - 1) {
-            // SAFETY: as above; at most `LIST` are written.
+            // SAFETY: as above; the loop writes at most `LIST` entries.
             unsafe { list.add(count as usize).write(part) };
             count += 1;
         }
         let address = loan.mapped;
         let mut arguments = [argument(&address), argument(&count)];
-        // SAFETY: the parameters are (u64, u32); the list is lent until the submission is done, and not
-        // written again before its launch is; the rest as above.
+        // SAFETY: the parameters are (u64, u32); the list is borrowed until the submission is done, and
+        // not written again before its launch is; the rest as above.
         unsafe { work.stream().launch(kernels.list, blocks.min(count.into()), &mut arguments) }?;
         lists.launched(work)?;
         room = (room * GROWTH).min(LIST);
@@ -342,17 +345,17 @@ fn by_kernel(
     Ok(())
 }
 
-/// Pinned memory for the lists of one call, used again and again if they are many.
+/// Pinned memory for the lists of one call, reused if they are many.
 #[derive(Debug)]
 struct Lists {
     loans: [Option<Loan>; LISTS],
     given: usize,
-    /// Whether there are more lists than loans, so that it must be known which launches are done.
+    /// Whether lists outnumber loans, so that completed launches must be tracked.
     is_reused: bool,
 }
 
 impl Lists {
-    /// Memory for [`LIST`] entries on which nothing is in flight.
+    /// Returns memory for [`LIST`] entries that no work in flight uses.
     fn next(&mut self, work: &mut Work<'_>) -> Outcome<Loan> {
         let number = self.given % LISTS;
         if let Some(loan) = self.loans[number] {
@@ -363,7 +366,7 @@ impl Lists {
         Ok(*self.loans[number].insert(loan))
     }
 
-    /// Notes that the memory given last is used by what was launched last.
+    /// Records that the last launch uses the memory returned last.
     fn launched(&mut self, work: &mut Work<'_>) -> Outcome {
         let number = self.given % LISTS;
         self.given += 1;
@@ -376,7 +379,7 @@ impl Lists {
 }
 
 impl Work<'_> {
-    /// One of [`LISTS`] events of the queue.
+    /// Returns one of the queue's [`LISTS`] events.
     fn list_event(&mut self, number: usize) -> Outcome<&Event> {
         while self.order.list_events.len() <= number {
             let event = Event::new(self.context())?;
@@ -391,9 +394,9 @@ mod tests {
     use super::*;
     use backend_api::{BufferHandle, HostAllocation, HostMemory};
 
-    /// Host memory of no bytes: names are all that is looked at.
+    /// Host memory of no bytes: the test uses names alone.
     fn host() -> HostAllocation {
-        // SAFETY: no bytes are anywhere.
+        // SAFETY: the allocation has no bytes.
         unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) }
     }
 

@@ -1,5 +1,4 @@
-//! What all parts of a device share: its context, memory and queues, and what becomes of them when it is
-//! lost.
+//! The state that all parts of a device share: context, memory and queues, and the handling of its loss.
 
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
@@ -19,22 +18,19 @@ use crate::queue::{Order, Queue};
 use crate::staging::{Lent, Loan};
 use crate::wakers::Watch;
 
-/// How long a waiter looks again and again before it gives its time slices away: small copies take 7 to 30
-/// µs.
+/// The time in which a waiter polls before it yields its time slices: small copies take 7 to 30 µs.
 const SPIN: Duration = Duration::from_micros(30);
-/// How long it does so before it sleeps between its looks. Who waits longer than that waits for many
-/// megabytes.
+/// The time in which a waiter yields before it sleeps between polls. Longer waits are for many megabytes.
 const YIELD: Duration = Duration::from_millis(2);
-/// The part of the time waited so far that a waiter sleeps until its next look, so that it is never late by
-/// much more.
+/// The part of the elapsed time that a waiter sleeps between two polls, which bounds its lateness.
 const PAUSE_PART: u32 = 128;
 const PAUSE_MIN: Duration = Duration::from_micros(10);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
-/// In every so many of these pauses the driver is asked whether it is well.
+/// The number of pauses between two checks of the driver's health.
 const EXAMINE_PAUSES: u32 = 32;
-/// How many looks lie between two looks at the clock.
+/// The number of polls between two readings of the clock.
 const LOOKS: u32 = 32;
-/// In every so many pending answers of a thread the driver is asked whether it is well.
+/// The number of a thread's pending polls between two checks of the driver's health.
 const EXAMINE_ANSWERS: u32 = 256;
 
 #[derive(Debug)]
@@ -43,7 +39,7 @@ pub(crate) struct Core {
     pub(crate) headroom_bytes: u64,
     /// One route for all copies.
     pub(crate) route: Option<Route>,
-    /// What was measured on the card.
+    /// The measured routes for the GPU.
     pub(crate) routing: RwLock<Routing>,
     pub(crate) context: Arc<Context>,
     pub(crate) memory: Memory,
@@ -71,7 +67,7 @@ impl Core {
         }
     }
 
-    /// An error of the device for a driver's code; after a fatal one the device counts as lost.
+    /// Returns an error of the device for a driver's code. After a fatal code the device is lost.
     pub(crate) fn error(&self, operation: &'static str, code: Code) -> Error {
         if code.is_fatal() {
             self.lose(code);
@@ -79,12 +75,12 @@ impl Core {
         code.error(operation).on(&self.card.info)
     }
 
-    /// The same error, said of this device.
+    /// Adds this device to an error.
     pub(crate) fn here(&self, error: Error) -> Error {
         error.on(&self.card.info)
     }
 
-    /// What a queue that has ended is refused with.
+    /// The error for a queue that has ended.
     pub(crate) fn unknown_queue(&self, operation: &'static str) -> Error {
         self.here(Queues::<Queue>::unknown(operation))
     }
@@ -102,8 +98,8 @@ impl Core {
         self.lost().map_or(Ok(()), |code| Err(lost(code, &self.card.info, operation)))
     }
 
-    /// Declares the device lost: nothing is pending any more, and threads that wait notice at the next look.
-    /// Wakers are left to the watcher, since the caller may hold locks.
+    /// Marks the device as lost: all work ends, and waiting threads notice it at their next poll. The
+    /// watcher runs the wakers, since the caller may hold locks.
     pub(crate) fn lose(&self, code: Code) {
         if self.lost.set(code).is_err() {
             return;
@@ -118,25 +114,25 @@ impl Core {
         self.queues.get(operation, id).map_err(|error| self.here(error))
     }
 
-    /// The queue of a ticket that was given; `None` if the ticket is done because its queue has ended.
+    /// Returns the queue of an issued ticket; `None` if the ticket is done because its queue has ended.
     pub(crate) fn queue_of(&self, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<Queue>>> {
         self.queues.of(operation, ticket, Queue::newest).map_err(|error| self.here(error))
     }
 
-    /// Asks the driver whether a queue that does not get on is well.
+    /// Asks the driver whether a queue without progress has failed.
     pub(crate) fn examine(&self, queue: &Queue) {
         let newest = queue.newest();
         match queue.query() {
-            // A shortage says nothing of the work, which goes on.
+            // A shortage proves nothing about the work, which continues.
             Err(Code::NOT_READY | Code::OUT_OF_MEMORY) => {}
             Err(code) => self.lose(code),
-            // All work up to `newest` and its marks were in the stream before it was found empty.
+            // All work up to `newest` and its events were in the stream before it was found empty.
             Ok(()) if queue.is_reached_soon(newest) => {}
             Ok(()) => self.lose(Code::UNKNOWN),
         }
     }
 
-    /// After a pending answer: has the driver asked now and then.
+    /// Counts a pending poll, and checks the driver's health from time to time.
     pub(crate) fn was_pending(&self, queue: &Queue) {
         thread_local! {
             static ANSWERS: Cell<u32> = const { Cell::new(0) };
@@ -147,17 +143,17 @@ impl Core {
         }
     }
 
-    /// Whether there is nothing more to wait for.
+    /// Whether the wait for a value is over.
     fn is_settled(&self, queue: &Queue, value: u64) -> bool {
         queue.is_reached(value) || self.lost().is_some()
     }
 
-    /// The same for those who ask again and again.
+    /// As [`is_settled`](Self::is_settled), for callers that poll repeatedly.
     fn seems_settled(&self, queue: &Queue, value: u64) -> bool {
         queue.seems_reached(value) || self.lost().is_some()
     }
 
-    /// Has `waker` woken once a value is done or the device is lost.
+    /// Wakes `waker` once a value is done or the device is lost.
     pub(crate) fn wake(self: &Arc<Self>, queue: &Arc<Queue>, value: u64, waker: Waker) {
         let mut is_waiting = true;
         queue.add_waiter(value, waker, || {
@@ -165,7 +161,7 @@ impl Core {
             !is_waiting
         });
         if is_waiting && let Err(error) = self.watch.add(self, queue) {
-            // Nobody else will look: block here, which is late but never wrong.
+            // No other thread will poll: this one blocks, which is late but never wrong.
             tracing::warn!(%error, "no thread for wakers");
             while !self.is_settled(queue, value) {
                 std::thread::yield_now();
@@ -177,7 +173,7 @@ impl Core {
 
     /// Blocks until a value is done or the device is lost: spins, yields, sleeps.
     ///
-    /// The caller looks for itself, without the watcher or another waiter, so it may hold locks, and may be a
+    /// The caller polls itself, without the watcher or another waiter. So it may hold locks, and may be a
     /// waker that the watcher runs.
     pub(crate) fn block(&self, queue: &Queue, value: u64) {
         let start = Instant::now();
@@ -206,14 +202,14 @@ impl Core {
         }
     }
 
-    /// Blocks until everything submitted so far is done or the device is lost.
+    /// Blocks until all submissions so far are done or the device is lost.
     pub(crate) fn block_all(&self) {
         for queue in self.queues.live() {
             self.block(&queue, queue.newest());
         }
     }
 
-    /// Submits work to a queue as one ticket. If anything fails, waits until nothing of it is in flight.
+    /// Submits work to a queue as one ticket. After a failure, waits until none of it is in flight.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         operation: &'static str,
@@ -227,7 +223,7 @@ impl Core {
             return Err(self.unknown_queue(operation));
         }
         let value = queue.newest() + 1;
-        // Before the lock is released and the context left, also where the program's own code panics.
+        // Before the lock is released and the context restored, also if the program's own code panics.
         let unfinished = Unfinished { core: self, queue: &queue, value };
         let mut submission = Work { core: self, queue: &queue, order: &mut order, value };
         let submitted = work(&mut submission).and_then(|()| queue.record(value));
@@ -238,7 +234,7 @@ impl Core {
     }
 }
 
-/// A submission that is not recorded: when it is dropped, it waits until nothing of it is in flight.
+/// An unfinished submission: its drop waits until none of the work is in flight.
 struct Unfinished<'a> {
     core: &'a Arc<Core>,
     queue: &'a Arc<Queue>,
@@ -256,7 +252,7 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// One submission under way. The context is current.
+/// A submission in progress. The context is current.
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) core: &'a Arc<Core>,
@@ -270,7 +266,8 @@ impl Work<'_> {
         &self.core.context
     }
 
-    /// Pinned memory until the submission is done; at most [`STAGING_BYTES`](crate::staging::STAGING_BYTES).
+    /// Lends pinned memory until the submission is done; at most
+    /// [`STAGING_BYTES`](crate::staging::STAGING_BYTES).
     pub(crate) fn lend(&mut self, bytes: usize) -> Outcome<Loan> {
         loop {
             let reached = self.queue.reached(u64::MAX)?;
@@ -291,7 +288,7 @@ impl Work<'_> {
                     }
                 }
                 Lent::After(_) => {
-                    // All of it is lent to this very submission.
+                    // This very submission has borrowed all of it.
                     self.queue.drain()?;
                     self.queue.staging.lock().settle(self.value, &self.queue.attention);
                 }
@@ -299,10 +296,10 @@ impl Work<'_> {
         }
     }
 
-    /// A piece of pinned memory with two zeroes, which an indexed kernel overwrites to make the ticket fail.
+    /// Lends pinned memory with two zeroes, which an indexed kernel overwrites to make the ticket fail.
     pub(crate) fn report(&mut self, operation: &'static str, first: u64) -> Outcome<u64> {
         let loan = self.lend(16)?;
-        // SAFETY: 16 bytes were lent, and nothing is in flight on them.
+        // SAFETY: the loan has 16 bytes, and no work in flight uses them.
         unsafe { loan.host.write_bytes(0, 16) };
         self.queue.staging.lock().expect_report(operation, first, &self.queue.attention);
         Ok(loan.mapped)

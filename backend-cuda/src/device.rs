@@ -1,4 +1,4 @@
-//! A card as a device: the contract's calls.
+//! The GPU as a device: the contract's calls.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -34,13 +34,14 @@ use crate::{copy, kernel, peers};
 
 const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all what is page-locked already";
 
-/// An open NVIDIA card.
+/// An open NVIDIA GPU.
 ///
-/// It works in the card's primary context, which is shared with the rest of the process (the CUDA runtime,
-/// `cudarc`), or in one that the program [made itself](Self::adopt). Every call can be made from any thread,
-/// whatever context is current there.
+/// It uses the GPU's primary context, which it shares with the rest of the process (the CUDA runtime,
+/// `cudarc`), or a context that the program [created](Self::adopt). Any thread may make every call, with
+/// any current context.
 ///
-/// Dropping it waits for its work and gives everything back, also what was allocated and not released.
+/// The drop waits for its work and releases everything, including allocations that the program did not
+/// release.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -58,7 +59,7 @@ const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all 
 /// # Ok(()) }
 /// ```
 ///
-/// In a context that somebody has made:
+/// In a context of the program:
 ///
 /// ```
 /// use backend_cuda::{CudaDevice, Options, devices};
@@ -75,7 +76,7 @@ const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all 
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// With the feature `cust`, memory changes hands, or is copied in the order of a queue:
+/// With the feature `cust`, memory changes owners without a copy, or is copied in the order of a queue:
 ///
 /// ```
 /// # #[cfg(feature = "cust")]
@@ -113,15 +114,15 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens a card in its primary context. Takes some tenths of a second if the process has none yet.
+    /// Opens a GPU in its primary context. Takes some tenths of a second if the process has none yet.
     ///
     /// # Errors
-    /// [`Driver`](ErrorKind::Driver) without a driver or such a card, or what the driver says.
+    /// [`Driver`](ErrorKind::Driver) without a driver or such a GPU, or the driver's error.
     pub fn open(index: u32) -> Result<Self> {
         Self::open_with(index, &Options::new())
     }
 
-    /// Opens a card in its primary context, with options.
+    /// Opens a GPU in its primary context, with options.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -135,12 +136,12 @@ impl CudaDevice {
         Ok(Self::new(card, context, options))
     }
 
-    /// Opens the card whose primary context is current on the calling thread: the one that `cudarc`, `cust`
-    /// or the CUDA runtime works with there.
+    /// Opens the GPU whose primary context is current on the calling thread: the one that `cudarc`, `cust`
+    /// or the CUDA runtime uses there.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) where no context is
-    /// current, or one that the program made itself; that can be [adopted](Self::adopt).
+    /// As [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) if no context is
+    /// current, or one that the program created itself; that can be [adopted](Self::adopt).
     pub fn from_current(options: &Options) -> Result<Self> {
         const OPERATION: &str = "from_current";
         Self::in_context(OPERATION, options, |driver| {
@@ -152,18 +153,18 @@ impl CudaDevice {
         })
     }
 
-    /// Opens the card of a context that the program made, and works in it.
+    /// Opens the GPU of a context that the program created, and uses that context.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     ///
     /// # Safety
-    /// `context` must be a `CUcontext` of this process's driver. If the program destroys it before the device
-    /// is dropped, the device is lost with it, and what used to be its pinned memory must not be touched any
-    /// more.
+    /// `context` must be a `CUcontext` of this process's driver. If the program destroys it before the
+    /// device is dropped, the device is lost with it, and the program must not access its former pinned
+    /// memory any more.
     pub unsafe fn adopt(context: *mut c_void, options: &Options) -> Result<Self> {
         Self::in_context("adopt", options, |driver| {
-            // SAFETY: the caller vouches for the context.
+            // SAFETY: the caller guarantees the context.
             let adopted = unsafe { Context::adopted(driver, ContextHandle(context)) };
             adopted.map_err(|code| refused(code, "adopt"))
         })
@@ -189,14 +190,13 @@ impl CudaDevice {
         Self { core, extending: Mutex::default() }
     }
 
-    /// The card, as discovery describes it.
+    /// The GPU, as discovery describes it.
     #[must_use]
     pub fn card(&self) -> &Card {
         &self.core.card
     }
 
-    /// The `CUcontext` that the device works in, for use with other libraries. It lives as long as the
-    /// device.
+    /// The `CUcontext` of the device, for use with other libraries. It lives as long as the device.
     #[must_use]
     pub fn context(&self) -> *mut c_void {
         self.core.context.handle().0
@@ -208,7 +208,7 @@ impl CudaDevice {
         }
     }
 
-    /// Checks a request, and submits it with addresses in the place of names.
+    /// Checks a request, and submits it with addresses in place of names.
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         let elsewhere = |buffer| {
@@ -267,7 +267,7 @@ impl CudaDevice {
         submitted.map_err(|error| told.unwrap_or(error))
     }
 
-    /// What is needed to carry out a launch that was checked.
+    /// Plans a checked launch.
     fn plan(&self, operation: &'static str, names: &Lookup<'_>, launch: &Launch<'_>) -> Result<Planned> {
         let places = launch.views.iter().flat_map(View::bases);
         let bases = places.map(|base| names.device_address(*base)).collect();
@@ -275,9 +275,9 @@ impl CudaDevice {
         planned.map_err(|error| self.core.here(error))
     }
 
-    /// The shapes of launches, which are checked.
+    /// Checks launches, and returns their shapes.
     fn shapes(&self, operation: &'static str, launches: &[Launch<'_>]) -> Result<Vec<Shape>> {
-        // No work is submitted, so whatever is found need not wait for any.
+        // The call submits no work, so the memory need not track this device as a visitor.
         let elsewhere = |buffer| peers::visit(&self.core, buffer, None);
         let names = self.core.memory.lookup_with(&elsewhere);
         let shape = |launch| {
@@ -300,7 +300,7 @@ impl CudaDevice {
         self.core.queues.end(queue.id, newest);
     }
 
-    /// Refuses what the card has no room for, and says how much it has in all.
+    /// Checks that an allocation does not exceed the GPU's memory, and returns the total.
     fn expect_room(&self, operation: &'static str, bytes: u64) -> Result<u64> {
         let status = self.memory()?;
         if bytes > status.total_bytes {
@@ -324,7 +324,7 @@ impl CudaDevice {
         Ok(status.total_bytes)
     }
 
-    /// What the driver says when it has no memory, with how much there is.
+    /// Adds the available memory to the driver's error about a shortage.
     fn out_of_memory(&self, operation: &'static str, bytes: u64, code: Code) -> Error {
         let error = self.core.error(operation, code).with_bytes(bytes);
         match self.memory() {
@@ -333,7 +333,7 @@ impl CudaDevice {
         }
     }
 
-    /// Writes to a part of memory that nobody knows yet, if it is to be known to exist.
+    /// Writes to a part of new memory, if the caller requires a proof that it exists.
     fn prove(
         &self,
         operation: &'static str,
@@ -351,12 +351,12 @@ impl CudaDevice {
     }
 }
 
-/// Why a card or a context cannot be used.
+/// The error for a GPU or a context that cannot be used.
 fn refused(code: Code, operation: &'static str) -> Error {
     code.error_of(ErrorKind::Driver, operation)
 }
 
-/// Where the sources of a computation that was checked begin.
+/// Returns the addresses of a checked computation's sources.
 fn starts(names: &Lookup<'_>, compute: &Compute<'_>) -> Vec<u64> {
     compute.sources.iter().map(|source| names.device_address(source.start)).collect()
 }
@@ -396,12 +396,11 @@ impl Addresses for CudaDevice {
     }
 }
 
-// SAFETY: names and ranges are checked before the driver is called, and `Lookup` keeps the memory while that
-// is done. Releasing takes the name away and then waits until every queue has done what it was given
-// (`block_all`), and until the queues of other devices that were given a place in it have (`await_visitors`).
-// A ticket is done when the card has passed a mark behind all of its work; the driver fails
-// all work that is left when a context is lost, which is never recovered, so nothing of it runs any more. The
-// processor copies by `racy`.
+// SAFETY: names and ranges are checked before the driver is called, and `Lookup` keeps the memory alive
+// meanwhile. A release removes the name. It then waits until every queue has done its work (`block_all`),
+// and until the queues of other devices that use a place in the memory have (`await_visitors`). A ticket
+// is done when the GPU has passed an event behind all of its work. The driver fails all remaining work of
+// a lost context, which is never recovered, so none of it runs any more. The processor copies by `racy`.
 unsafe impl Device for CudaDevice {
     fn info(&self) -> &DeviceInfo {
         &self.core.card.info
@@ -420,7 +419,7 @@ unsafe impl Device for CudaDevice {
         let queue =
             Queue::new(handle.id(), &self.core.context).map_err(|code| self.core.error(OPERATION, code))?;
         self.core.queues.add(handle.id(), Arc::new(queue));
-        // Lost meanwhile: the loss did not see this queue.
+        // The device was lost meanwhile, and the loss did not see this queue.
         self.core.check_lost(OPERATION).inspect_err(|_| self.core.queues.remove(handle.id()))?;
         Ok(handle)
     }
@@ -442,7 +441,7 @@ unsafe impl Device for CudaDevice {
         const OPERATION: &str = "allocate_extensible";
         check_extensible(bytes, most).map_err(|error| self.core.here(error))?;
         let total = self.expect_room(OPERATION, bytes)?;
-        // What the card cannot have needs no addresses.
+        // Addresses beyond the GPU's memory are not needed.
         let memory = DeviceMemory::extensible(&self.core.context, bytes, most, most.min(total));
         let memory = memory.map_err(|code| match code {
             Code::NOT_SUPPORTED => self.core.here(
@@ -504,8 +503,8 @@ unsafe impl Device for CudaDevice {
                         .with_bytes(bytes as u64)
                         .with_advice(PIN_ADVICE)
                 };
-                // Page-locked memory cannot be swapped out: a system asked for more than it has may end a
-                // process instead of refusing. Where it does not tell, the driver decides.
+                // Page-locked memory cannot be swapped out: if it exceeds the system's free memory, Linux
+                // may end a process instead of refusing. If the amount is unknown, the driver decides.
                 let available = SystemMemory::of_linux().map(|memory| memory.available_bytes);
                 if let Some(available) = available
                     && bytes as u64 > available
@@ -539,7 +538,7 @@ unsafe impl Device for CudaDevice {
             })?,
             _ => return Err(self.core.here(Error::new(ErrorKind::Unsupported, OPERATION))),
         };
-        // SAFETY: new memory, zeroed, that nobody else knows; it lives until it is released, which waits for
+        // SAFETY: new, zeroed memory that no other code knows; it lives until its release, which waits for
         // work.
         Ok(unsafe { self.core.memory.add_host(range, kind) })
     }
@@ -566,7 +565,7 @@ unsafe impl Device for CudaDevice {
                 })?,
             _ => return Err(self.core.here(Error::new(ErrorKind::Unsupported, OPERATION))),
         };
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise.
         Ok(unsafe { self.core.memory.add_host(range, kind) })
     }
 
@@ -575,7 +574,7 @@ unsafe impl Device for CudaDevice {
     }
 
     fn addresses(&self) -> Option<&dyn Addresses> {
-        // Others of the process share the primary context alone.
+        // Other code of the process shares the primary context alone.
         self.core.context.is_primary().then_some(self)
     }
 
@@ -656,7 +655,7 @@ unsafe impl Device for CudaDevice {
     fn wake(&self, ticket: Ticket, waker: Waker) {
         match self.core.queue_of("wake", ticket) {
             Ok(Some(queue)) => self.core.wake(&queue, ticket.value, waker),
-            // Done, or never to be.
+            // Done, or never to be done.
             Ok(None) | Err(_) => waker.wake(),
         }
     }
@@ -698,7 +697,7 @@ mod tests {
     #[test]
     fn a_shortage_is_no_loss_of_the_device() {
         let scene = Scene::new(0);
-        // A submission fails, and then it cannot be waited for at first.
+        // A submission fails, and at first the wait for it fails, too.
         driven(|driven| (driven.short_records, driven.short_questions) = (1, 5));
         let left = || {
             let driven = driven(|_| ());
@@ -744,7 +743,7 @@ mod tests {
         (0..1024).for_each(|_| _ = scene.submit());
         let before = scene.stream().queries();
         (0..5000).for_each(|_| _ = scene.submit());
-        // Now and then it was asked which are done, by halving: all of them, which are taken again.
+        // `record` polled from time to time, by binary search: all events were reached and reused.
         let queries = scene.stream().queries() - before;
         assert!((5000 / 1024..5000 / 8).contains(&queries), "{queries} questions");
     }
@@ -812,7 +811,7 @@ mod tests {
             let (device, queue, calls) = (Arc::clone(&device), Arc::clone(&queue), Arc::clone(&calls));
             move || {
                 calls.fetch_add(1, Ordering::SeqCst);
-                // Submitting takes the lock under which the loss may have been noticed.
+                // The submission takes the lock under which the loss may have been noticed.
                 sender.send((device.poll(ticket), queue.submit(&[]))).unwrap();
             }
         });
@@ -880,7 +879,7 @@ mod tests {
         let scene = Scene::new(4096);
         let Scene { device, queue, memory, host } = &scene;
         let buffer = || DeviceBuffer::new(device, 100, Commit::Lazy).unwrap();
-        // SAFETY: a place that is to be refused.
+        // SAFETY: the device must refuse this place.
         let (other, gone) = (buffer(), unsafe { buffer().at(0).detach() });
         let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to, bytes };
         let fine: Vec<Transfer> = (0..300).map(|i| piece(i * 2, memory.at(i * 3), 1)).collect();

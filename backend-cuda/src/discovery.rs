@@ -1,4 +1,4 @@
-//! Which cards there are.
+//! Discovery of GPUs.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::driver::{Driver, Outcome, check, driver};
 use crate::nvml;
 
-/// A card that the driver knows.
+/// A GPU that the driver reports.
 ///
 /// ```
 /// // Cards that can spare enough memory, best equipped first.
@@ -29,23 +29,23 @@ use crate::nvml;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Card {
-    /// The driver's number for it, which [`CudaDevice::open`](crate::CudaDevice::open) takes. It may change
-    /// from run to run; [`DeviceInfo::identity`] does not.
+    /// The driver's number for it, the argument of [`CudaDevice::open`](crate::CudaDevice::open). It may
+    /// change from run to run; [`DeviceInfo::identity`] does not.
     pub index: u32,
-    /// What is known of it.
+    /// The facts about it.
     pub info: DeviceInfo,
     /// The compute capability, major and minor.
     pub compute_capability: (u32, u32),
-    /// How many multiprocessors it has.
+    /// The number of multiprocessors.
     pub multiprocessors: u32,
-    /// Whether it drives a display, as far as the driver tells: whether it limits the run time of kernels.
+    /// Whether it drives a display, according to the driver: whether it limits the run time of kernels.
     pub drives_display: bool,
 }
 
-/// All cards, in the driver's order; none where there is no driver or no card. Never panics.
+/// Returns all GPUs, in the driver's order; empty without a driver or a GPU. Never panics.
 ///
-/// The first call loads the driver, which takes up to some tenths of a second. A card of which the driver
-/// tells nothing is left out: [`survey`] says why.
+/// The first call loads the driver, which takes up to some tenths of a second. A GPU that the driver
+/// cannot describe is omitted: [`survey`] returns the reason.
 ///
 /// ```
 /// for card in backend_cuda::devices() {
@@ -57,7 +57,7 @@ pub fn devices() -> Vec<Card> {
     survey().0
 }
 
-/// As [`devices`], and why there are none, or not all.
+/// Returns the GPUs as [`devices`], and the reasons for missing ones.
 ///
 /// ```
 /// let (cards, absences) = backend_cuda::survey();
@@ -100,13 +100,14 @@ fn survey_of(driver: &Driver) -> (Vec<Card>, Vec<Absence>) {
 }
 
 impl Card {
-    /// How much memory the card has now, with the default head-room taken off.
+    /// Returns the GPU's memory now, less the default head-room.
     ///
-    /// The driver only tells within a context. If the process has none on this card yet, the primary one is
-    /// made for the moment, which takes some tenths of a second and some hundred megabytes of the card.
+    /// The driver reports it only in a context. If the process has none on this GPU yet, the call creates
+    /// the primary one temporarily, which takes some tenths of a second and some hundred megabytes of the
+    /// GPU.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn memory(&self) -> Result<MemoryStatus> {
         const OPERATION: &str = "memory";
         let driver = driver().map_err(|missing| missing.error(OPERATION))?;
@@ -117,9 +118,9 @@ impl Card {
         Ok(MemoryStatus::new(total, free, free.saturating_sub(headroom)))
     }
 
-    /// What the card says of errors in its memory now, where the driver's library NVML (`libnvidia-ml.so.1`,
-    /// `nvml.dll`) is installed, which is loaded for the purpose. What nobody tells is unknown. A slice of a
-    /// divided card tells of the whole.
+    /// Returns the GPU's current report about errors in its memory. It needs the driver's library NVML
+    /// (`libnvidia-ml.so.1`, `nvml.dll`), which the call loads. Facts that NVML does not report are
+    /// unknown. A slice of a divided GPU reports for the whole GPU.
     ///
     /// ```
     /// for card in backend_cuda::devices() {
@@ -137,15 +138,14 @@ impl Card {
         self.index as c_int
     }
 
-    /// Asks the driver for everything that needs no context.
+    /// Queries all facts that need no context.
     pub(crate) fn describe(driver: &Driver, ordinal: c_int) -> Outcome<Self> {
         let mut device = 0;
-        // SAFETY: writes one integer; a wrong ordinal is answered with an error.
+        // SAFETY: writes one integer; the driver answers a wrong ordinal with an error.
         check(unsafe { (driver.table.device_get)(&raw mut device, ordinal) })?;
         let attribute = |which: Attribute| -> u32 {
             let mut value: c_int = 0;
-            // SAFETY: writes one integer; an attribute that the driver does not know is answered with an
-            // error.
+            // SAFETY: writes one integer; the driver answers an unknown attribute with an error.
             let result =
                 unsafe { (driver.table.device_get_attribute)(&raw mut value, which as c_int, device) };
             if result == 0 { value.max(0).unsigned_abs() } else { 0 }
@@ -192,7 +192,7 @@ impl Card {
 
 fn text<const ROOM: usize>(ask: impl FnOnce(*mut c_char, c_int) -> u32) -> Outcome<String> {
     let mut buffer = [0_u8; ROOM];
-    // The last byte stays zero whatever the driver writes.
+    // The last byte stays zero, whatever number of bytes the driver writes.
     check(ask(buffer.as_mut_ptr().cast(), ROOM as c_int - 1))?;
     Ok(CStr::from_bytes_until_nul(&buffer)
         .map(|text| text.to_string_lossy().into_owned())
@@ -201,7 +201,7 @@ fn text<const ROOM: usize>(ask: impl FnOnce(*mut c_char, c_int) -> u32) -> Outco
 
 fn uuid(driver: &Driver, device: c_int) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
-    // The newer function tells the slices of a divided card apart.
+    // The newer function distinguishes the slices of a divided GPU.
     let ask = driver.table.device_get_uuid_v2.unwrap_or(driver.table.device_get_uuid);
     // SAFETY: writes 16 bytes.
     check(unsafe { ask(&raw mut bytes, device) }).ok()?;
@@ -223,14 +223,14 @@ mod tests {
         assert!(crate::CudaDevice::open(missing).is_err());
     }
 
-    /// A driver some of whose functions answer with a code.
+    /// Creates a driver some of whose functions fail with a code.
     fn failing(change: impl FnOnce(&mut crate::driver::Table)) -> Driver {
         let mut table = crate::driver::Table::inert();
         change(&mut table);
         Driver::with(table)
     }
 
-    /// What is said of a driver whose initialisation answers with `CODE`.
+    /// Returns the absence for a driver whose initialisation fails with `CODE`.
     fn refused<const CODE: u32>() -> Absence {
         unsafe extern "C" fn init<const CODE: u32>(_: u32) -> u32 {
             CODE

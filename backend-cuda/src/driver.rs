@@ -1,11 +1,11 @@
-//! The CUDA driver: the functions that are called here, found in the library at run time, once.
+//! The CUDA driver: the functions in use, found once in the library at run time.
 //!
-//! The constants are those of `cudarc`. The functions are looked up by name and declared again with a plain
-//! integer as result, because `cudarc` declares an enum there: a code that its bindings do not list (newer
-//! drivers have such) would be undefined behaviour before anybody could look at it. One that is missing makes
-//! the driver count as too old, here and now, instead of a panic at its first use. Nor does `cudarc` search
-//! for the library, not even for the reason why there is none: it asks for many names, and on Windows takes a
-//! file of such a name that lies beside the program or in its current folder.
+//! The constants are those of `cudarc`. The functions are looked up by name, and declared with a plain
+//! integer as result. `cudarc` declares an enum there: a code that its bindings lack, as newer drivers
+//! have, would be undefined behaviour before any check. A missing function makes the driver count as too
+//! old at once, instead of a panic at its first use. `cudarc` does not search for the library either, not
+//! even for the reason why it is missing. It would try many names, and on Windows load a file of such a
+//! name next to the program or in its current folder.
 
 pub(crate) mod objects;
 
@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use cudarc::driver::sys;
 use libloading::Library;
 
-/// What the driver answers when something is wrong: a `CUresult` other than 0.
+/// An error code of the driver: a `CUresult` other than 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Code(NonZeroU32);
 
@@ -33,12 +33,10 @@ macro_rules! codes {
             $($(#[$attribute])* pub(crate) const $name: Self = Self(NonZeroU32::new($code).unwrap());)*
             $(pub(crate) const $fatal: Self = Self(NonZeroU32::new($fatal_code).unwrap());)*
 
-            /// Whether the device is lost with this code: the context answers nothing else any more, whatever
-            /// it is asked.
+            /// Whether the device is lost with this code: every later call in the context fails.
             ///
-            /// Handles are only given to the driver while they are valid, so a handle that it no longer knows
-            /// means that the context went away underneath: an application destroyed it, or the card was
-            /// reset.
+            /// The driver receives only valid handles. So if it does not know a handle any more, the
+            /// context is gone: an application destroyed it, or the GPU was reset.
             pub(crate) fn is_fatal(self) -> bool {
                 [$(Self::$fatal),*].contains(&self)
             }
@@ -90,7 +88,7 @@ impl Code {
         self.0.get()
     }
 
-    /// The driver's name for it, such as `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_<number>` where it has none.
+    /// The driver's name for it, such as `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_<number>` if it has none.
     pub(crate) fn name(self) -> String {
         driver()
             .ok()
@@ -102,7 +100,7 @@ impl Code {
         format!("CUDA_ERROR_{}", self.get())
     }
 
-    /// The driver's sentence for it, or nothing.
+    /// The driver's description of it; empty if it has none.
     pub(crate) fn sentence(self) -> String {
         driver().ok().and_then(|driver| driver.text(driver.table.get_error_string, self)).unwrap_or_default()
     }
@@ -114,7 +112,7 @@ impl fmt::Debug for Code {
     }
 }
 
-/// Turns a `CUresult` into a result.
+/// Converts a `CUresult` to a result.
 pub(crate) fn check(result: u32) -> Outcome {
     NonZeroU32::new(result).map_or(Ok(()), |code| Err(Code(code)))
 }
@@ -126,7 +124,7 @@ macro_rules! handles {
         #[repr(transparent)]
         pub(crate) struct $name(pub(crate) *mut c_void);
 
-        // SAFETY: a handle is a name which the driver looks up; the driver may be called from any thread.
+        // SAFETY: a handle is a name that the driver looks up; any thread may call the driver.
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}
@@ -149,7 +147,7 @@ handles! {
     Function;
 }
 
-/// How the sources of a batch of copies may be read, and where they are: a `CUmemcpyAttributes`.
+/// The order of reads of a batch's sources, and their locations: a `CUmemcpyAttributes`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchAttributes {
@@ -161,7 +159,7 @@ pub(crate) struct BatchAttributes {
 const _: () = assert!(size_of::<BatchAttributes>() == size_of::<sys::CUmemcpyAttributes>());
 
 impl BatchAttributes {
-    /// Sources are read in the order of the stream; the locations are found from the addresses.
+    /// The stream orders the reads; the driver finds the locations from the addresses.
     pub(crate) const STREAM_ORDER: Self = Self {
         source_access_order: sys::CUmemcpySrcAccessOrder_enum::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM as c_uint,
         source_location: [0; 2],
@@ -170,7 +168,7 @@ impl BatchAttributes {
     };
 }
 
-/// What memory of a card is made with: a `CUmemAllocationProp`.
+/// The properties of a GPU's memory: a `CUmemAllocationProp`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllocationProperties {
@@ -183,7 +181,7 @@ pub(crate) struct AllocationProperties {
 const _: () = assert!(size_of::<AllocationProperties>() == size_of::<sys::CUmemAllocationProp>());
 
 impl AllocationProperties {
-    /// Memory on the card of this number, for this process alone.
+    /// Memory on the GPU of this number, for this process alone.
     pub(crate) fn on(ordinal: c_int) -> Self {
         Self {
             kind: sys::CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED as c_uint,
@@ -195,7 +193,7 @@ impl AllocationProperties {
     }
 }
 
-/// Who may do what with memory: a `CUmemAccessDesc`.
+/// The access of a GPU to memory: a `CUmemAccessDesc`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessDescription {
@@ -205,7 +203,7 @@ pub(crate) struct AccessDescription {
 const _: () = assert!(size_of::<AccessDescription>() == size_of::<sys::CUmemAccessDesc>());
 
 impl AccessDescription {
-    /// The card of this number reads and writes.
+    /// The GPU of this number reads and writes.
     pub(crate) fn of(ordinal: c_int) -> Self {
         let flags = sys::CUmemAccess_flags_enum::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as c_uint;
         Self { location: [DEVICE_LOCATION, ordinal], flags }
@@ -219,7 +217,7 @@ macro_rules! table {
         required { $($(#[$attribute:meta])* $name:ident = $symbol:literal ($($argument:ty),*);)* }
         optional { $($maybe:ident = $maybe_symbol:literal ($($maybe_argument:ty),*);)* }
     ) => {
-        /// Functions, as the library exports them.
+        /// The driver's functions, as the library exports them.
         #[derive(Clone, Copy)]
         pub(crate) struct Table {
             $($(#[$attribute])* pub(crate) $name: unsafe extern "C" fn($($argument),*) -> u32,)*
@@ -227,13 +225,13 @@ macro_rules! table {
         }
 
         impl Table {
-            /// Finds all functions, or names the first one that is missing.
+            /// Finds all functions, or returns the name of the first missing one.
             fn find(library: &'static Library) -> Result<Self, &'static str> {
                 Ok(Self {
                     $($(#[$attribute])* $name: {
-                        // SAFETY: the type is that of the function in the driver's header, with the result as
-                        // the integer that the C enum is. The library is never unloaded, so the pointer stays
-                        // good.
+                        // SAFETY: the type is that of the function in the driver's header, with the result
+                        // as the integer that the C enum is. The library is never unloaded, so the pointer
+                        // stays valid.
                         *unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> u32>($symbol.as_bytes()) }
                             .map_err(|_| $symbol)?
                     },)*
@@ -248,7 +246,7 @@ macro_rules! table {
                 })
             }
 
-            /// Functions that do nothing and succeed; none of the optional ones.
+            /// Functions that do nothing and succeed; all optional ones are absent.
             #[cfg(test)]
             pub(crate) fn inert() -> Self {
                 Self {
@@ -347,15 +345,15 @@ table! {
 }
 
 impl Table {
-    /// Whether the driver copies batches by itself.
+    /// Whether the driver has batch copies.
     pub(crate) fn has_batch_copies(&self) -> bool {
         self.memcpy_batch_async_v2.is_some() || self.memcpy_batch_async.is_some()
     }
 }
 
-/// The driver's library as it is installed, loaded at the first call and never unloaded. On Windows it is the
-/// one in the system's folder, wherever else there is a file of that name. No other names are tried, then or
-/// later: whatever a search finds runs in this process.
+/// Returns the driver's installed library, loaded at the first call and never unloaded. On Windows it is
+/// the one in the system's folder, even if other folders have a file of that name. It tries no other
+/// names, as any file that a search finds would run in this process.
 pub(crate) fn library() -> Result<&'static Library, &'static Missing> {
     static LIBRARY: OnceLock<Result<Library, Missing>> = OnceLock::new();
     LIBRARY.get_or_init(|| first_of(NAMES, open)).as_ref()
@@ -370,8 +368,8 @@ pub(crate) fn open(name: &str) -> Result<Library, libloading::Error> {
     #[cfg(windows)]
     {
         use libloading::os::windows;
-        // SAFETY: loading a library runs its initialisers; the system's maintainer vouches for what is
-        // installed.
+        // SAFETY: loading a library runs its initialisers; the system's administrator is responsible for
+        // the installed library.
         unsafe { windows::Library::load_with_flags(name, windows::LOAD_LIBRARY_SEARCH_SYSTEM32) }
             .map(Library::from)
     }
@@ -382,8 +380,8 @@ pub(crate) fn open(name: &str) -> Result<Library, libloading::Error> {
     }
 }
 
-/// The first library of these names that loads, each tried once; else what the system says of the first that
-/// is there.
+/// Returns the first library of these names that loads, trying each once; else the system's error for the
+/// first that exists.
 pub(crate) fn first_of<L>(
     names: &[&str],
     mut open: impl FnMut(&str) -> Result<L, libloading::Error>,
@@ -406,25 +404,25 @@ pub(crate) fn first_of<L>(
 /// The loaded and initialised driver.
 pub(crate) struct Driver {
     pub(crate) table: Table,
-    /// 1000 × major + 10 × minor of the newest CUDA that it serves.
+    /// 1000 × major + 10 × minor of the newest CUDA that it supports.
     version: u32,
 }
 
-/// Why there is no driver to be used.
+/// The reason why the driver cannot be used.
 #[derive(Clone, Debug)]
 pub(crate) enum Missing {
     /// No library was found.
     Library,
-    /// There is one that the system does not load, for this reason.
+    /// The system cannot load the library, for this reason.
     Broken(String),
     /// The library lacks this function: it is too old.
     Symbol(&'static str),
-    /// It is there and refuses to start, for instance because there is no card. With its name and sentence
-    /// for the code, since there is no driver that could be asked later.
+    /// The driver refuses to start, such as without a GPU. With the name and the description of the code,
+    /// since no driver can return them later.
     Refused { code: Code, name: String, sentence: String },
 }
 
-/// The driver of this process, loaded at the first call. Never panics.
+/// Returns the driver of this process, loaded at the first call. Never panics.
 pub(crate) fn driver() -> Result<&'static Driver, &'static Missing> {
     static DRIVER: OnceLock<Result<Driver, Missing>> = OnceLock::new();
     DRIVER.get_or_init(Driver::load).as_ref()
@@ -436,7 +434,7 @@ impl Driver {
         Self { table: Table::find(library).map_err(Missing::Symbol)?, version: 0 }.started()
     }
 
-    /// The same, ready to be used.
+    /// Initialises the driver.
     pub(crate) fn started(mut self) -> Result<Self, Missing> {
         let mut version = 0;
         // SAFETY: may be called at any time; 0 is the only defined value of its argument.
@@ -452,13 +450,13 @@ impl Driver {
         Ok(self)
     }
 
-    /// A driver with other functions.
+    /// Creates a driver with other functions.
     #[cfg(test)]
     pub(crate) fn with(table: Table) -> Self {
         Self { table, version: 13_000 }
     }
 
-    /// What `DeviceInfo` shows as the driver.
+    /// The driver's version for `DeviceInfo`.
     pub(crate) fn version_text(&self) -> String {
         format!("CUDA {}.{}", self.version / 1000, self.version % 1000 / 10)
     }
@@ -470,7 +468,7 @@ impl Driver {
         if result != 0 || text.is_null() {
             return None;
         }
-        // SAFETY: not null, so a string as said above.
+        // SAFETY: not null, so a string as stated above.
         Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     }
 }
@@ -491,7 +489,7 @@ mod tests {
             let (mut names, mut texts) = (Vec::new(), texts.iter());
             let opened = first_of(&["libcuda.so.1", "libcuda.so"], |name| {
                 names.push(name.to_owned());
-                // What a library that is not there, and one that is no library, are refused with.
+                // The errors for a library that does not exist, and for a file that is no library.
                 texts.next().unwrap().map_or(Ok(()), |path| open(path).map(drop))
             });
             (opened.map_err(|missing| missing.absence()), names)
@@ -520,7 +518,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn the_system_is_asked_for_no_other_library() {
         let test = "discovery::tests::no_driver_or_no_card_is_an_empty_list_and_an_error_to_open";
-        // The loader of glibc says what it looks for; others say nothing.
+        // The loader of glibc lists its searches; other loaders print nothing.
         let output = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test])
             .env("LD_DEBUG", "libs")
@@ -535,7 +533,7 @@ mod tests {
     #[test]
     #[cfg(windows)]
     fn a_library_beside_the_program_is_not_taken() {
-        // In the program's own folder, where a plain search looks first.
+        // In the program's own folder, which a plain search tries first.
         let name = "vmarray-planted.dll";
         let system = std::path::PathBuf::from(std::env::var_os("SystemRoot").unwrap());
         let planted = std::env::current_exe().unwrap().with_file_name(name);

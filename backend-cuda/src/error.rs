@@ -1,11 +1,11 @@
-//! From the driver's codes to the contract's kinds.
+//! The mapping from the driver's codes to the contract's error kinds.
 
 use backend_api::{Absence, AbsenceKind, DeviceInfo, Error, ErrorKind};
 
 use crate::driver::{Code, Missing};
 
 impl Code {
-    /// The kind of error that this code is in an operation of the contract.
+    /// Returns the kind of error for this code in an operation of the contract.
     pub(crate) fn kind(self, operation: &str) -> ErrorKind {
         if self.is_fatal() {
             return ErrorKind::Lost;
@@ -19,12 +19,12 @@ impl Code {
         }
     }
 
-    /// An error of this code's kind.
+    /// Creates an error of this code's kind.
     pub(crate) fn error(self, operation: &'static str) -> Error {
         self.error_of(self.kind(operation), operation)
     }
 
-    /// An error of a given kind with this code.
+    /// Creates an error of a given kind with this code.
     pub(crate) fn error_of(self, kind: ErrorKind, operation: &'static str) -> Error {
         Error::new(kind, operation)
             .with_driver(i64::from(self.get()), self.name())
@@ -33,7 +33,7 @@ impl Code {
 }
 
 impl Missing {
-    /// Why a device cannot be opened.
+    /// The error of opening a device without a driver.
     pub(crate) fn error(&self, operation: &'static str) -> Error {
         let error = Error::new(ErrorKind::Driver, operation).with_detail(self.absence().reason);
         match self {
@@ -42,7 +42,7 @@ impl Missing {
         }
     }
 
-    /// Why there are no devices.
+    /// The reason why the backend has no devices.
     pub(crate) fn absence(&self) -> Absence {
         let (kind, reason) = match self {
             Self::Library => (
@@ -78,7 +78,7 @@ impl Missing {
     }
 }
 
-/// The error that all calls get after the device was lost.
+/// The error of all calls after the loss of the device.
 pub(crate) fn lost(code: Code, info: &DeviceInfo, operation: &'static str) -> Error {
     code.error_of(ErrorKind::Lost, operation).on(info)
 }

@@ -1,7 +1,7 @@
-//! A driver without a card, for tests of what surrounds it: tickets, waiting, wakers, loss.
+//! A simulated driver without a GPU, for tests of tickets, waiting, wakers and loss.
 //!
-//! Device memory is host memory, and copies happen when they are submitted. So do kernels of the program; all
-//! others do nothing. Events are reached when the test says so.
+//! Device memory is host memory, and copies happen at submission. So do kernels of the program; all other
+//! kernels do nothing. The test decides when events are reached.
 
 mod emulator;
 
@@ -30,10 +30,10 @@ const NOT_READY: u32 = 600;
 const LAUNCH_FAILED: u32 = 719;
 const FREE_BYTES: usize = 1 << 40;
 
-/// Where device memory and page-locked host memory is, and how long.
+/// The start and the length of device memory and page-locked host memory.
 static RANGES: parking_lot::Mutex<BTreeMap<u64, u64>> = parking_lot::Mutex::new(BTreeMap::new());
 
-/// All memory that kernels reach.
+/// The memory that kernels can access.
 struct Reachable;
 
 impl Reachable {
@@ -63,13 +63,13 @@ impl emulator::Memory for Reachable {
     }
 }
 
-/// What a stream handle points to.
+/// The state behind a stream handle.
 #[derive(Debug, Default)]
 pub(crate) struct FakeStream {
     recorded: AtomicU64,
-    /// Up to here events are reached; `u64::MAX` until the test holds the stream.
+    /// Events up to this one are reached; `u64::MAX` until the test holds the stream.
     open: AtomicU64,
-    /// What every question is answered with from now on, if not 0.
+    /// The code that every later query returns, if not 0.
     failure: AtomicU64,
     queries: AtomicUsize,
     launches: AtomicUsize,
@@ -78,39 +78,39 @@ pub(crate) struct FakeStream {
     betweens: AtomicUsize,
 }
 
-/// What an event handle points to.
+/// The state behind an event handle.
 #[derive(Debug)]
 struct FakeEvent {
     stream: AtomicUsize,
     place: AtomicU64,
 }
 
-/// What the driver does to a thread, and what the thread has done.
+/// The driver's behaviour towards a thread, and counts of the thread's calls.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Driven {
-    /// How many calls are answered with a shortage: to note an event, and to ask for a stream.
+    /// The number of calls that fail with a shortage: to record an event, and to query a stream.
     pub(crate) short_records: usize,
     pub(crate) short_questions: usize,
-    /// How many questions find an event pending, whatever its stream has done.
+    /// The number of queries that report an event as pending, independent of its stream.
     pub(crate) late_events: usize,
-    /// Whether the card is too full for another stream, and for which pieces of memory.
+    /// Whether the GPU is too full for another stream, and for allocations above which length.
     pub(crate) no_streams: bool,
     pub(crate) no_bytes_above: Option<usize>,
-    /// How many calls to map memory, and to have cards reach it, find no room.
+    /// The number of calls to map memory, and to give GPUs access to it, that fail with a shortage.
     pub(crate) short_maps: usize,
     pub(crate) short_accesses: usize,
-    /// Whether the card manages no virtual memory.
+    /// Whether the GPU lacks virtual memory management.
     pub(crate) is_old: bool,
-    /// How many streams were made and not destroyed.
+    /// The number of streams that were created and not destroyed.
     pub(crate) streams: usize,
-    /// Whether a 64th of the card is free.
+    /// Whether only a 64th of the GPU's memory is free.
     pub(crate) is_full: bool,
-    /// How many bytes of device memory were freed, and how many of them were zero.
+    /// The bytes of device memory that were freed, and the number of zeroes among them.
     pub(crate) freed: (usize, usize),
 }
 
 thread_local! {
-    /// Of the cards that this thread opens.
+    /// The compute capability of the GPUs that this thread opens.
     pub(crate) static CAPABILITY: Cell<c_int> = const { Cell::new(9) };
     static DRIVEN: Cell<Driven> = const {
         Cell::new(Driven {
@@ -129,7 +129,7 @@ thread_local! {
     };
 }
 
-/// Changes what the driver does to this thread; gives it as it is then.
+/// Changes the driver's behaviour towards this thread; returns the new state.
 pub(crate) fn driven(change: impl FnOnce(&mut Driven)) -> Driven {
     let mut driven = DRIVEN.get();
     change(&mut driven);
@@ -143,7 +143,7 @@ unsafe extern "C" fn stream_create(stream: *mut StreamHandle, _: c_uint) -> u32 
     }
     driven(|driven| driven.streams += 1);
     let made = Box::new(FakeStream { open: AtomicU64::new(u64::MAX), ..FakeStream::default() });
-    // SAFETY: the caller gives room for a handle.
+    // SAFETY: the caller provides room for a handle.
     unsafe { stream.write(StreamHandle(Box::into_raw(made).cast())) };
     0
 }
@@ -158,7 +158,7 @@ unsafe extern "C" fn stream_destroy(stream: StreamHandle) -> u32 {
 /// # Safety
 /// The stream must be alive.
 unsafe fn state<'a>(stream: *mut c_void) -> &'a FakeStream {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     unsafe { &*stream.cast::<FakeStream>() }
 }
 
@@ -172,30 +172,29 @@ impl FakeStream {
         }
     }
 
-    /// Lets events be reached only up to the `count`-th that was recorded.
+    /// Lets events be reached only up to the `count`-th recorded one.
     pub(crate) fn open(&self, count: u64) {
         self.open.store(count, Ordering::Release);
     }
 
-    /// Has everything fail as after a crashed kernel.
+    /// Makes all calls fail as after a crashed kernel.
     pub(crate) fn fail(&self) {
         self.failure.store(LAUNCH_FAILED.into(), Ordering::Release);
     }
 
-    /// How often it was asked for.
+    /// The number of queries of the stream.
     pub(crate) fn queries(&self) -> usize {
         self.queries.load(Ordering::Relaxed)
     }
 
-    /// How many copies between host and device were started one by one, how many batches, and how many
-    /// kernels.
+    /// The number of copies between host and device that were started singly, of batches, and of kernels.
     pub(crate) fn started(&self) -> [usize; 3] {
         [&self.singles, &self.batches, &self.launches].map(|count| count.load(Ordering::Relaxed))
     }
 }
 
 impl FakeStream {
-    /// How many copies between contexts were started.
+    /// The number of copies between contexts.
     pub(crate) fn between(&self) -> usize {
         self.betweens.load(Ordering::Relaxed)
     }
@@ -232,7 +231,7 @@ unsafe extern "C" fn stream_synchronize(stream: StreamHandle) -> u32 {
 
 unsafe extern "C" fn event_create(event: *mut EventHandle, _: c_uint) -> u32 {
     let made = Box::new(FakeEvent { stream: AtomicUsize::new(0), place: AtomicU64::new(0) });
-    // SAFETY: the caller gives room for a handle.
+    // SAFETY: the caller provides room for a handle.
     unsafe { event.write(EventHandle(Box::into_raw(made).cast())) };
     0
 }
@@ -278,7 +277,7 @@ unsafe extern "C" fn event_synchronize(event: EventHandle) -> u32 {
 }
 
 unsafe extern "C" fn mem_get_info(free: *mut usize, total: *mut usize) -> u32 {
-    // SAFETY: the caller gives room for two numbers.
+    // SAFETY: the caller provides room for two numbers.
     unsafe {
         free.write(if DRIVEN.get().is_full { FREE_BYTES / 64 } else { FREE_BYTES });
         total.write(FREE_BYTES);
@@ -287,7 +286,7 @@ unsafe extern "C" fn mem_get_info(free: *mut usize, total: *mut usize) -> u32 {
 }
 
 unsafe extern "C" fn device_total_mem(total: *mut usize, _: c_int) -> u32 {
-    // SAFETY: the caller gives room for a number.
+    // SAFETY: the caller provides room for a number.
     unsafe { total.write(FREE_BYTES) };
     0
 }
@@ -300,7 +299,7 @@ unsafe extern "C" fn mem_alloc(address: *mut u64, bytes: usize) -> u32 {
         return OUT_OF_MEMORY;
     }
     let Ok(layout) = Layout::from_size_align(bytes + HEADER, HEADER) else { return OUT_OF_MEMORY };
-    // SAFETY: the layout is not empty; the header has room for a number; the caller gives room for an
+    // SAFETY: the layout is not empty; the header has room for a number; the caller provides room for an
     // address.
     unsafe {
         let start = alloc_zeroed(layout);
@@ -329,12 +328,12 @@ unsafe extern "C" fn mem_free(address: u64) -> u32 {
     0
 }
 
-/// Addresses that were set aside, by the first one: how many, and how many have memory, and of those how many
-/// cards reach.
+/// Reserved address ranges by their start: the number of bytes, of mapped bytes, and of mapped bytes that
+/// GPUs can access.
 static RESERVED: parking_lot::Mutex<BTreeMap<u64, [usize; 3]>> = parking_lot::Mutex::new(BTreeMap::new());
 const GRANULARITY: usize = 2 << 20;
 
-/// How many bytes of addresses that this thread set aside have memory.
+/// The number of mapped bytes in address ranges that this thread reserved.
 pub(crate) fn mapped_bytes() -> u64 {
     MAPPED.get()
 }
@@ -344,7 +343,7 @@ thread_local! {
 }
 
 unsafe extern "C" fn granularity(bytes: *mut usize, _: *const AllocationProperties, _: c_uint) -> u32 {
-    // SAFETY: the caller gives room for a number.
+    // SAFETY: the caller provides room for a number.
     unsafe { bytes.write(GRANULARITY) };
     0
 }
@@ -352,7 +351,7 @@ unsafe extern "C" fn granularity(bytes: *mut usize, _: *const AllocationProperti
 unsafe extern "C" fn address_reserve(address: *mut u64, bytes: usize, _: usize, _: u64, _: u64) -> u32 {
     assert!(bytes > 0 && bytes.is_multiple_of(GRANULARITY));
     let Ok(layout) = Layout::from_size_align(bytes, GRANULARITY) else { return OUT_OF_MEMORY };
-    // SAFETY: the layout is not empty; the caller gives room for an address.
+    // SAFETY: the layout is not empty; the caller provides room for an address.
     unsafe {
         let start = alloc_zeroed(layout);
         if start.is_null() {
@@ -386,7 +385,7 @@ unsafe extern "C" fn mem_create(
     if DRIVEN.get().no_bytes_above.is_some_and(|most| bytes > most) {
         return OUT_OF_MEMORY;
     }
-    // SAFETY: the caller gives room for a handle. Its length is all that there is to it.
+    // SAFETY: the caller provides room for a handle, which is just the length.
     unsafe { handle.write(bytes as u64) };
     MAPPED.set(MAPPED.get() + bytes as u64);
     0
@@ -445,7 +444,7 @@ unsafe extern "C" fn set_access(
 }
 
 unsafe extern "C" fn memset(address: u64, byte: u8, bytes: usize, _: StreamHandle) -> u32 {
-    // SAFETY: the caller gives an allocated range.
+    // SAFETY: the caller passes an allocated range.
     unsafe { std::ptr::with_exposed_provenance_mut::<u8>(address as usize).write_bytes(byte, bytes) };
     0
 }
@@ -461,7 +460,7 @@ unsafe extern "C" fn host_unregister(start: *mut c_void) -> u32 {
 }
 
 unsafe extern "C" fn host_pointer(mapped: *mut u64, start: *mut c_void, _: c_uint) -> u32 {
-    // SAFETY: the caller gives room for an address.
+    // SAFETY: the caller provides room for an address.
     unsafe { mapped.write(start.expose_provenance() as u64) };
     0
 }
@@ -469,7 +468,7 @@ unsafe extern "C" fn host_pointer(mapped: *mut u64, start: *mut c_void, _: c_uin
 /// # Safety
 /// Both ranges must be allocated.
 unsafe fn copy(to: *mut c_void, from: *const c_void, bytes: usize) -> u32 {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     unsafe { std::ptr::copy(from.cast::<u8>(), to.cast::<u8>(), bytes) };
     0
 }
@@ -509,16 +508,16 @@ unsafe extern "C" fn between(
     unsafe { internal(to, from, bytes, stream) }
 }
 
-/// Each card has a context of its own.
+/// Each GPU has a context of its own.
 unsafe extern "C" fn primary_retain(context: *mut ContextHandle, ordinal: c_int) -> u32 {
-    // SAFETY: the caller gives room for a handle, which is a name and nothing else here.
+    // SAFETY: the caller provides room for a handle, which is only a name here.
     unsafe { context.write(ContextHandle(std::ptr::without_provenance_mut(ordinal as usize + 1))) };
     0
 }
 
-/// No other card reaches the third.
+/// No other GPU reaches the third one.
 unsafe extern "C" fn can_access_peer(answer: *mut c_int, from: c_int, to: c_int) -> u32 {
-    // SAFETY: the caller gives room for a number.
+    // SAFETY: the caller provides room for a number.
     unsafe { answer.write((from != to && to != 2).into()) };
     0
 }
@@ -560,16 +559,16 @@ unsafe extern "C" fn launch(
 ) -> u32 {
     // SAFETY: the stream is alive.
     unsafe { state(stream.0) }.launches.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: the module is loaded, which owns the kernel, if it is one that is known here.
+    // SAFETY: the module is loaded, and owns the kernel, if the kernel is known here.
     if let Some(kernel) = unsafe { kernel.0.cast::<emulator::Kernel>().as_ref() } {
-        // SAFETY: the kernel has one argument of so many bytes.
+        // SAFETY: the kernel has one argument of `param_bytes` bytes.
         let params = unsafe { std::slice::from_raw_parts(arguments.read().cast::<u8>(), kernel.param_bytes) };
         kernel.run(&Reachable, blocks, threads, params);
     }
     0
 }
 
-/// What a module handle points to: a text, and the kernels of it that were asked for.
+/// The state behind a module handle: a text, and the kernels that were looked up in it.
 #[derive(Debug)]
 struct FakeModule {
     text: String,
@@ -577,10 +576,10 @@ struct FakeModule {
 }
 
 unsafe extern "C" fn module_load(module: *mut ModuleHandle, text: *const c_void) -> u32 {
-    // SAFETY: the caller gives a C string.
+    // SAFETY: the caller passes a C string.
     let text = unsafe { CStr::from_ptr(text.cast()) }.to_str().expect("a text").to_owned();
     let loaded = Box::new(FakeModule { text, kernels: parking_lot::Mutex::default() });
-    // SAFETY: the caller gives room for a handle.
+    // SAFETY: the caller provides room for a handle.
     unsafe { module.write(ModuleHandle(Box::into_raw(loaded).cast())) };
     0
 }
@@ -594,7 +593,7 @@ unsafe extern "C" fn module_unload(module: ModuleHandle) -> u32 {
 unsafe extern "C" fn module_function(found: *mut Function, module: ModuleHandle, name: *const c_char) -> u32 {
     // SAFETY: the module is loaded.
     let module = unsafe { &*module.0.cast::<FakeModule>() };
-    // SAFETY: the caller gives a C string.
+    // SAFETY: the caller passes a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_str().expect("a name");
     let mut function = Function::NULL;
     if name.starts_with("launch_") {
@@ -602,7 +601,7 @@ unsafe extern "C" fn module_function(found: *mut Function, module: ModuleHandle,
         function.0 = std::ptr::from_ref(&*kernel).cast_mut().cast();
         module.kernels.lock().push(kernel);
     }
-    // SAFETY: the caller gives room for a handle.
+    // SAFETY: the caller provides room for a handle.
     unsafe { found.write(function) };
     0
 }
@@ -618,13 +617,13 @@ unsafe extern "C" fn device_attribute(value: *mut c_int, which: c_int, _: c_int)
         }
         _ => 0,
     };
-    // SAFETY: the caller gives room for a number.
+    // SAFETY: the caller provides room for a number.
     unsafe { value.write(number) };
     0
 }
 
 unsafe extern "C" fn occupancy(blocks: *mut c_int, _: Function, _: c_int, _: usize) -> u32 {
-    // SAFETY: the caller gives room for a number.
+    // SAFETY: the caller provides room for a number.
     unsafe { blocks.write(1) };
     0
 }
@@ -674,24 +673,24 @@ fn driver(has_batches: bool) -> &'static Driver {
 }
 
 fn leaked(table: Table) -> &'static Driver {
-    // Lives as long as the process, and is reachable, so that it is no leak.
+    // The driver lives as long as the process, and stays reachable, so leak checkers do not report it.
     static TABLES: parking_lot::Mutex<Vec<&'static Driver>> = parking_lot::Mutex::new(Vec::new());
     let driver: &'static Driver = Box::leak(Box::new(Driver::with(table)));
     TABLES.lock().push(driver);
     driver
 }
 
-/// A device on a driver of its own, which has no batch copies.
+/// Creates a device on a driver of its own, which has no batch copies.
 pub(crate) fn device(options: &Options) -> Arc<CudaDevice> {
     device_on(driver(false), options)
 }
 
-/// Another device of the same card.
+/// Opens another device of the same GPU.
 pub(crate) fn again(device: &CudaDevice) -> Arc<CudaDevice> {
     card_on(device.core.context.driver, device.core.context.ordinal(), &Options::new())
 }
 
-/// The same with a driver that copies batches.
+/// Creates a device on a driver with batch copies.
 pub(crate) fn device_with_batches(options: &Options) -> Arc<CudaDevice> {
     device_on(driver(true), options)
 }
@@ -707,7 +706,7 @@ fn card_on(driver: &'static Driver, ordinal: c_int, options: &Options) -> Arc<Cu
     Arc::new(CudaDevice::new(card, context, options))
 }
 
-/// Devices of one driver, for the cards of these numbers. Others reach card 0 and card 1.
+/// Creates devices of one driver, for the GPUs of these numbers. Other GPUs reach GPUs 0 and 1.
 pub(crate) fn devices<const N: usize>(ordinals: [c_int; N]) -> [Arc<CudaDevice>; N] {
     let driver = leaked(Table { primary_retain, ..driver(false).table });
     // Kernels that copy do nothing here.
@@ -715,14 +714,14 @@ pub(crate) fn devices<const N: usize>(ordinals: [c_int; N]) -> [Arc<CudaDevice>;
     ordinals.map(|ordinal| card_on(driver, ordinal, &options))
 }
 
-/// The stream of a queue, to hold it. Valid as long as the queue.
+/// Returns the stream of a queue, for the test to hold. Valid as long as the queue.
 pub(crate) fn stream(device: &CudaDevice, queue: QueueId) -> &FakeStream {
     let queue = device.core.queue("test", queue).unwrap();
     // SAFETY: the stream lives as long as the queue, which the device keeps.
     unsafe { state(queue.stream.raw().0) }
 }
 
-/// A device of the fake driver with a queue, and memory of each kind.
+/// A device of the simulated driver with a queue, and memory of each kind.
 pub(crate) struct Scene {
     pub device: Arc<CudaDevice>,
     pub queue: Queue<CudaDevice>,
@@ -731,7 +730,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// On a driver of its own, with so many bytes of each kind of memory.
+    /// Creates a scene on a driver of its own, with `bytes` bytes of each kind of memory.
     pub(crate) fn new(bytes: usize) -> Self {
         Self::on(device(&Options::new()), bytes)
     }
@@ -743,17 +742,17 @@ impl Scene {
         Self { device, queue, memory, host }
     }
 
-    /// The queue's stream, to hold it.
+    /// The queue's stream, for the test to hold.
     pub(crate) fn stream(&self) -> &FakeStream {
         stream(&self.device, self.queue.id())
     }
 
-    /// An upload of so many bytes from the start of one memory to that of the other.
+    /// An upload of `bytes` bytes between the starts of the two memories.
     pub(crate) fn upload(&self, bytes: u64) -> Transfer<'_> {
         Transfer::Upload { from: self.host.at(0), to: self.memory.at(0), bytes }
     }
 
-    /// Submits an upload of nothing.
+    /// Submits an empty upload.
     pub(crate) fn submit(&self) -> Ticket {
         self.queue.submit(&[]).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Host memory that the card reaches.
+//! Host memory that the GPU can access.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -13,43 +13,43 @@ use parking_lot::Mutex;
 use crate::context::Context;
 use crate::driver::{Code, Outcome, check};
 
-/// Host memory is aligned to this.
+/// The alignment of host memory.
 pub(crate) const HOST_ALIGNMENT: usize = 4096;
 
 /// A place in host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostAddress {
-    /// For the processor and for the driver's copies.
+    /// The address for the processor and for the driver's copies.
     pub(crate) host: u64,
-    /// For kernels; only page-locked memory has it.
+    /// The address for kernels; only page-locked memory has it.
     pub(crate) mapped: Option<u64>,
 }
 
-/// Host memory that the card can reach; given back on drop, at which nothing may be in flight on it.
+/// Host memory that the GPU can access. The drop releases it; no work in flight may use it then.
 #[derive(Debug)]
 pub(crate) struct HostRange {
     context: Arc<Context>,
     pub(crate) address: NonNull<u8>,
     pub(crate) bytes: usize,
-    /// Where kernels find it, if it is page-locked.
+    /// The address for kernels, if it is page-locked.
     pub(crate) mapped: Option<u64>,
     owner: Owner,
 }
 
 #[derive(Debug)]
 enum Owner {
-    /// Allocated by the driver, from this address on.
+    /// The driver's allocation, from this address on.
     Driver { start: *mut c_void },
-    /// Ordinary memory of ours, kept alive here.
+    /// An ordinary mapping, owned here.
     Mapping { _mapping: MmapMut },
-    /// Page-locked by us: the program's, or ours, which is kept alive here.
+    /// Memory that this crate has page-locked: the program's, or a mapping owned here.
     Registered { _ours: Option<MmapMut> },
-    /// The program's; not page-locked by us.
+    /// The program's memory, not page-locked by this crate.
     Program,
 }
 
-// SAFETY: the range is reached through its address by whoever upholds the contract's rules on races; this
-// type itself only gives it back.
+// SAFETY: code that accesses the range through its address keeps the contract's rules on races; this type
+// itself only releases it.
 unsafe impl Send for HostRange {}
 // SAFETY: as above.
 unsafe impl Sync for HostRange {}
@@ -57,22 +57,22 @@ unsafe impl Sync for HostRange {}
 /// A driver, an address and a number of bytes.
 type Registration = (usize, usize, usize);
 
-/// Memory of the program that is page-locked, and how many devices have it so: the driver refuses to lock it
-/// twice, and what one device has locked serves all.
+/// The page-locked memory of the program, and the number of devices that use it. The driver refuses to
+/// lock memory twice, and one lock serves all devices.
 static REGISTERED: Mutex<BTreeMap<Registration, usize>> = Mutex::new(BTreeMap::new());
 
-/// All contexts see it, and kernels too.
+/// Visible to all contexts and to kernels.
 const PINNED_FLAGS: u32 = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
 const REGISTERED_FLAGS: u32 = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
 
 impl HostRange {
-    /// Zeroed page-locked memory, aligned to [`HOST_ALIGNMENT`]; a page at least.
+    /// Allocates zeroed page-locked memory, aligned to [`HOST_ALIGNMENT`]; at least a page.
     pub(crate) fn pinned(context: &Arc<Context>, bytes: usize) -> Outcome<Self> {
         #[cfg(target_os = "linux")]
         match Self::locked(context, bytes) {
             Ok(range) => return Ok(range),
             Err(code) if code.is_fatal() => return Err(code),
-            // Not every system locks memory that the driver did not allocate.
+            // Some systems only lock memory that the driver allocated.
             Err(code) => tracing::debug!(
                 ?code,
                 bytes,
@@ -82,23 +82,23 @@ impl HostRange {
         Self::from_driver(context, bytes)
     }
 
-    /// Memory of ours, page-locked: zeroed by the system, and in huge pages where it is long enough for that.
+    /// Maps memory and page-locks it: the system zeroes it, and uses huge pages if it is long enough.
     ///
-    /// Against the driver's own allocation, measured with 2 GiB: zeroed and locked in 0.26 s instead of 0.72
-    /// s, and a random read by the processor takes 5.4 ns instead of 12, because it meets fewer entries of
-    /// the page table.
+    /// Compared with the driver's own allocation, measured with 2 GiB: zeroed and locked in 0.26 s instead
+    /// of 0.72 s. A random read by the processor takes 5.4 ns instead of 12, because it needs fewer
+    /// entries of the page table.
     #[cfg(target_os = "linux")]
     fn locked(context: &Arc<Context>, bytes: usize) -> Outcome<Self> {
         use memmap2::Advice;
         const HUGE: usize = 2 << 20;
         let room = bytes.max(1).checked_next_multiple_of(HOST_ALIGNMENT).ok_or(Code::OUT_OF_MEMORY)?;
-        // Addresses that are never touched cost nothing, so a long mapping is cut to begin with a huge page.
+        // Untouched addresses cost nothing, so a long mapping is trimmed to begin with a huge page.
         let spare = if room >= HUGE { HUGE } else { 0 };
         let length = room.checked_add(spare).ok_or(Code::OUT_OF_MEMORY)?;
         let mut mapping = MmapMut::map_anon(length).map_err(|_| Code::OUT_OF_MEMORY)?;
         let skipped = if spare == 0 { 0 } else { mapping.as_ptr().addr().wrapping_neg() % HUGE };
-        // Advice only: without it, all works the same on smaller pages. A child process gets no share of
-        // memory that the card writes to.
+        // This is advice only: without it, smaller pages work as well. A child process gets no share of
+        // memory that the GPU writes to.
         let _ = mapping.advise_range(Advice::DontFork, skipped, room);
         if spare > 0 {
             let _ = mapping.advise_range(Advice::HugePage, skipped, room);
@@ -106,14 +106,14 @@ impl HostRange {
                 Err(error) if error.kind() != std::io::ErrorKind::InvalidInput => {
                     return Err(Code::OUT_OF_MEMORY);
                 }
-                // Older systems do not know this advice; then the driver's lock brings the pages.
+                // Older systems do not know this advice; then the driver's lock allocates the pages.
                 _ => {}
             }
         }
         let start = mapping.as_mut_ptr().wrapping_add(skipped);
         let Some(address) = NonNull::new(start) else { return Err(Code::OUT_OF_MEMORY) };
         let _current = context.enter()?;
-        // SAFETY: the range lies in the mapping, which is kept until after it is unlocked.
+        // SAFETY: the range is in the mapping, which is kept until after it is unlocked.
         check(unsafe { (context.driver.table.mem_host_register)(start.cast(), room, REGISTERED_FLAGS) })?;
         let owner = Owner::Registered { _ours: Some(mapping) };
         // The range owns the memory from here on, also if the next step fails.
@@ -122,7 +122,7 @@ impl HostRange {
         Ok(range)
     }
 
-    /// Memory that the driver allocates.
+    /// Lets the driver allocate the memory.
     fn from_driver(context: &Arc<Context>, bytes: usize) -> Outcome<Self> {
         let table = &context.driver.table;
         let _current = context.enter()?;
@@ -134,8 +134,8 @@ impl HostRange {
             if room > bytes.max(1) || start.addr().is_multiple_of(HOST_ALIGNMENT) {
                 break;
             }
-            // Short allocations share pages: once more, with room to begin at a page.
-            // SAFETY: the address is from just above, and nobody else has it.
+            // Short allocations share pages: a second attempt has room to begin at a page. SAFETY: the
+            // address is from just above, and no other code has it.
             check(unsafe { (table.mem_free_host)(start) })?;
             room = bytes.max(1).checked_add(HOST_ALIGNMENT).ok_or(Code::OUT_OF_MEMORY)?;
         }
@@ -147,13 +147,13 @@ impl HostRange {
         let owner = Owner::Driver { start };
         let mut range = Self { context: Arc::clone(context), address, bytes, mapped: None, owner };
         range.mapped = Some(range.find_mapped()?);
-        // SAFETY: the driver gave this much and what was skipped, and nobody else has the address yet. It is
-        // not said to be zero.
+        // SAFETY: the driver allocated these bytes and the skipped ones, and no other code has the address
+        // yet. The driver does not promise zeroes.
         unsafe { address.as_ptr().write_bytes(0, bytes) };
         Ok(range)
     }
 
-    /// Zeroed ordinary memory.
+    /// Allocates zeroed ordinary memory.
     pub(crate) fn pageable(context: &Arc<Context>, bytes: usize) -> std::io::Result<Self> {
         let mut mapping = MmapMut::map_anon(bytes.max(1))?;
         let address = NonNull::new(mapping.as_mut_ptr()).unwrap_or(NonNull::dangling());
@@ -161,12 +161,12 @@ impl HostRange {
         Ok(Self { context: Arc::clone(context), address, bytes, mapped: None, owner })
     }
 
-    /// Memory of the program, as it is.
+    /// Uses memory of the program, without locking it.
     pub(crate) fn foreign(context: &Arc<Context>, address: NonNull<u8>, bytes: usize) -> Self {
         Self { context: Arc::clone(context), address, bytes, mapped: None, owner: Owner::Program }
     }
 
-    /// Memory of the program, page-locked where it is.
+    /// Page-locks memory of the program in place.
     ///
     /// # Safety
     /// The range must stay allocated until the result is dropped.
@@ -184,7 +184,7 @@ impl HostRange {
         let mut known = REGISTERED.lock();
         let users = known.entry(range.registration()).or_default();
         if *users == 0 {
-            // SAFETY: the caller vouches for the range.
+            // SAFETY: the caller guarantees the range.
             let locked =
                 check(unsafe { (context.driver.table.mem_host_register)(start, bytes, REGISTERED_FLAGS) });
             if let Err(code) = locked {
@@ -199,12 +199,12 @@ impl HostRange {
         Ok(range)
     }
 
-    /// Under what the memory of a program is page-locked: the driver does so once for all contexts.
+    /// The key of the program's page-locked memory: the driver locks it once for all contexts.
     fn registration(&self) -> Registration {
         (std::ptr::from_ref(self.context.driver).addr(), self.address.addr().get(), self.bytes)
     }
 
-    /// Where kernels find page-locked memory.
+    /// Returns the address of page-locked memory for kernels.
     fn find_mapped(&self) -> Outcome<u64> {
         let mut mapped = 0;
         let start = self.address.as_ptr().cast::<c_void>();
@@ -220,10 +220,12 @@ impl Drop for HostRange {
         let table = &self.context.driver.table;
         let is_ours = !matches!(self.owner, Owner::Registered { _ours: None } | Owner::Program);
         if is_ours && self.context.wiper().is_some() {
-            // SAFETY: the range is ours and was zeroed in the beginning, and nothing is in flight on it.
+            // SAFETY: the range is owned here and was zeroed in the beginning, and no work in flight uses
+            // it.
             unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
         }
-        // Held until the driver has let go, so that nobody asks it for the same memory meanwhile.
+        // Held until the driver has unlocked the memory, so that no other thread locks the same memory
+        // meanwhile.
         let mut known = matches!(self.owner, Owner::Registered { _ours: None }).then(|| REGISTERED.lock());
         if let Some(users) = known.as_mut().and_then(|known| known.get_mut(&self.registration())) {
             *users -= 1;
@@ -235,13 +237,13 @@ impl Drop for HostRange {
         let freed = match self.owner {
             Owner::Mapping { .. } | Owner::Program => return,
             Owner::Driver { start } => self.context.enter().and_then(|_current| {
-                // SAFETY: the address came from `mem_host_alloc`, and nothing is in flight.
+                // SAFETY: the address came from `mem_host_alloc`, and no work in flight uses it.
                 check(unsafe { (table.mem_free_host)(start) })
             }),
-            // The mapping ends after this; where unlocking fails, the system keeps the locked pages from
+            // The mapping ends after this; if unlocking fails, the system keeps the locked pages from
             // other uses.
             Owner::Registered { .. } => self.context.enter().and_then(|_current| {
-                // SAFETY: the address was registered, and nothing is in flight.
+                // SAFETY: the address was registered, and no work in flight uses it.
                 check(unsafe { (table.mem_host_unregister)(start) })
             }),
         };

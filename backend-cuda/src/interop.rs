@@ -17,45 +17,46 @@ use crate::driver::{ContextHandle, check, driver};
 use crate::memory::DeviceMemory;
 use crate::options::Options;
 
-/// Interoperation with `cust` (feature `cust`). Whoever changed memory in a stream of `cust` synchronises
-/// that stream first: queues of a device know nothing of other streams.
+/// Interoperation with `cust` (feature `cust`). A program that changed memory in a stream of `cust`
+/// synchronises that stream first: queues of a device are not ordered with other streams.
 impl CudaDevice {
-    /// Opens the card of a context of `cust`, and works in that same context.
+    /// Opens the GPU of a context of `cust`, and uses that same context.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub fn from_cust(context: &cust::context::Context, options: &Options) -> Result<Self> {
         const OPERATION: &str = "from_cust";
         let driver = driver().map_err(|missing| missing.error(OPERATION))?;
-        // SAFETY: the caller keeps the context as long as this is used.
+        // SAFETY: the caller keeps the context during this call.
         let ordinal = unsafe { Context::adopted(driver, ContextHandle(context.as_raw().cast())) }
             .map_err(|code| code.error_of(ErrorKind::Driver, OPERATION))?
             .ordinal();
-        // A context of `cust` is the card's primary one, of which each user holds a share.
+        // A context of `cust` is the GPU's primary one, which each user retains.
         Self::open_with(ordinal.unsigned_abs(), options)
     }
 
-    /// Takes over memory of `cust`, without a copy: it is used, and given back, like memory of [`allocate`].
+    /// Takes over memory of `cust`, without a copy: programs use and release it like memory of
+    /// [`allocate`].
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the memory belongs to another card or context; or
-    /// what the driver says. The memory is freed then.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the memory belongs to another GPU or context; or
+    /// the driver's error. The call then frees the memory.
     ///
     /// [`allocate`]: backend_api::Device::allocate
     pub fn import_cust<T: cust::memory::DeviceCopy>(&self, buffer: DeviceBuffer<T>) -> Result<BufferHandle> {
         let (address, bytes) = self.extent("import_cust", &buffer)?;
-        // From here on it is ours to free, in the way that `cust` would.
+        // From here on this crate owns the memory, and frees it as `cust` would.
         let _buffer = ManuallyDrop::new(buffer);
         Ok(self.core.memory.add_device(DeviceMemory::given(&self.core.context, address, bytes)))
     }
 
-    /// Hands memory over to `cust`, without a copy. Blocks until submitted work that touches it is done. The
-    /// context must be current where it is dropped, as always with `cust`.
+    /// Passes memory to `cust`, without a copy. Blocks until submitted work that touches it is done. The
+    /// context must be current at its drop, as always with `cust`.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) if the
     /// length is no multiple of an element's or the memory can be extended, [`Lost`](ErrorKind::Lost). The
-    /// memory stays with the device then, and its handle comes back.
+    /// memory then stays with the device, and the error returns its handle.
     pub fn export_cust<T: cust::memory::DeviceCopy + AnyBitPattern>(
         &self,
         buffer: BufferHandle,
@@ -63,7 +64,7 @@ impl CudaDevice {
         self.try_export(&buffer).map_err(|error| (error, buffer))
     }
 
-    /// As [`export_cust`](Self::export_cust); the handle names nothing any more when it has succeeded.
+    /// Exports as [`export_cust`](Self::export_cust); after a success the handle is unknown.
     fn try_export<T: cust::memory::DeviceCopy + AnyBitPattern>(
         &self,
         buffer: &BufferHandle,
@@ -93,8 +94,8 @@ impl CudaDevice {
         self.core.block_all();
         memory.await_visitors();
         let pointer = DevicePointer::from_raw(memory.give());
-        // SAFETY: the memory came from the driver, which aligns it to 256 bytes, is as long, and is nobody
-        // else's now; any bytes are a value of the type.
+        // SAFETY: the memory came from the driver, which aligns it to 256 bytes, has this length, and has
+        // no other owner now; any bytes are a value of the type.
         Ok(unsafe { DeviceBuffer::from_raw_parts(pointer, (bytes / each) as usize) })
     }
 
@@ -102,10 +103,10 @@ impl CudaDevice {
     ///
     /// # Errors
     /// As [`submit`](backend_api::Device::submit), and [`InvalidArgument`](ErrorKind::InvalidArgument) for
-    /// memory of another card or context.
+    /// memory of another GPU or context.
     ///
     /// # Safety
-    /// Until the ticket is done, `from` must stay allocated, and nobody may write to it.
+    /// Until the ticket is done, `from` must stay allocated, and no code may write to it.
     pub unsafe fn copy_from_cust<T: cust::memory::DeviceCopy>(
         &self,
         queue: &QueueHandle,
@@ -122,8 +123,8 @@ impl CudaDevice {
     /// As [`copy_from_cust`](Self::copy_from_cust).
     ///
     /// # Safety
-    /// Until the ticket is done, `to` must stay allocated, and nobody else may read or write it. The bytes
-    /// must be values of `T`.
+    /// Until the ticket is done, `to` must stay allocated, and no other code may read or write it. The
+    /// bytes must be values of `T`.
     pub unsafe fn copy_to_cust<T: cust::memory::DeviceCopy>(
         &self,
         queue: &QueueHandle,
@@ -153,13 +154,13 @@ impl CudaDevice {
             if bytes == 0 {
                 return Ok(());
             }
-            // SAFETY: our range was checked, and `names` keeps it until the work is submitted; the caller
-            // vouches for the other.
+            // SAFETY: this device's range was checked, and `names` keeps it until the work is submitted;
+            // the caller guarantees the other.
             unsafe { work.stream().copy(to, from, bytes) }
         })
     }
 
-    /// Address and bytes of memory of `cust`, if it is of this device's context.
+    /// Returns the address and the bytes of memory of `cust`, if it is of this device's context.
     fn extent<T: cust::memory::DeviceCopy>(
         &self,
         operation: &'static str,
@@ -176,7 +177,7 @@ impl CudaDevice {
         let mut context = ContextHandle::NULL;
         let mut ordinal: c_int = -1;
         let room = [(&raw mut context).cast::<c_void>(), (&raw mut ordinal).cast()];
-        // SAFETY: each writes a value of the type that there is room for.
+        // SAFETY: each call writes a value of a type that its pointer has room for.
         unsafe {
             check(ask(room[0], Attribute::CU_POINTER_ATTRIBUTE_CONTEXT as c_int, address)).and_then(|()| {
                 check(ask(room[1], Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_int, address))

@@ -1,9 +1,9 @@
-//! Memory that was given back a moment ago, kept for who asks for as much next.
+//! A cache of recently released device memory, for later allocations of the same length.
 //!
-//! The driver takes some 2.5 ms to find a GiB and 1 ms to take it back, which is as long as a sort of it
-//! takes. So long pieces are kept for two seconds. They count as free: whoever finds no memory otherwise gets
-//! theirs. The driver, which takes memory for launches and streams, must not miss them: nothing is kept of a
-//! card that is nearly full.
+//! The driver takes some 2.5 ms to allocate a GiB and 1 ms to free it, as long as a sort of it takes. So
+//! long allocations are cached for two seconds. They count as free: an allocation that fails otherwise
+//! releases them first. The driver needs memory for launches and streams, so nothing is cached on a GPU
+//! that is nearly full.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use parking_lot::Mutex;
 use crate::context::Context;
 use crate::driver::{Outcome, check};
 
-/// Shorter pieces are given back at once.
+/// Shorter allocations are freed at once.
 const KEPT_BYTES_MIN: u64 = 64 << 20;
 const KEPT_FOR: Duration = Duration::from_secs(2);
-/// One of so many parts of a card's memory has to be left to the driver.
+/// The part of a GPU's memory that must stay free for the driver: one in `LEFT_PART`.
 const LEFT_PART: u64 = 32;
 
-/// Contexts that keep, or have kept, memory.
+/// Contexts that cache, or have cached, memory.
 static KEEPERS: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
 
-/// What is kept of a context's memory, by the devices that were opened with it.
+/// The cached memory of a context, for the devices that were opened with it.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     state: Mutex<State>,
@@ -30,9 +30,9 @@ pub(crate) struct Kept {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The one that was given back first comes first.
+    /// In the order of release.
     pieces: Vec<Piece>,
-    /// Whether a thread gives them back in time.
+    /// Whether a thread will free them in time.
     is_watched: bool,
 }
 
@@ -43,20 +43,21 @@ struct Piece {
     since: Instant,
 }
 
-/// All that keep memory of the same context.
+/// Returns all caches of the same context.
 fn keepers_of(context: &Context) -> Vec<Arc<Context>> {
     let keepers = KEEPERS.lock();
     keepers.iter().filter_map(Weak::upgrade).filter(|keeper| keeper.is_same_as(context)).collect()
 }
 
 impl Kept {
-    /// How much is kept of a context's memory, whichever device has had it.
+    /// Returns the cached bytes of a context, of all its devices.
     pub(crate) fn bytes_of(context: &Context) -> u64 {
         let bytes = |kept: &Self| kept.state.lock().pieces.iter().map(|piece| piece.bytes).sum::<u64>();
         keepers_of(context).iter().map(|keeper| bytes(&keeper.kept)).sum()
     }
 
-    /// Memory for so many bytes, and how many it has: an eighth more, at most.
+    /// Takes cached memory of at least `bytes` bytes, and at most an eighth more. Returns its address and
+    /// length.
     pub(crate) fn take(&self, bytes: u64) -> Option<(u64, u64)> {
         let mut state = self.state.lock();
         let fits = |piece: &Piece| (bytes..=bytes.saturating_add(bytes / 8)).contains(&piece.bytes);
@@ -66,7 +67,7 @@ impl Kept {
         Some((address, bytes))
     }
 
-    /// Keeps memory that the driver gave out in a context, on which nothing is in flight, or gives it back.
+    /// Caches memory of a context that no work in flight uses, or frees it.
     pub(crate) fn keep(context: &Arc<Context>, address: u64, bytes: u64) -> Outcome {
         // A context of the program may end as soon as the device is dropped.
         let leaves_room = || context.memory_of_driver().is_ok_and(|(free, total)| free >= total / LEFT_PART);
@@ -98,7 +99,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Gives back what was kept long enough; says when there is more to do, if there is anything left.
+    /// Frees expired memory. Returns the time until the next expiry, if any is left.
     fn give_back_old(&self, context: &Context) -> Option<Duration> {
         let mut state = self.state.lock();
         let is_young = |piece: &Piece| piece.since.elapsed() < KEPT_FOR;
@@ -111,7 +112,7 @@ impl Kept {
         next
     }
 
-    /// Gives back all that is kept of a context's memory; says whether there was any.
+    /// Frees all cached memory of a context; returns whether it had any.
     pub(crate) fn give_all_back_of(context: &Context) -> bool {
         let mut had_any = false;
         for keeper in keepers_of(context) {
@@ -120,7 +121,7 @@ impl Kept {
         had_any
     }
 
-    /// Gives all of it back; says whether there was any.
+    /// Frees all memory of this cache; returns whether it had any.
     pub(crate) fn give_all_back(&self, context: &Context) -> bool {
         let all = std::mem::take(&mut self.state.lock().pieces);
         let had_any = !all.is_empty();
@@ -139,8 +140,8 @@ fn give_back(context: &Context, pieces: Vec<Piece>) {
 
 fn free(context: &Context, address: u64) -> Outcome {
     let _current = context.enter()?;
-    // SAFETY: the address came from `mem_alloc`, whoever owned it made sure that nothing is in flight, and it
-    // is freed once: it was taken out of what is kept, or never was in it.
+    // SAFETY: the address came from `mem_alloc`. Its former owner made sure that no work in flight uses
+    // it. It is freed once: it was removed from the cache, or never was in it.
     check(unsafe { (context.driver.table.mem_free)(address) })
 }
 
@@ -161,20 +162,20 @@ mod tests {
         driven(|driven| driven.freed = (0, 0));
         drop(first);
         assert_eq!(freed(), 0, "it is kept");
-        // The driver here always says the same.
+        // The simulated driver always reports the same amount.
         assert_eq!(device.memory().unwrap().free_bytes, before + BYTES);
-        // A little less takes it, much less does not.
+        // A slightly shorter allocation takes it, a much shorter one does not.
         let (shorter, other) = (memory(BYTES - 100).unwrap(), memory(BYTES / 2).unwrap());
         drop(shorter);
         assert_eq!(freed(), 0);
         drop(other);
         assert_eq!(freed(), BYTES / 2, "too short to be kept");
-        // Who finds no memory otherwise has it given back.
+        // An allocation that would fail frees it.
         driven(|driven| driven.no_bytes_above = Some(1));
         assert_eq!(memory(2 * BYTES).unwrap_err().kind(), ErrorKind::OutOfMemory);
         driven(|driven| driven.no_bytes_above = None);
         assert_eq!(freed(), BYTES / 2 + BYTES);
-        // Also if another device of the card has kept it.
+        // Also if another device of the GPU has cached it.
         let second = crate::fake::again(&device);
         drop(memory(BYTES).unwrap());
         assert_eq!(second.memory().unwrap().free_bytes, before + BYTES);
@@ -182,13 +183,13 @@ mod tests {
         assert!(DeviceBuffer::new(&second, BYTES, Commit::Lazy).is_err());
         driven(|driven| driven.no_bytes_above = None);
         assert_eq!(freed(), BYTES);
-        // Of a card that is nearly full nothing is kept.
+        // A nearly full GPU caches nothing.
         let last = memory(BYTES).unwrap();
         driven(|driven| (driven.freed, driven.is_full) = ((0, 0), true));
         drop(last);
         assert_eq!(freed(), BYTES);
         driven(|driven| driven.is_full = false);
-        // A device that goes takes it along.
+        // The drop of the device frees it.
         drop(memory(BYTES).unwrap());
         driven(|driven| driven.freed = (0, 0));
         drop(device);

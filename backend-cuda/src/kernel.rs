@@ -1,4 +1,4 @@
-//! The kernels: checked in as PTX text, which the driver turns into the card's code at the first use.
+//! The kernels, checked in as PTX text, which the driver translates to the GPU's code at the first use.
 
 pub(crate) mod compute;
 pub(crate) mod fill;
@@ -17,7 +17,7 @@ use crate::driver::objects::{Module, Stream, THREADS};
 use crate::driver::{Code, Function, Outcome};
 use crate::memory::DeviceMemory;
 
-/// The text of a kernel file, as C string.
+/// The text of a kernel file, as a C string.
 macro_rules! ptx {
     ($name:literal) => {
         concat!(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/", $name, ".ptx")), "\0")
@@ -63,13 +63,13 @@ pub(crate) struct Searching {
     pub(crate) spread: [Function; 4],
     pub(crate) list: [Function; 4],
     pub(crate) scan: Function,
-    /// How many blocks of a counting kernel the card runs at once.
+    /// The number of blocks of a counting kernel that the GPU runs at once.
     pub(crate) blocks: u32,
     _module: Module,
 }
 
-/// What `cell` holds; if nothing, what `load` gives. Of two threads that load at once, one throws its own
-/// away.
+/// Returns the contents of `cell`; if it is empty, initialises it by `load`. If two threads load at once,
+/// one result is dropped.
 fn once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> Outcome<T>) -> Outcome<&T> {
     if let Some(found) = cell.get() {
         return Ok(found);
@@ -79,7 +79,7 @@ fn once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> Outcome<T>) -> Outcome<&T>
 }
 
 impl Kernels {
-    /// Of a card of this compute capability; none is loaded yet.
+    /// Creates the kernels for a GPU of this compute capability; none is loaded yet.
     pub(crate) fn new(compute_capability: (u32, u32)) -> Self {
         Self {
             copy: OnceLock::new(),
@@ -123,34 +123,34 @@ impl Kernels {
     }
 }
 
-/// What items of kernels take for themselves has no more bytes for each queue, unless one block needs more.
+/// The most bytes of a queue for its items' private memory, unless one block needs more.
 const SLABS_BYTES: u64 = 1 << 30;
 
-/// A kernel's argument, by address.
+/// Returns the address of a kernel's argument.
 pub(crate) fn argument<T>(value: &T) -> *mut c_void {
     std::ptr::from_ref(value).cast_mut().cast()
 }
 
-/// Where the parts of a queue's scratch memory begin.
+/// The offsets of the parts of a queue's scratch memory.
 pub(crate) mod scratch {
     /// The search's state: four numbers of 64 bits.
     pub(crate) const STATE: u64 = 0;
     pub(crate) const STATE_BYTES: u64 = 64;
-    /// What launches keep of their failures.
+    /// The failures of launches.
     pub(crate) const LAUNCH: u64 = STATE + STATE_BYTES;
-    /// The value that is searched.
+    /// The value of a search.
     pub(crate) const VALUE: u64 = LAUNCH + 64;
     /// A pattern, stretched to a multiple of 16 bytes; or the tables of a launch.
     pub(crate) const PATTERN: u64 = VALUE + 4096;
     /// The number of matches of each chunk, 32 bits each.
     pub(crate) const COUNTS: u64 = PATTERN + 16 * 4096;
-    /// The chunks that have matches, and where those go, 64 bits each.
+    /// The chunks with matches, and the places of their matches in the answer, 64 bits each.
     pub(crate) const HITS: u64 = COUNTS + 4 * CHUNKS_MAX;
     /// The totals of a histogram, 64 bits each.
     pub(crate) const BINS: u64 = HITS + 16 * CHUNKS_MAX;
     pub(crate) const BYTES: u64 = BINS + 8 * backend_api::Compute::BINS_MAX as u64;
     pub(crate) const CHUNKS_MAX: u64 = 96 << 10;
-    /// The driver gives memory in pieces of 2 MiB.
+    /// The driver allocates memory in steps of 2 MiB.
     const _: () = assert!(BYTES <= 2 << 20);
     const _: () = assert!(COUNTS - PATTERN >= backend_api::kernel::Body::TABLE_BYTES_MAX);
 }
@@ -160,8 +160,7 @@ impl Work<'_> {
         &self.queue.stream
     }
 
-    /// The address of this queue's scratch memory on the card; what is there is from former work of this
-    /// queue.
+    /// The address of this queue's scratch memory on the GPU; it holds data of earlier work of this queue.
     pub(crate) fn scratch(&mut self) -> Outcome<u64> {
         if let Some(scratch) = &self.order.scratch {
             return Ok(scratch.address);
@@ -171,22 +170,22 @@ impl Work<'_> {
         Ok(self.order.scratch.insert(scratch).address)
     }
 
-    /// At least `bytes` bytes on the card for data on its way to or from pageable memory.
+    /// Returns at least `bytes` bytes on the GPU for data on its way to or from pageable memory.
     pub(crate) fn bounce(&mut self, bytes: u64) -> Outcome<u64> {
         if let Some(bounce) = &self.order.bounce
             && bounce.bytes() >= bytes
         {
             return Ok(bounce.address);
         }
-        // Work in flight may still use what is there.
+        // Work in flight may still use the old memory.
         self.queue.drain()?;
         self.order.bounce = None;
         let bounce = DeviceMemory::new(self.context(), bytes)?;
         Ok(self.order.bounce.insert(bounce).address)
     }
 
-    /// Memory for the items of blocks that need so much each, and for how many blocks: as many as are wanted,
-    /// or fewer if that is a lot, or the card is full.
+    /// Allocates private memory of `of_block` bytes for each of `blocks` blocks. Returns its address and
+    /// the number of blocks, which is lower if the memory would be too large or the GPU is full.
     pub(crate) fn slabs(&mut self, of_block: u64, blocks: u64) -> Outcome<(u64, u64)> {
         if of_block == 0 {
             return Ok((0, blocks));
@@ -194,11 +193,11 @@ impl Work<'_> {
         let mut blocks = blocks.clamp(1, (SLABS_BYTES / of_block).max(1));
         let found =
             self.order.slabs.as_ref().map_or((0, 0), |slabs| (slabs.address, slabs.bytes() / of_block));
-        // What was refused once is not asked for again, as long as there is enough for one.
+        // A refused length is not requested again, if the memory suffices for one block.
         if found.1 >= blocks || (found.1 > 0 && blocks * of_block <= self.order.slabs_wanted) {
             return Ok((found.0, blocks.min(found.1)));
         }
-        // Work in flight may still use what is there.
+        // Work in flight may still use the old memory.
         self.queue.drain()?;
         self.order.slabs = None;
         self.order.slabs_wanted = blocks * of_block;
@@ -210,19 +209,19 @@ impl Work<'_> {
         }
     }
 
-    /// Puts bytes into device memory, in the order of the queue. At most
+    /// Copies bytes to device memory, in the order of the queue. At most
     /// [`STAGING_BYTES`](crate::staging::STAGING_BYTES).
     pub(crate) fn send(&mut self, bytes: &[u8], to: u64) -> Outcome {
         let loan = self.lend(bytes.len())?;
-        // SAFETY: as many bytes were lent, and nothing is in flight on them.
+        // SAFETY: the loan has this length, and no work in flight uses it.
         unsafe { loan.host.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        // SAFETY: the loan lasts until the submission is done; the caller gives an address with room.
+        // SAFETY: the loan lasts until the submission is done; the caller passes an address with room.
         unsafe { self.stream().upload(to, loan.host.expose_provenance() as u64, bytes.len() as u64) }
     }
 }
 
-/// Has NVIDIA's assembler, named by `VMARRAY_PTXAS`, translate a text: the driver does so with the same code,
-/// but only where there is a card.
+/// Translates a text by NVIDIA's assembler, which `VMARRAY_PTXAS` names: the driver does so with the same
+/// code, but only on a machine with a GPU.
 #[cfg(test)]
 fn assemble(target: &str, text: &str) {
     use std::io::Write;

@@ -1,35 +1,36 @@
-//! NVIDIA cards as devices of `vmarray`.
+//! NVIDIA GPUs as devices of `vmarray`.
 //!
-//! [`devices`] lists the cards, [`CudaDevice`] is one of them behind the [contract](backend_api). Only the
-//! driver is needed, and only at run time: its library (`libcuda.so.1`; on Windows `nvcuda.dll`, from the
-//! system's folder only) is loaded at the first call, and where there is none the list is empty. NVML, which
-//! comes with the driver, tells of errors in the memory of a [card](Card::health), and may be missing.
+//! [`devices`] lists the GPUs; [`CudaDevice`] implements the [contract](backend_api) for one of them. The
+//! crate needs only the driver, and only at run time: the first call loads its library (`libcuda.so.1`; on
+//! Windows `nvcuda.dll`, from the system's folder only). Without a driver the list is empty. NVML, which
+//! comes with the driver, reports errors in the memory of a [GPU](Card::health), and may be missing.
 //!
 //! # How it works
 //!
-//! - A queue is a non-blocking stream, with an event of the driver after each submission. Who waits looks
-//!   often at first, and then sleeps for a small part of the time waited so far. One thread of each device
-//!   runs wakers; nothing else needs it.
-//! - The copies of one call go singly, as one batch of the driver, or through a kernel that moves many pieces
-//!   between device memory and pinned memory in one launch; their number and size decide ([`Route`]).
-//! - The kernels are CUDA C, checked in as PTX text next to their source (`kernels/`); the driver translates
-//!   them for the card at first use. Kernels of the program become PTX text here, many in a module if they
-//!   are prepared together.
-//! - Nothing here depends on which context is current on the calling thread, and a context of somebody else
-//!   is put back.
+//! - A queue is a non-blocking stream, with a driver event after each submission. A waiter polls often at
+//!   first, and then sleeps for a small part of the time waited so far. One thread of each device runs
+//!   wakers, and has no other use.
+//! - The copies of one call go singly, as one batch of the driver, or through a kernel that moves many
+//!   pieces between device memory and pinned memory in one launch; their number and size decide
+//!   ([`Route`]).
+//! - The kernels are CUDA C, checked in as PTX text next to their source (`kernels/`); the driver
+//!   translates them for the GPU at first use. Kernels of the program become PTX text here, many in a
+//!   module if they are prepared together.
+//! - No call depends on the current context of the calling thread, and each restores the context of other
+//!   code.
 //!
 //! # Other users of the card
 //!
-//! A device works in the card's primary context, as the CUDA runtime, `cudarc` and `cust` do, or in a context
-//! that it is [given](CudaDevice::adopt). With the feature `cust`, memory changes hands between this crate
-//! and `cust` without a copy (`CudaDevice::import_cust`, `CudaDevice::export_cust`), or is copied in the
-//! order of a queue.
+//! A device uses the GPU's primary context, as the CUDA runtime, `cudarc` and `cust` do, or a context that
+//! it [adopts](CudaDevice::adopt). With the feature `cust`, memory changes owners between this crate and
+//! `cust` without a copy (`CudaDevice::import_cust`, `CudaDevice::export_cust`), or is copied in the order
+//! of a queue.
 //!
 //! # Limits
 //!
-//! Pageable host memory works everywhere, but the driver then copies through its own buffers: slower, and the
-//! call may block until the copy is done. Host memory that somebody page-locked already cannot be imported as
-//! pinned a second time.
+//! All calls accept pageable host memory, but the driver then copies through its own buffers: slower, and
+//! the call may block until the copy is done. Host memory that other code has page-locked cannot be
+//! imported as pinned a second time.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,4 +1,4 @@
-//! Memory of the card.
+//! Device memory of the GPU.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,22 +13,22 @@ use crate::kept::Kept;
 use crate::queue::Queue;
 use crate::reserved::Reserved;
 
-/// An allocation on the card; given back on drop, at which nothing may be in flight on it.
+/// An allocation on the GPU. The drop releases it; no work in flight may use it then.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     context: Arc<Context>,
     pub(crate) address: u64,
     bytes: AtomicU64,
-    /// How many the driver gave, which may be more.
+    /// The number of bytes that the driver allocated, which may be more.
     allocated: u64,
-    /// What it lies in, if it can be extended, and how long it may become.
+    /// The address range that contains it, if it can be extended, and its greatest length.
     reserved: Option<(Reserved, u64)>,
-    /// Queues of other devices that were given a place in it.
+    /// Queues of other devices that use a place in it.
     visitors: Mutex<Vec<Weak<Queue>>>,
 }
 
 impl DeviceMemory {
-    /// Memory with unspecified contents. Nothing is allocated for 0 bytes.
+    /// Allocates memory with unspecified contents. Allocates nothing for 0 bytes.
     pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Outcome<Self> {
         if let Some((address, allocated)) = context.kept.take(bytes) {
             let mut memory = Self::at(context, address, bytes);
@@ -52,7 +52,7 @@ impl DeviceMemory {
         Self { context, address, bytes, allocated, reserved: None, visitors }
     }
 
-    /// Memory that can become `most` bytes long, of which `most_here` are worth addresses.
+    /// Allocates memory that can grow to `most` bytes, of which addresses for `most_here` are reserved.
     pub(crate) fn extensible(context: &Arc<Context>, bytes: u64, most: u64, most_here: u64) -> Outcome<Self> {
         let reserved = Reserved::new(context, most_here)?;
         reserved.extend(bytes)?;
@@ -65,23 +65,23 @@ impl DeviceMemory {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// What it lies in, if it can be extended, and how long it may become.
+    /// The address range that contains it, if it can be extended, and its greatest length.
     pub(crate) fn reserved(&self) -> Option<&(Reserved, u64)> {
         self.reserved.as_ref()
     }
 
-    /// Makes its new length known.
+    /// Publishes the new length.
     pub(crate) fn lengthen(&self, bytes: u64) {
         self.bytes.fetch_max(bytes, Ordering::AcqRel);
     }
 
-    /// Memory that somebody else allocated in this context and now gives away.
+    /// Takes over memory that other code allocated in this context.
     #[cfg(feature = "cust")]
     pub(crate) fn given(context: &Arc<Context>, address: u64, bytes: u64) -> Self {
         Self::at(context, address, bytes)
     }
 
-    /// Gives it away: the address, which the receiver frees. It cannot be extended.
+    /// Gives the memory away: returns the address, which the receiver frees. It cannot be extended.
     #[cfg(feature = "cust")]
     pub(crate) fn give(mut self) -> u64 {
         *self.bytes.get_mut() = 0;
@@ -92,7 +92,7 @@ impl DeviceMemory {
         &self.context
     }
 
-    /// Notes that a queue of another device is given a place in it.
+    /// Records a queue of another device that uses a place in it.
     pub(crate) fn note_visitor(&self, queue: &Arc<Queue>) {
         let mut visitors = self.visitors.lock();
         let is_known = |visitor: &Weak<Queue>| std::ptr::eq(visitor.as_ptr(), Arc::as_ptr(queue));
@@ -102,14 +102,14 @@ impl DeviceMemory {
         }
     }
 
-    /// Blocks until the work of other devices' queues on it is over. Its name is forgotten.
+    /// Blocks until the work of other devices' queues on it is over. The name was removed before.
     pub(crate) fn await_visitors(&self) {
         let visitors = std::mem::take(&mut *self.visitors.lock());
         for queue in visitors.iter().filter_map(Weak::upgrade) {
             if !queue.is_reached(queue.newest())
                 && let Err(code) = queue.drain_for_sure()
             {
-                // Nothing runs any more in a context that is lost.
+                // No work runs any more in a lost context.
                 tracing::debug!(?code, "a device was lost that used memory of another");
             }
         }
@@ -123,8 +123,7 @@ impl DeviceMemory {
         check(unsafe { (self.context.driver.table.memset_d8_async)(start, 0, bytes, stream) })
     }
 
-    /// Writes zeroes to all of it and waits for that, in the stream that is there for it: others may be held
-    /// up.
+    /// Writes zeroes to all of it in the wiping stream, and waits for that: this may delay other work.
     fn wipe(&self, wiper: StreamHandle) -> Outcome {
         self.clear(0..self.bytes(), wiper)?;
         // SAFETY: the stream lives as long as the context.
@@ -174,7 +173,7 @@ mod tests {
         assert_eq!(mapped_bytes() - before, PIECE, "it is there already");
         memory.extend(5 * PIECE + 1, Commit::Proven).unwrap();
         assert_eq!(mapped_bytes() - before, 6 * PIECE);
-        // The driver has no more; or it cannot map what it has, or not for all cards.
+        // The driver has no more memory; or it cannot map its memory, or not for all GPUs.
         type Change = fn(&mut crate::fake::Driven);
         let changes: [Change; 3] = [
             |driven| driven.no_bytes_above = Some(PIECE as usize),

@@ -1,4 +1,4 @@
-//! What the names of memory stand for.
+//! The handle tables: memory by name.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::host_memory::{HostAddress, HostRange};
 use crate::memory::DeviceMemory;
 use crate::queue::Queue;
 
-/// What the names of memory stand for.
+/// The device's memory by name.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     device: RwLock<Names<BufferId, Arc<DeviceMemory>>>,
@@ -28,7 +28,7 @@ impl Memory {
         handle
     }
 
-    /// Names host memory.
+    /// Enters host memory under a new name.
     ///
     /// # Safety
     /// As [`HostAllocation::new`], for the memory of the range.
@@ -39,7 +39,7 @@ impl Memory {
         handle
     }
 
-    /// Memory of this name, while it is seen to itself.
+    /// Returns memory of this name, for calls that keep it alive themselves.
     pub(crate) fn device(&self, id: BufferId) -> Option<Arc<DeviceMemory>> {
         self.device.read().get(&id).cloned()
     }
@@ -49,14 +49,14 @@ impl Memory {
         Some(sole(memory))
     }
 
-    /// Takes all names of device memory away.
+    /// Removes all names of device memory.
     pub(crate) fn remove_all_device(&self) -> Vec<DeviceMemory> {
         let all = std::mem::take(&mut *self.device.write());
         all.into_values().map(sole).collect()
     }
 
-    /// Memory of this name, for another device that reaches it. If work of a queue is to be submitted, that
-    /// is noted before the name can go.
+    /// Returns memory of this name for another device that reaches it. If a queue will submit work on it,
+    /// the queue is recorded before the name can be removed.
     pub(crate) fn visit(
         &self,
         id: BufferId,
@@ -74,7 +74,7 @@ impl Memory {
         Some(sole(range))
     }
 
-    /// Begins to look names up for one call.
+    /// Begins the look-ups of one call.
     pub(crate) fn lookup(&self) -> Lookup<'_> {
         Lookup {
             memory: self,
@@ -86,7 +86,7 @@ impl Memory {
         }
     }
 
-    /// As [`lookup`](Self::lookup), of a call that takes places of other devices, which are looked up so.
+    /// Begins look-ups as [`lookup`](Self::lookup), for a call that accepts places of other devices.
     pub(crate) fn lookup_with<'a>(&'a self, elsewhere: Elsewhere<'a>) -> Lookup<'a> {
         Lookup { elsewhere: Some(elsewhere), ..self.lookup() }
     }
@@ -95,7 +95,7 @@ impl Memory {
 /// Looks up memory of another device.
 pub(crate) type Elsewhere<'a> = &'a dyn Fn(BufferId) -> Option<Arc<DeviceMemory>>;
 
-/// Waits until calls that are about to use the memory have submitted their work and let go of it.
+/// Waits until calls that are about to use the memory have submitted their work and dropped it.
 ///
 /// Such a call began before the name was removed; it holds the memory for some microseconds, or, with
 /// pageable memory, for as long as its copy takes.
@@ -115,27 +115,28 @@ fn sole<T>(mut shared: Arc<T>) -> T {
     }
 }
 
-/// Looks names up, and keeps what it found alive until the call has submitted its work.
+/// The look-ups of one call. It keeps the memory alive until the call has submitted its work.
 ///
-/// One call names few pieces of memory many times, so what was found is remembered.
+/// One call names few pieces of memory many times, so it caches the results.
 pub(crate) struct Lookup<'a> {
     memory: &'a Memory,
     device: RefCell<Known<BufferId, DeviceMemory>>,
     host: RefCell<Known<HostId, HostRange>>,
     hosts_are_mapped: Cell<bool>,
     elsewhere: Option<Elsewhere<'a>>,
-    /// What was found there.
+    /// Memory of other devices that was found there.
     foreign: RefCell<Vec<(BufferId, Arc<DeviceMemory>)>>,
 }
 
-/// Where a piece of memory starts, and how long it is.
+/// The start and the length of a piece of memory.
 #[derive(Clone, Copy, Debug)]
 struct Found<A> {
     start: A,
     bytes: u64,
 }
 
-/// What one call has found so far. The first needs no allocation: most calls name one piece of each memory.
+/// The results of one call's look-ups. The first needs no allocation: most calls name one piece of each
+/// memory.
 #[derive(Debug)]
 struct Known<K, V> {
     first: Option<(K, Arc<V>)>,
@@ -159,7 +160,7 @@ impl<K: Copy + Eq + std::hash::Hash, V> Known<K, V> {
             Some((first, found)) if *first == id => Some(found),
             _ => self.others.get(&id),
         };
-        // What this call once found stays valid for it, also if its name has been removed meanwhile.
+        // Results stay valid for this call, also if the name was removed meanwhile.
         if let Some(found) = known {
             return Some(read(found));
         }
@@ -214,8 +215,8 @@ impl Lookup<'_> {
         Some(found)
     }
 
-    /// Checks all transfers of a call. Those that name the same memory as the one before cost two comparisons
-    /// of numbers each.
+    /// Checks all transfers of a call. A transfer that names the same memory as the one before costs two
+    /// comparisons of numbers.
     pub(crate) fn check_transfers(&self, transfers: &[Transfer<'_>]) -> Result<()> {
         let mut known: Option<(HostId, u64, BufferId, u64)> = None;
         for transfer in transfers {
@@ -248,13 +249,12 @@ impl Lookup<'_> {
         Ok(())
     }
 
-    /// The address of a place that was checked before.
+    /// Returns the address of a checked place.
     pub(crate) fn device_address(&self, at: backend_api::DeviceSpan<'_>) -> u64 {
         self.device(at.buffer()).map_or(0, |found| found.start).wrapping_add(at.offset())
     }
 
-    /// The address of a place that was checked before, for the processor and, if it is page-locked, for
-    /// kernels.
+    /// Returns the address of a checked place, for the processor and, if it is page-locked, for kernels.
     pub(crate) fn host_address(&self, at: backend_api::HostSpan<'_>) -> HostAddress {
         let start = self.host(at.host()).map_or(HostAddress { host: 0, mapped: None }, |found| found.start);
         HostAddress {
@@ -263,7 +263,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// Whether kernels reach all host memory that was looked up so far.
+    /// Whether kernels can access all host memory that was looked up so far.
     pub(crate) fn hosts_are_mapped(&self) -> bool {
         self.hosts_are_mapped.get()
     }

@@ -1,8 +1,8 @@
-//! NVML, the library of the driver that `nvidia-smi` asks: what a card says of errors in its memory.
+//! NVML, the driver's library behind `nvidia-smi`: a GPU's report about errors in its memory.
 //!
-//! It is loaded at the first question, from where the driver's own library is, and never unloaded. One that
-//! is missing, refuses to start (as the stub of a toolkit does) or is too old for a function has as much left
-//! unknown, and nothing else: cards work without it.
+//! The first query loads it from the folder of the driver's own library; it is never unloaded. If it is
+//! missing, refuses to start (as the stub of a toolkit does) or lacks a function, the facts in question
+//! are unknown. GPUs work without it.
 
 use std::ffi::{CString, c_char, c_uint, c_void};
 use std::ptr::null_mut;
@@ -45,7 +45,7 @@ driver::table! {
     }
 }
 
-/// What the card at a PCI address says of its memory; all unknown where nobody tells.
+/// Returns the report of the GPU at a PCI address; unknown facts are `None`.
 pub(crate) fn health(address: &str) -> CardHealth {
     static STARTED: OnceLock<Option<Table>> = OnceLock::new();
     STARTED.get_or_init(load).as_ref().map(|table| table.health(address)).unwrap_or_default()
@@ -58,9 +58,9 @@ fn load() -> Option<Table> {
 }
 
 impl Table {
-    /// The same, ready to be asked.
+    /// Initialises the library.
     fn started(self) -> Option<Self> {
-        // SAFETY: may be called at any time, from any thread.
+        // SAFETY: any thread may call it at any time.
         (unsafe { (self.init)() } == 0).then_some(self)
     }
 
@@ -118,9 +118,9 @@ mod tests {
     const NO_LIBRARY: u32 = 12;
     const NOT_FOUND: u32 = 6;
 
-    /// Knows one card.
+    /// Knows one GPU.
     unsafe extern "C" fn card_by_address(address: *const c_char, card: *mut CardHandle) -> u32 {
-        // SAFETY: the caller gives a string and room for a handle.
+        // SAFETY: the caller passes a string and room for a handle.
         unsafe {
             card.write(CardHandle(null_mut()));
             if CStr::from_ptr(address) == c"0000:81:00.0" { 0 } else { NOT_FOUND }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     unsafe extern "C" fn ecc_mode(_: CardHandle, now: *mut c_uint, later: *mut c_uint) -> u32 {
-        // SAFETY: the caller gives room for two integers.
+        // SAFETY: the caller provides room for two integers.
         unsafe {
             now.write(1);
             later.write(0);
@@ -138,7 +138,7 @@ mod tests {
 
     unsafe extern "C" fn ecc_errors(_: CardHandle, kind: c_uint, since: c_uint, errors: *mut u64) -> u32 {
         assert_eq!(kind, UNCORRECTED);
-        // SAFETY: the caller gives room for an integer.
+        // SAFETY: the caller provides room for an integer.
         unsafe { errors.write(if since == EVER { 5 << 32 } else { 2 }) };
         0
     }
@@ -150,7 +150,7 @@ mod tests {
         pending: *mut c_uint,
         failed: *mut c_uint,
     ) -> u32 {
-        // SAFETY: the caller gives room for four integers.
+        // SAFETY: the caller provides room for four integers.
         unsafe {
             corrected.write(3);
             uncorrected.write(4);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     unsafe extern "C" fn not_supported(_: CardHandle, pending: *mut c_uint) -> u32 {
-        // SAFETY: the caller gives room for an integer.
+        // SAFETY: the caller provides room for an integer.
         unsafe { pending.write(1) };
         NOT_SUPPORTED
     }

@@ -1,8 +1,8 @@
-//! How a device is opened, where the defaults do not fit.
+//! Options of a device, for programs that do not use the defaults.
 
 pub use backend_api::Route;
 
-/// How a [`CudaDevice`](crate::CudaDevice) is opened.
+/// Options for opening a [`CudaDevice`](crate::CudaDevice).
 ///
 /// ```
 /// use backend_api::Device;
@@ -29,7 +29,7 @@ impl Options {
         Self::default()
     }
 
-    /// How many bytes of free device memory are left alone, instead of
+    /// Sets the bytes of free device memory that stay unused, instead of
     /// [`default_headroom_bytes`](Self::default_headroom_bytes).
     #[must_use]
     pub fn with_headroom_bytes(mut self, bytes: u64) -> Self {
@@ -37,20 +37,21 @@ impl Options {
         self
     }
 
-    /// Takes one route for all copies, whatever their number and size; for tests and measurements.
+    /// Forces one route for all copies of any number and size; for tests and measurements.
     ///
-    /// Drivers before 12.8 have no [batch copy](Route::Batch), then copies go singly. The
-    /// [kernel](Route::Kernel) moves pieces between device memory and pinned memory, other pieces go singly.
+    /// Drivers before 12.8 have no [batch copy](Route::Batch): copies then go singly. The
+    /// [kernel](Route::Kernel) moves pieces between device memory and pinned memory; other pieces go
+    /// singly.
     #[must_use]
     pub fn with_route(mut self, route: Route) -> Self {
         self.route = Some(route);
         self
     }
 
-    /// How many bytes are left alone by default, on a card with `total_bytes` of memory: a fiftieth, at least
-    /// 128 MiB and at most 1 GiB; on a card that drives a display at least 512 MiB. The driver itself needs
-    /// some for each program that uses the card, and more as kernels are loaded; a display needs some when a
-    /// window opens.
+    /// Returns the default head-room of a GPU with `total_bytes` of memory: a fiftieth, at least 128 MiB
+    /// and at most 1 GiB; at least 512 MiB if the GPU drives a display. The driver itself needs some for
+    /// each program that uses the GPU, and more as kernels are loaded; a display needs some when a window
+    /// opens.
     #[must_use]
     pub fn default_headroom_bytes(total_bytes: u64, drives_display: bool) -> u64 {
         let least = if drives_display { 512 << 20 } else { 128 << 20 };

@@ -1,4 +1,4 @@
-//! The open devices of the process, and which of them reach each other.
+//! The open devices of the process, and the access between them.
 
 use std::sync::{Arc, Weak};
 
@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::memory::DeviceMemory;
 use crate::queue::Queue;
 
-/// All devices that are open. Nobody keeps one alive beyond the lock: who is dropped takes himself off first.
+/// All open devices. No reference keeps a device alive beyond the lock: its drop removes it first.
 static DEVICES: RwLock<Vec<Weak<Core>>> = RwLock::new(Vec::new());
 
 /// Enters a device.
@@ -17,20 +17,20 @@ pub(crate) fn add(core: &Arc<Core>) {
     DEVICES.write().push(Arc::downgrade(core));
 }
 
-/// Takes a device off: from now on no other one finds its memory.
+/// Removes a device: from now on no other device finds its memory.
 pub(crate) fn remove(core: &Arc<Core>) {
     DEVICES.write().retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(core)));
 }
 
-/// The first that a look at each of the other devices gives.
+/// Calls `look` for each of the other devices, and returns the first result.
 fn find<R>(core: &Core, mut look: impl FnMut(&Core) -> Option<R>) -> Option<R> {
     let devices = DEVICES.read();
     let mut others = devices.iter().filter(|other| !std::ptr::eq(other.as_ptr(), core));
-    // Each is let go of before the lock is.
+    // Each reference is dropped before the lock is released.
     others.find_map(|other| look(&*other.upgrade()?))
 }
 
-/// What a device can do with memory of one that is described so.
+/// Returns the access to memory of the device with these facts.
 pub(crate) fn reach(core: &Core, other: &DeviceInfo) -> Reach {
     let mut all = (core.card.info == *other).then_some(true);
     find(core, |peer| {
@@ -43,15 +43,16 @@ pub(crate) fn reach(core: &Core, other: &DeviceInfo) -> Reach {
     if all == Some(true) { Reach::Maps } else { Reach::No }
 }
 
-/// Memory of another device that is reached. If it is for work, for which queue.
+/// Returns memory of another device that this one reaches. `queue` is the queue that will submit work on
+/// it, if any.
 pub(crate) fn visit(core: &Core, id: BufferId, queue: Option<&Arc<Queue>>) -> Option<Arc<DeviceMemory>> {
     find(core, |peer| peer.memory.visit(id, queue, || core.context.reaches(&peer.context)))
 }
 
-/// The queue of a ticket of another device; `None` if the ticket is done, or will never be.
+/// Returns the queue of another device's ticket; `None` if the ticket is done, or will never be.
 ///
 /// # Errors
-/// [`UnknownHandle`](ErrorKind::UnknownHandle).
+/// [`UnknownHandle`](ErrorKind::UnknownHandle) if no device knows it.
 pub(crate) fn queue_of(core: &Core, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<Queue>>> {
     let found = find(core, |peer| {
         let queue = peer.queue_of(operation, ticket).ok().filter(|_| core.context.reaches(&peer.context))?;
@@ -78,7 +79,7 @@ mod tests {
         for (device, peer, reach) in pairs {
             assert_eq!(device.reaches(peer.info()), reach, "{} {}", device.info(), peer.info());
             let report = run_peers(device, peer, &Limits::default());
-            // The kernels that are checked in are carried out by cards alone.
+            // Only GPUs execute the checked-in kernels.
             let mut failed = report.failures().map(|(name, _)| name);
             assert!(
                 failed.all(|name| name == "gathers_and_scatters_reach_memory_that_is_mapped"),
@@ -87,7 +88,7 @@ mod tests {
             let skipped = report.outcomes().filter(|(_, outcome)| matches!(outcome, Outcome::Skipped(_)));
             assert_eq!(skipped.count(), if reach == Reach::No { 4 } else { 1 }, "{report}");
         }
-        // The third reaches the others, which is no more than that.
+        // The third reaches the others, but they do not reach it.
         assert_eq!(third.reaches(one.info()), Reach::Maps);
         let report = run_peers(&third, &one, &Limits::default());
         assert!(report.failures().count() <= 1, "{report}");

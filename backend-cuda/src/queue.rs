@@ -1,4 +1,4 @@
-//! A queue: a stream, the numbers of its tickets, and who waits for them.
+//! A queue: a stream, its ticket numbers, and its waiters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,43 +16,44 @@ use crate::driver::{Code, Outcome};
 use crate::memory::DeviceMemory;
 use crate::staging::Staging;
 
-/// A queue of a device. Its stream is destroyed with it, when the last thread that uses it lets go.
+/// A queue of a device. Its stream is destroyed with it, when the last thread that uses it drops it.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) id: QueueId,
     pub(crate) context: Arc<Context>,
     pub(crate) stream: Stream,
-    /// Held while work is submitted, which gives the order of the tickets.
+    /// Held during a submission, which orders the tickets.
     pub(crate) order: Mutex<Order>,
     pub(crate) submitted: AtomicU64,
-    /// What was done when the device was lost; nothing is done after that. `u64::MAX` before.
+    /// The newest value done when the device was lost; no later value becomes done. `u64::MAX` before.
     frozen: AtomicU64,
     events: Events,
     pub(crate) staging: Mutex<Staging>,
-    /// Reports to be read, plus failures that are remembered. While it is 0, what is reached has succeeded.
+    /// The number of unread reports and of recorded failures. While it is 0, all reached values have
+    /// succeeded.
     pub(crate) attention: AtomicU64,
     waiters: Mutex<Vec<(u64, Waker)>>,
-    /// Whether the watcher knows of it.
+    /// Whether the watcher knows the queue.
     pub(crate) is_watched: AtomicBool,
 }
 
-/// What only the submitting side of a queue uses.
+/// The state of a queue's submitting side.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// Set when the queue is released: a thread that still has it submits nothing more.
+    /// Set when the queue is released: a thread that still holds it submits no more work.
     pub(crate) ended: bool,
     /// Device memory for kernels of this queue, which run one after the other.
     pub(crate) scratch: Option<DeviceMemory>,
-    /// Whether the search's state in the scratch memory was set to zero.
+    /// Whether the search's state in the scratch memory was zeroed.
     pub(crate) search_ready: bool,
-    /// Whether the state of launches there was set to zero.
+    /// Whether the launches' state there was zeroed.
     pub(crate) launch_ready: bool,
-    /// Device memory in which pageable data is put where kernels reach it.
+    /// Device memory for pageable data that kernels must access.
     pub(crate) bounce: Option<DeviceMemory>,
-    /// Device memory that items of kernels take for themselves, and the most of it that was wanted so far.
+    /// Device memory for items' private memory, and the most of it that was requested so far.
     pub(crate) slabs: Option<DeviceMemory>,
     pub(crate) slabs_wanted: u64,
-    /// After launches of the copy kernel whose lists are used again within a submission.
+    /// Recorded after launches of the copy kernel whose lists are reused within a submission.
     pub(crate) list_events: Vec<Event>,
 }
 
@@ -82,7 +83,7 @@ impl Queue {
         Ticket { queue: self.id, value }
     }
 
-    /// The newest value that is done, at least if it is below `wanted`.
+    /// Returns the newest value that is done; exact if it is below `wanted`.
     pub(crate) fn reached(&self, wanted: u64) -> Outcome<u64> {
         let frozen = self.frozen.load(Ordering::Acquire);
         if frozen != u64::MAX {
@@ -91,13 +92,13 @@ impl Queue {
         self.events.reached(wanted)
     }
 
-    /// Whether a value is done; `false` where the driver says nothing good.
+    /// Whether a value is done; `false` if the driver returns an error.
     pub(crate) fn is_reached(&self, value: u64) -> bool {
         self.reached(value).is_ok_and(|reached| reached >= value)
     }
 
-    /// Whether a value is done whose stream was found empty. With 16 threads at it, the driver (580, an H200)
-    /// called events pending for up to 1.5 ms after it had called their stream empty.
+    /// Whether a value is done whose stream was found empty. With 16 polling threads, the driver (580, an
+    /// H200) reported events as pending for up to 1.5 ms after it had reported their stream as empty.
     pub(crate) fn is_reached_soon(&self, value: u64) -> bool {
         const PATIENCE: Duration = Duration::from_secs(2);
         let start = Instant::now();
@@ -110,7 +111,8 @@ impl Queue {
         true
     }
 
-    /// The same for those who ask again and again: `false` also while another thread is asking.
+    /// As [`is_reached`](Self::is_reached), for callers that poll repeatedly: `false` also while another
+    /// thread polls.
     pub(crate) fn seems_reached(&self, value: u64) -> bool {
         let frozen = self.frozen.load(Ordering::Acquire);
         if frozen != u64::MAX {
@@ -119,17 +121,17 @@ impl Queue {
         self.events.glimpse(value).is_ok_and(|reached| reached >= value)
     }
 
-    /// Announces a value after all work submitted so far. The context is current.
+    /// Records an event for a value behind all earlier work. The context is current.
     pub(crate) fn record(&self, value: u64) -> Outcome {
         self.events.record(&self.stream, value)
     }
 
-    /// Lets later work of `stream` wait for a value. The context is current.
+    /// Makes later work of `stream` wait for a value. The context is current.
     pub(crate) fn order_before(&self, stream: &Stream, value: u64) -> Outcome {
         self.events.order(stream, value)
     }
 
-    /// Whether a value that was reached has failed.
+    /// Returns whether a reached value has succeeded.
     pub(crate) fn outcome(&self, value: u64) -> Result<()> {
         if self.attention.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -139,20 +141,20 @@ impl Queue {
         staging.failure(value).map_or(Ok(()), Err)
     }
 
-    /// Whether the stream has run empty, or what the driver complains about.
+    /// Returns whether the stream is empty, or the driver's error.
     pub(crate) fn query(&self) -> Outcome {
         let _current = self.context.enter()?;
         self.stream.query()
     }
 
-    /// Blocks until the stream has run empty.
+    /// Blocks until the stream is empty.
     pub(crate) fn drain(&self) -> Outcome {
         let _current = self.context.enter()?;
         self.stream.synchronize()
     }
 
-    /// The same where nothing may be in flight afterwards: a driver that is short of memory is asked again,
-    /// for long.
+    /// Blocks until the stream is empty, and repeats that for long if the driver is short of memory: no
+    /// work may be in flight afterwards.
     pub(crate) fn drain_for_sure(&self) -> Outcome {
         const PATIENCE: Duration = Duration::from_secs(10);
         let start = Instant::now();
@@ -166,15 +168,14 @@ impl Queue {
         }
     }
 
-    /// From now on nothing more gets done.
+    /// Stops the progress of the queue.
     pub(crate) fn freeze(&self) {
         let reached = self.events.reached(u64::MAX).unwrap_or_else(|_| self.events.reached(0).unwrap_or(0));
         let reached = reached.min(self.newest());
         let _ = self.frozen.compare_exchange(u64::MAX, reached, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Remembers a waker, unless `is_settled` says, under the lock that delivery takes, that it is too late
-    /// for that.
+    /// Adds a waker, unless `is_settled` returns, under the lock of delivery, that it would be too late.
     pub(crate) fn add_waiter(&self, value: u64, waker: Waker, is_settled: impl FnOnce() -> bool) {
         let mut waiters = self.waiters.lock();
         if is_settled() {
@@ -185,8 +186,8 @@ impl Queue {
         }
     }
 
-    /// Wakes those whose value is reached. No lock may be held. Returns how many were woken, and whether
-    /// there are others.
+    /// Wakes the waiters of reached values. The caller holds no lock. Returns the number of woken ones,
+    /// and whether any are left.
     pub(crate) fn deliver(&self, reached: u64) -> (usize, bool) {
         let mut waiters = self.waiters.lock();
         let due: Vec<Waker> =
@@ -198,7 +199,7 @@ impl Queue {
         (woken, others)
     }
 
-    /// The lowest value that somebody waits for.
+    /// The lowest value that a waiter waits for.
     pub(crate) fn awaited(&self) -> Option<u64> {
         self.waiters.lock().iter().map(|(value, _)| *value).min()
     }

@@ -1,5 +1,4 @@
-//! Memory of the card behind addresses that were set aside for more: the driver's management of virtual
-//! memory.
+//! Extensible device memory: reserved addresses and the driver's virtual memory management.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -10,28 +9,30 @@ use parking_lot::Mutex;
 use crate::context::Context;
 use crate::driver::{AccessDescription, AllocationProperties, Code, Outcome, Table, check};
 
-/// Addresses, the first of which have memory; given back on drop, at which nothing may be in flight there.
+/// An address range whose first part is mapped to memory. The drop releases both; no work in flight may
+/// use them then.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     context: Arc<Context>,
     address: u64,
     bytes: usize,
-    /// Memory comes in multiples of this.
+    /// The granularity of mapped memory in bytes.
     granularity: usize,
-    /// All cards that reach the memory, this one included. Peer access between contexts does not concern it.
+    /// All GPUs with access to the memory, including this one. Peer access between contexts does not cover
+    /// it.
     cards: Vec<AccessDescription>,
     pieces: Mutex<Pieces>,
 }
 
-/// The memory so far, in the order of addresses.
+/// The mapped memory, in the order of addresses.
 #[derive(Debug, Default)]
 struct Pieces {
-    /// Each with how many bytes it has, in the order of addresses.
+    /// Each with its number of bytes, in the order of addresses.
     handles: Vec<(u64, usize)>,
     bytes: usize,
 }
 
-/// The functions of the driver, which it has all of or none.
+/// The driver's functions, which it has all or none of.
 struct Calls {
     reserve: unsafe extern "C" fn(*mut u64, usize, usize, u64, u64) -> u32,
     free: unsafe extern "C" fn(u64, usize) -> u32,
@@ -62,8 +63,8 @@ impl Calls {
 }
 
 impl Reserved {
-    /// Sets so many addresses aside, without memory. [`NOT_SUPPORTED`](Code::NOT_SUPPORTED) where the driver
-    /// or the card cannot.
+    /// Reserves `bytes` bytes of addresses, without memory. [`NOT_SUPPORTED`](Code::NOT_SUPPORTED) if the
+    /// driver or the GPU cannot.
     pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Outcome<Self> {
         let (table, ordinal) = (&context.driver.table, context.ordinal());
         let calls = Calls::of(table)?;
@@ -76,7 +77,7 @@ impl Reserved {
             return Err(Code::NOT_SUPPORTED);
         }
         let (properties, mut granularity) = (AllocationProperties::on(ordinal), 0);
-        // The greater one of two, which is that of the card's large pages.
+        // The larger of two granularities, that of the GPU's large pages.
         const RECOMMENDED: u32 = 1;
         // SAFETY: writes one integer; the properties are read.
         check(unsafe { (calls.granularity)(&raw mut granularity, &raw const properties, RECOMMENDED) })?;
@@ -91,7 +92,7 @@ impl Reserved {
         Ok(Self { context, address, bytes, granularity, cards, pieces })
     }
 
-    /// The card of a number, and those that reach its memory.
+    /// Returns the GPU of this number, and the GPUs that reach its memory.
     fn cards_that_reach(table: &Table, ordinal: c_int) -> Outcome<Vec<AccessDescription>> {
         let mut count = 0;
         // SAFETY: writes one integer.
@@ -99,7 +100,7 @@ impl Reserved {
         let mut cards = vec![AccessDescription::of(ordinal)];
         for other in (0..count).filter(|other| *other != ordinal) {
             let mut can_access = 0;
-            // SAFETY: writes one integer; the ordinals are those of cards.
+            // SAFETY: writes one integer; the ordinals are valid.
             check(unsafe { (table.device_can_access_peer)(&raw mut can_access, other, ordinal) })?;
             if can_access != 0 {
                 cards.push(AccessDescription::of(other));
@@ -112,18 +113,18 @@ impl Reserved {
         self.address
     }
 
-    /// How many bytes have memory.
+    /// The number of mapped bytes.
     pub(crate) fn mapped_bytes(&self) -> u64 {
         self.pieces.lock().bytes as u64
     }
 
-    /// How many bytes more need memory, for so many in all.
+    /// Returns the additional bytes that a length of `bytes` needs.
     pub(crate) fn missing_bytes(&self, bytes: u64) -> u64 {
         let whole = bytes.checked_next_multiple_of(self.granularity as u64).unwrap_or(u64::MAX);
         whole.saturating_sub(self.mapped_bytes())
     }
 
-    /// Puts memory behind the first so many bytes. All of it, or nothing more than there was.
+    /// Maps memory to the first `bytes` bytes. After an error no more is mapped than before.
     pub(crate) fn extend(&self, bytes: u64) -> Outcome {
         let calls = Calls::of(&self.context.driver.table)?;
         let mut pieces = self.pieces.lock();
@@ -137,14 +138,14 @@ impl Reserved {
             check(unsafe { (calls.create)(&raw mut handle, more, &raw const properties, 0) })
         })?;
         let address = self.address + pieces.bytes as u64;
-        // SAFETY: the addresses were set aside, and have no memory yet; the handle is as long.
+        // SAFETY: the addresses are reserved and not mapped yet; the handle has this length.
         let mut mapped = check(unsafe { (calls.map)(address, more, 0, handle, 0) });
         if mapped.is_ok() {
             let cards = self.cards.as_slice();
-            // SAFETY: the range was just mapped; as many descriptions are read as there are.
+            // SAFETY: the range was just mapped; the driver reads the given number of descriptions.
             mapped = check(unsafe { (calls.set_access)(address, more, cards.as_ptr(), cards.len()) });
             if mapped.is_err() {
-                // SAFETY: mapped above, and nobody knows of it.
+                // SAFETY: mapped above, and no other code knows it.
                 let _ = check(unsafe { (calls.unmap)(address, more) });
             }
         }
@@ -163,17 +164,17 @@ impl Reserved {
         let _current = self.context.enter()?;
         let mut pieces = self.pieces.lock();
         let mut outcome = Ok(());
-        // Each as it was mapped, the last one first, also after one that fails.
+        // Each as it was mapped, the last one first, continuing after a failure.
         let mut address = self.address + pieces.bytes as u64;
         for (handle, bytes) in pieces.handles.drain(..).rev() {
             address -= bytes as u64;
-            // SAFETY: mapped here, in one call, and nothing is in flight there.
+            // SAFETY: mapped here, in one call, and no work in flight uses it.
             outcome = outcome.and(check(unsafe { (calls.unmap)(address, bytes) }));
-            // SAFETY: created here; memory that is still mapped stays until it is not.
+            // SAFETY: created here; the driver keeps memory that is still mapped.
             outcome = outcome.and(check(unsafe { (calls.release)(handle) }));
         }
         pieces.bytes = 0;
-        // SAFETY: set aside here, as so many; the driver refuses while there is memory.
+        // SAFETY: reserved here, with this length; the driver refuses while memory is mapped.
         outcome.and(check(unsafe { (calls.free)(self.address, self.bytes) }))
     }
 }

@@ -1,12 +1,12 @@
-//! Which way the copies of one call take, by their number, size and direction.
+//! The route of one call's copies, chosen by their number, size and direction.
 //!
-//! What a copy costs differs by where the work is done: a single copy costs the driver about 1.5 µs of the
-//! processor and the copy engine about as long, whatever its size; a batch costs a fraction of that per
-//! piece, until it is longer than what the driver keeps at hand; a kernel costs one launch, some 3 µs more
-//! until it is done, and then moves pieces of any size at the speed of the bus, in both directions at once.
+//! The costs differ by the place of the work. A single copy costs the driver about 1.5 µs of the processor
+//! and the copy engine about as long, at any size. A batch costs a fraction of that per piece, up to the
+//! length of the driver's buffers. A kernel costs one launch, some 3 µs more until it is done, and then
+//! moves pieces of any size at the speed of the bus, in both directions at once.
 //!
-//! A table that somebody [measured](backend_api::Device::set_routing) on the card itself goes first. The
-//! bounds for what it does not say were measured on one H200 (PCIe Gen5, driver 580), one call and the wait
+//! A table that a program [measured](backend_api::Device::set_routing) on the GPU itself has priority. The
+//! bounds for its empty classes were measured on one H200 (PCIe Gen5, driver 580), one call and the wait
 //! for it, GB/s:
 //!
 //! | pieces × bytes | download: single, batch, kernel | upload: single, batch, kernel | half and half: single, batch, kernel |
@@ -23,37 +23,37 @@
 //! | 2 × 1 MiB | 45.2, **47.3**, 42.5 | 44.1, **46.3**, 41.0 | 41.0, 41.0, **45.5** |
 //! | 256 × 1 MiB | 47.3, **51.7**, 50.3 | 46.6, **51.7**, 48.5 | 39.4, 39.4, **75.7** |
 //!
-//! Batches of few short uploads have two speeds. In another run on a card of the same kind (2026-11-21) 4 × 4
-//! KiB went at 1.3 GB/s by batch and 1.6 by kernel, 8 × 4 KiB at 1.8 and 2.8, 4 × 16 KiB at 3.7 and 5.3, 8 ×
-//! 16 KiB at 4.4 and 9.3, but 8 × 64 KiB at 26.0 and 22.9. So they go by kernel, which loses little at worst.
+//! Batches of few short uploads have two speeds. In another run on a GPU of the same model (2026-11-21) 4
+//! × 4 KiB reached 1.3 GB/s by batch and 1.6 by kernel, 8 × 4 KiB 1.8 and 2.8, 4 × 16 KiB 3.7 and 5.3, 8 ×
+//! 16 KiB 4.4 and 9.3, but 8 × 64 KiB 26.0 and 22.9. So they go by kernel, which loses little at worst.
 
 use backend_api::{Route, Routing};
 
 #[cfg(test)]
 mod calls;
 
-/// Up to this many pieces the driver's batch is faster than a kernel, if they are not short ones that are
-/// uploaded.
+/// Up to this number of pieces the driver's batch is faster than a kernel, except for uploads of short
+/// ones.
 const BATCH_PIECES: usize = 8;
-/// Pieces shorter than this on average are uploaded by kernel, if they are more than two.
+/// Pieces with a shorter mean length are uploaded by kernel, if they are more than two.
 const SHORT_BYTES: u64 = 32 << 10;
-/// Pieces of this size on average and more are the copy engine's matter, whatever their number.
+/// From this mean length on the copy engine copies any number of pieces.
 const BATCH_BYTES: u64 = 256 << 10;
-/// Without a batch: up to this many pieces go singly,
+/// Without a batch: up to this number of pieces go singly,
 const SINGLE_PIECES: usize = 2;
-/// and pieces of this size on average.
+/// and pieces of at least this mean length.
 const SINGLE_BYTES: u64 = 1 << 20;
 
-/// Where the pieces of a call go.
+/// The direction of a call's pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// All from the host to the card.
+    /// All from the host to the GPU.
     Upload,
-    /// All from the card to the host.
+    /// All from the GPU to the host.
     Download,
-    /// All within the card.
+    /// All within the GPU.
     Internal,
-    /// Not all the same way. In the copy engine, each change of direction costs a wait.
+    /// In different directions. In the copy engine, each change of direction costs a wait.
     Mixed,
 }
 
@@ -65,23 +65,23 @@ pub(crate) struct Load {
     pub(crate) direction: Direction,
 }
 
-/// What can be done with them.
+/// The routes that are possible for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Possible {
     pub(crate) batch: bool,
     pub(crate) kernel: bool,
 }
 
-/// What was asked for.
+/// The requested routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wishes {
-    /// One route for all pieces; singly where that is not possible.
+    /// One route for all pieces; if it is impossible, they go singly.
     pub(crate) forced: Option<Route>,
-    /// What was measured on the card.
+    /// The measured routes for the GPU.
     pub(crate) routing: Routing,
 }
 
-/// The way for the pieces of a call.
+/// Chooses the route of a call's pieces.
 pub(crate) fn choose(load: Load, possible: Possible, wishes: &Wishes) -> Route {
     let is_possible = |route: &Route| match route {
         Route::Kernel => possible.kernel,
@@ -141,7 +141,7 @@ mod tests {
         use Direction::{Download, Internal, Mixed, Upload};
         const NO_KERNEL: Possible = Possible { kernel: false, ..ALL };
         for (pieces, each, direction, possible, expected) in [
-            // One way few or large pieces go as a batch, many small ones by kernel.
+            // In one direction, few or large pieces go as a batch, many small ones by kernel.
             (1, 4096, Upload, ALL, Route::Single),
             (1, 4096, Download, ALL, Route::Single),
             (2, 4096, Upload, ALL, Route::Batch),
@@ -161,12 +161,12 @@ mod tests {
             (8, 16 << 10, Download, ALL, Route::Batch),
             (8, 16 << 10, Upload, ALL, Route::Kernel),
             (8, 16 << 10, Upload, NO_KERNEL, Route::Batch),
-            // What goes both ways goes by kernel.
+            // Pieces in both directions go by kernel.
             (2, 4096, Mixed, ALL, Route::Kernel),
             (256, 4096, Mixed, ALL, Route::Kernel),
             (2, 1 << 20, Mixed, ALL, Route::Kernel),
             (256, 1 << 20, Mixed, ALL, Route::Kernel),
-            // Within the card only many small ones are worth one.
+            // Within the GPU only many small ones are worth a kernel.
             (2, 100, Internal, ALL, Route::Single),
             (100, 4096, Internal, ALL, Route::Kernel),
             (100, 1 << 20, Internal, ALL, Route::Single),
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(choose(Load { direction: Direction::Upload, ..download }, ALL, &wishes), Route::Kernel);
         let both = Wishes { forced: Some(Route::Single), routing };
         assert_eq!(choose(download, ALL, &both), Route::Single);
-        // Not possible: what is assumed then, and not the slowest.
+        // If the table's route is impossible, the default applies, and not the slowest route.
         assert_eq!(choose(download, Possible { batch: false, ..ALL }, &wishes), Route::Kernel);
         let everywhere = Wishes { forced: None, routing: Routing::only(Route::Single) };
         assert_eq!(choose(Load { direction: Direction::Mixed, ..download }, ALL, &everywhere), Route::Kernel);

@@ -1,5 +1,5 @@
-//! Small pieces of pinned memory that a call lends to the card until its work is done, and what indexed
-//! kernels report.
+//! Small pieces of pinned memory that a call lends to the GPU until its work is done, and the reports of
+//! indexed kernels.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,12 +12,11 @@ use crate::context::Context;
 use crate::driver::Outcome;
 use crate::host_memory::HostRange;
 
-/// How much a queue lends out at once. Pinned memory is taken at the first use only.
+/// The bytes that a queue can lend at once. Pinned memory is allocated at the first use only.
 pub(crate) const STAGING_BYTES: usize = 512 << 10;
 const ALIGNMENT: u64 = 16;
 
-/// The staging memory of one queue: a ring, given out in order of submission and taken back in the same
-/// order.
+/// The staging memory of one queue: a ring, lent and returned in the order of submission.
 ///
 /// Positions only rise; a position's place in the memory is its remainder by the length.
 #[derive(Debug, Default)]
@@ -30,15 +29,15 @@ pub(crate) struct Staging {
 
 #[derive(Debug)]
 struct Lease {
-    /// The ticket after which the card has let go of it.
+    /// The ticket after which the GPU does not use it any more.
     value: u64,
     start: u64,
-    /// What is to be looked at then.
+    /// The report to read then.
     report: Option<Report>,
 }
 
-/// Two numbers that an indexed kernel writes: whether an index was outside, and where in the list of its
-/// launch.
+/// Two numbers that an indexed kernel writes: whether an index was outside, and its position in the list
+/// of its launch.
 #[derive(Debug)]
 struct Report {
     operation: &'static str,
@@ -46,24 +45,24 @@ struct Report {
     first: u64,
 }
 
-/// A piece that was lent out.
+/// A lent piece.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loan {
     pub(crate) host: *mut u8,
     pub(crate) mapped: u64,
 }
 
-/// What [`Staging::lend`] answers.
+/// The result of [`Staging::lend`].
 #[derive(Debug)]
 pub(crate) enum Lent {
     Piece(Loan),
-    /// There is room once this ticket is done.
+    /// The ring has room once this ticket is done.
     After(u64),
 }
 
 impl Staging {
-    /// Lends `bytes` bytes, at most [`STAGING_BYTES`], until ticket `value` is done. `reached` is what is
-    /// done now, and `node` where the card is.
+    /// Lends `bytes` bytes, at most [`STAGING_BYTES`], until ticket `value` is done. `reached` is the
+    /// newest completed value, and `node` the GPU's NUMA node.
     pub(crate) fn lend(
         &mut self,
         context: &Arc<Context>,
@@ -101,7 +100,7 @@ impl Staging {
         Ok(Lent::Piece(Loan { host, mapped: mapped + offset }))
     }
 
-    /// Declares the piece lent last to be a report. It was set to zero.
+    /// Marks the piece lent last as a report. It was zeroed before.
     pub(crate) fn expect_report(&mut self, operation: &'static str, first: u64, attention: &AtomicU64) {
         if let Some(lease) = self.leases.back_mut() {
             lease.report = Some(Report { operation, first });
@@ -109,7 +108,7 @@ impl Staging {
         }
     }
 
-    /// Takes back what was lent until tickets up to `reached`, and reads the reports in it.
+    /// Ends the loans of tickets up to `reached`, and reads their reports.
     pub(crate) fn settle(&mut self, reached: u64, attention: &AtomicU64) {
         while let Some(lease) = self.leases.pop_front_if(|lease| lease.value <= reached) {
             let Some(report) = lease.report else { continue };
@@ -129,11 +128,12 @@ impl Staging {
         }
     }
 
-    /// The report at a position: where in the list an index was outside.
+    /// Reads the report at a position: the place in the list of an index outside.
     fn read(&self, start: u64) -> Option<u64> {
         let memory = self.memory.as_ref()?;
         let offset = (start % STAGING_BYTES as u64) as usize;
-        // SAFETY: a lease of at least 16 bytes at a multiple of 16 lies there; the card is done with it.
+        // SAFETY: a lease of at least 16 bytes at a multiple of 16 is there, and the GPU does not use it
+        // any more.
         let (failed, position) = unsafe {
             let at = memory.address.as_ptr().add(offset).cast::<AtomicU64>();
             ((*at).load(Ordering::Acquire), (*at.add(1)).load(Ordering::Acquire))
@@ -141,7 +141,7 @@ impl Staging {
         (failed != 0).then_some(position)
     }
 
-    /// Forgets what was lent to a call that failed and of which nothing is in flight any more.
+    /// Drops the loans of a failed call whose work is not in flight any more.
     pub(crate) fn abandon(&mut self, value: u64, attention: &AtomicU64) {
         while let Some(lease) = self.leases.pop_back_if(|lease| lease.value == value) {
             self.head = lease.start;

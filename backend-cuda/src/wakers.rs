@@ -1,13 +1,13 @@
-//! The thread that runs wakers, and notices for them that a device died while nobody looked.
+//! The watcher thread of a device: it runs wakers, and detects for them that the device was lost.
 //!
-//! It is started with the first waker of a device, looks at the queues that somebody waits for, and sleeps
-//! while there are none. Looking costs a question to the driver, so it does so often at first and ever less
-//! often while nothing gets done. The driver's host callbacks would be the other way; but they hold up the
-//! stream until they have run.
+//! The first waker of a device starts it. It polls the queues that have waiters, and sleeps while none
+//! has. A poll costs a query of the driver, so it polls often at first, and ever less often without
+//! progress. The driver's host callbacks would be an alternative, but they block the stream until they
+//! have run.
 //!
-//! A waker is foreign code: it may submit, wait, and release, down to the device itself. No lock is held
-//! while it runs, and who blocks does not depend on this thread. A waker that takes long delays other wakers
-//! of the device, nothing else.
+//! A waker is foreign code: it may submit, wait, and release, including the device itself. The thread
+//! holds no lock while it runs one, and a blocked waiter does not depend on this thread. A slow waker only
+//! delays other wakers of the device.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -19,16 +19,16 @@ use parking_lot::{Condvar, Mutex};
 use crate::core::Core;
 use crate::queue::Queue;
 
-/// How long it looks without a pause after something got done or was added.
+/// The time in which it polls without a pause after progress or a new waiter.
 const EAGER: Duration = Duration::from_micros(200);
-/// The part of the time since then that it sleeps until its next look.
+/// The part of the time since then that it sleeps until its next poll.
 const PAUSE_PART: u32 = 32;
 const PAUSE_MIN: Duration = Duration::from_micros(10);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
-/// In every so many rounds the driver is asked whether it is well.
+/// The number of rounds between two checks of the driver's health.
 const EXAMINE_ROUNDS: u32 = 64;
 
-/// What the watcher shares with those who need it.
+/// The state that the watcher shares with its clients.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     state: Mutex<State>,
@@ -37,16 +37,16 @@ pub(crate) struct Watch {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Queues that somebody waits for, not yet seen by the watcher.
+    /// Queues with waiters that the watcher has not seen yet.
     added: Vec<Arc<Queue>>,
     thread: Option<JoinHandle<()>>,
     stopped: bool,
 }
 
 impl Watch {
-    /// Has a queue looked at until nobody waits for it.
+    /// Polls a queue until it has no waiters.
     ///
-    /// Starts the thread if need be. Where the system gives none, the caller has to look itself.
+    /// Starts the thread if needed. If the system cannot start one, the caller must poll itself.
     pub(crate) fn add(&self, core: &Arc<Core>, queue: &Arc<Queue>) -> std::io::Result<()> {
         let mut state = self.state.lock();
         if state.thread.is_none() {
@@ -62,7 +62,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Ends the thread, and waits for that unless it is the caller.
+    /// Ends the thread, and waits for its end unless the thread itself calls.
     pub(crate) fn stop(&self) {
         let thread = {
             let mut state = self.state.lock();
@@ -73,7 +73,7 @@ impl Watch {
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
-            // The thread itself does not panic; if it did, that was reported then.
+            // The thread itself does not panic; if it did, the panic was reported then.
             let _ = thread.join();
         }
     }
@@ -105,7 +105,7 @@ fn run(watch: &Watch, core: &Weak<Core>) {
                 idle_since = Instant::now();
             }
         }
-        // The device is not kept alive by its watcher; it stops the watcher before it goes.
+        // The watcher does not keep the device alive; the device stops the watcher before it is dropped.
         let Some(core) = core.upgrade() else { return };
         round = round.wrapping_add(1);
         std::thread::yield_now();
@@ -117,8 +117,8 @@ fn run(watch: &Watch, core: &Weak<Core>) {
             if others {
                 return true;
             }
-            // Whoever registers from here on adds the queue again; whoever did so just before is still to be
-            // seen.
+            // A waiter that registers from here on adds the queue again; the check below sees one that
+            // registered just before.
             queue.is_watched.store(false, Ordering::Release);
             queue.awaited().is_some() && !queue.is_watched.swap(true, Ordering::AcqRel)
         });

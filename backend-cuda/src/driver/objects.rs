@@ -1,6 +1,6 @@
-//! Owners of the driver's objects. They are destroyed on drop; what the driver says to that is logged.
+//! Owners of the driver's objects. The drop destroys them and logs the driver's errors.
 //!
-//! The context must be current in all calls but for making and dropping: see [`Context::enter`].
+//! The context must be current in all calls except for creation and drop: see [`Context::enter`].
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
@@ -11,7 +11,7 @@ use cudarc::driver::sys::{self, CUfunction_attribute_enum as Attribute};
 use super::{Code, ContextHandle, EventHandle, Function, ModuleHandle, Outcome, StreamHandle, check};
 use crate::context::Context;
 
-/// Threads of a block, in all kernels.
+/// The number of threads of a block, in all kernels.
 pub(crate) const THREADS: u32 = 256;
 
 macro_rules! owner {
@@ -41,7 +41,7 @@ owner! {
     Stream(StreamHandle) destroyed by stream_destroy
 }
 owner! {
-    /// An event, which only says whether it was reached.
+    /// An event, which only records whether it was reached.
     Event(EventHandle) destroyed by event_destroy
 }
 owner! {
@@ -49,7 +49,7 @@ owner! {
     Module(ModuleHandle) destroyed by module_unload
 }
 
-/// A pattern that the driver's memset knows.
+/// A unit of the driver's memset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     One(u8),
@@ -67,13 +67,13 @@ impl Event {
         Ok(Self { context: Arc::clone(context), handle })
     }
 
-    /// Marks the end of all that the stream was given so far.
+    /// Records the event behind all earlier work of the stream.
     pub fn record(&self, stream: &Stream) -> Outcome {
         // SAFETY: both handles are alive.
         check(unsafe { (self.context.driver.table.event_record)(self.handle, stream.handle) })
     }
 
-    /// Whether it was reached.
+    /// Whether the event was reached.
     pub fn query(&self) -> Outcome<bool> {
         // SAFETY: the handle is alive, here and below.
         match check(unsafe { (self.context.driver.table.event_query)(self.handle) }) {
@@ -83,7 +83,7 @@ impl Event {
         }
     }
 
-    /// Blocks until it is reached.
+    /// Blocks until the event is reached.
     pub fn synchronize(&self) -> Outcome {
         // SAFETY: as above.
         check(unsafe { (self.context.driver.table.event_synchronize)(self.handle) })
@@ -96,19 +96,20 @@ impl Stream {
         Ok(Self { context: Arc::clone(context), handle: context.make_stream()? })
     }
 
-    /// Whether it has run empty, or what the driver complains about.
+    /// Returns whether the stream is empty, or the driver's error.
     pub fn query(&self) -> Outcome {
         // SAFETY: the handle is alive, here and below.
         check(unsafe { (self.context.driver.table.stream_query)(self.handle) })
     }
 
-    /// Blocks until it has run empty.
+    /// Blocks until the stream is empty.
     pub fn synchronize(&self) -> Outcome {
         // SAFETY: as above.
         check(unsafe { (self.context.driver.table.stream_synchronize)(self.handle) })
     }
 
-    /// Has later work wait for an event. The driver keeps what it needs of one that is destroyed later.
+    /// Makes later work wait for an event. The driver keeps its own state of an event that is destroyed
+    /// later.
     pub fn wait_for(&self, event: &Event) -> Outcome {
         // SAFETY: both handles are alive.
         check(unsafe { (self.context.driver.table.stream_wait_event)(self.handle, event.handle, 0) })
@@ -120,7 +121,7 @@ impl Stream {
     /// Both ranges must be allocated until the work is done, here and below.
     pub unsafe fn upload(&self, to: u64, from: u64, bytes: u64) -> Outcome {
         let from: *const c_void = with_exposed_provenance(from as usize);
-        // SAFETY: passed on, here and below.
+        // SAFETY: the caller's promise, here and below.
         check(unsafe { (self.context.driver.table.memcpy_htod_async)(to, from, bytes as usize, self.handle) })
     }
 
@@ -134,7 +135,7 @@ impl Stream {
         check(unsafe { (self.context.driver.table.memcpy_dtoh_async)(to, from, bytes as usize, self.handle) })
     }
 
-    /// Copies within the card.
+    /// Copies within the GPU.
     ///
     /// # Safety
     /// As [`upload`](Self::upload).
@@ -143,7 +144,7 @@ impl Stream {
         check(unsafe { (self.context.driver.table.memcpy_dtod_async)(to, from, bytes as usize, self.handle) })
     }
 
-    /// Copies between memory of two contexts, of which each is given with its address.
+    /// Copies between memory of two contexts, each given as a context and an address.
     ///
     /// # Safety
     /// As [`upload`](Self::upload); the stream's context reaches the others.
@@ -158,16 +159,16 @@ impl Stream {
         check(unsafe { copy(to.1, to.0, from.1, from.0, bytes as usize, self.handle) })
     }
 
-    /// Writes zeroes to memory of the card.
+    /// Writes zeroes to memory of the GPU.
     ///
     /// # Safety
     /// As [`upload`](Self::upload).
     pub unsafe fn clear(&self, to: u64, bytes: u64) -> Outcome {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe { self.set(to, bytes, Unit::One(0)) }
     }
 
-    /// Writes a unit again and again to memory of the card: whole units, at a multiple of their length.
+    /// Writes a unit repeatedly to memory of the GPU: whole units, at a multiple of their length.
     ///
     /// # Safety
     /// As [`upload`](Self::upload).
@@ -186,15 +187,15 @@ impl Stream {
     /// Starts a kernel.
     ///
     /// # Safety
-    /// The arguments must be those that the kernel declares, and all addresses among them good for what it
-    /// does until the work is done.
+    /// The arguments must be those that the kernel declares, and all addresses among them must be valid
+    /// for the kernel's accesses until the work is done.
     pub unsafe fn launch(&self, function: Function, blocks: u64, arguments: &mut [*mut c_void]) -> Outcome {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe { self.launch_of(function, blocks, (THREADS, 0), arguments) }
     }
 
-    /// Starts a kernel with so many threads a block, no more than it declares, which share so many bytes
-    /// beside what it declares.
+    /// Starts a kernel with `threads` threads a block, at most its declared number, and with
+    /// `shared_bytes` bytes of shared memory in addition to its declarations.
     ///
     /// # Safety
     /// As [`launch`](Self::launch).
@@ -208,7 +209,7 @@ impl Stream {
         let blocks = blocks.clamp(1, i32::MAX as u64) as u32;
         let (launch, one, none) = (self.context.driver.table.launch_kernel, 1, null_mut());
         let arguments = arguments.as_mut_ptr();
-        // SAFETY: the function and the stream are alive; the rest is passed on.
+        // SAFETY: the function and the stream are alive; the rest is the caller's promise.
         check(unsafe {
             launch(function, blocks, one, one, threads, one, one, shared_bytes, self.handle, arguments, none)
         })
@@ -221,7 +222,7 @@ impl Stream {
 }
 
 impl Module {
-    /// Has the driver translate a text, which ends with a NUL.
+    /// Makes the driver translate a text, which ends with a NUL.
     pub fn load(context: &Arc<Context>, text: &str) -> Outcome<Self> {
         assert!(text.ends_with('\0'), "a C string");
         let mut handle = ModuleHandle::NULL;
@@ -238,7 +239,7 @@ impl Module {
         Ok(function)
     }
 
-    /// The kernels `name_1`, `name_2`, `name_4` and so on.
+    /// Returns the kernels `name_1`, `name_2`, `name_4` and so on.
     pub fn family<const N: usize>(&self, name: &str) -> Outcome<[Function; N]> {
         let mut functions = [Function::NULL; N];
         for (log2, function) in functions.iter_mut().enumerate() {
@@ -247,7 +248,7 @@ impl Module {
         Ok(functions)
     }
 
-    /// What the driver tells of `function`, which is of this module.
+    /// Returns an attribute of `function`, which is of this module.
     pub fn attribute(&self, function: Function, which: Attribute) -> Outcome<u32> {
         let mut value = 0;
         let ask = self.context.driver.table.function_get_attribute;
@@ -256,7 +257,8 @@ impl Module {
         Ok(value.unsigned_abs())
     }
 
-    /// Lets each block of `function`, which is of this module, have so many bytes beside what it declares.
+    /// Allows each block of `function`, which is of this module, `bytes` bytes of shared memory in
+    /// addition to its declarations.
     pub fn allow_shared(&self, function: Function, bytes: u32) -> Outcome {
         let (set, most) = (self.context.driver.table.function_set_attribute, c_int::try_from(bytes));
         let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as c_int;
@@ -264,7 +266,8 @@ impl Module {
         check(unsafe { set(function, which, most.unwrap_or(c_int::MAX)) })
     }
 
-    /// How many blocks of `function`, which is of this module, a multiprocessor runs at once.
+    /// Returns the number of blocks of `function`, which is of this module, that a multiprocessor runs at
+    /// once.
     pub fn occupancy(&self, function: Function, threads: u32) -> u32 {
         let mut blocks = 0;
         let ask = self.context.driver.table.occupancy;

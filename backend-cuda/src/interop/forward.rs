@@ -1,12 +1,13 @@
-//! The functions of the driver that `cust` links to, for binaries that are linked without it.
+//! The functions of the driver that `cust` links to, for binaries that are linked without the driver.
 //!
-//! `cust` declares them as functions of a library `cuda`, which would have to be there when a program is
-//! linked and when it starts. These stand in for it: each finds the driver's function at its first call.
-//! Where there is no driver, all answer `CUDA_ERROR_NOT_INITIALIZED`; a function that the driver does not
-//! have answers `CUDA_ERROR_NOT_FOUND`. The list is what the sources of `cust` 0.3.2 name, with the types
+//! `cust` declares them as functions of a library `cuda`, which a program would need when it is linked and
+//! when it starts. These functions replace it: each finds the driver's function at its first call. Without
+//! a driver, all return `CUDA_ERROR_NOT_INITIALIZED`; a function that the driver lacks returns
+//! `CUDA_ERROR_NOT_FOUND`. The list has the functions that the sources of `cust` 0.3.2 use, with the types
 //! that `cust_raw` 0.11.3 declares.
 //!
-//! An error code that `cust_raw` does not know becomes `CUDA_ERROR_UNKNOWN`, since an enum there holds it.
+//! An error code that `cust_raw` does not know becomes `CUDA_ERROR_UNKNOWN`, since `cust_raw` stores it in
+//! an enum.
 
 // The names are C's.
 #![allow(non_snake_case)]
@@ -30,7 +31,7 @@ const KNOWN: [u32; 87] = [
     906, 907, 908, 909, 910, 911, 999,
 ];
 
-/// A code that may be held in the enum.
+/// Returns a code that the enum can hold.
 fn known(code: u32) -> u32 {
     if KNOWN.binary_search(&code).is_ok() { code } else { UNKNOWN }
 }
@@ -38,7 +39,7 @@ fn known(code: u32) -> u32 {
 macro_rules! forward {
     ($(fn $name:ident($($argument:ident: $type:ty),*);)*) => {$(
         /// # Safety
-        /// As the driver's function of this name.
+        /// Calls the driver's function of this name.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
             type Found = unsafe extern "C" fn($($type),*) -> u32;
@@ -52,7 +53,7 @@ macro_rules! forward {
                     .map_err(|_| NOT_FOUND)
             });
             match found {
-                // SAFETY: passed on from the caller.
+                // SAFETY: the caller's promise.
                 Ok(function) => known(unsafe { function($($argument),*) }),
                 Err(code) => *code,
             }

@@ -1,4 +1,4 @@
-//! Computations: kernels made for a program, and how they are launched.
+//! Computations: kernels generated for a program, and their launches.
 
 #[forbid(unsafe_code)]
 mod codegen;
@@ -25,7 +25,7 @@ const EXTREMES: &str = text!("compute_extremes");
 const HISTOGRAM: &str = text!("compute_histogram");
 const STORE: &str = text!("compute_store");
 
-/// So many elements a block works on at a time: 8 for each thread.
+/// The number of elements that a block processes at a time: 8 for each thread.
 const TILE: u64 = 8 * THREADS as u64;
 
 /// The kernels' first parameter; `Space` in `kernels/splice.h`.
@@ -45,7 +45,7 @@ const _: () = assert!(size_of::<Space>() == codegen::SPACE_BYTES);
 #[derive(Debug)]
 struct Computing {
     functions: Vec<Function>,
-    /// How many blocks of the first kernel a multiprocessor runs at once.
+    /// The number of blocks of the first kernel that a multiprocessor runs at once.
     blocks: u32,
     _module: Module,
 }
@@ -55,18 +55,19 @@ struct Computing {
 pub(crate) struct Programs(ProgramCache<Shape, Computing>);
 
 impl Programs {
-    /// The kernels for a shape, translated now if they are not known. The context is current.
+    /// Returns the kernels for a shape, and translates them if they are unknown. The context is current.
     fn get(&self, context: &Arc<Context>, shape: Shape) -> Outcome<Arc<Computing>> {
         if let Some(found) = self.0.find(&shape) {
             return Ok(found);
         }
-        // Other programs go on meanwhile. Two threads may translate the same.
+        // Other programs continue meanwhile. Two threads may translate the same program.
         let (text, names) = source(&shape);
         let module = Module::load(context, &codegen::splice(text, &shape, names))?;
         let functions = names.iter().map(|name| module.function(name)).collect::<Outcome<Vec<_>>>()?;
         let blocks = functions.first().map_or(1, |function| module.occupancy(*function, THREADS));
         let (made, forgotten) = self.0.add(shape, Computing { functions, blocks, _module: module });
-        // The kernels of the forgotten one may still run: better left loaded than unloaded while they do.
+        // The kernels of the evicted program may still run: they are leaked rather than unloaded
+        // meanwhile.
         if let Some(forgotten) = forgotten
             && let Err(code) = context.synchronize()
         {
@@ -76,14 +77,14 @@ impl Programs {
         Ok(made)
     }
 
-    /// Sees to it that the kernels for a request whose sources begin at these addresses are translated. The
-    /// context is current.
+    /// Translates the kernels for a request with these source addresses, if they are unknown. The context
+    /// is current.
     pub(crate) fn prepare(&self, context: &Arc<Context>, compute: &Compute<'_>, starts: &[u64]) -> Outcome {
         self.get(context, Shape::new(compute, starts).0).map(drop)
     }
 }
 
-/// Which text a shape's kernels are in, and their names.
+/// Returns the text that contains a shape's kernels, and their names.
 fn source(shape: &Shape) -> (&'static str, &'static [&'static str]) {
     match &shape.task {
         Task::Find { .. } => (FIND, &["compute_count", "compute_list"]),
@@ -96,9 +97,9 @@ fn source(shape: &Shape) -> (&'static str, &'static [&'static str]) {
     }
 }
 
-/// How elements are cut into chunks for [`Action::Find`].
+/// Divides elements into chunks for [`Action::Find`].
 fn chunks(count: u64, bytes_each: u64, blocks: u64, aim: Aim) -> Chunks {
-    /// Each block should get about so many chunks.
+    /// The number of chunks that each block should get.
     const CHUNKS_PER_BLOCK: u64 = 16;
     let even = count.div_ceil(blocks.max(1) * CHUNKS_PER_BLOCK);
     let most = (aim.chunk_bytes_max() / bytes_each.max(1)).max(TILE);
@@ -107,7 +108,7 @@ fn chunks(count: u64, bytes_each: u64, blocks: u64, aim: Aim) -> Chunks {
     Chunks { base: 0, count, stride: 0, head: 0, per_chunk, chunks: count.div_ceil(per_chunk) }
 }
 
-/// Carries a checked computation out on sources that begin at these addresses.
+/// Executes a checked computation on sources at these addresses.
 pub(crate) fn run(
     work: &mut Work<'_>,
     compute: &Compute<'_>,
@@ -132,7 +133,7 @@ pub(crate) fn run(
     let Some(answer) = answer else {
         if tiles > 0 {
             // SAFETY: the kernel takes the space alone. All fields were checked to be inside of their
-            // sources, which have `count` elements; nothing else is written to.
+            // sources, which have `count` elements; the kernel writes nowhere else.
             unsafe { work.stream().launch(functions[0], blocks, &mut [argument(&space)]) }?;
         }
         return Ok(());
@@ -148,8 +149,8 @@ pub(crate) fn run(
         Action::Histogram { bins, .. } => {
             let totals = work.scratch()? + scratch::BINS;
             let (bins_at, totals_at) = (argument(&bins), argument(&totals));
-            // SAFETY: these are the parameters in `kernels/compute_histogram.cu`; the totals lie in this
-            // queue's scratch memory, and bins are not more than there is room for there and in the answer,
+            // SAFETY: these are the parameters in `kernels/compute_histogram.cu`. The totals are in this
+            // queue's scratch memory. The number of bins is at most the room there and in the answer,
             // which were checked.
             unsafe {
                 let stream = work.stream();
@@ -161,13 +162,13 @@ pub(crate) fn run(
         }
         Action::Sum { .. } | Action::Extremes { .. } | Action::Store { .. } => {
             let blocks = blocks.clamp(1, Compute::PARTIALS_MAX);
-            // SAFETY: these are the parameters in `kernels/compute_sum.cu` and `kernels/compute_extremes.cu`;
-            // the answer has room for so many partial results.
+            // SAFETY: these are the parameters in `kernels/compute_sum.cu` and
+            // `kernels/compute_extremes.cu`; the answer has room for `blocks` partial results.
             unsafe { work.stream().launch(functions[0], blocks, &mut [argument(&space), answer_at]) }?;
             answer_bytes = 8 + blocks * Partial::BYTES;
         }
     }
-    // SAFETY: the answer has as many bytes, or more.
+    // SAFETY: the answer has at least this number of bytes.
     unsafe { answer.fetch(work, answer_bytes) }
 }
 
@@ -193,8 +194,8 @@ fn find(
     let mut count = [space, chunks_at, argument(&stop_at), state, argument(&places.counts)];
     let mut list = [space, chunks_at, state, argument(&places.hits), argument(&indices)];
     // SAFETY: these are the parameters in `kernels/compute_find.cu`. Fields were checked to be inside of
-    // their sources; state, counts and hits are in scratch memory of this queue, with room for `CHUNKS_MAX`
-    // chunks, which there are not more of; the answer has room for the header and `limit` indices.
+    // their sources. State, counts and hits are in scratch memory of this queue, with room for
+    // `CHUNKS_MAX` chunks, the most there can be. The answer has room for the header and `limit` indices.
     unsafe {
         if chunks.chunks > 0 {
             work.stream().launch(computing.functions[0], blocks, &mut count)?;

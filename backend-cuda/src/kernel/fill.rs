@@ -1,14 +1,14 @@
-//! Writing a pattern: the driver's memset where it can, a kernel elsewhere.
+//! Fills with a pattern: by the driver's memset if possible, else by a kernel.
 
 use crate::core::Work;
 use crate::driver::Outcome;
 use crate::driver::objects::Unit;
 use crate::kernel::{argument, scratch};
 
-/// A fill is spread over this many blocks of each multiprocessor.
+/// The number of blocks of each multiprocessor that a fill is spread over.
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
 
-/// Writes `pattern` again and again to `bytes` bytes at `to`.
+/// Writes `pattern` repeatedly to `bytes` bytes at `to`.
 pub(crate) fn run(work: &mut Work<'_>, to: u64, bytes: u64, pattern: &[u8]) -> Outcome {
     if bytes == 0 {
         return Ok(());
@@ -25,12 +25,12 @@ pub(crate) fn run(work: &mut Work<'_>, to: u64, bytes: u64, pattern: &[u8]) -> O
     let blocks =
         (bytes / 4096 + 1).min(u64::from(work.core.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR);
     let mut arguments = [argument(&to), argument(&bytes), argument(&address), argument(&period)];
-    // SAFETY: the kernel's parameters are (u64, u64, u64, u32); the target was checked, and the pattern is in
-    // scratch memory, where only later work of this queue changes it.
+    // SAFETY: the kernel's parameters are (u64, u64, u64, u32); the target was checked, and the pattern is
+    // in scratch memory, which only later work of this queue changes.
     unsafe { work.stream().launch(function, blocks, &mut arguments) }
 }
 
-/// The smallest unit of which the pattern consists, if memset can write it there.
+/// Returns the smallest unit of which the pattern consists, if memset can write it there.
 fn unit(pattern: &[u8], to: u64, bytes: u64) -> Option<Unit> {
     let repeats =
         |n: usize| pattern.len().is_multiple_of(n) && pattern.chunks(n).all(|chunk| chunk == &pattern[..n]);
@@ -47,8 +47,8 @@ fn unit(pattern: &[u8], to: u64, bytes: u64) -> Option<Unit> {
     None
 }
 
-/// The pattern repeated to a multiple of 16 bytes, beginning with what belongs at the first multiple of 16 at
-/// or after `to`, or at the end of the range if that comes first.
+/// Repeats the pattern to a multiple of 16 bytes. It begins with the bytes for the first multiple of 16 at
+/// or after `to`, or for the end of the range if that comes first.
 fn stretch(pattern: &[u8], to: u64, bytes: u64) -> Vec<u8> {
     let head = (to.wrapping_neg() & 15).min(bytes) as usize;
     let mut length = pattern.len();
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(unit(&[1, 2, 3], 0, 9), None);
     }
 
-    /// What the kernel writes, in Rust.
+    /// Returns the bytes that the kernel writes, computed in Rust.
     fn kernel(to: u64, bytes: u64, pattern: &[u8]) -> Vec<u8> {
         let period = pattern.len() as u64 / 16;
         let head = (to.wrapping_neg() & 15).min(bytes);

@@ -1,4 +1,5 @@
-//! Gather and scatter: how the values are cut into tiles, and the way through the card for pageable memory.
+//! Gather and scatter: the division of values into tiles, and the copy through the GPU for pageable
+//! memory.
 
 use backend_api::View;
 use backend_api::backends::Direction;
@@ -8,11 +9,11 @@ use crate::driver::Outcome;
 use crate::host_memory::HostAddress;
 use crate::kernel::argument;
 
-/// A gather or scatter with addresses in the place of names. It was checked.
+/// A checked gather or scatter with addresses in place of names.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) direction: Direction,
-    /// Where the pages of each residue begin.
+    /// The start of the pages of each residue.
     pub(crate) bases: Vec<u64>,
     pub(crate) page_len: u64,
     pub(crate) elements_count: u64,
@@ -22,7 +23,7 @@ pub(crate) struct Request {
     pub(crate) values: HostAddress,
 }
 
-/// What the kernels take.
+/// The parameters of the kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct Arguments {
@@ -43,21 +44,21 @@ struct Arguments {
 const TILE_ELEMENTS: u64 = 512;
 const TILE_BYTES_MAX: u64 = 16 << 10;
 const TILE_BYTES_MIN: u64 = 1 << 10;
-/// Tiles are multiples of this: the values are written in whole lines.
+/// Tiles are multiples of this length: kernels write the values in whole lines.
 const LINE_BYTES: u64 = 128;
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
-/// How much pageable data is brought to the card at once.
+/// The number of bytes of pageable data that are copied to the GPU at once.
 const BOUNCE_BYTES: u64 = 8 << 20;
 
-/// Log2 of the largest word that divides all addresses which the kernel touches.
+/// Returns log2 of the largest word that divides all addresses which the kernel accesses.
 fn word(elements: u64, stride: u64, values: u64) -> usize {
     let places = (elements | stride | 16).trailing_zeros();
     let with_values = (elements | stride | values | 16).trailing_zeros();
-    // Below 4 bytes, values are put together to words of 4 wherever they begin.
+    // Below 4 bytes, the kernel combines values to words of 4 at any alignment.
     if with_values >= 2 { with_values as usize } else { places.min(1) as usize }
 }
 
-/// The length of a tile.
+/// Returns the length of a tile.
 fn tile_bytes(stride: u64, total: u64, blocks: u64) -> u64 {
     let room = TILE_ELEMENTS.saturating_mul(stride).min(TILE_BYTES_MAX);
     let even = (total / blocks.max(1)).max(TILE_BYTES_MIN);
@@ -72,7 +73,7 @@ pub(crate) fn run(work: &mut Work<'_>, request: &Request) -> Outcome {
     if let (Some(indices), Some(values)) = (request.indices.mapped, request.values.mapped) {
         return launch(work, request, indices, values, request.count, 0);
     }
-    // Through the card's memory, part by part.
+    // Through the GPU's memory, part by part.
     let stride = request.stride;
     let part = (BOUNCE_BYTES / (stride + 8)).clamp(1, request.count);
     let values_room = (part * stride).next_multiple_of(256);
@@ -80,8 +81,8 @@ pub(crate) fn run(work: &mut Work<'_>, request: &Request) -> Outcome {
     let mut first = 0;
     while first < request.count {
         let count = part.min(request.count - first);
-        // SAFETY (all three): indices and values were checked against their memory, and the bounce memory has
-        // room for a part of both.
+        // SAFETY (all three): indices and values were checked against their memory, and the bounce memory
+        // has room for a part of both.
         let indices = match request.indices.mapped {
             Some(mapped) => mapped + first * 8,
             None => {
@@ -108,7 +109,7 @@ pub(crate) fn run(work: &mut Work<'_>, request: &Request) -> Outcome {
     Ok(())
 }
 
-/// Launches one kernel for `count` indices, of which the first is number `first` of the call.
+/// Launches one kernel for `count` indices, from index `first` of the call on.
 fn launch(
     work: &mut Work<'_>,
     request: &Request,
@@ -146,8 +147,8 @@ fn launch(
         bases,
     };
     // SAFETY: the parameter is the structure that the kernels declare. Indices and values were checked
-    // against their memory and are mapped or on the card; the kernel checks each index against the elements;
-    // the report is lent until the submission is done.
+    // against their memory and are mapped or on the GPU; the kernel checks each index against the
+    // elements; the report is borrowed until the submission is done.
     unsafe { work.stream().launch(function, tiles.min(blocks), &mut [argument(&arguments)]) }
 }
 

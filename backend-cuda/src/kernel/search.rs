@@ -1,4 +1,4 @@
-//! Searching: which kernel, and how the elements are cut into chunks.
+//! Searches: the choice of a kernel, and the division of elements into chunks.
 
 use backend_api::Search;
 
@@ -7,7 +7,7 @@ use crate::driver::{Function, Outcome};
 use crate::host_memory::HostAddress;
 use crate::kernel::{argument, scratch};
 
-/// What the counting and listing kernels take as their first parameter.
+/// The first parameter of the counting and listing kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunks {
@@ -19,25 +19,25 @@ pub(super) struct Chunks {
     pub chunks: u64,
 }
 
-/// How a search is carried out.
+/// The plan of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     chunks: Chunks,
-    /// Of the word that is compared, log2 of its bytes. 16 bytes only if `is_packed`.
+    /// Log2 of the bytes of the compared word. 16 bytes only if `is_packed`.
     word: usize,
-    /// Whether the elements are nothing but the value, and aligned to it.
+    /// Whether the elements consist of the value alone, and are aligned to it.
     is_packed: bool,
 }
 
-/// What chunks should be good for. Longer ones mean fewer counts to go through at the end, shorter ones less
-/// work beyond what is wanted.
+/// The goal that decides the length of chunks. Longer chunks mean fewer counts to scan at the end, shorter
+/// ones less work beyond the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
-    /// Nothing but the total is wanted.
+    /// The search only counts.
     Count,
-    /// Each chunk with a match is gone over once more.
+    /// The search lists: each chunk with a match is read once more.
     List,
-    /// When enough is found, each block finishes the chunk that it has begun.
+    /// The search stops early: when it has enough matches, each block finishes its current chunk.
     Stop,
 }
 
@@ -50,8 +50,8 @@ impl Aim {
         }
     }
 
-    /// A block takes at most about this much of the card's memory at once, unless that makes too many chunks.
-    /// On an H200, the counting kernel is as fast with 64 KiB as with 512, within 1 %.
+    /// The most bytes of the GPU's memory that a block processes at once, unless that makes too many
+    /// chunks. On an H200, the counting kernel is as fast with 64 KiB as with 512, within 1 %.
     pub fn chunk_bytes_max(self) -> u64 {
         match self {
             Self::Count => 512 << 10,
@@ -61,13 +61,13 @@ impl Aim {
     }
 }
 
-/// What the four loads in flight of each thread of a block cover.
+/// The bytes that the four loads in flight of each thread of a block cover.
 const CHUNK_BYTES_MIN: u64 = 16 << 10;
-/// The same in elements that do not lie close together.
+/// The same in elements, for elements that are far apart.
 const CHUNK_ELEMENTS_MIN: u64 = 1024;
-/// Of an element that is longer than this, not all is read.
+/// The most bytes that are read of one element.
 const ELEMENT_BYTES_READ: u64 = 64;
-/// Each block should get about so many chunks.
+/// The number of chunks that each block should get.
 const CHUNKS_PER_BLOCK: u64 = 16;
 
 impl Plan {
@@ -100,7 +100,7 @@ impl Plan {
     }
 }
 
-/// `value` from `start` on as a number, repeated to eight bytes if it is shorter.
+/// Returns `value` from `start` on as a number, repeated to eight bytes if it is shorter.
 fn number(value: &[u8], start: usize, bytes: usize) -> u64 {
     let part = value.get(start..).unwrap_or_default();
     let part = &part[..part.len().min(bytes)];
@@ -110,8 +110,8 @@ fn number(value: &[u8], start: usize, bytes: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| part[i % part.len()]))
 }
 
-/// What the kernels of one search tell each other, in scratch memory of the queue: the search's state, the
-/// number of matches of each chunk, and the chunks that have some.
+/// Data that the kernels of one search share, in scratch memory of the queue: the search's state, the
+/// number of matches of each chunk, and the chunks with matches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     pub state: u64,
@@ -120,22 +120,23 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// The places of the next search, with a state of zeroes. A search that is submitted to its end leaves
-    /// them so, and sets `search_ready`.
+    /// Returns the places of the next search, with a zeroed state. A search that is submitted completely
+    /// leaves them so, and sets `search_ready`.
     pub fn new(work: &mut Work<'_>) -> Outcome<Self> {
         let scratch = work.scratch()?;
         let state = scratch + scratch::STATE;
         if !std::mem::take(&mut work.order.search_ready) {
-            // SAFETY: the state lies in this queue's scratch memory.
+            // SAFETY: the state is in this queue's scratch memory.
             unsafe { work.stream().clear(state, scratch::STATE_BYTES) }?;
         }
         Ok(Self { state, counts: scratch + scratch::COUNTS, hits: scratch + scratch::HITS })
     }
 
-    /// Launches the kernel that finds out where each chunk's matches go in the answer, and writes its header.
+    /// Launches the kernel that computes the place of each chunk's matches in the answer, and writes its
+    /// header.
     ///
     /// # Safety
-    /// There must be at most `CHUNKS_MAX` chunks, and room for a header at `answer`.
+    /// The search must have at most `CHUNKS_MAX` chunks, and room for a header at `answer`.
     pub unsafe fn scan(
         self,
         work: &Work<'_>,
@@ -153,12 +154,12 @@ impl Places {
             argument(&hits),
             argument(&answer),
         ];
-        // SAFETY: these are the parameters in `kernels/search.cu`; the rest is the caller's.
+        // SAFETY: these are the parameters in `kernels/search.cu`; the rest is the caller's promise.
         unsafe { work.stream().launch(scan, 1, &mut arguments) }
     }
 }
 
-/// Where kernels write an answer: in place, or, for pageable memory, on the card.
+/// The place at which kernels write an answer: its own, or, for pageable memory, one on the GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     host: HostAddress,
@@ -171,10 +172,10 @@ impl Answer {
         Ok(Self { host, address })
     }
 
-    /// Brings the first `bytes` bytes to the host.
+    /// Copies the first `bytes` bytes to the host.
     ///
     /// # Safety
-    /// The answer was made, and its room checked, for as many at least.
+    /// The answer was created, and its room checked, for at least this length.
     pub unsafe fn fetch(self, work: &Work<'_>, bytes: u64) -> Outcome {
         if self.host.mapped.is_some() {
             return Ok(());
@@ -184,8 +185,8 @@ impl Answer {
     }
 }
 
-/// Counts, scans and lists, in three launches without the host in between; one pass over the elements if none
-/// matches.
+/// Counts, scans and lists, in three launches without the host in between; one pass over the elements if
+/// none matches.
 pub(crate) fn run(work: &mut Work<'_>, search: &Search<'_>, start: u64, answer: HostAddress) -> Outcome {
     let core = work.core;
     let kernels = core.kernels.searching(work.context(), core.card.multiprocessors)?;
@@ -223,8 +224,8 @@ pub(crate) fn run(work: &mut Work<'_>, search: &Search<'_>, start: u64, answer: 
     };
     let mut list = [chunks_at, first_at, value_at, bytes_at, state_at, argument(&hits), argument(&indices)];
     // SAFETY: the parameters are those of the kernels in `kernels/search.cu`. The elements and the answer
-    // were checked against their memory; state, counts, hits and value are in scratch memory of this queue,
-    // with room for `CHUNKS_MAX` chunks, which the plan does not exceed.
+    // were checked against their memory; state, counts, hits and value are in scratch memory of this
+    // queue, with room for `CHUNKS_MAX` chunks, which the plan does not exceed.
     unsafe {
         if chunks.chunks > 0 {
             work.stream().launch(counting, blocks, count)?;
@@ -251,7 +252,7 @@ mod tests {
         let plan = |limit, count_all| Plan::new(0, 2 << 30, 4, 4, BLOCKS, Aim::new(limit, count_all)).chunks;
         assert!(plan(0, true).chunks <= 16 << 10);
         assert!(plan(1000, true).per_chunk * 4 <= 128 << 10);
-        // All blocks together then go at most this far beyond what is wanted.
+        // All blocks together then read at most this number of bytes beyond the limit.
         assert!(plan(1, false).per_chunk * 4 * BLOCKS <= 128 << 20);
     }
 

@@ -1,17 +1,17 @@
-//! Arithmetic, loads and stores as PTX.
+//! Arithmetic, loads and stores as PTX text.
 //!
-//! Integers of up to 32 bits live in 32-bit registers, extended by their sign or by zeroes; bools in
-//! predicates. Nothing is fused: `.rn` says so.
+//! Integers of up to 32 bits are in 32-bit registers, extended by their sign or by zeroes; bools are in
+//! predicates. No operations are fused: `.rn` states so.
 //!
-//! An instruction's result is not among its operands: several instructions may be needed, of which the first
-//! writes it.
+//! An instruction's result is not among its operands: an operation may need several instructions, the
+//! first of which writes the result.
 
 use std::fmt::Write;
 
 use backend_api::expr::{Binary, Type};
 use backend_api::kernel::Unary;
 
-/// Writes one instruction.
+/// Appends one instruction.
 macro_rules! emit {
     ($code:expr, $($format:tt)*) => {{
         let line = format!($($format)*);
@@ -20,8 +20,8 @@ macro_rules! emit {
 }
 pub(super) use emit;
 
-/// How a type is written in instructions: the kind of its registers, the type with which its values are
-/// computed, and the one with which they are loaded and stored.
+/// The names of a type in instructions: the kind of its registers, the type of arithmetic, and the type of
+/// loads and stores.
 fn names(of: Type) -> [&'static str; 3] {
     match of {
         Type::Bool => ["pred", "pred", "u8"],
@@ -43,12 +43,12 @@ pub(super) fn register(of: Type) -> &'static str {
     names(of)[0]
 }
 
-/// The type with which a value is computed.
+/// The type of arithmetic on a value.
 pub(super) fn suffix(of: Type) -> &'static str {
     names(of)[1]
 }
 
-/// The type with which a value is loaded and stored.
+/// The type of loads and stores of a value.
 pub(super) fn memory_suffix(of: Type) -> &'static str {
     names(of)[2]
 }
@@ -57,7 +57,7 @@ pub(super) fn is_wide(of: Type) -> bool {
     of.bytes() == 8
 }
 
-/// Code in the making.
+/// Code under construction.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     pub declarations: String,
@@ -67,7 +67,7 @@ pub(super) struct Text {
 
 impl Text {
     pub fn declare(&mut self, kind: &str, name: &str) {
-        // To a string: never fails.
+        // Writing to a string never fails.
         let _ = writeln!(self.declarations, "\t.reg .{kind} {name};");
     }
 
@@ -78,15 +78,15 @@ impl Text {
         name
     }
 
-    /// Writes an instruction.
+    /// Appends an instruction.
     pub fn instruction(&mut self, words: &str) {
         self.body.push('\t');
         self.body.push_str(words);
         self.body.push_str(";\n");
     }
 
-    /// Writes a label. A branch to it right before it is left out: NVIDIA's assembler (CUDA 12.9, 13.0) dies
-    /// of some branches over nothing.
+    /// Appends a label. A branch to it right before it is omitted: NVIDIA's assembler (CUDA 12.9, 13.0)
+    /// crashes on some branches over nothing.
     pub fn label(&mut self, name: &str) {
         let before = self.body.trim_end_matches(|c| c != ';').len();
         let line = self.body[..before].rfind('\n').map_or(0, |end| end + 1);
@@ -94,11 +94,11 @@ impl Text {
         if labels_follow && self.body[line..before].ends_with(&format!("bra {name};")) {
             self.body.replace_range(line..(before + 1).min(self.body.len()), "");
         }
-        // To a string: never fails.
+        // Writing to a string never fails.
         let _ = writeln!(self.body, "{name}:");
     }
 
-    /// One of two values by a predicate.
+    /// Selects one of two values by a predicate.
     pub fn select(&mut self, of: Type, name: &str, [condition, yes, no]: [&str; 3]) {
         if of == Type::Bool {
             let [first, second] = ["pred"; 2].map(|kind| self.temporary(kind));
@@ -111,7 +111,7 @@ impl Text {
         }
     }
 
-    /// A number by its bits.
+    /// Loads a number from its bits.
     pub fn literal(&mut self, of: Type, name: &str, bits: u64) {
         match of {
             Type::Bool => emit!(self, "setp.ne.u32 {name}, {bits}, 0"),
@@ -127,7 +127,7 @@ impl Text {
         }
     }
 
-    /// A parameter of 64 bits, whose name and place are given: its low bits.
+    /// Loads the low bits of a 64-bit parameter at a given place.
     pub fn parameter(&mut self, of: Type, name: &str, place: &str) {
         if of == Type::Bool {
             let word = self.temporary("b32");
@@ -138,7 +138,7 @@ impl Text {
         }
     }
 
-    /// A value as functions are given it: a register, a word for a bool.
+    /// Returns a value as an argument of functions: a register, or a word for a bool.
     pub fn given_on(&mut self, of: Type, name: &str) -> String {
         if of != Type::Bool {
             return name.to_owned();
@@ -148,7 +148,7 @@ impl Text {
         word
     }
 
-    /// Calls a function, with arguments of these types.
+    /// Calls a function with arguments of these types.
     pub fn call(&mut self, function: &str, of: Type, name: &str, arguments: &[(Type, String)]) {
         let kind = |of: Type| if is_wide(of) { "b64" } else { "b32" };
         let given: Vec<String> =
@@ -182,8 +182,8 @@ impl Text {
         if divisor.is_power_of_two() {
             return emit!(self, "shr.u64 {name}, {value}, {}", divisor.trailing_zeros());
         }
-        // 2^64 + factor is 2^(65 + shift) / divisor, rounded up: its error times any value is less than one
-        // part (Granlund and Montgomery, "Division by invariant integers using multiplication").
+        // 2^64 + factor is 2^(65 + shift) / divisor, rounded up: its error times any value is less than
+        // one part (Granlund and Montgomery, "Division by invariant integers using multiplication").
         let shift = divisor.ilog2();
         let power = 1_u128 << (65 + shift);
         let factor = (power.div_ceil(divisor.into()) - (1 << 64)) as u64;
@@ -196,11 +196,11 @@ impl Text {
         emit!(self, "shr.u64 {name}, {name}, {shift}");
     }
 
-    /// The index that belongs to a number of the geometry, to which its first was added.
+    /// Computes the index of a number of the geometry, to which its first was added.
     pub fn index(&mut self, name: &str, number: &str, channel: &str, page_len: u64, channels: u64) {
         let [page, others] = ["b64"; 2].map(|kind| self.temporary(kind));
-        // With the pages of the other channels before it: `number + (page * (channels - 1) + channel) *
-        // page_len`.
+        // Includes the pages of the other channels before it: `number + (page * (channels - 1) + channel)
+        // * page_len`.
         if channels == 1 {
             emit!(self, "mad.lo.u64 {name}, {channel}, 0x{page_len:X}, {number}");
             return;
@@ -210,7 +210,7 @@ impl Text {
         emit!(self, "mad.lo.u64 {name}, {others}, 0x{page_len:X}, {number}");
     }
 
-    /// A number if a predicate is true, else 0.
+    /// Selects a number if a predicate is true, else 0.
     pub fn select_or_zero(&mut self, of: Type, name: &str, condition: &str) {
         match of {
             Type::F32 => emit!(self, "selp.f32 {name}, {name}, 0f00000000, {condition}"),
@@ -219,8 +219,8 @@ impl Text {
         }
     }
 
-    /// Loads a number from `from` bytes behind an address that with this is a multiple of `align`, in a way
-    /// such as `ld.global`, where a predicate such as `@valid` says so.
+    /// Loads a number from `from` bytes behind an address. The sum is a multiple of `align`. `way` is an
+    /// instruction such as `ld.global`, and `guard` a predicate such as `@valid`.
     pub fn load(
         &mut self,
         of: Type,
@@ -252,7 +252,7 @@ impl Text {
         }
     }
 
-    /// Stores a number where [`load`](Self::load) finds it.
+    /// Stores a number at the place at which [`load`](Self::load) reads it.
     pub fn store(&mut self, of: Type, name: &str, guard: &str, (at, to): (&str, u64), align: u64) {
         let width = u64::from(of.bytes());
         let unit = width.min(align);
@@ -270,7 +270,7 @@ impl Text {
         }
     }
 
-    /// Cuts a 32-bit register to a shorter type.
+    /// Truncates a 32-bit register to a shorter type.
     pub fn narrow(&mut self, of: Type, name: &str) {
         match of {
             Type::U8 => emit!(self, "and.b32 {name}, {name}, 0xFF"),
@@ -309,7 +309,7 @@ impl Text {
         self.narrow(of, name);
     }
 
-    /// Conversions between `f32` and the bits of floats of 16 bits.
+    /// Converts between `f32` and the bits of floats of 16 bits.
     fn convert_half(&mut self, op: Unary, name: &str, a: &str) {
         let (bits, half) = (self.temporary("b32"), self.temporary("b16"));
         match op {
@@ -325,7 +325,7 @@ impl Text {
                 emit!(self, "shl.b32 {bits}, {a}, 16");
                 emit!(self, "mov.b32 {name}, {bits}");
             }
-            // The instruction for it came with cards of 8.0.
+            // GPUs have the instruction for it since compute capability 8.0.
             _ => {
                 let (odd, is_nan) = (self.temporary("b32"), self.temporary("pred"));
                 emit!(self, "mov.b32 {bits}, {a}");
@@ -340,7 +340,7 @@ impl Text {
         }
     }
 
-    /// Operations on the bits of an integer, of which a register may have more than the type.
+    /// Operations on the bits of an integer, whose register may have more bits than the type.
     fn bits(&mut self, op: Unary, of: Type, name: &str, a: &str) {
         let (bits, unused, kind) = (8 * of.bytes(), (32_u32).saturating_sub(8 * of.bytes()), register(of));
         let own = self.temporary(kind);
@@ -364,7 +364,7 @@ impl Text {
             }
             _ => {
                 if unused > 0 {
-                    // A bit above, at which the count ends.
+                    // An extra bit at which the count ends.
                     emit!(self, "or.b32 {own}, {own}, 0x{:X}", 1_u32 << bits);
                 }
                 emit!(self, "brev.{kind} {own}, {own}");
@@ -374,7 +374,7 @@ impl Text {
         self.cast(Type::U32, of, name, &count);
     }
 
-    /// The upper half of a product.
+    /// Computes the upper half of a product.
     pub fn mul_high(&mut self, of: Type, name: &str, a: &str, b: &str) {
         let (s, bits) = (suffix(of), 8 * of.bytes());
         if bits >= 32 {
@@ -384,7 +384,7 @@ impl Text {
         emit!(self, "shr.{s} {name}, {name}, {bits}");
     }
 
-    /// The bits of a number as another of the same length.
+    /// Reinterprets the bits of a number as another type of the same length.
     pub fn as_bits(&mut self, to: Type, name: &str, a: &str) {
         emit!(self, "mov.{} {name}, {a}", if is_wide(to) { "b64" } else { "b32" });
         self.narrow(to, name);
@@ -433,7 +433,7 @@ impl Text {
             }
             Binary::Ne if of == Type::Bool => emit!(self, "xor.pred {name}, {a}, {b}"),
             Binary::Eq => emit!(self, "setp.eq.{s} {name}, {a}, {b}"),
-            // Of a NaN, too.
+            // Also true for a NaN.
             Binary::Ne if of.is_float() => emit!(self, "setp.neu.{s} {name}, {a}, {b}"),
             Binary::Ne => emit!(self, "setp.ne.{s} {name}, {a}, {b}"),
             Binary::Lt => emit!(self, "setp.lt.{s} {name}, {a}, {b}"),
@@ -444,7 +444,7 @@ impl Text {
         }
     }
 
-    /// Integer division that never meets a divisor of 0 or -1.
+    /// Divides integers without a divisor of 0 or -1.
     fn divide(&mut self, op: Binary, of: Type, name: &str, a: &str, b: &str) {
         let (s, r) = (suffix(of), register(of));
         let (zero, divisor) = (self.temporary("pred"), self.temporary(r));
@@ -457,7 +457,7 @@ impl Text {
             minus
         });
         if op == Binary::Rem {
-            // Modulo 1 it is 0, as it is modulo -1.
+            // The remainder modulo 1 is 0, as modulo -1.
             emit!(self, "rem.{s} {name}, {a}, {divisor}");
             emit!(self, "selp.{r} {name}, {a}, {name}, {zero}");
             return;

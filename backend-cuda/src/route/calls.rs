@@ -1,4 +1,4 @@
-//! Which calls of the driver copies become.
+//! Tests of the driver calls that copies become.
 
 use backend_api::{Device, Route, Routing, Ticket, Transfer};
 
@@ -13,7 +13,7 @@ fn scene(has_batches: bool, options: &Options) -> Scene {
 }
 
 impl Scene {
-    /// Every other page of both sides, so that nothing can be joined.
+    /// Every other page of both sides, so that no pieces can be merged.
     fn downloads(&self, pieces: u64) -> Vec<Transfer<'_>> {
         let (memory, host) = (&self.memory, &self.host);
         (0..pieces)
@@ -25,7 +25,7 @@ impl Scene {
             .collect()
     }
 
-    /// Single copies, batches and kernels that `submit` has started.
+    /// Returns the single copies, batches and kernels that `submit` has started.
     fn started(&self, submit: impl FnOnce() -> Ticket) -> [usize; 3] {
         let before = self.stream().started();
         let _ticket = submit();
@@ -51,7 +51,7 @@ fn each_route_is_taken_when_it_is_named() {
     assert_eq!(scene.submitted_by(Route::Batch, 20), [0, 1, 0]);
     assert_eq!(scene.submitted_by(Route::Kernel, 20), [0, 0, 1]);
     assert_eq!(scene.submitted_by(Route::Batch, 1), [0, 1, 0]);
-    // It was for those calls only.
+    // The route was for these calls only.
     assert_eq!(scene.submitted(20), [0, 0, 1]);
     assert_eq!(scene.submitted(8), [0, 1, 0]);
     assert_eq!(scene.submitted(1), [1, 0, 0]);
@@ -77,7 +77,7 @@ fn a_table_decides_until_it_is_taken_back() {
     assert_eq!(scene.submitted(20), [20, 0, 0]);
     assert_eq!(scene.submitted(8), [0, 0, 1]);
     assert_eq!(scene.submitted(4), [0, 1, 0], "the table says nothing");
-    // Whoever names a route gets it.
+    // An explicit route has priority.
     assert_eq!(scene.submitted_by(Route::Batch, 20), [0, 1, 0]);
     scene.device.set_routing(Routing::new());
     assert_eq!(scene.submitted(20), [0, 0, 1]);
