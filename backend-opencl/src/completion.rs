@@ -1,18 +1,18 @@
-//! What is done of a queue's work.
+//! The completion of a queue's work.
 //!
-//! Each submission leaves a [`Mark`]: its number and the event of its last command. Nobody watches the events
-//! by default: whoever polls or waits asks the driver about the one event that matters, and then moves
-//! everything that is done from the list of marks to the [`Timeline`]. Only a ticket that a waker waits for
-//! costs a driver's callback.
+//! Each submission leaves a [`Mark`]: its number and the event of its last command. By default no thread
+//! watches the events. A thread that polls or waits asks the driver about the one event that matters, and
+//! then moves all completed marks from the list to the [`Timeline`]. A driver's callback is registered
+//! only for a ticket with a waker.
 //!
-//! Wakers are foreign code that may call the device. They are kept here and not in the timeline, and run
-//! where no lock is held and no driver waits for them to return: in whichever thread polls or waits, or in
-//! the device's [courier](crate::wakers). What a submission waits for while it holds its queue, it waits for
-//! by [`Track::settle`], which runs none.
+//! Wakers are foreign code that may call the device. They are stored here and not in the timeline. They
+//! run while no lock is held and no driver waits for their return: in the thread that polls or waits, or
+//! in the device's [courier](crate::wakers). If a submission must wait while it holds its queue, it uses
+//! [`Track::settle`], which runs no waker.
 //!
-//! Order of moving: a mark is taken off the list only after the timeline knows its outcome, and marks are
-//! looked at from the oldest on. So several threads that do this at once repeat each other's work at worst,
-//! and no failure is overtaken by a later success.
+//! Order of moving: a mark is removed from the list only after the timeline knows its outcome, and threads
+//! check marks from the oldest on. So concurrent threads repeat each other's work at worst, and a later
+//! success never hides an earlier failure.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -37,29 +37,29 @@ use crate::wakers::Errand;
 /// Any positive status: queued, submitted, running.
 const PENDING: cl_int = 1;
 
-/// Something that has to live until a submission is done.
+/// An object that must live until a submission is done.
 pub(crate) type Keep = Box<dyn Send + Sync>;
 
-/// Looked at when the commands are done: whether a kernel found fault with its input.
+/// The check after the commands are done: whether a kernel rejected its input.
 pub(crate) type Verdict = Box<dyn Fn() -> Option<Error> + Send + Sync>;
 
 /// One submission.
 pub(crate) struct Mark {
     pub value: u64,
     event: Event,
-    /// The final status once anybody knows it.
+    /// The final status once any thread knows it.
     status: AtomicI32,
-    /// Whether the driver has said so. Else it has only refused to say anything, and the commands may be
-    /// running.
+    /// Whether the driver has reported it. Otherwise the driver has only refused to answer, and the
+    /// commands may be running.
     over: AtomicBool,
-    /// Since when it refuses, in milliseconds from the mark's making, plus 1; 0 while it answers.
+    /// The start of its refusals, in milliseconds from the mark's creation, plus 1; 0 while it answers.
     refused_since: AtomicU64,
     made: Instant,
     called_back: AtomicBool,
     operation: &'static str,
     kind: ErrorKind,
     verdict: Option<Verdict>,
-    /// What the verdict said, once the commands were done.
+    /// The result of the verdict, once the commands were done.
     judged: OnceLock<Option<Error>>,
     keep: Vec<Keep>,
 }
@@ -71,7 +71,7 @@ impl fmt::Debug for Mark {
 }
 
 impl Mark {
-    /// A mark whose failure, if the driver reports one, is of this kind.
+    /// Creates a mark. If the driver reports a failure, it becomes an error of this kind.
     pub fn new(
         value: u64,
         event: Event,
@@ -100,12 +100,12 @@ impl Mark {
         &self.event
     }
 
-    /// What is known without asking the driver: positive while pending.
+    /// The status without a query of the driver: positive while pending.
     pub fn known(&self) -> cl_int {
         self.status.load(Ordering::Acquire)
     }
 
-    /// Asks the driver: positive while pending, 0 when done, negative after a failure. Never blocks.
+    /// Queries the driver: positive while pending, 0 when done, negative after a failure. Never blocks.
     pub fn status(&self) -> cl_int {
         let known = self.known();
         if known <= 0 {
@@ -120,8 +120,8 @@ impl Mark {
                 }
                 status
             }
-            // An event that cannot be asked may be a shortage: its commands go on. But it must not look
-            // pending for ever.
+            // A failed query may be a shortage: the commands continue. But the mark must not look pending
+            // for ever.
             Err(refusal) if severity(refusal) != Severity::Lost && !self.is_out_of_patience() => PENDING,
             Err(refusal) => {
                 self.settle(refusal.min(-1), false);
@@ -136,28 +136,28 @@ impl Mark {
         since.is_err_and(|since| now.saturating_sub(since) >= PATIENCE.as_millis() as u64)
     }
 
-    /// The first final status stays. `over` is what the driver itself has said.
+    /// Stores the status unless a final one is stored. `over` is set if the driver itself has reported it.
     fn settle(&self, status: cl_int, over: bool) {
         if over {
             self.over.store(true, Ordering::Release);
         }
-        // A failed exchange means that somebody was faster.
+        // A failed exchange means that another thread was faster.
         let _ = self.status.compare_exchange(PENDING, status, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Whether the driver has said, or says now, that the commands are done or have failed.
+    /// Whether the driver has reported, or reports now, that the commands are done or have failed.
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire) || matches!(self.event.status(), Ok(..=0))
     }
 
-    /// What a kernel found wrong, of commands that are done. Looked at once, so that its place can then be
-    /// used again.
+    /// Returns the error that a kernel found, after its commands are done. It reads the verdict once, so
+    /// that its place can then be reused.
     fn judge(&self) -> Option<Error> {
         self.judged.get_or_init(|| self.verdict.as_ref().and_then(|verdict| verdict())).clone()
     }
 
-    /// Blocks until the commands are done or have failed. How it waits is the driver's choice: asking it
-    /// again and again was not faster, and takes turns with those who submit.
+    /// Blocks until the commands are done or have failed. The driver decides how to wait: repeated queries
+    /// were not faster, and contend with threads that submit.
     pub fn wait(&self) {
         if self.known() <= 0 {
             return;
@@ -167,7 +167,7 @@ impl Mark {
                 self.settle(0, true);
                 Ok(())
             }
-            // A driver reports the failure of what it waited for.
+            // A driver's wait returns the failure of the commands.
             Err(_) if self.status() <= 0 => Ok(()),
             refused => refused,
         });
@@ -192,7 +192,7 @@ pub(crate) struct Track {
     pub timeline: Timeline,
     pending: Mutex<VecDeque<Arc<Mark>>>,
     wakers: Mutex<Vec<(u64, Waker)>>,
-    /// Whether there was work of which the driver did not say that it is over.
+    /// Whether the driver did not report the end of some work.
     unknown: AtomicBool,
 }
 
@@ -209,18 +209,18 @@ impl Track {
         track
     }
 
-    /// Adds a submission. Its ticket is to be given by the timeline right after this, under the same lock of
-    /// the queue, so that whoever knows the ticket finds the mark.
+    /// Adds a submission. The caller then issues its ticket, under the same lock of the queue, so that
+    /// each thread that knows the ticket finds the mark.
     pub fn push(&self, mark: Mark) {
         self.pending.lock().push_back(Arc::new(mark));
     }
 
-    /// How many submissions are not known to be done.
+    /// The number of submissions that are not known to be done.
     pub fn backlog(&self) -> usize {
         self.pending.lock().len()
     }
 
-    /// The mark of a value; `None` if it is known to be done.
+    /// Returns the mark of a value; `None` if it is known to be done.
     pub fn find(&self, value: u64) -> Option<Arc<Mark>> {
         let pending = self.pending.lock();
         let first = pending.front()?.value;
@@ -229,7 +229,7 @@ impl Track {
         pending.get(at).cloned()
     }
 
-    /// Moves what is done, up to `value`, to the timeline. Blocks for a moment if something failed. Runs no
+    /// Moves completed marks, up to `value`, to the timeline. Blocks for a moment after a failure. Runs no
     /// waker.
     pub fn collect(&self, value: u64) {
         loop {
@@ -262,20 +262,20 @@ impl Track {
         }
     }
 
-    /// Notes that the driver does not say whether some work is over.
+    /// Notes that the driver does not report the end of some work.
     pub fn lose_sight(&self) {
         self.unknown.store(true, Ordering::Release);
     }
 
-    /// Whether the driver has said of all work up to a value that it is over.
+    /// Whether the driver has reported the end of all work up to a value.
     pub fn is_over(&self, value: u64) -> bool {
         let pending = self.pending.lock();
         let mut asked = pending.iter().take_while(|mark| mark.value <= value);
         asked.all(|mark| mark.is_over()) && !self.unknown.load(Ordering::Acquire)
     }
 
-    /// Has a thread wait for all work so far, and wake those who do: of a lost device whose work may be going
-    /// on.
+    /// Starts a thread that waits for all work so far, and wakes the waiters: for a lost device whose work
+    /// may still run.
     pub fn see_off(self: Arc<Self>) {
         if self.backlog() == 0 {
             return;
@@ -284,21 +284,21 @@ impl Track {
         elsewhere(self, newest);
     }
 
-    /// Those wakers whose tickets are done, have failed or are lost.
+    /// Removes and returns the wakers whose tickets are done, have failed or are lost.
     pub fn due(&self) -> Vec<Waker> {
         let mut wakers = self.wakers.lock();
         let pending = |value| matches!(self.timeline.poll(value), Ok(Progress::Pending));
         wakers.extract_if(.., |(value, _)| !pending(*value)).map(|(_, waker)| waker).collect()
     }
 
-    /// Moves whatever is done, up to `value`, to the timeline and wakes those who wait for it. Not to be
-    /// called under a lock.
+    /// Moves completed marks, up to `value`, to the timeline, and wakes their waiters. The caller holds no
+    /// lock.
     fn advance(&self, value: u64) {
         self.collect(value);
         wake_all(self.due());
     }
 
-    /// Not to be called under a lock.
+    /// The caller holds no lock.
     pub fn poll(&self, value: u64) -> Result<Progress> {
         if self.timeline.poll(value)? == Progress::Done {
             return Ok(Progress::Done);
@@ -312,7 +312,7 @@ impl Track {
         }
     }
 
-    /// Not to be called under a lock.
+    /// The caller holds no lock.
     pub fn wait(&self, value: u64) -> Result<()> {
         let outcome = self.wait_for_outcome(value);
         wake_all(self.due());
@@ -332,7 +332,7 @@ impl Track {
             if self.timeline.poll(value)? == Progress::Done {
                 return Ok(());
             }
-            // A driver that reports an earlier command later than a later one.
+            // This driver reports an earlier command later than a later one.
             let front = self.pending.lock().front().cloned();
             match front {
                 Some(mark) => mark.wait(),
@@ -342,7 +342,7 @@ impl Track {
     }
 
     /// Blocks until the commands of one submission are done and its verdict is known. Unknown values are
-    /// done. Runs no waker and judges no failure, so that it can be called under any lock.
+    /// done. It runs no waker and judges no failure, so it can be called under any lock.
     pub fn settle(&self, value: u64) {
         let Some(mark) = self.find(value) else { return };
         mark.wait();
@@ -357,7 +357,7 @@ impl Track {
         }
         self.wakers.lock().push((value, waker));
         let Some(mark) = self.find(value) else { return self.advance(u64::MAX) };
-        // Lost meanwhile: whoever declared that may have looked for wakers too early.
+        // Lost meanwhile: the thread that declared it may have checked for wakers too early.
         if !matches!(self.timeline.poll(value), Ok(Progress::Pending)) {
             return wake_all(self.due());
         }
@@ -377,14 +377,14 @@ impl Track {
     }
 }
 
-/// What a driver's callback is about.
+/// The data of a driver's callback.
 struct Call {
     track: Arc<Track>,
     mark: Arc<Mark>,
 }
 
-/// Called by a thread of the driver, in which the device must not be asked anything that takes time: the
-/// courier gets the news.
+/// The callback, which a thread of the driver runs. Long calls are forbidden there, so it passes the event
+/// to the courier.
 extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     // SAFETY: `wake` passed this box, and the driver calls once.
     let call = unsafe { Box::from_raw(data.cast::<Call>()) };
@@ -392,7 +392,7 @@ extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     let result = catch_unwind(AssertUnwindSafe(move || {
         let Call { track, mark } = *call;
         mark.settle(status.min(0), true);
-        // The device waits for the callbacks that it is owed, so this is never the last owner.
+        // The device waits for all registered callbacks, so this is never the last owner.
         let core = Arc::clone(&track.core);
         core.courier.send(Errand { track, done: Some(mark) });
     }));
@@ -401,8 +401,8 @@ extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     }
 }
 
-/// Waits for a value in a thread of its own, and wakes; for drivers that refuse callbacks, and after a loss.
-/// Counts as a callback until nothing of the device is held.
+/// Waits for a value in a thread of its own, and wakes; for drivers that refuse callbacks, and after a
+/// loss. It counts as a callback until it holds no part of the device.
 fn elsewhere(track: Arc<Track>, value: u64) {
     let counter = Arc::clone(&track.core.callbacks);
     counter.fetch_add(1, Ordering::AcqRel);

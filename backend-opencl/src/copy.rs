@@ -1,8 +1,9 @@
 //! Batches of copies.
 //!
-//! Copies that follow each other on both sides become one. A driver takes some microseconds for each of the
-//! rest, so many small ones go through a kernel: straight between device memory and host memory where kernels
-//! see that, else, if the host side is one range, through scratch memory and one long copy.
+//! Copies that are adjacent on both sides are merged. A driver takes some microseconds for each of the
+//! rest, so many small ones go through a kernel. It copies directly between device memory and host memory
+//! if kernels can access that. Otherwise, if the host side is one range, it copies through scratch memory
+//! and one long copy.
 
 use std::sync::Arc;
 
@@ -16,20 +17,20 @@ use crate::kernel::indexed::piece_arguments;
 use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
 
-/// From so many copies on a kernel is worth its preparation: a small upload and a launch.
+/// The number of copies from which a kernel is worth its preparation: a small upload and a launch.
 const KERNEL_COPIES: usize = 8;
-/// Up to so many bytes a copy, on average: longer ones are bound by the bus, not by the driver (a card on
-/// PCIe 5 x16 moves single copies of 256 KiB at two thirds of its bandwidth).
+/// The greatest mean length of copies by kernel: the bus limits longer ones, not the driver. (A GPU on
+/// PCIe 5 x16 moves single copies of 256 KiB at two thirds of its bandwidth.)
 const KERNEL_COPY_BYTES: u64 = 256 << 10;
 /// The same for a processor, whose kernels copy slower than its `memcpy` (PoCL 3.1: 4 KiB gain a fifth, 64
 /// KiB lose).
 const KERNEL_COPY_BYTES_CPU: u64 = 8 << 10;
 /// The most bytes that go through scratch memory at once.
 const PACKED_BYTES: u64 = 32 << 20;
-/// How many pieces the kernel sees.
+/// The number of pieces that the kernel can access.
 const KERNEL_PIECES: usize = 8;
 
-/// The copies of one call: names looked up, neighbours joined.
+/// The copies of one call, with memory looked up and neighbours merged.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     copies: Vec<Resolved>,
@@ -42,12 +43,12 @@ struct Resolved {
     buffer: Arc<Buffer>,
     offset: u64,
     other: Other,
-    /// Where in the other memory it begins.
+    /// The offset in the other memory.
     at: u64,
     bytes: u64,
 }
 
-/// The other side of a copy, which is from it if it is on the device.
+/// The other side of a copy; if it is on the device, it is the source.
 #[derive(Debug)]
 enum Other {
     Host(Arc<HostPiece>),
@@ -59,7 +60,7 @@ impl Batch {
         self.copies.clear();
     }
 
-    /// Adds checked copies, and notes that the submission uses their memory.
+    /// Adds checked copies, and records that the submission uses their memory.
     pub fn add(
         &mut self,
         memory: &Memory<Buffer, HostPiece>,
@@ -91,8 +92,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Puts all copies into the queue, by a certain route if one is given; if the last one is a single copy,
-    /// it carries the submission's event.
+    /// Enqueues all copies, by a given route if any. If the last one is a single copy, it carries the
+    /// submission's event.
     pub fn enqueue(&self, submission: &mut Submission<'_>, forced: Option<Route>) -> Result<()> {
         for copy in &self.copies {
             match copy.host() {
@@ -140,7 +141,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// The longest run that the first copies form and that can go through one kernel.
+    /// Returns the longest run of leading copies that one kernel can execute.
     fn new(copies: &'a [Resolved]) -> Option<Self> {
         let first = copies.first()?;
         let host = first.host()?;
@@ -151,7 +152,7 @@ impl<'a> Run<'a> {
                 && copy.to_device == first.to_device
                 && Arc::ptr_eq(&first.buffer, &copy.buffer);
             let follows = copy.at == first.at + bytes;
-            // The first one is always in, however long: it then stays alone.
+            // A run always has the first copy, even if that is so long that it stays alone.
             let fits = length == 0 || in_place || (follows && bytes + copy.bytes <= PACKED_BYTES);
             if !same || !fits {
                 break;
@@ -162,8 +163,8 @@ impl<'a> Run<'a> {
         Some(Self { copies: &copies[..length], first, host, bytes })
     }
 
-    /// Whether one kernel carries the run: where it can, and that is asked for, or was measured, or is
-    /// assumed to be better.
+    /// Whether a kernel executes the run: if it can, and if the route is requested, measured as the best,
+    /// or assumed to be better.
     fn goes_by_kernel(&self, kind: DeviceKind, forced: Option<Route>, routing: &Routing) -> bool {
         let count = self.copies.len();
         if count < 2 || self.first.buffer.pieces.len() > KERNEL_PIECES || u32::try_from(count).is_err() {
@@ -185,8 +186,8 @@ impl<'a> Run<'a> {
 
     fn enqueue(&self, submission: &mut Submission<'_>) -> Result<()> {
         let start = self.first.at;
-        // In place, offsets count from the start of what the kernel sees; in scratch memory from that of the
-        // run.
+        // In place, offsets count from the start of the kernel's argument; in scratch memory from that of
+        // the run.
         let in_place = self.host.for_kernels();
         let place = |at: u64| match in_place {
             Some((_, from)) => from + at,
@@ -207,7 +208,7 @@ impl<'a> Run<'a> {
             _ => 1,
         };
         let group = submission.core.kernels.group as u64;
-        // Eight words an item, so that a long copy does not hang on one group.
+        // Eight words an item, so that a long copy occupies more than one group.
         let split = (longest / (group * width * 8)).clamp(1, 64);
         let groups = submission.core.kernels.groups_up_to(self.copies.len() as u64 * split);
 
@@ -232,7 +233,7 @@ impl<'a> Run<'a> {
         ]);
         let address = self.host.at(start);
         if let (Some(scratch), true) = (&scratch, self.first.to_device) {
-            // SAFETY: the ranges were checked and follow each other; the host memory noted this submission
+            // SAFETY: the ranges were checked and are adjacent; the host memory recorded this submission
             // and lives until it is done.
             unsafe { submission.write(address, scratch, 0, self.bytes, false)? };
         }
@@ -255,8 +256,8 @@ fn enqueue_one(copy: &Resolved, submission: &mut Submission<'_>, last: bool) -> 
         match other {
             Other::Host(host) => {
                 let (address, last) = (host.at(at + part.before), is_end(part.before + part.bytes));
-                // SAFETY: the ranges were checked; both pieces of memory noted this submission and live until
-                // it is done.
+                // SAFETY: the ranges were checked; both pieces of memory recorded this submission and live
+                // until it is done.
                 unsafe {
                     match to_device {
                         true => submission.write(address, memory, part.offset, part.bytes, last)?,

@@ -1,4 +1,4 @@
-//! What everything of one device shares: its context, its kernels, and whether it is still there.
+//! The state that all parts of one device share: its context, its kernels, and whether it is lost.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -23,7 +23,7 @@ use crate::zero_copy;
 
 const OPEN: &str = "open";
 
-/// One opened device. Fields go in this order: the context last.
+/// One opened device. Fields are dropped in this order: the context last.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub info: DeviceInfo,
@@ -31,24 +31,24 @@ pub(crate) struct Core {
     pub traits: Traits,
     pub kernels: Kernels,
     pub programs: Programs,
-    /// Kernels of the program that were built.
+    /// Built kernels of the program.
     pub launches: Launches,
-    /// For mapping, and for asking whether the device is there. Never flooded with work.
+    /// A queue for mapping, and for probing the device. It never has much work.
     pub service: CommandQueue,
     probe: Memory,
     pub context: Context,
     lost: OnceLock<Error>,
-    /// Whether the driver itself says that the device is gone, so that none of its work goes on.
+    /// Whether the driver itself reports that the device is gone, so that none of its work continues.
     gone: AtomicBool,
     tracks: Mutex<Vec<Weak<Track>>>,
-    /// How many callbacks the driver still owes us, and errands the courier.
+    /// The number of callbacks that the driver still has to make, and of errands in the courier.
     pub callbacks: Arc<AtomicUsize>,
-    /// Whether pinned memory is made of NVIDIA's host buffers, which kernels were seen to reach.
+    /// Whether pinned memory uses NVIDIA's host buffers, which kernels can access according to a trial.
     pub host_buffers_nv: bool,
     pub courier: Courier,
-    /// The routes of copies that were measured.
+    /// The measured routes of copies.
     pub routing: RwLock<Routing>,
-    /// Whether memory is wiped before it is given back.
+    /// Whether memory is wiped before its release.
     pub wipes: Arc<AtomicBool>,
 }
 
@@ -58,7 +58,7 @@ impl Core {
         Self::open_by(sys, found, options)
     }
 
-    /// By these functions of the driver.
+    /// Opens a device with these functions of the driver.
     pub fn open_by(sys: &'static Sys, found: &Discovered, options: &Options) -> Result<Arc<Self>> {
         const OPERATION: &str = OPEN;
         let mut info = found.info().clone();
@@ -73,7 +73,7 @@ impl Core {
         let kernels = Kernels::new(&context, found, options).map_err(|error| error.on(&info))?;
         let mut traits = found.traits;
         traits.shares_fine_grained &= options.zero_copy;
-        // Kernels reach shared memory anyway.
+        // Kernels can access shared memory anyway.
         let host_buffers_nv = options.zero_copy
             && traits.has_host_buffers_nv
             && !traits.shares_fine_grained
@@ -106,7 +106,7 @@ impl Core {
     }
 
     /// # Errors
-    /// [`ErrorKind::Lost`] once the device is.
+    /// Returns [`ErrorKind::Lost`] if the device is lost.
     pub fn alive(&self, operation: &'static str) -> Result<()> {
         match self.lost.get() {
             None => Ok(()),
@@ -118,12 +118,12 @@ impl Core {
         self.lost.get().is_some()
     }
 
-    /// Whether the device is lost, and nothing goes on on it any more.
+    /// Whether the device is lost, and none of its work runs any more.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Has a queue's history told when the device is lost.
+    /// Registers a queue's history, which fails when the device is lost.
     pub fn watch(&self, track: &Arc<Track>) {
         let mut tracks = self.tracks.lock();
         tracks.retain(|known| known.strong_count() > 0);
@@ -136,9 +136,9 @@ impl Core {
         }
     }
 
-    /// Declares the device lost: every call fails from now on. If the driver says that it is gone, everything
-    /// pending fails, too; else that is waited for, since it may be going on. Can be called under any lock:
-    /// those who wait are woken by other threads.
+    /// Declares the device lost: every call fails from now on. If the driver reports that it is gone, all
+    /// pending work fails, too; otherwise the work may continue, and tickets wait for it. The caller may
+    /// hold any lock: other threads wake the waiters.
     pub fn lose(&self, error: Error, gone: bool) {
         let is_first = self.lost.set(error).is_ok();
         let Some(error) = self.lost.get() else { return };
@@ -161,8 +161,8 @@ impl Core {
         }
     }
 
-    /// Turns a driver's answer into an error, and finds out whether it means that the device is lost. Blocks
-    /// for a moment if the code leaves that open.
+    /// Converts a driver's answer to an error, and finds out whether it means a loss of the device. Blocks
+    /// for a moment if the code is ambiguous.
     pub fn fail(&self, operation: &'static str, otherwise: ErrorKind, status: cl_int) -> Error {
         let error = error::driver(operation, otherwise, status).on(&self.info);
         let gone = match error::severity(status) {
@@ -171,14 +171,14 @@ impl Core {
             Severity::Doubtful if self.is_lost() => false,
             Severity::Doubtful => match insist(DOUBT, || self.probe()) {
                 Ok(()) => return error,
-                // Both may have been a shortage: that says nothing of work that was started before.
+                // Both may have been a shortage, which proves nothing about earlier work.
                 Err(again) => error::severity(again) == Severity::Lost,
             },
         };
         self.lost_with(operation, status, "", gone)
     }
 
-    /// Declares the device lost since the driver does not say what has become of work.
+    /// Declares the device lost since the driver does not report the state of work.
     pub fn give_up(&self, operation: &'static str, status: cl_int) -> Error {
         let gone = error::severity(status) == Severity::Lost;
         self.lost_with(operation, status, "the driver does not say whether its work is over", gone)
@@ -193,9 +193,9 @@ impl Core {
         error
     }
 
-    /// Asks the device for something that cannot fail on one that works.
+    /// Makes the device do work that cannot fail on a working one.
     fn probe(&self) -> Status<()> {
-        // Never gone: where `finish` fails, the driver may read it later.
+        // Lives for ever: if `finish` fails, the driver may read it later.
         static VALUE: [u8; 4] = [0; 4];
         // SAFETY: the buffer has four bytes, and so has the value.
         let written = unsafe { self.service.write(VALUE.as_ptr(), &self.probe, 0, 4, None) };
@@ -203,7 +203,7 @@ impl Core {
         written.and(finished)
     }
 
-    /// Keeps memory as long as the process lives, because nobody knows whether work that touches it is over.
+    /// Keeps memory for the life of the process, because work in flight may touch it.
     pub fn keep(&self, memory: impl Send + 'static, is_wiped: bool) {
         if is_wiped && self.wipes.load(Ordering::Acquire) {
             let reason = "the device is lost, and may still use it";
@@ -212,14 +212,14 @@ impl Core {
         keep_for_good(memory);
     }
 
-    /// Blocks until the driver has made every callback that it owes and the courier holds nothing of the
-    /// device, so that the context goes in this thread and not later. Not in the courier's own thread, where
-    /// a waker drops the device: there the context goes with the last errand.
+    /// Blocks until the driver has made all of its callbacks and the courier holds no part of the device,
+    /// so that the context is released in this thread and not later. It does not block in the courier's
+    /// own thread, in which a waker drops the device: there the context is released with the last errand.
     pub fn await_callbacks(&self) {
         if self.courier.is_this_thread() {
             return;
         }
-        // A lost device may owe its callbacks for ever.
+        // A lost device may never make its callbacks.
         const TURNS: u32 = 100_000;
         let mut turns = 0;
         while self.callbacks.load(Ordering::Acquire) > 0 && (turns < TURNS || !self.is_lost()) {
@@ -229,7 +229,7 @@ impl Core {
     }
 }
 
-/// The same failure as seen by another operation.
+/// Returns the same failure as an error of another operation.
 fn renamed(error: &Error, operation: &'static str, info: &DeviceInfo) -> Error {
     let mut same =
         Error::new(error.kind(), operation).on(info).with_detail(error.detail()).with_advice(error.advice());

@@ -1,4 +1,4 @@
-//! The device.
+//! The OpenCL device: the contract's calls.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -28,10 +28,10 @@ use crate::memory::{Budget, Buffer};
 use crate::options::Options;
 use crate::queue::{Queue, Statistics};
 
-/// A device that is reached through OpenCL 1.2.
+/// A device that is accessed through OpenCL 1.2.
 ///
-/// One context, any number of in-order queues. Cheap to share behind an [`Arc`]; all methods of
-/// [`Device`] can be called from any thread. Dropping it blocks until its work is done.
+/// It has one context and any number of in-order queues. It is cheap to share behind an [`Arc`]; any
+/// thread may call all methods of [`Device`]. The drop blocks until its work is done.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -56,7 +56,7 @@ use crate::queue::{Queue, Statistics};
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// What there is of it differs from driver to driver:
+/// Its features depend on the driver:
 ///
 /// ```
 /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
@@ -74,18 +74,18 @@ pub struct OpenClDevice {
     core: Arc<Core>,
     budget: Budget,
     queues: Queues<Queue>,
-    /// What the queues did that have ended.
+    /// The statistics of released queues.
     ended: Mutex<Statistics>,
     memory: RwLock<Memory<Buffer, HostPiece>>,
     /// Held by the thread that extends a buffer.
     extending: Mutex<()>,
-    /// For filling new memory.
+    /// The queue that fills new memory.
     service: Arc<Queue>,
 }
 
 impl OpenClDevice {
-    /// Opens a device: makes a context and builds the kernels, which takes up to some seconds unless they
-    /// were kept from an earlier run.
+    /// Opens a device: creates a context and builds the kernels. This takes up to some seconds, unless
+    /// they are cached from an earlier run.
     ///
     /// # Errors
     /// `Driver` with the driver's code; `KernelFailed` with the compiler's log; `System` without a thread for
@@ -94,7 +94,7 @@ impl OpenClDevice {
         Self::of(Core::open(found, options)?, options)
     }
 
-    /// As [`open`](Self::open), by these functions of the driver.
+    /// Opens as [`open`](Self::open), with these functions of the driver.
     #[cfg(test)]
     pub(crate) fn open_by(
         sys: &'static crate::driver::Sys,
@@ -118,35 +118,37 @@ impl OpenClDevice {
         })
     }
 
-    /// Whether kernels work on pinned memory in place, as [`Options::zero_copy`] asks: it is shared memory,
-    /// or a trial of NVIDIA's host buffers has succeeded when the device was opened.
+    /// Whether kernels use pinned memory in place, as [`Options::zero_copy`] requests: it is shared
+    /// memory, or a trial of NVIDIA's host buffers has succeeded when the device was opened.
     #[must_use]
     pub fn kernels_reach_pinned_memory(&self) -> bool {
         self.core.traits.shares_fine_grained || self.core.host_buffers_nv
     }
 
-    /// Whether arithmetic on `f32` keeps subnormal numbers (`CL_FP_DENORM`); with `f64` it always does.
-    /// Copies, searches, and loads and stores of values keep them in any case.
+    /// Whether arithmetic on `f32` keeps subnormal numbers (`CL_FP_DENORM`); arithmetic on `f64` always
+    /// does. Copies, searches, and loads and stores of values keep them in any case.
     #[must_use]
     pub fn keeps_subnormals(&self) -> bool {
         self.core.traits.keeps_subnormals
     }
 
-    /// Whether the kernels came from the disk and were not built anew.
+    /// Whether the kernels were loaded from disk instead of built.
     #[must_use]
     pub fn kernels_were_cached(&self) -> bool {
         self.core.kernels.cached
     }
 
-    /// Why built kernels were not taken from the folder that [`KernelCache`](crate::KernelCache) names, or
-    /// are not kept there: for instance because others can write to it. They were built as if there were
-    /// none, which takes some seconds at each start. `None` if all is well, or no folder is wanted.
+    /// The reason why built kernels were not loaded from the folder of
+    /// [`KernelCache`](crate::KernelCache), or are not stored there, such as write access of other users.
+    /// The kernels were then built, which takes some seconds at each start. `None` without an error, or if
+    /// caching is off.
     #[must_use]
     pub fn kernel_cache_error(&self) -> Option<&std::io::Error> {
         self.core.kernels.cache_error.as_ref()
     }
 
-    /// What has been asked of the driver in queues of this device, ended ones included. For tests and tuning.
+    /// Returns counts of the driver calls in queues of this device, including released ones. For tests and
+    /// tuning.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         // Held, so that a queue that ends meanwhile counts once.
@@ -165,7 +167,7 @@ impl OpenClDevice {
         &self.core
     }
 
-    /// Writes to a part of a buffer that nobody knows yet, if it is to be known to exist.
+    /// Writes to a part of a new buffer, if the caller requires a proof that it exists.
     fn prove(
         &self,
         operation: &'static str,
@@ -191,14 +193,14 @@ impl OpenClDevice {
         })
     }
 
-    /// Gives memory back once its work is over; or keeps it, where nobody knows whether that is so.
+    /// Releases memory once its work is over; or keeps it for ever if that is unknown.
     fn end_buffer(&self, buffer: Arc<Buffer>) {
         if !buffer.uses.wait() {
             self.core.keep(buffer, true);
         }
     }
 
-    /// The same for host memory. That of the program cannot be kept from it.
+    /// The same for host memory. Memory of the program cannot be kept.
     fn end_host(&self, host: Arc<HostPiece>) {
         if !host.uses.wait() {
             let is_wiped = host.is_ours();
@@ -210,20 +212,20 @@ impl OpenClDevice {
         error.on(&self.core.info)
     }
 
-    /// The queue of a ticket that was given; `None` if it has ended.
+    /// Returns the queue of an issued ticket; `None` if it has ended.
     fn history(&self, ticket: Ticket, operation: &'static str) -> Result<Option<Arc<Queue>>> {
         let newest = |queue: &Queue| queue.track.timeline.newest().value;
         self.queues.of(operation, ticket, newest).map_err(|error| self.named(error))
     }
 
-    /// Checks a launch and says where its views lie.
+    /// Checks a launch, and returns the places of its views.
     fn placed(&self, operation: &'static str, launch: &Launch<'_>) -> Result<Vec<Placed>> {
         let memory = self.memory.read();
         Request::Launch(launch).check(&*memory).map_err(|error| self.named(error))?;
         placed(launch, |at| memory.buffer(operation, at.buffer()).map(Arc::clone))
     }
 
-    /// Checks a request, notes which memory it uses, and carries it out.
+    /// Checks a request, records the memory that it uses, and executes it.
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         let queue = self.queue(queue.id(), operation)?;
@@ -266,7 +268,7 @@ impl OpenClDevice {
             }
             Request::Gather(&Gather { elements, indices, count, values })
             | Request::Scatter(&Scatter { elements, indices, count, values }) => {
-                // A buffer of OpenCL 1.2 has no address that a kernel could be given among others.
+                // A buffer of OpenCL 1.2 has no address that a kernel could receive in a list.
                 let View::Run(elements) = elements else {
                     let pages = Error::new(ErrorKind::Unsupported, operation);
                     return Err(
@@ -302,7 +304,7 @@ impl OpenClDevice {
     }
 }
 
-/// Where the views of a launch that was checked lie, by a look-up of buffers.
+/// Returns the places of a checked launch's views, by a look-up of buffers.
 fn placed(
     launch: &Launch<'_>,
     buffer: impl Fn(DeviceSpan<'_>) -> Result<Arc<Buffer>>,
@@ -329,12 +331,12 @@ impl Drop for OpenClDevice {
     }
 }
 
-// SAFETY: names and ranges are checked, and each use of memory is noted, under one lock before a command is
-// enqueued; `Uses` and the queue's record keep what a command touches. Releasing takes the name away and
-// waits for the uses that were noted. A ticket is answered when the driver says that the last command is done
-// or has failed, or that the device is gone, which carries nothing out any more. One that says nothing for
-// long counts as gone as far as tickets go; here as there, memory goes back only if the driver has said of
-// its work that it is over. The processor copies by `racy`.
+// SAFETY: under one lock, names and ranges are checked and each use of memory is recorded, before a
+// command is enqueued; `Uses` and the queue's record keep the memory of a command alive. A release removes
+// the name and waits for the recorded uses. A ticket ends when the driver reports that the last command is
+// done or has failed, or that the device is gone, which executes no work any more. A driver that does not
+// answer for long counts as gone for tickets. In all cases, memory is released only if the driver has
+// reported the end of its work. The processor copies by `racy`.
 unsafe impl Device for OpenClDevice {
     fn info(&self) -> &DeviceInfo {
         &self.core.info
@@ -405,8 +407,8 @@ unsafe impl Device for OpenClDevice {
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         self.core.alive("allocate_host")?;
         let piece = HostPiece::allocate(&self.core, bytes, kind)?;
-        // SAFETY: new memory, zeroed, that nobody else knows; it lives as long as its entry and any work that
-        // uses it.
+        // SAFETY: new, zeroed memory that no other code knows; it lives as long as its entry and any work
+        // that uses it.
         let allocation = unsafe { HostAllocation::new(piece.address, bytes, kind) };
         self.memory.write().add_host(&allocation, Arc::new(piece));
         Ok(allocation)
@@ -427,7 +429,7 @@ unsafe impl Device for OpenClDevice {
                     .with_detail("OpenCL has no call that locks memory of the program in place"),
             ));
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise.
         let allocation = unsafe { HostAllocation::new(address, bytes, kind) };
         self.memory.write().add_host(&allocation, Arc::new(HostPiece::imported(address, bytes)));
         Ok(allocation)
@@ -530,17 +532,18 @@ mod tests {
             let [one, two] = [(); 2].map(|()| device.create_queue().unwrap());
             let memory = device.allocate(1 << 24, Commit::Lazy).unwrap();
             let to = memory.at(0);
-            // Has something done whose waker tells, and then waits if the end is kept. Not woken in this
-            // thread.
+            // Submits work whose waker sends a message, and then waits if `end` is kept. The waker must
+            // not run in this thread.
             let awaited = || loop {
                 let ticket = device.fill(&one, &Fill { to, bytes: 1 << 24, pattern: &[1] }).unwrap();
                 if device.poll(ticket).unwrap() == Progress::Pending {
                     let ((tell, told), (end, may_end)) = (mpsc::sync_channel(1), mpsc::channel::<()>());
                     let may_end = Mutex::new(may_end);
-                    // Says that it was woken; then keeps any thread but this one until it is told otherwise.
+                    // Sends a message when woken; then blocks any thread but this one until `end` releases
+                    // it.
                     let keep = move || {
                         let here = thread::current().id();
-                        // Nobody listens any more to one that came too early.
+                        // After a wake-up that came too early, no receiver is left.
                         if tell.send(here).is_ok() && here != own {
                             let _ = may_end.lock().recv();
                         }
@@ -553,7 +556,7 @@ mod tests {
             };
             let (_, told, end) = awaited();
             assert_ne!(told.recv().unwrap(), own);
-            // The courier is at that waker from here on.
+            // From here on the courier runs that waker.
             let (ticket, also_told, no_end) = awaited();
             drop(no_end);
             let track = &device.queue(one.id(), "test").unwrap().track;
@@ -601,7 +604,7 @@ mod tests {
             is_lost(device.allocate_host(1, HostMemory::Pageable).unwrap_err());
             is_lost(device.memory().unwrap_err());
             is_lost(device.order_after(&queue, done).unwrap_err());
-            // By the courier: `lose` may be called under a lock.
+            // By the courier: the caller of `lose` may hold a lock.
             while count.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
             }
@@ -638,8 +641,8 @@ mod tests {
                 for _ in 0..100 {
                     device.fill(&queue, &Fill { to, bytes: 64, pattern: &[round] }).unwrap();
                 }
-                // Whatever a slow device has not done yet may wait; what it has done must go at the next
-                // look.
+                // A slow device may leave unfinished submissions; finished ones must be removed at the
+                // next poll.
                 let last = device.submit(&queue, &[]).unwrap();
                 device.wait(last).unwrap();
                 assert_eq!(track.backlog(), 0);

@@ -1,4 +1,4 @@
-//! Which OpenCL devices there are.
+//! Discovery of OpenCL devices.
 
 mod vendors;
 
@@ -26,11 +26,11 @@ use crate::error::name;
 use crate::driver::objects::{Status, check, text};
 use crate::driver::{self, Sys, sys};
 
-/// Not passed on by `opencl3`: the name of a platform.
+/// Missing in `opencl3`: the name of a platform.
 const CL_PLATFORM_NAME: u32 = 0x0902;
-/// Not in every header: how many copies NVIDIA's cards carry out at once.
+/// Missing in some headers: the number of copies that NVIDIA's GPUs carry out at once.
 const CL_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT_NV: u32 = 0x4007;
-/// Not in every header: the domain that belongs to `CL_DEVICE_PCI_BUS_ID_NV`.
+/// Missing in some headers: the domain of `CL_DEVICE_PCI_BUS_ID_NV`.
 const CL_DEVICE_PCI_DOMAIN_ID_NV: u32 = 0x400A;
 
 /// A device that a driver reports, not yet opened.
@@ -51,50 +51,50 @@ pub struct Discovered {
     pub(crate) traits: Traits,
 }
 
-/// The driver's names for a device.
+/// The driver's handles of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handles {
     pub platform: cl_platform_id,
     pub device: cl_device_id,
 }
 
-// SAFETY: platforms and root devices live as long as the process and can be used from any thread.
+// SAFETY: platforms and root devices live as long as the process, and any thread may use them.
 unsafe impl Send for Handles {}
 // SAFETY: as above.
 unsafe impl Sync for Handles {}
 
-/// Which atomics of 64 bits a device has.
+/// The device's support of 64-bit atomics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WideAtomics {
     None,
     /// `cl_khr_int64_base_atomics`: additions and exchanges.
     Base,
-    /// `cl_khr_int64_extended_atomics` as well: all others.
+    /// `cl_khr_int64_extended_atomics` as well: all other operations.
     All,
 }
 
-/// What decides how kernels are built and run.
+/// The facts that decide how kernels are built and run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traits {
     pub compute_units: u32,
     pub max_group: usize,
-    /// How much local memory a group has at most.
+    /// The most local memory of a group.
     pub local_bytes: u64,
     pub wide_atomics: WideAtomics,
-    /// Kernels can work on host memory that the program reads at the same time.
+    /// Whether kernels can use host memory that the program reads at the same time.
     pub shares_fine_grained: bool,
     /// Whether the driver has NVIDIA's `cl_nv_create_buffer`.
     pub has_host_buffers_nv: bool,
-    /// Whether quotients of `f32` are rounded correctly if the compiler is told to.
+    /// Whether quotients of `f32` are rounded correctly with the compiler option for it.
     pub rounds_quotients: bool,
-    /// Whether subnormal `f32` are not taken for zeroes.
+    /// Whether subnormal `f32` are kept instead of flushed to zero.
     pub keeps_subnormals: bool,
-    /// Whether the device says how much memory is free.
+    /// Whether the device reports its free memory.
     pub tells_free_memory: bool,
 }
 
 impl Discovered {
-    /// What is known of the device.
+    /// The facts about the device.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info
@@ -107,11 +107,12 @@ impl Discovered {
     }
 }
 
-/// All devices of all platforms, in the order in which the drivers report them.
+/// Returns all devices of all platforms, in the order of the drivers' reports.
 ///
-/// Empty where there is no OpenCL loader, no driver or no device; one that answers with errors is left out
-/// ([`survey`] says why). One card may show up several times, through several platforms or also in another
-/// backend: compare [`identity`](DeviceInfo::identity) and [`aliases`](DeviceInfo::aliases).
+/// Empty without an OpenCL loader, a driver or a device. A device whose driver answers with errors is
+/// omitted ([`survey`] returns the reason). One GPU may appear several times, through several platforms or
+/// also in another backend: compare [`identity`](DeviceInfo::identity) and
+/// [`aliases`](DeviceInfo::aliases).
 ///
 /// The first call loads the drivers, which may take a second.
 ///
@@ -125,8 +126,9 @@ pub fn devices() -> Vec<Discovered> {
     survey().0
 }
 
-/// As [`devices`], and why there are none, or not all: also drivers that are listed for the loader (in
-/// `/etc/OpenCL/vendors`, or as `OCL_ICD_VENDORS` says) and that it leaves out because they do not load.
+/// Returns the devices as [`devices`], and the reasons for missing ones. This includes drivers that are
+/// listed for the loader (in `/etc/OpenCL/vendors`, or by `OCL_ICD_VENDORS`) and that it omits because
+/// they fail to load.
 ///
 /// ```
 /// let (devices, absences) = backend_opencl::survey();
@@ -137,14 +139,13 @@ pub fn devices() -> Vec<Discovered> {
 /// ```
 #[must_use]
 pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
-    // Seen with PoCL 3.1: a thread that asks while another one's first question is being answered is told
-    // that there are no devices.
+    // Seen with PoCL 3.1: if a thread queries during another thread's first query, it gets no devices.
     static ASKING: Mutex<()> = Mutex::new(());
     let _asking = ASKING.lock();
     let (mut found, mut absences) = (Vec::new(), driver::absences().to_vec());
     let Ok(sys) = sys() else { return (found, absences) };
     let mut absent = |kind, reason: String| absences.push(Absence::new("opencl", kind, reason));
-    // SAFETY: the driver writes as many platforms as it has room for, and one number.
+    // SAFETY: the driver writes at most as many platforms as the list has room for, and one number.
     let platforms = match ids(|room, list, count| unsafe { (sys.clGetPlatformIDs)(room, list, count) }) {
         Ok(platforms) => platforms,
         Err(CL_PLATFORM_NOT_FOUND_KHR) => Vec::new(),
@@ -154,7 +155,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
             return (found, absences);
         }
     };
-    // The loader leaves those out in silence that it cannot load.
+    // The loader omits drivers that fail to load, without a message.
     let listed = vendors::drivers();
     let broken = if platforms.len() < listed.len() { vendors::broken(&listed) } else { Vec::new() };
     if platforms.is_empty() && broken.is_empty() {
@@ -174,7 +175,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
     }
     for platform in platforms {
         let platform_name = platform_name(sys, platform);
-        // SAFETY: as above, with devices of a platform that the driver has named.
+        // SAFETY: as above, with devices of a platform that the driver has reported.
         let devices = ids(|room, list, count| unsafe {
             (sys.clGetDeviceIDs)(platform, CL_DEVICE_TYPE_ALL, room, list, count)
         });
@@ -189,7 +190,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
         });
         for device in devices {
             let asked = Asked { sys, device };
-            // Those have fixed functions only.
+            // Custom devices have fixed functions only.
             if asked.query::<u64>(CL_DEVICE_TYPE).is_some_and(|sort| sort & CL_DEVICE_TYPE_CUSTOM != 0) {
                 continue;
             }
@@ -205,7 +206,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
     (found, absences)
 }
 
-/// What a driver has of one sort. It is asked twice: how many there are, and which.
+/// Returns a driver's objects of one kind. It asks twice: for the number, and for the list.
 fn ids<T>(ask: impl Fn(cl_uint, *mut *mut T, *mut cl_uint) -> cl_int) -> Status<Vec<*mut T>> {
     let mut count = 0;
     check(ask(0, null_mut(), &mut count))?;
@@ -213,24 +214,24 @@ fn ids<T>(ask: impl Fn(cl_uint, *mut *mut T, *mut cl_uint) -> cl_int) -> Status<
     if count > 0 {
         let mut now = 0;
         check(ask(count, list.as_mut_ptr(), &mut now))?;
-        // Fewer by now, or more than there was room for.
+        // Fewer by now, or more than the list has room for.
         list.truncate(now as usize);
     }
     list.retain(|id| !id.is_null());
     Ok(list)
 }
 
-/// Empty if the driver does not say.
+/// Returns the platform's name, or an empty text if the driver does not report it.
 fn platform_name(sys: &Sys, platform: cl_platform_id) -> String {
-    // SAFETY: the driver writes at most as many bytes as there is room for, and one number.
+    // SAFETY: the driver writes at most as many bytes as the buffer has room for, and one number.
     text(|room, value, written| unsafe {
         (sys.clGetPlatformInfo)(platform, CL_PLATFORM_NAME, room, value, written)
     })
     .unwrap_or_default()
 }
 
-/// The devices that `filter` names: by index in [`devices`], or by a part of their name, identity or
-/// platform, in any case. An empty filter names all.
+/// Returns the devices that `filter` selects: by index in [`devices`], or by a part of their name,
+/// identity or platform, ignoring case. An empty filter selects all.
 ///
 /// ```
 /// assert!(backend_opencl::devices_matching("no such device").is_empty());
@@ -253,7 +254,7 @@ pub fn devices_matching(filter: &str) -> Vec<Discovered> {
         .collect()
 }
 
-/// A device that is asked about itself.
+/// A device to query.
 #[derive(Clone, Copy)]
 struct Asked {
     sys: &'static Sys,
@@ -261,24 +262,24 @@ struct Asked {
 }
 
 impl Asked {
-    /// One plain number or structure.
+    /// Queries one plain number or structure.
     fn ask<T: Copy + Default>(self, name: u32) -> Status<T> {
         let (mut value, mut written) = (T::default(), 0);
         let place = (&raw mut value).cast::<c_void>();
-        // SAFETY: the driver writes at most `size_of::<T>()` bytes to `value`; all our `T` are plain
+        // SAFETY: the driver writes at most `size_of::<T>()` bytes to `value`; all `T` in use are plain
         // integers.
         check(unsafe { (self.sys.clGetDeviceInfo)(self.device, name, size_of::<T>(), place, &mut written) })?;
-        // Another length would be something else.
+        // Another length would be another type.
         if written == size_of::<T>() { Ok(value) } else { Err(CL_INVALID_VALUE) }
     }
 
-    /// The same; `None` if the driver does not know it or gives another length.
+    /// Queries like `ask`; `None` if the driver does not know it or returns another length.
     fn query<T: Copy + Default>(self, name: u32) -> Option<T> {
         self.ask(name).ok()
     }
 
     fn text(self, name: u32) -> Status<String> {
-        // SAFETY: the driver writes at most as many bytes as there is room for, and one number.
+        // SAFETY: the driver writes at most as many bytes as the buffer has room for, and one number.
         text(|room, value, written| unsafe {
             (self.sys.clGetDeviceInfo)(self.device, name, room, value, written)
         })
@@ -286,7 +287,7 @@ impl Asked {
 }
 
 /// # Errors
-/// What the device lacks.
+/// Returns the facts of a device, or a text about a missing one.
 fn describe(
     platform: cl_platform_id,
     platform_name: &str,
@@ -360,7 +361,7 @@ fn describe(
     })
 }
 
-/// What AMD's driver, the only one that tells, reports as free, in bytes.
+/// Returns the free bytes that AMD's driver reports; other drivers report none.
 pub(crate) fn free_bytes(handles: Handles, traits: Traits) -> Option<u64> {
     if !traits.tells_free_memory {
         return None;
@@ -371,7 +372,7 @@ pub(crate) fn free_bytes(handles: Handles, traits: Traits) -> Option<u64> {
     Some(free as u64 * 1024)
 }
 
-/// The address as `dddd:bb:dd.f`.
+/// Returns the address as `dddd:bb:dd.f`.
 fn pci_address(device: Asked, khronos: bool, nvidia: bool, amd: bool) -> Option<String> {
     let text = |domain: u32, bus: u32, slot: u32, function: u32| {
         format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}")

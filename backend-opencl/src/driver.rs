@@ -1,9 +1,12 @@
-//! The entry points of libOpenCL that this crate calls, loaded at run time.
+//! The entry points of libOpenCL in use, loaded at run time.
 //!
-//! `opencl3` is used for types, constants and names. Its wrappers are not used for four reasons: every
-//! enqueue makes an event, which costs as much as the command; owners panic in `Drop` when a driver refuses;
-//! the function pointers behind them are declared with Rust's calling convention instead of C's; and it looks
-//! for a library of its own, on Windows also beside the program, which may be another one than this.
+//! This crate uses the types, constants and names of `opencl3`, but not its wrappers, for four reasons:
+//!
+//! - Every enqueue creates an event, which costs as much as the command.
+//! - Owners panic in `Drop` if a driver refuses.
+//! - The function pointers are declared with Rust's calling convention instead of C's.
+//! - It searches for its own library, on Windows also next to the program, which may be another one than
+//!   this.
 
 pub(crate) mod objects;
 
@@ -20,11 +23,11 @@ use opencl3::types::{
     cl_svm_mem_flags, cl_uint,
 };
 
-/// What an event calls back.
+/// The callback of an event.
 pub(crate) type EventCallback = extern "C" fn(cl_event, cl_int, *mut c_void);
 
-/// `clCreateBufferNV` of the extension `cl_nv_create_buffer`: the third argument says where the buffer is to
-/// lie.
+/// `clCreateBufferNV` of the extension `cl_nv_create_buffer`: the third argument is the location of the
+/// buffer.
 pub(crate) type CreateBufferNv =
     unsafe extern "C" fn(cl_context, cl_mem_flags, u64, usize, *mut c_void, *mut cl_int) -> cl_mem;
 
@@ -42,10 +45,11 @@ macro_rules! entry_points {
         }
 
         impl Sys {
-            /// Finds all functions, or names the first one that is missing.
+            /// Finds all functions, or returns the name of the first missing one.
             fn from_library(library: Library) -> Result<Self, &'static str> {
                 // SAFETY: the signatures below are those of the OpenCL 1.2 (optional: 2.0) headers. The
-                // pointers live as long as the library, which is never unloaded once all of them are found.
+                // pointers live as long as the library, which is never unloaded once all of them are
+                // found.
                 let table = unsafe {
                     Self {
                         $($name: *library
@@ -123,11 +127,11 @@ entry_points! {
     }
 }
 
-/// The table, loaded at the first call.
+/// Returns the table, loaded at the first call.
 ///
-/// The library is looked for in the paths of `OPENCL_DYLIB_PATH`, separated by `;`, then under its usual
-/// name. On Windows that is the one in the system's folder: a file of that name beside the program, in its
-/// current folder, or in `PATH` is not taken.
+/// It tries the paths of `OPENCL_DYLIB_PATH`, separated by `;`, then the usual name. On Windows that is
+/// the library in the system's folder: a file of that name next to the program, in its current folder, or
+/// in `PATH` is ignored.
 ///
 /// # Errors
 /// The code for "no library" or "a function is missing".
@@ -135,7 +139,7 @@ pub(crate) fn sys() -> Result<&'static Sys, cl_int> {
     loaded().sys.as_ref().map_err(|&code| code)
 }
 
-/// What is wrong with the libraries that were tried.
+/// The problems of the libraries that were tried.
 pub(crate) fn absences() -> &'static [Absence] {
     &loaded().absences
 }
@@ -161,8 +165,8 @@ fn loaded() -> &'static Loaded {
         let mut absent = |kind, reason: String| absences.push(Absence::new("opencl", kind, reason));
         for (path, is_installed) in named.chain([(OsStr::new(NAME), true)]) {
             let shown = path.to_string_lossy();
-            // SAFETY: loading a library runs its initialisers; the user vouches for what the variable names,
-            // the system's maintainer for what is installed as the OpenCL library.
+            // SAFETY: loading a library runs its initialisers; the user is responsible for libraries of
+            // the variable, the system's administrator for the installed OpenCL library.
             let library = unsafe { if is_installed { installed(path) } else { Library::new(path) } };
             match library.map_err(|error| refused_library(&shown, &error)) {
                 Ok(library) => {
@@ -192,14 +196,14 @@ fn loaded() -> &'static Loaded {
     LOADED.get_or_init(load)
 }
 
-/// The paths in a list, whatever bytes they are made of.
+/// Returns the paths in a list, which may contain any bytes.
 fn named_libraries(list: OsString) -> Vec<OsString> {
     let paths = list.as_encoded_bytes().split(|&byte| byte == b';').filter(|path| !path.is_empty());
-    // SAFETY: the bytes come from such a string, which was cut at characters of ASCII.
+    // SAFETY: the bytes come from such a string, which was split at ASCII characters.
     paths.map(|path| unsafe { OsStr::from_encoded_bytes_unchecked(path) }.to_owned()).collect()
 }
 
-/// A library of the system.
+/// Loads a library of the system.
 ///
 /// # Safety
 /// As [`Library::new`].
@@ -207,12 +211,12 @@ unsafe fn installed(name: &OsStr) -> Result<Library, libloading::Error> {
     #[cfg(target_os = "windows")]
     {
         use libloading::os::windows;
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe { windows::Library::load_with_flags(name, windows::LOAD_LIBRARY_SEARCH_SYSTEM32) }
             .map(Library::from)
     }
     #[cfg(not(target_os = "windows"))]
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     unsafe {
         Library::new(name)
     }

@@ -1,11 +1,10 @@
-//! From what a driver says to what the contract says.
+//! The mapping from a driver's codes to the contract's errors.
 
 use backend_api::{Error, ErrorKind};
 use opencl3::error_codes as code;
 use opencl3::types::cl_int;
 
-/// NVIDIA's code, of its own invention, for an illegal access by a kernel: the context is unusable from then
-/// on.
+/// NVIDIA's own code for an illegal access by a kernel: the context is unusable from then on.
 pub(crate) const NVIDIA_ILLEGAL_ACCESS: cl_int = -9999;
 
 /// The driver's name for a code.
@@ -23,19 +22,19 @@ pub(crate) fn name(status: cl_int) -> String {
     }
 }
 
-/// What is known of a failure from its code alone.
+/// The meaning of a failure's code alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
-    /// The device, or our context on it, is gone.
+    /// The device, or this context on it, is gone.
     Lost,
-    /// Either the device is gone or this one call failed: ask the device something simple.
+    /// Either the device is gone or this call failed: probe the device.
     Doubtful,
-    /// This call failed.
+    /// Only this call failed.
     Single,
 }
 
-/// Queues, contexts and events named in our calls are valid by construction. A driver that calls them invalid
-/// says that the device under them has gone.
+/// Queues, contexts and events in calls are valid by construction. If a driver calls them invalid, the
+/// device is gone.
 pub(crate) fn severity(status: cl_int) -> Severity {
     match status {
         code::CL_DEVICE_NOT_AVAILABLE
@@ -52,7 +51,7 @@ pub(crate) fn severity(status: cl_int) -> Severity {
     }
 }
 
-/// The kind for a code, where the code says more than the call does.
+/// Returns the kind for a code, if the code is more specific than the call.
 fn kind(status: cl_int, otherwise: ErrorKind) -> ErrorKind {
     match status {
         code::CL_MEM_OBJECT_ALLOCATION_FAILURE | code::CL_OUT_OF_RESOURCES | code::CL_OUT_OF_HOST_MEMORY => {
@@ -65,7 +64,8 @@ fn kind(status: cl_int, otherwise: ErrorKind) -> ErrorKind {
     }
 }
 
-/// An error with the driver's code and its name. `otherwise` is the kind where the code itself does not tell.
+/// Creates an error with the driver's code and its name. `otherwise` is the kind if the code itself is not
+/// specific.
 pub(crate) fn driver(operation: &'static str, otherwise: ErrorKind, status: cl_int) -> Error {
     Error::new(kind(status, otherwise), operation).with_driver(i64::from(status), name(status))
 }

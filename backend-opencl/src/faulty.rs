@@ -1,4 +1,4 @@
-//! Drivers that refuse what they are asked: the real one, with some functions that do as the test says.
+//! Tests with failing drivers: the real one, with some functions that the test controls.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,11 +20,11 @@ use crate::driver::{Sys, sys};
 use crate::options::{KernelCache, Options};
 use crate::retry::{PATIENCE, kept};
 
-/// What the driver does from now on.
+/// The driver's injected faults.
 struct Faults {
-    /// Events say that their commands run.
+    /// Events report that their commands run.
     hold: AtomicBool,
-    /// So many calls are refused.
+    /// The number of calls to refuse.
     finish: AtomicUsize,
     marker: AtomicUsize,
     write: AtomicUsize,
@@ -55,7 +55,7 @@ unsafe extern "C" fn finish(queue: cl_command_queue) -> cl_int {
     if refuses(&FAULTS.finish) {
         return CL_OUT_OF_HOST_MEMORY;
     }
-    // SAFETY: passed on, here and below.
+    // SAFETY: the caller's promise, here and below.
     unsafe { (real().clFinish)(queue) }
 }
 
@@ -66,7 +66,7 @@ unsafe extern "C" fn marker(
     event: *mut cl_event,
 ) -> cl_int {
     if refuses(&FAULTS.marker) {
-        // A code that is only about this call.
+        // A code that concerns this call alone.
         return CL_INVALID_VALUE;
     }
     // SAFETY: as above.
@@ -104,7 +104,7 @@ unsafe extern "C" fn status(
     // SAFETY: as above.
     let answer = unsafe { (real().clGetEventInfo)(event, name, size, value, written) };
     if answer == 0 && FAULTS.hold.load(Ordering::SeqCst) {
-        // SAFETY: a status is all that is asked for.
+        // SAFETY: only the status is queried.
         unsafe { value.cast::<cl_int>().write(1) };
     }
     answer
@@ -121,7 +121,7 @@ unsafe extern "C" fn wait(count: cl_uint, events: *const cl_event) -> cl_int {
     unsafe { (real().clWaitForEvents)(count, events) }
 }
 
-/// Nobody else changes what the driver does; in the end it is sound again.
+/// A guard of the faults: other tests wait for it, and its drop removes all faults.
 struct Turn(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 impl Drop for Turn {
@@ -137,19 +137,19 @@ fn sound() {
     }
 }
 
-/// The first device there is, by such a driver; with a queue, and memory of both kinds with 7 in each byte.
+/// The first device, on such a driver; with a queue, and memory of both kinds with 7 in each byte.
 struct Rig {
     device: OpenClDevice,
     queue: QueueHandle,
     buffer: Option<BufferHandle>,
     host: Option<HostAllocation>,
     address: *mut u8,
-    /// Of an upload that is done, or, where the driver holds events, seems to run.
+    /// The ticket of an upload that is done, or that seems to run if the driver holds events.
     ticket: Ticket,
     _turn: Turn,
 }
 
-// SAFETY: the address is used by one thread at a time.
+// SAFETY: one thread at a time uses the address.
 unsafe impl Sync for Rig {}
 
 const BYTES: usize = 64 << 10;
@@ -157,7 +157,7 @@ const BYTES: usize = 64 << 10;
 impl Rig {
     fn new() -> Option<Self> {
         static TURNS: Mutex<()> = Mutex::new(());
-        // Lives as long as the process, and is reachable, so that it is no leak.
+        // Lives as long as the process, and stays reachable, so leak checkers do not report it.
         static TABLES: Mutex<Vec<&'static Sys>> = Mutex::new(Vec::new());
         let turn = Turn(TURNS.lock());
         let found = crate::devices().into_iter().next()?;
@@ -176,7 +176,7 @@ impl Rig {
         let buffer = device.allocate(BYTES as u64, Commit::Lazy).unwrap();
         let host = device.allocate_host(BYTES, HostMemory::Pinned).unwrap();
         let address = host.address().as_ptr();
-        // SAFETY: the memory is so long, and no work names it yet.
+        // SAFETY: the memory has this length, and no work names it yet.
         unsafe { racy::fill(address, 7, BYTES) };
         let upload = Transfer::Upload { from: host.at(0), to: buffer.at(0), bytes: BYTES as u64 };
         let ticket = device.submit(&queue, &[upload]).unwrap();
@@ -184,7 +184,7 @@ impl Rig {
         Some(Self { device, queue, buffer: Some(buffer), host: Some(host), address, ticket, _turn: turn })
     }
 
-    /// The same with work that seems to go on.
+    /// Creates a rig with work that seems to continue.
     fn busy() -> Option<Self> {
         let mut rig = Self::new()?;
         FAULTS.hold.store(true, Ordering::SeqCst);
@@ -195,8 +195,7 @@ impl Rig {
         Some(rig)
     }
 
-    /// Has the device lost by a shortage: a call is refused, and then the question whether the device is
-    /// there.
+    /// Makes the device lost by a shortage: the driver refuses a call, and then the probe of the device.
     fn lose_by_shortage(&self) {
         FAULTS.write.store(ALWAYS, Ordering::SeqCst);
         let error = self.device.core().fail("submit", ErrorKind::CopyFailed, CL_OUT_OF_HOST_MEMORY);
@@ -205,7 +204,7 @@ impl Rig {
     }
 
     fn first_byte(&self) -> u8 {
-        // SAFETY: the tests that ask know that the memory was not given back.
+        // SAFETY: the tests that call this know that the memory was not released.
         unsafe { self.address.read_volatile() }
     }
 }
@@ -278,7 +277,7 @@ fn so_it_is_when_the_device_is_dropped() {
     let Rig { device, queue, buffer, host, _turn, .. } = rig;
     device.release_queue(queue);
     drop((device, buffer, host));
-    // SAFETY: it was not given back.
+    // SAFETY: it was not released.
     assert_eq!(unsafe { address.read_volatile() }, 7);
     assert!(kept() - before >= 2);
 }
@@ -332,13 +331,13 @@ fn what_a_queue_may_still_use_that_cannot_be_drained_is_kept() {
     let other = rig.device.create_queue().unwrap();
     FAULTS.hold.store(true, Ordering::SeqCst);
     let running = rig.device.submit(&other, &[]).unwrap();
-    // The copy is refused, the question whether the device is there, and to drain the queue.
+    // The driver refuses the copy, the probe of the device, and the draining of the queue.
     let (host, buffer) = (rig.host.as_ref().unwrap(), rig.buffer.as_ref().unwrap());
     FAULTS.finish.store(ALWAYS, Ordering::SeqCst);
     FAULTS.write.store(ALWAYS, Ordering::SeqCst);
     let upload = Transfer::Upload { from: host.at(0), to: buffer.at(0), bytes: 8 };
     assert_eq!(rig.device.submit(&rig.queue, &[upload]).unwrap_err().kind(), ErrorKind::Lost);
-    // That of another queue is known to run.
+    // The ticket of another queue is known to run.
     assert_eq!(rig.device.poll(running), Ok(Progress::Pending));
     let before = kept();
     rig.device.release_host(rig.host.take().unwrap());

@@ -17,7 +17,7 @@ use crate::driver::objects::{Argument, Memory};
 use crate::memory::Uses;
 use crate::queue::Queue;
 
-/// What the contract promises.
+/// The alignment that the contract promises.
 const ALIGNMENT_BYTES: usize = 4096;
 
 /// One piece of host memory under a name.
@@ -25,11 +25,11 @@ const ALIGNMENT_BYTES: usize = 4096;
 pub(crate) struct HostPiece {
     pub address: NonNull<u8>,
     pub bytes: usize,
-    /// Whether kernels can work on it while the program reads it.
+    /// Whether kernels can use it while the program reads it.
     pub shared: bool,
     pub uses: Uses,
     writes: Writes,
-    /// Whether memory of ours is wiped before it is given back.
+    /// Whether to wipe the memory before its release; `None` for memory of the program.
     wipes: Option<Arc<AtomicBool>>,
     backing: Backing,
 }
@@ -37,8 +37,8 @@ pub(crate) struct HostPiece {
 impl Drop for HostPiece {
     fn drop(&mut self) {
         if self.wipes.as_ref().is_some_and(|wipes| wipes.load(Ordering::Acquire)) {
-            // SAFETY: the memory is ours and was zeroed in the beginning, and all work that touches it is
-            // done.
+            // SAFETY: this piece owns the memory, which was zeroed in the beginning, and all work that
+            // touches it is done.
             unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
         }
     }
@@ -59,19 +59,18 @@ enum Backing {
     Ours(#[expect(dead_code, reason = "kept")] MmapMut),
 }
 
-/// Which work in flight writes to which parts of pageable memory.
+/// The writes in flight to parts of pageable memory.
 ///
-/// A driver may read pageable memory when a copy from it is *enqueued*, into page-locked memory of its own
-/// (NVIDIA's does): before earlier work of the same in-order queue has written there. So copies from such
-/// memory are only enqueued once that work is done. Page-locked memory is read by the device itself, in
-/// order.
+/// A driver may read pageable memory when a copy from it is *enqueued*, into its own page-locked memory
+/// (NVIDIA's does): before earlier work of the same in-order queue has written to it. So copies from such
+/// memory are enqueued only after that work is done. The device itself reads page-locked memory, in order.
 #[derive(Debug, Default)]
 struct Writes(Mutex<WriteList>);
 
 #[derive(Debug, Default)]
 struct WriteList {
     writes: Vec<(Weak<Queue>, u64, Range<u64>)>,
-    /// Forget what is done when there are so many.
+    /// The length of the list at which finished writes are removed.
     tidy_at: usize,
 }
 
@@ -93,7 +92,7 @@ impl Writes {
         let mut due: Vec<(Weak<Queue>, u64)> = Vec::new();
         for (queue, value, written) in &self.0.lock().writes {
             let overlaps = written.start < range.end && range.start < written.end;
-            // The newest of a queue stands for those before it.
+            // The newest write of a queue covers the earlier ones.
             match due.iter_mut().find(|(known, _)| known.ptr_eq(queue)) {
                 _ if !overlaps => {}
                 Some((_, newest)) => *newest = (*newest).max(*value),
@@ -108,16 +107,16 @@ impl Writes {
     }
 }
 
-/// A buffer in page-locked memory, mapped for good.
+/// A buffer in page-locked memory, mapped permanently.
 ///
-/// It is the way to get such memory, whose address copies then name: while a buffer is mapped, that is the
-/// use of it that all drivers allow. Kernels use the buffer only where that was tried out.
+/// This is the way to allocate such memory, whose address copies then name: all drivers allow this use of
+/// a mapped buffer. Kernels use the buffer only after a successful trial.
 #[derive(Debug)]
 struct Mapping {
     core: Arc<Core>,
     memory: Memory,
     address: *mut u8,
-    /// From the start of the buffer to that of the piece, in bytes, if kernels reach it.
+    /// The offset of the piece in the buffer, in bytes, if kernels can access it.
     kernels_from: Option<u64>,
 }
 
@@ -142,13 +141,13 @@ struct Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(free) = self.core.context.sys().clSVMFree {
-            // SAFETY: allocated from this context, and out of use as for `Mapping`.
+            // SAFETY: allocated from this context, and not in use any more, as for `Mapping`.
             unsafe { free(self.core.context.handle(), self.address.cast()) };
         }
     }
 }
 
-/// Aligned as host memory is, so that the address of no memory is, too.
+/// The alignment of host memory, also for the address of an empty piece.
 #[repr(align(4096))]
 struct Page;
 
@@ -159,7 +158,7 @@ impl HostPiece {
         Self { address, bytes, shared, uses, writes, wipes, backing }
     }
 
-    /// Zeroed memory.
+    /// Allocates zeroed memory.
     pub fn allocate(core: &Arc<Core>, bytes: usize, kind: HostMemory) -> Result<Self> {
         if bytes == 0 {
             return Ok(Self::new(NonNull::<Page>::dangling().cast(), 0, None, Backing::None));
@@ -175,7 +174,7 @@ impl HostPiece {
         }
     }
 
-    /// Memory of the program.
+    /// Uses memory of the program.
     pub fn imported(address: NonNull<u8>, bytes: usize) -> Self {
         Self::new(address, bytes, None, Backing::None)
     }
@@ -190,7 +189,7 @@ impl HostPiece {
         Ok(Self::new(address, bytes, Some(&core.wipes), Backing::Ours(map)))
     }
 
-    /// How much to ask for so that `bytes` aligned bytes are in it.
+    /// Returns the length of an allocation that contains `bytes` aligned bytes.
     fn padded(core: &Core, bytes: usize) -> Result<usize> {
         let refused = || {
             Error::new(ErrorKind::PinRefused, "allocate_host")
@@ -221,7 +220,7 @@ impl HostPiece {
             let memory = core.context.host_buffer_nv(core.handles.platform, CL_MEM_READ_WRITE, padded);
             memory.and_then(map).ok()
         };
-        // Memory that copies alone reach is better than none.
+        // Memory that only copies can access is better than none.
         let (memory, start, for_kernels) = match core.host_buffers_nv.then(in_place).flatten() {
             Some((memory, start)) => (memory, start, true),
             None => {
@@ -250,11 +249,11 @@ impl HostPiece {
         Some(Self::aligned(core, start, bytes, backing))
     }
 
-    /// The aligned and zeroed part of memory that begins at `start` and is long enough for it.
+    /// Returns the aligned and zeroed part of memory that begins at `start` and is long enough for it.
     fn aligned(core: &Core, start: *mut u8, bytes: usize, backing: Backing) -> Self {
         let shift = start.align_offset(ALIGNMENT_BYTES);
-        // SAFETY: the memory is a page longer than `bytes`, so aligning stays inside; it is ours alone so
-        // far.
+        // SAFETY: the memory is a page longer than `bytes`, so aligning stays inside; no other code has it
+        // so far.
         let address = unsafe {
             let address = start.add(shift);
             racy::fill(address, 0, bytes);
@@ -263,7 +262,8 @@ impl HostPiece {
         Self::new(address, bytes, Some(&core.wipes), backing)
     }
 
-    /// The memory as a kernel's argument, and where in it the piece begins; `None` if only copies reach it.
+    /// Returns the memory as a kernel's argument, and the offset of the piece in it; `None` if only copies
+    /// can access it.
     pub fn for_kernels(&self) -> Option<(Argument<'_>, u64)> {
         match &self.backing {
             Backing::Shared(_) => Some((Argument::Shared(self.at(0).cast()), 0)),
@@ -283,22 +283,22 @@ impl HostPiece {
         matches!(self.backing, Backing::None | Backing::Ours(_))
     }
 
-    /// To be called before a submission writes here.
+    /// Records a submission before it writes here.
     pub fn will_be_written(&self, queue: &Arc<Queue>, value: u64, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
             self.writes.note(queue, value, at..at + bytes);
         }
     }
 
-    /// To be called before a copy from here is enqueued. Blocks while earlier work that writes here is in
-    /// flight, if the memory is pageable; runs no waker.
+    /// Waits before a copy from here is enqueued: blocks while earlier work that writes here is in flight,
+    /// if the memory is pageable; runs no waker.
     pub fn await_writes(&self, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
             self.writes.await_those_in(at..at + bytes);
         }
     }
 
-    /// The byte at an offset, which is not beyond the end.
+    /// Returns the address at an offset, which is not beyond the end.
     pub fn at(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset <= self.bytes as u64);
         // SAFETY: inside of the memory, as the device has checked.

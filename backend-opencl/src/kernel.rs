@@ -1,4 +1,4 @@
-//! The kernels: building them, keeping them, and one set of kernel objects for each queue.
+//! The kernels: their build, their cache, and the kernel objects of each queue.
 
 #[forbid(unsafe_code)]
 pub(crate) mod cache;
@@ -38,7 +38,7 @@ const SOURCES: [&str; 6] = [
     include_str!("../kernels/copy.cl"),
 ];
 
-/// Built kernels, and the shape in which they are launched.
+/// Built kernels, and the shape of their launches.
 #[derive(Debug)]
 pub(crate) struct Kernels {
     program: Program,
@@ -46,24 +46,25 @@ pub(crate) struct Kernels {
     pub group: usize,
     /// Groups that fill the device.
     pub groups: usize,
-    /// Whether each launch has so many groups, however little there is to do.
+    /// Whether each launch has the same number of groups, even for little work.
     steady: bool,
     division: Division,
     /// Whether the kernels came from disk.
     pub cached: bool,
-    /// Why they did not, or are not kept there.
+    /// The error that prevented loading or storing them.
     pub cache_error: Option<io::Error>,
 }
 
 impl Kernels {
-    /// Loads the kernels from disk, or builds them and keeps them there.
+    /// Loads the kernels from disk, or builds and stores them.
     ///
     /// # Errors
-    /// `KernelFailed` with the compiler's words.
+    /// `KernelFailed` with the compiler's output.
     pub fn new(context: &Context, found: &Discovered, with: &Options) -> Result<Self> {
         let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
-        // A processor runs the items of a group one after the other: fewer of them, same work. 8 groups of
-        // 256 fill a multiprocessor of 2048 threads; on a processor two for each core even out their load.
+        // A processor runs the items of a group one after the other: fewer items do the same work. 8
+        // groups of 256 fill a multiprocessor of 2048 threads; on a processor two for each core balance
+        // their load.
         let (most, each) = if cpu { (64, 2) } else { (256, 8) };
         let limit = found.traits.max_group.min(most);
         let group = 1_usize << limit.ilog2();
@@ -89,7 +90,7 @@ impl Kernels {
         if let Some(binary) = kept.flatten() {
             let loaded = context.program_from_binary(device, &binary).and_then(|program| {
                 program.build(device, &options)?;
-                // Some drivers take any binary and fail here.
+                // Some drivers accept any binary and fail here.
                 program.kernel("search_scan")?;
                 Ok(program)
             });
@@ -125,12 +126,12 @@ impl Kernels {
         Ok(Self { program, group, groups, steady: cpu, division, cached: false, cache_error })
     }
 
-    /// Builds kernels for a program, whose text comes before theirs.
+    /// Builds kernels for a program, whose text precedes theirs.
     ///
     /// # Errors
-    /// `KernelFailed` with the compiler's words.
+    /// `KernelFailed` with the compiler's output.
     pub fn build_more(&self, core: &Core, text: &str) -> Result<Program> {
-        // Functions have variables and labels that nothing uses, here and below.
+        // Functions have unused variables and labels, here and below.
         let options = format!("{}{} -w", options(self.group), self.division.option());
         let sources = [COMMON, self.division.text(), self.division.root(), LAUNCH, CHUNKS, text, COMPUTE];
         build(&core.context, core.handles.device, &sources, &options, "compute")
@@ -139,47 +140,47 @@ impl Kernels {
     /// Builds kernels of the program.
     ///
     /// # Errors
-    /// `KernelFailed` with the compiler's words.
+    /// `KernelFailed` with the compiler's output.
     pub fn build_kernels(&self, core: &Core, text: &str) -> Result<Program> {
         let options = format!("{}{} -w", options(self.group), self.division.option());
         let sources = [CONTRACT_OFF, COMMON, self.division.text(), self.division.root(), LAUNCH, text];
         build(&core.context, core.handles.device, &sources, &options, "launch")
     }
 
-    /// A text that comes from elsewhere.
+    /// Builds a foreign text.
     pub fn build_foreign(&self, core: &Core, text: &str) -> Result<Program> {
         build(&core.context, core.handles.device, &[text], "", "launch")
     }
 
-    /// Whether the device has numbers of 64 bits with fractions.
+    /// Whether the device supports `f64`.
     pub fn has_doubles(&self, core: &Core) -> bool {
         let text = "__kernel void doubles(__global double *x) { x[0] += 1.0; }";
         build(&core.context, core.handles.device, &[text], &options(self.group), "compute").is_ok()
     }
 
-    /// How many groups to launch for `items` items.
+    /// Returns the number of groups to launch for `items` items.
     pub fn groups_for(&self, items: u64) -> usize {
         self.groups_up_to(items.div_ceil(self.group as u64))
     }
 
-    /// How many groups to launch where `enough` could be given something to do. Kernels of more than one
-    /// group work with any number.
+    /// Returns the number of groups to launch if `enough` groups have work. Kernels of more than one group
+    /// work with any number.
     ///
-    /// On a processor always the same: PoCL up to 5.0 loads a kernel's code for a width of the whole launch,
-    /// but gives it back by name and size of the groups alone. Launches of different widths in flight at once
-    /// make it lose count, and it ends the process (`pocl_release_dlhandle_cache`) or unloads code that still
-    /// runs.
+    /// On a processor it is always the same number. PoCL up to 5.0 loads a kernel's code for a width of
+    /// the whole launch, but releases it by name and size of the groups alone. Concurrent launches of
+    /// different widths make its counts wrong: it then ends the process (`pocl_release_dlhandle_cache`) or
+    /// unloads code that still runs.
     pub fn groups_up_to(&self, enough: u64) -> usize {
         if self.steady { self.groups } else { enough.clamp(1, self.groups as u64) as usize }
     }
 }
 
-/// How `f32` is divided so that the quotient is rounded correctly, which OpenCL leaves to devices.
+/// The method of `f32` division with correct rounding, which OpenCL leaves to devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Division {
-    /// The compiler is told to.
+    /// A compiler option.
     Exact,
-    /// By kernels of our own.
+    /// Kernels of this crate.
     Integers,
 }
 
@@ -188,7 +189,7 @@ impl Division {
         if traits.rounds_quotients { Self::Exact } else { Self::Integers }
     }
 
-    /// What is said to the compiler. Programs with divisions are not kept on disk; if they were, this would
+    /// The compiler option. Programs with divisions are not cached on disk; if they were, this would
     /// belong to the key.
     fn option(self) -> &'static str {
         match self {
@@ -204,7 +205,7 @@ impl Division {
         }
     }
 
-    /// Square roots go with quotients.
+    /// Square roots use the same method as quotients.
     fn root(self) -> &'static str {
         match self {
             Self::Exact => "#define root(x) sqrt(x)\n",
@@ -213,7 +214,7 @@ impl Division {
     }
 }
 
-/// Everything that decides whether a built program fits.
+/// Returns the key of a built program: everything that decides whether it fits.
 fn key(found: &Discovered, options: &str) -> String {
     let (info, version) = (found.info(), env!("CARGO_PKG_VERSION"));
     let device = [&info.name, &info.identity, &info.driver, found.platform()].join("\n");
@@ -224,12 +225,12 @@ fn options(group: usize) -> String {
     format!("-cl-std=CL1.2 -D GROUP={group}")
 }
 
-/// Options that no other program of this process was built with, to the same effect.
+/// Returns options that no other program of this process was built with, with the same effect.
 ///
-/// To give a built program away, PoCL up to 5.0 loads all of its kernels, and from then on takes them for
-/// those that run, of whatever program with the same text and options: see [`Kernels::groups_up_to`]. So one
-/// that is to be kept on disk is given away before any of its kernels runs, and is like no other, nor like
-/// one that is kept elsewhere.
+/// To return a program's binary, PoCL up to 5.0 loads all of its kernels. From then on it takes them for
+/// the running ones, of any program with the same text and options: see [`Kernels::groups_up_to`]. So the
+/// binary of a program is read before any of its kernels runs, and its options differ from those of all
+/// other programs, including cached ones.
 fn options_of_its_own(options: &str, entry: &Entry) -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -237,7 +238,7 @@ fn options_of_its_own(options: &str, entry: &Entry) -> String {
 }
 
 /// # Errors
-/// `KernelFailed` with the compiler's words.
+/// `KernelFailed` with the compiler's output.
 fn build(
     context: &Context,
     device: cl_device_id,
@@ -254,12 +255,13 @@ fn build(
     Ok(program)
 }
 
-/// The kernel objects of one queue: setting arguments is not safe between threads, so each queue has its own.
+/// The kernel objects of one queue: setting arguments is not safe between threads, so each queue has its
+/// own.
 #[derive(Debug, Default)]
 pub(crate) struct KernelSet(Vec<(String, Kernel)>);
 
 impl KernelSet {
-    /// A kernel with its arguments set.
+    /// Returns a kernel with its arguments set.
     pub fn prepare(&mut self, kernels: &Kernels, name: &str, arguments: &[Argument<'_>]) -> Status<&Kernel> {
         let at = match self.0.iter().position(|(known, _)| known == name) {
             Some(at) => at,
@@ -320,7 +322,7 @@ mod tests {
         let _ = std::fs::remove_dir_all(folder);
     }
 
-    /// Numbers at which division turns, and others.
+    /// Edge cases of division, and other numbers.
     fn numbers() -> Vec<f32> {
         let edges = [0, 1, 2, 3, 0x7F_FFFF, 0x80_0000, 0x80_0001, 0x3F80_0000, 0x3F80_0001, 0x3F7F_FFFF];
         let more =
@@ -353,7 +355,7 @@ mod tests {
                 let options = format!("{}{}", options(1), division.option());
                 let program = build(&context, device, &[division.text(), text], &options, "open").unwrap();
                 let mut kernel = program.kernel("divide").unwrap();
-                // SAFETY: both buffers are as long as the list, and it outlives the copy.
+                // SAFETY: both buffers have the length of the list, and it outlives the copy.
                 unsafe { queue.write(bits.as_ptr(), &x, 0, bits.len(), None).unwrap() };
                 for (row, dividend) in numbers.iter().enumerate() {
                     let mut answer = vec![0_f32; numbers.len()];
@@ -381,7 +383,7 @@ mod tests {
     #[test]
     fn roots_are_rounded_correctly_either_way() {
         let mut numbers = numbers();
-        // Squares, and what is next to them.
+        // Squares, and their neighbours.
         let squares = (1..400_u32).flat_map(|root| {
             let square = ((root * 10_487) as f32).powi(2);
             [square.next_down(), square, square.next_up()]
@@ -403,8 +405,8 @@ mod tests {
                 let mut kernel = program.kernel("roots").unwrap();
                 kernel.set(&[Argument::Buffer(&buffer)]).unwrap();
                 let (mut answer, bytes) = (numbers.clone(), numbers.len() * 4);
-                // SAFETY: the buffer is as long as the lists, which outlive the copies; one item for each
-                // number.
+                // SAFETY: the buffer has the length of the lists, which outlive the copies; one item for
+                // each number.
                 unsafe {
                     queue.write(numbers.as_ptr().cast(), &buffer, 0, bytes, None).unwrap();
                     queue.launch(&kernel, numbers.len(), 1).unwrap();

@@ -1,4 +1,4 @@
-//! Device memory: several buffers behind one name, and the account of what was given out.
+//! Device memory: several buffers under one name, and the account of allocations.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -16,12 +16,12 @@ use crate::error;
 use crate::queue::Queue;
 use crate::retry::{DOUBT, insist};
 
-/// Which submissions touch a piece of memory: the newest of each queue.
+/// The submissions that touch a piece of memory: the newest of each queue.
 #[derive(Debug, Default)]
 pub(crate) struct Uses(Mutex<Vec<(Weak<Queue>, u64)>>);
 
 impl Uses {
-    /// Notes that submission `value` of `queue`, which is about to happen, touches the memory.
+    /// Records that submission `value` of `queue`, which is about to happen, touches the memory.
     pub fn note(&self, queue: &Arc<Queue>, value: u64) {
         let mut uses = self.0.lock();
         if let Some((_, newest)) = uses.iter_mut().find(|(known, _)| known.as_ptr() == Arc::as_ptr(queue)) {
@@ -32,21 +32,21 @@ impl Uses {
         uses.push((Arc::downgrade(queue), value));
     }
 
-    /// Blocks until all noted submissions are done or the device is gone. Nobody may note more meanwhile.
-    /// False if the device is lost and nobody knows whether they are done: then the memory must be
-    /// [kept](Core::keep).
+    /// Blocks until all recorded submissions are done or the device is gone. No thread may record more
+    /// meanwhile. Returns false if the device is lost and their end is unknown: then the caller must
+    /// [keep](Core::keep) the memory.
     #[must_use]
     pub fn wait(&self) -> bool {
         let uses = std::mem::take(&mut *self.0.lock());
         let queues = uses.into_iter().filter_map(|(queue, value)| Some((queue.upgrade()?, value)));
-        // All of them, also after one that is not known.
+        // All of them, also after one whose end is unknown.
         queues.fold(true, |known, (queue, value)| queue.wait_for_noted(value) && known)
     }
 }
 
-/// A buffer of the driver with elements in it, wiped before it is given back if the device does that.
+/// A buffer of the driver that holds elements. It is wiped before its release if the device wipes.
 ///
-/// Dropped when all work that touches it is done.
+/// The owner drops it when all work that touches it is done.
 #[derive(Debug)]
 pub(crate) struct OwnMemory {
     memory: Memory,
@@ -55,14 +55,14 @@ pub(crate) struct OwnMemory {
 }
 
 impl OwnMemory {
-    /// `bytes` > 0 bytes.
+    /// Allocates `bytes` > 0 bytes.
     pub fn new(core: &Arc<Core>, bytes: usize) -> Status<Self> {
         let memory = core.context.buffer(CL_MEM_READ_WRITE, bytes)?;
         Ok(Self { memory, bytes, core: Arc::clone(core) })
     }
 
     fn wipe(&self) -> Status<()> {
-        // SAFETY: the buffer was made of this length.
+        // SAFETY: the buffer was created with this length.
         insist(DOUBT, || unsafe { self.core.service.clear(&self.memory, self.bytes) })?;
         insist(DOUBT, || self.core.service.finish())
     }
@@ -91,15 +91,15 @@ impl Drop for OwnMemory {
     }
 }
 
-/// One allocation. Piece i holds the bytes from `i << shift` on. One that was extended is another one with
-/// the same pieces and more, in the place of the former: work under way has either.
+/// One allocation. Piece i holds the bytes from `i << shift` on. An extension creates another value with
+/// the same pieces and more, which replaces the former: work in flight has either.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub bytes: u64,
     pub shift: u32,
     pub pieces: Vec<Arc<OwnMemory>>,
     pub uses: Arc<Uses>,
-    /// How long it may become.
+    /// The greatest length.
     most: u64,
     shares: Vec<Arc<Share>>,
 }
@@ -118,8 +118,8 @@ pub(crate) struct Part {
 /// For memory in one piece: every offset is in piece 0.
 pub(crate) const ONE_PIECE: u32 = 63;
 
-/// Of how many pieces memory that can be extended is, at most, if the driver gives such long ones: as many
-/// as kernels see at once.
+/// The most pieces of extensible memory, if the driver can allocate pieces of the needed length: the
+/// number that a kernel can access at once.
 const EXTENSIBLE_PIECES: u64 = 8;
 /// Shorter pieces are of no use.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
@@ -127,7 +127,7 @@ const PIECE_BYTES_MIN: u64 = 64 << 10;
 impl Buffer {
     pub fn new(core: &Arc<Core>, budget: &Budget, bytes: u64) -> Result<Self> {
         let largest = core.info.largest_allocation_bytes;
-        // Pieces of a power of two, so that kernels find theirs by a shift.
+        // Pieces of a power of two, so that kernels find a byte's piece by a shift.
         let shift = if bytes <= largest { ONE_PIECE } else { largest.ilog2() };
         let empty = Self {
             bytes: 0,
@@ -140,8 +140,8 @@ impl Buffer {
         empty.with_pieces(core, budget, bytes, bytes)
     }
 
-    /// Memory that can be extended: there are no addresses to be set aside, so it is of pieces of one length,
-    /// which are all taken whole.
+    /// Allocates extensible memory: OpenCL cannot reserve addresses, so it consists of pieces of one
+    /// length, each allocated as a whole.
     pub fn extensible(core: &Arc<Core>, budget: &Budget, bytes: u64, most: u64) -> Result<Self> {
         check_extensible(bytes, most).map_err(|error| error.on(&core.info))?;
         if most == u64::MAX {
@@ -163,7 +163,7 @@ impl Buffer {
         empty.with_pieces(core, budget, bytes, whole)
     }
 
-    /// The same with more pieces, if it is shorter than this.
+    /// Returns the buffer with more pieces, if it is shorter than `bytes`.
     pub fn extended(&self, core: &Arc<Core>, budget: &Budget, bytes: u64) -> Result<Option<Self>> {
         if !check_extend(self.bytes, bytes, self.most).map_err(|error| error.on(&core.info))? {
             return Ok(None);
@@ -177,11 +177,12 @@ impl Buffer {
         let whole = bytes.checked_next_multiple_of(1 << self.shift).ok_or_else(|| refused(bytes))?;
         let more = whole - ((self.pieces.len() as u64) << self.shift);
         let extended = self.with_pieces(core, budget, bytes, more).map(Some);
-        // To ask for more than the device may ever give is to ask for too much beside what is there.
+        // A request above the device's capacity is here a request for too much in addition to the existing
+        // pieces.
         extended.map_err(|error| if error.kind() == ErrorKind::TooLarge { refused(more) } else { error })
     }
 
-    /// The same and so many bytes more, of which so many are used in all.
+    /// Returns the buffer with `more` additional bytes, of which `bytes` are used in all.
     fn with_pieces(&self, core: &Arc<Core>, budget: &Budget, bytes: u64, more: u64) -> Result<Self> {
         let (mut pieces, mut shares) = (self.pieces.clone(), self.shares.clone());
         shares.push(Arc::new(budget.take(core, more)?));
@@ -201,7 +202,7 @@ impl Buffer {
         Ok(Self { bytes, shift: self.shift, pieces, uses: Arc::clone(&self.uses), most: self.most, shares })
     }
 
-    /// The parts of a range, in order. The range lies in the buffer.
+    /// Returns the parts of a range, in order. The range is inside of the buffer.
     pub fn parts(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Part> {
         let shift = self.shift;
         let mut before = 0;
@@ -219,7 +220,7 @@ impl Buffer {
     }
 }
 
-/// How much memory a device gives out, and has.
+/// The memory that a device may allocate, and the memory that it has.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes: u64,
@@ -230,7 +231,7 @@ pub(crate) struct Budget {
 impl Budget {
     pub fn new(core: &Core, bytes: Option<u64>) -> Self {
         let total = core.info.total_bytes;
-        // The driver's own needs, kernels, scratch memory, and on a shared memory the host's needs.
+        // For the driver, kernels and scratch memory, and on shared memory for the host.
         let head_room = match core.info.kind {
             backend_api::DeviceKind::DiscreteGpu => (total / 50).max(384 << 20),
             _ => total / 8,

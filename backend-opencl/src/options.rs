@@ -1,14 +1,14 @@
-//! How a device is opened.
+//! Options for opening a device.
 
 use std::path::PathBuf;
 
-/// Where built kernels are kept between runs.
+/// The place of built kernels between runs.
 ///
-/// A driver runs whatever it finds there, so the folder and its files have to be the user's own: on Unix
-/// owned by the effective user of the process, writable by nobody else, and no links. What is made is for the
-/// user alone (0700, files 0600). Otherwise the folder is not used, and kernels are built at each start:
-/// [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) tells why. On other systems the
-/// permissions of the folder are not looked at.
+/// A driver runs any binary that it finds there, so the folder and its files must be the user's own: on
+/// Unix owned by the effective user of the process, writable by no other user, and no links. The device
+/// creates them for the user alone (0700, files 0600). Otherwise it does not use the folder, and builds
+/// kernels at each start: [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) returns the
+/// reason. On other systems the permissions of the folder are not checked.
 ///
 /// ```
 /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
@@ -24,17 +24,17 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KernelCache {
-    /// In the user's cache folder: `$XDG_CACHE_HOME/vmarray/opencl`, or `~/.cache/vmarray/opencl`. Nowhere if
+    /// The user's cache folder: `$XDG_CACHE_HOME/vmarray/opencl`, or `~/.cache/vmarray/opencl`. Off if
     /// neither variable is set.
     #[default]
     User,
-    /// In this folder, which is made if it does not exist.
+    /// This folder, which the device creates if it does not exist.
     Folder(PathBuf),
-    /// Nowhere: kernels are built each time a device is opened.
+    /// Off: kernels are built each time a device is opened.
     Off,
 }
 
-/// How a device is opened.
+/// Options for opening a device.
 ///
 /// ```
 /// use backend_api::{Commit, Device};
@@ -53,25 +53,24 @@ pub enum KernelCache {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// The most device memory that is given out at any time, in bytes. `None`: all, less head-room. Drivers
-    /// rarely refuse: many spill to host memory instead, PoCL always gives; so the backend keeps the account
-    /// itself.
+    /// The most device memory that is allocated at any time, in bytes. `None`: all, less head-room.
+    /// Drivers rarely refuse: many spill to host memory instead, PoCL never refuses; so the backend keeps
+    /// the account itself.
     pub budget_bytes: Option<u64>,
-    /// Lowers the largest single allocation below what the driver states, in bytes; at least 4096. For tests
-    /// of memory that consists of several pieces, and for drivers that state too much.
+    /// Lowers the largest single allocation below the driver's value, in bytes; at least 4096. For tests
+    /// of memory that consists of several pieces, and for drivers that report too much.
     pub largest_allocation_bytes: Option<u64>,
-    /// Where built kernels are kept between runs.
+    /// The place of built kernels between runs.
     pub kernel_cache: KernelCache,
-    /// Whether kernels work on pinned host memory in place where they can: where the device shares
-    /// fine-grained memory with the host (processors and integrated GPUs), and on NVIDIA's cards, where small
-    /// pages then move more than ten times as fast. On by default; off, everything goes through copies.
-    /// [`OpenClDevice::kernels_reach_pinned_memory`](crate::OpenClDevice::kernels_reach_pinned_memory) tells
-    /// whether they can.
+    /// Whether kernels use pinned host memory in place if possible. This works on devices that share
+    /// fine-grained memory with the host (processors and integrated GPUs), and on NVIDIA's GPUs, on which
+    /// small pages then move more than ten times as fast. On by default; if off, all data is copied.
+    /// [`OpenClDevice::kernels_reach_pinned_memory`](crate::OpenClDevice::kernels_reach_pinned_memory)
+    /// returns whether they can.
     pub zero_copy: bool,
-    /// Whether kernels divide `f32` in integers, also where the driver says that it rounds quotients
-    /// correctly if asked to (`CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT`); where it does not say so they always
-    /// do. Off by default. For tests, and for drivers that promise more than they keep; a division then takes
-    /// some tens of instructions.
+    /// Whether kernels divide `f32` in integers even if the driver supports correctly rounded quotients
+    /// (`CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT`); without that support they always do. Off by default. For
+    /// tests, and for drivers whose claim is wrong; a division then takes some tens of instructions.
     pub integer_division: bool,
 }
 
@@ -88,41 +87,42 @@ impl Default for Options {
 }
 
 impl Options {
-    /// No budget, the driver's own largest allocation, kernels kept in the user's cache folder.
+    /// Creates the defaults: no budget, the driver's own largest allocation, kernels cached in the user's
+    /// cache folder.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same with a budget of device memory.
+    /// Sets a budget of device memory.
     #[must_use]
     pub fn with_budget_bytes(mut self, bytes: u64) -> Self {
         self.budget_bytes = Some(bytes);
         self
     }
 
-    /// The same with a lower largest allocation.
+    /// Sets a lower largest allocation.
     #[must_use]
     pub fn with_largest_allocation_bytes(mut self, bytes: u64) -> Self {
         self.largest_allocation_bytes = Some(bytes);
         self
     }
 
-    /// The same with kernels kept elsewhere.
+    /// Sets the place of built kernels.
     #[must_use]
     pub fn with_kernel_cache(mut self, cache: KernelCache) -> Self {
         self.kernel_cache = cache;
         self
     }
 
-    /// The same with or without kernels that work on host memory in place.
+    /// Turns kernels that use host memory in place on or off.
     #[must_use]
     pub fn with_zero_copy(mut self, zero_copy: bool) -> Self {
         self.zero_copy = zero_copy;
         self
     }
 
-    /// The same with or without divisions of `f32` in integers.
+    /// Turns division of `f32` in integers on or off.
     #[must_use]
     pub fn with_integer_division(mut self, integers: bool) -> Self {
         self.integer_division = integers;

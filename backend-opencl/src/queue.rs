@@ -15,11 +15,11 @@ use crate::kernel::KernelSet;
 use crate::memory::OwnMemory;
 use crate::retry::{PATIENCE, insist, keep_for_good};
 
-/// Look for finished submissions when this many are not known to be done, and again after as many more:
-/// programs that never ask about a ticket must not fill the memory.
+/// The number of unfinished submissions at which the queue polls for finished ones, and again after as
+/// many more. Programs that never poll a ticket must not fill the memory.
 const BACKLOG: usize = 64;
 
-/// What a device's queues have been asked to do, from opening the device on.
+/// Counts of the driver calls of a device's queues since the device was opened.
 ///
 /// ```
 /// if let Some(found) = backend_opencl::devices().first() {
@@ -31,13 +31,13 @@ const BACKLOG: usize = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Copy commands given to the driver: after joining neighbours, and with those that kernels need.
+    /// Copy commands: after merging neighbours, and including copies that kernels need.
     pub copies: u64,
     /// Bytes that these commands move.
     pub copied_bytes: u64,
     /// Kernels launched.
     pub launches: u64,
-    /// Tickets given.
+    /// Tickets issued.
     pub tickets: u64,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Queue {
     submit: Mutex<SubmitState>,
 }
 
-/// What submitting needs; its lock orders submissions.
+/// The state of the submitting side; its lock orders submissions.
 #[derive(Debug, Default)]
 struct SubmitState {
     closed: bool,
@@ -72,29 +72,29 @@ struct SubmitState {
     batch: Batch,
 }
 
-/// Device memory of a queue's own. Work in one queue runs in order, so each call can use it again at once.
+/// Device memory of a queue's own. Work in one queue runs in order, so each call can reuse it at once.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(crate) enum Scratch {
     /// Searched values, patterns.
     Parameters,
-    /// Matches of each chunk; the state of a search; where a chunk's matches go.
+    /// Matches of each chunk; the state of a search; the places of a chunk's matches.
     Counts,
     State,
     Offsets,
     /// A search's answer.
     Answer,
-    /// Fields that lie across two pieces.
+    /// Fields that span two pieces.
     Straddlers,
     /// Indices and values of a gather or scatter, and whether an index was outside.
     Indices,
     Values,
     Failure,
-    /// Memory that items of a kernel have of their own.
+    /// Private memory of a kernel's items.
     Arenas,
-    /// What work-items keep of the items of groups that they run.
+    /// State of the group's items that a work-item runs.
     Kept,
-    /// What the copy kernel is to copy.
+    /// The list of pieces for the copy kernel.
     Copies,
 }
 
@@ -102,8 +102,8 @@ impl Scratch {
     const COUNT: usize = Self::Copies as usize + 1;
 }
 
-/// Page-locked host memory for the few bytes that tell whether a kernel found fault: a ring with a place for
-/// each of the newest tickets.
+/// Page-locked host memory for the few bytes by which a kernel reports a bad input: a ring with a place
+/// for each of the newest tickets.
 #[derive(Debug)]
 struct Mailbox(HostPiece);
 
@@ -123,7 +123,7 @@ impl Queue {
         }))
     }
 
-    /// Starts a submission: nobody else submits until it has ended.
+    /// Starts a submission: no other thread submits until it has ended.
     ///
     /// # Errors
     /// `UnknownHandle` for a queue that was closed, `Lost`.
@@ -146,28 +146,28 @@ impl Queue {
         })
     }
 
-    /// Has commands from now on wait for a mark of another queue.
+    /// Makes later commands wait for a mark of another queue.
     pub fn order_after(self: &Arc<Self>, mark: &Mark) -> Result<()> {
         let submission = self.begin("order_after", ErrorKind::Driver)?;
         let result = self.commands.barrier(mark.event()).and_then(|()| self.commands.flush());
         result.map_err(|status| submission.core.fail("order_after", ErrorKind::Driver, status))
     }
 
-    /// Blocks until a noted submission, which may have failed to come about, is done. False if the device is
-    /// lost and nobody knows whether it is.
+    /// Blocks until a recorded submission, which may have failed to happen, is done. Returns false if the
+    /// device is lost and the end of the work is unknown.
     pub fn wait_for_noted(&self, value: u64) -> bool {
-        // Whoever noted the value holds the lock until it has become a ticket, or not.
+        // The thread that recorded the value holds the lock until it is a ticket or has failed.
         let newest = self.submit.lock().newest;
         self.wait_quietly(value.min(newest));
         !self.core.is_lost() || self.track.is_over(value)
     }
 
-    /// What it was asked to do so far.
+    /// Returns the counts so far.
     pub fn statistics(&self) -> Statistics {
         self.submit.lock().statistics
     }
 
-    /// Refuses further work and blocks until all is done; gives the newest value.
+    /// Refuses further work and blocks until all is done; returns the newest value.
     pub fn close(self: &Arc<Self>) -> u64 {
         let newest = {
             let mut state = self.submit.lock();
@@ -176,7 +176,7 @@ impl Queue {
         };
         self.wait_quietly(newest);
         if self.core.is_lost() && !self.track.is_over(newest) {
-            // Whoever gives its memory back later has to find that out here.
+            // A later release of its memory must find here that the end is unknown.
             keep_for_good(Arc::clone(self));
         }
         newest
@@ -191,9 +191,8 @@ impl Queue {
     }
 }
 
-/// Commands on their way into a queue. Ended by [`finish`](Self::finish); if dropped before, because
-/// something went wrong, it blocks until those that got in are done, so that nothing of a failed call is in
-/// flight.
+/// A submission in progress. [`finish`](Self::finish) ends it. If it is dropped before, because of an
+/// error, it blocks until its enqueued commands are done, so that no work of a failed call is in flight.
 pub(crate) struct Submission<'q> {
     queue: &'q Arc<Queue>,
     pub core: &'q Core,
@@ -203,7 +202,7 @@ pub(crate) struct Submission<'q> {
     event: Option<Event>,
     verdict: Option<Verdict>,
     keep: Vec<Keep>,
-    /// Whether any command got in.
+    /// Whether any command was enqueued.
     began: bool,
 }
 
@@ -221,7 +220,7 @@ impl<'q> Submission<'q> {
         self.core.fail(self.operation, self.kind, status)
     }
 
-    /// The list of resolved transfers, to be given back by [`put_batch`](Self::put_batch).
+    /// Takes the list of resolved transfers, which [`put_batch`](Self::put_batch) returns.
     pub fn take_batch(&mut self) -> Batch {
         std::mem::take(&mut self.state.batch)
     }
@@ -236,7 +235,7 @@ impl<'q> Submission<'q> {
         self.keep.push(Box::new(thing));
     }
 
-    /// Runs one command; with `last` it carries the submission's event.
+    /// Enqueues one command; with `last` it carries the submission's event.
     fn command(
         &mut self,
         last: bool,
@@ -253,7 +252,7 @@ impl<'q> Submission<'q> {
     }
 
     /// # Safety
-    /// The range lies in the buffer; `to` is writable for `bytes` bytes until the submission is done.
+    /// The range is inside of the buffer; `to` is writable for `bytes` bytes until the submission is done.
     pub unsafe fn read(
         &mut self,
         from: &Memory,
@@ -263,12 +262,13 @@ impl<'q> Submission<'q> {
         last: bool,
     ) -> Result<()> {
         self.count(bytes);
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         self.command(last, |queue, place| unsafe { queue.read(from, offset, to, bytes as usize, place) })
     }
 
     /// # Safety
-    /// The range lies in the buffer; `from` is readable for `bytes` bytes until the submission is done.
+    /// The range is inside of the buffer; `from` is readable for `bytes` bytes until the submission is
+    /// done.
     pub unsafe fn write(
         &mut self,
         from: *const u8,
@@ -278,7 +278,7 @@ impl<'q> Submission<'q> {
         last: bool,
     ) -> Result<()> {
         self.count(bytes);
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         self.command(last, |queue, place| unsafe { queue.write(from, to, offset, bytes as usize, place) })
     }
 
@@ -287,7 +287,7 @@ impl<'q> Submission<'q> {
         self.command(last, |queue, place| queue.copy(from, to, bytes as usize, place))
     }
 
-    /// Copies bytes of the host, which may go away right after, to the start of a scratch buffer.
+    /// Copies bytes of the host to the start of a scratch buffer. The caller may free them at once.
     pub fn upload(&mut self, bytes: Vec<u8>, to: &Memory) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -295,7 +295,7 @@ impl<'q> Submission<'q> {
         let bytes: Box<[u8]> = bytes.into();
         let (from, length) = (bytes.as_ptr(), bytes.len() as u64);
         self.keep(bytes);
-        // SAFETY: the box stays where it is, and lives until the submission is done: `keep` moves into the
+        // SAFETY: the box does not move, and lives until the submission is done: `keep` moves into the
         // mark, or a failed submission is waited for before it is dropped.
         unsafe { self.write(from, to, 0, length, false) }
     }
@@ -303,20 +303,20 @@ impl<'q> Submission<'q> {
     /// Runs a kernel.
     ///
     /// # Safety
-    /// With these arguments, the kernel stays within its buffers.
+    /// With these arguments, the kernel only accesses its buffers.
     pub unsafe fn launch(&mut self, name: &str, groups: usize, arguments: &[Argument<'_>]) -> Result<()> {
         let kernels = &self.core.kernels;
         let result = self.state.kernels.prepare(kernels, name, arguments).and_then(|kernel| {
-            // SAFETY: passed on.
+            // SAFETY: the caller's promise.
             unsafe { self.queue.commands.launch(kernel, groups, kernels.group) }
         });
         self.launched(name, result)
     }
 
-    /// Runs a kernel of a program that was made for this submission, in so many groups of so many items.
+    /// Runs a kernel of a program that was built for this submission, in `groups` groups of `group` items.
     ///
     /// # Safety
-    /// With these arguments, the kernel stays within its buffers.
+    /// With these arguments, the kernel only accesses its buffers.
     pub unsafe fn launch_of(
         &mut self,
         program: &Program,
@@ -326,13 +326,13 @@ impl<'q> Submission<'q> {
     ) -> Result<()> {
         let result = program.kernel(name).and_then(|mut kernel| {
             kernel.set(arguments)?;
-            // SAFETY: passed on. The driver keeps the kernel as long as it runs.
+            // SAFETY: the caller's promise. The driver keeps the kernel as long as it runs.
             unsafe { self.queue.commands.launch(&kernel, groups, group) }
         });
         self.launched(name, result)
     }
 
-    /// Has somebody else submit to the queue, given the handles of the context and the queue.
+    /// Lets foreign code submit to the queue, with the handles of the context and the queue.
     pub fn foreign(&mut self, submit: impl FnOnce(*mut c_void, *mut c_void) -> Result<()>) -> Result<()> {
         self.began = true;
         submit(self.core.context.handle(), self.queue.commands.handle())
@@ -344,7 +344,7 @@ impl<'q> Submission<'q> {
         result.map_err(|status| self.refused(status).with_detail(format!("kernel {name}")))
     }
 
-    /// Scratch memory of at least so many bytes, with the contents of the last use or zeroes.
+    /// Returns scratch memory of at least `bytes` bytes, with the contents of the last use or zeroes.
     ///
     /// The handle counts as a second owner: drivers keep buffers that commands use.
     pub fn scratch(&mut self, which: Scratch, bytes: u64) -> Result<Arc<OwnMemory>> {
@@ -366,7 +366,7 @@ impl<'q> Submission<'q> {
             .map_err(|_| full(Error::new(ErrorKind::OutOfMemory, self.operation).on(&self.core.info)))?;
         let memory = OwnMemory::new(&self.queue.core, size).map_err(|status| full(self.refused(status)))?;
         let memory = Arc::new(memory);
-        // What another program left there must not get out with an answer.
+        // Data that another program left there must not appear in an answer.
         let vectors = length / 16;
         let arguments =
             [Argument::Buffer(&memory), Argument::U64(0), Argument::U64(vectors), Argument::Vector([0; 4])];
@@ -380,8 +380,8 @@ impl<'q> Submission<'q> {
         cleared.map(|()| memory)
     }
 
-    /// The address of 16 bytes that stay untouched until the submission is done, for a kernel's verdict:
-    /// `judge` gets what the device has written there.
+    /// Returns the address of 16 bytes that stay untouched until the submission is done, for a kernel's
+    /// verdict: `judge` receives the bytes that the device has written there.
     ///
     /// # Errors
     /// As for pinned memory.
@@ -403,15 +403,15 @@ impl<'q> Submission<'q> {
             }
         };
         if value > Mailbox::PLACES {
-            // The last user of this place; nearly always long done.
+            // The last user of this place, which has nearly always ended long ago.
             self.queue.track.settle(value - Mailbox::PLACES);
         }
         let place = value % Mailbox::PLACES * Mailbox::BYTES as u64;
         let address = mailbox.0.at(place);
         self.verdict = Some(Box::new(move || {
             let mut words = [0_u32; 4];
-            // SAFETY: the place lies in the mailbox; the device is done with it, and its next user waits for
-            // this ticket.
+            // SAFETY: the place is in the mailbox; the device does not use it any more, and its next user
+            // waits for this ticket.
             unsafe {
                 backend_api::racy::copy(mailbox.0.at(place), words.as_mut_ptr().cast(), Mailbox::BYTES)
             };
@@ -425,7 +425,7 @@ impl<'q> Submission<'q> {
         self.queue.commands.finish().map_err(|status| self.refused(status))
     }
 
-    /// Ends the submission and gives its ticket.
+    /// Ends the submission and returns its ticket.
     pub fn finish(mut self) -> Result<Ticket> {
         self.began = true;
         let event = match self.event.take() {
@@ -445,7 +445,7 @@ impl<'q> Submission<'q> {
         let backlog = track.backlog();
         drop(self);
         if backlog >= BACKLOG && backlog.is_multiple_of(BACKLOG) {
-            // Wakers are left to the courier: callers may hold locks.
+            // The courier runs the wakers: callers may hold locks.
             track.collect(u64::MAX);
         }
         Ok(ticket)
@@ -458,7 +458,7 @@ impl Drop for Submission<'_> {
             return;
         }
         if let Err(status) = insist(PATIENCE, || self.queue.commands.finish()) {
-            // What got in may go on to use its memory, so that is never given back.
+            // Enqueued commands may still use its memory, so that is never released.
             self.queue.track.lose_sight();
             self.core.give_up(self.operation, status);
             keep_for_good((self.verdict.take(), std::mem::take(&mut self.keep)));

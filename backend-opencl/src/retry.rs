@@ -1,8 +1,8 @@
-//! What to do with a driver that does not answer.
+//! Retries of queries that a driver refuses.
 //!
-//! A question about work in flight may be refused for a shortage that has nothing to do with that work. It is
-//! asked again then. A driver that refuses for long tells nothing any more, and what it may still use is
-//! never given back.
+//! A driver may refuse a query about work in flight because of an unrelated shortage. The query is then
+//! repeated. After long refusals the driver counts as dead, and memory that it may still use is never
+//! released.
 
 use std::any::Any;
 use std::thread::sleep;
@@ -13,13 +13,14 @@ use parking_lot::Mutex;
 use crate::driver::objects::Status;
 use crate::error::{Severity, severity};
 
-/// How long a driver may refuse to say whether work is over.
+/// The time in which a driver may refuse to report whether work is over.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 10_000 });
-/// How long one may fail to do what is trivial before its device counts as lost.
+/// The time in which a driver may fail a trivial command before its device counts as lost.
 pub(crate) const DOUBT: Duration = Duration::from_millis(100);
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
-/// Asks until there is an answer, the driver says that the device is gone, or its time is up. Blocks.
+/// Repeats a query until it succeeds, the driver reports that the device is gone, or the time is over.
+/// Blocks.
 pub(crate) fn insist<T>(time: Duration, mut ask: impl FnMut() -> Status<T>) -> Status<T> {
     let mut start = None;
     loop {
@@ -36,17 +37,16 @@ pub(crate) fn insist<T>(time: Duration, mut ask: impl FnMut() -> Status<T>) -> S
     }
 }
 
-/// Things of which nobody knows whether a driver still uses them. In a place where they are found, so that
-/// they are no leak.
+/// Objects that a driver may still use. They stay reachable, so leak checkers do not report them.
 static KEPT: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
-/// How many things are kept.
+/// The number of kept objects.
 #[cfg(test)]
 pub(crate) fn kept() -> usize {
     KEPT.lock().len()
 }
 
-/// Keeps something as long as the process lives.
+/// Keeps an object for the life of the process.
 pub(crate) fn keep_for_good(thing: impl Send + 'static) {
     KEPT.lock().push(Box::new(thing));
 }

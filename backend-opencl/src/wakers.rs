@@ -1,7 +1,7 @@
-//! The thread that runs wakers when a driver has called back.
+//! The courier: the thread that runs wakers after a driver's callback.
 //!
-//! In a driver's callback OpenCL forbids whatever takes time, and some drivers hold locks meanwhile. A waker
-//! may do anything: wait for other work, give memory back, drop the device. So callbacks only send word to
+//! OpenCL forbids long calls in a driver's callback, and some drivers hold locks meanwhile. A waker may do
+//! anything: wait for other work, release memory, drop the device. So callbacks only send a message to
 //! this thread.
 
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use backend_api::backends::wake_all;
 
 use crate::completion::{Mark, Track};
 
-/// A queue in which a submission is done, or which is lost.
+/// A message about a queue in which a submission is done, or which is lost.
 ///
-/// Counted in the device's `callbacks`, from before it is sent until nothing of the device is held for it any
+/// It counts in the device's `callbacks`, from before it is sent until it holds no part of the device any
 /// more.
 pub(crate) struct Errand {
     pub track: Arc<Track>,
     pub done: Option<Arc<Mark>>,
 }
 
-/// The sending side. The thread ends when this goes.
+/// The sending side. The thread ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Courier {
     errands: Sender<Errand>,
@@ -37,8 +37,8 @@ impl Courier {
         let work = move || {
             for Errand { track, done } in received {
                 if let Some(mark) = done {
-                    // Its commands are done: this blocks, if at all, until the driver has marked the earlier
-                    // ones.
+                    // Its commands are done: if this blocks, then only until the driver has marked the
+                    // earlier ones.
                     drop(track.wait_for_outcome(mark.value));
                 }
                 let due = track.due();
@@ -51,13 +51,13 @@ impl Courier {
         Ok(Self { errands, thread })
     }
 
-    /// Never blocks.
+    /// Sends a message. Never blocks.
     pub fn send(&self, errand: Errand) {
-        // The thread lives as long as this sender: it takes what is sent.
+        // The thread lives as long as this sender, so it receives the message.
         drop(self.errands.send(errand));
     }
 
-    /// Whether this is the courier's own thread, in which a waker runs.
+    /// Whether the caller is the courier's own thread, in which a waker runs.
     pub fn is_this_thread(&self) -> bool {
         self.thread == std::thread::current().id()
     }

@@ -1,9 +1,9 @@
-//! Whether kernels find pinned memory of a card where the program sees it.
+//! A test whether kernels access the same pinned memory as the program.
 //!
-//! The standard leaves open what a kernel sees in a buffer that is mapped, and drivers differ: NVIDIA's keeps
-//! a copy of its own on the card for `CL_MEM_ALLOC_HOST_PTR`, but not for buffers of its extension
-//! `cl_nv_create_buffer` that are to lie in host memory. So nothing is believed that was not seen when the
-//! device was opened.
+//! The standard leaves open which contents of a mapped buffer a kernel sees, and drivers differ. NVIDIA's
+//! keeps a copy of its own on the GPU for `CL_MEM_ALLOC_HOST_PTR`, but not for buffers of its extension
+//! `cl_nv_create_buffer` in host memory. So the device relies only on the result of this test at its
+//! opening.
 
 use opencl3::memory::CL_MEM_READ_WRITE;
 
@@ -15,9 +15,9 @@ use crate::retry::{PATIENCE, insist, keep_for_good};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
-/// What is sent, and as much room for what comes back.
+/// The bytes to send, and as much room for the bytes that return.
 const BYTES: usize = 2 * PAGES * PAGE;
-/// More than one: a driver may bring a copy of its own up to date only at the first use.
+/// More than one: a driver may update its own copy only at the first use.
 const ROUNDS: u8 = 3;
 
 /// Whether NVIDIA's host buffers are the same memory to kernels and to the program.
@@ -27,7 +27,7 @@ pub(crate) fn works(context: &Context, handles: Handles, queue: &CommandQueue, k
         let address = queue.map(&memory, BYTES)?;
         // SAFETY: all of the buffer is mapped.
         let same = unsafe { same_memory(context, queue, kernels, &memory, address) };
-        // SAFETY: what was enqueued is done, and the address is not used any more.
+        // SAFETY: all enqueued commands are done, and the address is not used any more.
         let unmapped = unsafe { queue.unmap(&memory, address) };
         unmapped.and_then(|()| queue.finish())?;
         same
@@ -39,10 +39,11 @@ pub(crate) fn works(context: &Context, handles: Handles, queue: &CommandQueue, k
 }
 
 /// Sends pages from `address` to the device and back by kernels that use `memory`, with other bytes each
-/// time; whether all arrive. Whatever it enqueues is done when it returns.
+/// time; returns whether all arrive. All enqueued commands are done when it returns.
 ///
 /// # Safety
-/// `memory` has `BYTES` bytes, `address` is valid for as many, and nobody else uses either meanwhile.
+/// `memory` has `BYTES` bytes, `address` is valid for the same length, and no other code uses either
+/// meanwhile.
 unsafe fn same_memory(
     context: &Context,
     queue: &CommandQueue,
@@ -52,14 +53,14 @@ unsafe fn same_memory(
 ) -> Status<bool> {
     const HALF: usize = BYTES / 2;
     let there = context.buffer(CL_MEM_READ_WRITE, HALF)?;
-    // Backwards there, and to the second half back.
+    // In reverse to the device, and back to the second half.
     let list = |first: usize| -> Status<Memory> {
         let copies: Vec<u8> = (0..PAGES)
             .flat_map(|i| [(PAGES - 1 - i) * PAGE, (first + i) * PAGE, PAGE])
             .flat_map(|number| (number as u64).to_ne_bytes())
             .collect();
         let memory = context.buffer(CL_MEM_READ_WRITE, copies.len())?;
-        // SAFETY: the buffer is as long, and `copies` are kept until they were read.
+        // SAFETY: the buffer has this length, and `copies` live until they were read.
         let written = unsafe { queue.write(copies.as_ptr(), &memory, 0, copies.len(), None) };
         let finished = insist(PATIENCE, || queue.finish());
         if finished.is_err() {
@@ -72,7 +73,7 @@ unsafe fn same_memory(
     let mut set = KernelSet::default();
     for round in 0..ROUNDS {
         let sent: Vec<u8> = (0..HALF).map(|i| (i / PAGE * 7 + i % 251) as u8 ^ round).collect();
-        // SAFETY: as the caller promises; nothing is in flight.
+        // SAFETY: the caller's promise; no work is in flight.
         unsafe { sent.as_ptr().copy_to_nonoverlapping(address, HALF) };
         for (list, to_device) in &lists {
             let mut arguments = vec![Argument::Buffer(&there); 8];
@@ -121,7 +122,7 @@ mod tests {
             let flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
             let [one, other] = [(); 2].map(|()| context.buffer(flags, BYTES).unwrap());
             let address = queue.map(&one, BYTES).unwrap();
-            // SAFETY: mapped, and used by nobody else.
+            // SAFETY: mapped, and used by no other code.
             let (same, not) = unsafe {
                 (
                     same_memory(&context, &queue, &kernels, &one, address),
@@ -129,9 +130,9 @@ mod tests {
                 )
             };
             assert_eq!(not, Ok(false));
-            // A mapped buffer of a processor is plain memory to all; a card may keep a copy.
+            // A mapped buffer of a processor is plain memory to all; a GPU may keep a copy.
             assert!(same == Ok(true) || found.info().kind != DeviceKind::Cpu, "{same:?}");
-            // SAFETY: nothing is in flight.
+            // SAFETY: no work is in flight.
             unsafe { queue.unmap(&one, address).unwrap() };
             queue.finish().unwrap();
         }

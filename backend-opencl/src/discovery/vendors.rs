@@ -1,13 +1,13 @@
-//! Drivers that are listed for the loader. It says nothing of those that it cannot load.
+//! Drivers that are listed for the loader, which omits those that fail to load without a message.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A driver that the loader was told of.
+/// A driver in the loader's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// By a file in which the name of its library stands.
+    /// By a file that contains the name of its library.
     File(PathBuf),
     /// By the variable `OCL_ICD_VENDORS`.
     Library(OsString),
@@ -22,10 +22,10 @@ impl fmt::Display for Listed {
     }
 }
 
-/// Where drivers make themselves known. On Windows they do so in the registry, which is not looked at.
+/// The folder in which drivers register. On Windows they use the registry, which is not read here.
 const FOLDER: &str = "/etc/OpenCL/vendors";
 
-/// Those that are listed.
+/// Returns the listed drivers.
 pub(crate) fn drivers() -> Vec<Listed> {
     if cfg!(not(unix)) {
         return Vec::new();
@@ -34,7 +34,8 @@ pub(crate) fn drivers() -> Vec<Listed> {
     listed_by(variable("OCL_ICD_VENDORS"), variable("OPENCL_VENDOR_PATH"))
 }
 
-/// As the loaders do it: `OCL_ICD_VENDORS` names a folder, one file of the sort that is in it, or a library.
+/// Lists drivers as the loaders do: `OCL_ICD_VENDORS` names a folder, one file of such a folder, or a
+/// library.
 fn listed_by(vendors: Option<OsString>, folder: Option<OsString>) -> Vec<Listed> {
     let is_file = |path: &Path| path.extension().is_some_and(|extension| extension == "icd");
     let named = PathBuf::from(vendors.or(folder).unwrap_or_else(|| FOLDER.into()));
@@ -54,8 +55,8 @@ fn listed_by(vendors: Option<OsString>, folder: Option<OsString>) -> Vec<Listed>
     }
 }
 
-/// Why drivers are not there that are listed, one sentence for each of which that is so. To be asked after
-/// the loader has done its work.
+/// Returns the reasons why listed drivers are missing, one sentence for each. The caller has run the
+/// loader before.
 pub(crate) fn broken(listed: &[Listed]) -> Vec<String> {
     listed.iter().filter_map(|driver| driver.fault()).collect()
 }
@@ -77,7 +78,7 @@ impl Listed {
     }
 }
 
-/// What the system says to a library that it does not load.
+/// Returns the system's error about a library that fails to load.
 fn refusal(library: &OsStr) -> Option<String> {
     if library.is_empty() {
         return Some("no name of a library is in it".into());

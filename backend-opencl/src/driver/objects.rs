@@ -1,4 +1,4 @@
-//! Owners of OpenCL objects. They release on drop and ignore, but log, what the driver says to that.
+//! Owners of OpenCL objects. The drop releases them; it logs and ignores the driver's errors.
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
@@ -14,10 +14,10 @@ use opencl3::types::{
 
 use crate::driver::{CreateBufferNv, EventCallback, Sys};
 
-/// Not passed on by `opencl3`: the property that names the platform of a context.
+/// Missing in `opencl3`: the property that names the platform of a context.
 const CL_CONTEXT_PLATFORM: cl_context_properties = 0x1084;
 
-/// Of the extension `cl_nv_create_buffer`: the buffer lies in memory of the host; the memory is page-locked.
+/// Of the extension `cl_nv_create_buffer`: the buffer is in memory of the host; the memory is page-locked.
 const CL_MEM_LOCATION_HOST_NV: u64 = 1 << 0;
 const CL_MEM_PINNED_NV: u64 = 1 << 1;
 
@@ -28,14 +28,14 @@ pub(crate) fn check(status: cl_int) -> Status<()> {
     if status == CL_SUCCESS { Ok(()) } else { Err(status) }
 }
 
-/// An object if the driver says success and really gives one.
+/// Returns an object if the driver reports success and really returns one.
 fn object(handle: *mut c_void, status: cl_int) -> Status<*mut c_void> {
     check(status)?;
     // A null handle with success would be a driver's bug; it must not get further.
     if handle.is_null() { Err(opencl3::error_codes::CL_INVALID_VALUE) } else { Ok(handle) }
 }
 
-/// What a driver says in words, without what it fills them up with. It is asked twice: how long, and what.
+/// Returns a driver's text without its padding. It asks twice: for the length, and for the text.
 pub(crate) fn text(ask: impl Fn(usize, *mut c_void, *mut usize) -> cl_int) -> Status<String> {
     let mut bytes = 0;
     check(ask(0, ptr::null_mut(), &mut bytes))?;
@@ -53,8 +53,8 @@ macro_rules! owner {
             handle: $handle,
         }
 
-        // SAFETY: OpenCL objects can be used from any thread (kernels: while nobody else sets arguments,
-        // which `Kernel` ensures by needing `&mut self`).
+        // SAFETY: any thread may use OpenCL objects (kernels: while no other thread sets arguments, which
+        // `Kernel` ensures by requiring `&mut self`).
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}
@@ -66,7 +66,7 @@ macro_rules! owner {
         }
 
         impl $name {
-            /// The driver's handle, for others that work with it.
+            /// The driver's handle, for other code that uses it.
             #[allow(dead_code, reason = "of some only")]
             pub fn handle(&self) -> $handle {
                 self.handle
@@ -128,23 +128,23 @@ impl Context {
 
     pub fn queue(&self, device: cl_device_id) -> Status<CommandQueue> {
         let mut status = CL_SUCCESS;
-        // The function is deprecated since 2.0 and present everywhere; its successor is missing from 1.2.
-        // SAFETY: the device belongs to the context.
+        // The function is deprecated since 2.0, but all drivers have it; 1.2 lacks its successor. SAFETY:
+        // the device belongs to the context.
         let handle = unsafe { (self.sys.clCreateCommandQueue)(self.handle, device, 0, &mut status) };
         Ok(CommandQueue { sys: self.sys, handle: object(handle, status)? })
     }
 
-    /// A buffer of `bytes` > 0 bytes; without host pointer.
+    /// Creates a buffer of `bytes` > 0 bytes, without a host pointer.
     pub fn buffer(&self, flags: cl_mem_flags, bytes: usize) -> Status<Memory> {
         let mut status = CL_SUCCESS;
-        // SAFETY: no flag that we pass makes the driver read the host pointer.
+        // SAFETY: none of the flags in use makes the driver read the host pointer.
         let handle =
             unsafe { (self.sys.clCreateBuffer)(self.handle, flags, bytes, ptr::null_mut(), &mut status) };
         Ok(Memory { sys: self.sys, handle: object(handle, status)? })
     }
 
-    /// A buffer of `bytes` > 0 bytes in page-locked memory of the host; only NVIDIA's driver has the
-    /// function.
+    /// Creates a buffer of `bytes` > 0 bytes in page-locked memory of the host; only NVIDIA's driver has
+    /// the function.
     pub fn host_buffer_nv(
         &self,
         platform: cl_platform_id,
@@ -158,28 +158,28 @@ impl Context {
         if function.is_null() {
             return Err(ABSENT);
         }
-        // SAFETY: the driver gave this address for a function of this name, whose signature the extension
-        // states.
+        // SAFETY: the driver returned this address for a function of this name, whose signature the
+        // extension states.
         let create = unsafe { std::mem::transmute::<*mut c_void, CreateBufferNv>(function) };
         let mut status = CL_SUCCESS;
         let place = CL_MEM_LOCATION_HOST_NV | CL_MEM_PINNED_NV;
-        // SAFETY: no flag that we pass makes the driver read the host pointer.
+        // SAFETY: none of the flags in use makes the driver read the host pointer.
         let handle = unsafe { create(self.handle, flags, place, bytes, ptr::null_mut(), &mut status) };
         Ok(Memory { sys: self.sys, handle: object(handle, status)? })
     }
 
-    /// An unbuilt program from source texts.
+    /// Creates an unbuilt program from source texts.
     pub fn program_from_source(&self, sources: &[&str]) -> Status<Program> {
         let pointers: Vec<*const c_char> = sources.iter().map(|s| s.as_ptr().cast()).collect();
         let lengths: Vec<usize> = sources.iter().map(|s| s.len()).collect();
         let (create, mut status) = (self.sys.clCreateProgramWithSource, CL_SUCCESS);
         let (count, pointers, lengths) = (sources.len() as u32, pointers.as_ptr(), lengths.as_ptr());
-        // SAFETY: both lists have `count` entries, and each pointer as many bytes as its length says.
+        // SAFETY: both lists have `count` entries, and each pointer has the bytes of its length.
         let handle = unsafe { create(self.handle, count, pointers, lengths, &mut status) };
         Ok(Program { sys: self.sys, handle: object(handle, status)? })
     }
 
-    /// An unbuilt program from what [`Program::binary`] gave.
+    /// Creates an unbuilt program from the result of [`Program::binary`].
     pub fn program_from_binary(&self, device: cl_device_id, binary: &[u8]) -> Status<Program> {
         let (create, mut binary_status, mut status) =
             (self.sys.clCreateProgramWithBinary, CL_SUCCESS, CL_SUCCESS);
@@ -193,7 +193,7 @@ impl Context {
     }
 }
 
-/// Where to put the event of a command, if there is to be one.
+/// The place for the event of a command, if it needs one.
 pub(crate) type EventPlace<'a> = Option<&'a mut Option<Event>>;
 
 impl CommandQueue {
@@ -219,18 +219,18 @@ impl CommandQueue {
     /// Starts to fill the first `bytes` bytes of a buffer with zeroes.
     ///
     /// # Safety
-    /// The buffer is so long.
+    /// The buffer has at least this length.
     pub unsafe fn clear(&self, memory: &Memory, bytes: usize) -> Status<()> {
         let (fill, zero, none, event) = (self.sys.clEnqueueFillBuffer, 0_u8, ptr::null(), ptr::null_mut());
         let pattern = (&raw const zero).cast();
-        // SAFETY: the caller vouches for the range; the driver has copied the pattern when it returns.
+        // SAFETY: the caller guarantees the range; the driver has copied the pattern when it returns.
         check(unsafe { fill(self.handle, memory.handle, pattern, 1, 0, bytes, 0, none, event) })
     }
 
-    /// Starts to copy from a buffer to host memory.
+    /// Starts a copy from a buffer to host memory.
     ///
     /// # Safety
-    /// The range lies in the buffer. `to` is writable for `bytes` bytes until the command is done.
+    /// The range is inside of the buffer. `to` is writable for `bytes` bytes until the command is done.
     pub unsafe fn read(
         &self,
         from: &Memory,
@@ -241,15 +241,15 @@ impl CommandQueue {
     ) -> Status<()> {
         let (read, to, mode, none) = (self.sys.clEnqueueReadBuffer, to.cast(), CL_NON_BLOCKING, ptr::null());
         self.enqueue(place, |event| {
-            // SAFETY: passed on.
+            // SAFETY: the caller's promise.
             unsafe { read(self.handle, from.handle, mode, offset as usize, bytes, to, 0, none, event) }
         })
     }
 
-    /// Starts to copy from host memory to a buffer.
+    /// Starts a copy from host memory to a buffer.
     ///
     /// # Safety
-    /// The range lies in the buffer. `from` is readable for `bytes` bytes until the command is done.
+    /// The range is inside of the buffer. `from` is readable for `bytes` bytes until the command is done.
     pub unsafe fn write(
         &self,
         from: *const u8,
@@ -261,12 +261,12 @@ impl CommandQueue {
         let write = self.sys.clEnqueueWriteBuffer;
         let (from, mode, none) = (from.cast(), CL_NON_BLOCKING, ptr::null());
         self.enqueue(place, |event| {
-            // SAFETY: passed on.
+            // SAFETY: the caller's promise.
             unsafe { write(self.handle, to.handle, mode, offset as usize, bytes, from, 0, none, event) }
         })
     }
 
-    /// Starts to copy between buffers. The ranges lie in their buffers, or the driver refuses.
+    /// Starts a copy between buffers. If a range is outside of its buffer, the driver refuses.
     pub fn copy(
         &self,
         (from, first): (&Memory, u64),
@@ -285,16 +285,16 @@ impl CommandQueue {
     /// Starts a kernel over `groups` groups of `group` items.
     ///
     /// # Safety
-    /// The kernel, with its arguments, stays within the memory that it was given.
+    /// The kernel, with its arguments, only accesses memory of its arguments.
     pub unsafe fn launch(&self, kernel: &Kernel, groups: usize, group: usize) -> Status<()> {
         let (launch, items, start, none) =
             (self.sys.clEnqueueNDRangeKernel, groups * group, ptr::null(), ptr::null());
         let event = ptr::null_mut();
-        // SAFETY: one dimension, one number for each list; the rest is passed on.
+        // SAFETY: one dimension, one number for each list; the rest is the caller's promise.
         check(unsafe { launch(self.handle, kernel.handle, 1, start, &items, &group, 0, none, event) })
     }
 
-    /// An event for all commands so far.
+    /// Returns an event for all commands so far.
     pub fn marker(&self) -> Status<Event> {
         let mut event = None;
         self.enqueue(Some(&mut event), |event| {
@@ -304,7 +304,7 @@ impl CommandQueue {
         event.ok_or(opencl3::error_codes::CL_INVALID_EVENT)
     }
 
-    /// Commands from now on wait for `event`.
+    /// Makes later commands wait for `event`.
     pub fn barrier(&self, event: &Event) -> Status<()> {
         // SAFETY: one valid event.
         check(unsafe {
@@ -312,7 +312,7 @@ impl CommandQueue {
         })
     }
 
-    /// Maps a whole buffer for good; blocks.
+    /// Maps a whole buffer permanently; blocks.
     pub fn map(&self, memory: &Memory, bytes: usize) -> Status<*mut u8> {
         let (map, flags, mut status) = (self.sys.clEnqueueMapBuffer, CL_MAP_READ | CL_MAP_WRITE, CL_SUCCESS);
         let (mode, none, event) = (CL_BLOCKING, ptr::null(), ptr::null_mut());
@@ -323,10 +323,10 @@ impl CommandQueue {
     }
 
     /// # Safety
-    /// Nobody uses what [`map`](Self::map) gave any more.
+    /// No code uses the result of [`map`](Self::map) any more.
     pub unsafe fn unmap(&self, memory: &Memory, address: *mut u8) -> Status<()> {
         let (unmap, none, event) = (self.sys.clEnqueueUnmapMemObject, ptr::null(), ptr::null_mut());
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         check(unsafe { unmap(self.handle, memory.handle, address.cast(), 0, none, event) })
     }
 }
@@ -347,12 +347,14 @@ impl Event {
         check(unsafe { (self.sys.clWaitForEvents)(1, &self.handle) })
     }
 
-    /// Has `callback` called once with `data`, when the command is done or has failed.
+    /// Registers `callback`, which the driver calls once with `data` when the command is done or has
+    /// failed.
     ///
     /// # Safety
-    /// `callback` may be called from any thread, at any time from now on, and must find `data` valid then.
+    /// The driver may call `callback` from any thread, at any time from now on, and `data` must be valid
+    /// then.
     pub unsafe fn on_completion(&self, callback: EventCallback, data: *mut c_void) -> Status<()> {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         check(unsafe {
             (self.sys.clSetEventCallback)(self.handle, opencl3::event::CL_COMPLETE, Some(callback), data)
         })
@@ -368,15 +370,15 @@ impl Program {
         })
     }
 
-    /// What the compiler said; may be empty.
+    /// The compiler's output; may be empty.
     pub fn build_log(&self, device: cl_device_id) -> String {
         let ask = self.sys.clGetProgramBuildInfo;
-        // SAFETY: the driver writes at most as many bytes as there is room for, and one number.
+        // SAFETY: the driver writes at most as many bytes as the buffer has room for, and one number.
         text(|room, to, written| unsafe { ask(self.handle, device, CL_PROGRAM_BUILD_LOG, room, to, written) })
             .unwrap_or_default()
     }
 
-    /// The built program, as its driver can load it again.
+    /// Returns the built program in a form that its driver can load again.
     pub fn binary(&self) -> Status<Vec<u8>> {
         let (ask, none) = (self.sys.clGetProgramInfo, ptr::null_mut());
         let mut bytes = 0_usize;
@@ -386,7 +388,7 @@ impl Program {
         let mut binary = vec![0_u8; bytes];
         let mut pointer = binary.as_mut_ptr();
         let (room, to) = (size_of::<*mut u8>(), (&raw mut pointer).cast());
-        // SAFETY: one pointer, to as many bytes as the driver asked for.
+        // SAFETY: one pointer, to the number of bytes that the driver reported.
         check(unsafe { ask(self.handle, CL_PROGRAM_BINARIES, room, to, none) })?;
         Ok(binary)
     }
@@ -413,11 +415,11 @@ pub(crate) enum Argument<'a> {
 }
 
 impl Kernel {
-    /// Sets all arguments. Their number and types are checked by the driver only in part.
+    /// Sets all arguments. The driver checks their number and types only in part.
     pub fn set(&mut self, arguments: &[Argument<'_>]) -> Status<()> {
         let set = |index: usize, value: *const c_void, bytes: usize| {
-            // SAFETY: `value` points to `bytes` bytes, which the driver copies before it returns. `&mut self`
-            // keeps others away.
+            // SAFETY: `value` points to `bytes` bytes, which the driver copies before it returns. `&mut
+            // self` excludes other threads.
             check(unsafe { (self.sys.clSetKernelArg)(self.handle, index as u32, bytes, value) })
         };
         for (index, argument) in arguments.iter().enumerate() {
@@ -433,7 +435,7 @@ impl Kernel {
                         .sys
                         .clSetKernelArgSVMPointer
                         .ok_or(opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE)?;
-                    // SAFETY: the address was given by `clSVMAlloc` for this context.
+                    // SAFETY: `clSVMAlloc` returned the address for this context.
                     check(unsafe { function(self.handle, index as u32, *address) })?;
                 }
             }
@@ -455,7 +457,7 @@ mod tests {
             let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
             let queue = context.queue(found.handles.device).unwrap();
             let (buffer, mut bytes) = (context.buffer(CL_MEM_READ_WRITE, 5001).unwrap(), [7_u8; 5001]);
-            // SAFETY: the buffer and the array are so long, and the array outlives the copies.
+            // SAFETY: the buffer and the array have this length, and the array outlives the copies.
             unsafe {
                 queue.write(bytes.as_ptr(), &buffer, 0, bytes.len(), None).unwrap();
                 queue.clear(&buffer, 5000).unwrap();

@@ -1,10 +1,10 @@
-//! Built kernels on disk.
+//! A cache of built kernels on disk.
 //!
-//! A driver runs what it is given as a built kernel, so a folder is used only if nobody but the user can
-//! write to it (see [`OwnFolder`]). A file holds everything that decides whether it fits (device, driver,
-//! source, build options) word for word, and a checksum. Whatever does not match in full is ignored and
-//! replaced, and what the driver refuses is built anew. Nothing that goes wrong here keeps a device from
-//! being opened: kernels are then built as if there were no cache.
+//! A driver runs any binary that it receives as a built kernel. So a folder is used only if no other user
+//! can write to it (see [`OwnFolder`]). A file contains everything that decides whether it fits (device,
+//! driver, source, build options) word for word, and a checksum. A file that does not match in full is
+//! ignored and replaced; a binary that the driver refuses is built anew. No error here prevents opening a
+//! device: kernels are then built as without a cache.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ fn hash(parts: &[&[u8]]) -> u64 {
     })
 }
 
-/// One place on disk for one program on one device.
+/// The file of one program on one device.
 #[derive(Debug)]
 pub(crate) struct Entry {
     folder: OwnFolder,
@@ -33,10 +33,10 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The place for what `key` describes; `None` if nothing is to be kept.
+    /// Returns the file for `key`; `None` if caching is off.
     ///
     /// # Errors
-    /// A folder that cannot be made, or that others can write to.
+    /// A folder that cannot be created, or that other users can write to.
     pub fn new(cache: &KernelCache, key: String) -> io::Result<Option<Self>> {
         let path = match cache {
             KernelCache::Off => None,
@@ -48,12 +48,12 @@ impl Entry {
         Ok(Some(Self { folder: OwnFolder::create(&path)?, name, key }))
     }
 
-    /// A number that stands for the place.
+    /// A number that identifies the file.
     pub fn number(&self) -> u64 {
         hash(&[self.folder.path().as_os_str().as_encoded_bytes(), b"/", self.name.as_bytes()])
     }
 
-    /// The binary, if there is one that fits and is whole.
+    /// Returns the binary, if the file exists, fits and is whole.
     ///
     /// # Errors
     /// A file that is not this user's, or cannot be read.
@@ -77,10 +77,10 @@ impl Entry {
         (key == self.key.as_bytes()).then(|| binary.to_vec())
     }
 
-    /// Keeps a binary, in place of what was there.
+    /// Stores a binary; it replaces the old file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn store(&self, binary: &[u8]) -> io::Result<()> {
         let length = (self.key.len() as u64).to_le_bytes();
         let sum = hash(&[&length, self.key.as_bytes(), binary]).to_le_bytes();
@@ -88,7 +88,7 @@ impl Entry {
     }
 }
 
-/// Reads a kept kernel with anything in it.
+/// Reads a cached kernel with arbitrary contents.
 #[cfg(fuzzing)]
 pub fn fuzz_kept_kernel(bytes: &[u8]) {
     use std::sync::LazyLock;
@@ -103,7 +103,7 @@ pub fn fuzz_kept_kernel(bytes: &[u8]) {
 
 fn user_folder() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    // The standard says that a relative path is to be ignored.
+    // The standard requires programs to ignore a relative path.
     let base = variable("XDG_CACHE_HOME")
         .filter(|path| path.is_absolute())
         .or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
@@ -135,7 +135,7 @@ mod tests {
         one.store(b"binary").unwrap();
         assert_eq!(one.load().unwrap().unwrap(), b"binary");
         assert_eq!(entry(&folder, "two").load().unwrap(), None);
-        // Another key at the same place, as if two keys had one hash.
+        // Another key in the same file, as if two keys had one hash.
         let stranger = Entry { key: "two".into(), ..one };
         assert_eq!(stranger.load().unwrap(), None);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "whole files only");

@@ -1,4 +1,4 @@
-//! Computations: kernels made for a program, and how the elements are cut into launches.
+//! Computations: kernels generated for a program, and the division of elements into launches.
 
 #[forbid(unsafe_code)]
 pub(super) mod codegen;
@@ -17,15 +17,15 @@ use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
 
 const OPERATION: &str = "compute";
-/// Elements of a chunk of a search that may stop early, and of one that goes over everything.
+/// Elements of a chunk of a search that may stop early, and of a full search.
 const CHUNK_EARLY: u64 = 16 << 10;
 const CHUNK: u64 = 64 << 10;
-/// Groups that count for a histogram: each has all bins for itself.
+/// The number of groups that count for a histogram: each has all bins of its own.
 const HISTOGRAM_GROUPS: usize = 256;
-/// Log2 of how many elements a group looks at in one launch at most: its counts of bins have 32 bits, and
-/// sums of so many halves of numbers leave the sign of 64 bits alone.
+/// Log2 of the most elements that a group processes in one launch: its counts of bins have 32 bits, and
+/// sums of as many 32-bit halves do not overflow a signed number of 64 bits.
 const GROUP_ELEMENTS_LOG2: u32 = 31;
-/// Elements that lie across two pieces are copied together, at multiples of this.
+/// Elements that span two pieces are assembled at multiples of this length.
 const ALIGNMENT: u64 = 64;
 
 /// The built programs of a device.
@@ -33,17 +33,17 @@ const ALIGNMENT: u64 = 64;
 pub(crate) struct Programs(ProgramCache<Shape, Program>);
 
 impl Programs {
-    /// Sees to it that the kernels for a request are built.
+    /// Builds the kernels for a request, if they are unknown.
     pub(crate) fn prepare(&self, core: &Core, request: &Compute<'_>) -> Result<()> {
         self.get(core, Shape::new(request).0).map(drop)
     }
 
-    /// The kernels for a shape, built now if they are not known.
+    /// Returns the kernels for a shape, and builds them if they are unknown.
     fn get(&self, core: &Core, shape: Shape) -> Result<Arc<Program>> {
         if let Some(found) = self.0.find(&shape) {
             return Ok(found);
         }
-        // Other programs go on meanwhile.
+        // Other programs continue meanwhile.
         let built = core.kernels.build_more(core, &shape.text()).map_err(|error| {
             if shape.needs_doubles() && !core.kernels.has_doubles(core) {
                 return Error::new(ErrorKind::Unsupported, OPERATION)
@@ -52,24 +52,24 @@ impl Programs {
             }
             error.on(&core.info)
         })?;
-        // Drivers keep the programs that commands use, so one that is forgotten may go at once.
+        // Drivers keep programs that commands use, so an evicted one may be dropped at once.
         Ok(self.0.add(shape, built).0)
     }
 }
 
-/// Elements that lie in one piece of each source.
+/// Elements that are in one piece of each source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Segment {
-    /// The number of the first one, and how many.
+    /// The number of the first element, and the number of elements.
     before: u64,
     count: u64,
-    /// Of each source the piece, or none for an element that was put together, and where the first element
-    /// begins.
+    /// For each source: the piece, or `None` for an assembled element, and the offset of the first
+    /// element.
     places: Vec<(Option<usize>, u64)>,
 }
 
-/// Cuts elements into segments of at most so many. Of each source: where element 0 begins, its stride, and
-/// log2 of its pieces' length.
+/// Divides elements into segments of at most `most`. For each source: the offset of element 0, its stride,
+/// and log2 of its pieces' length.
 fn segments(sources: &[(u64, u64, u32)], count: u64, most: u64) -> Vec<Segment> {
     let mut segments = Vec::new();
     let mut before = 0;
@@ -96,7 +96,7 @@ fn segments(sources: &[(u64, u64, u32)], count: u64, most: u64) -> Vec<Segment> 
     segments
 }
 
-/// What all launches of one computation share.
+/// The data that all launches of one computation share.
 struct Work<'a> {
     compute: &'a Compute<'a>,
     buffers: &'a [Arc<Buffer>],
@@ -126,7 +126,7 @@ impl Work<'_> {
         arguments
     }
 
-    /// Copies an element that lies across two pieces together, or back.
+    /// Assembles an element that spans two pieces, or copies it back.
     fn straddle(&self, submission: &mut Submission<'_>, segment: &Segment, back: bool) -> Result<()> {
         let Some(straddlers) = self.straddlers else { return Ok(()) };
         for (source, (buffer, (piece, offset))) in self.buffers.iter().zip(&segment.places).enumerate() {
@@ -148,7 +148,7 @@ impl Work<'_> {
     /// Launches a kernel for one segment.
     ///
     /// # Safety
-    /// With the further arguments, the kernel stays within its buffers.
+    /// With the further arguments, the kernel only accesses its buffers.
     unsafe fn launch(
         &self,
         submission: &mut Submission<'_>,
@@ -161,8 +161,8 @@ impl Work<'_> {
         arguments.extend_from_slice(more);
         self.straddle(submission, segment, false)?;
         let shape = (groups, submission.core.kernels.group);
-        // SAFETY: the segment lies in its buffers, and fields in their elements, as was checked; the rest is
-        // passed on.
+        // SAFETY: the segment is in its buffers, and fields in their elements, as was checked; the rest is
+        // the caller's promise.
         unsafe { submission.launch_of(&self.program, name, shape, &arguments)? };
         if matches!(self.compute.action, Action::Store { .. }) {
             self.straddle(submission, segment, true)?;
@@ -171,7 +171,7 @@ impl Work<'_> {
     }
 }
 
-/// Carries a checked computation out.
+/// Executes a checked computation.
 pub(crate) fn compute(
     submission: &mut Submission<'_>,
     request: &Compute<'_>,
@@ -180,7 +180,7 @@ pub(crate) fn compute(
 ) -> Result<()> {
     let core = submission.core;
     if request.count() == 0 {
-        // All answers about nothing are zeroes.
+        // All answers for zero elements are zeroes.
         let Some((host, at)) = answer else { return Ok(()) };
         let bytes = match request.action {
             Action::Find { .. } => 16,
@@ -203,8 +203,8 @@ pub(crate) fn compute(
         .collect();
     let most = (core.kernels.groups.min(HISTOGRAM_GROUPS) as u64) << GROUP_ELEMENTS_LOG2;
     let mut segments = segments(&places, request.count(), most);
-    // Elements that are named twice are put together once, so that what is written under one name is not
-    // undone under the other.
+    // Elements of equal sources are assembled once, so that a write through one source is not undone
+    // through the other.
     for later in 1..request.sources.len() {
         let same = |&first: &usize| request.sources[first] == request.sources[later];
         if let Some(first) = (0..later).find(same) {
@@ -230,7 +230,7 @@ pub(crate) fn compute(
         (Action::Store { .. }, _) => {
             for segment in &work.segments {
                 let groups = core.kernels.groups_for(segment.count);
-                // SAFETY: there are no further arguments.
+                // SAFETY: the kernel takes no further arguments.
                 unsafe { work.launch(submission, "compute_store", groups, segment, &[])? };
             }
         }
@@ -244,7 +244,7 @@ pub(crate) fn compute(
     Ok(())
 }
 
-/// Partial results of every group of every segment.
+/// Computes the partial results of every group of every segment.
 fn reduce(
     submission: &mut Submission<'_>,
     work: &Work<'_>,
@@ -269,11 +269,11 @@ fn reduce(
         if kernel == "compute_extremes" {
             more.push(Argument::U64(segment.before));
         }
-        // SAFETY: there is room for the partial results of all groups.
+        // SAFETY: the buffer has room for the partial results of all groups.
         unsafe { work.launch(submission, kernel, groups(segment), segment, &more)? };
         before += groups(segment);
     }
-    // SAFETY: the answer was checked to have room for as many as there can be.
+    // SAFETY: the answer was checked to have room for the greatest number of them.
     unsafe { submission.read(&partials, 0, host.at(at), bytes, true)? };
     Ok(())
 }
@@ -287,7 +287,7 @@ fn histogram(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&Hos
     for (number, segment) in work.segments.iter().enumerate() {
         let groups = core.kernels.groups_for(segment.count).min(most);
         let more = [Argument::U32(bins), Argument::Buffer(&counts)];
-        // SAFETY: there is room for the bins of all groups, here and below, and for the totals.
+        // SAFETY: the buffers have room for the bins of all groups, here and below, and for the totals.
         unsafe { work.launch(submission, "compute_histogram", groups, segment, &more)? };
         let arguments = [
             Argument::U32(bins),
@@ -312,7 +312,7 @@ fn find(submission: &mut Submission<'_>, work: &Work<'_>, answer: (&HostPiece, u
     let limit = Limit::new(limit, work.compute.count(), count_all);
     let per_chunk = if limit.early { CHUNK_EARLY } else { CHUNK };
     let mut chunks = 0_u32;
-    // Of each segment its chunks, and those of segments before it.
+    // For each segment its chunks, and the chunks of the segments before it.
     let cut: Vec<(&Segment, u32, u32)> = (work.segments.iter())
         .map(|segment| {
             let (here, before) = (segment.count.div_ceil(per_chunk) as u32, chunks);
@@ -333,8 +333,8 @@ fn find(submission: &mut Submission<'_>, work: &Work<'_>, answer: (&HostPiece, u
             let mut more = vec![Argument::U32(per_chunk as u32), Argument::U32(here)];
             more.extend(listing.to_list(before, segment.before, range));
             let groups = core.kernels.groups_up_to(here.into());
-            // SAFETY: counts and offsets have a place for each chunk; at most as many indices are written as
-            // the range has, for which there is room.
+            // SAFETY: counts and offsets have a place for each chunk; the kernel writes at most as many
+            // indices as the range has, for which the list has room.
             unsafe { work.launch(submission, "compute_list", groups, segment, &more) }
         })
     })

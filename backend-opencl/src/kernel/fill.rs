@@ -1,4 +1,4 @@
-//! Writing a pattern.
+//! Fills with a pattern.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-/// `bytes` bytes of the endless repetition of `pattern`, from byte `phase` of the pattern on.
+/// Returns `bytes` bytes of the endless repetition of `pattern`, from byte `phase` of the pattern on.
 fn repeated(pattern: &[u8], phase: u64, bytes: u64) -> Vec<u8> {
     let phase = (phase % pattern.len() as u64) as usize;
     pattern.iter().copied().cycle().skip(phase).take(bytes as usize).collect()
@@ -56,7 +56,7 @@ pub(crate) fn fill(
                     Argument::U64(vectors),
                     Argument::Vector(vector),
                 ];
-                // SAFETY: vectors `first` to `first + vectors` lie in the part, which lies in the piece.
+                // SAFETY: vectors `first` to `first + vectors` are in the part, which is in the piece.
                 unsafe { submission.launch("fill_same", groups, &arguments)? };
             } else {
                 let scratch = submission.scratch(Scratch::Parameters, table.len() as u64)?;

@@ -1,5 +1,5 @@
-//! Gather and scatter: indices and values go through scratch memory of the device, a round at a time; or are
-//! worked on in place where the device can.
+//! Gather and scatter: indices and values go through scratch memory of the device, one round at a time; or
+//! kernels use them in place if the device can.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::queue::{Scratch, Submission};
 const ROUND_BYTES: u64 = 32 << 20;
 /// The most indices in one round.
 const ROUND_INDICES: u64 = 4 << 20;
-/// How many pieces a kernel sees at once.
+/// The number of pieces that a kernel can access at once.
 const PIECES: usize = 8;
 
-/// The eight piece arguments and the shift for pieces from `first` on. Places without a piece get the first
-/// one again: no address leads there.
+/// Returns the eight piece arguments and the shift for pieces from `first` on. Unused arguments repeat the
+/// first piece: no address leads there.
 pub(crate) fn piece_arguments(buffer: &Buffer, first: usize) -> [Argument<'_>; PIECES + 1] {
     std::array::from_fn(|i| match i {
         PIECES => Argument::U32(buffer.shift),
@@ -27,7 +27,8 @@ pub(crate) fn piece_arguments(buffer: &Buffer, first: usize) -> [Argument<'_>; P
     })
 }
 
-/// Windows of eight pieces that the bytes `start..end` touch: the first piece, the first byte, the length.
+/// Returns the windows of eight pieces that the bytes `start..end` touch: the first piece, the first byte,
+/// the length.
 pub(crate) fn windows(buffer: &Buffer, start: u64, end: u64) -> impl Iterator<Item = (usize, u64, u64)> {
     let shift = buffer.shift;
     let bytes = buffer.bytes;
@@ -62,14 +63,14 @@ pub(crate) fn indexed(
         }
     }
     let in_place = indices.0.shared && values.0.shared;
-    // Words as wide as place and size of all elements allow, and the values if they are worked on in place;
-    // pieces, host memory and scratch memory begin at multiples of all widths.
+    // Words as wide as the place and the size of all elements allow, and also the values if they are used
+    // in place. Pieces, host memory and scratch memory begin at multiples of all widths.
     let packed_at = if in_place { values.1 } else { 0 };
     let width = 1_u64 << (start.offset() | stride | packed_at | 16).trailing_zeros();
     let each = stride / width;
     let total = count * each;
     let tag = submission.value() as u32;
-    // Numbers of a queue's calls come again after 2^32 calls, 0 being what new scratch memory holds.
+    // Ticket numbers repeat after 2^32 calls of a queue; 0 is the content of new scratch memory.
     let tag = if tag == 0 { u32::MAX } else { tag };
     let of = elements.count;
     let verdict = submission.verdict(move |words| {
@@ -83,8 +84,8 @@ pub(crate) fn indexed(
 
     let mut word = 0;
     while word < total {
-        // With no elements at all every index is outside: nothing has an address, but the indices want
-        // looking at.
+        // Without elements every index is outside: no byte has an address, but the kernel must check the
+        // indices.
         let first = word / each;
         let skew = word % each;
         let most = (ROUND_BYTES / width).min(ROUND_INDICES.saturating_mul(each) - skew);
@@ -108,16 +109,16 @@ pub(crate) fn indexed(
         } else {
             let list = submission.scratch(Scratch::Indices, listed * 8)?;
             let packed = submission.scratch(Scratch::Values, words * width)?;
-            // SAFETY: `first + listed` indices were checked to be there.
+            // SAFETY: `first + listed` indices were checked to exist.
             unsafe { submission.write(indices_here, &list, 0, listed * 8, false)? };
             if direction == Direction::Scatter {
-                // SAFETY: these values were checked to be there.
+                // SAFETY: these values were checked to exist.
                 unsafe { submission.write(values_here, &packed, 0, words * width, false)? };
             }
             (round.list, round.packed) = (Argument::Buffer(&list), Argument::Buffer(&packed));
             round.launch(submission, direction, buffer, elements)?;
             if direction == Direction::Gather {
-                // SAFETY: there is room for these values, as was checked.
+                // SAFETY: the host memory has room for these values, as was checked.
                 unsafe { submission.read(&packed, 0, values_here, words * width, false)? };
             }
         }
@@ -130,7 +131,7 @@ pub(crate) fn indexed(
 
 /// One round's share of the list.
 struct Round<'a> {
-    /// The first index, and how many words of its element belong to earlier rounds.
+    /// The first index, and the number of words of its element that belong to earlier rounds.
     first: u64,
     skew: u64,
     words: u64,
@@ -173,12 +174,12 @@ impl Round<'_> {
                     self.failure,
                     Argument::U32(self.tag),
                 ]);
-                // SAFETY: the kernel skips indices that are outside, and words outside of the window, whose
-                // pieces it has; list and values are as long as `skew + words` says.
+                // SAFETY: the kernel skips indices that are outside, and words outside of the window,
+                // whose pieces it has; list and values have the length of `skew + words`.
                 unsafe { submission.launch(&kernel, groups, &arguments) }
             };
         if count == 0 {
-            // Any memory will do where nothing is touched.
+            // Any memory will do if the kernel touches none of it.
             let none = std::array::from_fn(|i| match i {
                 PIECES => Argument::U32(ONE_PIECE),
                 _ => self.failure,

@@ -1,4 +1,4 @@
-//! The answer of a search: matches are counted chunk by chunk, the counts summed up, and the matches listed.
+//! The answer of a search: kernels count matches chunk by chunk, sum the counts up, and list the matches.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::host_memory::HostPiece;
 use crate::memory::OwnMemory;
 use crate::queue::{Scratch, Submission};
 
-/// Up to this many listed indices (4 MiB) are fetched without knowing how many there will be.
+/// Up to this number of listed indices (4 MiB) are fetched without knowing the number of matches.
 const LISTED_UNSEEN: u64 = 512 << 10;
-/// How many indices (32 MiB) are fetched at a time where there may be more.
+/// The number of indices (32 MiB) that are fetched at a time if there may be more.
 const LISTED_AT_ONCE: u64 = 4 << 20;
 
-/// How many matches are listed, and whether the search may stop after them.
+/// The number of matches to list, and whether the search may stop after them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     listed: u64,
@@ -24,12 +24,12 @@ pub(super) struct Limit {
 impl Limit {
     pub fn new(limit: u64, count: u64, count_all: bool) -> Self {
         let listed = limit.min(count);
-        // With no limit to reach there is nothing to stop at. The kernels know 32 bits of a limit.
+        // Without a limit the search cannot stop early. The kernels know 32 bits of a limit.
         Self { listed, early: !count_all && listed > 0 && listed < 1 << 31 }
     }
 }
 
-/// Device memory of one search: the matches of each chunk, where they go in the list, and the list.
+/// Device memory of one search: the matches of each chunk, their places in the list, and the list.
 pub(super) struct Listing {
     limit: Limit,
     chunks: u32,
@@ -40,7 +40,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Memory for so many chunks in so many segments.
+    /// Allocates memory for `chunks` chunks in `segments` segments.
     pub fn new(submission: &mut Submission<'_>, limit: Limit, chunks: u32, segments: usize) -> Result<Self> {
         let states = 1 + segments as u32;
         let room =
@@ -61,7 +61,7 @@ impl Listing {
                 Argument::U32(states),
             ];
             let groups = submission.core.kernels.groups_for(chunks.max(states).into());
-            // SAFETY: both buffers have as many entries as told.
+            // SAFETY: both buffers have the given number of entries.
             unsafe { submission.launch("search_begin", groups, &arguments)? };
         }
         Ok(new)
@@ -78,8 +78,7 @@ impl Listing {
         ]
     }
 
-    /// The last arguments of a kernel that lists the matches number `lowest` to `highest`, as far as they are
-    /// in a segment.
+    /// The last arguments of a kernel that lists the matches number `lowest` to `highest` in a segment.
     pub fn to_list(
         &self,
         chunks_before: u32,
@@ -99,8 +98,8 @@ impl Listing {
         ]
     }
 
-    /// Sums the counts up, has `launch` list the matches of a range of numbers, and brings the answer to the
-    /// host, which was checked to have room for it.
+    /// Sums the counts up, calls `launch` to list the matches of a range of numbers, and copies the answer
+    /// to the host, which was checked to have room for it.
     pub fn answer<'q>(
         self,
         submission: &mut Submission<'q>,
@@ -124,12 +123,12 @@ impl Listing {
             // SAFETY: the answer has room for `limit` indices, as has the list.
             unsafe { submission.read(&self.list, 0, host.at(at), 16 + limit * 8, true)? };
         } else {
-            // Fetching all that could be listed might move far more than there is: look first. The caller
-            // waits for the counting meanwhile. SAFETY: an answer has a header.
+            // Fetching the whole list might move far more than the matches, so this reads the header
+            // first. The caller waits for the counting meanwhile. SAFETY: an answer has a header.
             unsafe { submission.read(&self.list, 0, host.at(at), 16, false)? };
             submission.drain()?;
             let mut header = [[0_u8; 8]; 2];
-            // SAFETY: as above; the device is done with it.
+            // SAFETY: as above; the device does not use it any more.
             unsafe { racy::copy(host.at(at), header.as_mut_ptr().cast(), 16) };
             let listed = u64::from_ne_bytes(header[1]).min(limit);
             let mut lowest = 0;

@@ -1,4 +1,4 @@
-//! Searching: cutting the elements into segments and chunks, and getting the answer to the host.
+//! Searches: the division of elements into segments and chunks, and the copy of the answer to the host.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use crate::queue::{Scratch, Submission};
 
 /// The chunks of a search that may stop early: small, so that it does stop early.
 const CHUNK_BYTES_EARLY: u64 = 64 << 10;
-/// The chunks of a search that goes over everything.
+/// The chunks of a full search.
 const CHUNK_BYTES: std::ops::RangeInclusive<u64> = (32 << 10)..=(512 << 10);
-/// Fields that lie across two pieces are copied together, at multiples of this.
+/// Fields that span two pieces are assembled at multiples of this length.
 const STRADDLER_STRIDE: u64 = Search::VALUE_MAX_BYTES as u64;
 
-/// Elements whose fields lie in one buffer.
+/// Elements whose fields are in one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
-    /// The piece, or `None` for the buffer of straddling fields.
+    /// The piece, or `None` for the buffer of assembled fields.
     piece: Option<usize>,
-    /// Where the first field begins.
+    /// The offset of the first field.
     field: u64,
-    /// How many elements, and the index of the first one.
+    /// The number of elements, and the index of the first one.
     count: u64,
     before: u64,
-    /// How it is cut: elements before the first whole vector, elements of a chunk, chunks.
+    /// The division: elements before the first whole vector, elements of a chunk, chunks.
     head: u32,
     per_chunk: u32,
     chunks: u32,
@@ -36,8 +36,8 @@ struct Segment {
     chunks_before: u32,
 }
 
-/// The segments of a search, in ascending order of elements. Only a field that itself lies across two pieces
-/// needs care; where the rest of its element lies does not matter.
+/// Returns the segments of a search, in ascending order of elements. Only a field that itself spans two
+/// pieces needs care; the rest of its element does not matter.
 fn segments(first_field: u64, count: u64, stride: u64, length: u64, shift: u32) -> Vec<Segment> {
     let mut segments = Vec::new();
     let (mut index, mut straddlers) = (0, 0);
@@ -67,17 +67,17 @@ fn segments(first_field: u64, count: u64, stride: u64, length: u64, shift: u32) 
     segments
 }
 
-/// How a search reads its fields.
+/// The access of a search to its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
-    /// Elements that are nothing but the field, in whole vectors; so many bytes each.
+    /// Contiguous fields without other bytes, in whole vectors; the length of a field in bytes.
     Packed(u64),
-    /// Words of so many bytes.
+    /// Single words; their length in bytes.
     Spread(u64),
 }
 
 impl Access {
-    /// The best one for fields of `length` bytes, the first of which begins at `field`.
+    /// Returns the best access to fields of `length` bytes, the first of which begins at `field`.
     fn new(field: u64, stride: u64, length: u64) -> Self {
         let aligned = |width: u64| (field | stride | length).is_multiple_of(width);
         if stride == length && matches!(length, 1 | 2 | 4 | 8 | 16) && aligned(length) {
@@ -111,13 +111,13 @@ impl Access {
         };
         let per_chunk = per_chunk.next_multiple_of(multiple);
         segment.per_chunk = per_chunk as u32;
-        // Chunk 0 has the head in addition, and exists even if there is nothing behind the head.
+        // Chunk 0 has the head in addition, and exists even if no elements follow the head.
         let body = segment.count.saturating_sub(segment.head.into());
         segment.chunks = body.div_ceil(per_chunk).max(1) as u32;
     }
 }
 
-/// The first so many bytes of a value as a number.
+/// Returns the first `bytes` bytes of a value as a number.
 fn word(value: &[u8], bytes: u64) -> u64 {
     let mut word = [0; 8];
     let bytes = (bytes as usize).min(value.len());
@@ -125,13 +125,13 @@ fn word(value: &[u8], bytes: u64) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-/// The value again and again, in 16 bytes.
+/// Repeats the value in 16 bytes.
 fn vector(value: &[u8]) -> [u32; 4] {
     let byte = |i: usize| value[i % value.len()];
     std::array::from_fn(|i| u32::from_ne_bytes(std::array::from_fn(|j| byte(4 * i + j))))
 }
 
-/// Everything about one search that its launches share.
+/// The data that all launches of one search share.
 struct Plan<'a> {
     buffer: &'a Buffer,
     straddlers: Option<&'a Memory>,
@@ -159,7 +159,7 @@ impl Plan<'_> {
         ]
     }
 
-    /// Launches that list the matches of a range of numbers.
+    /// Launches kernels that list the matches of a range of numbers.
     fn list(&self, submission: &mut Submission<'_>, listing: &Listing, range: (u64, u64)) -> Result<()> {
         let (width, kernel) = self.access.list_kernel();
         for segment in &self.segments {
@@ -171,8 +171,9 @@ impl Plan<'_> {
             ]);
             arguments.extend(listing.to_list(segment.chunks_before, segment.before, range));
             let groups = submission.core.kernels.groups_up_to(segment.chunks.into());
-            // SAFETY: the segment lies in its buffer; counts and offsets have a place for each of its chunks;
-            // at most as many indices are written as the range has, for which there is room.
+            // SAFETY: the segment is in its buffer; counts and offsets have a place for each of its
+            // chunks; the kernel writes at most as many indices as the range has, for which the list has
+            // room.
             unsafe { submission.launch(&kernel, groups, &arguments)? };
         }
         Ok(())
@@ -193,11 +194,11 @@ pub(crate) fn search(
     let limit = Limit::new(search.limit, count, search.count_all);
     let first_field = start.offset() + search.field_offset;
 
-    // All pieces begin at multiples of any width, and so do straddling fields in their buffer.
+    // All pieces begin at multiples of any width, and so do assembled fields in their buffer.
     let mut access = Access::new(first_field, stride, length);
     let mut segments = segments(first_field, count, stride, length, buffer.shift);
     if segments.iter().any(|segment| segment.piece.is_none()) && matches!(access, Access::Packed(_)) {
-        // Aligned fields never straddle; kept as a fence around the kernels' assumption.
+        // Aligned fields never span two pieces; this guards the kernels' assumption.
         access = Access::Spread(1);
     }
     let span = count.saturating_mul(stride);
@@ -255,7 +256,7 @@ pub(crate) fn search(
         }
         arguments.extend(listing.to_count(number, segment.chunks_before));
         let groups = kernels.groups_up_to(segment.chunks.into());
-        // SAFETY: the segment lies in its buffer, its chunks in `counts`, its number in `state`.
+        // SAFETY: the segment is in its buffer, its chunks in `counts`, its number in `state`.
         unsafe { submission.launch(&kernel, groups, &arguments)? };
     }
     listing.answer(submission, (answer, search.answer.offset()), |submission, listing, range| {
