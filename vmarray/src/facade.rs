@@ -1,31 +1,32 @@
-//! What other crates see, each item at one path: the root has what a first program names, modules the rest.
+//! Public paths of the crate, one for each item: the root holds the items of a first program, modules the
+//! rest.
 
 pub use crate::ops::expr;
 pub use crate::shapes::boundary;
 pub use backend_api as device;
-/// NVIDIA cards as devices.
+/// Backend for NVIDIA GPUs through CUDA.
 #[cfg(feature = "cuda")]
 pub use backend_cuda as cuda;
-/// Host RAM, files and simulations as devices.
+/// Backend for host RAM, files and simulated devices.
 #[cfg(feature = "host")]
 pub use backend_host as host;
-/// Cards of all vendors as devices.
+/// Backend for GPUs of all vendors through OpenCL.
 #[cfg(feature = "opencl")]
 pub use backend_opencl as opencl;
 
-/// The crate that [`Element`] types are derived with.
+/// Crate whose derives make a type an [`Element`].
 pub use bytemuck;
-/// The crate whose floats of 16 bits can be elements, with the feature `half`.
+/// Crate of the 16-bit floats that can be elements, with the feature `half`.
 #[cfg(feature = "half")]
 pub use half;
-/// The crate whose mapped files can be the home of a [`Source`].
+/// Crate of the mapped files that a [`Source`] can have as its memory.
 #[cfg(feature = "memmap2")]
 pub use memmap2;
-/// The crate that [boxes](crate::nd) can be copied from and to.
+/// Crate whose arrays [boxes](crate::nd) can be copied from and to.
 #[cfg(feature = "ndarray")]
 pub use ndarray;
 
-/// The crate whose [complex numbers](expr::ComplexExpr) can be elements, with the feature `num-complex`.
+/// Crate of the [complex numbers](expr::ComplexExpr) that can be elements, with the feature `num-complex`.
 #[cfg(feature = "num-complex")]
 pub use num_complex;
 
@@ -46,12 +47,17 @@ pub use crate::sources::Source;
 pub use vmarray_kernel::kernel;
 
 pub mod views {
-    //! Every operation, as traits that all views have, and sections: views of a range.
+    //! Traits with the operations of all views, and sections: views of a range.
     //!
-    //! [`View`] and [`ViewMut`] have elements, ranges and lists of indices, [`Query`] and [`QueryMut`]
-    //! questions and changes by [expressions](crate::expr), [`PagedView`] and [`PagedViewMut`] what pages and
-    //! tasks need. Programs come by all of them with `use vmarray::prelude::*`; functions that take any view
-    //! name them.
+    //! | trait | operations |
+    //! |---|---|
+    //! | [`View`], [`ViewMut`] | elements, ranges, lists of indices, [sorting](ViewMut::sort), [prefix sums](ViewMut::prefix_sum) |
+    //! | [`Query`], [`QueryMut`] | searches, reductions and updates by [expressions](crate::expr), on the devices |
+    //! | [`Order`](crate::order::Order), [`OrderMut`](crate::order::OrderMut) | sorting by keys, groups, joins |
+    //! | [`RunKernel`](crate::kernel::RunKernel) | [kernels](mod@crate::kernel) over views |
+    //! | [`PagedView`], [`PagedViewMut`] | pages in place, cursors, iterators, futures |
+    //!
+    //! `use vmarray::prelude::*` imports them; functions that are generic over views name them.
 
     pub use crate::ops::find::Found;
     pub use crate::ops::sort::SortKey;
@@ -62,10 +68,11 @@ pub mod views {
 }
 
 pub mod order {
-    //! Sorting by keys, searches in what is sorted, distinct elements, groups, and joins by keys.
+    //! Sorting by keys, searches in sorted data, distinct elements, groups, and joins by key.
     //!
-    //! [`Order`] and [`OrderMut`] are traits of all [views](crate::views) of a range. Programs come by them
-    //! with `use vmarray::prelude::*`; functions that take any view name them.
+    //! All [views](crate::views) of a range implement [`Order`] and [`OrderMut`], which
+    //! `use vmarray::prelude::*` imports. [`ViewMut::sort`](crate::views::ViewMut::sort) sorts plain numbers.
+    //! See [the guide](crate::guide::order).
 
     pub use crate::ops::order::{
         Descending, Groupable, Groups, KeyMatches, MatchKind, Order, OrderMut, Side, SingleKey, SortBy,
@@ -74,11 +81,11 @@ pub mod order {
 }
 
 pub mod access {
-    //! Pages in place, and a walk over elements: guards, mapped slices, cursors, iterators.
+    //! Access to pages in place: guards, mapped slices, cursors, iterators.
     //!
-    //! These are what methods of [`PagedView`](crate::views::PagedView) and
-    //! [`PagedViewMut`](crate::views::PagedViewMut) return, and what they need. Guards, cursors and iterators
-    //! hold pages: see "Locks" at [`VirtualArray`](crate::VirtualArray#locks).
+    //! Methods of [`PagedView`](crate::views::PagedView) and [`PagedViewMut`](crate::views::PagedViewMut)
+    //! return these types. Guards, cursors and iterators hold pages: see "Locks" at
+    //! [`VirtualArray`](crate::VirtualArray#locks).
 
     pub use crate::array::byte_stream::ByteStream;
     pub use crate::array::cursor::{Cursor, CursorMut};
@@ -91,11 +98,11 @@ pub mod access {
 }
 
 pub mod futures {
-    //! The futures that methods called `…_async` return, by name.
+    //! Named types of the futures of all `…_async` methods.
     //!
-    //! They run on any executor and need no reactor: the library's own threads wake them. All but
-    //! [`PageAsync`] and [`PageMutAsync`] are [`Send`]. What holds for all is at
-    //! [`PagedView`](crate::views::PagedView#for-tasks).
+    //! They run on any executor and need no reactor: threads of the library wake them. All except
+    //! [`PageAsync`] and [`PageMutAsync`] are [`Send`]. [`PagedView`](crate::views::PagedView#for-tasks)
+    //! documents their common rules.
     //!
     //! ```
     //! use vmarray::futures::*;
@@ -113,7 +120,7 @@ pub mod futures {
 }
 
 pub mod compute {
-    //! Several views of the same length, element by element, and elements that meet a condition.
+    //! Element-wise combination of several views of the same length, and selection by a condition.
     //!
     //! [`View::join`](crate::views::View::join) makes a [`Joined`], and
     //! [`View::select_where`](crate::views::View::select_where) a [`Selected`].
@@ -122,7 +129,7 @@ pub mod compute {
 }
 
 pub mod kernel {
-    //! Kernels of the program: functions in Rust that [run](RunKernel::run) on the devices that hold the
+    //! Kernels: Rust functions of the program that [run](RunKernel::run) on the devices that store the
     //! result. See [the guide](crate::guide::kernels).
 
     pub use crate::ops::launch::{
@@ -144,11 +151,11 @@ pub mod kernel {
 }
 
 pub mod nd {
-    //! Several dimensions: boxes of arrays and sources, and the tiles that they are kept in.
+    //! Several dimensions: boxes of arrays and sources, stored in rows or tiles.
     //!
-    //! [`NdArray`](crate::NdArray) is the array; [`NdView`] and [`NdViewMut`] have
-    //! what boxes can do beside what all [views](crate::views) can. What lies beyond the edges of a box is a
-    //! matter of [`boundary`](crate::boundary) modes.
+    //! [`NdArray`](crate::NdArray) is the array. [`NdView`] and [`NdViewMut`] add the operations of boxes to
+    //! those of all [views](crate::views). [`boundary`](crate::boundary) modes define the values beyond the
+    //! edges of a box.
 
     pub use crate::shapes::nd::{
         NdBuilder, NdLayout, NdSection, NdSectionMut, NdShape, NdView, NdViewMut, Tile, TileMut, TileRef,
@@ -157,17 +164,16 @@ pub mod nd {
 }
 
 pub mod ragged {
-    //! Rows of different lengths: how a [`RaggedArray`](crate::RaggedArray) is described, written and read.
+    //! Rows of different lengths: builder, writer and rows of a [`RaggedArray`](crate::RaggedArray).
     //!
-    //! Rows are [pushed](RaggedWriter) by any number of threads, then frozen and read as
-    //! [views](RaggedRow). A [`Ragged`] is what reading needs, so that rows of rows are
-    //! possible.
+    //! Any number of threads [push](RaggedWriter) rows; after `freeze` the rows are [views](RaggedRow).
+    //! [`Ragged`] is the trait of readable rows, which rows of rows implement as well.
 
     pub use crate::shapes::ragged::{Items, Ragged, RaggedBuilder, RaggedRow, RaggedWriter, Rows};
 }
 
 pub mod index_set {
-    //! Joins of index tuples: how an [`IndexSet`](crate::IndexSet) is combined with others, in RAM or in
+    //! Joins of index tuples: combinations of an [`IndexSet`](crate::IndexSet) with others, in RAM or in
     //! arrays.
 
     pub use crate::index_sets::{
@@ -177,39 +183,42 @@ pub mod index_set {
 }
 
 pub mod source {
-    //! Memory of the program as a [`Source`](crate::Source): what can be one, and how it is described.
+    //! Memory of the program as an operand of devices: types that can be a [`Source`](crate::Source), and its
+    //! builder.
 
     pub use crate::sources::{Home, HomeMut, PageState, SourceBuilder, Unfinished};
 }
 
 pub mod discovery {
-    //! What [`Discovery`](crate::Discovery) is told and what it tells.
+    //! Choices and reports of [`Discovery`](crate::Discovery).
 
     pub use crate::base::error::Unmet;
     pub use crate::setup::discovery::{Choice, DiscoveryReport};
 }
 
 pub mod profile {
-    //! How fast a device is: what [`Placement`](crate::Placement) by bandwidth and the choice of routes rest
-    //! on.
+    //! Measured speed of a device, the basis of [`Placement`](crate::Placement) by bandwidth and of the
+    //! choice of copy routes.
 
     pub use crate::setup::profile::{Direction, Profile};
 }
 
 pub mod monitor {
-    //! Statistics of running programs, for people and tools that look on.
+    //! Statistics of running programs, for people and monitoring tools.
     //!
-    //! A program that [publishes](crate::Builder::publish) statistics of arrays keeps a file of them up to
-    //! date, twice a second, by a thread of its own: `PROCESS-START.stats` in `$XDG_RUNTIME_DIR/vmarray`, or
-    //! in `vmarray-USER` among temporary files, a folder of the user's alone (mode 0700, files 0600; one that
-    //! others can write to is not used, and there is a warning). It has 256 KiB at most, goes with the last
-    //! array, and is removed by the next reader if the process has ended without that. [`programs`] reads
-    //! them; the program `vmarray-monitor` shows them. See [the guide](crate::guide::watching). A process of
-    //! another container, whose number means nothing here, is taken for one that has ended.
+    //! If a program [publishes](crate::Builder::publish) arrays, a thread writes their statistics to a file
+    //! twice a second: `PROCESS-START.stats` in `$XDG_RUNTIME_DIR/vmarray`, or in `vmarray-USER` in the
+    //! temporary folder. Folder and file belong to the user alone (modes 0700 and 0600); the library warns
+    //! about a folder that other users can write to, and does not use it. The file has at most 256 KiB. The
+    //! library removes it together with the last array; if the process ended without that, the next reader
+    //! removes it. A reader takes a process of another container for ended, because its number is unknown.
+    //!
+    //! [`programs`] reads the files, and the program `vmarray-monitor` shows them. See
+    //! [the guide](crate::guide::watching).
     //!
     //! ```
     //! use vmarray::monitor::{programs, publish_now};
-    //! publish_now(); // what this process has to tell, if there is anything
+    //! publish_now(); // writes the statistics of this process, if it publishes arrays
     //! for program in programs() {
     //!     println!("{} ({}): {} arrays", program.name, program.process, program.arrays.len());
     //! }
@@ -221,8 +230,8 @@ pub mod monitor {
 }
 
 pub mod home {
-    //! Where pages live, and how far that is lost: what [`VirtualArray::homes`](crate::VirtualArray::homes)
-    //! tells.
+    //! Home devices of pages, their replicas and losses: results of
+    //! [`VirtualArray::homes`](crate::VirtualArray::homes).
 
     pub use crate::array::homes::ChannelHome;
     pub use backend_api::wrap::{Replica, ReplicaState};
@@ -230,24 +239,30 @@ pub mod home {
 
 #[cfg(feature = "host")]
 pub mod file {
-    //! What arrays in files need beside [`Builder::create`](crate::Builder::create) and
-    //! [`open`](crate::Builder::open). See [the guide](crate::guide::files).
+    //! Options of snapshots in files.
+    //!
+    //! [`Builder::create`](crate::Builder::create) and [`open`](crate::Builder::open) make arrays in files;
+    //! [`save`](crate::VirtualArray::save) and [`load`](crate::Builder::load) copy other arrays to files and
+    //! back. See [the guide](crate::guide::files).
 
     pub use crate::ops::saved::SaveOptions;
 }
 
 pub mod progress {
-    //! How far work that takes long has come, and how it is stopped.
+    //! Progress and cancellation of long operations.
 
     pub use crate::base::progress::{Progress, with_progress};
 }
 
 pub mod explain {
-    //! What an operation will do, and how near what was done came to what the devices can do.
+    //! Plans of operations, and reports that compare work done with the limits of the devices.
     //!
-    //! [`explain`](crate::views::PagedView::explain) makes an [`Explained`] of [`Work`] on a view, and
-    //! [`watch`](crate::VirtualArray::watch) tells of everything between two points of a program in a
-    //! [`Report`]. Both count bytes as [`Stats`](crate::Stats) do, and know how fast a device is from its
+    //! - [`explain`](crate::views::PagedView::explain) returns an [`Explained`]: the plan of [`Work`] on a
+    //!   view.
+    //! - [`watch`](crate::VirtualArray::watch) returns a [`Report`] on all work between two points of a
+    //!   program.
+    //!
+    //! Both count bytes like [`Stats`](crate::Stats) and take the speed of a device from its
     //! [`Profile`](crate::profile::Profile). See [the guide](crate::guide::watching).
 
     pub use crate::array::watch::{Report, ReportedDevice, Watch};
@@ -257,19 +272,19 @@ pub mod explain {
 
 #[cfg(feature = "tracing")]
 pub mod trace {
-    //! What engines do, as events in time, for a picture of it: with the feature `tracing`.
+    //! Recordings of the work of engines as events in time, with the feature `tracing`.
 
     pub use crate::base::recording::Recording;
 }
 
 pub mod stats {
-    //! The parts of [`Stats`](crate::Stats).
+    //! Parts of [`Stats`](crate::Stats).
 
     pub use crate::base::stats::ChannelStats;
 }
 
 pub mod prelude {
-    //! What programs name again and again: `use vmarray::prelude::*`.
+    //! Items that most programs name: `use vmarray::prelude::*`.
 
     pub use crate::boundary::Bounded;
     pub use crate::ops::expr::CallInExpr;

@@ -1,9 +1,9 @@
 //! An array larger than RAM whose pages live in the memory of all GPUs of the machine.
 //!
-//! [`VirtualArray`] is used by index from any number of threads, as if it were a `Vec` of plain data. Its
-//! pages live in the combined video memory of the machine's cards, or in host RAM or a file where there is
-//! none, and those used lately are cached in page-locked RAM. What cards are good at, such as finding values,
-//! they do on the data where it lies.
+//! Any number of threads index a [`VirtualArray`] like a `Vec` of plain data. Its pages live in the combined
+//! video memory of all GPUs, in host RAM, or in a [file](guide::files); a cache in page-locked RAM holds the
+//! recently used ones. The device that stores the data also [searches and reduces](views::Query) it, [sorts,
+//! groups and joins](order) it, and runs [kernels](mod@kernel) of the program on it.
 //!
 //! ```
 //! use vmarray::prelude::*;
@@ -26,58 +26,63 @@
 //!
 //! # Guides
 //!
-//! | guide | for whom |
+//! | guide | read it to |
 //! |---|---|
-//! | [The first minute](guide::first_minute) | everybody |
-//! | [Larger than RAM](guide::larger_than_ram) | who chooses how much RAM it takes, and asks what a miss costs |
-//! | [Several devices](guide::several_devices) | who has several cards, or wants to say which are used |
-//! | [Arrays that stay](guide::files) | whose data are to be there when the program has ended |
-//! | [Kernels of one's own](guide::kernels) | whose formulas need loops, branches and functions |
-//! | [Tasks](guide::tasks) | who writes async code |
-//! | [A device of one's own](guide::own_device) | who has hardware that no backend knows |
-//! | [Watching](guide::watching) | who wants to see what an array does, and how near that is to what the machine can do |
-//! | [Processes and limits](guide::processes_and_limits) | who runs it as a service: fork, filters, limits, files |
-//! | [Troubles](guide::troubles) | who knows other libraries of this kind, and what goes wrong there |
+//! | [The first minute](guide::first_minute) | create an array, share it between threads, search it |
+//! | [Larger than RAM](guide::larger_than_ram) | choose cache and page length; estimate the cost of a miss |
+//! | [Several devices](guide::several_devices) | select GPUs, divide pages among them, survive the loss of one |
+//! | [Arrays in files](guide::files) | keep data after the program has ended |
+//! | [Sort, group, join](guide::order) | order elements, aggregate by key, join two arrays |
+//! | [Kernels](guide::kernels) | run your own functions on the devices |
+//! | [Tasks](guide::tasks) | use arrays in async code |
+//! | [A device of your own](guide::own_device) | add a backend |
+//! | [Watching](guide::watching) | see the work of an array, and compare it with the limits of the machine |
+//! | [Processes and limits](guide::processes_and_limits) | run a service: fork, filters, limits, files |
+//! | [Troubles](guide::troubles) | compare with the known problems of similar libraries |
 //!
-//! # What is where
+//! # Index
 //!
-//! | what | where |
+//! | subject | items |
 //! |---|---|
-//! | the array, and how it is described | [`VirtualArray`], [`Builder`], [`EvictionPolicy`] |
+//! | the array and its settings | [`VirtualArray`], [`Builder`], [`EvictionPolicy`] |
 //! | elements, ranges, lists of indices | [`View`](views::View), [`ViewMut`](views::ViewMut) |
-//! | questions and changes that run on the devices | [`Query`](views::Query), [`QueryMut`](views::QueryMut), written as [expressions](expr) |
-//! | functions in Rust that run on the devices | [`kernel`](mod@kernel) |
-//! | pages as slices in place, cursors, iterators | [`PagedView`](views::PagedView), [`PagedViewMut`](views::PagedViewMut), [`access`] |
-//! | tasks | the methods called `…_async` of [`PagedView`](views::PagedView#for-tasks), [`futures`] |
+//! | searches, reductions, updates on the devices | [`Query`](views::Query), [`QueryMut`](views::QueryMut), written as [expressions](expr) |
+//! | sorting, searches in sorted data, groups, joins by key | [`sort`](views::ViewMut::sort), [`Order`](order::Order), [`OrderMut`](order::OrderMut), [`order`] |
+//! | Rust functions that run on the devices | [`kernel`](mod@kernel) |
+//! | pages as slices, cursors, iterators | [`PagedView`](views::PagedView), [`PagedViewMut`](views::PagedViewMut), [`access`] |
+//! | async tasks | the methods `…_async` of [`PagedView`](views::PagedView#for-tasks), [`futures`] |
 //! | a range of an array, with all operations | [`Section`](views::Section), [`SectionMut`](views::SectionMut), [`SharedSection`](views::SharedSection) |
-//! | memory of the program (a `Vec`, a mapped file), worked on by devices | [`Source`], [`source`] |
-//! | several dimensions, and what lies beyond their edges | [`NdArray`], [`nd`], [`boundary`] |
+//! | arrays in files | [`Builder::create`], [`Builder::open`], [`VirtualArray::sync`], [`VirtualArray::save`], [`Builder::load`], `file` |
+//! | memory of the program (a `Vec`, a mapped file) as an operand | [`Source`], [`source`] |
+//! | several dimensions, and their boundary modes | [`NdArray`], [`nd`], [`boundary`] |
 //! | rows of different lengths | [`RaggedArray`], [`ragged`] |
-//! | values of several arrays side by side | [`View::join`](views::View::join), [`compute`] |
+//! | several arrays, element by element | [`View::join`](views::View::join), [`compute`] |
 //! | joins of index tuples | [`IndexSet`], [`index_set`] |
-//! | which devices, and which share of the pages each gets | [`devices()`], [`Discovery`], [`discovery`], [`Placement`], [`profile`] |
-//! | what went wrong, and what to do about it | [`Error`], [`ErrorKind`] |
-//! | what it did, and what memory it takes | [`Stats`], [`stats`], [`Footprint`] |
-//! | what it will do, and how near to its limits that is | [`explain`], [`monitor`], `trace` |
-//! | devices themselves: the contract, and the backends | [`AnyDevice`], [`device`], `cuda`, `opencl`, `host` |
+//! | devices, and the share of pages of each | [`devices()`], [`Discovery`], [`discovery`], [`Placement`], [`profile`] |
+//! | errors, with the remedy of each | [`Error`], [`ErrorKind`] |
+//! | counters and memory of an array | [`Stats`], [`stats`], [`Footprint`] |
+//! | plans of operations, and limits of devices | [`explain`], [`monitor`], `trace` |
+//! | the device contract and the backends | [`AnyDevice`], [`device`], `cuda`, `opencl`, `host` |
 //!
-//! An item has one path. [`prelude`] has those again that programs name in every file.
+//! Each item has one path; [`prelude`] repeats the items that programs name in every file.
 //!
 //! # Features
 //!
-//! | feature | default | what |
+//! | feature | default | adds |
 //! |---|---|---|
-//! | `cuda` | yes | NVIDIA cards through CUDA; needs the driver to run |
-//! | `opencl` | yes | cards of all vendors through OpenCL; needs libOpenCL to run |
-//! | `host` | yes | host RAM, or a file, as a device |
-//! | `rayon` | no | parallel forms of the iterators |
-//! | `memmap2` | no | mapped files as homes of sources |
-//! | `ndarray` | no | boxes in and out of views of the `ndarray` crate, arrays from and to its arrays |
-//! | `serde` | no | statistics and settings can be serialised |
-//! | `tracing` | no | warnings go to `tracing`, and what engines do can be recorded for Perfetto |
+//! | `cuda` | yes | NVIDIA GPUs through CUDA; needs the driver at run time |
+//! | `opencl` | yes | GPUs of all vendors through OpenCL; needs libOpenCL at run time |
+//! | `host` | yes | host RAM, files and simulated devices |
+//! | `rayon` | no | parallel iterators |
+//! | `memmap2` | no | mapped files as memory of a [`Source`] |
+//! | `ndarray` | no | copies between boxes and arrays of the `ndarray` crate |
+//! | `half` | no | 16-bit floats of the `half` crate as elements, in expressions and in kernels |
+//! | `num-complex` | no | complex numbers of the `num-complex` crate as elements, in expressions and in kernels |
+//! | `serde` | no | serialisation of statistics and settings |
+//! | `tracing` | no | warnings as `tracing` events, and recordings for Perfetto |
 //!
-//! No feature needs a toolkit or SDK to build; drivers are loaded at run time. Rust 1.95 or later, 64-bit
-//! targets.
+//! No feature needs a toolkit or SDK to build: the backends load drivers at run time. The crate needs Rust
+//! 1.95 or later and a 64-bit target.
 
 #![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(loom))))]
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
@@ -107,10 +112,10 @@ mod sources;
 #[cfg(not(loom))]
 pub use facade::*;
 
-/// How to use it, a page for each subject. All code in them is run as tests, on host RAM where there is no
-/// card; `?` stands for what a program does with an error.
+/// Guides, one page a subject.
 ///
-/// Begin with [the first minute](guide::first_minute).
+/// All code in them runs as tests, on host RAM if the machine has no GPU. `?` stands for the error handling
+/// of your program. Begin with [the first minute](guide::first_minute).
 pub mod guide {
     #[doc = include_str!("../docs/guide/first_minute.md")]
     pub mod first_minute {}
@@ -121,6 +126,8 @@ pub mod guide {
     #[cfg(feature = "host")]
     #[doc = include_str!("../docs/guide/files.md")]
     pub mod files {}
+    #[doc = include_str!("../docs/guide/order.md")]
+    pub mod order {}
     #[doc = include_str!("../docs/guide/kernels.md")]
     pub mod kernels {}
     #[doc = include_str!("../docs/guide/tasks.md")]
@@ -135,7 +142,12 @@ pub mod guide {
     pub mod troubles {}
 }
 
-/// What fuzz targets run.
+/// Compiles and runs the code of the front page.
+#[cfg(all(doctest, feature = "host"))]
+#[doc = include_str!("../../README.md")]
+mod readme {}
+
+/// Entry points of the fuzz targets.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {

@@ -23,6 +23,9 @@ const WIDTH_MAX: usize = 110;
 /// The longest line of prose in Markdown, and of examples.
 const PROSE_MAX: usize = 120;
 
+/// Files with a table of the features of the array's crate.
+const FEATURE_TABLES: [&str; 2] = ["README.md", "vmarray/src/lib.rs"];
+
 /// Makes statics of regular expressions.
 macro_rules! patterns {
     ($($(#[$doc:meta])* $NAME:ident = $pattern:expr;)*) => { $(
@@ -44,6 +47,8 @@ patterns! {
     COMMAND = r"cargo xtask ([a-zA-Z0-9][a-zA-Z0-9-]*)";
     /// A name in backticks that has a slash, no blank and no placeholder.
     PATH = r"`([\w.-]+/[\w./-]*)`";
+    /// A row of a table of features.
+    FEATURE = r"(?m)^(?://! )?\| `([\w-]+)` \| (yes|no) \|";
     /// How a source file ends.
     SOURCE = r"\.(rs|toml|md|cu|cl)$";
 }
@@ -125,7 +130,18 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     let twice = types.into_iter().filter(|(_, files)| files.len() > 1);
     faults
         .extend(twice.map(|(name, files)| format!("several types are called {name}: {}", files.join(", "))));
-    faults.extend(package_faults(&project::members()?, &documents));
+    let metadata = project::members()?;
+    faults.extend(package_faults(&metadata, &documents));
+    for (name, text) in texts.iter().filter(|(name, _)| FEATURE_TABLES.contains(&name.as_str())) {
+        let array = metadata.workspace_packages().into_iter().find(|package| package.name == "vmarray");
+        faults.extend(
+            array
+                .map(|array| feature_faults(&array.features, text))
+                .into_iter()
+                .flatten()
+                .map(|fault| format!("{name}: {fault}")),
+        );
+    }
     let budget = language::Budget::read()?;
     let words = budget.count(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
     faults.extend(budget.faults(&words));
@@ -273,9 +289,45 @@ fn package_faults(metadata: &Metadata, documents: &str) -> Vec<String> {
     faults
 }
 
+/// Differences between a table of features and the manifest: missing and unknown features, wrong defaults.
+fn feature_faults(features: &BTreeMap<String, Vec<String>>, text: &str) -> Vec<String> {
+    let defaults = features.get("default");
+    let is_default = |name: &String| defaults.is_some_and(|defaults| defaults.contains(name));
+    let expected: BTreeMap<&str, bool> = features
+        .keys()
+        .filter(|name| *name != "default")
+        .map(|name| (name.as_str(), is_default(name)))
+        .collect();
+    let rows = FEATURE.captures_iter(text).map(|row| row.extract().1);
+    let listed: BTreeMap<&str, bool> = rows.map(|[name, default]| (name, default == "yes")).collect();
+    let mut faults = Vec::new();
+    for (name, default) in &expected {
+        match listed.get(name) {
+            None => faults.push(format!("the table of features lacks `{name}`")),
+            Some(listed) if listed != default => {
+                faults.push(format!("the table of features has the wrong default for `{name}`"));
+            }
+            Some(_) => {}
+        }
+    }
+    let unknown = listed.keys().filter(|name| !expected.contains_key(*name));
+    faults.extend(unknown.map(|name| format!("the table of features names `{name}`, which does not exist")));
+    faults
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_of_features() {
+        let features = [("default", vec!["a".to_string()]), ("a", vec![]), ("b-c", vec![])];
+        let features = features.map(|(name, on)| (name.to_string(), on)).into_iter().collect();
+        let rows =
+            |rows: &[&str]| rows.iter().map(|row| format!("//! | {row} | text |\n")).collect::<String>();
+        assert!(feature_faults(&features, &rows(&["`a` | yes", "`b-c` | no"])).is_empty());
+        assert_eq!(feature_faults(&features, &rows(&["`a` | no", "`d` | no"])).len(), 3);
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {
