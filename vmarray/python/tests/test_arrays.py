@@ -28,11 +28,12 @@ def test_examples_of_the_documentation():
         assert (result.failed, result.attempted > 1) == (0, True), name
 
 
-def test_the_readme():
+@pytest.mark.parametrize("name", ["README.md", "GUIDE.md"])
+def test_the_documents(name):
     pytest.importorskip("zarr")
     pytest.importorskip("dask.array")
-    readme = os.path.join(os.path.dirname(__file__), "..", "README.md")
-    result = doctest.testfile(readme, module_relative=False)
+    document = os.path.join(os.path.dirname(__file__), "..", name)
+    result = doctest.testfile(document, module_relative=False)
     assert (result.failed, result.attempted > 5) == (0, True)
 
 

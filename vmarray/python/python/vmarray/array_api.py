@@ -1,7 +1,7 @@
-"""The namespace of the array API standard (2024.12): functions of arrays by the names and rules of the standard.
+"""Namespace of the array API standard (2024.12).
 
-What NumPy has by the same name is NumPy's, which asks the arrays. Without linear algebra, Fourier transforms, and
-what shows memory of devices: see the README.
+Functions that NumPy has under the same name are NumPy's, which dispatch to the arrays. Linear algebra, Fourier
+transforms and access to memory of devices are missing; GUIDE.md lists the differences from NumPy.
 
 Examples
 --------
